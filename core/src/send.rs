@@ -26,7 +26,7 @@ use crate::prefetch::us_for;
 use crate::rate::flow::Gauge;
 use crate::rate::{BelievedRate, Rate};
 use crate::sndbuf::bound::counted_bytes;
-use crate::units::{Instant, KIB, US_PER_S};
+use crate::units::{Instant, KIB, US_PER_S, bytes_in};
 
 /// An empty socket says something about its client only if more than this should still be in it.
 const UNBELIEVED_BYTES_MIN: u64 = 4 * KIB;
@@ -447,12 +447,6 @@ impl SendQueue {
     pub fn joins(&self, until: Instant) -> bool {
         self.rate.send_bytes_per_s() > 0 && self.level_bytes(until) <= self.call_bytes()
     }
-}
-
-/// Bytes taken in `us` at a rate.
-pub(crate) fn bytes_in(us: u64, rate_bytes_per_s: u64) -> u64 {
-    let bytes = u128::from(rate_bytes_per_s) * u128::from(us) / u128::from(US_PER_S);
-    u64::try_from(bytes).unwrap_or(u64::MAX)
 }
 
 /// The pace of a first flight, bytes per second. With nothing in flight no ACK clocks what is sent next, so a whole

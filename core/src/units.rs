@@ -42,6 +42,12 @@ impl Instant {
     }
 }
 
+/// Bytes that are taken in `us` microseconds at a rate.
+pub fn bytes_in(us: u64, rate_bytes_per_s: u64) -> u64 {
+    let bytes = u128::from(rate_bytes_per_s) * u128::from(us) / u128::from(US_PER_S);
+    u64::try_from(bytes).unwrap_or(u64::MAX)
+}
+
 /// A duration in whole microseconds, saturating: how configuration reaches the machines.
 pub fn duration_us(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)

@@ -1,13 +1,13 @@
 //! When a worker tops up all of its connections in one go, and how far.
 
-use super::{SendQueue, bytes_in};
+use super::SendQueue;
 use crate::limits::{
     CALL_US, DEMAND_US_MAX, OWN_BYTES_MAX, REACH_US_MAX, SEND_QUEUE_BYTES, SEND_QUEUE_PERCENT,
     SLOW_TOP_UPS_PER_S, STEADY_BYTES_MAX, STEADY_QUEUE_BYTES, STEADY_US_MAX, TARGET_US_MAX,
     TARGET_US_MIN, TOP_UP_BYTES_MAX, TOP_UP_BYTES_MIN,
 };
 use crate::prefetch::us_for;
-use crate::units::Instant;
+use crate::units::{Instant, bytes_in};
 
 /// The earliest next round, in tenths of the current round's reach. If all clients are steady, no socket becomes
 /// writable before nine tenths. After losses some do earlier; then all are topped up together instead of each by its

@@ -12,8 +12,7 @@
 
 use crate::limits::{DEPLETION_SAMPLE_US_MIN, REFILL_US_MAX, REFILL_US_MIN};
 use crate::prefetch::us_for;
-use crate::send::bytes_in;
-use crate::units::{Instant, US_PER_S};
+use crate::units::{Instant, US_PER_S, bytes_in};
 
 /// What determines, together with the rate, how much must be in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,6 +6,7 @@
 //!    bytes for the same time. The paper has no such round: its sockets need nothing unsent.
 //! 3. What is left, in proportion to both together, so that those who need much can grow.
 
+use crate::units::bytes_in;
 use alloc::vec::Vec;
 
 use super::{Control, Demand, EstimateState, Pace, add_by_weight};
@@ -13,7 +14,6 @@ use crate::limits::{
     CREDIT_LIMITED_PERCENT_MIN, NEED_BYTES_MAX, RTT_SCATTER_US, SHARE_SEGMENTS_MIN,
     SHARE_SEGMENTS_START,
 };
-use crate::send::bytes_in;
 
 /// By which law a need is estimated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use crate::limits::{
     CHANGE_PART_MIN, CLAMP_MODEL_SEGMENTS_MIN, LOWAT_BYTES_MIN, SHARE_SEGMENTS_MIN,
     SHARE_SEGMENTS_START, TARGET_US_MAX,
 };
-use crate::send::bytes_in;
+use crate::units::bytes_in;
 
 /// A clamp, or a threshold of slow start, that bounds nothing (`TCP_INFINITE_SSTHRESH`). A new socket's clamp is larger.
 pub const NONE_SEGMENTS: u32 = 0x7fff_ffff;

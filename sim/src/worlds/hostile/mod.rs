@@ -24,6 +24,7 @@ mod bench;
 mod check;
 mod client;
 mod device;
+mod dividing;
 mod division;
 mod input;
 mod mailbox;

@@ -4,7 +4,6 @@ use ackpace_core::congestion::{CaState, Path};
 use ackpace_core::conn::{ConnId, Held, ObjectId, Span, StreamId, TcpEvent, TcpSample};
 use ackpace_core::limits::SEND_BYTES_MAX;
 use ackpace_core::rate::flow::Flow;
-use ackpace_core::send::Refill;
 use ackpace_core::units::MIB;
 use ackpace_core::why::Why;
 use ackpace_core::worker::In;
@@ -12,17 +11,7 @@ use ackpace_core::worker::In;
 use super::client::{Client, check_slots};
 use super::response::Response;
 use super::shell::Run;
-
-/// An order to send.
-pub(super) struct Order {
-    pub stream: StreamId,
-    pub part: u16,
-    pub from_bytes: u64,
-    pub len_bytes: u64,
-    pub held: Held,
-    pub unconfirmed: bool,
-    pub refill: Option<Refill>,
-}
+use super::words::Order;
 
 /// Why the socket is offered less than was ordered.
 enum Unsent {

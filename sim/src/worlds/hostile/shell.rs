@@ -14,10 +14,9 @@ use super::input::Input;
 use super::mailbox::Mailboxes;
 use super::memory::{File, FilledSlots};
 use super::response::{Response, residency};
-use super::sending::Order;
 use super::settings::{disk_settings, settings};
 use super::story::Story;
-use super::words::{Answer, Completion};
+use super::words::{Answer, Completion, Order};
 
 /// One run. The worker's side is in this file, the disk's in `device.rs`.
 pub(super) struct Run<'a> {

@@ -5,6 +5,7 @@ use ackpace_core::conn::{
 };
 use ackpace_core::disk::{self, Chosen, ReadId, Reason};
 use ackpace_core::prefetch::LengthBound;
+use ackpace_core::send::Refill;
 use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
 use ackpace_core::worker::{In, Worker};
@@ -218,3 +219,14 @@ pub(super) const CHOSEN: Chosen = Chosen {
     rate_bytes_per_s: 0,
     took_us: 0,
 };
+
+/// An order to send.
+pub(super) struct Order {
+    pub stream: StreamId,
+    pub part: u16,
+    pub from_bytes: u64,
+    pub len_bytes: u64,
+    pub held: Held,
+    pub unconfirmed: bool,
+    pub refill: Option<Refill>,
+}
