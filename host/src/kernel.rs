@@ -166,3 +166,5 @@ impl Kernel {
 pub mod object;
 #[cfg(has_bpf)]
 mod passes;
+#[cfg(has_bpf)]
+pub mod selection;

@@ -11,6 +11,7 @@
 
 #include "kernel.h"
 #include "tune.h"
+#include "matching.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -37,31 +38,6 @@ struct {
 	__type(value, struct control);
 } control SEC(".maps");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, PORTS_MAX);
-	__type(key, __u16);
-	__type(value, __u8);
-} ports SEC(".maps");
-
-// Ids of a cgroup and of those below it.
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, CGROUPS_MAX);
-	__type(key, __u64);
-	__type(value, __u8);
-} cgroups SEC(".maps");
-
-// Local addresses; IPv4 ones as IPv6 (::ffff:0:0/96).
-struct {
-	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, PREFIXES_MAX);
-	__type(key, struct prefix);
-	__type(value, __u8);
-} prefixes SEC(".maps");
-
 static __always_inline void addresses(const struct sock_common *common, struct look *look)
 {
 	if (common->skc_family == AF_INET6) {
@@ -72,28 +48,6 @@ static __always_inline void addresses(const struct sock_common *common, struct l
 	look->local[10] = look->local[11] = look->peer[10] = look->peer[11] = 0xff;
 	__builtin_memcpy(look->local + 12, &common->skc_rcv_saddr, 4);
 	__builtin_memcpy(look->peer + 12, &common->skc_daddr, 4);
-}
-
-static __always_inline __u64 cgroup_of(struct sock *sk)
-{
-	if (!bpf_core_field_exists(sk->sk_cgrp_data.cgroup))
-		return 0;
-	return BPF_CORE_READ(sk, sk_cgrp_data.cgroup, kn, id);
-}
-
-// By what never changes of a socket: port and address.
-static __always_inline int matches_place(const struct control *control, const struct look *look)
-{
-	struct prefix prefix = { .bits = 128 };
-
-	if (control->by & BY_PORT && !bpf_map_lookup_elem(&ports, &look->local_port))
-		return 0;
-	if (control->by & BY_ADDRESS) {
-		__builtin_memcpy(prefix.address, look->local, 16);
-		if (!bpf_map_lookup_elem(&prefixes, &prefix))
-			return 0;
-	}
-	return 1;
 }
 
 // What TCP_INFO would tell (tcp_get_info in net/ipv4/tcp.c), as counters of the kernel.
@@ -233,7 +187,7 @@ int pass(struct bpf_iter__tcp *context)
 	look.local_port = common->skc_num;
 	addresses(common, &look);
 	// What an earlier instance left elsewhere was undone by MODE_RESTORE.
-	if (control_now->mode < MODE_RESTORE && !matches_place(control_now, &look))
+	if (control_now->mode < MODE_RESTORE && !matches_place(control_now->by, look.local_port, look.local))
 		return 0;
 	tp = bpf_skc_to_tcp_sock(common);
 	if (!tp)

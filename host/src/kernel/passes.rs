@@ -9,6 +9,7 @@ use libbpf_rs::{Iter, Link, MapCore, MapFlags, MapMut, Object, ObjectBuilder};
 
 use super::Order;
 use super::object::{Aligned, failed, refused};
+use super::selection::Selection;
 use crate::failure::Failure;
 use crate::limits::{ORDERS_MAX, READ_BYTES};
 use crate::look::{LOOK_BYTES, Look};
@@ -24,9 +25,6 @@ const CONTROL_BYTES: usize = 24;
 pub const RESTORE: u32 = 3;
 /// `MODE_CHANGED`.
 pub const CHANGED: u32 = 4;
-const BY_PORT: u32 = 1;
-const BY_CGROUP: u32 = 2;
-const BY_ADDRESS: u32 = 4;
 
 const NEEDS: &str = "this kernel has no BTF, no iterator over TCP sockets, or lacks what the program uses: Linux 5.16 or \
                      later has all; or the record of an older ackpace-host is there, whose `--restore` ends it";
@@ -36,9 +34,8 @@ static PROGRAM: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"
 pub struct Passes {
     object: Object,
     link: Link,
-    by: u32,
+    selection: Selection,
     ticks_per_s: u32,
-    cgroups: Vec<u64>,
     buffer: Vec<u8>,
 }
 
@@ -64,9 +61,8 @@ impl Passes {
         let mut passes = Passes {
             object,
             link,
-            by: 0,
+            selection: Selection::default(),
             ticks_per_s: 0,
-            cgroups: Vec::new(),
             buffer: vec![0; READ_BYTES],
         };
         let first = passes.clock()?;
@@ -100,44 +96,12 @@ impl Passes {
 
     /// As [`super::Kernel::select`].
     pub fn select(&mut self, matching: &Matching) -> Result<(), Failure> {
-        self.by = 0;
-        for port in &matching.ports {
-            self.by |= BY_PORT;
-            let ports = self.map("ports")?;
-            ports
-                .update(&port.to_ne_bytes(), &[1], MapFlags::ANY)
-                .map_err(failed)?;
-        }
-        for prefix in &matching.prefixes {
-            self.by |= BY_ADDRESS;
-            let key: Vec<u8> = prefix
-                .bits
-                .to_ne_bytes()
-                .into_iter()
-                .chain(prefix.octets)
-                .collect();
-            let prefixes = self.map("prefixes")?;
-            prefixes.update(&key, &[1], MapFlags::ANY).map_err(failed)?;
-        }
-        if matching.cgroup.is_some() {
-            self.by |= BY_CGROUP;
-        }
-        Ok(())
+        self.selection.choose(&self.object, matching)
     }
 
     /// As [`super::Kernel::select_cgroups`].
     pub fn select_cgroups(&mut self, ids: &[u64]) -> Result<(), Failure> {
-        let before = std::mem::replace(&mut self.cgroups, ids.to_vec());
-        let cgroups = self.map("cgroups")?;
-        for id in before.iter().filter(|id| !ids.contains(id)) {
-            cgroups.delete(&id.to_ne_bytes()).map_err(failed)?;
-        }
-        for id in ids.iter().filter(|id| !before.contains(id)) {
-            cgroups
-                .update(&id.to_ne_bytes(), &[1], MapFlags::ANY)
-                .map_err(failed)?;
-        }
-        Ok(())
+        self.selection.choose_cgroups(&self.object, ids)
     }
 
     /// As [`super::Kernel::carry_out`].
@@ -166,7 +130,7 @@ impl Passes {
     /// One pass over all sockets of the namespace.
     pub fn pass(&mut self, mode: u32, looks: &mut Vec<Look>) -> Result<(), Failure> {
         looks.clear();
-        let by = self.by;
+        let by = self.selection.by();
         let mut control = [0; CONTROL_BYTES];
         control[..4].copy_from_slice(&mode.to_ne_bytes());
         control[4..8].copy_from_slice(&by.to_ne_bytes());
