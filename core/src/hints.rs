@@ -9,14 +9,13 @@
 
 use alloc::vec::Vec;
 
-use crate::limits::HINTS_PER_PACKET_MAX;
+use crate::limits::{HINT_PACKET_BYTES_MAX, HINTS_PER_PACKET_MAX};
 
 /// The first bytes of each packet. Another layout gets another tag.
 const TAG: [u8; 8] = *b"ackpace1";
 const HINT_BYTES: usize = 24;
 
-/// The longest packet.
-pub const PACKET_BYTES_MAX: usize = TAG.len() + HINTS_PER_PACKET_MAX * HINT_BYTES;
+const _: () = assert!(HINT_PACKET_BYTES_MAX == TAG.len() + HINTS_PER_PACKET_MAX * HINT_BYTES);
 
 /// What the kernel did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -142,7 +141,7 @@ mod tests {
         };
         let mut packet = Vec::new();
         encode(&[hint; HINTS_PER_PACKET_MAX + 1], &mut packet);
-        assert_eq!(packet.len(), PACKET_BYTES_MAX);
+        assert_eq!(packet.len(), HINT_PACKET_BYTES_MAX);
         assert_eq!(
             decoded(&packet).map(|hints| hints.len()),
             Ok(HINTS_PER_PACKET_MAX)

@@ -68,6 +68,8 @@ pub struct Conn {
     /// The device whose disk thread may hold a want of the present stream: a want that is repeated is answered twice, so
     /// only the order to forget clears it.
     pub asked: Option<u16>,
+    /// Hints of its socket are wanted ([`crate::hints`]).
+    pub noted: bool,
 }
 
 /// Connections by place. Freed places are used again, the latest first: their memory is hot.
@@ -196,6 +198,7 @@ impl Conns {
             bound: None,
             control: None,
             asked: None,
+            noted: false,
         });
         Some(id)
     }
