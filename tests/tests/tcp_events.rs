@@ -316,6 +316,8 @@ fn a_server_takes_events_loses_its_host_and_finds_it_again() {
         bench.metric("ackpace_tcp_events_total{") > 0
             && bench.metric("ackpace_congestion_signals_total{") > 0
     });
+    let mut tc = client("tc").expect("it was there before");
+    done(tc.args("qdisc del dev lo root".split(' '))); // the rest comes fast
     assert_eq!(host.end(libc::SIGKILL), None);
     bench.server.err_line(&["WARN", "ackpace-host has ended"]);
     eventually("that is told", || !bench.is_told());

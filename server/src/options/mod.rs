@@ -496,7 +496,7 @@ pub struct ServeOptions {
     /// or comes to be there; a program that belongs neither to root nor to the server's user is not heard.
     /// docs/host-events.md tells more.
     ///
-    /// Default: `auto`. Range: auto, off, or a path of at most 107 bytes. Memory: a tenth of a KiB for each connection.
+    /// Default: `auto`. Range: auto, off, or a path of at most 107 bytes. Memory: 140 bytes for each connection.
     #[arg(long, value_name = "PATH", default_value = "auto", value_hint = ValueHint::FilePath, help_heading = "Reading",
           value_parser = OsStringValueParser::new().try_map(TcpEventsAt::parse))]
     pub tcp_events: TcpEventsAt,
