@@ -239,7 +239,7 @@ impl Worker {
         }
     }
 
-    /// All transport events enter here, whatever their source (epoll, TCP_INFO).
+    /// All transport events enter here, whatever their source (epoll, TCP_INFO, hints of a program with BPF).
     fn tcp(&mut self, id: ConnId, event: &TcpEvent, now: Instant) {
         let Some(conn) = self.table.get_mut(id) else {
             return;
@@ -249,6 +249,7 @@ impl Worker {
             TcpEvent::Fin => conn.request.fin(),
             TcpEvent::Writable => self.writable(id, now),
             TcpEvent::Reset => return self.reset(id, now),
+            TcpEvent::Congestion => return self.hinted(id, now),
             TcpEvent::Sample(sample) => return self.sampled(id, sample, now),
         }
         self.wake(id.index, false);

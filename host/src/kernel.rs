@@ -168,3 +168,5 @@ impl Kernel {
 pub mod object;
 #[cfg(has_bpf)]
 mod passes;
+#[cfg(has_bpf)]
+pub mod selection;

@@ -6,6 +6,8 @@
 //! [`kernel`] makes these passes, [`tune`] drives both, and [`status`] tells how it stands. Whatever is changed is undone
 //! at the end; the record for that lies in the sockets ([`place`]).
 //!
+//! `events` tells servers at once what TCP does to their connections ([`tcp_events`]).
+//!
 //! `receive` tells what a busy machine does to processes that receive ([`receive`]); it changes nothing.
 
 /// A line on standard error. A closed stream is no reason to end, least of all with sockets that are changed.
@@ -41,5 +43,6 @@ pub mod signals;
 pub mod snapshot;
 pub mod status;
 pub mod tally;
+pub mod tcp_events;
 pub mod tune;
 pub mod tuner;

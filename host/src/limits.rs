@@ -1,5 +1,5 @@
 //! Every bound of this crate: why it is, and what happens at it. Those that the programs for the kernel share stand in
-//! `host/src/bpf/tune.h` and `host/src/bpf/receive.h` with the same numbers.
+//! `host/src/bpf/` (its headers) with the same numbers.
 
 /// Sockets that are tuned at once. Each takes some 2.2 KB here. More: the rest are left as they are, and counted.
 pub const SOCKETS_MAX: usize = 131_072;
@@ -53,3 +53,12 @@ pub const PAID_LOOK_MS_MAX: u64 = 20;
 /// Bytes of the ring of events (`EVENTS_BYTES_MAX`), 40 and 8 each. Full: the event is lost, and counted; a turn whose end
 /// is lost is cut.
 pub const EVENTS_BYTES_MAX: usize = 65_536;
+/// Bytes of the ring of `events` (`NEWS_BYTES_MAX`), 32 for each. Full: the event is lost, and counted; servers find out by
+/// themselves.
+pub const NEWS_BYTES_MAX: usize = 262_144;
+/// Events that are taken from the ring at once. More: lost, and counted.
+pub const NEWS_MAX: usize = 8_192;
+/// Servers that are told of events at once. More: turned away; they try again.
+pub const LISTENERS_MAX: usize = 64;
+/// Those of one user, so that no user takes all places. More: turned away.
+pub const LISTENERS_OF_A_USER_MAX: usize = 8;

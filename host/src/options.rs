@@ -32,9 +32,28 @@ pub enum Command {
     /// Divide one send memory among the TCP connections of any program, until stopped
     #[command(args_conflicts_with_subcommands = true)]
     Tune(Tune),
+    /// Tell servers at once when TCP cuts the window of one of their connections, until stopped
+    Events(Events),
     /// Tell how long TCP segments wait for the programs that receive them, and what bears on it
     #[command(subcommand)]
     Receive(Receive),
+}
+
+/// `events`: whoever connects to the socket is told of the connections of its own user.
+#[derive(Debug, Args)]
+pub struct Events {
+    /// Only sockets with these local ports, such as 80,443
+    #[arg(long, value_name = "PORT", value_delimiter = ',')]
+    pub port: Vec<u16>,
+    /// Only sockets with these local addresses or prefixes, such as 10.0.0.0/8
+    #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
+    pub address: Vec<Prefix>,
+    /// Only sockets of this cgroup (version 2) and those below it, such as system.slice/ackpace.service
+    #[arg(long, value_name = "PATH")]
+    pub cgroup: Option<PathBuf>,
+    /// The socket at which servers are told [default: /run/ackpace-host/events.sock]
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
 }
 
 /// `receive`.
@@ -181,17 +200,35 @@ impl Tune {
     /// # Errors
     /// More is listed than there is room for.
     pub fn matching(&self) -> Result<Matching, String> {
-        if self.port.len() > PORTS_MAX || self.address.len() > PREFIXES_MAX {
-            return Err(format!(
-                "--port takes {PORTS_MAX} ports at most, and --address {PREFIXES_MAX} prefixes: use --cgroup for more"
-            ));
-        }
-        Ok(Matching {
-            ports: self.port.clone(),
-            prefixes: self.address.clone(),
-            cgroup: self.cgroup.clone(),
-        })
+        matching(&self.port, &self.address, self.cgroup.as_ref())
     }
+}
+
+impl Events {
+    /// Whose sockets are meant.
+    ///
+    /// # Errors
+    /// As [`Tune::matching`].
+    pub fn matching(&self) -> Result<Matching, String> {
+        matching(&self.port, &self.address, self.cgroup.as_ref())
+    }
+}
+
+fn matching(
+    ports: &[u16],
+    prefixes: &[Prefix],
+    cgroup: Option<&PathBuf>,
+) -> Result<Matching, String> {
+    if ports.len() > PORTS_MAX || prefixes.len() > PREFIXES_MAX {
+        return Err(format!(
+            "--port takes {PORTS_MAX} ports at most, and --address {PREFIXES_MAX} prefixes: use --cgroup for more"
+        ));
+    }
+    Ok(Matching {
+        ports: ports.to_vec(),
+        prefixes: prefixes.to_vec(),
+        cgroup: cgroup.cloned(),
+    })
 }
 
 /// Bytes: `65536`, `64K`, `64KiB`, `256MiB`, `2G`.
@@ -265,6 +302,8 @@ mod tests {
             "x receive watch --for 0",
             "x receive watch --pid 0",
             "x receive guard --restore --port 80",
+            "x events --port 70000",
+            "x events --budget 1MiB",
         ] {
             assert!(parsed(line).is_err(), "{line}");
         }
@@ -273,6 +312,7 @@ mod tests {
             "x tune --restore",
             "x tune status --metrics",
             "x receive guard --restore",
+            "x events --port 80 --address ::1 --cgroup a/b --socket /tmp/a",
             "x receive guard --port 80 --pid 7 --dry-run --json",
             "x receive advise --pid 7 --json",
             "x receive watch --port 80,443 --pid 7 --for 3 --json",

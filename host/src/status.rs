@@ -46,6 +46,13 @@ impl Board {
 #[derive(Debug)]
 pub struct SocketFile(PathBuf);
 
+impl SocketFile {
+    /// Takes charge of the file that was just bound.
+    pub fn of(path: &Path) -> SocketFile {
+        SocketFile(path.to_owned())
+    }
+}
+
 impl Drop for SocketFile {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.0);
@@ -60,7 +67,7 @@ impl Drop for SocketFile {
 pub fn answer_at(path: &Path, board: &Board) -> io::Result<SocketFile> {
     let _ = fs::remove_file(path);
     let listener = UnixListener::bind(path)?;
-    let file = SocketFile(path.to_owned());
+    let file = SocketFile::of(path);
     // Peers are told apart by their credentials, so that a refusal says why.
     fs::set_permissions(path, fs::Permissions::from_mode(0o666))?;
     let board = board.clone();

@@ -26,6 +26,12 @@ impl Clock {
     }
 }
 
+/// The kernel's monotonic clock, nanoseconds: that of the times that other programs tell.
+pub fn monotonic_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
 /// Wall-clock time in milliseconds since 1970; 0 if the clock is before that.
 pub fn unix_ms() -> u64 {
     let since = SystemTime::now()

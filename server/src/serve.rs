@@ -31,6 +31,7 @@ use crate::front::shelf::Shelf;
 use crate::front::site::Site;
 use crate::greeting;
 use crate::handover::HandOver;
+use crate::hints::{self, Hints};
 use crate::ledger::Ledger;
 use crate::limits::{DESCRIPTORS_READY_MAX, WORKERS_MAX};
 use crate::listeners::{self, Listeners, bind_metrics};
@@ -210,6 +211,7 @@ fn start(
     let shared = Arc::new(Shared {
         site,
         dividing,
+        hints: hints(options, &channels, places)?,
         handovers: (0..workers).map(|_| HandOver::default()).collect(),
         disks,
         channels,
@@ -280,6 +282,18 @@ fn dividing(
     let pool_bytes = shares.send_bytes?;
     let dividing = Dividing::new(policy, pool_bytes, wakers, places, clock);
     Some(Arc::new(dividing))
+}
+
+/// The thread that hears `ackpace-host events`, if it is wanted.
+fn hints(
+    options: &ServeOptions,
+    channels: &[Channel],
+    places: u32,
+) -> io::Result<Option<Arc<Hints>>> {
+    let wakers = channels.iter().map(|channel| Arc::clone(&channel.waker));
+    let hints = Hints::new(&options.tcp_events, wakers, places).map(Arc::new);
+    hints.as_ref().map_or(Ok(()), hints::start)?;
+    Ok(hints)
 }
 
 /// The channels to the workers, both ends: disks hold `channels`, resolvers `returns`, workers `inboxes`.

@@ -9,6 +9,7 @@ use ackpace_wire::limits as wire;
 use crate::disk::{Completion, DiskAsk, SLOT_COST_BYTES};
 use crate::divider::ShareChannel;
 use crate::front::shelf::{README_COST_BYTES, Shelf};
+use crate::hints;
 use crate::ledger::Ledger;
 use crate::limits::{
     CGROUP_PERCENT, CHORE_LANES, CLOSING_LANES, CLOSING_MAX, CONNECTIONS_COMMON, CONNECTIONS_MIN,
@@ -20,7 +21,7 @@ use crate::limits::{
 use crate::log::Record;
 use crate::mailbox::Mailboxes;
 use crate::memory::{self, Usable};
-use crate::options::{Cancel, LogTarget, SendShare, ServeOptions, Size};
+use crate::options::{Cancel, LogTarget, SendShare, ServeOptions, Size, TcpEventsAt};
 use crate::resolver::RESULT_BYTES;
 use crate::store::closing::CHORES_BYTES;
 use crate::store::file::FILE_BYTES;
@@ -60,6 +61,8 @@ pub struct Shares {
     pub logs: u64,
     /// Devices that have a thread of their own.
     pub devices: usize,
+    /// Hints of `ackpace-host events` are wanted.
+    pub hints: bool,
     /// The memory for sending, where it is divided; it is the kernel's, and not in `memory_bytes`.
     pub send_bytes: Option<u64>,
 }
@@ -190,6 +193,7 @@ impl Shares {
             logs: 1 + u64::from(is_logged),
             devices: usize::try_from(devices)
                 .map_or(DEVICES_MAX, |many| many.clamp(2, DEVICES_MAX)),
+            hints: options.tcp_events != TcpEventsAt::Off,
             send_bytes: None,
         }
         .dividing(options, usable)
@@ -294,7 +298,8 @@ impl Shares {
             ),
             (
                 "mailboxes between workers, disks and resolvers",
-                connections * self.mailboxes_bytes(),
+                connections * self.mailboxes_bytes()
+                    + if self.hints { hints::FIXED_BYTES } else { 0 },
             ),
             // The names and watches of their directories (inotify) belong to this budget, not beside it.
             ("small files in the response cache", self.object_cache_bytes),
@@ -385,9 +390,13 @@ impl Shares {
     }
 
     /// Mailboxes of a connection: one at each device's thread, with its state there, one for completions, and one for
-    /// the results of resolvers.
+    /// the results of resolvers; and one for hints, where these are wanted.
     fn mailboxes_bytes(&self) -> u64 {
-        self.devices as u64 * ask_bytes() + Mailboxes::<Completion>::PLACE_BYTES + RESULT_BYTES
+        let hints_bytes = if self.hints { hints::PLACE_BYTES } else { 0 };
+        self.devices as u64 * ask_bytes()
+            + Mailboxes::<Completion>::PLACE_BYTES
+            + RESULT_BYTES
+            + hints_bytes
     }
 
     /// A queue with its entries, and a batch whose last line may be a long one, in a buffer that grew by doubling.

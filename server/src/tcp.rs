@@ -12,6 +12,7 @@ use ackpace_core::rate::flow::Flow;
 use ackpace_core::sndbuf::Control;
 use ackpace_core::sndbuf::reading::Counted;
 use ackpace_wire::tcp_info::{self, TcpInfo};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{SocketAddrAny, SocketFlags, acceptfrom_with, sockopt};
 
 /// An accepted client.
@@ -151,6 +152,19 @@ pub fn bound_send_buffer(socket: &OwnedFd, bytes: u64) {
     if !set_int(socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, half) {
         set_int(socket, libc::SOL_SOCKET, libc::SO_SNDBUF, half);
     }
+}
+
+/// The number by which BPF knows a socket too (SO_COOKIE, socket(7)). A unix socket has no TCP that would do anything.
+pub fn cookie(socket: &OwnedFd) -> Option<u64> {
+    sockopt::tcp_nodelay(socket).ok()?;
+    sockopt::socket_cookie(socket).ok()
+}
+
+/// Whether epoll would report EPOLLERR. The error stays in the socket.
+pub fn is_dead(socket: &OwnedFd) -> bool {
+    let mut polled = [PollFd::new(socket, PollFlags::empty())];
+    let is_told = poll(&mut polled, Some(&Timespec::default())).is_ok();
+    is_told && polled[0].revents().contains(PollFlags::ERR)
 }
 
 /// The congestion control of a connection (TCP_CONGESTION, tcp(7)).
@@ -316,6 +330,23 @@ mod tests {
             .map(|_| sample(&server))
             .find(|sample| sample.unacked_bytes == 0);
         assert!(empty.is_some(), "everything is acknowledged at last");
+    }
+
+    #[test]
+    fn a_socket_has_a_number_of_its_own_and_is_dead_after_a_reset_alone() {
+        let ((server, client), (other, _kept)) = (pair(), pair());
+        assert!(cookie(&server).is_some_and(|number| number != 0));
+        assert_eq!(cookie(&server), cookie(&server));
+        assert_ne!(cookie(&server), cookie(&other));
+        let unix = std::os::unix::net::UnixStream::pair().expect("descriptors");
+        assert_eq!(cookie(&unix.0.into()), None);
+        assert!(!is_dead(&server));
+        let client = OwnedFd::from(client);
+        abort(&client);
+        drop(client);
+        let dead = (0..1_000_000).any(|_| is_dead(&server));
+        assert!(dead && is_dead(&server), "and stays so");
+        assert!(!is_dead(&other));
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod answer;
 mod conns;
 mod divide;
 mod events;
+mod hints;
 mod report;
 mod sending;
 mod snapshot;
@@ -153,6 +154,7 @@ impl Worker {
         }
         self.hear_disks(now);
         self.hear_divider(now);
+        self.hear_hints(now);
         self.budget = Budget::default();
         while let Some(out) = self.decider.poll(now) {
             self.execute(out, now);
@@ -285,7 +287,10 @@ impl Worker {
                 seen_us_ago,
                 object: _,
             } => self.probe(stream, (span, seen_us_ago), now),
-            Out::Want(want) => self.want(want, now),
+            Out::Want(want) => {
+                self.want_hints(want.stream.conn);
+                self.want(want, now);
+            }
             Out::Forget(stream) => self.forget(stream),
             Out::Release(stream) => self.release(stream),
             Out::Ended(stream) => self.ended(stream, now),

@@ -7,7 +7,7 @@ use std::{fs, thread};
 
 use crate::{command, host_binary};
 
-/// `ackpace-host tune`, ended with this.
+/// `ackpace-host tune` or `events`, ended with this.
 #[derive(Debug)]
 pub struct Tuning {
     child: Child,
@@ -16,13 +16,21 @@ pub struct Tuning {
 }
 
 impl Tuning {
-    /// Starts it with these options.
+    /// Starts `tune` with these options.
     ///
     /// # Panics
     /// When it does not start.
     pub fn start(options: &[&str]) -> Tuning {
+        Tuning::doing("tune", options)
+    }
+
+    /// Starts this command with these options.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub fn doing(what: &str, options: &[&str]) -> Tuning {
         let mut child = command(host_binary())
-            .arg("tune")
+            .arg(what)
             .args(options)
             .stdout(Stdio::null())
             .stderr(Stdio::piped())

@@ -18,6 +18,8 @@
 #define STATE_LISTEN 10
 #define SNDBUF_LOCK 1
 #define CHRONO_WINDOW_LIMITED 2
+#define CA_CWR 2
+#define CA_RECOVERY 3
 #define CA_LOSS 4
 #define RCV_SHUTDOWN 1
 #define BPF_NOEXIST 1
@@ -83,8 +85,13 @@ typedef struct {
 	int owned;
 } socket_lock_t;
 
+typedef struct {
+	__u32 val;
+} kuid_t;
+
 struct sock {
 	struct sock_common __sk_common;
+	kuid_t sk_uid;
 	socket_lock_t sk_lock;
 	struct {
 		int len;

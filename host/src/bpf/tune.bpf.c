@@ -6,6 +6,7 @@
 
 #include "program.h"
 #include "tune.h"
+#include "matching.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
@@ -30,31 +31,6 @@ struct {
 	__type(value, struct control);
 } control SEC(".maps");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, PORTS_MAX);
-	__type(key, __u16);
-	__type(value, __u8);
-} ports SEC(".maps");
-
-// Ids of a cgroup and of those below it.
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, CGROUPS_MAX);
-	__type(key, __u64);
-	__type(value, __u8);
-} cgroups SEC(".maps");
-
-// Local addresses; IPv4 ones as IPv6 (::ffff:0:0/96).
-struct {
-	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, PREFIXES_MAX);
-	__type(key, struct prefix);
-	__type(value, __u8);
-} prefixes SEC(".maps");
-
 static __always_inline void addresses(const struct sock_common *common, struct socket_snapshot *snapshot)
 {
 	if (common->skc_family == AF_INET6) {
@@ -65,28 +41,6 @@ static __always_inline void addresses(const struct sock_common *common, struct s
 	snapshot->local[10] = snapshot->local[11] = snapshot->peer[10] = snapshot->peer[11] = 0xff;
 	__builtin_memcpy(snapshot->local + 12, &common->skc_rcv_saddr, 4);
 	__builtin_memcpy(snapshot->peer + 12, &common->skc_daddr, 4);
-}
-
-static __always_inline __u64 cgroup_of(struct sock *sk)
-{
-	if (!bpf_core_field_exists(sk->sk_cgrp_data.cgroup))
-		return 0;
-	return BPF_CORE_READ(sk, sk_cgrp_data.cgroup, kn, id);
-}
-
-// By what never changes of a socket: port and address.
-static __always_inline int matches_place(const struct control *control, const struct socket_snapshot *snapshot)
-{
-	struct prefix prefix = { .bits = 128 };
-
-	if (control->by & BY_PORT && !bpf_map_lookup_elem(&ports, &snapshot->local_port))
-		return 0;
-	if (control->by & BY_ADDRESS) {
-		__builtin_memcpy(prefix.address, snapshot->local, 16);
-		if (!bpf_map_lookup_elem(&prefixes, &prefix))
-			return 0;
-	}
-	return 1;
 }
 
 // What TCP_INFO would tell (tcp_get_info in net/ipv4/tcp.c), as counters of the kernel.
@@ -239,7 +193,7 @@ static __always_inline void see(struct bpf_iter__tcp *context, struct sock_commo
 	__u64 cgroup = 0;
 
 	addresses(common, &snapshot);
-	if (!matches_place(control, &snapshot))
+	if (!matches_place(control->by, snapshot.local_port, snapshot.local))
 		return;
 	tp = bpf_skc_to_tcp_sock(common);
 	if (!tp)

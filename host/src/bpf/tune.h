@@ -5,15 +5,11 @@
 
 // Bounds; host/src/limits.rs gives their reasons.
 #define ORDERS_MAX 65536
-#define PORTS_MAX 64
-#define PREFIXES_MAX 64
-#define CGROUPS_MAX 4096
 
 // "No clamp", as far as it can be set.
 #define CLAMP_NONE 0x7fffffff
 
 enum { MODE_CLOCK = 0, MODE_SNAPSHOT = 1, MODE_ORDERS = 2, MODE_RESTORE = 3, MODE_CHANGED = 4 };
-enum { BY_PORT = 1, BY_CGROUP = 2, BY_ADDRESS = 4 };
 enum { FLAG_MATCHED = 2, FLAG_SEND_BUFFER_FIXED = 4 };
 // What became of an order: done; the socket was not as user space saw it; the kernel refused.
 enum { OUTCOME_NONE = 0, OUTCOME_DONE = 1, OUTCOME_CHANGED = 2, OUTCOME_REFUSED = 3 };
@@ -27,11 +23,6 @@ struct control {
 	// Written by the program when a pass ends: jiffies and nanoseconds of the same moment. They tell HZ.
 	__u64 ticks;
 	__u64 at_ns;
-};
-
-struct prefix {
-	__u32 bits;
-	__u8 address[16];
 };
 
 // The record of a socket that was changed. 0 in `set_`: that one was not.

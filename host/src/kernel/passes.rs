@@ -10,6 +10,7 @@ use libbpf_rs::{Iter, Link, MapCore, MapFlags, MapMut, Object, ObjectBuilder};
 
 use super::Order;
 use super::object::{Aligned, failed, refused};
+use super::selection::Selection;
 use crate::failure::Failure;
 use crate::limits::{ORDERS_MAX, QUIET_US, READ_BYTES};
 use crate::matching::Matching;
@@ -17,15 +18,12 @@ use crate::snapshot::{ANSWER_BYTES, Answer, View};
 
 // `MODE_...`
 const CLOCK: u32 = 0;
-const LOOK: u32 = 1;
+const SNAPSHOT: u32 = 1;
 const ORDERS: u32 = 2;
 const RESTORE: u32 = 3;
 const CHANGED: u32 = 4;
 /// `struct control`.
 const CONTROL_BYTES: usize = 32;
-const BY_PORT: u32 = 1;
-const BY_CGROUP: u32 = 2;
-const BY_ADDRESS: u32 = 4;
 
 const NEEDS: &str = "this kernel has no BTF, no iterator over TCP sockets, or lacks what the program uses: Linux 5.16 or \
                      later has all; or the record of an older ackpace-host is there, whose `--restore` ends it";
@@ -35,9 +33,8 @@ static PROGRAM: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"
 pub struct Passes {
     object: Object,
     link: Link,
-    by: u32,
+    selection: Selection,
     ticks_per_s: u32,
-    cgroups: Vec<u64>,
     buffer: Vec<u8>,
 }
 
@@ -63,9 +60,8 @@ impl Passes {
         let mut passes = Passes {
             object,
             link,
-            by: 0,
+            selection: Selection::default(),
             ticks_per_s: 0,
-            cgroups: Vec::new(),
             buffer: vec![0; READ_BYTES],
         };
         let first = passes.clock()?;
@@ -99,44 +95,12 @@ impl Passes {
 
     /// As [`super::Kernel::select`].
     pub fn select(&mut self, matching: &Matching) -> Result<(), Failure> {
-        self.by = 0;
-        for port in &matching.ports {
-            self.by |= BY_PORT;
-            let ports = self.map("ports")?;
-            ports
-                .update(&port.to_ne_bytes(), &[1], MapFlags::ANY)
-                .map_err(failed)?;
-        }
-        for prefix in &matching.prefixes {
-            self.by |= BY_ADDRESS;
-            let key: Vec<u8> = prefix
-                .bits
-                .to_ne_bytes()
-                .into_iter()
-                .chain(prefix.octets)
-                .collect();
-            let prefixes = self.map("prefixes")?;
-            prefixes.update(&key, &[1], MapFlags::ANY).map_err(failed)?;
-        }
-        if matching.cgroup.is_some() {
-            self.by |= BY_CGROUP;
-        }
-        Ok(())
+        self.selection.choose(&self.object, matching)
     }
 
     /// As [`super::Kernel::select_cgroups`].
     pub fn select_cgroups(&mut self, ids: &[u64]) -> Result<(), Failure> {
-        let before = std::mem::replace(&mut self.cgroups, ids.to_vec());
-        let cgroups = self.map("cgroups")?;
-        for id in before.iter().filter(|id| !ids.contains(id)) {
-            cgroups.delete(&id.to_ne_bytes()).map_err(failed)?;
-        }
-        for id in ids.iter().filter(|id| !before.contains(id)) {
-            cgroups
-                .update(&id.to_ne_bytes(), &[1], MapFlags::ANY)
-                .map_err(failed)?;
-        }
-        Ok(())
+        self.selection.choose_cgroups(&self.object, ids)
     }
 
     /// As [`super::Kernel::carry_out`].
@@ -165,11 +129,11 @@ impl Passes {
         passed
     }
 
-    /// As [`super::Kernel::look`].
+    /// As [`super::Kernel::snapshot`].
     pub fn snapshot(&mut self, view: &mut View) -> Result<(), Failure> {
         view.clear();
         let ticks_per_s = self.ticks_per_s;
-        self.pass(LOOK, |bytes| view.take(bytes, ticks_per_s))
+        self.pass(SNAPSHOT, |bytes| view.take(bytes, ticks_per_s))
     }
 
     /// As [`super::Kernel::restore`].
@@ -200,7 +164,10 @@ impl Passes {
     ) -> Result<(), Failure> {
         let quiet_ticks = QUIET_US * u64::from(self.ticks_per_s) / US_PER_S;
         let mut control = [0; CONTROL_BYTES];
-        for (at, word) in [mode, self.by, quiet_ticks as u32].into_iter().enumerate() {
+        for (at, word) in [mode, self.selection.by(), quiet_ticks as u32]
+            .into_iter()
+            .enumerate()
+        {
             control[4 * at..4 * at + 4].copy_from_slice(&word.to_ne_bytes());
         }
         self.map("control")?

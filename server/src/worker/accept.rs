@@ -183,6 +183,7 @@ impl Worker {
             self.shared.cut_off.fetch_add(1, Ordering::Relaxed);
         }
         self.unbound(&conn);
+        self.unnote(&conn);
         conn.front.release(&mut self.heads);
         tracing::debug!(remote = %conn.remote, "closed: {why}");
     }

@@ -69,6 +69,8 @@ pub struct Conn {
     /// The device whose disk thread may hold a want of the present stream: a want that is repeated is answered twice, so
     /// only the order to forget clears it.
     pub asked: Option<u16>,
+    /// Hints of its socket are wanted ([`crate::hints`]).
+    pub noted: bool,
 }
 
 /// Connections by place. Freed places are used again, the latest first: their memory is hot.
@@ -203,6 +205,7 @@ impl Conns {
             bound: None,
             control: None,
             asked: None,
+            noted: false,
         });
         Some(id)
     }

@@ -5,13 +5,15 @@
 use ackpace_core::conn::{ConnId, TcpEvent, TcpSample};
 use rustix::event::epoll::{EventData, EventFlags};
 
-/// Who noticed something of a connection, and what. A new source (BPF, the error queue of a socket) is one more variant.
+/// Who noticed something of a connection, and what. A new source (the error queue of a socket) is one more variant.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum EventSource {
     /// epoll(7) reports the socket.
     Epoll(EventFlags),
     /// TCP_INFO was read, when the machine's timer or its evidence asked for it (`Out::Sample`).
     TcpInfo(TcpSample),
+    /// `ackpace-host events` says that the kernel has cut the window ([`crate::hints`]).
+    Hint,
     /// A call on the socket failed: the connection is dead.
     SocketError,
     /// This shell: the response before was not what its head promised, so the connection can't go on.
@@ -39,6 +41,7 @@ impl EventSource {
                 }
             }
             EventSource::TcpInfo(sample) => tell(TcpEvent::Sample(*sample)),
+            EventSource::Hint => tell(TcpEvent::Congestion),
             EventSource::SocketError | EventSource::PromiseBroken => tell(TcpEvent::Reset),
         }
     }
@@ -113,6 +116,7 @@ mod tests {
         };
         let reading = told(&EventSource::TcpInfo(sample));
         assert_eq!(reading, [TcpEvent::Sample(sample)]);
+        assert_eq!(told(&EventSource::Hint), [TcpEvent::Congestion]);
         for source in [EventSource::SocketError, EventSource::PromiseBroken] {
             assert_eq!(told(&source), [TcpEvent::Reset], "{source:?}");
         }

@@ -22,6 +22,7 @@ use crate::divider::Dividing;
 use crate::front::http::HeadPool;
 use crate::front::site::Site;
 use crate::handover::HandOver;
+use crate::hints::Hints;
 use crate::ledger::Ledger;
 use crate::limits::COPIED_BYTES_MAX;
 use crate::log::{AccessHandle, Seldom};
@@ -41,6 +42,8 @@ pub struct Shared {
     pub channels: Arc<Vec<Channel>>,
     /// How send memory is divided; `None`: it is not.
     pub dividing: Option<Arc<Dividing>>,
+    /// What `ackpace-host events` tells; `None`: it is not asked.
+    pub hints: Option<Arc<Hints>>,
     /// Each worker's hand-over queue and published load.
     pub handovers: Vec<HandOver>,
     /// The thread pool for work that may block.

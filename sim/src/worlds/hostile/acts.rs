@@ -116,6 +116,7 @@ impl Run<'_> {
                     client.window_closed = closed;
                     client.marks += 1;
                 }
+                self.tcp(conn, TcpEvent::Congestion);
             }
         }
     }

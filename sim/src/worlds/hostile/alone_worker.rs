@@ -178,6 +178,7 @@ impl Alone<'_> {
                     TcpEvent::Readable,
                     TcpEvent::Fin,
                     TcpEvent::Reset,
+                    TcpEvent::Congestion,
                 ]);
                 self.on(In::Tcp { conn, event });
             }
