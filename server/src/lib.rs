@@ -6,6 +6,7 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod count;
+pub mod descriptors;
 pub mod disk;
 pub mod disks;
 pub mod divider;

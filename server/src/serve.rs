@@ -22,6 +22,7 @@ use ackpace_wire::http::Coding;
 
 use crate::admin::{self, Board, place};
 use crate::clock::Clock;
+use crate::descriptors;
 use crate::disk::{Channel, Context as DiskContext};
 use crate::disks::Disks;
 use crate::divider::{self, Dividing};
@@ -33,7 +34,7 @@ use crate::greeting;
 use crate::handover::HandOver;
 use crate::hints::{self, Hints};
 use crate::ledger::Ledger;
-use crate::limits::{DESCRIPTORS_READY_MAX, WORKERS_MAX};
+use crate::limits::WORKERS_MAX;
 use crate::listeners::{self, Listeners, bind_metrics};
 use crate::log::{self, AccessLog, Diagnostics, Seldom};
 use crate::mailbox::{Mailboxes, ThreadWaker};
@@ -89,9 +90,9 @@ pub fn limits(options: &ServeOptions) -> Result<String, Failure> {
 pub fn run(options: ServeOptions) -> Result<(), Failure> {
     let runtime = |what: &str, error: io::Error| Failure::runtime(format!("{what}: {error}"));
     let workers = workers(&options);
-    raise_descriptor_limit();
+    descriptors::raise_limit();
     let shares = shares(&options, workers)?;
-    reserve_descriptors(shares.descriptors());
+    descriptors::reserve(shares.descriptors());
     let ledger = Arc::new(shares.ledger());
     let process = Process::new(&shares, &ledger);
     let site = Arc::new(site(&options, &process)?);
@@ -191,17 +192,14 @@ fn start(
         inboxes,
     } = ends(workers, places)?;
     let channels = Arc::new(channels);
-    let disks = Arc::new(Disks::new(DiskContext {
-        devices: Arc::clone(&site.devices),
-        channels: Arc::clone(&channels),
-        places,
+    let disks = disks_of(
+        options,
+        shares,
+        (&site, &ledger),
+        (&channels, places),
         clock,
-        settings: disk_settings(options, shares),
-        ledger: Arc::clone(&ledger),
-        pool_bytes: shares.prefetch_bytes,
-        device_bytes: shares.device_bytes(),
-    }));
-    closing::start(descriptors_max());
+    );
+    closing::start(descriptors::allowed());
     pages::reclaim::start();
     let resolver = Resolver::start(&site, returns, places, shares.queries_bytes)?;
     let dividing = dividing(options, shares, &channels, clock);
@@ -248,11 +246,23 @@ fn start(
     })
 }
 
-/// How many descriptors the kernel lets the process have (getrlimit(2)).
-fn descriptors_max() -> u64 {
-    rustix::process::getrlimit(rustix::process::Resource::Nofile)
-        .current
-        .unwrap_or(u64::MAX)
+fn disks_of(
+    options: &ServeOptions,
+    shares: &Shares,
+    (site, ledger): (&Site, &Arc<Ledger>),
+    (channels, places): (&Arc<Vec<Channel>>, u32),
+    clock: Clock,
+) -> Arc<Disks> {
+    Arc::new(Disks::new(DiskContext {
+        devices: Arc::clone(&site.devices),
+        channels: Arc::clone(channels),
+        places,
+        clock,
+        settings: disk_settings(options, shares),
+        ledger: Arc::clone(ledger),
+        pool_bytes: shares.prefetch_bytes,
+        device_bytes: shares.device_bytes(),
+    }))
 }
 
 /// The counts of each address's connections, if these have a bound.
@@ -462,30 +472,4 @@ fn disk_settings(options: &ServeOptions, shares: &Shares) -> disk::Settings {
         spindles: 1,
         reads: None,
     }
-}
-
-/// Raises the soft limit of descriptors, which is often 1024 for the sake of select(2). A connection with a response
-/// needs up to three: socket, file, and the file past the page cache.
-fn raise_descriptor_limit() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    let _ = setrlimit(
-        Resource::Nofile,
-        Rlimit {
-            current: limit.maximum,
-            maximum: limit.maximum,
-        },
-    );
-}
-
-/// Has the kernel make room for so many descriptors now. It doubles a table that is full, and whoever needs the next
-/// descriptor then sleeps until every core has passed through the scheduler: a worker of a busy machine for 100 ms and
-/// more (expand_files() in fs/file.c).
-fn reserve_descriptors(wanted: u64) {
-    let allowed = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    let most = wanted
-        .min(allowed.unwrap_or(u64::MAX))
-        .min(DESCRIPTORS_READY_MAX);
-    // The descriptor is closed at once; the table keeps its size.
-    let _ = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), most.saturating_sub(1) as _);
 }

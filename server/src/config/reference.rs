@@ -64,7 +64,7 @@ const EXITS: [(&str, &str); 3] = [
 pub fn reference() -> String {
     let mut page = String::from(
         "# Configuration\n\nEvery option of `ackpace serve`: on the command line, in the environment and in the configuration file.\n\
-         This page is made from the definitions in `server/src/options/mod.rs`; a test compares the two, and\n\
+         This page is made from the definitions in `server/src/options/serve.rs`; a test compares the two, and\n\
          `UPDATE_DOCS=1 cargo test -p ackpace` writes it anew. A file to start from: [ackpace.example.toml](ackpace.example.toml).\n",
     );
     for (title, text) in RULES {

@@ -1,0 +1,33 @@
+//! Descriptors of the process: how many it may have, and room for them in time.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::limits::DESCRIPTORS_READY_MAX;
+
+/// How many descriptors the kernel lets the process have (getrlimit(2)).
+pub fn allowed() -> u64 {
+    let limit = getrlimit(Resource::Nofile).current;
+    limit.unwrap_or(u64::MAX)
+}
+
+/// Raises the soft limit of descriptors, which is often 1024 for the sake of select(2). A connection with a response
+/// needs up to three: socket, file, and the file past the page cache.
+pub fn raise_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: limit.maximum,
+            maximum: limit.maximum,
+        },
+    );
+}
+
+/// Has the kernel make room for so many descriptors now. It doubles a table that is full, and whoever needs the next
+/// descriptor then sleeps until every core has passed through the scheduler: a worker of a busy machine for 100 ms and
+/// more (expand_files() in fs/file.c).
+pub fn reserve(wanted: u64) {
+    let most = wanted.min(allowed()).min(DESCRIPTORS_READY_MAX);
+    // The descriptor is closed at once; the table keeps its size.
+    let _ = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), most.saturating_sub(1) as _);
+}
