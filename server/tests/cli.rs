@@ -74,7 +74,7 @@ fn options() -> Vec<String> {
 #[test]
 fn help_has_every_option_and_fits_a_terminal() {
     let help = good("help", &["--help"]);
-    assert_eq!(options().len(), 39);
+    assert_eq!(options().len(), 40);
     for option in options() {
         assert!(help.contains(&format!(" {option}")), "{option}");
     }
