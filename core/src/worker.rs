@@ -178,6 +178,8 @@ pub struct Worker {
     wheel: Wheel,
     /// Connections whose next time limit may have changed since it was put into the wheel.
     touched: Vec<u32>,
+    /// When the last of them was.
+    touched_at: Instant,
     /// The last step was a slice of the timer scan.
     scanning: bool,
     drain: Drain,
@@ -204,6 +206,7 @@ impl Worker {
             unsettled: Unsettled::new(settings.arrivals_bytes_max),
             wheel: Wheel::default(),
             touched: Vec::new(),
+            touched_at: Instant::default(),
             scanning: false,
             drain: Drain::new(settings.drain_timeout_us),
             outs: VecDeque::new(),
@@ -363,6 +366,10 @@ impl Machine for Worker {
     }
 
     fn poll(&mut self, now: Instant) -> Option<Out> {
+        // Of a turn that was cut. A worker that never rests would leave them out for ever.
+        if self.touched_at < now {
+            self.watch_touched(now);
+        }
         loop {
             if let Some(out) = self.outs.pop_front() {
                 return Some(out);

@@ -69,6 +69,7 @@ impl Worker {
         };
         conn.touched = true;
         self.touched.push(index);
+        self.touched_at = now;
         if self.touched.len() == TOUCHED_MAX {
             self.watch_touched(now);
         }
