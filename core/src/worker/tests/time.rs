@@ -37,6 +37,27 @@ fn a_silent_new_client_gets_the_header_timeout() {
 }
 
 #[test]
+fn a_worker_that_never_rests_times_a_silent_client_all_the_same() {
+    let mut worker = Worker::new(settings());
+    let [silent, busy] = [0, 1].map(conn_id);
+    let at = |ms: u64| Instant { us: ms * 1_000 };
+    for conn in [silent, busy] {
+        let address = None;
+        worker.on(In::Accepted { conn, address }, at(0));
+    }
+    // Each turn has one order, and more is to be done when it is cut.
+    let closed_at = (1..15_000).find(|ms| {
+        let event = TcpEvent::Readable;
+        worker.on(In::Tcp { conn: busy, event }, at(*ms));
+        let out = worker
+            .poll(at(*ms))
+            .unwrap_or_else(|| panic!("it rests at {ms}"));
+        matches!(out, Out::Close { conn, .. } if conn == silent)
+    });
+    assert!(closed_at.is_some_and(|ms| ms <= 11_000), "{closed_at:?}");
+}
+
+#[test]
 fn a_head_that_comes_drop_by_drop_gets_no_more() {
     let mut bench = Bench::new(settings());
     let conn = bench.client(0);
