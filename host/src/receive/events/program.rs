@@ -11,6 +11,7 @@ use libbpf_rs::{
 use super::{Chosen, Event};
 use crate::failure::Failure;
 use crate::kernel::object::{Aligned, failed, refused};
+use crate::kernel::selection;
 
 static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/guard.bpf.o")));
 const NEEDS: &str = "this kernel has no BTF, or lacks a tracepoint or a function that the program uses: Linux 6.3 or later \
@@ -35,9 +36,7 @@ impl Program {
         choose(&object, chosen)?;
         let heard = Rc::new(RefCell::new(Vec::new()));
         let ring = {
-            let events = object.maps().find(|map| map.name() == "events");
-            let events =
-                events.ok_or_else(|| Failure::runtime("the object file lacks its events"))?;
+            let events = selection::map(&object, "events")?;
             let (mut builder, into) = (RingBufferBuilder::new(), Rc::clone(&heard));
             let hear = move |bytes: &[u8]| {
                 into.borrow_mut().extend(Event::parse(bytes));
@@ -74,9 +73,7 @@ impl Program {
 /// Writes a `struct guard_settings`, before anything is attached.
 fn choose(object: &Object, chosen: &Chosen) -> Result<(), Failure> {
     let write = |name: &str, key: &[u8], value: &[u8]| {
-        let map = object.maps().find(|map| map.name() == name);
-        let map =
-            map.ok_or_else(|| Failure::runtime(format!("the object file lacks its map {name}")))?;
+        let map = selection::map(object, name)?;
         map.update(key, value, MapFlags::ANY).map_err(failed)
     };
     for port in &chosen.ports {
