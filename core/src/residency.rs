@@ -124,11 +124,12 @@ impl Reach {
 }
 
 /// What one sendfile(2) sends of the span: all of it if its pages are `proven` to stay, or else its first piece. A page that
-/// is dropped between the question and the call is waited for, and so is each one behind it.
+/// is dropped between the question and the call is waited for, and so is each one behind it. Pieces end where a multiple of
+/// their size in the file does, or the first and the last page of one would be a page too many.
 pub fn piece(span: Span, proven: bool) -> Span {
     let most_bytes = match proven {
         true => span.len_bytes,
-        false => UNPROVEN_SEND_BYTES_MAX,
+        false => UNPROVEN_SEND_BYTES_MAX - span.offset_bytes % UNPROVEN_SEND_BYTES_MAX,
     };
     let len_bytes = span.len_bytes.min(most_bytes);
     Span { len_bytes, ..span }
@@ -289,7 +290,13 @@ mod tests {
     fn only_pages_that_stay_are_sent_at_once() {
         let long = span(7, 2 * UNPROVEN_SEND_BYTES_MAX + 1);
         assert_eq!(piece(long, true), long);
-        assert_eq!(piece(long, false), span(7, UNPROVEN_SEND_BYTES_MAX));
+        let first = piece(long, false);
+        assert_eq!(first, span(7, UNPROVEN_SEND_BYTES_MAX - 7));
+        let second = piece(long.behind(first.len_bytes), false);
+        assert_eq!(
+            second,
+            span(UNPROVEN_SEND_BYTES_MAX, UNPROVEN_SEND_BYTES_MAX)
+        );
         assert_eq!(piece(span(7, 9), false), span(7, 9));
     }
 

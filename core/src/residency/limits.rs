@@ -2,12 +2,16 @@
 
 use crate::units::{KIB, US_PER_S};
 
-/// The most that one sendfile(2) sends of pages that another program may drop meanwhile. More: such a drop meets more
-/// of a send, and more pages are waited for. Less: more calls and questions.
-pub const UNPROVEN_SEND_BYTES_MAX: u64 = 128 * KIB;
+/// The most that one sendfile(2) sends of pages that another program may drop meanwhile: the 16 pages that it takes from
+/// the page cache before it gives any to the socket (splice(2), PIPE_DEF_BUFFERS). More: it comes to the others after the
+/// socket's work, and they may be gone by then. Less: more calls and questions.
+pub const UNPROVEN_SEND_BYTES_MAX: u64 = 64 * KIB;
 /// How long the kernel's answer that bytes are in memory holds within its turn, microseconds; most turns are shorter.
 /// Longer: it is asked again.
 pub const CONFIRMED_US: u64 = 50;
+/// How often the kernel is asked about one piece, if each answer is too old when the piece is to be sent. More: a worker
+/// that loses its core again and again sends nothing.
+pub const QUESTIONS_MAX: u32 = 3;
 /// How long the kernel's count of scanned pages is relied on at least, microseconds. Shorter: reading it costs more than it saves.
 pub const SCANS_HOLD_US_MIN: u64 = 20_000;
 /// How long at most, microseconds. Longer: pages could be dropped and read again by another program meanwhile.

@@ -7,6 +7,7 @@
 use std::io::IoSlice;
 
 use ackpace_core::conn::Span;
+use ackpace_core::residency::limits::QUESTIONS_MAX;
 use ackpace_core::residency::{
     Confirmation, Means, Reach, has_waited, means, piece, trusted_bytes,
 };
@@ -42,6 +43,10 @@ pub(super) fn send_cached(
     let now = promised.now;
     let sure = cached.sure.filter(|(found, _)| promised.still(*found));
     let sure_bytes = trusted_bytes(*span, sure.map(|(_, sure)| sure), cached.unconfirmed);
+    let asked = match sure {
+        Some((found, _)) if sure_bytes >= span.len_bytes => found,
+        _ => promised.asked_now(),
+    };
     let resident_bytes = resident_bytes(promised.source, *span, sure_bytes);
     if resident_bytes < span.len_bytes {
         residency::missed(now);
@@ -61,7 +66,7 @@ pub(super) fn send_cached(
     if here.len_bytes == 0 {
         return Sent::Missing;
     }
-    let sent = send_in_pieces(transport, promised, here);
+    let sent = send_in_pieces(transport, promised, here, asked);
     if let Sent::Taken {
         taken_bytes,
         blocked,
@@ -72,14 +77,19 @@ pub(super) fn send_cached(
     sent
 }
 
-/// Sends bytes that were found in memory a moment ago. One long call would come to its last pages long after the
+/// Sends bytes that were found in memory when `asked`. One long call would come to its last pages long after the
 /// kernel was asked about them. So it is done in pieces, and the kernel is asked again before each one but the first;
 /// what is proven to stay is one piece. Once a page was missed, the rest is left to the next order, which copies it.
 ///
 /// When the socket has taken something no error is returned, since that has to be counted: the next order meets the
 /// error again. A file that is truncated meanwhile ends its piece early, as a full socket does; the next order shows
 /// which of the two it was.
-fn send_in_pieces(transport: &Transport, promised: &Promised, span: Span) -> Sent {
+fn send_in_pieces(
+    transport: &Transport,
+    promised: &Promised,
+    span: Span,
+    asked: Confirmation,
+) -> Sent {
     match promised.holds() {
         Holds::Yes => {}
         Holds::NotYet => return Sent::Missing,
@@ -88,9 +98,14 @@ fn send_in_pieces(transport: &Transport, promised: &Promised, span: Span) -> Sen
     let mut taken_bytes = 0;
     while taken_bytes < span.len_bytes {
         let rest = span.behind(taken_bytes);
-        let piece = piece(rest, promised.source.is_proven(rest));
-        if taken_bytes > 0 && !promised.source.is_still_resident(piece) {
+        let proven = promised.source.is_proven(rest);
+        let piece = piece(rest, proven);
+        let asked = (taken_bytes == 0).then_some(asked);
+        if !proven && !is_confirmed(promised, piece, asked) {
             residency::missed(promised.now);
+            if taken_bytes == 0 {
+                return Sent::Missing;
+            }
         }
         if taken_bytes > 0 && residency::in_doubt(promised.now) {
             break; // the next order copies
@@ -116,6 +131,22 @@ fn send_in_pieces(transport: &Transport, promised: &Promised, span: Span) -> Sen
         taken_bytes,
         blocked: false,
     }
+}
+
+/// Whether the piece is in memory, as the kernel said a moment ago. `asked`: when that was; `None`: not yet. A worker that
+/// loses its core behind the question asks again, a few times.
+fn is_confirmed(promised: &Promised, piece: Span, asked: Option<Confirmation>) -> bool {
+    let mut asked = asked;
+    for _ in 0..QUESTIONS_MAX {
+        if asked.is_some_and(|asked| promised.still(asked)) {
+            return true;
+        }
+        asked = Some(promised.asked_now());
+        if !promised.source.is_still_resident(piece) {
+            return false;
+        }
+    }
+    true
 }
 
 /// Sends a piece by one sendfile(2). If that takes long, it has waited for a page that was dropped.
@@ -281,25 +312,30 @@ mod tests {
             now,
             clock,
         };
-        let sent_bytes = || {
+        let sent = |all: Span, asked: Confirmation| {
             let path = std::env::temp_dir().join(format!("ackpace-sent-{}", std::process::id()));
             let into = std::fs::File::create(&path).expect("room for a file");
             std::fs::remove_file(&path).expect("our own file");
-            let all = span(0, 4 * UNPROVEN_SEND_BYTES_MAX);
-            match send_in_pieces(&Transport::Plain(into.into()), &promised, all) {
+            match send_in_pieces(&Transport::Plain(into.into()), &promised, all, asked) {
                 Sent::Taken {
                     taken_bytes,
                     blocked: false,
-                } => taken_bytes,
+                } => Some(taken_bytes),
+                Sent::Missing => None,
                 _ => panic!("a file takes all"),
             }
         };
-        assert_eq!(sent_bytes(), 4 * UNPROVEN_SEND_BYTES_MAX);
+        let all = span(0, 4 * UNPROVEN_SEND_BYTES_MAX);
+        assert_eq!(sent(all, promised.asked_now()), Some(all.len_bytes));
         drop_from(&file, 2 * UNPROVEN_SEND_BYTES_MAX);
-        if file.resident_bytes(span(3 * UNPROVEN_SEND_BYTES_MAX, 1)) != Some(0) {
+        let behind = span(3 * UNPROVEN_SEND_BYTES_MAX, 1);
+        if file.resident_bytes(behind) != Some(0) {
             return; // a file system in memory: nothing can be missing
         }
-        assert_eq!(sent_bytes(), 2 * UNPROVEN_SEND_BYTES_MAX);
+        let an_earlier_turn = Confirmation::new(Instant { us: 1 }, clock.now());
+        assert_eq!(sent(behind, an_earlier_turn), None, "asked again");
+        let began = sent(all, promised.asked_now());
+        assert_eq!(began, Some(2 * UNPROVEN_SEND_BYTES_MAX));
         let behind = file.resident_bytes(span(2 * UNPROVEN_SEND_BYTES_MAX, 1));
         assert_eq!(behind, Some(0), "it was not read");
     }
