@@ -13,6 +13,7 @@ use ackpace_core::sndbuf::Control;
 use ackpace_core::sndbuf::reading::Counted;
 use ackpace_wire::tcp_info::{self, TcpInfo};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::net::{SocketAddrAny, SocketFlags, acceptfrom_with, sockopt};
 
 /// An accepted client.
@@ -160,11 +161,18 @@ pub fn cookie(socket: &OwnedFd) -> Option<u64> {
     sockopt::socket_cookie(socket).ok()
 }
 
-/// Whether epoll would report EPOLLERR. The error stays in the socket.
+/// Whether the connection was reset or has timed out: epoll would report EPOLLERR, and the error stays in the socket. A send
+/// that the reset met after some bytes has taken the error along and told nobody. Then the connection is closed (it has no
+/// peer any more) while the client lacks bytes.
 pub fn is_dead(socket: &OwnedFd) -> bool {
     let mut polled = [PollFd::new(socket, PollFlags::empty())];
     let is_told = poll(&mut polled, Some(&Timespec::default())).is_ok();
-    is_told && polled[0].revents().contains(PollFlags::ERR)
+    let told = polled[0].revents();
+    let is_closed = || rustix::net::getpeername(socket).err() == Some(Errno::NOTCONN);
+    let lacks_bytes = || held_bytes(socket).is_some_and(|held| held > 0);
+    is_told
+        && (told.contains(PollFlags::ERR)
+            || told.contains(PollFlags::HUP) && is_closed() && lacks_bytes())
 }
 
 /// The congestion control of a connection (TCP_CONGESTION, tcp(7)).
@@ -347,6 +355,27 @@ mod tests {
         let dead = (0..1_000_000).any(|_| is_dead(&server));
         assert!(dead && is_dead(&server), "and stays so");
         assert!(!is_dead(&other));
+    }
+
+    #[test]
+    fn a_socket_is_dead_also_when_a_send_has_taken_its_error_but_not_after_an_orderly_end() {
+        let (server, client) = pair();
+        while send(&server, &[7; 65_536], SendFlags::DONTWAIT).is_ok() {}
+        let client = OwnedFd::from(client);
+        abort(&client);
+        drop(client);
+        assert!((0..1_000_000).any(|_| is_dead(&server)));
+        // As a send would that had taken bytes before.
+        assert!(sockopt::socket_error(&server).expect("a socket").is_err());
+        assert!(sockopt::socket_error(&server).expect("a socket").is_ok());
+        assert!(is_dead(&server));
+
+        let (server, client) = pair();
+        rustix::net::shutdown(&server, rustix::net::Shutdown::Write).expect("a socket");
+        drop(client);
+        let is_over = || rustix::net::getpeername(&server).is_err();
+        assert!((0..1_000_000).any(|_| is_over()), "both FINs came");
+        assert!(!is_dead(&server));
     }
 
     #[test]

@@ -149,7 +149,10 @@ impl Worker {
                     }
                     self.decider.on(In::Incoming, now);
                 }
-                of => self.tcp_event(conn_of(of), &EventSource::Epoll(event.flags), now),
+                of => {
+                    let reported = self.reported(conn_of(of), event.flags);
+                    self.tcp_event(conn_of(of), &reported, now);
+                }
             }
         }
         self.hear_disks(now);
@@ -262,6 +265,17 @@ impl Worker {
             self.tell_unfilled(stream, error, why, now);
         }
         self.decider.on(In::Unfilled { stream, seq, why }, now);
+    }
+
+    /// What epoll reports of a socket. A send that a reset met after some bytes has taken the error along, so EPOLLERR is
+    /// missing. Left at that, a connection without room in its share of send memory would be called and refused for ever.
+    fn reported(&mut self, conn: ConnId, mut flags: EventFlags) -> EventSource {
+        let hung_up = flags.contains(EventFlags::HUP) && !flags.contains(EventFlags::ERR);
+        let conn = self.conns.get(conn).filter(|_| hung_up);
+        if conn.is_some_and(|conn| conn.transport.is_dead()) {
+            flags |= EventFlags::ERR;
+        }
+        EventSource::Epoll(flags)
     }
 
     /// The one door by which the machine hears of TCP. Nothing else in the shell makes a [`TcpEvent`].

@@ -19,6 +19,8 @@ use crate::{Server, command, run, server_binary};
 const FINDINGS: usize = 300;
 /// How long a server may take to end after SIGTERM: longer than its own drain timeout.
 const STOP: Duration = Duration::from_secs(90);
+/// How long it takes at most when no client is left: shorter than its drain timeout.
+const STOP_ALONE: Duration = Duration::from_secs(20);
 
 /// Settings of a hunt.
 #[derive(Clone, Debug)]
@@ -204,10 +206,11 @@ fn last_lines(server: &Server) -> String {
     format!("its last words:\n{}", lines.join("\n"))
 }
 
-/// Stops the server, which is idle.
+/// Stops the server, which no client has any more.
 fn stop(mut server: Server, findings: &Findings) {
     server.signal(libc::SIGTERM);
-    let until = Instant::now() + STOP;
+    let begun = Instant::now();
+    let until = begun + STOP;
     let status = loop {
         match server.ended() {
             None if Instant::now() < until => std::thread::sleep(Duration::from_millis(5)),
@@ -218,5 +221,10 @@ fn stop(mut server: Server, findings: &Findings) {
     if status.and_then(|status| status.code()) != Some(0) || panicked {
         let text = format!("after SIGTERM: {status:?}, panicked: {panicked}");
         findings.add(&Wrong::new(Kind::Abort, text), &last_lines(&server));
+    }
+    if begun.elapsed() > STOP_ALONE {
+        let s = begun.elapsed().as_secs_f64();
+        let text = format!("after SIGTERM it lived on for {s:.1} s, without a client");
+        findings.add(&Wrong::new(Kind::Stall, text), &last_lines(&server));
     }
 }
