@@ -292,7 +292,7 @@ impl Worker {
     fn execute(&mut self, out: Out, now: Instant) {
         match out {
             Out::Accept(most) => self.accept(most, now),
-            Out::Listen(on) => self.listen(on),
+            Out::Listen(on) => self.listen(on, now),
             Out::Receive { conn, expect } => self.receive(conn, expect, now),
             Out::Resolve { stream, refuse } => self.resolve(stream, refuse, now),
             Out::Probe {

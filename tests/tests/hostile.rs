@@ -345,6 +345,7 @@ fn a_client_beyond_connections_max_waits_until_one_is_idle_or_leaves() {
         conn
     };
     let mut places: Vec<Conn> = (0..16).map(begun).collect();
+    server.err_line(&["WARN", "worker 0 has no place left", "connections_max"]);
     let mut waiting = server.connect();
     waiting.send(FILE);
     let mut served = places.pop().expect("sixteen");

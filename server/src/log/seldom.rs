@@ -14,6 +14,8 @@ use crate::limits::{LOG_REPORT_INTERVAL, LOG_SELDOM_MAX};
 pub enum Topic {
     /// accept(2) failed.
     Accept,
+    /// A worker has no place left, and new clients wait.
+    Full,
     /// No worker has a place for a client.
     NoPlace,
     /// A client could not be watched by epoll.

@@ -155,7 +155,14 @@ impl Worker {
         self.shared.ledger.give(self.shared.connection_bytes);
     }
 
-    pub(super) fn listen(&mut self, on: bool) {
+    pub(super) fn listen(&mut self, on: bool, now: Instant) {
+        if !on && !self.draining && self.room() == 0 {
+            let text = format_args!(
+                "worker {} has no place left: new clients wait in its backlog until a connection ends. Raise connections_max if this lasts",
+                self.index
+            );
+            self.shared.seldom.tell(Topic::Full, None, text, now);
+        }
         let flags = if on {
             EventFlags::IN
         } else {
