@@ -62,6 +62,12 @@ pub const CHORE_LANES: usize = 4;
 pub const CLOSING_EACH: Duration = Duration::from_millis(5);
 /// How long threads collect chores.
 pub const CHORES_EACH: Duration = Duration::from_millis(100);
+/// How long they rest between chores. Longer: windows that slow clients ask for are entered later, and each question
+/// costs meanwhile. Shorter: more wake-ups, for clients that need none.
+pub const CHORES_REST: Duration = Duration::from_secs(3);
+/// With so many chores waiting they rest no longer: four times the windows that one client enters ahead. Fewer: slow
+/// clients wake them, too. More: the fastest ones wait.
+pub const CHORES_MANY: usize = 256;
 /// Chores that wait for a thread. Further ones are forgotten.
 pub const CHORES_MAX: usize = 1024;
 /// Waits, of [`CLOSING_EACH`] each, of a request that finds no descriptor left, or too many files waiting, while files

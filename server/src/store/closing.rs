@@ -15,8 +15,8 @@ use std::time::Instant;
 use crossbeam_queue::SegQueue;
 
 use crate::limits::{
-    CHORE_LANES, CHORES_EACH, CHORES_MAX, CLOSING_EACH, CLOSING_HANGS_MS, CLOSING_LANES,
-    CLOSING_MAX, CLOSING_STANDS_MS,
+    CHORE_LANES, CHORES_EACH, CHORES_MANY, CHORES_MAX, CHORES_REST, CLOSING_EACH, CLOSING_HANGS_MS,
+    CLOSING_LANES, CLOSING_MAX, CLOSING_STANDS_MS,
 };
 
 static LANES: [ClosingLane; CLOSING_LANES] = [const { ClosingLane::new() }; CLOSING_LANES];
@@ -64,7 +64,7 @@ pub fn later(st_dev: u64, thing: impl Send + 'static) {
     }
 }
 
-/// Does this some [`CHORES_EACH`] from now, in a thread for this file system, which wakes once for many chores and closes
+/// Does this some [`CHORES_EACH`] to [`CHORES_REST`] from now, in a thread for this file system, which wakes once for many chores and closes
 /// no files. A chore that finds [`CHORES_MAX`] waiting is forgotten.
 pub fn at_leisure<C: FnOnce() + Send + 'static>(st_dev: u64, chore: C) {
     const { assert!(size_of::<C>() <= CHORE_HOLDS_BYTES) };
@@ -179,9 +179,9 @@ impl ClosingLane {
         if self.chores_waiting.load(Ordering::Relaxed) >= CHORES_MAX || !self.starts() {
             return false;
         }
-        let is_first = self.chores_waiting.fetch_add(1, Ordering::SeqCst) == 0;
+        let before = self.chores_waiting.fetch_add(1, Ordering::SeqCst);
         self.chores.push(chore);
-        if is_first {
+        if before == 0 || before + 1 == CHORES_MANY {
             self.wake();
         }
         true
@@ -195,40 +195,45 @@ impl ClosingLane {
         }
     }
 
-    /// Never ends. It takes all that came in [`CLOSING_EACH`] at once, and the chores of [`CHORES_EACH`], so that a busy
-    /// server does not wake it for each of them.
+    /// Never ends. It takes all that came in [`CLOSING_EACH`] at once, and the chores of [`CHORES_EACH`] or longer, so that
+    /// a busy server does not wake it for each of them.
     fn run(&self) {
         let _ = self.thread.set(thread::current());
         fence(Ordering::SeqCst);
-        let mut chores_at = None;
+        let mut timing = ChoreTiming::default();
         loop {
-            self.wait(&mut chores_at);
+            self.wait(&mut timing);
             self.done_ms.store(now_ms(), Ordering::Relaxed);
             if self.pending.load(Ordering::SeqCst) > 0 {
                 self.drop_things();
             }
-            if chores_at.is_some_and(|at| at <= Instant::now()) {
-                chores_at = None;
+            if timing.due_at(self.has_many()).is_some_and(is_past) {
                 self.do_chores();
+                timing.done(Instant::now());
             }
         }
     }
 
-    /// Waits for things, or until chores are due; chores that came are due from [`CHORES_EACH`] on.
-    fn wait(&self, chores_at: &mut Option<Instant>) {
+    /// Waits for things, or until chores are due.
+    fn wait(&self, timing: &mut ChoreTiming) {
         loop {
-            if chores_at.is_none() && self.chores_waiting.load(Ordering::SeqCst) > 0 {
-                *chores_at = Some(Instant::now() + CHORES_EACH);
+            if self.chores_waiting.load(Ordering::SeqCst) > 0 {
+                timing.came(Instant::now());
             }
             if self.pending.load(Ordering::SeqCst) > 0 {
                 return;
             }
-            match chores_at.map(|at| at.saturating_duration_since(Instant::now())) {
+            match timing.due_at(self.has_many()) {
                 None => thread::park(),
-                Some(left) if left.is_zero() => return,
-                Some(left) => thread::park_timeout(left),
+                Some(at) if is_past(at) => return,
+                Some(at) => thread::park_timeout(at.saturating_duration_since(Instant::now())),
             }
         }
+    }
+
+    /// Whether so many chores wait that the thread rests no longer.
+    fn has_many(&self) -> bool {
+        self.chores_waiting.load(Ordering::SeqCst) >= CHORES_MANY
     }
 
     fn drop_things(&self) {
@@ -252,6 +257,40 @@ impl ClosingLane {
             self.done_ms.store(now_ms(), Ordering::Relaxed);
         }
     }
+}
+
+/// When a thread does its chores: [`CHORES_EACH`] after the first one came, and no sooner than [`CHORES_REST`] after those
+/// before, unless [`CHORES_MANY`] wait.
+#[derive(Debug, Default)]
+struct ChoreTiming {
+    /// Since when chores wait.
+    came_at: Option<Instant>,
+    /// When the last ones were done.
+    done_at: Option<Instant>,
+}
+
+impl ChoreTiming {
+    /// Chores wait now.
+    fn came(&mut self, now: Instant) {
+        self.came_at.get_or_insert(now);
+    }
+
+    /// Those that waited are done.
+    fn done(&mut self, now: Instant) {
+        (self.came_at, self.done_at) = (None, Some(now));
+    }
+
+    /// When the chores that wait are due; `None`: none wait.
+    fn due_at(&self, many: bool) -> Option<Instant> {
+        let collected_at = self.came_at? + CHORES_EACH;
+        let rested_at = self.done_at.map(|at| at + CHORES_REST);
+        let rests = rested_at.filter(|_| !many);
+        Some(rests.map_or(collected_at, |at| at.max(collected_at)))
+    }
+}
+
+fn is_past(at: Instant) -> bool {
+    at <= Instant::now()
 }
 
 /// An open file that is closed by the thread for its file system.
@@ -354,6 +393,30 @@ mod tests {
         assert!((CHORES_MAX..2 * CHORES_MAX).contains(&done.len()));
         assert!(done.iter().take(CHORES_MAX).copied().eq(0..CHORES_MAX));
         assert_eq!(pending_in(11), 0, "they are no files");
+    }
+
+    #[test]
+    fn chores_are_done_after_a_moment_or_after_a_rest_unless_they_are_many() {
+        let mut timing = ChoreTiming::default();
+        assert_eq!(timing.due_at(true), None, "there are none");
+        let first = Instant::now();
+        timing.came(first);
+        timing.came(first + CHORES_EACH / 2);
+        assert_eq!(timing.due_at(false), Some(first + CHORES_EACH));
+        let done = first + CHORES_EACH;
+        timing.done(done);
+        assert_eq!(timing.due_at(true), None);
+        timing.came(done);
+        assert_eq!(timing.due_at(false), Some(done + CHORES_REST));
+        assert_eq!(timing.due_at(true), Some(done + CHORES_EACH));
+        timing.done(done);
+        let late = done + 2 * CHORES_REST;
+        timing.came(late);
+        assert_eq!(
+            timing.due_at(false),
+            Some(late + CHORES_EACH),
+            "it has rested"
+        );
     }
 
     fn pending_in(st_dev: u64) -> usize {
