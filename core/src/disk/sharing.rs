@@ -1,10 +1,10 @@
-//! Sharing: whether the next bytes of a stream are read into the page cache, since another reader will need them while
-//! they are there.
+//! Sharing: whether to read a stream's next bytes into the page cache, because another reader will need them before
+//! they are evicted.
 //!
-//! The second of two readers reaches the position of the first when it has taken all bytes between them. Until then the
-//! readers that share, the first one among them, read some number of bytes into the page cache. If that is no more than
-//! it holds ([`super::page_cache`]), the two are near each other and share. So the nearest pairs share, and one more
-//! pair that does may end it for the pair that is farthest apart.
+//! The second of two readers arrives where the first is now when it has taken all bytes between them. Until then all
+//! readers that share, the first included, fill the page cache at the sum of their rates. If they bring in no more than
+//! it holds ([`super::page_cache`]), the bytes are still there, and the pair shares. So the nearest pairs share, and
+//! one more sharing pair may end it for the pair that is farthest apart.
 
 use super::{DeviceChange, Disk, Flight, ReadError, ReadPath, ReaderId, first};
 use crate::conn::{Held, Span, Want};
@@ -39,7 +39,7 @@ impl Disk {
         }
     }
 
-    /// A stream whose reads take another path than before is told of; its first path goes without saying.
+    /// Records in the journal that the reads of a stream take another path than before. Its first path is not recorded.
     pub(super) fn note_path(&mut self, id: ReaderId, to: ReadPath, now: Instant) {
         let Some(reader) = self.readers.get_mut(&id) else {
             return;
@@ -91,7 +91,8 @@ impl Disk {
     }
 
     /// Whether another reader of the file follows closely enough to need these bytes while they are in the page cache.
-    /// A crowd at one place always does, whatever memory there is: a few reads are fewer than one for each.
+    /// Three readers within a window always share, however little memory there is: even if some bytes are evicted and
+    /// read again, that takes fewer reads than one for each.
     fn is_followed(&self, id: ReaderId, want: &Want, now: Instant) -> bool {
         let Some(reader) = self.readers.get(&id) else {
             return false;
@@ -133,7 +134,7 @@ impl Disk {
         if has_bytes >= window_end_bytes || want.end_bytes() <= to_bytes {
             return None;
         }
-        // A reader answered long ago goes on with what it finds in the page cache.
+        // Time since its answer counts: it goes on past its answered bytes with what it finds in the page cache.
         let from = reader.want.underrun_at.max(since);
         let rate = self.rate_or_mean(&reader.want);
         let takes_us = us_for(to_bytes.saturating_sub(want.offset_bytes), rate);

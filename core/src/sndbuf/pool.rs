@@ -1,17 +1,23 @@
-//! The machine that divides send memory among the connections of all workers: when it asks them what TCP says, when it
-//! divides, and who is told of a new share. It has a thread of its own (`server/src/divider.rs`), so no worker waits.
+//! The machine that divides send memory among the connections of all workers. It decides when to sample them, when to
+//! divide, and whom to tell of a new share. It has a thread of its own (`server/src/divider.rs`), so no worker waits.
 //!
-//! Each second every worker is asked for a reading of each connection that sends, in pieces ([`sampling`]). When all have
-//! answered, or [`DIVIDE_WAIT_US`](crate::limits::DIVIDE_WAIT_US) is over, the pool is divided. A connection that joins
-//! brings a reading of itself; for those it is divided again, [`DIVIDE_APART_US`] after the last time at the earliest.
-//! Until then a new connection has a start share, for which a part of the pool is kept.
+//! Each second it asks every worker for readings of the connections that send, a piece at a time ([`sampling`]). When
+//! all have answered, or after [`DIVIDE_WAIT_US`](crate::limits::DIVIDE_WAIT_US), it divides the pool. A connection
+//! that joins brings its own reading. For such connections it divides again, at the earliest [`DIVIDE_APART_US`] after
+//! the last division. Until then they have a start share; one part in [`START_PART`] of the pool is reserved for these.
 //!
-//! What is in a socket can't be taken back, and a share is in force until its worker has heard of a smaller one. So where
-//! somebody may hold more than its new share ([`member`]), others get that much less until it is gone ([`within`]), and
-//! the pool is a bound. Once workers say that it is gone, it is divided again for those who got less.
+//! Bytes in a socket can't be taken back, and a share stays in force until the worker has heard of a smaller one. So
+//! where a connection may hold more than its new share ([`member`]), the others get that much less until it has drained
+//! ([`within`]). All sockets together hold no more than the pool and the start shares of connections that have just
+//! joined. When a worker reports that a connection has drained, the pool is divided again for those who got less.
 //!
-//! Clients that take nothing claim no more than their sockets hold. Where they hold most of the pool and others need
-//! more, those that stalled first may pause only for [`PAUSED_US`].
+//! Now and then a division begins a drain ([`Drains`]), if some connection may learn by it. For a moment, connections
+//! that are limited by their shares get small ones. The queues on their paths empty, and TCP measures the round trip
+//! without them. Then it divides again.
+//!
+//! A stalled client, which takes nothing, claims no more than its socket holds. If stalled clients hold more than one
+//! part in [`STALLED_PART`] of the pool while a share limits somebody else, those that stalled first get little time:
+//! they are closed after [`PAUSED_US`], not after `pause_timeout`.
 
 mod member;
 mod messages;
@@ -62,9 +68,9 @@ pub struct Pool {
     members: BTreeMap<Place, Member>,
     sampling: SamplingRounds,
     drains: Drains,
-    /// Somebody joined since the last division, or left memory that others wait for.
+    /// Since the last division a connection joined, or freed memory that others wait for.
     awaited: bool,
-    /// Somebody got less than the division gave it, because others have not left that yet.
+    /// The last division had to cut some shares ([`within`]), because others have not freed that memory yet.
     short: bool,
     divided_at: Instant,
     outs: VecDeque<Out>,
@@ -132,8 +138,8 @@ impl Pool {
             Answered::Nothing => {}
             Answered::Ask(out) => self.outs.push_back(out),
             Answered::Passed(pass) => {
-                // Who was not heard of has left. A worker that has not answered is not told from one without connections:
-                // its connections keep what they have.
+                // Connections that this pass did not show have left. A worker that does not answer never completes a
+                // pass, so its connections keep their shares.
                 let all = (worker, 0)..=(worker, u32::MAX);
                 let silent = self.members.range_mut(all);
                 for (_, member) in silent.filter(|(_, member)| member.pass < pass) {
@@ -168,7 +174,7 @@ impl Pool {
         }
     }
 
-    /// The member of this name.
+    /// The member for this connection; `None` if it has none, or its slot has another user.
     fn member(&mut self, worker: u16, conn: ConnId) -> Option<&mut Member> {
         let member = self.members.get_mut(&(worker, conn.index));
         member.filter(|member| member.known.reading().conn == conn)
@@ -239,8 +245,8 @@ impl Pool {
         self.totals.start_bytes = start_bytes(pool_bytes, connections, pool_bytes - free_bytes);
     }
 
-    /// Those whose clients take nothing may hold what they hold. Where that is too much of the pool while others need more,
-    /// those that stalled first have little time.
+    /// A stalled client keeps what its socket holds. While all of them together hold too much and a share limits
+    /// somebody else, the first to stall get a shorter pause timeout: as many as hold the excess.
     fn tell_stalled(&mut self, stalled_bytes: u64) {
         let is_short = |place: &Place| {
             let member = self.members.get(place);
@@ -305,7 +311,7 @@ impl Pool {
         }
     }
 
-    /// When it is divided for those who joined, or wait for what others leave.
+    /// When to divide again for connections that joined, or that wait for memory that others free.
     fn awaited_at(&self) -> Instant {
         self.divided_at.plus_us(DIVIDE_APART_US)
     }
@@ -363,8 +369,8 @@ impl Machine for Pool {
     }
 }
 
-/// What a connection has that joins `others`, until the next division: a first flight, or an equal part of the pool, or half
-/// of what nobody has taken.
+/// The share of a connection that joins `others`, until the next division. It is the least of a first flight, an equal
+/// part of the pool, and half of what nobody has taken, but at least [`SHARE_BYTES_MIN`].
 fn start_bytes(pool_bytes: u64, others: u64, taken_bytes: u64) -> u64 {
     let equal_bytes = pool_bytes / (others + 1);
     let free_bytes = pool_bytes.saturating_sub(taken_bytes);
@@ -373,8 +379,8 @@ fn start_bytes(pool_bytes: u64, others: u64, taken_bytes: u64) -> u64 {
         .clamp(SHARE_BYTES_MIN, SHARE_SEGMENTS_START * SEGMENT_BYTES)
 }
 
-/// Lessens what is granted beyond what is taken already, in proportion, until all is within the pool. Whether somebody
-/// gets less by that.
+/// Cuts shares until all fit into the pool. Only what a share grants beyond the bytes already taken is cut, in
+/// proportion. Returns whether any share was cut.
 fn within(shares: &mut [u64], taken: &[u64], pool_bytes: u64) -> bool {
     let both = || shares.iter().zip(taken);
     let all: u128 = both()

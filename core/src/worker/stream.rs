@@ -313,9 +313,9 @@ impl Stream {
         self.send(held, ready_bytes, left_bytes, false)
     }
 
-    /// Reads ahead: a stream with fetched pieces keeps one want for the bytes after them, and its deadline moves with
-    /// the client's rate. No want is made while enough is fetched, before a first send has shown what an unknown client
-    /// takes, or after a failed read.
+    /// Reads ahead: a stream with fetched pieces keeps one want for the bytes after them, and the want's deadline
+    /// follows the client's rate. No want is made while enough is fetched, or after a failed read. Nor is one made
+    /// while slots wait for a client of unknown rate: whether its socket takes them all decides.
     fn look_ahead(
         &mut self,
         residency_cache: &ResidencyCache,
@@ -389,9 +389,9 @@ impl Stream {
         self.fetched.is_empty() && self.outstanding.get().is_some_and(here)
     }
 
-    /// When the stream runs dry, if it has all bytes before `from_bytes`. While a client's rate is unknown, read ahead
-    /// for it no more than a third of what it has taken: it may take nothing more, and thousands of such clients would
-    /// fill the pool.
+    /// When the stream runs dry, if it has all bytes before `from_bytes`. A client of unknown rate may take nothing
+    /// more, and thousands of them would fill the pool. So once a third of what it took is read ahead and its socket is
+    /// full, the deadline is [`UNTAKEN_US`] away: nothing more is read until it takes some.
     fn underrun_at(&self, from_bytes: u64, supply: &Supply, now: Instant) -> Instant {
         let ahead_bytes = from_bytes.saturating_sub(self.body_at_bytes());
         if supply.rate_bytes_per_s == 0 && supply.full && ahead_bytes >= self.sent_bytes / 3 {

@@ -24,7 +24,7 @@ static LANES: [ClosingLane; CLOSING_LANES] = [const { ClosingLane::new() }; CLOS
 static CHORES: [ClosingLane; CHORE_LANES] = [const { ClosingLane::new() }; CHORE_LANES];
 /// For the chore that ends lingering mappings, which waits for no disk.
 static DISKLESS: ClosingLane = ClosingLane::new();
-/// How many files may wait in a lane before no more are opened; 0: no thread was started.
+/// How many files may wait in a lane before no more are opened; 0: [`start`] was not called.
 static PENDING_BOUND: AtomicUsize = AtomicUsize::new(0);
 
 /// Work that may be delayed.
@@ -50,8 +50,8 @@ struct ClosingLane {
     done_ms: AtomicU64,
 }
 
-/// From now on threads drop things, with room for so many descriptors in the process. Before that, things are dropped
-/// by the caller.
+/// From now on, threads drop things; before this call, the caller does. The bound on files that wait follows from
+/// `descriptors_max`, how many descriptors the process may have.
 pub fn start(descriptors_max: u64) {
     let most = usize::try_from(descriptors_max / 8).unwrap_or(usize::MAX);
     PENDING_BOUND.store(most.clamp(16, CLOSING_MAX), Ordering::Relaxed);
@@ -96,7 +96,8 @@ pub enum Standstill {
     Long,
 }
 
-/// Whether so many files of this file system wait to be closed that no more should be opened.
+/// Whether no more files of this file system should be opened: too many wait to be closed, and their thread has made no
+/// progress for a while. `None`: they may be opened.
 pub fn standstill(st_dev: u64) -> Option<Standstill> {
     let most = PENDING_BOUND.load(Ordering::Relaxed);
     let lane = of(&LANES, st_dev);

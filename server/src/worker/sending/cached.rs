@@ -1,8 +1,10 @@
-//! Sending from the page cache: by sendfile(2), or, where that might wait for the disk, by a copy to our own memory
-//! that never waits.
+//! Sends from the page cache: by sendfile(2), or, where that might wait for the disk, by a non-blocking copy through
+//! our own memory.
 //!
-//! An order names bytes that the machine believes to be in memory. One that meets a missing page tells
-//! [`residency::missed`]: for a while, orders of all files are doubted and copied.
+//! An order names bytes that the machine believes to be in memory. Before sendfile(2), the kernel is asked about them:
+//! by mincore(2), cachestat(2) or a sample ([`ackpace_core::residency`]). A page that turns out to be missing puts the
+//! page cache in doubt ([`residency::missed`]). For a while, orders of all files are copied, unless their pages can't
+//! go.
 
 use std::io::IoSlice;
 
@@ -24,15 +26,15 @@ use crate::transport::{PlainBytes, Transport};
 pub(super) struct Cached<'a> {
     pub promised: Promised<'a>,
     pub span: Span,
-    /// What the kernel said is in memory, in this turn, and when: it need not be asked again.
+    /// What the kernel found in memory earlier in this turn, and when. While that answer holds, it is not asked again.
     pub sure: Option<(Confirmation, Span)>,
     /// The kernel says again and again that they are missing, just after they were read. So it is not asked: they are
     /// copied, and the copy shows what is there.
     pub unconfirmed: bool,
 }
 
-/// Sends what is in memory now, by sendfile(2) or by a copy. `reach` is told what the socket took by sendfile(2), and
-/// `copied` is the buffer of the copy.
+/// Sends what is in memory now, by sendfile(2) or by a copy through the buffer `copied`. `reach` learns what the socket
+/// took by sendfile(2), and so how far the next question should go.
 pub(super) fn send_cached(
     transport: &Transport,
     cached: &Cached,
@@ -77,9 +79,10 @@ pub(super) fn send_cached(
     sent
 }
 
-/// Sends bytes that were found in memory when `asked`. One long call would come to its last pages long after the
-/// kernel was asked about them. So it is done in pieces, and the kernel is asked again before each one but the first;
-/// what is proven to stay is one piece. Once a page was missed, the rest is left to the next order, which copies it.
+/// Sends bytes that were found in memory when `asked`. One long call would reach its last pages long after the kernel
+/// was asked about them. So it sends in pieces, and asks again before each one but the first. Proven bytes
+/// ([`Source::is_proven`]) go in one piece without a question: their pages are in our page tables, or never leave
+/// memory. After a miss it stops, and the next order copies the rest.
 ///
 /// When the socket has taken something no error is returned, since that has to be counted: the next order meets the
 /// error again. A file that is truncated meanwhile ends its piece early, as a full socket does; the next order shows
@@ -92,7 +95,7 @@ fn send_in_pieces(
 ) -> Sent {
     match promised.holds() {
         Holds::Yes => {}
-        Holds::NotYet => return Sent::Missing,
+        Holds::NotYet => return Sent::Missing, // the file is being written: the next order asks again
         Holds::No => return Sent::Broken(Why::FileChanged),
     }
     let mut taken_bytes = 0;
@@ -133,8 +136,9 @@ fn send_in_pieces(
     }
 }
 
-/// Whether the piece is in memory, as the kernel said a moment ago. `asked`: when that was; `None`: not yet. A worker that
-/// loses its core behind the question asks again, a few times.
+/// Whether the kernel says that the piece is in memory, by an answer that still holds. `asked`: when it last answered;
+/// `None`: it was not asked yet. A worker that loses its core after an answer asks again, at most [`QUESTIONS_MAX`]
+/// times. Then it trusts the last answer, or it would never send.
 fn is_confirmed(promised: &Promised, piece: Span, asked: Option<Confirmation>) -> bool {
     let mut asked = asked;
     for _ in 0..QUESTIONS_MAX {
@@ -182,7 +186,7 @@ fn resident_bytes(source: &Source, span: Span, sure_bytes: u64) -> u64 {
 
 /// Sends the span by way of the buffer `copied`, with reads that never wait (RWF_NOWAIT): sendfile(2) would wait for
 /// the disk if a page were dropped in this moment. `holds` says whether what was read may be sent as the promised
-/// version. `None`: the file system has no such reads.
+/// version. `None`: the file system has no such reads, and the caller uses sendfile(2).
 fn send_copied(
     transport: &Transport,
     source: &Source,
