@@ -11,7 +11,7 @@ help: ## this list
 run: ## build the release and serve DIR=path (default: a generated ./demo); ARGS='--listen :8080' adds options
 	@sh scripts/run.sh
 
-test: ## everything that CI runs: set-up, format, lints, licences, tidy, all tests
+test: ## everything that CI runs: set-up, format, lints, links in the docs, licences, tidy, all tests
 	@sh scripts/test.sh
 
 check: ## the quick loop: format, lints, tidy, unit tests, the simulator's tables

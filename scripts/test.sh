@@ -21,6 +21,9 @@ deny=$(ensure_deny "$TARGET") ||
 step format cargo fmt --all --check
 # shellcheck disable=SC2086
 step lints cargo clippy --quiet --workspace $BPF --all-targets --locked -- -D warnings
+# shellcheck disable=SC2086
+step documents env RUSTDOCFLAGS="-D rustdoc::broken_intra_doc_links" \
+    cargo doc --quiet --workspace $BPF --no-deps --document-private-items --locked
 step licences "$deny" --locked check --hide-inclusion-graph bans licenses sources
 step tidy cargo xtask tidy
 

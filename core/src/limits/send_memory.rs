@@ -50,7 +50,7 @@ pub const START_PART: u64 = 16;
 /// second is a long timeout of TCP, and samples are a second apart.
 pub const STALLED_US: u64 = 3 * US_PER_S;
 /// One part in so many of the send memory may be held by clients that have stalled while others need more. Beyond: those
-/// that stalled first have [`PAUSED_US`], not `pause_timeout`.
+/// that stalled first have [`PAUSED_US`](super::PAUSED_US), not `pause_timeout`.
 pub const STALLED_PART: u64 = 2;
 /// The least TCP_NOTSENT_LOWAT for a socket of another program whose share has room for it. A smaller one wakes the
 /// program more often; a larger one holds more for clients that take little.

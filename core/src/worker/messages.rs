@@ -18,7 +18,7 @@ use crate::why::Why;
 pub struct Settings {
     /// This worker's number, which is part of its streams' ids.
     pub worker: u16,
-    /// Connections at once, at most [`CONNECTIONS_MAX`].
+    /// Connections at once, at most [`CONNECTIONS_MAX`](crate::limits::CONNECTIONS_MAX).
     pub connections_max: u32,
     /// Connections at once from one address ([`super::Worker::count_addresses_in`]); 0: no bound.
     pub connections_per_address: u32,

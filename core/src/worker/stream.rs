@@ -36,8 +36,8 @@ pub(super) struct SendSpan {
     pub held: Held,
     /// More bytes of the response follow.
     pub more: bool,
-    /// These bytes were found missing [`MISSES_MAX`] times in a row right after they were read: copy them with a
-    /// non-blocking read, whatever cachestat reports.
+    /// These bytes were found missing [`MISSES_MAX`](crate::limits::MISSES_MAX) times in a row right after they were
+    /// read: copy them with a non-blocking read, whatever cachestat reports.
     pub unconfirmed: bool,
 }
 

@@ -30,7 +30,7 @@ enum Verb {
     /// List the disks that are up
     List,
     /// Query or change a disk that is up: counters | reset | fast on|off | eio START LEN | eio-file PATH START LEN |
-    /// hang [MS] | heal | trace FILE|off | read-ahead KB
+    /// hang | hang MS | heal | trace FILE|off | read-ahead KB
     Tell {
         /// Name of the disk
         name: String,

@@ -253,7 +253,7 @@ impl Drop for Profile {
     }
 }
 
-/// Shares of the groups from perf's report: "OVERHEAD %<tab>PROGRAM<tab>[k] FUNCTION". The idle loop and other
+/// Shares of the groups from perf's report: `OVERHEAD %<tab>PROGRAM<tab>[k] FUNCTION`. The idle loop and other
 /// programs are left out.
 fn shares(report: &str, programs: &[String]) -> Vec<(&'static str, f64)> {
     let mut sums: Vec<(&'static str, f64)> = Vec::new();
