@@ -63,7 +63,8 @@ fn replace_last(pushed_bytes: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(REPLACEMENT);
 }
 
-/// Appends `text` as a JSON string with its quotes (RFC 8259 7). Bytes that are not UTF-8 become U+FFFD.
+/// Appends `text` as a JSON string with its quotes (RFC 8259 7). Bytes that are not UTF-8 become U+FFFD. Escaped are also
+/// control characters, bidirectional marks and separators of lines, which act in a terminal or an editor.
 pub(crate) fn push_json_string(text: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
     for chunk in text.utf8_chunks() {
@@ -76,11 +77,20 @@ pub(crate) fn push_json_string(text: &[u8], out: &mut Vec<u8>) {
                 b'\r' => out.extend_from_slice(b"\\r"),
                 b'\t' => out.extend_from_slice(b"\\t"),
                 // RFC 8259 does not require escapes from 0x7F on, but terminals do.
-                0..=0x1F | 0x7F => push_u_escape(byte, out),
+                0..=0x1F | 0x7F => push_u_escape(byte.into(), out),
                 // U+0080 to U+009F are C2 80 to C2 9F.
                 0x80..=0x9F if valid[at - 1] == 0xC2 => {
                     out.pop();
-                    push_u_escape(byte, out);
+                    push_u_escape(byte.into(), out);
+                }
+                // U+2028 to U+202E are E2 80 A8 to AE; U+2066 to U+2069 are E2 81 A6 to A9.
+                0xA8..=0xAE if valid[..at].ends_with(b"\xE2\x80") => {
+                    out.truncate(out.len() - 2);
+                    push_u_escape(0x2000 | u16::from(byte - 0x80), out);
+                }
+                0xA6..=0xA9 if valid[..at].ends_with(b"\xE2\x81") => {
+                    out.truncate(out.len() - 2);
+                    push_u_escape(0x2040 | u16::from(byte - 0x80), out);
                 }
                 _ => out.push(byte),
             }
@@ -92,11 +102,12 @@ pub(crate) fn push_json_string(text: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// A control character below U+0100 as `\u00XX`.
-fn push_u_escape(code: u8, out: &mut Vec<u8>) {
+/// A character below U+10000 as `\uXXXX`.
+fn push_u_escape(code: u16, out: &mut Vec<u8>) {
     const HEX: &[u8; 16] = b"0123456789abcdef";
-    out.extend_from_slice(b"\\u00");
-    out.extend_from_slice(&[HEX[usize::from(code >> 4)], HEX[usize::from(code & 15)]]);
+    out.extend_from_slice(b"\\u");
+    let digits = [12, 8, 4, 0].map(|shift| HEX[usize::from(code >> shift & 15)]);
+    out.extend_from_slice(&digits);
 }
 
 #[cfg(test)]
@@ -159,6 +170,9 @@ mod tests {
         fn no_json_string_holds_a_control_character(text: String) {
             prop_assert!(!with(push_json_string, text.as_bytes()).contains(char::is_control));
             prop_assert_eq!(with(push_json_string, "\u{9b}é\u{7f}".as_bytes()), r#""\u009bé\u007f""#);
+            let marks = "\u{2027}\u{2028}\u{202e}\u{202f}\u{2065}\u{2066}\u{2069}\u{206a}";
+            let expected = "\"\u{2027}\\u2028\\u202e\u{202f}\u{2065}\\u2066\\u2069\u{206a}\"";
+            prop_assert_eq!(with(push_json_string, marks.as_bytes()), expected);
         }
 
         #[test]
