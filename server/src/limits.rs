@@ -73,6 +73,9 @@ pub const CHORES_MAX: usize = 1024;
 /// Waits, of [`CLOSING_EACH`] each, of a request that finds no descriptor left, or too many files waiting, while files
 /// may be closed soon: a second. More: it gets 503.
 pub const CLOSING_WAITS_MAX: usize = 200;
+/// Waits, of [`CLOSING_EACH`] each, for a program that has a lease on a file and was asked for it: a tenth of a second. More:
+/// requests for files of one that keeps it take the threads of the others.
+pub const LEASE_WAITS_MAX: usize = 20;
 /// Bytes of the page cache that are copied at once: a piece that fits in the processor's cache.
 pub const COPIED_BYTES_MAX: usize = 64 << 10;
 /// Calls that ask for the extents of one file, 64 extents each. More: the extents behind them are unknown.

@@ -11,7 +11,7 @@ mod tests;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::thread;
 
 use ackpace_core::conn::StreamId;
@@ -22,7 +22,7 @@ use rustix::thread::futex;
 use self::lanes::{Lanes, Taken};
 use crate::front::listing::{Listing, Slice};
 use crate::front::site::{Query, Site, SiteAnswer};
-use crate::limits::{CLOSING_EACH, CLOSING_WAITS_MAX, RESULTS_FULL_EACH};
+use crate::limits::{CLOSING_EACH, CLOSING_WAITS_MAX, LEASE_WAITS_MAX, RESULTS_FULL_EACH};
 use crate::mailbox::ThreadWaker;
 use crate::sched;
 use crate::store::closing;
@@ -50,7 +50,7 @@ impl Job {
             }
             Job::Slice(_) => 0,
         };
-        (2 * size_of::<Waiting>() + held) as u64
+        (2 * size_of::<Waiting>() + TICKET_BYTES + held) as u64
     }
 
     /// The path to be found, or to be listed.
@@ -61,6 +61,9 @@ impl Job {
         }
     }
 }
+
+/// What a ticket points to: its two counts.
+const TICKET_BYTES: usize = 2 * size_of::<usize>();
 
 /// The result of a job.
 pub enum Done {
@@ -155,8 +158,10 @@ fn resolve_all(jobs: &Jobs, site: &Site, returns: &[Return]) {
         let (taken, mut waiting) = jobs.next(before);
         before = Some(taken);
         let back = returns.iter().find(|back| back.worker == waiting.worker);
-        // A worker that has ended needs no result.
-        let Some(back) = back else { continue };
+        // Nor does a worker that has ended need a result.
+        let Some(back) = back.filter(|_| waiting.is_wanted()) else {
+            continue;
+        };
         match run(site, taken, waiting.job) {
             Ok(done) => back.put(waiting.stream, done),
             Err(job) => {
@@ -179,6 +184,20 @@ struct Waiting {
     worker: usize,
     stream: StreamId,
     job: Job,
+    wanted: Weak<()>,
+}
+
+impl Waiting {
+    /// Whether its client is still there.
+    fn is_wanted(&self) -> bool {
+        self.wanted.strong_count() > 0
+    }
+}
+
+/// Who has it wants a job done. A job that nobody wants any more is skipped, so departed clients leave no work.
+#[derive(Debug)]
+pub struct Ticket {
+    _wanted: Arc<()>,
 }
 
 /// Jobs that wait and the threads that wait for them.
@@ -233,11 +252,10 @@ impl Resolver {
         self.jobs.lanes().busy()
     }
 
-    /// Queues a job; returns `false` if it is refused. Refused are jobs beyond the number of connections, since those
-    /// of departed clients pile up only behind a disk that hangs, and jobs that would hold too much memory together.
-    /// The next slice of a listing is never refused for its memory.
-    #[must_use]
-    pub fn submit(&self, stream: StreamId, job: Job) -> bool {
+    /// Queues a job, which is done if the [`Ticket`] is still there when its turn comes. `None`: it is refused. Refused are
+    /// jobs beyond the number of connections, since those of departed clients pile up only behind a disk that hangs, and
+    /// jobs that would hold too much memory together. The next slice of a listing is never refused for its memory.
+    pub fn submit(&self, stream: StreamId, job: Job) -> Option<Ticket> {
         let device = self.site.device_of_search(job.path());
         self.jobs.put(device, stream, job)
     }
@@ -263,18 +281,20 @@ impl Jobs {
     }
 
     /// Queues a job, if there is room for it. Takes no lock.
-    fn put(&self, device: u16, stream: StreamId, job: Job) -> bool {
+    fn put(&self, device: u16, stream: StreamId, job: Job) -> Option<Ticket> {
         if !self.admit(&job) {
-            return false;
+            return None;
         }
+        let wanted = Arc::new(());
         let waiting = Waiting {
             worker: usize::from(stream.worker),
             stream,
             job,
+            wanted: Arc::downgrade(&wanted),
         };
         self.arrived.push((device, waiting));
         self.wake_one();
-        true
+        Some(Ticket { _wanted: wanted })
     }
 
     /// Counts a job that comes from a worker, unless there are too many or they hold too much.
@@ -402,13 +422,18 @@ fn run(site: &Site, taken: Taken, job: Job) -> Result<Done, Job> {
     }
 }
 
-/// Finds what a query asks for. If no descriptor is left, waits a little for files that are being closed.
+/// Finds what a query asks for. If no descriptor is left, waits a little for files that are being closed; and for whoever
+/// has a lease on the file, to give it up.
 fn find(site: &Site, query: &Query) -> SiteAnswer {
-    for _ in 0..CLOSING_WAITS_MAX {
-        match site.find(query, Wait::Yes) {
-            Some(SiteAnswer::Exhausted) if closing::goes_on() => thread::sleep(CLOSING_EACH),
-            answer => return answer.unwrap_or(SiteAnswer::Exhausted),
+    let mut answer = None;
+    for waits in 0..CLOSING_WAITS_MAX {
+        answer = site.find(query, Wait::Yes);
+        match answer {
+            Some(SiteAnswer::Exhausted) if closing::goes_on() => {}
+            Some(SiteAnswer::Leased) if waits < LEASE_WAITS_MAX => {}
+            _ => break,
         }
+        thread::sleep(CLOSING_EACH);
     }
-    SiteAnswer::Exhausted
+    answer.unwrap_or(SiteAnswer::Exhausted)
 }

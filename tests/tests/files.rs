@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 
@@ -351,4 +352,31 @@ fn crowd_member(address: SocketAddr, content: &[u8], seed: u64) {
             );
         }
     }
+}
+
+/// As Samba has them (fcntl(2), F_SETLEASE).
+#[test]
+fn a_file_under_a_lease_is_served_once_that_is_given_up_and_costs_no_cached_response() {
+    let (tree, _) = tree();
+    let path = tree.file("leased", "l");
+    let server = Server::start(&tree, &["--workers", "1"]);
+    assert_eq!(server.get("/small", "").text(), "small");
+    // SAFETY: no handler. By default the signal that a lease is asked for ends the process.
+    unsafe { libc::signal(libc::SIGIO, libc::SIG_IGN) };
+    let file = File::options().write(true).open(path);
+    let file = file.expect("our own file");
+    let lease = |kind: libc::c_int| {
+        // SAFETY: no pointers.
+        unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) }
+    };
+    if lease(libc::F_WRLCK) != 0 {
+        return skip("no lease can be had on this file system");
+    }
+    assert_eq!(server.get("/leased", "").status, 503);
+    let line = server.err_line(&["503", "lease"]);
+    assert!(!line.contains("LimitNOFILE"), "{line}");
+    lease(libc::F_UNLCK);
+    assert_eq!(server.get("/leased", "").text(), "l");
+    assert_eq!(server.get("/small", "").text(), "small");
+    server.stop();
 }

@@ -76,7 +76,7 @@ pub(super) fn planned(
             error(Status::NotFound, "There is no such file here.")
         }
         SiteAnswer::Forbidden(_) => error(Status::Forbidden, "This may not be read."),
-        SiteAnswer::Exhausted | SiteAnswer::Crowded => error(
+        SiteAnswer::Exhausted | SiteAnswer::Crowded | SiteAnswer::Leased => error(
             Status::ServiceUnavailable,
             "The server is at a limit; try again soon.",
         ),

@@ -14,7 +14,7 @@ use rustix::fs::Stat;
 use super::listing::{Around, Listing};
 use super::shelf::Shelf;
 use crate::limits::SEARCH_UP_MAX;
-use crate::store::attributes::{known, st_dev, version};
+use crate::store::attributes::version;
 use crate::store::closing::Descriptor;
 use crate::store::device::Devices;
 use crate::store::file::File;
@@ -74,6 +74,8 @@ pub enum SiteAnswer {
     Exhausted,
     /// Too many requests wait for look-ups.
     Crowded,
+    /// Another program has a lease on the file, and has not given it up yet.
+    Leased,
     /// The file system failed; the reason is for the log.
     Failed(String),
 }
@@ -99,7 +101,7 @@ pub struct Served {
 /// Where a file stands.
 pub struct Place<'a> {
     /// Its directory (O_PATH).
-    pub opened: OwnedFd,
+    pub opened: Descriptor,
     /// The path of that.
     pub directory: PathBuf,
     /// Its name there.
@@ -111,27 +113,24 @@ impl Site {
     /// kernel's caches. Never waits.
     pub fn device_of_search(&self, path: &[u8]) -> u16 {
         let near = self.near(path);
-        near.map_or(0, |(_, st_dev)| self.devices.index(st_dev))
+        near.map_or(0, |place| self.devices.index(place.st_dev()))
     }
 
     /// Makes the device of a search known, which may wait.
     pub fn meet(&self, path: &[u8]) {
-        if let Some((place, st_dev)) = self.near(path) {
-            self.devices.of(&place, st_dev);
+        if let Some(place) = self.near(path) {
+            self.devices.of(&*place, place.st_dev());
         }
     }
 
-    /// The deepest directory above the path that is in the kernel's caches, and its file system.
-    fn near(&self, path: &[u8]) -> Option<(OwnedFd, u64)> {
+    /// The deepest directory above the path that is in the kernel's caches.
+    fn near(&self, path: &[u8]) -> Option<Descriptor> {
         let path = path.strip_prefix(b"/").unwrap_or(path);
         let slashes = path.iter().enumerate().rev();
         let slashes = slashes.filter(|(_, byte)| **byte == b'/');
         let above = slashes.map(|(at, _)| &path[..=at]).take(SEARCH_UP_MAX);
-        above.chain([&b""[..]]).find_map(|above| {
-            let place = self.root.cached_directory(above)?;
-            let st_dev = st_dev(&known(&place).ok()?);
-            Some((place, st_dev))
-        })
+        let mut above = above.chain([&b""[..]]);
+        above.find_map(|above| self.root.cached_directory(above))
     }
 
     /// Finds what `query` asks for; `None` if that would wait and `wait` is [`Wait::No`].
@@ -146,6 +145,7 @@ impl Site {
             Err(Miss::Astray(why)) => Some(SiteAnswer::Astray(why)),
             Err(Miss::Forbidden(why)) => Some(SiteAnswer::Forbidden(why)),
             Err(Miss::Exhausted) => Some(SiteAnswer::Exhausted),
+            Err(Miss::Leased) => Some(SiteAnswer::Leased),
             Err(Miss::Failed(error)) => Some(SiteAnswer::Failed(error.to_string())),
         }
     }

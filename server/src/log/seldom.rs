@@ -26,6 +26,8 @@ pub enum Topic {
     Exhausted,
     /// A request got 503 behind a disk that does not answer.
     Crowded,
+    /// A request got 503 for a file on which another program has a lease.
+    Leased,
     /// A listing broke off.
     Listing,
     /// A file was changed while it was sent.

@@ -25,7 +25,7 @@ fn find(path_bytes: usize) -> Job {
 #[test]
 fn what_waits_is_bounded_by_what_it_holds_and_makes_room_when_it_is_taken() {
     let jobs = Jobs::new(1_000, 10_000);
-    let put = |path_bytes: usize| jobs.put(0, stream(0), find(path_bytes));
+    let put = |path_bytes: usize| jobs.put(0, stream(0), find(path_bytes)).is_some();
     assert!(put(4_000) && put(4_000));
     assert!(!put(4_000), "a long one does not fit");
     assert!(put(100), "a short one does");
@@ -39,7 +39,7 @@ fn what_waits_is_bounded_by_what_it_holds_and_makes_room_when_it_is_taken() {
 fn a_worker_queues_a_job_and_hears_results_while_a_thread_holds_the_locks() {
     let jobs = Jobs::new(10, 10_000);
     let lanes = jobs.lanes();
-    assert!(jobs.put(0, stream(1), find(1)));
+    assert!(jobs.put(0, stream(1), find(1)).is_some());
     drop(lanes);
     assert_eq!(jobs.next(None).1.stream, stream(1));
 
@@ -59,6 +59,19 @@ fn a_worker_queues_a_job_and_hears_results_while_a_thread_holds_the_locks() {
     assert!(!inbox.has_more());
 }
 
+#[test]
+fn nobody_wants_the_job_of_a_client_that_has_left() {
+    let jobs = Jobs::new(10, 10_000);
+    let tickets: Vec<Ticket> = (0..2)
+        .map(|nth| jobs.put(0, stream(nth), find(1)).expect("room for two"))
+        .collect();
+    let (taken, first) = jobs.next(None);
+    assert!(first.is_wanted());
+    drop(tickets);
+    let (_, second) = jobs.next(Some(taken));
+    assert!(!second.is_wanted() && !first.is_wanted());
+}
+
 /// Workers add jobs in bursts while threads come and go: each job is done once, and no thread sleeps beside one that
 /// could begin, or this would not end.
 #[test]
@@ -74,7 +87,10 @@ fn every_job_wakes_somebody() {
             scope.spawn(move || {
                 for nth in 0..EACH {
                     let device = nth % 3;
-                    while !jobs.put(device, stream(worker * EACH + nth), find(1)) {
+                    while jobs
+                        .put(device, stream(worker * EACH + nth), find(1))
+                        .is_none()
+                    {
                         thread::yield_now();
                     }
                     while nth % 100 == 99 && jobs.waiting.load(Ordering::Relaxed) > 0 {
@@ -103,7 +119,7 @@ fn every_job_wakes_somebody() {
             thread::yield_now();
         }
         for nth in 0..THREADS {
-            while !jobs.put(nth, stream(u16::MAX), find(1)) {
+            while jobs.put(nth, stream(u16::MAX), find(1)).is_none() {
                 thread::yield_now();
             }
         }
@@ -150,10 +166,10 @@ fn a_job_wakes_one_thread() {
             while !all_idle() {
                 thread::yield_now();
             }
-            assert!(jobs.put(0, stream(nth), find(1)));
+            assert!(jobs.put(0, stream(nth), find(1)).is_some());
         }
         for nth in 0..THREADS {
-            assert!(jobs.put(nth, stream(u16::MAX), find(1)));
+            assert!(jobs.put(nth, stream(u16::MAX), find(1)).is_some());
         }
     });
     let slept = slept.load(Ordering::Relaxed);

@@ -297,7 +297,7 @@ fn is_past(at: Instant) -> bool {
 /// An open file that is closed by the thread for its file system.
 #[derive(Debug)]
 pub struct Descriptor {
-    /// `None` only while it is dropped.
+    /// `None` only while it is closed.
     fd: Option<OwnedFd>,
     st_dev: u64,
 }
@@ -310,6 +310,16 @@ impl Descriptor {
             st_dev,
         }
     }
+
+    /// The number of its file system.
+    pub fn st_dev(&self) -> u64 {
+        self.st_dev
+    }
+
+    /// Closes it here and now: another descriptor holds the same file, so nothing is freed, and nothing waits.
+    pub fn close_here(mut self) {
+        drop(self.fd.take());
+    }
 }
 
 impl Deref for Descriptor {
@@ -318,7 +328,7 @@ impl Deref for Descriptor {
     fn deref(&self) -> &OwnedFd {
         match &self.fd {
             Some(fd) => fd,
-            None => unreachable!("only `drop` takes it"),
+            None => unreachable!("only who closes it takes it"),
         }
     }
 }

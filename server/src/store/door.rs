@@ -40,6 +40,8 @@ pub enum Miss {
     Forbidden(&'static str),
     /// The process has no descriptor or memory left for it, or renames kept the search from its end.
     Exhausted,
+    /// Another program has a lease on it (fcntl(2), F_SETLEASE), and the kernel asks for it now.
+    Leased,
     /// The file system failed.
     Failed(Errno),
 }

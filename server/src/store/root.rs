@@ -51,7 +51,7 @@ pub enum Found {
     /// A regular file, open for reading.
     File(Descriptor, Stat),
     /// A directory, open as a place (O_PATH).
-    Directory(OwnedFd),
+    Directory(Descriptor),
 }
 
 /// Why a root cannot be served.
@@ -177,12 +177,11 @@ impl Root {
 
     /// A directory by its path below the root, opened as a place (O_PATH). `None` if it is not in the kernel's caches, or
     /// is of a file system that asks a daemon or a file server.
-    pub fn directory(&self, path: &[u8]) -> Option<OwnedFd> {
+    pub fn directory(&self, path: &[u8]) -> Option<Descriptor> {
         let path = if path.is_empty() { b"." } else { path };
         let opened = self.point_at(path, OFlags::DIRECTORY, ResolveFlags::empty(), Wait::No);
         let opened = opened.ok()?;
-        let st_dev = st_dev(&known(&opened).ok()?);
-        self.devices.is_here(st_dev).then_some(opened)
+        self.devices.is_here(opened.st_dev()).then_some(opened)
     }
 
     /// Whether a name, or a part of a path, is hidden from clients.
@@ -217,7 +216,7 @@ impl Root {
 
     /// The directory at `path`, open as a place (O_PATH), if the kernel's caches hold the path. Nothing is served from
     /// it: it shows which device a search will wait for.
-    pub fn cached_directory(&self, path: &[u8]) -> Option<OwnedFd> {
+    pub fn cached_directory(&self, path: &[u8]) -> Option<Descriptor> {
         let directory = OFlags::DIRECTORY;
         let place = self.point_at(path, directory, self.links(), Wait::No);
         place.ok()
@@ -288,10 +287,12 @@ impl Root {
         flags: OFlags,
         links: ResolveFlags,
         wait: Wait,
-    ) -> rustix::io::Result<OwnedFd> {
+    ) -> rustix::io::Result<Descriptor> {
         let path = c_path(path).map_err(|_| Errno::NOENT)?;
         let (dir, resolve) = (self.place.dir.as_fd(), links | wait.resolve());
-        open_at(dir, &path, OFlags::PATH | flags, resolve)
+        let place = open_at(dir, &path, OFlags::PATH | flags, resolve)?;
+        let st_dev = st_dev(&known(&place)?);
+        Ok(Descriptor::new(place, st_dev))
     }
 }
 
@@ -302,6 +303,8 @@ fn found(name: &VisibleName<'_>, wait: Wait, devices: &Devices) -> Result<Found,
         let place = place.map_err(|error| Miss::of(error, wait))?;
         let seen = known(&place).map_err(Miss::Failed)?;
         let st_dev = st_dev(&seen);
+        // If its name is replaced from here on, this may be the last one that has the file: closing it frees the file.
+        let place = Descriptor::new(place, st_dev);
         if wait == Wait::No && !devices.is_here(st_dev) {
             return Err(Miss::Cold);
         }
@@ -315,9 +318,16 @@ fn found(name: &VisibleName<'_>, wait: Wait, devices: &Devices) -> Result<Found,
             (Some(Standstill::Short), Wait::No) => return Err(Miss::Cold),
             (Some(_), _) => return Err(Miss::Exhausted),
         }
-        let opened = name.open(READ, wait).map_err(|e| Miss::of(e, wait))?;
+        let opened = name.open(READ, wait).map_err(|error| match error {
+            // A name without links has no `..`, so no rename raced with it.
+            Errno::AGAIN if wait == Wait::Yes => Miss::Leased,
+            error => Miss::of(error, wait),
+        })?;
         let opened = Descriptor::new(opened, st_dev);
         let now = rustix::fs::fstat(&opened).map_err(Miss::Failed)?;
+        if (now.st_dev, now.st_ino) == (st_dev, seen.stx_ino) {
+            place.close_here();
+        }
         if FileType::from_raw_mode(now.st_mode) == FileType::RegularFile {
             return Ok(Found::File(opened, now));
         }

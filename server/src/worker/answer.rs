@@ -67,8 +67,12 @@ impl Worker {
                 conn.format = query.format;
                 match self.shared.site.find(&query, Wait::No) {
                     Some(answer) => self.answer(stream, answer, now),
-                    None if self.shared.resolver.submit(stream, Job::Find(query)) => {}
-                    None => self.answer(stream, SiteAnswer::Crowded, now),
+                    None => {
+                        conn.job = self.shared.resolver.submit(stream, Job::Find(query));
+                        if conn.job.is_none() {
+                            self.answer(stream, SiteAnswer::Crowded, now);
+                        }
+                    }
                 }
             }
         }
@@ -138,11 +142,10 @@ impl Worker {
             return;
         };
         conn.slice = Vec::new(); // it is sent
-        let submitted = conn
-            .listing
-            .take()
-            .is_some_and(|listing| self.shared.resolver.submit(stream, Job::Slice(listing)));
-        if !submitted {
+        let listing = conn.listing.take();
+        conn.job =
+            listing.and_then(|listing| self.shared.resolver.submit(stream, Job::Slice(listing)));
+        if conn.job.is_none() {
             self.decider.on(
                 In::Failed {
                     stream,
@@ -191,6 +194,12 @@ impl Worker {
                     "503: no descriptors or memory left for a request; raise LimitNOFILE"
                 );
                 self.shared.seldom.tell(Topic::Exhausted, None, text, now);
+            }
+            SiteAnswer::Leased => {
+                let text = format_args!(
+                    "503: another program has a lease on a file and does not give it up; Samba has them with `kernel oplocks`"
+                );
+                self.shared.seldom.tell(Topic::Leased, None, text, now);
             }
             SiteAnswer::Crowded => {
                 let text = format_args!(

@@ -18,6 +18,7 @@ use super::source::Source;
 use crate::disk::SlotBytes;
 use crate::front::http::Front;
 use crate::front::listing::Listing;
+use crate::resolver::Ticket;
 use crate::response_cache::changes::Moment;
 use crate::transport::{PlainBytes, Transport};
 
@@ -41,6 +42,8 @@ pub struct Conn {
     pub source: Option<Source>,
     /// What was read for its client past the page cache and is not sent yet, in the order of the file.
     pub pieces: VecDeque<SlotBytes>,
+    /// The job of a resolver that it waits for, or waited for last; without it the job is skipped.
+    pub job: Option<Ticket>,
     /// The listing that is being sent, between two slices, and in which form.
     pub listing: Option<Box<Listing>>,
     /// How a listing was asked for.
@@ -192,6 +195,7 @@ impl Conns {
             front: Front::default(),
             source: None,
             pieces: VecDeque::new(),
+            job: None,
             listing: None,
             format: Format::Html,
             slice: Vec::new(),
