@@ -204,4 +204,6 @@ mod orders;
 #[cfg(has_bpf)]
 mod passes;
 #[cfg(has_bpf)]
+pub mod ring;
+#[cfg(has_bpf)]
 pub mod selection;

@@ -59,11 +59,13 @@ pub const PAID_LOOK_MS_MAX: u64 = 20;
 /// Bytes of the ring of events (`EVENTS_BYTES_MAX`), 40 and 8 each. Full: the event is lost, and counted; a turn whose end
 /// is lost is cut.
 pub const EVENTS_BYTES_MAX: usize = 65_536;
-/// Bytes of the ring of `events` (`NEWS_BYTES_MAX`), 32 for each. Full: the event is lost, and counted; servers find out by
+/// Events that are taken from that ring at once: more than it holds. More: lost; a turn whose end is lost is cut.
+pub const EVENTS_MAX: usize = EVENTS_BYTES_MAX / 8;
+/// Bytes of the ring of `events` (`TCP_EVENTS_BYTES_MAX`), 32 for each. Full: the event is lost, and counted; servers find out by
 /// themselves.
-pub const NEWS_BYTES_MAX: usize = 262_144;
+pub const TCP_EVENTS_BYTES_MAX: usize = 262_144;
 /// Events that are taken from the ring at once. More: lost, and counted.
-pub const NEWS_MAX: usize = 8_192;
+pub const TCP_EVENTS_MAX: usize = 8_192;
 /// Servers that are told of events at once. More: turned away; they try again.
 pub const LISTENERS_MAX: usize = 64;
 /// Those of one user, so that no user takes all places. More: turned away.
