@@ -123,6 +123,20 @@ pub struct Credit {
     pub limited_percent: u64,
 }
 
+/// What a demand comes to, by a policy. It follows from the demand alone, so it is computed once for all divisions until the
+/// demand changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Claim {
+    /// In flight, by the policy; the first round.
+    need_bytes: u64,
+    /// Unsent, B_n T; the second round.
+    margin_bytes: u64,
+    /// What it keeps in a drain; `None`: all.
+    kept_bytes: Option<u64>,
+    /// Whether a drain may show it a shorter round trip.
+    pub learns: bool,
+}
+
 /// Divides a pool. It keeps its buffers, so a division allocates only when there are more connections than ever.
 #[derive(Clone, Debug)]
 pub struct Divider {
@@ -131,6 +145,8 @@ pub struct Divider {
     needs: Vec<u64>,
     /// Unsent, B_n T; the second round.
     margins: Vec<u64>,
+    /// What is kept in a drain.
+    kept: Vec<Option<u64>>,
     /// Demands by increasing need.
     order: Vec<u32>,
     shares: Vec<u64>,
@@ -143,6 +159,7 @@ impl Divider {
             policy,
             needs: Vec::new(),
             margins: Vec::new(),
+            kept: Vec::new(),
             order: Vec::new(),
             shares: Vec::new(),
         }
@@ -151,25 +168,56 @@ impl Divider {
     /// The share of each demand, in their order, bytes. `margin_us` is T, the time for which a socket holds unsent
     /// bytes. A pool above [`SEND_POOL_BYTES_MAX`] counts as that. O(n log n).
     pub fn divide(&mut self, demands: &[Demand], pool_bytes: u64, margin_us: u64) -> &[u64] {
-        let pool_bytes = pool_bytes.min(SEND_POOL_BYTES_MAX);
+        self.clear();
+        for demand in demands {
+            let claim = self.claim(demand, margin_us);
+            self.add(&claim);
+        }
+        self.divide_added(pool_bytes)
+    }
+
+    /// What a demand comes to; `margin_us` as in [`Divider::divide`].
+    pub fn claim(&self, demand: &Demand, margin_us: u64) -> Claim {
+        let (need_bytes, margin_bytes) = match self.policy {
+            Policy::Equal => (0, 0),
+            Policy::Window(windows) => (atbt::need_bytes(demand, windows), 0),
+            Policy::ByNeed(need) => (
+                eatbt::need_bytes(demand, need),
+                eatbt::margin_bytes(demand, need, margin_us),
+            ),
+        };
+        Claim {
+            need_bytes,
+            margin_bytes,
+            kept_bytes: drain::kept_bytes(self.policy, demand),
+            learns: drain::would_learn(demand),
+        }
+    }
+
+    /// Nobody takes part, until [`Divider::add`].
+    pub fn clear(&mut self) {
         self.needs.clear();
         self.margins.clear();
+        self.kept.clear();
+    }
+
+    /// One more takes part, with this claim.
+    pub fn add(&mut self, claim: &Claim) {
+        self.needs.push(claim.need_bytes);
+        self.margins.push(claim.margin_bytes);
+        self.kept.push(claim.kept_bytes);
+    }
+
+    /// As [`Divider::divide`], for those who were added.
+    pub fn divide_added(&mut self, pool_bytes: u64) -> &[u64] {
+        let pool_bytes = pool_bytes.min(SEND_POOL_BYTES_MAX);
         match self.policy {
-            Policy::Equal => equal::whole(demands.len(), pool_bytes, &mut self.shares),
-            Policy::Window(windows) => {
-                let needs = demands
-                    .iter()
-                    .map(|demand| atbt::need_bytes(demand, windows));
-                self.needs.extend(needs);
+            Policy::Equal => equal::whole(self.needs.len(), pool_bytes, &mut self.shares),
+            Policy::Window(_) => {
                 self.sort();
                 atbt::divide(&self.needs, &self.order, pool_bytes, &mut self.shares);
             }
-            Policy::ByNeed(need) => {
-                for demand in demands {
-                    self.needs.push(eatbt::need_bytes(demand, need));
-                    self.margins
-                        .push(eatbt::margin_bytes(demand, need, margin_us));
-                }
+            Policy::ByNeed(_) => {
                 self.sort();
                 let claims = eatbt::Claims {
                     needs: &self.needs,
@@ -181,10 +229,10 @@ impl Divider {
         &self.shares
     }
 
-    /// The shares of the last division, which was of these demands, as they are in this phase.
-    pub fn in_phase(&mut self, phase: Phase, demands: &[Demand]) -> &[u64] {
+    /// The shares of the last division, as they are in this phase.
+    pub fn in_phase(&mut self, phase: Phase) -> &[u64] {
         if phase == Phase::Drain {
-            drain::lessen(self.policy, demands, &mut self.shares);
+            drain::lessen(&self.kept, &mut self.shares);
         }
         &self.shares
     }

@@ -78,6 +78,19 @@ impl Kernel {
     ///
     /// # Errors
     /// Never called.
+    pub fn look(&mut self, _: &mut View, _: impl FnMut(&View)) -> Result<(), Failure> {
+        match self.nothing {}
+    }
+
+    /// See the real one.
+    pub fn leave(&mut self, _: &[Order]) {
+        match self.nothing {}
+    }
+
+    /// See the real one.
+    ///
+    /// # Errors
+    /// Never called.
     pub fn carry_out(&mut self, _: &[Order], _: impl FnMut(Answer)) -> Result<(), Failure> {
         match self.nothing {}
     }
@@ -127,15 +140,35 @@ impl Kernel {
         self.passes.select_cgroups(ids)
     }
 
-    /// Takes a snapshot of each socket that matches, and of those that were changed.
+    /// Takes a snapshot of each socket that matches, and of those that were changed. The view has all of them.
     ///
     /// # Errors
     /// As bpf(2) and read(2).
     pub fn snapshot(&mut self, view: &mut View) -> Result<(), Failure> {
-        self.passes.snapshot(view)
+        view.clear();
+        self.passes.snapshot(view, |_| {})
     }
 
-    /// Carries out orders, [`crate::limits::ORDERS_MAX`] at most. Sockets that are gone by now have no answer.
+    /// Likewise, and hands them over piece by piece, while what the kernel told is still in the processor's caches.
+    ///
+    /// # Errors
+    /// As bpf(2) and read(2).
+    pub fn look(&mut self, view: &mut View, mut piece: impl FnMut(&View)) -> Result<(), Failure> {
+        view.clear();
+        self.passes.snapshot(view, |view| {
+            piece(view);
+            view.clear();
+        })
+    }
+
+    /// Leaves orders, [`crate::limits::ORDERS_MAX`] at most, for the next snapshot: it carries them out in the same visit of a
+    /// socket, and tells what became of them. They take the place of those that were left before, as do those of
+    /// [`Kernel::carry_out`].
+    pub fn leave(&mut self, orders: &[Order]) {
+        self.passes.leave(orders);
+    }
+
+    /// Carries out orders at once, [`crate::limits::ORDERS_MAX`] at most. Sockets that are gone by now have no answer.
     ///
     /// # Errors
     /// As bpf(2) and read(2).
@@ -167,6 +200,10 @@ impl Kernel {
 #[cfg(has_bpf)]
 pub mod object;
 #[cfg(has_bpf)]
+mod orders;
+#[cfg(has_bpf)]
 mod passes;
+#[cfg(has_bpf)]
+pub mod ring;
 #[cfg(has_bpf)]
 pub mod selection;

@@ -1,11 +1,17 @@
 //! Every bound of this crate: why it is, and what happens at it. Those that the programs for the kernel share stand in
 //! `host/src/bpf/` (its headers) with the same numbers.
 
-/// Sockets that are tuned at once. Each takes some 2.2 KB here. More: the rest are left as they are, and counted.
+/// Sockets that are tuned at once. Each takes some 2.1 KB here. More: the rest are left as they are, and counted.
 pub const SOCKETS_MAX: usize = 131_072;
-/// Orders of one pass (`ORDERS_MAX`), 80 bytes of kernel memory each from the start. More: the rest are carried out in the next
-/// passes.
+/// Orders of one pass, 64 bytes of memory each from the start. More: the rest are carried out in the next passes.
 pub const ORDERS_MAX: usize = 65_536;
+/// Slots of the table of orders (`ORDER_SLOTS`), half of which are empty.
+pub const ORDER_SLOTS: usize = 2 * ORDERS_MAX;
+/// Slots in which an order may be (`ORDER_PROBES`). All taken: it is carried out in one of the next passes.
+pub const ORDER_PROBES: u32 = 16;
+/// Sockets whose orders are carried out at once, by a pass of their own: it takes some 4 ms. More: orders wait for the next
+/// look, a second later, which carries them out in the same visit.
+pub const AT_ONCE_SOCKETS_MAX: u64 = 8_192;
 /// Local ports of `--port` (`PORTS_MAX`). More: refused.
 pub const PORTS_MAX: usize = 64;
 /// Prefixes of `--address` (`PREFIXES_MAX`). More: refused.
@@ -53,11 +59,13 @@ pub const PAID_LOOK_MS_MAX: u64 = 20;
 /// Bytes of the ring of events (`EVENTS_BYTES_MAX`), 40 and 8 each. Full: the event is lost, and counted; a turn whose end
 /// is lost is cut.
 pub const EVENTS_BYTES_MAX: usize = 65_536;
-/// Bytes of the ring of `events` (`NEWS_BYTES_MAX`), 32 for each. Full: the event is lost, and counted; servers find out by
+/// Events that are taken from that ring at once: more than it holds. More: lost; a turn whose end is lost is cut.
+pub const EVENTS_MAX: usize = EVENTS_BYTES_MAX / 8;
+/// Bytes of the ring of `events` (`TCP_EVENTS_BYTES_MAX`), 32 for each. Full: the event is lost, and counted; servers find out by
 /// themselves.
-pub const NEWS_BYTES_MAX: usize = 262_144;
+pub const TCP_EVENTS_BYTES_MAX: usize = 262_144;
 /// Events that are taken from the ring at once. More: lost, and counted.
-pub const NEWS_MAX: usize = 8_192;
+pub const TCP_EVENTS_MAX: usize = 8_192;
 /// Servers that are told of events at once. More: turned away; they try again.
 pub const LISTENERS_MAX: usize = 64;
 /// Those of one user, so that no user takes all places. More: turned away.

@@ -35,6 +35,18 @@ pub enum Outcome {
     Refused,
 }
 
+impl Outcome {
+    /// By the number of `OUTCOME_...`.
+    fn told(number: u32) -> Outcome {
+        match number {
+            0 => Outcome::None,
+            1 => Outcome::Done,
+            2 => Outcome::Changed,
+            _ => Outcome::Refused,
+        }
+    }
+}
+
 /// The record in a socket that was changed: what it had, and what was set. 0: that one was not set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Record {
@@ -75,6 +87,8 @@ pub struct SocketSnapshot {
     pub is_matched: bool,
     /// It may send: ESTABLISHED or CLOSE_WAIT.
     pub is_open: bool,
+    /// What became of the order that was left for it. The rest tells how it is since.
+    pub outcome: Outcome,
 }
 
 /// A socket that matches, is open, has no fixed send buffer, and rests: for [`crate::limits::QUIET_US`] it has sent nothing,
@@ -147,12 +161,7 @@ impl Answer {
         let bytes: &[u8; ANSWER_BYTES] = bytes.first_chunk()?;
         Some(Answer {
             cookie: u64::from_ne_bytes(*bytes.first_chunk()?),
-            outcome: match word(bytes, 8) {
-                0 => Outcome::None,
-                1 => Outcome::Done,
-                2 => Outcome::Changed,
-                _ => Outcome::Refused,
-            },
+            outcome: Outcome::told(word(bytes, 8)),
         })
     }
 }
@@ -203,6 +212,7 @@ impl SocketSnapshot {
             buffer_is_fixed: flags & 4 != 0,
             is_matched: flags & 2 != 0,
             is_open: matches!(raw.bytes[144], 1 | 8),
+            outcome: Outcome::told(raw.bytes[147].into()),
         })
     }
 }

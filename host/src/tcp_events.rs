@@ -5,7 +5,7 @@
 //! own user ([`audience`]).
 
 pub mod audience;
-pub mod news;
+pub mod event;
 pub mod source;
 
 use std::path::{Path, PathBuf};

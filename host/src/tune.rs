@@ -148,7 +148,8 @@ impl Session {
                 _socket: socket,
             });
         }
-        self.snapshot()?;
+        self.select_cgroups()?;
+        self.kernel.snapshot(&mut self.view)?;
         let open = |snapshot: &&SocketSnapshot| {
             snapshot.is_matched && snapshot.is_open && snapshot.sample.unacked_bytes > 0
         };
@@ -211,11 +212,11 @@ impl Session {
         while let Some(action) = self.tuner.poll(self.clock.now()) {
             match action {
                 Action::Snapshot => {
-                    self.snapshot()?;
-                    self.tuner.sampled(&self.view, self.clock.now());
+                    self.look()?;
                     sampled = true;
                 }
                 Action::Orders(changes) => self.carry_out(&changes)?,
+                Action::Leave(orders) => self.kernel.leave(&orders),
             }
         }
         let us = (thread_cpu_ns() - from_ns) / 1_000;
@@ -239,7 +240,22 @@ impl Session {
         Ok(())
     }
 
-    fn snapshot(&mut self) -> Result<(), Failure> {
+    /// A snapshot, of which the machine hears, and lines of what was done by it.
+    fn look(&mut self) -> Result<(), Failure> {
+        self.select_cgroups()?;
+        let now = self.clock.now();
+        let tuner = &mut self.tuner;
+        tuner.begin_look(now);
+        let piece = |view: &View| tuner.looked(view, now);
+        self.kernel.look(&mut self.view, piece)?;
+        self.tuner.end_look(now);
+        for change in self.tuner.done() {
+            self.journal.change(change, now);
+        }
+        Ok(())
+    }
+
+    fn select_cgroups(&mut self) -> Result<(), Failure> {
         if let Some(directory) = &self.cgroup {
             let found = cgroups::below(directory);
             let is_gone = found.is_err();
@@ -254,7 +270,7 @@ impl Session {
             }
             self.kernel.select_cgroups(&found.unwrap_or_default().ids)?;
         }
-        self.kernel.snapshot(&mut self.view)
+        Ok(())
     }
 
     fn carry_out(&mut self, changes: &[Change]) -> Result<(), Failure> {
@@ -328,5 +344,6 @@ fn chosen(options: &Tune) -> Chosen {
         secret: RandomState::new().build_hasher().finish(),
         lowat_bytes_most: most.unwrap_or(u32::MAX),
         dry_run: options.dry_run,
+        once: options.once,
     }
 }

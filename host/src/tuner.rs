@@ -7,6 +7,7 @@
 
 mod member;
 mod members;
+mod orders;
 
 use std::net::SocketAddr;
 
@@ -14,7 +15,7 @@ use ackpace_core::conn::{ConnId, TcpSample};
 use ackpace_core::machine::Machine;
 use ackpace_core::rate::flow::Flow;
 use ackpace_core::sndbuf::bound::Grant;
-use ackpace_core::sndbuf::outside::{Cause, HandsOff, NONE_SEGMENTS, Step};
+use ackpace_core::sndbuf::outside::{Cause, HandsOff, NONE_SEGMENTS};
 use ackpace_core::sndbuf::pool::{In, Out, Pool, Settings};
 use ackpace_core::sndbuf::reading::Reading;
 use ackpace_core::sndbuf::{Pace, Policy};
@@ -23,7 +24,7 @@ use ackpace_core::units::{Instant, US_PER_S};
 use self::members::Members;
 pub use self::members::{ByCookie, CookieHasher};
 use crate::kernel::Order;
-use crate::limits::SOCKETS_MAX;
+use crate::limits::{AT_ONCE_SOCKETS_MAX, SOCKETS_MAX};
 use crate::snapshot::{Outcome, Quiet, Record, SocketSnapshot, View};
 use crate::tally::Tally;
 
@@ -43,15 +44,19 @@ pub struct Chosen {
     pub lowat_bytes_most: u32,
     /// Nothing will be carried out: each order counts as if it had been.
     pub dry_run: bool,
+    /// It ends after its first orders, so none can wait.
+    pub once: bool,
 }
 
 /// What is to be done now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Take a snapshot of each socket; answered by [`Tuner::sampled`].
+    /// Take a snapshot of each socket; answered by [`Tuner::begin_look`], [`Tuner::looked`] and [`Tuner::end_look`].
     Snapshot,
     /// Carry these out; answered by [`Tuner::carried_out`].
     Orders(Vec<Change>),
+    /// Have the next snapshot carry these out, and none that were left before; answered in the snapshots.
+    Leave(Vec<Order>),
 }
 
 /// An order, with what the log says of it.
@@ -108,6 +113,8 @@ struct Member {
     lately: Option<(u32, Instant)>,
     /// Somebody else has set it once: it stays alone for good.
     left: Option<HandsOff>,
+    /// Its place among the changes that wait for the next look.
+    order: Option<u32>,
     /// Number of the pass that saw it last.
     seen: u64,
 }
@@ -122,8 +129,20 @@ pub struct Tuner {
     strangers: u64,
     passes: u64,
     sampled_at: Instant,
-    /// The slot from which the pool has asked; answers have all of them.
+    /// How long before this look the last one was.
+    since_us: u64,
+    /// The slot from which the pool has asked; a look answers by the piece.
     asked_from: u32,
+    /// What waits for the next look.
+    waiting: Vec<Change>,
+    /// Of how much of that nothing was heard yet.
+    unheard: u64,
+    /// What of that was done by the last look.
+    done: Vec<Change>,
+    /// The last orders were for a drain.
+    drains: bool,
+    /// [`AT_ONCE_SOCKETS_MAX`].
+    at_once_sockets_max: u64,
     /// Shares or snapshots have changed since the last orders.
     dirty: bool,
     /// What was counted.
@@ -146,7 +165,13 @@ impl Tuner {
             strangers: 0,
             passes: 0,
             sampled_at: now,
+            since_us: 1,
             asked_from: 0,
+            waiting: Vec::new(),
+            unheard: 0,
+            done: Vec::new(),
+            drains: false,
+            at_once_sockets_max: AT_ONCE_SOCKETS_MAX,
             dirty: false,
             tally: Tally {
                 budget_bytes: chosen.budget_bytes,
@@ -163,11 +188,38 @@ impl Tuner {
 
     /// What is to be done, until there is nothing more.
     pub fn poll(&mut self, now: Instant) -> Option<Action> {
+        if self.heard(now) {
+            return Some(Action::Snapshot);
+        }
+        if !std::mem::take(&mut self.dirty) {
+            return None;
+        }
+        let at_once = self.is_at_once();
+        let had_waiting = !self.waiting.is_empty();
+        let changes = self.changes(now, !at_once);
+        self.waiting.clear();
+        self.unheard = 0;
+        if changes.is_empty() && !had_waiting {
+            self.count(); // otherwise when they are carried out
+            return None;
+        }
+        if at_once && !changes.is_empty() {
+            return Some(Action::Orders(changes));
+        }
+        let orders = changes.iter().map(|change| change.order).collect();
+        self.unheard = changes.len() as u64;
+        self.waiting = changes;
+        self.count();
+        Some(Action::Leave(orders))
+    }
+
+    /// Hears what the pool has to say. Whether it asks for readings.
+    fn heard(&mut self, now: Instant) -> bool {
         while let Some(out) = self.pool.poll(now) {
             match out {
                 Out::Sample { from, .. } => {
                     self.asked_from = from;
-                    return Some(Action::Snapshot);
+                    return true;
                 }
                 Out::Share { conn, grant, .. } => {
                     if let Some(member) = self.members.named(conn) {
@@ -180,43 +232,57 @@ impl Tuner {
                 }
             }
         }
-        if !std::mem::take(&mut self.dirty) {
-            return None;
-        }
-        let changes = self.changes(now);
-        if changes.is_empty() {
-            self.count(); // otherwise when they are carried out
-            return None;
-        }
-        Some(Action::Orders(changes))
+        false
     }
 
-    /// All sockets that match, and those that were changed.
-    pub fn sampled(&mut self, view: &View, now: Instant) {
+    /// A look begins.
+    pub fn begin_look(&mut self, now: Instant) {
         self.passes += 1;
         self.strangers = 0;
         (self.tally.beyond, self.tally.before_bytes) = (0, 0);
-        let mut readings = Vec::with_capacity(view.snapshots.len());
-        let us = now.since_us(self.sampled_at).max(1);
-        let snapshots = view.snapshots.iter();
-        readings.extend(snapshots.filter_map(|snapshot| self.saw(snapshot, us, now)));
-        let quiet = view.quiet.iter();
-        readings.extend(quiet.filter_map(|one| self.rests(one, us, now)));
+        self.since_us = now.since_us(self.sampled_at).max(1);
         self.sampled_at = now;
+        self.done.clear();
+    }
+
+    /// Some of the sockets that match, and of those that were changed.
+    pub fn looked(&mut self, view: &View, now: Instant) {
+        let mut readings = Vec::with_capacity(view.snapshots.len());
+        let snapshots = view.snapshots.iter();
+        readings.extend(snapshots.filter_map(|snapshot| self.saw(snapshot, now)));
+        let quiet = view.quiet.iter();
+        readings.extend(quiet.filter_map(|one| self.rests(one, now)));
+        self.sampled(readings, Some(self.asked_from.wrapping_add(1)), now);
+        self.heard(now);
+    }
+
+    /// Of all others there was none.
+    pub fn end_look(&mut self, now: Instant) {
         self.members.keep_seen(self.passes);
         self.dirty = true;
+        self.tally.void += std::mem::take(&mut self.unheard); // they are gone
+        self.waiting.clear();
+        self.sampled(Vec::new(), None, now);
+    }
+
+    /// What was done by the last look, of that which waited for it.
+    pub fn done(&self) -> &[Change] {
+        &self.done
+    }
+
+    fn sampled(&mut self, readings: Vec<Reading>, next: Option<u32>, now: Instant) {
         let sampled = In::Sampled {
             worker: 0,
             from: self.asked_from,
             readings,
-            next: None,
+            next,
         };
         self.pool.on(sampled, now);
     }
 
     /// One that rests. It is as it was, but for what it had to send; nothing else is to be done, unless it has a share
     /// still, or another setting.
-    fn rests(&mut self, quiet: &Quiet, us: u64, now: Instant) -> Option<Reading> {
+    fn rests(&mut self, quiet: &Quiet, now: Instant) -> Option<Reading> {
         let Some(at) = self.members.find(quiet.cookie) else {
             self.strangers += 1; // it joins when it sends
             return None;
@@ -237,11 +303,11 @@ impl Tuner {
             member.seen = self.passes;
             return None;
         }
-        self.saw(&snapshot, us, now)
+        self.saw(&snapshot, now)
     }
 
     /// One socket; its reading, if it takes part.
-    fn saw(&mut self, snapshot: &SocketSnapshot, us: u64, now: Instant) -> Option<Reading> {
+    fn saw(&mut self, snapshot: &SocketSnapshot, now: Instant) -> Option<Reading> {
         let at = match self.members.find(snapshot.cookie) {
             Some(at) => at,
             None if self.members.len() >= SOCKETS_MAX => {
@@ -250,10 +316,15 @@ impl Tuner {
             }
             None => self.members.enter(*snapshot),
         };
+        let mut snapshot = *snapshot;
+        let outcome = std::mem::take(&mut snapshot.outcome);
+        if outcome != Outcome::None {
+            self.obeyed(at, outcome, now);
+        }
+        let us = self.since_us;
         let member = self.members.at(at)?;
         let before = member.snapshot;
         member.seen = self.passes;
-        let mut snapshot = *snapshot;
         if self.chosen.dry_run {
             snapshot.now = before.now;
         }
@@ -296,71 +367,6 @@ impl Tuner {
             share_bytes: grant.share_bytes,
             division: grant.division,
         })
-    }
-
-    /// The orders that follow from snapshots and shares.
-    fn changes(&mut self, now: Instant) -> Vec<Change> {
-        let most = self.chosen.lowat_bytes_most;
-        let mut changes = Vec::new();
-        for member in self.members.iter_mut() {
-            let step = member.step(most, now);
-            let (to, why) = match step {
-                Step::Keep => continue,
-                Step::Leave(why) => {
-                    if why != HandsOff::Unmatched {
-                        member.left = Some(why);
-                    }
-                    continue;
-                }
-                Step::GiveBack(why) => (None, Why::GiveBack(why)),
-                Step::Set(to, cause) => (Some(to), Why::Set(cause)),
-            };
-            changes.push(Change {
-                order: Order {
-                    cookie: member.snapshot.cookie,
-                    from: member.snapshot.now,
-                    to,
-                },
-                local: member.snapshot.local,
-                peer: member.snapshot.peer,
-                share_bytes: member.share_bytes(),
-                why,
-            });
-        }
-        changes
-    }
-
-    /// What became of orders: `outcome` of each socket that is still there. In a dry run all count as done.
-    pub fn carried_out(
-        &mut self,
-        changes: &[Change],
-        outcome: impl Fn(u64) -> Option<Outcome>,
-        now: Instant,
-    ) {
-        for change in changes {
-            let outcome = match self.chosen.dry_run {
-                true => Some(Outcome::Done),
-                false => outcome(change.order.cookie),
-            };
-            let at = self.members.find(change.order.cookie);
-            match (outcome, at.and_then(|at| self.members.at(at))) {
-                (Some(Outcome::Done), Some(member)) => {
-                    member.changed(change, now);
-                    match change.why {
-                        Why::Set(cause) => self.tally.changed(cause),
-                        Why::GiveBack(why) => self.tally.gave_back(why),
-                    }
-                }
-                (Some(Outcome::Refused), member) => {
-                    self.tally.refused += 1;
-                    if let (Some(member), Why::Set(_)) = (member, change.why) {
-                        member.ours = None; // the kernel has undone what of it was set
-                    }
-                }
-                _ => self.tally.void += 1,
-            }
-        }
-        self.count();
     }
 
     fn count(&mut self) {

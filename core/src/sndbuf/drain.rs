@@ -75,18 +75,20 @@ impl Drains {
     }
 }
 
-/// Lessens the shares of the connections that their last shares limited, if there are at least two of these. Nobody
-/// gets what they give up, since the queue has to empty.
-pub(super) fn lessen(policy: Policy, demands: &[Demand], shares: &mut [u64]) {
-    let held_up = |demand: &&Demand| is_held_up(demand);
-    if policy != Policy::ByNeed(Need::Law) || demands.iter().filter(held_up).count() < 2 {
+/// What a connection keeps in a drain. `None`: all; only those that their last shares limited give up something.
+pub(super) fn kept_bytes(policy: Policy, demand: &Demand) -> Option<u64> {
+    let gives_up = policy == Policy::ByNeed(Need::Law) && is_held_up(demand);
+    let kept_bytes = demand.credit.share_bytes / KEPT_DIVISOR;
+    gives_up.then(|| kept_bytes.max(floor_bytes(demand)))
+}
+
+/// Lessens shares to what is kept of each, if at least two give up something. Nobody gets that, since the queue has to empty.
+pub(super) fn lessen(kept: &[Option<u64>], shares: &mut [u64]) {
+    if kept.iter().flatten().count() < 2 {
         return;
     }
-    for (share, demand) in shares.iter_mut().zip(demands) {
-        if is_held_up(demand) {
-            let kept_bytes = demand.credit.share_bytes / KEPT_DIVISOR;
-            *share = kept_bytes.max(floor_bytes(demand)).min(*share);
-        }
+    for (share, kept_bytes) in shares.iter_mut().zip(kept) {
+        *share = kept_bytes.map_or(*share, |kept_bytes| kept_bytes.min(*share));
     }
 }
 

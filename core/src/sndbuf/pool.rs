@@ -20,20 +20,21 @@
 //! they are closed after [`PAUSED_US`], not after `pause_timeout`.
 
 mod member;
+mod members;
 mod messages;
 mod sampling;
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use self::member::Member;
+use self::member::{Member, Shown};
+use self::members::{Members, SLOT_BYTES};
 pub use self::messages::{In, Out, PoolTotals, Settings};
 use self::sampling::{Answered, SamplingRounds};
-use super::bound::Grant;
-use super::drain::{Drains, would_learn};
+use super::drain::Drains;
 use super::reading::{Holding, Known, Reading};
 use super::remembered::Remembered;
-use super::{Demand, Divider};
+use super::{Claim, Divider};
 use crate::conn::ConnId;
 use crate::limits::{
     DIVIDE_APART_US, PAUSED_US, SEND_POOL_BYTES_MAX, SHARE_BYTES_MIN, SHARE_SEGMENTS_START,
@@ -48,11 +49,11 @@ const SEGMENT_BYTES: u64 = 1_448;
 /// A connection, by its worker and its slot.
 type Place = (u16, u32);
 
-/// Memory of a connection in the pool: what is known of it, its place in the tables, and an order. Maps and queues count
+/// Memory of a connection in the pool: its slot, its place in the tables, and an order. Tables and queues count
 /// twice, since they may be half empty; the 64 bytes are for what it holds and its share, in numbers.
-pub const MEMBER_BYTES: u64 = (2 * size_of::<(Place, Member)>()
+pub const MEMBER_BYTES: u64 = (SLOT_BYTES
     + 2 * size_of::<Out>()
-    + 2 * size_of::<(Place, Demand)>()
+    + 2 * size_of::<(Place, Claim)>()
     + 2 * size_of::<Stalled>()
     + 64) as u64;
 
@@ -65,7 +66,7 @@ pub struct Pool {
     settings: Settings,
     divider: Divider,
     remembered: Remembered,
-    members: BTreeMap<Place, Member>,
+    members: Members,
     sampling: SamplingRounds,
     drains: Drains,
     /// Since the last division a connection joined, or freed memory that others wait for.
@@ -77,8 +78,9 @@ pub struct Pool {
     totals: PoolTotals,
     // Buffers, for members with a share.
     places: Vec<Place>,
-    demands: Vec<Demand>,
     taken: Vec<u64>,
+    /// What is taken by all, with those who have no share.
+    taken_bytes: u64,
     shares: Vec<u64>,
     stalled: Vec<Stalled>,
 }
@@ -96,7 +98,7 @@ impl Pool {
             settings,
             divider: Divider::new(settings.policy),
             remembered: Remembered::new(settings.secret),
-            members: BTreeMap::new(),
+            members: Members::new(settings.workers),
             sampling: SamplingRounds::new(settings.workers, now),
             drains: Drains::default(),
             awaited: false,
@@ -109,8 +111,8 @@ impl Pool {
                 ..PoolTotals::default()
             },
             places: Vec::new(),
-            demands: Vec::new(),
             taken: Vec::new(),
+            taken_bytes: 0,
             shares: Vec::new(),
             stalled: Vec::new(),
         }
@@ -121,16 +123,24 @@ impl Pool {
         self.totals
     }
 
+    /// Whether the last division was for a drain, whose shares hold for a moment only.
+    pub fn is_draining(&self) -> bool {
+        self.drains.ends_at().is_some()
+    }
+
     fn joined(&mut self, worker: u16, reading: Reading, now: Instant) {
         self.awaited = true;
         let pass = self.sampling.pass(worker);
-        if let Some(member) = self.member(worker, reading.conn) {
-            member.known.read(reading, now);
-            return member.joins(pass);
+        let claim = |known: &Known| self.divider.claim(&known.demand(), TARGET_US_MAX);
+        if let Some((member, known)) = self.members.named(worker, reading.conn) {
+            known.read(reading, now);
+            return member.joins(known, claim(known), pass);
         }
         let belief = self.remembered.belief(reading.address, now);
-        let member = Member::new(Known::new(reading, belief, now), pass);
-        self.members.insert((worker, reading.conn.index), member);
+        let known = Known::new(reading, belief, now);
+        let member = Member::new(&known, claim(&known), pass);
+        let place = (worker, reading.conn.index);
+        self.members.insert(place, member, known);
     }
 
     fn sampled(&mut self, worker: u16, from: u32, next: Option<u32>) {
@@ -140,9 +150,8 @@ impl Pool {
             Answered::Passed(pass) => {
                 // Connections that this pass did not show have left. A worker that does not answer never completes a
                 // pass, so its connections keep their shares.
-                let all = (worker, 0)..=(worker, u32::MAX);
-                let silent = self.members.range_mut(all);
-                for (_, member) in silent.filter(|(_, member)| member.pass < pass) {
+                let all = self.members.of_worker(worker);
+                for member in all.filter(|member| member.pass < pass) {
                     member.left();
                 }
             }
@@ -151,17 +160,19 @@ impl Pool {
 
     fn read(&mut self, worker: u16, reading: Reading, now: Instant) {
         let (pass, division) = (self.sampling.pass(worker), self.totals.divisions + 1);
-        let Some(member) = self.member(worker, reading.conn) else {
+        let Some((member, known)) = self.members.named(worker, reading.conn) else {
             return self.joined(worker, reading, now); // the message that told so was lost
         };
-        member.known.read(reading, now);
+        known.read(reading, now);
+        let claim = self.divider.claim(&known.demand(), TARGET_US_MAX);
+        member.shown = Shown::of(known, claim);
         member.held(reading.holding());
         member.pass = pass;
         match reading.is_idle() {
             true => member.release(division),
-            false => member.sends(),
+            false => member.sends(reading.holding()),
         }
-        let belief = member.known.belief();
+        let belief = known.belief();
         if let Some(belief) = belief {
             self.remembered.keep(reading.address, belief, now);
         }
@@ -174,55 +185,50 @@ impl Pool {
         }
     }
 
-    /// The member for this connection; `None` if it has none, or its slot has another user.
-    fn member(&mut self, worker: u16, conn: ConnId) -> Option<&mut Member> {
-        let member = self.members.get_mut(&(worker, conn.index));
-        member.filter(|member| member.known.reading().conn == conn)
-    }
-
     fn lessened(&mut self, worker: u16, conn: ConnId, holding: Holding) {
-        let less = self.member(worker, conn).map(|member| member.held(holding));
+        let named = self.members.named(worker, conn);
+        let less = named.map(|(member, _)| member.held(holding));
         self.awaited |= self.short && less == Some(true);
     }
 
     fn left(&mut self, worker: u16, conn: ConnId) {
-        let less = self.member(worker, conn).map(Member::left);
+        let named = self.members.named(worker, conn);
+        let less = named.map(|(member, _)| member.left());
         self.awaited |= self.short && less == Some(true);
     }
 
     fn divide(&mut self, now: Instant) {
         (self.awaited, self.divided_at) = (false, now);
         self.places.clear();
-        self.demands.clear();
+        self.divider.clear();
         self.taken.clear();
         self.stalled.clear();
         let (mut held_bytes, mut aside_bytes, mut stalled_bytes) = (0, 0, 0);
-        for (place, member) in &self.members {
-            let socket_bytes = member.known.reading().sample.unacked_bytes;
-            match (member.told, member.known.stalled_from()) {
+        self.taken_bytes = 0;
+        for (place, member) in self.members.iter() {
+            let socket_bytes = member.shown.socket_bytes;
+            self.taken_bytes += member.taken_bytes();
+            match (member.told, member.shown.stalled_from) {
                 (None, _) => aside_bytes += member.taken_bytes(),
                 (Some(_), Some(from)) => {
                     held_bytes += socket_bytes;
                     aside_bytes += member.taken_bytes();
                     stalled_bytes += socket_bytes;
-                    self.stalled.push((from, *place, socket_bytes));
+                    self.stalled.push((from, place, socket_bytes));
                 }
                 (Some(_), None) => {
                     held_bytes += socket_bytes;
-                    self.places.push(*place);
-                    self.demands.push(member.known.demand());
+                    self.places.push(place);
+                    self.divider.add(&member.shown.claim);
                     self.taken.push(member.taken_bytes());
                 }
             }
         }
         let pool_bytes = self.settings.pool_bytes;
         let budget_bytes = pool_bytes - pool_bytes / START_PART;
-        self.divider.divide(
-            &self.demands,
-            budget_bytes.saturating_sub(stalled_bytes),
-            TARGET_US_MAX,
-        );
-        let shares = self.divider.in_phase(self.drains.phase(now), &self.demands);
+        self.divider
+            .divide_added(budget_bytes.saturating_sub(stalled_bytes));
+        let shares = self.divider.in_phase(self.drains.phase(now));
         self.shares.clear();
         self.shares.extend_from_slice(shares);
         let left_bytes = budget_bytes.saturating_sub(aside_bytes);
@@ -240,20 +246,20 @@ impl Pool {
         for nth in 0..self.places.len() {
             self.tell(self.places[nth], self.shares[nth], u64::MAX);
         }
-        let taken_bytes: u64 = self.members.values().map(Member::taken_bytes).sum();
-        let free_bytes = pool_bytes.saturating_sub(taken_bytes);
+        let free_bytes = pool_bytes.saturating_sub(self.taken_bytes);
         self.totals.start_bytes = start_bytes(pool_bytes, connections, pool_bytes - free_bytes);
     }
 
     /// A stalled client keeps what its socket holds. While all of them together hold too much and a share limits
     /// somebody else, the first to stall get a shorter pause timeout: as many as hold the excess.
     fn tell_stalled(&mut self, stalled_bytes: u64) {
-        let is_short = |place: &Place| {
-            let member = self.members.get(place);
-            member.is_some_and(|member| member.known.is_held_up())
+        let members = &mut self.members;
+        let mut is_short = |place: &Place| {
+            let member = members.at(*place);
+            member.is_some_and(|member| member.shown.is_held_up)
         };
         let most_bytes = self.settings.pool_bytes / STALLED_PART;
-        let mut excess_bytes = match self.places.iter().any(is_short) {
+        let mut excess_bytes = match self.places.iter().any(&mut is_short) {
             true => stalled_bytes.saturating_sub(most_bytes),
             false => 0,
         };
@@ -266,28 +272,24 @@ impl Pool {
                 u64::MAX
             };
             excess_bytes = excess_bytes.saturating_sub(socket_bytes);
-            let before_bytes = self.members.get(&place).map_or(0, Member::share_bytes);
+            let member = self.members.at(place);
+            let before_bytes = member.map_or(0, |member| member.share_bytes());
             self.tell(place, socket_bytes.min(before_bytes), pause_us_max);
         }
     }
 
     fn tell(&mut self, place: Place, share_bytes: u64, pause_us_max: u64) {
-        let Some(member) = self.members.get_mut(&place) else {
+        let Some(member) = self.members.at(place) else {
             return;
         };
-        let reading = *member.known.reading();
-        let grant = member.tell(Grant {
-            share_bytes,
-            segment_bytes: reading.segment_bytes(),
-            rtt_us: reading.refill_rtt_us(),
-            division: self.totals.divisions,
-            pause_us_max,
-        });
+        let before_bytes = member.taken_bytes();
+        let grant = member.tell(share_bytes, pause_us_max, self.totals.divisions);
+        self.taken_bytes += member.taken_bytes() - before_bytes; // telling lessens nothing
         self.totals.shares_bytes += member.share_bytes();
         if grant.is_some() {
             self.outs.push_back(Out::Share {
                 worker: place.0,
-                conn: reading.conn,
+                conn: member.conn,
                 grant,
             });
         }
@@ -299,8 +301,8 @@ impl Pool {
             if self.sampling.due_at() <= now {
                 self.sampling.end(now);
                 let members = &self.members;
-                let all = || members.values().filter(|one| one.told.is_some());
-                let learns = || all().any(|one| would_learn(&one.known.demand()));
+                let sharing = || members.iter().filter(|(_, one)| one.told.is_some());
+                let learns = || sharing().any(|(_, one)| one.shown.claim.learns);
                 self.drains.round(learns, now);
                 self.divide(now);
             }

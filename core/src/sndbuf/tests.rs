@@ -149,9 +149,9 @@ fn in_a_drain_those_whom_their_shares_hold_up_give_most_of_them_up() {
     let drained = |policy, demands: &[Demand]| {
         let mut divider = Divider::new(policy);
         let before = divider.divide(demands, 1 << 20, MARGIN_US).to_vec();
-        let steady = divider.in_phase(Phase::Steady, demands).to_vec();
+        let steady = divider.in_phase(Phase::Steady).to_vec();
         assert_eq!(before, steady);
-        let after = divider.in_phase(Phase::Drain, demands).to_vec();
+        let after = divider.in_phase(Phase::Drain).to_vec();
         (before, after)
     };
     let demands = [held_up(40_000), held_up(3_000), free];

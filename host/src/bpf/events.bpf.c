@@ -16,8 +16,8 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, NEWS_BYTES_MAX);
-} news SEC(".maps");
+	__uint(max_entries, TCP_EVENTS_BYTES_MAX);
+} events SEC(".maps");
 
 // How many found no room in the ring.
 struct {
@@ -53,7 +53,7 @@ static __always_inline void tell(struct sock *sk, __u32 kind)
 {
 	__u64 cookie = sk->__sk_common.skc_cookie.counter;
 	struct events_settings *set;
-	struct news *told;
+	struct tcp_event *told;
 	__u64 *count;
 	__u32 zero = 0;
 
@@ -62,7 +62,7 @@ static __always_inline void tell(struct sock *sk, __u32 kind)
 	set = bpf_map_lookup_elem(&settings, &zero);
 	if (!set || !is_meant(sk, set->by))
 		return;
-	told = bpf_ringbuf_reserve(&news, sizeof(*told), 0);
+	told = bpf_ringbuf_reserve(&events, sizeof(*told), 0);
 	if (!told) {
 		count = bpf_map_lookup_elem(&missed, &zero);
 		if (count)
@@ -81,17 +81,17 @@ SEC("tp_btf/tcp_cong_state_set")
 int BPF_PROG(state_set, struct sock *sk, const __u8 state)
 {
 	if (state == CA_CWR)
-		tell(sk, NEWS_CWR);
+		tell(sk, TCP_EVENT_CWR);
 	else if (state == CA_RECOVERY)
-		tell(sk, NEWS_RECOVERY);
+		tell(sk, TCP_EVENT_RECOVERY);
 	else if (state == CA_LOSS)
-		tell(sk, NEWS_TIMEOUT);
+		tell(sk, TCP_EVENT_TIMEOUT);
 	return 0;
 }
 
 SEC("tp_btf/tcp_receive_reset")
 int BPF_PROG(reset, struct sock *sk)
 {
-	tell(sk, NEWS_RESET);
+	tell(sk, TCP_EVENT_RESET);
 	return 0;
 }

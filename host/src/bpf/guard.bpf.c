@@ -4,6 +4,7 @@
 
 #include "program.h"
 #include "guard.h"
+#include "watch_ports.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -11,13 +12,6 @@ struct {
 	__type(key, __u32);
 	__type(value, struct guard_settings);
 } settings SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, WATCH_PORTS_MAX);
-	__type(key, __u16);
-	__type(value, __u8);
-} ports SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);

@@ -5,7 +5,6 @@
 
 // Bounds; host/src/limits.rs gives their reasons.
 #define EVENTS_BYTES_MAX 65536
-#define WATCH_PORTS_MAX 64
 
 enum { EVENT_LOST = 1, EVENT_ENDED = 2 };
 

@@ -7,7 +7,6 @@
 #define ROWS_MAX 1024
 #define WATCHED_MAX 2048
 #define ARRIVALS_MAX 1024
-#define WATCH_PORTS_MAX 64
 
 // The six bins of Wu and Crawford's Table 4.
 #define BINS 6

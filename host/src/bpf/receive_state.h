@@ -3,19 +3,14 @@
 
 #pragma once
 
+#include "watch_ports.h"
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct settings);
 } settings SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, WATCH_PORTS_MAX);
-	__type(key, __u16);
-	__type(value, __u8);
-} ports SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause
 // One pass over the TCP sockets of a network namespace (an iterator, iter/tcp). It decides nothing: it tells user space
 // what a socket has (`struct socket_snapshot`), and carries out the order for it (`struct order`), if the socket still
-// is as user space saw it. What a socket had before is kept in the socket itself (`touched`). That record is written in
+// is as user space saw it. It does both in one visit where there are many sockets, since a visit costs more than either. What a socket had before is kept in the socket itself (`touched`). That record is written in
 // the same visit as the change, goes away with the socket, and outlives the program, since the map is pinned.
 
 #include "program.h"
@@ -15,12 +15,13 @@ struct {
 	__type(value, struct touched);
 } touched SEC(".maps");
 
-// By cookie. User space empties it after each pass. Its memory is there from the start: a pass may have an order for most
-// sockets, and an allocation for each costs more than the order.
+// A hash table by cookie (host/src/kernel/orders.rs), written by user space in memory that both see. A pass may have an order
+// for most sockets, and a system call for each, or for many of them, costs more than the order.
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, ORDERS_MAX);
-	__type(key, __u64);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, ORDER_SLOTS);
+	__type(key, __u32);
 	__type(value, struct order);
 } orders SEC(".maps");
 
@@ -71,7 +72,7 @@ static __always_inline void counters(struct tcp_sock *tp, struct socket_snapshot
 	snapshot->queued_bytes = sk->sk_wmem_queued;
 	snapshot->send_buffer_bytes = sk->sk_sndbuf;
 	snapshot->ca_state = BPF_CORE_READ_BITFIELD(icsk, icsk_ca_state);
-	bpf_core_read_str(snapshot->control, sizeof(snapshot->control), &icsk->icsk_ca_ops->name);
+	__builtin_memcpy(snapshot->control, icsk->icsk_ca_ops->name, sizeof(snapshot->control));
 }
 
 static __always_inline long set_clamp(struct tcp_sock *tp, __u32 segments)
@@ -138,24 +139,46 @@ static __always_inline void tell(struct bpf_iter__tcp *context, __u64 cookie, __
 	bpf_seq_write(context->meta->seq, &answer, sizeof(answer));
 }
 
+static __always_inline struct order *order_for(const struct control *control, __u64 cookie)
+{
+	__u32 from = cookie * 0x9e3779b97f4a7c15ULL >> 40, mask = control->orders_mask, nth, key;
+	struct order *order;
+
+	if (!mask)
+		return 0;
+	for (nth = 0; nth < ORDER_PROBES; nth++) {
+		key = (from + nth) & mask;
+		order = bpf_map_lookup_elem(&orders, &key);
+		if (!order || !order->cookie)
+			return 0;
+		if (order->cookie == cookie)
+			return order;
+	}
+	return 0;
+}
+
+static __always_inline int obey(struct tcp_sock *tp, const struct order *order)
+{
+	struct touched *ours = bpf_sk_storage_get(&touched, tp, 0, 0);
+
+	if (!order->give_back)
+		return carry_out(tp, ours, order);
+	return ours ? give_back(tp, ours) : OUTCOME_DONE;
+}
+
 // Most sockets have no order: of those it reads as little as it can.
-static __always_inline void obey(struct bpf_iter__tcp *context, struct sock_common *common)
+static __always_inline void obey_only(struct bpf_iter__tcp *context, struct sock_common *common,
+				      const struct control *control)
 {
 	__u64 cookie = common->skc_cookie.counter; // a snapshot has made it
-	struct order *order = bpf_map_lookup_elem(&orders, &cookie);
-	struct touched *ours;
+	struct order *order = order_for(control, cookie);
 	struct tcp_sock *tp;
 
 	if (!order)
 		return;
 	tp = bpf_skc_to_tcp_sock(common);
-	if (!tp)
-		return;
-	ours = bpf_sk_storage_get(&touched, tp, 0, 0);
-	if (!order->give_back)
-		tell(context, cookie, carry_out(tp, ours, order));
-	else
-		tell(context, cookie, ours ? give_back(tp, ours) : OUTCOME_DONE);
+	if (tp)
+		tell(context, cookie, obey(tp, order));
 }
 
 // By the records alone: what an earlier instance left need not match.
@@ -175,12 +198,13 @@ static __always_inline void of_records(struct bpf_iter__tcp *context, struct soc
 		tell(context, bpf_get_socket_cookie(common), OUTCOME_NONE);
 }
 
-// Nothing to send, nothing in flight, and so for a while.
+// Nothing to send, nothing in flight, and so for a while; and no order, of which only a snapshot tells what became.
 static __always_inline int is_quiet(struct tcp_sock *tp, const struct control *control, const struct socket_snapshot *snapshot)
 {
 	__u32 since = (__u32)bpf_jiffies64() - tp->lsndtime;
 
-	return snapshot->flags == FLAG_MATCHED && (snapshot->state == STATE_ESTABLISHED || snapshot->state == STATE_CLOSE_WAIT) &&
+	return snapshot->flags == FLAG_MATCHED && !snapshot->outcome &&
+	       (snapshot->state == STATE_ESTABLISHED || snapshot->state == STATE_CLOSE_WAIT) &&
 	       tp->write_seq == tp->snd_una && (!tp->data_segs_out || since >= control->quiet_ticks);
 }
 
@@ -189,6 +213,7 @@ static __always_inline void see(struct bpf_iter__tcp *context, struct sock_commo
 {
 	struct socket_snapshot snapshot = { .state = common->skc_state, .local_port = common->skc_num };
 	struct quiet quiet = {};
+	struct order *order;
 	struct tcp_sock *tp;
 	__u64 cgroup = 0;
 
@@ -206,7 +231,12 @@ static __always_inline void see(struct bpf_iter__tcp *context, struct sock_commo
 		return;
 	if (BPF_CORE_READ_BITFIELD(&tp->inet_conn.icsk_inet.sk, sk_userlocks) & SNDBUF_LOCK)
 		snapshot.flags |= FLAG_SEND_BUFFER_FIXED;
-	snapshot.cookie = bpf_get_socket_cookie(common);
+	snapshot.cookie = common->skc_cookie.counter;
+	if (!snapshot.cookie)
+		snapshot.cookie = bpf_get_socket_cookie(common);
+	order = order_for(control, snapshot.cookie);
+	if (order)
+		snapshot.outcome = obey(tp, order);
 	snapshot.clamp_segments = tp->snd_cwnd_clamp;
 	snapshot.lowat_bytes = tp->notsent_lowat;
 	if (is_quiet(tp, control, &snapshot)) {
@@ -243,7 +273,7 @@ int pass(struct bpf_iter__tcp *context)
 		see(context, common, control_now);
 		break;
 	case MODE_ORDERS:
-		obey(context, common);
+		obey_only(context, common, control_now);
 		break;
 	case MODE_RESTORE:
 	case MODE_CHANGED:

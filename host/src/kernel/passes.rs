@@ -10,9 +10,10 @@ use libbpf_rs::{Iter, Link, MapCore, MapFlags, MapMut, Object, ObjectBuilder};
 
 use super::Order;
 use super::object::{Aligned, failed, refused};
-use super::selection::Selection;
+use super::orders::Orders;
+use super::selection::{self, Selection};
 use crate::failure::Failure;
-use crate::limits::{ORDERS_MAX, QUIET_US, READ_BYTES};
+use crate::limits::{QUIET_US, READ_BYTES};
 use crate::matching::Matching;
 use crate::snapshot::{ANSWER_BYTES, Answer, View};
 
@@ -36,6 +37,7 @@ pub struct Passes {
     selection: Selection,
     ticks_per_s: u32,
     buffer: Vec<u8>,
+    orders: Orders,
 }
 
 impl Passes {
@@ -57,12 +59,14 @@ impl Passes {
         let program =
             program.ok_or_else(|| Failure::runtime("the object file lacks its program"))?;
         let link = program.attach().map_err(refused)?;
+        let orders = Orders::of(&selection::map(&object, "orders")?)?;
         let mut passes = Passes {
             object,
             link,
             selection: Selection::default(),
             ticks_per_s: 0,
             buffer: vec![0; READ_BYTES],
+            orders,
         };
         let first = passes.clock()?;
         thread::sleep(Duration::from_millis(100)); // long enough to tell 250 from 300
@@ -74,7 +78,7 @@ impl Passes {
 
     /// The kernel's count of ticks, and nanoseconds.
     fn clock(&mut self) -> Result<(u64, u64), Failure> {
-        self.pass(CLOCK, |_| None)?;
+        self.pass(CLOCK, |_| 0)?;
         let value = self
             .map("control")?
             .lookup(&0u32.to_ne_bytes(), MapFlags::ANY)
@@ -109,31 +113,37 @@ impl Passes {
         orders: &[Order],
         answered: impl FnMut(Answer),
     ) -> Result<(), Failure> {
-        let orders = &orders[..orders.len().min(ORDERS_MAX)];
-        if orders.is_empty() {
+        self.orders.set(orders);
+        if self.orders.mask() == 0 {
             return Ok(());
         }
-        let cookies: Vec<u8> = orders
-            .iter()
-            .flat_map(|order| order.cookie.to_ne_bytes())
-            .collect();
-        let packed: Vec<u8> = orders.iter().flat_map(packed).collect();
-        let (count, any) = (orders.len() as u32, MapFlags::ANY);
-        let map = self.map("orders")?;
-        map.update_batch(&cookies, &packed, count, any, any)
-            .map_err(failed)?;
         let passed = self.answers(ORDERS, answered);
-        let map = self.map("orders")?;
-        map.delete_batch(&cookies, count, any, any)
-            .map_err(failed)?;
+        self.orders.clear();
         passed
     }
 
-    /// As [`super::Kernel::snapshot`].
-    pub fn snapshot(&mut self, view: &mut View) -> Result<(), Failure> {
-        view.clear();
+    /// As [`super::Kernel::leave`].
+    pub fn leave(&mut self, orders: &[Order]) {
+        self.orders.set(orders);
+    }
+
+    /// Adds to the view, and shows it after each piece; orders that were left are carried out.
+    pub fn snapshot(
+        &mut self,
+        view: &mut View,
+        mut piece: impl FnMut(&mut View),
+    ) -> Result<(), Failure> {
         let ticks_per_s = self.ticks_per_s;
-        self.pass(SNAPSHOT, |bytes| view.take(bytes, ticks_per_s))
+        let passed = self.pass(SNAPSHOT, |bytes| {
+            let mut from = 0;
+            while let Some(len_bytes) = view.take(&bytes[from..], ticks_per_s) {
+                from += len_bytes;
+            }
+            piece(view);
+            from
+        });
+        self.orders.clear();
+        passed
     }
 
     /// As [`super::Kernel::restore`].
@@ -150,24 +160,25 @@ impl Passes {
 
     fn answers(&mut self, mode: u32, mut answered: impl FnMut(Answer)) -> Result<(), Failure> {
         self.pass(mode, |bytes| {
-            answered(Answer::parse(bytes)?);
-            Some(ANSWER_BYTES)
+            let answers = bytes.chunks_exact(ANSWER_BYTES);
+            let read = answers.len() * ANSWER_BYTES;
+            answers.filter_map(Answer::parse).for_each(&mut answered);
+            read
         })
     }
 
-    /// One pass over all sockets of the namespace. `take` takes one piece from the front of what was told, and says how long
-    /// that was; `None`: it is not all there yet.
-    fn pass(
-        &mut self,
-        mode: u32,
-        mut take: impl FnMut(&[u8]) -> Option<usize>,
-    ) -> Result<(), Failure> {
+    /// One pass over all sockets of the namespace. `take` takes what is whole from the front of what was told, and says how
+    /// long that was.
+    fn pass(&mut self, mode: u32, mut take: impl FnMut(&[u8]) -> usize) -> Result<(), Failure> {
         let quiet_ticks = QUIET_US * u64::from(self.ticks_per_s) / US_PER_S;
         let mut control = [0; CONTROL_BYTES];
-        for (at, word) in [mode, self.selection.by(), quiet_ticks as u32]
-            .into_iter()
-            .enumerate()
-        {
+        let words = [
+            mode,
+            self.selection.by(),
+            quiet_ticks as u32,
+            self.orders.mask(),
+        ];
+        for (at, word) in words.into_iter().enumerate() {
             control[4 * at..4 * at + 4].copy_from_slice(&word.to_ne_bytes());
         }
         self.map("control")?
@@ -189,27 +200,11 @@ impl Passes {
                 }
             };
             held += read;
-            let mut from = 0;
-            while let Some(len_bytes) = take(&self.buffer[from..held]) {
-                from += len_bytes;
-            }
+            let from = take(&self.buffer[..held]);
             self.buffer.copy_within(from..held, 0);
             held -= from;
         }
     }
-}
-
-/// `struct order`.
-fn packed(order: &Order) -> impl Iterator<Item = u8> {
-    let to = order.to.unwrap_or_default();
-    let words = [
-        u32::from(order.to.is_none()),
-        order.from.clamp_segments,
-        order.from.lowat_bytes,
-        to.clamp_segments,
-        to.lowat_bytes,
-    ];
-    words.into_iter().flat_map(u32::to_ne_bytes)
 }
 
 /// The value of HZ that a distribution's kernel has which is next to what was measured.

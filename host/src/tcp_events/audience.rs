@@ -16,7 +16,7 @@ use rustix::net::{
     bind, listen, recv, send, socket_with, sockopt,
 };
 
-use super::news::News;
+use super::event::Event;
 use crate::limits::{LISTENERS_MAX, LISTENERS_OF_A_USER_MAX};
 use crate::status::SocketFile;
 
@@ -91,13 +91,13 @@ impl Audience {
     }
 
     /// Tells each of what is its own.
-    pub fn tell(&mut self, news: &[News]) {
+    pub fn tell(&mut self, events: &[Event]) {
         let (hints, packet) = (&mut self.hints, &mut self.packet);
         let (told, lost) = (&mut self.told, &mut self.lost);
         self.listeners.retain(|listener| {
             hints.clear();
-            let own = news.iter().filter(|news| news.uid == listener.uid);
-            hints.extend(own.map(|news| news.hint));
+            let own = events.iter().filter(|event| event.uid == listener.uid);
+            hints.extend(own.map(|event| event.hint));
             for part in hints.chunks(HINTS_PER_PACKET_MAX) {
                 encode(part, packet);
                 match send(
@@ -143,8 +143,8 @@ mod tests {
         }
     }
 
-    fn news(cookie: u64, uid: u32) -> News {
-        News {
+    fn event(cookie: u64, uid: u32) -> Event {
+        Event {
             hint: hint(cookie),
             uid,
         }
@@ -166,9 +166,9 @@ mod tests {
         let listener = join(&path);
         audience.admit();
         let own = rustix::process::geteuid().as_raw();
-        audience.tell(&[news(1, own), news(2, own ^ 1), news(3, own)]);
+        audience.tell(&[event(1, own), event(2, own ^ 1), event(3, own)]);
         assert_eq!(heard(&listener), [hint(1), hint(3)]);
-        let many: Vec<News> = (0..300).map(|cookie| news(cookie, own)).collect();
+        let many: Vec<Event> = (0..300).map(|cookie| event(cookie, own)).collect();
         audience.tell(&many);
         assert_eq!(heard(&listener).len(), 300, "by several packets");
         assert_eq!((audience.told, audience.lost), (302, 0));
@@ -183,7 +183,7 @@ mod tests {
         let (slow, quick) = (join(&path), join(&path));
         audience.admit();
         let own = rustix::process::geteuid().as_raw();
-        let many: Vec<News> = (0..128).map(|cookie| news(cookie, own)).collect();
+        let many: Vec<Event> = (0..128).map(|cookie| event(cookie, own)).collect();
         let mut rounds = 0;
         while audience.lost == 0 {
             audience.tell(&many);

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::news::News;
+use super::event::Event;
 use crate::failure::Failure;
 use crate::matching::Matching;
 
@@ -37,7 +37,7 @@ impl Source {
     ///
     /// # Errors
     /// Never called.
-    pub fn wait(&mut self, _: Duration, _: &mut Vec<News>) -> Result<(), Failure> {
+    pub fn wait(&mut self, _: Duration, _: &mut Vec<Event>) -> Result<(), Failure> {
         match self.nothing {}
     }
 
@@ -66,12 +66,12 @@ impl Source {
         self.program.select_cgroups(ids)
     }
 
-    /// Waits for news, at most so long, and takes what is there, [`crate::limits::NEWS_MAX`] at most.
+    /// Waits for events, at most so long, and takes what is there, [`crate::limits::TCP_EVENTS_MAX`] at most.
     ///
     /// # Errors
     /// As epoll_wait(2).
-    pub fn wait(&mut self, most: Duration, news: &mut Vec<News>) -> Result<(), Failure> {
-        self.program.wait(most, news)
+    pub fn wait(&mut self, most: Duration, events: &mut Vec<Event>) -> Result<(), Failure> {
+        self.program.wait(most, events)
     }
 
     /// How many events found no room.

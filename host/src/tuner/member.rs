@@ -22,6 +22,7 @@ impl Member {
             lost_at: None,
             lately: None,
             left: None,
+            order: None,
             seen: 0,
         }
     }

@@ -223,7 +223,7 @@ impl Run {
         let demands: Vec<_> = demands.collect();
         self.divider.divide(&demands, self.pool_bytes, MARGIN_US);
         let phase = self.drains.phase(self.now());
-        let shares = self.divider.in_phase(phase, &demands).to_vec();
+        let shares = self.divider.in_phase(phase).to_vec();
         assert!(
             shares.iter().sum::<u64>() <= self.pool_bytes,
             "more than the pool"

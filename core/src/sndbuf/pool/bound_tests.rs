@@ -4,6 +4,8 @@ use super::tests::{POOL_BYTES, at, pool, reading};
 use super::*;
 use crate::rate::flow::Flow;
 use crate::sndbuf::Policy;
+use crate::sndbuf::bound::Grant;
+use alloc::collections::BTreeMap;
 use proptest::prelude::*;
 
 const SLOTS: u32 = 6;
@@ -223,11 +225,11 @@ impl World {
         }
     }
 
-    fn check(&self) {
+    fn check(&mut self) {
         let sockets = self.sockets.iter().flatten();
         for socket in sockets.clone() {
-            let member = self.pool.members.get(&(0, socket.conn.index));
-            if let Some(member) = member.filter(|m| m.known.reading().conn == socket.conn) {
+            let member = self.pool.members.at((0, socket.conn.index));
+            if let Some(member) = member.filter(|member| member.conn == socket.conn) {
                 // That it has joined may not have been heard yet, or is lost: it has no more than a start share then.
                 let known = self.reports.is_empty() && socket.share.is_some();
                 let least_bytes = member.taken_bytes().max(socket.start_bytes);

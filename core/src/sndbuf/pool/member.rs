@@ -4,14 +4,48 @@
 //! largest share that may be in force, or what the socket holds, if that is more. A reading says which share is in force
 //! ([`Holding`]): with the last one that was told, all larger ones are done with.
 
+use crate::conn::ConnId;
 use crate::limits::SHARE_BYTES_MIN;
+use crate::sndbuf::Claim;
 use crate::sndbuf::bound::Grant;
 use crate::sndbuf::reading::{Holding, Known};
+use crate::units::Instant;
+
+/// What the last reading says of one, as far as a division needs it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shown {
+    /// What it asks for.
+    pub claim: Claim,
+    /// What its socket held.
+    pub socket_bytes: u64,
+    /// [`Known::stalled_from`].
+    pub stalled_from: Option<Instant>,
+    /// [`Known::is_held_up`].
+    pub is_held_up: bool,
+    segment_bytes: u64,
+    refill_rtt_us: u64,
+}
+
+impl Shown {
+    /// With the claim that follows from it.
+    pub fn of(known: &Known, claim: Claim) -> Shown {
+        let reading = known.reading();
+        Shown {
+            claim,
+            socket_bytes: reading.sample.unacked_bytes,
+            stalled_from: known.stalled_from(),
+            is_held_up: known.is_held_up(),
+            segment_bytes: reading.segment_bytes(),
+            refill_rtt_us: reading.refill_rtt_us(),
+        }
+    }
+}
 
 /// One that has or had a share.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Member {
-    pub known: Known,
+    pub conn: ConnId,
+    pub shown: Shown,
     /// The share that was told; `None`: none, and its estimate is kept for its next response.
     pub told: Option<Grant>,
     /// The division by which that was told.
@@ -26,11 +60,12 @@ pub(super) struct Member {
 
 impl Member {
     /// One that begins with the share that it has.
-    pub fn new(known: Known, pass: u64) -> Member {
-        let reading = *known.reading();
+    pub fn new(known: &Known, claim: Claim, pass: u64) -> Member {
+        let reading = known.reading();
         let holding = reading.holding();
         Member {
-            known,
+            conn: reading.conn,
+            shown: Shown::of(known, claim),
             told: Some(Grant {
                 share_bytes: holding.share_bytes,
                 segment_bytes: reading.segment_bytes(),
@@ -69,34 +104,36 @@ impl Member {
     }
 
     /// It begins to send, with the share that its last reading has.
-    pub fn joins(&mut self, pass: u64) {
+    pub fn joins(&mut self, known: &Known, claim: Claim, pass: u64) {
         if self.told.is_none() {
-            *self = Member::new(self.known, pass); // it had heard that it had none
+            *self = Member::new(known, claim, pass); // it had heard that it had none
             return;
         }
-        self.held(self.known.reading().holding());
+        self.shown = Shown::of(known, claim);
+        self.held(known.reading().holding());
         self.pass = pass;
-        self.sends();
+        self.sends(known.reading().holding());
     }
 
     /// It sends, as its last reading says, and takes part again if it did not.
-    pub fn sends(&mut self) {
-        let reading = self.known.reading();
-        let holding = reading.holding();
+    pub fn sends(&mut self, holding: Holding) {
         self.told.get_or_insert(Grant {
             share_bytes: holding.share_bytes,
-            segment_bytes: reading.segment_bytes(),
+            segment_bytes: self.shown.segment_bytes,
             division: holding.division,
             ..Grant::default()
         });
         self.unheard |= holding.division != self.division;
     }
 
-    /// It is told a share. `None` if that is nothing new to it.
-    pub fn tell(&mut self, grant: Grant) -> Option<Grant> {
+    /// It is told a share, for which it may pause so long. `None` if that is nothing new to it.
+    pub fn tell(&mut self, share_bytes: u64, pause_us_max: u64, division: u64) -> Option<Grant> {
         let grant = Grant {
-            share_bytes: grant.share_bytes.max(SHARE_BYTES_MIN),
-            ..grant
+            share_bytes: share_bytes.max(SHARE_BYTES_MIN),
+            segment_bytes: self.shown.segment_bytes,
+            rtt_us: self.shown.refill_rtt_us,
+            division,
+            pause_us_max,
         };
         let is_new = self.told.is_none_or(|told| {
             told.pause_us_max != grant.pause_us_max

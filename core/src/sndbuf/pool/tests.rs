@@ -9,6 +9,7 @@ use crate::sndbuf::eatbt::Need;
 use crate::sndbuf::reading::Counted;
 use crate::sndbuf::{Control, Pace, Policy};
 use crate::units::US_PER_S;
+use alloc::collections::BTreeMap;
 use proptest::prelude::*;
 
 pub(super) const POOL_BYTES: u64 = 1 << 20;
@@ -208,7 +209,7 @@ fn the_fast_get_more_and_the_idle_nothing() {
     assert_eq!(pool.totals().connections, 1);
     // What is believed of it is not lost: it joins as one that is known.
     join(&mut pool, reading(0, 200_000, 5_010), at(7_300));
-    let demand = pool.members[&(0, 0)].known.demand();
+    let demand = pool.members.demand((0, 0));
     assert_eq!(demand.estimate, crate::sndbuf::EstimateState::Known);
 }
 
@@ -228,7 +229,7 @@ fn the_next_client_of_an_address_starts_with_what_is_known_of_it() {
         next.address = Address(address);
         next.conn.generation += 1;
         join(&mut pool, next, at(6_500));
-        assert_eq!(pool.members[&(0, 7)].known.demand().estimate, estimate);
+        assert_eq!(pool.members.demand((0, 7)).estimate, estimate);
     }
 }
 

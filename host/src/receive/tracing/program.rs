@@ -1,11 +1,11 @@
 //! The program for the kernel, and its maps.
 
-use libbpf_rs::{Link, Map, MapCore, MapFlags, Object, ObjectBuilder};
+use libbpf_rs::{Link, Map, MapCore, MapFlags, Object};
 
 use super::Chosen;
 use crate::clock::monotonic_ns;
 use crate::failure::Failure;
-use crate::kernel::object::{Aligned, failed, refused};
+use crate::kernel::object::{self, Aligned, failed};
 use crate::receive::report::Counted;
 use crate::receive::rows::{Row, Sender, Service, Watched, Who};
 
@@ -23,20 +23,12 @@ pub struct Program {
 impl Program {
     /// As [`super::Tracing::open`].
     pub fn open(chosen: &Chosen) -> Result<Program, Failure> {
-        libbpf_rs::set_print(None); // errors are told here
-        let open = ObjectBuilder::default().open_memory(&OBJECT.0);
-        let object = open
-            .and_then(|open| open.load())
-            .map_err(|error| refused(&error, NEEDS))?;
         let mut program = Program {
-            object,
+            object: object::load(OBJECT, NEEDS)?,
             _links: Vec::new(),
         };
         program.choose(chosen)?;
-        for part in program.object.progs_mut() {
-            let link = part.attach().map_err(|error| refused(&error, NEEDS))?;
-            program._links.push(link);
-        }
+        program._links = object::attach(&program.object, NEEDS)?;
         Ok(program)
     }
 

@@ -2,25 +2,25 @@
 
 use ackpace_core::hints::{Hint, HintKind};
 
-/// `struct news` of `host/src/bpf/events.h`.
-const NEWS_BYTES: usize = 24;
+/// `struct tcp_event` of `host/src/bpf/events.h`.
+const EVENT_BYTES: usize = 24;
 
 /// One event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct News {
+pub struct Event {
     /// What servers are told.
     pub hint: Hint,
     /// The user of the socket.
     pub uid: u32,
 }
 
-impl News {
-    /// Reads a `struct news`; `None`: it is none.
-    pub fn parse(bytes: &[u8]) -> Option<News> {
-        let bytes = bytes.get(..NEWS_BYTES)?;
+impl Event {
+    /// Reads a `struct tcp_event`; `None`: it is none.
+    pub fn parse(bytes: &[u8]) -> Option<Event> {
+        let bytes = bytes.get(..EVENT_BYTES)?;
         let long = |at: usize| Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
         let word = |at: usize| Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
-        Some(News {
+        Some(Event {
             hint: Hint {
                 cookie: long(0)?,
                 at_ns: long(8)?,
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn news_are_read_as_the_program_writes_them() {
+    fn an_event_is_read_as_the_program_writes_them() {
         let mut bytes = [7u64, 9].map(u64::to_ne_bytes).concat();
         bytes.extend([4u32, 1_000].map(u32::to_ne_bytes).concat());
         let hint = Hint {
@@ -44,9 +44,9 @@ mod tests {
             at_ns: 9,
             kind: HintKind::Reset,
         };
-        assert_eq!(News::parse(&bytes), Some(News { hint, uid: 1_000 }));
-        assert_eq!(News::parse(&bytes[1..]), None, "cut");
+        assert_eq!(Event::parse(&bytes), Some(Event { hint, uid: 1_000 }));
+        assert_eq!(Event::parse(&bytes[1..]), None, "cut");
         bytes[16] = 9;
-        assert_eq!(News::parse(&bytes), None, "no such kind");
+        assert_eq!(Event::parse(&bytes), None, "no such kind");
     }
 }

@@ -1,0 +1,143 @@
+//! Orders that are left for the next look: it carries them out in the same visit of a socket, if that is as the order says, and
+//! tells what became of them. Needs root, and a kernel and a build with BPF.
+
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+
+use ackpace_core::sndbuf::outside::Setting;
+use ackpace_host::kernel::{HAS_BPF, Kernel, Order};
+use ackpace_host::matching::Matching;
+use ackpace_host::snapshot::{Outcome, View};
+
+const TEST: &str = "an_order_that_was_left_is_carried_out_by_the_next_look";
+
+/// A kernel's program for the sockets of this local port, in a namespace of this thread's own; `None`: said why not.
+fn opened(port: u16) -> Option<Kernel> {
+    let matching = Matching {
+        ports: vec![port],
+        ..Matching::default()
+    };
+    let opened = Kernel::open(None).and_then(|mut kernel| {
+        kernel.select(&matching)?;
+        Ok(kernel)
+    });
+    opened
+        .map_err(|why| println!("skipped: {TEST}: {why}"))
+        .ok()
+}
+
+fn lowat(socket: &TcpStream) -> u32 {
+    let (mut value, mut len) = (0u32, size_of::<u32>() as libc::socklen_t);
+    let (level, option) = (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT);
+    // SAFETY: the kernel writes at most `len` bytes, which there are.
+    let got = unsafe {
+        let value = (&raw mut value).cast();
+        libc::getsockopt(socket.as_raw_fd(), level, option, value, &raw mut len)
+    };
+    assert_eq!(got, 0);
+    value
+}
+
+/// The outcome and the setting of each socket, as one look tells.
+fn looked(kernel: &mut Kernel) -> Vec<(u64, Outcome, Setting)> {
+    let (mut view, mut seen) = (View::default(), Vec::new());
+    let piece = |view: &View| {
+        let snapshots = view.snapshots.iter();
+        seen.extend(snapshots.map(|it| (it.cookie, it.outcome, it.now)));
+        seen.extend(
+            view.quiet
+                .iter()
+                .map(|it| (it.cookie, Outcome::None, it.now)),
+        );
+    };
+    kernel.look(&mut view, piece).expect("it was opened");
+    seen
+}
+
+#[test]
+fn an_order_that_was_left_is_carried_out_by_the_next_look() {
+    if !HAS_BPF {
+        println!("skipped: {TEST}: built without BPF");
+        return;
+    }
+    // SAFETY: no pointers; only this thread moves.
+    if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
+        println!("skipped: {TEST}: a network namespace needs root");
+        return;
+    }
+    let up = std::process::Command::new("ip")
+        .args(["link", "set", "lo", "up"])
+        .status();
+    if !up.is_ok_and(|status| status.success()) {
+        println!("skipped: {TEST}: no ip(8)");
+        return;
+    }
+    // Which control it is does not matter, but that it lets itself be clamped.
+    fs::write("/proc/sys/net/ipv4/tcp_congestion_control", "reno").expect("it is always there");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback is up");
+    let address = listener.local_addr().expect("it is bound");
+    let pairs: Vec<(TcpStream, TcpStream)> = (0..3)
+        .map(|_| {
+            let client = TcpStream::connect(address).expect("it listens");
+            (client, listener.accept().expect("just now").0)
+        })
+        .collect();
+    let Some(mut kernel) = opened(address.port()) else {
+        return;
+    };
+
+    let before = looked(&mut kernel);
+    assert_eq!(before.len(), 3, "{before:?}");
+    let to = Setting {
+        clamp_segments: 12,
+        lowat_bytes: 34_567,
+    };
+    let order = |(cookie, _, from): (u64, Outcome, Setting)| Order {
+        cookie,
+        from,
+        to: Some(to),
+    };
+    // The first is as the order says, the second is not, the third has none.
+    let mut second = order(before[1]);
+    second.from.lowat_bytes = 5;
+    kernel.leave(&[order(before[0]), second]);
+    assert!(
+        pairs.iter().all(|(_, sender)| lowat(sender) == 0),
+        "it waits"
+    );
+    let mut after = looked(&mut kernel);
+    after.sort_by_key(|(cookie, ..)| before.iter().position(|(it, ..)| it == cookie));
+    assert_eq!(after[0], (before[0].0, Outcome::Done, to));
+    assert_eq!(after[1], (before[1].0, Outcome::Changed, before[1].2));
+    assert_eq!(after[2], before[2]);
+    let set = pairs.iter().filter(|(_, sender)| lowat(sender) == 34_567);
+    assert_eq!(set.count(), 1);
+    assert_eq!(kernel.changed().ok(), Some(1));
+
+    // It is carried out once; and what it had comes back in the same way.
+    assert!(
+        looked(&mut kernel)
+            .iter()
+            .all(|(_, outcome, _)| *outcome == Outcome::None)
+    );
+    kernel.leave(&[Order {
+        cookie: before[0].0,
+        from: to,
+        to: None,
+    }]);
+    let back = looked(&mut kernel);
+    let back = back.iter().find(|(cookie, ..)| *cookie == before[0].0);
+    assert_eq!(back.map(|it| it.1), Some(Outcome::Done));
+    assert_eq!(kernel.changed().ok(), Some(0));
+    assert!(pairs.iter().all(|(_, sender)| lowat(sender) == 0));
+    // Orders that are taken back are not carried out.
+    kernel.leave(&[order(before[2])]);
+    kernel.leave(&[]);
+    assert!(
+        looked(&mut kernel)
+            .iter()
+            .all(|(_, outcome, _)| *outcome == Outcome::None)
+    );
+    assert_eq!(kernel.changed().ok(), Some(0));
+}
