@@ -192,6 +192,7 @@ fn clients(count: u64, rate_bytes_per_s: u64, lasts_us: u64) -> Vec<credit::Clie
             rate_bytes_per_s,
             rtt_us,
             share_bytes: rate_bytes_per_s * (rtt_us * 5 / 4 + lasts_us) / 1_000_000 + 2_896,
+            acks_each_us: 1,
         }
     };
     (0..count).map(one).collect()
@@ -221,11 +222,30 @@ fn a_timer_fills_many_sockets_at_once_where_the_kernel_calls_each() {
         let fast = clients(4, 6_250_000, lasts_us);
         [fast, clients(60, 250_000, lasts_us)].concat()
     };
+    let bundled = |clients: Vec<credit::Client>, acks_each_us| -> Vec<credit::Client> {
+        let one = |client| credit::Client {
+            acks_each_us,
+            ..client
+        };
+        clients.into_iter().map(one).collect()
+    };
     for (name, clients) in [
         ("60 slow, 50 ms", clients(60, 250_000, 50_000)),
         ("4 fast, 60 slow, 50 ms", fast_and_slow(50_000)),
         ("4 fast, 60 slow, 20 ms", fast_and_slow(20_000)),
         ("4 fast, 60 slow, 5 ms", fast_and_slow(5_000)),
+        (
+            "4 fast 5, 60 slow 50",
+            [clients(4, 6_250_000, 5_000), clients(60, 250_000, 50_000)].concat(),
+        ),
+        (
+            "the second, ACKs 10 ms",
+            bundled(fast_and_slow(50_000), 10_000),
+        ),
+        (
+            "the second, ACKs 20 ms",
+            bundled(fast_and_slow(50_000), 20_000),
+        ),
     ] {
         let [called, timed] = [false, true].map(|timed| {
             let of = refilled(&clients, timed, 500);

@@ -24,8 +24,12 @@ pub const SEND_BUFFER_COST_BYTES: u64 = 512;
 pub const REFILL_US_MIN: u64 = 10_000;
 /// One that lasts longer, too: it seldom calls, and its client may become faster.
 pub const REFILL_US_MAX: u64 = 400_000;
-/// How fast a share is used up is measured over this time at least; ACKs come in bursts.
-pub const DEPLETION_SAMPLE_US_MIN: u64 = 4_000;
+/// How fast a share is used up is measured over this time at least, first and where a socket is found nearly empty. Less:
+/// ACKs come in bursts.
+pub const DEPLETION_SAMPLE_US_MIN: u64 = 20_000;
+/// And else over this time. Less: rates scatter, and with them the times at which sockets are filled. More: a client that
+/// becomes slower is filled too early for longer.
+pub const DEPLETION_STEADY_US_MIN: u64 = 100_000;
 /// How often send memory is divided anew, with a look at each connection that sends.
 pub const DIVIDE_EACH_US: u64 = US_PER_S;
 /// How often it is divided at most, for connections that join.

@@ -10,7 +10,9 @@
 //! acknowledges less than it could, and a low rate is measured. So the rate of a socket that is found empty is taken
 //! to be twice what was measured, and that of one with too little in flight a quarter more.
 
-use crate::limits::{DEPLETION_SAMPLE_US_MIN, REFILL_US_MAX, REFILL_US_MIN};
+use crate::limits::{
+    DEPLETION_SAMPLE_US_MIN, DEPLETION_STEADY_US_MIN, REFILL_US_MAX, REFILL_US_MIN,
+};
 use crate::prefetch::us_for;
 use crate::units::{Instant, US_PER_S, bytes_in};
 
@@ -37,30 +39,38 @@ pub struct Lasts {
 pub struct Depletion {
     /// When the current sample began, and what the socket held then plus what it was given since.
     from: Option<(Instant, u64)>,
+    /// What it held when it was looked at last, plus what it was given since.
+    held_bytes: u64,
     /// The rate at which its client acknowledges; 0: not known yet.
     rate_bytes_per_s: u64,
 }
 
 impl Depletion {
-    /// The socket holds `held_bytes` now (SIOCOUTQ), before it is given more. A sample that is too short goes on. If
-    /// the socket is found (nearly) empty, its client may be faster than the sample says, so the rate does not fall.
+    /// The socket holds `held_bytes` now (SIOCOUTQ), before it is given more. A sample that is too short goes on.
+    ///
+    /// If the socket is found (nearly) empty, its client may be faster than the sample says, so the rate rises at once. Any
+    /// other sample lets it rise or fall: a rate that could only rise would prove itself right, since with it more has to be
+    /// in flight, and a socket always seems to hold too little.
     pub fn seen(&mut self, held_bytes: u64, in_flight: InFlight, now: Instant) {
+        self.held_bytes = held_bytes;
         let Some((from, supplied_bytes)) = self.from else {
             self.from = Some((now, held_bytes));
             return;
         };
-        let us = now.since_us(from);
-        if us < DEPLETION_SAMPLE_US_MIN {
+        let (us, before) = (now.since_us(from), self.rate_bytes_per_s);
+        let is_low = before > 0 && held_bytes < self.refill_level_bytes(in_flight) / 2;
+        let is_short = us < DEPLETION_STEADY_US_MIN && before > 0 && !is_low;
+        if us < DEPLETION_SAMPLE_US_MIN || is_short {
             return;
         }
         let taken_bytes = u128::from(supplied_bytes.saturating_sub(held_bytes));
         let sample = taken_bytes * u128::from(US_PER_S) / u128::from(us);
-        let (sample, before) = (sample as u64, self.rate_bytes_per_s);
-        let low_bytes = self.refill_level_bytes(in_flight) / 2;
+        let sample = sample as u64;
         self.rate_bytes_per_s = match held_bytes {
             _ if before == 0 => sample,
-            0 => before.max(sample.saturating_mul(2)),
-            held_bytes if held_bytes < low_bytes => before.max(sample.saturating_add(sample / 4)),
+            0 => sample.saturating_mul(2),
+            _ if is_low => (before - before / 4).max(sample.saturating_add(sample / 4)),
+            _ if sample < before => before - (before - sample) / 4,
             _ => before / 2 + sample / 2,
         };
         self.from = Some((now, held_bytes));
@@ -68,6 +78,7 @@ impl Depletion {
 
     /// The socket took bytes. To be told of each send, or the rate comes out too low.
     pub fn given(&mut self, bytes: u64) {
+        self.held_bytes = self.held_bytes.saturating_add(bytes);
         if let Some((_, supplied_bytes)) = &mut self.from {
             *supplied_bytes = supplied_bytes.saturating_add(bytes);
         }
@@ -100,9 +111,8 @@ impl Depletion {
             REFILL_US_MIN
         };
         let whole_us = us_of(share_bytes);
-        let held_bytes = self.from.map_or(0, |(_, held_bytes)| held_bytes);
         (us_min..=REFILL_US_MAX).contains(&whole_us).then(|| Lasts {
-            us: us_of(held_bytes).clamp(REFILL_US_MIN / 2, whole_us), // `whole_us` is not less
+            us: us_of(self.held_bytes).clamp(REFILL_US_MIN / 2, whole_us), // `whole_us` is not less
             whole_us,
         })
     }
@@ -148,8 +158,9 @@ mod tests {
             }
             depletion.given(given_bytes);
             held_bytes = share_bytes;
+            // EPOLLOUT, until a rate is known.
             let lasts = depletion.lasts(share_bytes, IN_FLIGHT, true);
-            lasts_us = lasts.expect("it lasts some time").us;
+            lasts_us = lasts.map_or(lasts_us, |lasts| lasts.us);
         }
         let all_bytes = bytes_in(20_000_000, rate_bytes_per_s);
         (sent_bytes as f64 / all_bytes as f64, times)
@@ -170,10 +181,11 @@ mod tests {
     fn a_rate_that_was_believed_too_low_does_not_prove_itself_right() {
         let mut depletion = Depletion {
             from: Some((Instant { us: 0 }, 20_000)),
+            held_bytes: 20_000,
             rate_bytes_per_s: 10_000,
         };
         let mut at = Instant { us: 0 };
-        for _ in 0..12 {
+        for _ in 0..60 {
             // Its client takes 400 KB/s. EPOLLOUT, where it is used, comes when a third is gone.
             let lasts = depletion.lasts(20_000, IN_FLIGHT, true);
             let us = lasts.map_or(17_000, |lasts| lasts.us);
@@ -193,6 +205,7 @@ mod tests {
     fn a_socket_without_a_round_trip_or_with_too_small_a_share_waits_for_epollout() {
         let depletion = Depletion {
             from: None,
+            held_bytes: 0,
             rate_bytes_per_s: 1_000_000,
         };
         let unknown = InFlight {

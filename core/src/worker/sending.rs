@@ -346,7 +346,9 @@ impl Worker {
         let mut near = Vec::new();
         for conn in self.table.iter_mut().filter(|conn| sending(conn.phase)) {
             let output = &mut conn.output;
-            if !output.writable && output.margin.joins(round.until) {
+            // What its share holds up is filled when that has room, by its own timer: before, a send would be in vain.
+            let is_timed = output.refilled.is_some();
+            if !output.writable && !is_timed && output.margin.joins(round.until) {
                 (output.writable, output.top_up) = (true, TopUp::Near);
                 self.counts.topped_up(TopUp::Near);
                 near.push(conn.id.index);

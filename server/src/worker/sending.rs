@@ -179,7 +179,7 @@ impl Worker {
             span.len_bytes = span.len_bytes.min(owed_bytes);
         }
         let room_bytes = conn.room_bytes(now).unwrap_or(u64::MAX);
-        let bounded = span.len_bytes > room_bytes;
+        let bounded = span.len_bytes > room_bytes || more && span.len_bytes == room_bytes;
         span.len_bytes = span.len_bytes.min(room_bytes);
         more &= !bounded;
         if let Some(refill) = order.refill {

@@ -32,6 +32,8 @@ pub struct Client {
     pub rtt_us: u64,
     /// What its socket may hold.
     pub share_bytes: u64,
+    /// ACKs arrive together, so far apart: links and receivers bundle them; 1: they don't.
+    pub acks_each_us: u64,
 }
 
 /// What happens.
@@ -102,8 +104,10 @@ impl Socket {
             let segment_bytes = left_bytes.min(SEGMENT_BYTES);
             let us = segment_bytes * US_PER_S / self.client.rate_bytes_per_s;
             self.busy_until = self.busy_until.plus_us(us);
-            let at = self.busy_until.plus_us(self.client.rtt_us);
-            self.flight.push_back((at, segment_bytes));
+            let acked_at = self.busy_until.plus_us(self.client.rtt_us);
+            let phase_us = self.client.rtt_us; // another one for each client
+            let us = (acked_at.us + phase_us).next_multiple_of(self.client.acks_each_us) - phase_us;
+            self.flight.push_back((Instant { us }, segment_bytes));
             left_bytes -= segment_bytes;
         }
     }

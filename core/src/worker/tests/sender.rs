@@ -4,6 +4,7 @@ use super::*;
 use crate::addresses::Address;
 use crate::limits::SHARE_BYTES_MIN;
 use crate::sndbuf::bound::Grant;
+use crate::sndbuf::depletion::Lasts;
 
 const START_BYTES: u64 = 14_480;
 const ADDRESS: Option<Address> = Some(Address(7));
@@ -121,6 +122,51 @@ fn a_share_below_the_least_counts_as_that_also_for_how_far_a_socket_is_filled() 
         });
         assert!(calls > Some(0), "{share_bytes}: {outs:?}");
     }
+}
+
+/// A round is for those whose sockets call. What a timer fills has no room before: each send would be in vain.
+#[test]
+fn a_socket_that_a_timer_fills_takes_no_part_in_a_round() {
+    let mut bench = divided();
+    let [calling, timed] = [0, 1].map(|index| bench.accepted(index, ADDRESS));
+    let streams = [calling, timed].map(|conn| {
+        let (stream, _) = bench.downloads(conn);
+        bench.granted(conn, 30_000);
+        bench.sent(stream, HEAD_BYTES, false);
+        stream
+    });
+    let fill = |bench: &mut Bench, nth: usize| {
+        bench.tell(In::Sent {
+            stream: streams[nth],
+            taken_bytes: 20_000,
+            full: true,
+            unsent_bytes: Some(24_000), // some was left
+        })
+    };
+    (0..2).for_each(|nth| drop(fill(&mut bench, nth)));
+    for _ in 0..10 {
+        bench.wait_us(200_000);
+        for (nth, conn) in [calling, timed].into_iter().enumerate() {
+            bench.tcp(conn, TcpEvent::Writable);
+            fill(&mut bench, nth);
+        }
+    }
+    let lasts = Lasts {
+        us: 250_000,
+        whole_us: 250_000,
+    };
+    bench.tell(In::ShareLasts { conn: timed, lasts });
+    bench.wait_us(199_000);
+    let sends = |outs: &[Out]| -> Vec<ConnId> {
+        let send = |out: &Out| match out {
+            Out::Send { stream, .. } => Some(stream.conn),
+            _ => None,
+        };
+        outs.iter().filter_map(send).collect()
+    };
+    let outs = bench.tcp(calling, TcpEvent::Writable);
+    assert_eq!(sends(&outs), [calling]);
+    assert_eq!(sends(&bench.wait_us(51_000)), [timed]);
 }
 
 #[test]
