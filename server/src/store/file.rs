@@ -228,13 +228,6 @@ impl File {
         self.is_here && self.residency == ResidencySource::Ask
     }
 
-    /// Whether a span that was in the page cache a moment ago is there still, by a count of its pages. A page that was
-    /// dropped and is just being read again counts, too.
-    pub fn is_still_resident(&self, span: Span) -> bool {
-        self.residency != ResidencySource::Ask
-            || residency::cached_pages(&self.fd, span) == Ok(residency::pages_of(span))
-    }
-
     /// Copies bytes of the page cache, as many as are there. Never waits for a disk, but may start to read what is
     /// missing.
     ///
