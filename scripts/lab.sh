@@ -10,8 +10,13 @@ ensure_rust "make lab"
 lab=$(target_dir)/release/ackpace-lab
 if [ -z "${RUN:-}" ]; then
     cargo build --quiet --release --locked --package ackpace-lab
-    exec "$lab" list
+    "$lab" list
+    say
+    say "In a virtual machine, with variables of its own (lab/guest/run.sh):"
+    say "  receive-wait  how long segments wait for a receiver on a busy machine (Wu and Crawford)"
+    exit
 fi
+[ "$RUN" != receive-wait ] || exec sh lab/guest/run.sh
 cargo build --quiet --release --locked --package ackpace --package ackpace-lab
 # The caller's own words, so the shell that reads them may do with them what the caller's shell would.
 eval "set -- ${ARGS:-}"

@@ -94,7 +94,14 @@ fn findings() -> Vec<Finding> {
             "what stands above; then ask again",
         )),
     }
-    findings.extend([cuts(), tracepoints(), lost_locks(), raising(), real_time()]);
+    findings.extend([
+        cuts(),
+        tracepoints(),
+        lost_locks(),
+        raising(),
+        real_time(),
+        scheduler(),
+    ]);
     findings.extend([records(), cgroup_kind(), congestion_controls(), lowat()]);
     findings
 }
@@ -234,6 +241,29 @@ fn real_time() -> Finding {
     let lost = "some milliseconds of each extra turn on a busy machine: the guard then waits for a core itself";
     let cure = "CAP_SYS_NICE; and in version 1, a CPU cgroup with cpu.rt_runtime_us above 0, as the topmost one has";
     Finding::new("real time for the guard", ok, seen, lost, cure)
+}
+
+/// Only looks, since a scheduler that is attached has the whole machine.
+fn scheduler() -> Finding {
+    let path = "/sys/kernel/sched_ext/state";
+    let state = fs::read_to_string(path);
+    let ok = state.as_ref().is_ok_and(|state| state.trim() == "disabled");
+    let seen = state.map_or_else(
+        |error| format!("{path}: {error}"),
+        |state| match state.trim() {
+            "disabled" => "none is in charge".to_owned(),
+            other => format!("{other}: another scheduler is in charge"),
+        },
+    );
+    let cure =
+        "Linux 6.12 or later with CONFIG_SCHED_CLASS_EXT, and no other scheduler of that kind";
+    Finding::new(
+        "schedulers by BPF",
+        ok,
+        seen,
+        "'receive guard --exact', an experiment",
+        cure,
+    )
 }
 
 fn setting() -> Finding {

@@ -61,6 +61,8 @@ pub const PAID_LOOK_MS_MAX: u64 = 20;
 pub const EVENTS_BYTES_MAX: usize = 65_536;
 /// Events that are taken from that ring at once: more than it holds. More: lost; a turn whose end is lost is cut.
 pub const EVENTS_MAX: usize = EVENTS_BYTES_MAX / 8;
+/// Cores of a machine on which `receive guard --exact` runs (`CORES_MAX`), a queue each. More: refused.
+pub const CORES_MAX: usize = 256;
 /// Bytes of the ring of `events` (`TCP_EVENTS_BYTES_MAX`), 32 for each. Full: the event is lost, and counted; servers find out by
 /// themselves.
 pub const TCP_EVENTS_BYTES_MAX: usize = 262_144;

@@ -86,8 +86,11 @@ pub struct Guard {
     /// Raise nobody, and tell at the end what would have been done
     #[arg(long)]
     pub dry_run: bool,
+    /// Let it run on at once, by a scheduler of our own for all usual tasks of the machine (sched_ext): an experiment
+    #[arg(long, conflicts_with = "dry_run")]
+    pub exact: bool,
     /// Undo what a killed instance has left, and end
-    #[arg(long, conflicts_with_all = ["port", "pid", "dry_run", "json"])]
+    #[arg(long, conflicts_with_all = ["port", "pid", "dry_run", "exact", "json"])]
     pub restore: bool,
     /// Counts as a JSON object, at the end
     #[arg(long)]
@@ -302,6 +305,8 @@ mod tests {
             "x receive watch --for 0",
             "x receive watch --pid 0",
             "x receive guard --restore --port 80",
+            "x receive guard --restore --exact",
+            "x receive guard --exact --dry-run",
             "x events --port 70000",
             "x events --budget 1MiB",
         ] {
@@ -314,6 +319,7 @@ mod tests {
             "x receive guard --restore",
             "x events --port 80 --address ::1 --cgroup a/b --socket /tmp/a",
             "x receive guard --port 80 --pid 7 --dry-run --json",
+            "x receive guard --exact --port 80 --pid 7 --json",
             "x receive advise --pid 7 --json",
             "x receive watch --port 80,443 --pid 7 --for 3 --json",
             "x tune --budget 1MiB --port 80,443 --address ::1,10.0.0.0/8 --policy window --once --dry-run --json",

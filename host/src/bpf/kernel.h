@@ -189,11 +189,23 @@ struct tcp_skb_cb {
 	__u32 end_seq;
 };
 
+struct sched_entity {
+	__u64 sum_exec_runtime;
+};
+
+struct sched_ext_entity {
+	__u32 flags;
+	__u32 weight;
+	__u64 dsq_vtime;
+};
+
 struct task_struct {
 	unsigned int __state;
 	int pid;
 	int tgid;
 	unsigned int policy;
+	struct sched_entity se;
+	struct sched_ext_entity scx;
 	__u64 start_boottime;
 	char comm[16];
 };

@@ -8,6 +8,7 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration;
 
 use super::events::Events;
+use super::exact;
 use super::ledger::{Entry, Ledger};
 use super::priority;
 use super::turns::{Counts, Event, Level, Order, Thread, Turns};
@@ -39,7 +40,11 @@ pub fn run(options: &Guard) -> Result<(), Failure> {
     if undone > 0 {
         say!("receive: an earlier guard was killed: {undone} threads have back what they had");
     }
-    let events = Events::open(&chosen(&options.port, options.pid)?)?;
+    let chosen = chosen(&options.port, options.pid)?;
+    if options.exact {
+        return exact::run(options, &chosen, signals);
+    }
+    let events = Events::open(&chosen)?;
     let is_real_time = priority::lead();
     let kept = [Capability::SysNice];
     capabilities::keep_only(&kept)

@@ -1,0 +1,181 @@
+//! `receive guard --exact`: Wu and Crawford's turn in the exact form, by a scheduler of our own (`host/src/bpf/exact.bpf.c`,
+//! sched_ext). It is an experiment: the scheduler is for all usual tasks of the machine, and knows little else than fair
+//! shares and this rule.
+//!
+//! Nothing has to be undone: when this process ends, however it ends, the kernel's own scheduler has all tasks again.
+
+use std::fs;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use ackpace_core::limits::TURN_OWED_US_MAX;
+use serde::Serialize;
+
+use super::tracing::Chosen;
+use super::watch::meant;
+use crate::capabilities::{self, Capability};
+use crate::failure::Failure;
+use crate::options::Guard;
+use crate::signals::Caught;
+
+/// How often it looks whether the kernel has ended the scheduler.
+const LOOK: Duration = Duration::from_millis(200);
+/// The slice where the kernel does not tell its own: between those of machines with one core and with eight.
+const SLICE_NS: u64 = 1_500_000;
+/// Bytes of a `struct exact_counts` (`host/src/bpf/exact.h`).
+const COUNTS_BYTES: usize = 48;
+
+/// What the scheduler has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    /// Slices that ended while the lock was owned.
+    pub lost: u64,
+    /// Of these, those after which the thread ran on.
+    pub turns: u64,
+    /// It owed too much to run on, or any longer.
+    pub owed_too_much: u64,
+    /// Turns at whose end the thread gave its core away.
+    pub yielded: u64,
+    /// What all turns took, microseconds.
+    pub charged_us: u64,
+    /// Why the kernel has ended the scheduler (`enum scx_exit_kind`); 0: it has not.
+    pub ended: u64,
+}
+
+impl Counts {
+    /// From a `struct exact_counts`; `None` if it is none.
+    pub fn parse(bytes: &[u8]) -> Option<Counts> {
+        let bytes: &[u8; COUNTS_BYTES] = bytes.try_into().ok()?;
+        let mut longs = bytes.chunks_exact(8).filter_map(|long| long.first_chunk());
+        let mut next = || longs.next().map(|long| u64::from_ne_bytes(*long));
+        Some(Counts {
+            lost: next()?,
+            turns: next()?,
+            owed_too_much: next()?,
+            yielded: next()?,
+            charged_us: next()? / 1_000,
+            ended: next()?,
+        })
+    }
+}
+
+/// Schedules until it is stopped.
+///
+/// # Errors
+/// What the operator has to mend, or what failed.
+pub fn run(options: &Guard, chosen: &Chosen, signals: Caught) -> Result<(), Failure> {
+    let exact = Exact::open(chosen, slice_ns(), TURN_OWED_US_MAX * 1_000)?;
+    capabilities::keep_only(&[Capability::Bpf])
+        .map_err(|error| Failure::runtime(format!("capabilities: {error}")))?;
+    let stopped = signals.hear()?;
+    say!(
+        "receive: guards {} as the scheduler of this machine; Ctrl-C ends it",
+        meant(&options.port, options.pid)
+    );
+    let result = wait(&exact, &stopped);
+    let counts = exact.counted()?;
+    match options.json {
+        true => tell!("{}", serde_json::to_string(&counts).unwrap_or_default()),
+        false => say!("{}", told(&counts)),
+    }
+    result
+}
+
+fn wait(exact: &Exact, stopped: &Receiver<()>) -> Result<(), Failure> {
+    loop {
+        if stopped.recv_timeout(LOOK) != Err(RecvTimeoutError::Timeout) {
+            return Ok(());
+        }
+        let ended = exact.counted()?.ended;
+        if ended != 0 {
+            let what =
+                format!("the kernel has ended the scheduler (reason {ended}); 'dmesg' tells why");
+            return Err(Failure::runtime(what));
+        }
+    }
+}
+
+fn told(counts: &Counts) -> String {
+    format!(
+        "receive: {} slices ended with the lock; {} extra turns, {} of them given away at the end of the call; {} us charged; \
+         {} ended or refused since too much was owed",
+        counts.lost, counts.turns, counts.yielded, counts.charged_us, counts.owed_too_much
+    )
+}
+
+/// The kernel's own, so that nothing else changes.
+fn slice_ns() -> u64 {
+    let text = fs::read_to_string("/sys/kernel/debug/sched/base_slice_ns").unwrap_or_default();
+    text.trim().parse().unwrap_or(SLICE_NS)
+}
+
+/// An attached scheduler. Dropping it gives all tasks back to the kernel's own.
+pub struct Exact {
+    #[cfg(has_bpf)]
+    program: program::Program,
+    #[cfg(not(has_bpf))]
+    nothing: std::convert::Infallible,
+}
+
+#[cfg(not(has_bpf))]
+impl Exact {
+    /// Fails.
+    ///
+    /// # Errors
+    /// This binary has no BPF.
+    pub fn open(_: &Chosen, _: u64, _: u64) -> Result<Exact, Failure> {
+        Err(crate::kernel::no_bpf())
+    }
+
+    /// See the real one.
+    ///
+    /// # Errors
+    /// Never called.
+    pub fn counted(&self) -> Result<Counts, Failure> {
+        match self.nothing {}
+    }
+}
+
+#[cfg(has_bpf)]
+impl Exact {
+    /// Loads the scheduler and puts it in charge. A thread may owe `owed_ns`.
+    ///
+    /// # Errors
+    /// The kernel refuses; what to do.
+    pub fn open(chosen: &Chosen, slice_ns: u64, owed_ns: u64) -> Result<Exact, Failure> {
+        let program = program::Program::open(chosen, slice_ns, owed_ns)?;
+        Ok(Exact { program })
+    }
+
+    /// What it has done so far.
+    ///
+    /// # Errors
+    /// As bpf(2).
+    pub fn counted(&self) -> Result<Counts, Failure> {
+        self.program.counted()
+    }
+}
+
+#[cfg(has_bpf)]
+mod program;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_read_in_their_order() {
+        let longs = [1u64, 2, 3, 4, 5_999, 1 << 40];
+        let bytes: Vec<u8> = longs.into_iter().flat_map(u64::to_ne_bytes).collect();
+        let counts = Counts {
+            lost: 1,
+            turns: 2,
+            owed_too_much: 3,
+            yielded: 4,
+            charged_us: 5,
+            ended: 1 << 40,
+        };
+        assert_eq!(Counts::parse(&bytes), Some(counts));
+        assert_eq!(Counts::parse(&bytes[1..]), None);
+    }
+}
