@@ -60,6 +60,8 @@ pub struct SendQueue {
     most_bytes: u64,
     /// It was given bytes that its client may not have read yet.
     unsettled: bool,
+    /// The next sample of TCP's counters is for the client's window alone.
+    glances: bool,
     /// The level below which it becomes writable, as the kernel was last told.
     told_bytes: u64,
     /// It has become writable since the last sample, and was given nothing.
@@ -124,6 +126,7 @@ impl SendQueue {
             share_bytes: u64::MAX,
             most_bytes: u64::MAX,
             unsettled: false,
+            glances: false,
             told_bytes: 0,
             writable: false,
             short: false,
@@ -218,18 +221,27 @@ impl SendQueue {
         !self.is_counted() || self.is_bounded(self.level_bytes + self.given_bytes)
     }
 
+    /// A sample of TCP's counters that was wanted for the client's window alone. `false`: it is to be counted, since it
+    /// was wanted for more, or tells more.
+    pub fn glanced(&mut self, sample: &TcpSample) -> bool {
+        let flow = sample.flow.filter(|_| core::mem::take(&mut self.glances));
+        let flow = flow.filter(|flow| !self.gauge.is_grown(*flow));
+        flow.map(|flow| self.gauge.glance(flow)).is_some()
+    }
+
     /// A sample of TCP's counters.
     pub fn counted(&mut self, sample: &TcpSample, now: Instant) {
         self.burst.sampled(sample);
         // Each filling of a bounded socket asks. Samples that are close together show the steps in which a window opens,
         // and no rate.
         let soon = |at: Instant| now.since_us(at) < GUESS_SAMPLE_US;
-        if self.wants_counters() && self.gauge.sampled_at().is_some_and(soon) {
-            return;
-        }
+        let soon = self.wants_counters() && self.gauge.sampled_at().is_some_and(soon);
         let Some(flow) = sample.flow else {
             return;
         };
+        if soon && !self.gauge.is_grown(flow) {
+            return self.gauge.glance(flow);
+        }
         if let Some(evidence) = self.gauge.sample(flow, now, self.rate.least_us()) {
             self.rate.learn(evidence);
         }
@@ -294,9 +306,12 @@ impl SendQueue {
         }
     }
 
-    /// The socket has become writable: less is left in it than that level.
-    pub fn writable(&mut self) {
+    /// The socket has become writable: less is left in it than that level. `true`: TCP's counters are wanted before it is
+    /// filled, since its client's window is widest then.
+    pub fn writable(&mut self) -> bool {
         self.writable = true;
+        self.glances = self.is_of_interest();
+        self.glances
     }
 
     /// The level up to which the socket is filled.

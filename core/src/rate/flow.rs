@@ -5,6 +5,13 @@
 //! as many. The client has something to read while our socket holds bytes, and while its window is smaller than it was.
 //! Between such times this is unknown, and what was read then counts only as a lower bound.
 
+mod counters;
+mod growth;
+mod interval;
+
+pub use self::counters::{Evidence, Flow};
+use self::growth::Growth;
+use self::interval::Interval;
 use super::per_s;
 use crate::limits::{
     FLOW_READ_BYTES_MIN, FLOW_SAMPLE_US_MAX, FLOW_STEPS, FLOW_US_MAX, FLOW_US_MIN, INTERVAL_US_MIN,
@@ -19,85 +26,6 @@ const UNSURE_PART: u64 = 4;
 /// A silence is a pause only if it is this part of all the time known.
 const PAUSE_PART: u64 = 2;
 
-/// What TCP has counted of a connection (tcp(7), `struct tcp_info`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Flow {
-    /// `tcpi_bytes_acked`.
-    pub acked_bytes: u64,
-    /// `tcpi_busy_time`: the socket held bytes, sent or not.
-    pub busy_us: u64,
-    /// `tcpi_rwnd_limited`: the part of it in which the client's window was what held it up.
-    pub window_limited_us: u64,
-    /// `tcpi_snd_wnd`, the window that the client offers.
-    pub window_bytes: u64,
-    /// `tcpi_snd_mss`, a full segment.
-    pub segment_bytes: u64,
-    /// `tcpi_last_data_sent`, the time since the socket sent bytes last.
-    pub quiet_us: u64,
-}
-
-/// A piece of evidence of how fast a client reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Evidence {
-    /// The client had something to read during all the time counted.
-    Sample {
-        /// What it read, bytes per second.
-        bytes_per_s: u64,
-        /// Its own window held it up, not its path: it reads no faster than this.
-        by_itself: bool,
-    },
-    /// The client has something to read, and its window is closed: it reads no faster than this.
-    AtMost {
-        /// What it may have read without its window telling, over the time until now, bytes per second.
-        bytes_per_s: u64,
-    },
-    /// The client had nothing to read most of the time.
-    AtLeast {
-        /// It reads at least this fast, bytes per second.
-        bytes_per_s: u64,
-    },
-}
-
-/// A sampling interval: what a client read in a time in which it had something to read.
-///
-/// Windows open in steps, and programs read in bursts, so some samples show that nothing was read. A valid sample
-/// covers what was read from the end of one step to the end of another; between them there is none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Interval {
-    us: u64,
-    bytes: u64,
-    /// The part of `us` in which the client's window held it up.
-    limited_us: u64,
-    /// The most that was read in one step.
-    step_bytes: u64,
-    /// Some samples showed that nothing was read.
-    uneven: bool,
-    /// The longest time in which nothing was read.
-    silent_us: u64,
-}
-
-impl Interval {
-    fn and(self, other: Interval) -> Interval {
-        Interval {
-            us: self.us.saturating_add(other.us),
-            bytes: self.bytes.saturating_add(other.bytes),
-            limited_us: self.limited_us.saturating_add(other.limited_us),
-            step_bytes: self.step_bytes.max(other.step_bytes),
-            uneven: self.uneven || other.uneven,
-            silent_us: self.silent_us.max(other.silent_us),
-        }
-    }
-
-    fn is_by_itself(&self) -> bool {
-        self.us > 0 && self.limited_us >= self.us / 4
-    }
-
-    /// Whether one step more or less would change little.
-    fn is_whole(&self) -> bool {
-        self.us >= 2 * INTERVAL_US_MIN && self.bytes / FLOW_STEPS >= self.step_bytes
-    }
-}
-
 /// Adds up what happens between samples of a connection, until it amounts to evidence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gauge {
@@ -110,6 +38,9 @@ pub struct Gauge {
     unread_bytes: u64,
     /// The client's receive buffer, as far as it was seen; 0: its window was never closed.
     buffer_bytes: u64,
+    growth: Growth,
+    /// Its counters have told how fast it reads.
+    counted: bool,
     /// The current interval.
     now: Interval,
     /// The interval before it.
@@ -161,6 +92,8 @@ impl Gauge {
             last: self.last,
             unread_bytes: self.unread_bytes,
             buffer_bytes: self.buffer_bytes,
+            growth: self.growth,
+            counted: self.counted,
             ..Gauge::default()
         };
     }
@@ -179,14 +112,37 @@ impl Gauge {
         self.given = Some((first, now));
     }
 
+    /// Whether the counters prove that the client's receive buffer has grown.
+    pub fn is_grown(&self, flow: Flow) -> bool {
+        self.growth.is_proven(flow)
+    }
+
+    /// The counters between two samples: only the window counts.
+    pub fn glance(&mut self, flow: Flow) {
+        self.growth.see(flow);
+    }
+
     /// Another sample of the counters, which may complete a piece of evidence over at least `least_us`.
     ///
     /// If the client's window has stopped the socket, the window opened last when the socket sent last. So the sample
     /// counts as two: all that was read was told by then, and nothing since.
     pub fn sample(&mut self, flow: Flow, now: Instant, least_us: u64) -> Option<Evidence> {
+        let grown = self.is_grown(flow);
+        self.glance(flow);
+        if grown {
+            self.skip(flow, now);
+            return None;
+        }
         let opened = self.when_opened(flow, now);
         let until_then = opened.and_then(|(then, at)| self.sample_once(then, at, least_us));
-        self.sample_once(flow, now, least_us).or(until_then)
+        match (until_then, self.sample_once(flow, now, least_us)) {
+            (Some(sample @ Evidence::Sample { .. }), Some(Evidence::AtMost { bytes_per_s }))
+                if self.growth.seen =>
+            {
+                Some(sample.at_most(bytes_per_s))
+            }
+            (until_then, since) => since.or(until_then),
+        }
     }
 
     /// When the window opened last, and the counters then, if it has stopped the socket since.
@@ -201,8 +157,7 @@ impl Gauge {
             .saturating_sub(before.window_limited_us);
         let busy_us = flow.busy_us.saturating_sub(before.busy_us);
         // Less than a segment of window stops the socket, too. What tells of it may have come since.
-        let edge_bytes = |flow: Flow| flow.acked_bytes.saturating_add(flow.window_bytes);
-        let told_bytes = edge_bytes(flow).saturating_sub(edge_bytes(before));
+        let told_bytes = flow.edge_bytes().saturating_sub(before.edge_bytes());
         let by_then = told_bytes / UNSURE_PART >= flow.window_bytes;
         let stopped = busy_us >= us / 20 * 19 && limited_us / 8 >= quiet_us / 9;
         let then = Flow {
@@ -321,8 +276,10 @@ impl Gauge {
         }
         let bytes = core::mem::take(&mut self.crumbs_bytes);
         self.read(Interval { bytes, ..fed });
-        // Within a step there is no evidence, unless the step lasts so long that it is none.
-        if self.now.uneven && self.step_samples < FLOW_STEPS {
+        // Within a step there is no evidence, unless the step lasts so long that it is none. Behind a growth, a first
+        // piece is better than the bound, which is of a burst.
+        let first = self.growth.seen && !self.counted;
+        if !first && self.now.uneven && self.step_samples < FLOW_STEPS {
             return None;
         }
         let rate = self.interval_rate(least_us, flow);
@@ -354,6 +311,26 @@ impl Gauge {
         } else {
             self.now = self.now.and(silent);
         }
+        (self.step_bytes, self.step_samples) = (0, 0);
+    }
+
+    /// The client's receive buffer has grown. How much was read meanwhile is unknown, so neither this step nor the
+    /// silence before it counts. If it is the first step, that one has ended.
+    fn skip(&mut self, flow: Flow, now: Instant) {
+        let Some((from, before)) = self.last.replace((now, flow)) else {
+            return;
+        };
+        let all_bytes = self.all_bytes;
+        if flow.acked_bytes >= before.acked_bytes && flow.busy_us >= before.busy_us {
+            let us = now.since_us(from);
+            self.add(before, flow, (us, us));
+        }
+        (self.all_bytes, self.given, self.pieces) = (all_bytes, None, 0);
+        (self.silent, self.crumbs_bytes) = (Interval::default(), 0);
+        if !self.begun && self.before.us == 0 {
+            (self.before, self.now) = (self.now, Interval::default());
+        }
+        self.now.uneven = true;
         (self.step_bytes, self.step_samples) = (0, 0);
     }
 
@@ -436,11 +413,17 @@ impl Gauge {
             true => all,
             false => now,
         };
+        // Many programs read once a second, and the ends of their bursts are not dated exactly.
+        let least_us = match self.growth.seen {
+            true => least_us / 8 * 7,
+            false => least_us,
+        };
         // The first step may be the one that filled the client's buffer.
         let says =
             interval.is_by_itself() && interval.us >= least_us && !(first && self.silent.us > 0);
         // It may have read more than it told.
         let says = says && interval.bytes >= untold_bytes.min(self.unread_bytes);
+        self.counted |= says;
         says.then(|| per_s(interval.bytes, interval.us))
     }
 

@@ -387,6 +387,72 @@ fn the_time_of_the_last_byte_tells_when_a_window_opened_between_samples() {
     }
 }
 
+/// Samples of a client that reads 300 KB at the beginning of each second, over loopback: milliseconds, acknowledged bytes,
+/// window, time since the last byte was sent. Its tuned buffer grows by 900 KB in the third burst.
+const BURSTS: [[u64; 4]; 5] = [
+    [0, 32_768, 95_232, 0],
+    [996, 518_956, 0, 784],
+    [1_996, 846_371, 0, 736],
+    [2_008, 1_172_762, 851_968, 0],
+    [2_996, 2_062_953, 0, 692],
+];
+
+#[test]
+fn a_receive_buffer_that_is_seen_to_grow_is_not_taken_for_reading() {
+    let mut gauge = Gauge::default();
+    let mut rate = Rate::default();
+    for [ms, acked_bytes, window_bytes, quiet_ms] in BURSTS {
+        let flow = Flow {
+            acked_bytes,
+            busy_us: ms * MS,
+            window_limited_us: ms * MS,
+            window_bytes,
+            segment_bytes: 65_483,
+            quiet_us: quiet_ms * MS,
+        };
+        assert_eq!(gauge.is_grown(flow), ms == 2_008, "after {ms} ms");
+        if let Some(evidence) = gauge.sample(flow, Instant { us: ms * MS }, rate.least_us()) {
+            rate.learn(evidence);
+        }
+    }
+    let bytes_per_s = rate.send_bytes_per_s();
+    assert!((240_000..360_000).contains(&bytes_per_s), "{bytes_per_s}");
+}
+
+proptest! {
+    #[test]
+    fn a_buffer_that_grows_does_not_keep_a_client_that_reads_in_bursts_from_being_found(
+        program_bytes_per_s in 100_000u64..2_000_000,
+        burst_ms in 250u64..1_500,
+        grows_kib in 64u64..6_144,
+        segment_bytes in prop_oneof![Just(1_448), Just(65_483)],
+    ) {
+        let mut world = World::new(100_000_000, program_bytes_per_s, 128 << 10);
+        world.flow.segment_bytes = segment_bytes;
+        world.grows_to_bytes = world.buffer_bytes + (grows_kib << 10);
+        world.burst_ms = burst_ms;
+        let (mut rate, mut gauge) = (Rate::default(), Gauge::default());
+        world.run(&mut rate, &mut gauge, 40, 4 << 20, 50);
+        prop_assert!(within(believed(&world, &rate), 125), "{:?} {rate:?}", believed(&world, &rate));
+    }
+
+    #[test]
+    fn a_buffer_of_a_fixed_size_is_never_taken_for_one_that_grows(
+        mut world in kinds(), burst_ms in 1u64..2_000, each_ms in 20u64..500,
+    ) {
+        world.burst_ms = burst_ms;
+        let mut gauge = Gauge::default();
+        for ms in 0..20_000 {
+            if ms % each_ms == 0 {
+                world.unsent_bytes = (world.unsent_bytes + (1 << 20)).min(4 << 20);
+            }
+            prop_assert!(!gauge.is_grown(world.flow), "after {ms} ms: {gauge:?} {world:?}");
+            gauge.glance(world.flow);
+            world.pass();
+        }
+    }
+}
+
 #[test]
 fn a_client_that_becomes_slow_is_found_however_much_it_took_before() {
     for fast_s in [1u64, 10, 100] {

@@ -92,6 +92,10 @@ impl Worker {
 
     /// A TCP_INFO sample arrived.
     pub(super) fn sampled(&mut self, id: ConnId, sample: &TcpSample, now: Instant) {
+        let conn = self.table.get_mut(id);
+        if conn.is_some_and(|conn| conn.output.margin.glanced(sample)) {
+            return;
+        }
         self.pace(id, sample, now);
         if self.is_for_show(id, sample, now) {
             return;

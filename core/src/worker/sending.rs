@@ -91,7 +91,9 @@ impl Worker {
         if let Some(stream) = &mut conn.stream {
             if stream.waits(now).0.is_net() {
                 conn.output.top_up = TopUp::Writable;
-                conn.output.margin.writable();
+                if conn.output.margin.writable() {
+                    self.outs.push_back(Out::Sample(id));
+                }
                 self.counts.topped_up(TopUp::Writable);
                 stream.go_on(&mut self.counts, now);
             }

@@ -21,8 +21,10 @@ const CORKED_MS: u64 = 200;
 pub struct Profile {
     /// What the program reads.
     pub program: Program,
-    /// Its receive buffer.
+    /// Its receive buffer, when it connects.
     pub buffer_bytes: u64,
+    /// How large that becomes, if its program reads much in a round trip; not above `buffer_bytes`: it stays as it is.
+    pub buffer_most_bytes: u64,
     /// What the path carries.
     pub link_bytes_per_s: u64,
     /// Round trip time, at least one millisecond.
@@ -85,7 +87,9 @@ impl Connection {
             segment_bytes,
             ..profile
         };
-        let receiver = Receiver::new(profile.program, profile.buffer_bytes, segment_bytes);
+        let most_bytes = profile.buffer_bytes.max(profile.buffer_most_bytes);
+        let receiver = Receiver::new(profile.program, profile.buffer_bytes, segment_bytes)
+            .tuned(most_bytes, profile.rtt_ms);
         Connection {
             profile,
             receiver,

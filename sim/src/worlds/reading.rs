@@ -64,6 +64,8 @@ pub enum Supply {
 pub struct Reader {
     /// B_n for sending and for prefetch, each [`NOTED_EACH_MS`] from its beginning on, bytes per second; 0: not known.
     pub believed_bytes_per_s: Vec<[u64; 2]>,
+    /// What its program had read by then.
+    pub read_noted_bytes: Vec<u64>,
     /// How fast it reads as long as it has something to read, bytes per second: by its program, or by what its path
     /// carried from [`BEGINNING_MS`] on.
     pub true_bytes_per_s: u64,

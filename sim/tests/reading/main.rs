@@ -5,6 +5,7 @@
 //! seeds.
 
 mod beginnings;
+mod grown;
 mod kinds;
 mod laws;
 mod mixes;
@@ -92,6 +93,7 @@ impl Kind {
             profile: Profile {
                 program: self.program(rate_bytes_per_s),
                 buffer_bytes: buffer_kib << 10,
+                buffer_most_bytes: 0,
                 link_bytes_per_s: if self.is_by_link() {
                     rate_bytes_per_s
                 } else {

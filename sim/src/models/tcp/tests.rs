@@ -6,6 +6,7 @@ fn profile(program: Program, buffer_bytes: u64) -> Profile {
     Profile {
         program,
         buffer_bytes,
+        buffer_most_bytes: 0,
         link_bytes_per_s: 100 * MEGABYTE,
         rtt_ms: 20,
         segment_bytes: 1_448,
@@ -132,4 +133,27 @@ fn a_congestion_window_doubles_in_a_round_trip_and_grows_only_while_it_is_used()
         tcp.pass(ms);
     }
     assert_eq!(tcp.congestion_window_bytes(), first_bytes);
+}
+
+#[test]
+fn a_tuned_buffer_follows_what_is_read_in_a_round_trip_and_a_fixed_one_does_not() {
+    let burst = Program::Periodic {
+        rate_bytes_per_s: 300_000,
+        every_ms: 1_000,
+        times: 1_000,
+    };
+    let grown_bytes = |program, buffer_most_bytes| {
+        let mut tcp = Connection::new(Profile {
+            buffer_most_bytes,
+            ..profile(program, 64 << 10)
+        });
+        fed(&mut tcp, 0..10);
+        tcp.receiver().buffer_bytes()
+    };
+    assert_eq!(grown_bytes(burst, 0), 64 << 10);
+    assert_eq!(grown_bytes(burst, 100_000), 100_000);
+    let bytes = grown_bytes(burst, 6 << 20);
+    assert!((500_000..3_000_000).contains(&bytes), "{bytes}");
+    let steady = Program::Steady(300_000);
+    assert!(grown_bytes(steady, 6 << 20) < 128 << 10);
 }

@@ -51,6 +51,7 @@ struct Peer {
     want: Option<Want>,
     piece_ms: u64,
     believed_bytes_per_s: Vec<[u64; 2]>,
+    read_noted_bytes: Vec<u64>,
     /// What it had read when [`BEGINNING_MS`] were over.
     begun_bytes: u64,
     underrun_ms: u64,
@@ -165,6 +166,7 @@ impl Shell<'_> {
                     [look.believed_bytes_per_s, look.prefetch_bytes_per_s]
                 });
                 peer.believed_bytes_per_s.push(believed);
+                peer.read_noted_bytes.push(peer.tcp.receiver().read_bytes());
             }
         }
         self.outcome.queue_max_bytes = self.outcome.queue_max_bytes.max(queue_bytes);
@@ -259,6 +261,7 @@ impl Peer {
             want: None,
             piece_ms: 0,
             believed_bytes_per_s: Vec::new(),
+            read_noted_bytes: Vec::new(),
             begun_bytes: 0,
             underrun_ms: 0,
         }
@@ -416,6 +419,7 @@ impl Peer {
         let got_bytes_per_s = bytes * 1_000 / ms.max(1);
         Reader {
             believed_bytes_per_s: self.believed_bytes_per_s,
+            read_noted_bytes: self.read_noted_bytes,
             true_bytes_per_s: self.client.own_bytes_per_s().unwrap_or(got_bytes_per_s),
             got_bytes_per_s,
             read_bytes,

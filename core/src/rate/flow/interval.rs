@@ -1,0 +1,43 @@
+//! What a client read over a time, and how evenly.
+
+use crate::limits::{FLOW_STEPS, INTERVAL_US_MIN};
+
+/// A sampling interval: what a client read in a time in which it had something to read.
+///
+/// Windows open in steps, and programs read in bursts, so some samples show that nothing was read. A valid sample
+/// covers what was read from the end of one step to the end of another; between them there is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Interval {
+    pub us: u64,
+    pub bytes: u64,
+    /// The part of `us` in which the client's window held it up.
+    pub limited_us: u64,
+    /// The most that was read in one step.
+    pub step_bytes: u64,
+    /// Some samples showed that nothing was read.
+    pub uneven: bool,
+    /// The longest time in which nothing was read.
+    pub silent_us: u64,
+}
+
+impl Interval {
+    pub fn and(self, other: Interval) -> Interval {
+        Interval {
+            us: self.us.saturating_add(other.us),
+            bytes: self.bytes.saturating_add(other.bytes),
+            limited_us: self.limited_us.saturating_add(other.limited_us),
+            step_bytes: self.step_bytes.max(other.step_bytes),
+            uneven: self.uneven || other.uneven,
+            silent_us: self.silent_us.max(other.silent_us),
+        }
+    }
+
+    pub fn is_by_itself(&self) -> bool {
+        self.us > 0 && self.limited_us >= self.us / 4
+    }
+
+    /// Whether one step more or less would change little.
+    pub fn is_whole(&self) -> bool {
+        self.us >= 2 * INTERVAL_US_MIN && self.bytes / FLOW_STEPS >= self.step_bytes
+    }
+}
