@@ -1,9 +1,9 @@
-//! How fast a client reads, by TCP's counters: acknowledged bytes, less those in its receive buffer, over the time in
-//! which it had something to read.
+//! How fast a client's program reads, from TCP's counters: acknowledged bytes minus those in its receive buffer,
+//! divided by the time in which it had something to read.
 //!
-//! A burst into an empty receive buffer is no pace: its bytes are acknowledged, but the client's window has shrunk by
+//! A burst into an empty receive buffer shows no rate: its bytes are acknowledged, but the client's window shrinks by
 //! as many. The client has something to read while our socket holds bytes, and while its window is smaller than it was.
-//! Between such times this is unknown, and what was read then counts only as a lower bound.
+//! At other times it may have nothing to read, so what it reads then gives only a lower bound.
 
 mod counters;
 mod growth;
@@ -18,12 +18,12 @@ use crate::limits::{
 };
 use crate::units::Instant;
 
-/// A closed window opens when this part of the receive buffer is free.
+/// A closed window opens when one part in so many of the receive buffer is free.
 const WINDOW_OPENS_PART: u64 = 16;
 
-/// When a window opened is known if at most this part of it may have opened later.
+/// The last send tells when a window opened, if at most one part in so many of it can have opened later.
 const UNSURE_PART: u64 = 4;
-/// A silence is a pause only if it is this part of all the time known.
+/// A silence is a pause only if it lasts at least one part in so many of the time measured before it.
 const PAUSE_PART: u64 = 2;
 
 /// Adds up what happens between samples of a connection, until it amounts to evidence.
@@ -36,7 +36,7 @@ pub struct Gauge {
     pieces: u32,
     /// Bytes acknowledged, and not read by the client's program, as far as its window shows.
     unread_bytes: u64,
-    /// The client's receive buffer, as far as it was seen; 0: its window was never closed.
+    /// The client's receive buffer, the largest that was seen; 0: not estimated yet.
     buffer_bytes: u64,
     growth: Growth,
     /// Its counters have told how fast it reads.
@@ -47,9 +47,9 @@ pub struct Gauge {
     before: Interval,
     /// Bytes read since the last step, too few to count as one.
     crumbs_bytes: u64,
-    /// The interval before is a regular one. The first is not, since the client's buffer grows in it.
+    /// `before` is a regular interval, and not the first one, in which the client's buffer still grows.
     begun: bool,
-    /// The time since the current interval in which nothing was read.
+    /// The silence under way: the time after `now`, in which nothing was read.
     silent: Interval,
     /// The pause of a client that reads in steps, and then pauses; 0: none was seen.
     pause_us: u64,
@@ -122,10 +122,10 @@ impl Gauge {
         self.growth.see(flow);
     }
 
-    /// Another sample of the counters, which may complete a piece of evidence over at least `least_us`.
+    /// Takes a sample of the counters. It may complete a piece of evidence, over at least `least_us`.
     ///
-    /// If the client's window has stopped the socket, the window opened last when the socket sent last. So the sample
-    /// counts as two: all that was read was told by then, and nothing since.
+    /// A socket that the client's window has stopped sent last when that window last opened. So the sample counts as
+    /// two: one at that moment, by which all reading was announced, and one now, with none announced since.
     pub fn sample(&mut self, flow: Flow, now: Instant, least_us: u64) -> Option<Evidence> {
         let grown = self.is_grown(flow);
         self.glance(flow);
@@ -145,18 +145,18 @@ impl Gauge {
         }
     }
 
-    /// When the window opened last, and the counters then, if it has stopped the socket since.
+    /// The counters when the window last opened, and that time; `None` unless it has stopped the socket since.
     fn when_opened(&self, flow: Flow, now: Instant) -> Option<(Flow, Instant)> {
         let (from, before) = self.last?;
         let us = now.since_us(from);
-        // What happened just behind the last sample is dated as far behind it as samples are apart at least.
+        // An opening right after the last sample is dated FLOW_US_MIN after it, or the two would count as one.
         let within = flow.quiet_us < us && us >= 2 * FLOW_US_MIN;
         let quiet_us = flow.quiet_us.min(us.saturating_sub(FLOW_US_MIN));
         let limited_us = flow
             .window_limited_us
             .saturating_sub(before.window_limited_us);
         let busy_us = flow.busy_us.saturating_sub(before.busy_us);
-        // Less than a segment of window stops the socket, too. What tells of it may have come since.
+        // A window below one segment may have opened after the last send. So it must be small beside all that opened.
         let told_bytes = flow.edge_bytes().saturating_sub(before.edge_bytes());
         let by_then = told_bytes / UNSURE_PART >= flow.window_bytes;
         let stopped = busy_us >= us / 20 * 19 && limited_us / 8 >= quiet_us / 9;
@@ -205,8 +205,8 @@ impl Gauge {
         evidence.or_else(|| self.at_least(least_us))
     }
 
-    /// Adds what happened between two samples: `us` is the time between them, `given_us` the part of it since our socket
-    /// was given bytes. Returns what was read while the client had something to read.
+    /// Adds what happened between two samples, `us` apart; `given_us` passed since our socket was first given bytes.
+    /// Returns what was read while the client had something to read; `None`: it ran out in between.
     fn add(&mut self, before: Flow, flow: Flow, (us, given_us): (u64, u64)) -> Option<Interval> {
         let acked_bytes = flow.acked_bytes - before.acked_bytes;
         let busy_us = (flow.busy_us - before.busy_us).min(us);
@@ -223,7 +223,7 @@ impl Gauge {
         self.all_us += us;
         self.all_bytes = self.all_bytes.saturating_add(read_bytes);
         let has_unread = self.has_unread_behind(flow);
-        // It had bytes all the time if it had more than it read, or if none came that could have come too late.
+        // It never ran out if it had more than it read, or if no later piece can have refilled an empty buffer.
         let always = match (had_unread, has_unread) {
             (true, true) => {
                 self.pieces == 0 || read_bytes < had_unread_bytes || unread_bytes > acked_bytes
@@ -232,11 +232,11 @@ impl Gauge {
             (_, false) => false,
         };
         let long = busy_us >= us / 4 * 3;
-        // What it read while our socket was empty came out of its buffer, which was full while it held us up.
+        // Only busy time counts. After it, the client read out a full buffer, which is as large as its window before.
         let held_up = limited_us > 0 && busy_us < us / 20 * 19;
         let (fed_us, fed_bytes) = match (always, long) {
             (true, _) if had_unread => (us, read_bytes),
-            // Only what it got since then counts; what it had before, it may have read before.
+            // It may have had nothing until our socket was given bytes: only what it got since then counts.
             (true, _) => (
                 given_us.max(busy_us),
                 acked_bytes.saturating_sub(unread_bytes),
@@ -276,7 +276,7 @@ impl Gauge {
         }
         let bytes = core::mem::take(&mut self.crumbs_bytes);
         self.read(Interval { bytes, ..fed });
-        // Within a step there is no evidence, unless the step lasts so long that it is none. Behind a growth, a first
+        // No rate is valid within a step, unless it lasts so long that the client must be reading steadily. Behind a growth, a first
         // piece is better than the bound, which is of a burst.
         let first = self.growth.seen && !self.counted;
         if !first && self.now.uneven && self.step_samples < FLOW_STEPS {
@@ -290,10 +290,10 @@ impl Gauge {
         })
     }
 
-    /// The client reads on. The silence counts, unless it was longer by far than all that is known.
+    /// A silence ends. Its time joins the interval, with two exceptions.
     ///
-    /// If it is the longest by far, the client reads and pauses. What it read before is the rest of a period, and whole
-    /// ones are counted from here on.
+    /// One more than [`FLOW_STEPS`] times as long as all before it makes the measurement start over. One more than
+    /// twice as long as any before it is a pause ([`PAUSE_PART`]): the client reads in periods, and one begins here.
     fn resume(&mut self) {
         let mut silent = core::mem::take(&mut self.silent);
         silent.silent_us = silent.us;
@@ -347,9 +347,9 @@ impl Gauge {
         self.now.step_bytes = self.now.step_bytes.max(self.step_bytes);
     }
 
-    /// What the client may have read without its window telling. A receiver announces a window on its own when it is
-    /// twice the last one and a sixteenth of the receive buffer (Linux, `__tcp_select_window`), others when it is one
-    /// segment (RFC 9293, 3.8.6.2.2).
+    /// The most that the client can have read without announcing it. Linux announces a window on its own when it is
+    /// twice the last one and a sixteenth of the receive buffer (`__tcp_select_window`); others when it is one segment
+    /// (RFC 9293, 3.8.6.2.2).
     fn untold_bytes(&mut self, flow: Flow) -> u64 {
         // At first, all that it took is in the buffer, or was read.
         let held_bytes = match self.buffer_bytes {
@@ -365,7 +365,7 @@ impl Gauge {
     /// The client had something to read, and nothing was read.
     fn silent(&mut self, fed: Interval, flow: Flow, least_us: u64) -> Option<Evidence> {
         let untold_bytes = self.untold_bytes(flow);
-        // Between the steps of a burst, the client's silence is short.
+        // Short silences separate the steps of a burst. The burst is over when a silence lasts half a pause.
         let ends_us = (self.pause_us / 2).max(1);
         let (from_us, to_us) = (self.silent.us, self.silent.us.saturating_add(fed.us));
         let ends = self.now.bytes > 0 && (from_us..to_us).contains(&(ends_us - 1));
@@ -421,7 +421,7 @@ impl Gauge {
         // The first step may be the one that filled the client's buffer.
         let says =
             interval.is_by_itself() && interval.us >= least_us && !(first && self.silent.us > 0);
-        // It may have read more than it told.
+        // What it can have read without announcing it must not exceed what it is known to have read.
         let says = says && interval.bytes >= untold_bytes.min(self.unread_bytes);
         self.counted |= says;
         says.then(|| per_s(interval.bytes, interval.us))
@@ -431,7 +431,7 @@ impl Gauge {
     fn turn(&mut self) {
         let first = !self.begun && self.before.us == 0;
         if !first && !self.begun && !self.now.uneven && self.silent.us > 0 {
-            // It still was the first step.
+            // The first step lasted until now: it joins the first interval, and the next one begins with this silence.
             (self.before, self.now) = (self.all(), Interval::default());
             self.now.uneven = true;
             return;
@@ -469,7 +469,7 @@ impl Gauge {
         let starved = self.fed_us < least_us;
         (self.all_us, self.fed_us, self.all_bytes) = (0, 0, 0);
         starved.then(|| {
-            self.begin_anew(); // moments say little
+            self.begin_anew(); // it was fed for moments only
             Evidence::AtLeast {
                 bytes_per_s: per_s(all_bytes, all_us),
             }

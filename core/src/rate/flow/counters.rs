@@ -31,12 +31,12 @@ pub enum Evidence {
     Sample {
         /// What it read, bytes per second.
         bytes_per_s: u64,
-        /// Its own window held it up, not its path: it reads no faster than this.
+        /// The client's window limited the transfer, not the path: it reads no faster than this.
         by_itself: bool,
     },
     /// The client has something to read, and its window is closed: it reads no faster than this.
     AtMost {
-        /// What it may have read without its window telling, over the time until now, bytes per second.
+        /// The most that it can have read, announced or not, over the time until now, bytes per second.
         bytes_per_s: u64,
     },
     /// The client had nothing to read most of the time.

@@ -2,10 +2,10 @@
 
 use crate::limits::{FLOW_STEPS, INTERVAL_US_MIN};
 
-/// A sampling interval: what a client read in a time in which it had something to read.
+/// A sampling interval: what a client read over some time in which it had something to read.
 ///
-/// Windows open in steps, and programs read in bursts, so some samples show that nothing was read. A valid sample
-/// covers what was read from the end of one step to the end of another; between them there is none.
+/// Programs read in bursts, and receivers announce large windows at once. So reading shows as steps, with silences
+/// between them. A rate is valid only from the end of one step to the end of another, never within a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Interval {
     pub us: u64,
