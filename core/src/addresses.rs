@@ -29,6 +29,9 @@ const BUCKET: usize = 8;
 const WORDS_EACH: usize = 2;
 /// Memory for each connection that may be open.
 pub const EACH_BYTES: usize = WORDS_EACH * size_of::<AtomicU64>();
+/// How often a bucket is looked at for one connection, while other workers change its words: each time one of them has
+/// counted. Fewer: a connection may go uncounted in a burst from one address.
+const TRIES: u32 = 1_000;
 const COUNT_BITS: u32 = 16;
 const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
 
@@ -57,11 +60,11 @@ impl AddressCounts {
     }
 
     /// Counts a connection of `address`. Returns where, and how many connections the address has with this one; `None`
-    /// if the table has no place for it.
+    /// if the table has no place for it, or other workers were faster [`TRIES`] times.
     pub fn enter(&self, address: Address) -> Option<(CountedIn, u32)> {
         let (bucket, tag) = self.bucket(address);
         // Another worker may take a word in between: then look again.
-        for _ in 0..=BUCKET {
+        for _ in 0..TRIES {
             let mut count = 0;
             let (mut own, mut free) = (None, None);
             for word in bucket..bucket + BUCKET {
