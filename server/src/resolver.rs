@@ -158,7 +158,7 @@ fn resolve_all(jobs: &Jobs, site: &Site, returns: &[Return]) {
         let (taken, mut waiting) = jobs.next(before);
         before = Some(taken);
         let back = returns.iter().find(|back| back.worker == waiting.worker);
-        // Nor does a worker that has ended need a result.
+        // A client that has left needs no result, nor does a worker that has ended.
         let Some(back) = back.filter(|_| waiting.is_wanted()) else {
             continue;
         };
