@@ -203,6 +203,14 @@ impl File {
         residency::resident_bytes(&self.fd, pages.flatten(), self.residency, span)
     }
 
+    /// Whether a span that was in the page cache a moment ago is there still. Where the kernel does not report each page,
+    /// nobody can say, and it counts as being there.
+    pub fn is_still_resident(&self, span: Span) -> bool {
+        let is_told = self.residency == ResidencySource::Ask;
+        let told = is_told.then(|| self.resident_bytes(span)).flatten();
+        told.is_none_or(|resident_bytes| resident_bytes >= span.len_bytes)
+    }
+
     /// Whether all of the span is in the page cache, and nobody can drop it in this moment.
     pub fn stays_resident(&self, span: Span) -> bool {
         self.for_certain(|pages| pages.stay(span))

@@ -44,6 +44,13 @@ impl Source {
         }
     }
 
+    /// Whether a span that was resident a moment ago is so still, as far as anybody can say.
+    pub fn is_still_resident(&self, span: Span) -> bool {
+        match self {
+            Source::File(file) => file.is_still_resident(span),
+        }
+    }
+
     /// Whether bytes that are missing, and that the kernel has not reclaimed, tell of a program that drops them.
     pub fn shows_drops(&self) -> bool {
         match self {

@@ -146,8 +146,7 @@ fn is_confirmed(promised: &Promised, piece: Span, asked: Option<Confirmation>) -
             return true;
         }
         asked = Some(promised.asked_now());
-        let told = promised.source.resident_bytes(piece);
-        if told.is_some_and(|resident_bytes| resident_bytes < piece.len_bytes) {
+        if !promised.source.is_still_resident(piece) {
             return false;
         }
     }
