@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 
 use crate::conn::{ObjectId, ResidencySource, Span};
 use crate::limits::WINDOW_BYTES;
-use crate::residency::limits::{DOUBT_US_MIN, RESIDENCY_CACHED_MAX, RESIDENCY_TRUST_US};
+use crate::residency::limits::{RESIDENCY_CACHED_MAX, RESIDENCY_TRUST_US};
 use crate::units::Instant;
 
 /// What to do about a window before it is sent.
@@ -74,13 +74,6 @@ impl ResidencyCache {
             }
             (ResidencySource::Remember, None) => ResidencyVerdict::Unknown,
         }
-    }
-
-    /// How long ago all of `span` was seen in memory; `None`: never, or too long ago to say anything of what others do.
-    pub fn seen_us_ago(&self, object: ObjectId, span: Span, now: Instant) -> Option<u64> {
-        let sighting = self.sighting(object, span)?;
-        let ago_us = now.since_us(sighting.seen_at);
-        (sighting.seen_at <= now && ago_us < DOUBT_US_MIN).then_some(ago_us)
     }
 
     /// The last sighting of all of `span`.
@@ -224,23 +217,6 @@ mod tests {
         assert_eq!(verdict(&residency_cache, next), ResidencyVerdict::Unknown);
         residency_cache.gone(next, WINDOW);
         assert_eq!(verdict(&residency_cache, FILE), ResidencyVerdict::Resident);
-    }
-
-    #[test]
-    fn a_sighting_of_the_last_seconds_tells_what_was_dropped_since() {
-        let mut residency_cache = ResidencyCache::default();
-        let ago = |cache: &ResidencyCache, span, now| cache.seen_us_ago(FILE, span, now);
-        let part = Span {
-            len_bytes: 100,
-            ..WINDOW
-        };
-        assert_eq!(ago(&residency_cache, part, START), None, "never seen");
-        residency_cache.seen(FILE, part, START);
-        let later = START.plus_us(DOUBT_US_MIN - 1);
-        assert_eq!(ago(&residency_cache, part, later), Some(DOUBT_US_MIN - 1));
-        assert_eq!(ago(&residency_cache, WINDOW, later), None, "only its start");
-        assert_eq!(ago(&residency_cache, part, later.plus_us(1)), None);
-        assert_eq!(ago(&residency_cache, part, Instant { us: 0 }), None);
     }
 
     #[test]

@@ -1,16 +1,19 @@
 //! Residency: whose word counts that bytes of a file are in the page cache, and for how long.
 //!
 //! sendfile(2) waits for a page that is missing, and a worker must not wait. So the shell asks the kernel before each send, by the
-//! [`Question`] that suits the file; an answer holds for the turn in which it was given ([`Confirmation`]); and when
-//! pages go missing that had just been there, page cache is copied for a while instead, which never waits
-//! ([`Doubt`], [`means`]). Which window to read is decided by what [`cache`](crate::cache) believes.
+//! [`Question`] that suits the file; an answer holds for the turn in which it was given ([`Confirmation`]). A page may be
+//! dropped between answer and send. Where that costs a long wait ([`latency`]), page cache is copied instead, which never
+//! waits, unless its pages can't be dropped ([`means`], [`Doubt`]). Which window to read is decided by what
+//! [`cache`](crate::cache) believes.
 //! The reasons and the measurements are in docs/decisions/0002-residency.md.
 
+pub mod latency;
 pub mod limits;
 
 use crate::conn::{ResidencySource, Span};
 use crate::limits::{REACH_BYTES_MIN, SEND_BYTES_MAX};
 use crate::units::Instant;
+use latency::PageWait;
 use limits::{
     CONFIRMED_US, DOUBT_US_MAX, DOUBT_US_MIN, SAMPLE_BYTES, SCANS_HOLD_US_MAX, SCANS_HOLD_US_MIN,
     SCANS_SHARE, SEND_WAITED_US, UNPROVEN_SEND_BYTES_MAX,
@@ -21,21 +24,22 @@ use limits::{
 pub enum Question {
     /// Not at all: the file lives in memory.
     None,
-    /// About each page, by mincore(2).
+    /// About each page, by mincore(2). Where that can't answer, pages are counted by cachestat(2), and a sample is read if all
+    /// are there: reading a page that is not there would start a small read of it.
     EachPage,
-    /// All pages are counted by cachestat(2), and a sample is read if all are there: reading a page that is not there would
-    /// start a small read of it.
-    CountedSample,
+    /// All pages are counted by cachestat(2), and if some are missing the kernel is asked about each. A count takes pages for
+    /// there that are still being read.
+    Count,
     /// A sample is read without waiting, only of spans that are believed to be in memory.
     Sample,
 }
 
-/// The question for a file. `is_mapped`: mincore(2) can answer for it.
-pub fn question(residency: ResidencySource, is_mapped: bool) -> Question {
-    match (residency, is_mapped) {
+/// The question for a file whose device has this `wait`.
+pub fn question(residency: ResidencySource, wait: PageWait) -> Question {
+    match (residency, wait) {
         (ResidencySource::Always, _) => Question::None,
-        (ResidencySource::Ask, true) => Question::EachPage,
-        (ResidencySource::Ask, false) => Question::CountedSample,
+        (ResidencySource::Ask, PageWait::Short) => Question::Count,
+        (ResidencySource::Ask, PageWait::Long) => Question::EachPage,
         (ResidencySource::Remember, _) => Question::Sample,
     }
 }
@@ -135,8 +139,7 @@ pub fn piece(span: Span, proven: bool) -> Span {
     Span { len_bytes, ..span }
 }
 
-/// Pages that had just been there went missing: what is found in memory now may be gone a moment later, in this file or in
-/// another one. Whoever drops pages for an hour goes on doing so after a pause, so doubt lasts as long again as pages were
+/// Pages that had just been there went missing: what was entered in page tables needs a fresh proof. Whoever drops pages for an hour goes on doing so after a pause, so doubt lasts as long again as pages were
 /// missed, within bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Doubt {
@@ -178,17 +181,17 @@ pub enum Means {
     Copy,
 }
 
-/// Whether a sendfile(2) that took `took_us` has waited for a page. The question before it was answered yes, so the page was
-/// dropped in between: as sure a sign as one that a question misses.
+/// Whether a sendfile(2) that took `took_us` has probably waited for a page, which was dropped after the question before it.
 pub fn has_waited(took_us: u64) -> bool {
     took_us >= SEND_WAITED_US
 }
 
-/// The means for bytes that are (`is_absent`) said to be missing again and again, or (`in_doubt`) may be gone a moment later.
-pub fn means(is_absent: bool, in_doubt: bool) -> Means {
-    match is_absent || in_doubt {
-        true => Means::Copy,
-        false => Means::Sendfile,
+/// The means for bytes that are (`is_absent`) said to be missing again and again, or that may be dropped a moment later, unless
+/// that costs a short `wait` only or they (`stay`) can't be.
+pub fn means(is_absent: bool, wait: PageWait, stay: bool) -> Means {
+    match (is_absent, wait, stay) {
+        (false, PageWait::Short, _) | (false, PageWait::Long, true) => Means::Sendfile,
+        (true, ..) | (false, PageWait::Long, false) => Means::Copy,
     }
 }
 
@@ -212,22 +215,26 @@ mod tests {
 
     #[test]
     fn a_copy_into_a_socket_is_never_taken_for_a_wait() {
-        // 2 MiB at 1 GB/s, a slow machine's memory.
-        assert!(!has_waited(SEND_BYTES_MAX * US_PER_S / 1_000_000_000));
-        assert!(has_waited(100_000), "the hunter's bound");
+        // At 100 MB/s, a very slow machine.
+        assert!(!has_waited(
+            UNPROVEN_SEND_BYTES_MAX * US_PER_S / 100_000_000
+        ));
+        assert!(
+            has_waited(16 * limits::SHORT_READ_US),
+            "all pages of a piece"
+        );
     }
 
     #[test]
     fn a_file_is_asked_about_by_the_best_that_its_kernel_answers() {
-        for (residency, is_mapped, expected) in [
-            (ResidencySource::Always, true, Question::None),
-            (ResidencySource::Always, false, Question::None),
-            (ResidencySource::Ask, true, Question::EachPage),
-            (ResidencySource::Ask, false, Question::CountedSample),
-            (ResidencySource::Remember, true, Question::Sample),
-            (ResidencySource::Remember, false, Question::Sample),
+        use ResidencySource::{Always, Ask, Remember};
+        for (residency, short, long) in [
+            (Always, Question::None, Question::None),
+            (Ask, Question::Count, Question::EachPage),
+            (Remember, Question::Sample, Question::Sample),
         ] {
-            assert_eq!(question(residency, is_mapped), expected);
+            assert_eq!(question(residency, PageWait::Short), short);
+            assert_eq!(question(residency, PageWait::Long), long);
         }
     }
 
@@ -301,10 +308,15 @@ mod tests {
     }
 
     #[test]
-    fn page_cache_is_copied_while_answers_are_in_doubt() {
-        assert_eq!(means(false, false), Means::Sendfile);
-        for (is_absent, in_doubt) in [(false, true), (true, false), (true, true)] {
-            assert_eq!(means(is_absent, in_doubt), Means::Copy);
+    fn what_may_be_dropped_is_copied_where_a_lost_race_costs_a_long_wait() {
+        for (wait, stay, expected) in [
+            (PageWait::Short, false, Means::Sendfile),
+            (PageWait::Short, true, Means::Sendfile),
+            (PageWait::Long, true, Means::Sendfile),
+            (PageWait::Long, false, Means::Copy),
+        ] {
+            assert_eq!(means(false, wait, stay), expected);
+            assert_eq!(means(true, wait, stay), Means::Copy, "it is not there");
         }
     }
 

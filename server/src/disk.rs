@@ -278,6 +278,9 @@ impl Shell {
         now: Instant,
     ) {
         self.handle.tally.count(result, service_us, lease.is_some());
+        if let (Some(device), Ok(len_bytes)) = (self.devices.get(self.index), result) {
+            device.latency.has_read(len_bytes, service_us, now);
+        }
         self.landed = lease.map(|lease| (read, lease, span));
         self.disk.on(In::Done { read, result }, now);
         self.pump(now);

@@ -12,6 +12,7 @@ pub mod direct;
 pub mod door;
 pub mod file;
 pub mod files;
+pub mod latency;
 pub mod leaves;
 pub mod magic;
 pub mod pages;

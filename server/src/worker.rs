@@ -50,7 +50,6 @@ use crate::mailbox::ThreadWaker;
 use crate::resolver::Inbox;
 use crate::response_cache::ResponseCache;
 use crate::response_cache::watch::Watch;
-use crate::store::residency;
 use crate::tally::Tally;
 
 /// A worker's thread and its state.
@@ -295,12 +294,7 @@ impl Worker {
             Out::Listen(on) => self.listen(on, now),
             Out::Receive { conn, expect } => self.receive(conn, expect, now),
             Out::Resolve { stream, refuse } => self.resolve(stream, refuse, now),
-            Out::Probe {
-                stream,
-                span,
-                seen_us_ago,
-                object: _,
-            } => self.probe(stream, (span, seen_us_ago), now),
+            Out::Probe { stream, span, .. } => self.probe(stream, span, now),
             Out::Want(want) => {
                 self.want_hints(want.stream.conn);
                 self.want(want, now);
@@ -387,17 +381,14 @@ impl Worker {
         }
     }
 
-    fn probe(&mut self, stream: StreamId, (span, seen_us_ago): (Span, Option<u64>), now: Instant) {
+    fn probe(&mut self, stream: StreamId, span: Span, now: Instant) {
         let mut resident_bytes = 0;
         if let Some(conn) = self.conns.get(stream.conn) {
             let source = conn.source.as_ref();
             let told = source.and_then(|source| source.resident_bytes(span));
-            let shows_drops = source.is_some_and(Source::shows_drops);
             resident_bytes = told.unwrap_or(0);
             if resident_bytes == span.len_bytes {
                 conn.sure = Some((Confirmation::new(now, self.shared.clock.now()), span));
-            } else if let Some(seen_us_ago) = seen_us_ago.filter(|_| shows_drops) {
-                residency::gone(seen_us_ago, now);
             }
         }
         self.decider.on(

@@ -1,17 +1,14 @@
 //! The bounds of residency.
 
-use crate::units::{KIB, US_PER_S};
+use crate::units::{KIB, MIB, US_PER_S};
 
 /// The most that one sendfile(2) sends of pages that another program may drop meanwhile: the 16 pages that it takes from
-/// the page cache before it gives any to the socket (splice(2), PIPE_DEF_BUFFERS). More: it comes to the others after the
-/// socket's work, and they may be gone by then. Less: more calls and questions.
+/// the page cache before it gives any to the socket (splice(2), PIPE_DEF_BUFFERS). More: a call that has met a drop reads
+/// more pages from the disk, one by one. Less: more calls.
 pub const UNPROVEN_SEND_BYTES_MAX: u64 = 64 * KIB;
 /// How long the kernel's answer that bytes are in memory holds within its turn, microseconds; most turns are shorter.
 /// Longer: it is asked again.
-pub const CONFIRMED_US: u64 = 50;
-/// How often the kernel is asked about one piece, if each answer is too old when the piece is to be sent. More: a worker
-/// that loses its core again and again sends nothing.
-pub const QUESTIONS_MAX: u32 = 3;
+pub const CONFIRMED_US: u64 = 1_000;
 /// How long the kernel's count of scanned pages is relied on at least, microseconds. Shorter: reading it costs more than it saves.
 pub const SCANS_HOLD_US_MIN: u64 = 20_000;
 /// How long at most, microseconds. Longer: pages could be dropped and read again by another program meanwhile.
@@ -23,11 +20,28 @@ pub const EPOCH_US_MAX: u64 = 10 * US_PER_S;
 pub const DOUBT_READ_US: u64 = 2_000;
 /// One in so many microseconds of a processor may go into reading that count. Fewer: it is noticeable on large machines.
 pub const SCANS_SHARE: u64 = 200;
-/// A send that takes so long has waited for a page that was dropped, microseconds. Shorter: a worker that was off its processor
-/// meanwhile looks the same.
-pub const SEND_WAITED_US: u64 = 20_000;
-/// How long sends from the page cache are copied, which never waits, after pages went missing that had just been there,
-/// microseconds. Longer: a processor copies more. Shorter: a wait for the disk is risked again.
+/// A piece that takes so long has waited for a page that was dropped, or its worker was off its processor meanwhile,
+/// microseconds: no more is sent without a question. Shorter: a copy into a socket on a slow machine looks the same.
+pub const SEND_WAITED_US: u64 = 2_000;
+/// The latest reads of a device by which it counts as fast or slow. Fewer: an accident decides. At most 16.
+pub const LATENCY_READS: u16 = 16;
+/// How many of them may take long on a fast device. More: a disk with an arm that reads from its own cache looks fast.
+pub const LATENCY_LONG_MAX: u32 = 1;
+/// How long a read of a fast device takes, microseconds, without its bytes. Longer: sixteen pages of a lost race, read one by
+/// one, keep a worker for more than some 30 ms. Shorter: solid-state disks that are busy count as slow.
+pub const SHORT_READ_US: u64 = 2_000;
+/// How fast the bytes of such a read come at least.
+pub const SHORT_READ_BYTES_PER_S: u64 = 200_000_000;
+/// How much is read at once to find out.
+pub const LATENCY_READ_BYTES: u64 = 64 * KIB;
+/// The least length of a file that shows it: sixteen places so far apart that a disk with an arm has not read the next one
+/// by itself. Shorter: it looks fast.
+pub const LATENCY_FILE_BYTES_MIN: u64 = 16 * MIB;
+/// How long a slow device that is read from counts as one before it is measured again, microseconds. Shorter: more reads
+/// that nobody asked for.
+pub const LATENCY_AGAIN_US: u64 = 30 * US_PER_S;
+/// For how long entered windows of slow devices are sent only with a fresh proof, after pages went missing that had just been
+/// there, microseconds. Longer: a processor looks at the kernel's counts more. Shorter: a wait for the disk is risked again.
 pub const DOUBT_US_MIN: u64 = 10 * US_PER_S;
 /// How long at most, if pages went missing for so long, microseconds.
 pub const DOUBT_US_MAX: u64 = 600 * US_PER_S;

@@ -313,9 +313,6 @@ pub enum Out {
         object: ObjectId,
         /// The bytes.
         span: Span,
-        /// How long ago all of them were seen in memory, if that is a short time: if they are missing now, and the
-        /// kernel has reclaimed nothing meanwhile, another program drops pages.
-        seen_us_ago: Option<u64>,
     },
     /// Hand this want to the disk machine; answered by `Filled`, `Unfilled` or `Failed`.
     Want(Want),

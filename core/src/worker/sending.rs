@@ -133,7 +133,6 @@ impl Worker {
                 stream: id,
                 object,
                 span,
-                seen_us_ago: self.residency_cache.seen_us_ago(object, span, now),
             },
             StreamStep::Want(want) => {
                 self.wake(index, false);

@@ -1,6 +1,7 @@
 //! `ackpace why DEVICE`: the state of a device, and its last decisions.
 
 use ackpace_core::disk::DeviceState;
+use ackpace_core::residency::latency::PageWait;
 use ackpace_core::units::{Bytes, Time};
 
 use super::Board;
@@ -126,6 +127,13 @@ fn sentences(device: &Device, state: &DeviceState) -> Vec<String> {
         memory += &format!("; the next read waits for {}", Bytes(state.lacking_bytes));
     }
     sentences.push(memory);
+    let wait = match device.latency.wait() {
+        PageWait::Short => "its reads are short, so what is in memory goes by sendfile(2)",
+        PageWait::Long => {
+            "its reads may take long, so what another program could drop from memory is copied"
+        }
+    };
+    sentences.push(wait.to_owned());
     if !state.direct {
         sentences.push("all its reads go through the page cache".to_owned());
     }

@@ -7,10 +7,11 @@
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use ackpace_core::conn::ResidencySource;
 
+use super::latency::DeviceLatency;
 use super::leaves::{self, Below};
 use super::magic::Magic;
 use super::residency;
@@ -30,6 +31,8 @@ pub struct Device {
     /// Its files are memory (tmpfs, ramfs): always resident.
     pub memory: bool,
     readahead_bytes: AtomicU64,
+    /// How long its reads take.
+    pub latency: Arc<DeviceLatency>,
     /// cachestat(2) does not see the pages that we read, as on overlayfs, whose pages belong to another inode.
     blind: AtomicBool,
     /// Look-ups of files, and of where they lie, that are under way.
@@ -233,6 +236,7 @@ impl Devices {
             disks,
             memory,
             readahead_bytes: AtomicU64::new(readahead_bytes),
+            latency: Arc::default(),
             blind: AtomicBool::new(false),
             look_ups: AtomicU32::new(0),
         })

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use ackpace_core::conn::{Change, ObjectId, Promise, ResidencySource, Span, Version};
+use ackpace_core::residency::latency::PageWait;
 use ackpace_core::units::Instant;
 use rustix::fs::{CWD, readlinkat};
 use rustix::io::{ReadWriteFlags, preadv2};
@@ -13,6 +14,7 @@ use rustix::io::{ReadWriteFlags, preadv2};
 use super::attributes::{known, known_version};
 use super::closing::Descriptor;
 use super::direct::{Direct, Why, open_direct};
+use super::latency::DeviceLatency;
 use super::pages::{MappedVersion, Pages, WHOLE_BYTES};
 use super::residency;
 use crate::limits::{PATH_BYTES_MAX, UNSETTLED_US};
@@ -30,8 +32,8 @@ pub struct File {
     pub path: Box<[u8]>,
     /// The file system that it is on, as stat(2) names it.
     pub st_dev: u64,
-    /// That file system asks no daemon and no file server.
-    is_here: bool,
+    /// How long its device takes for a read; `None`: its file system asks a daemon or a file server.
+    latency: Option<Arc<DeviceLatency>>,
     direct: OnceLock<Result<Arc<Direct>, Why>>,
     /// Its mapped pages, to ask which of them are in memory; `None` inside where it can't be mapped.
     pages: OnceLock<Option<Pages>>,
@@ -113,13 +115,13 @@ impl AsFd for File {
 }
 
 impl File {
-    /// An open file: its descriptor, id, source of residency, path, and file system.
+    /// An open file: its descriptor, id, source of residency, path, and its file system with the latency of its device.
     pub fn new(
         fd: Descriptor,
         id: ObjectId,
         residency: ResidencySource,
         path: &[u8],
-        (st_dev, is_here): (u64, bool),
+        (st_dev, latency): (u64, Option<Arc<DeviceLatency>>),
     ) -> File {
         File {
             fd,
@@ -127,7 +129,7 @@ impl File {
             residency,
             path: path.into(),
             st_dev,
-            is_here,
+            latency,
             direct: OnceLock::new(),
             pages: OnceLock::new(),
             name: OnceLock::new(),
@@ -196,19 +198,21 @@ impl File {
         }
     }
 
-    /// How many bytes of the span, from its start, can be sent without waiting for a disk, by a check of each page;
-    /// `None` where the kernel can't say.
-    pub fn resident_bytes(&self, span: Span) -> Option<u64> {
-        let pages = (self.residency == ResidencySource::Ask).then(|| self.pages());
-        residency::resident_bytes(&self.fd, pages.flatten(), self.residency, span)
+    /// How long its device takes for a read; `None` if it asks a daemon or a file server.
+    pub fn latency(&self) -> Option<&Arc<DeviceLatency>> {
+        self.latency.as_ref()
     }
 
-    /// Whether a span that was in the page cache a moment ago is there still. Where the kernel does not report each page,
-    /// nobody can say, and it counts as being there.
-    pub fn is_still_resident(&self, span: Span) -> bool {
-        let is_told = self.residency == ResidencySource::Ask;
-        let told = is_told.then(|| self.resident_bytes(span)).flatten();
-        told.is_none_or(|resident_bytes| resident_bytes >= span.len_bytes)
+    /// What it costs to wait for a page of it: a daemon or a file server may take any time.
+    pub fn wait(&self) -> PageWait {
+        self.latency.as_ref().map_or(PageWait::Long, |of| of.wait())
+    }
+
+    /// How many bytes of the span, from its start, can be sent without waiting for a disk; `None` where the kernel can't
+    /// say.
+    pub fn resident_bytes(&self, span: Span) -> Option<u64> {
+        let how = (self.residency, self.wait());
+        residency::resident_bytes(&self.fd, || self.pages(), how, span)
     }
 
     /// Whether all of the span is in the page cache, and nobody can drop it in this moment.
@@ -230,12 +234,6 @@ impl File {
         }
     }
 
-    /// Whether pages that are missing, and that the kernel has not reclaimed, tell of a program that drops them. Where the
-    /// kernel can't say what is missing nothing tells that, and FUSE and network file systems drop their own pages.
-    pub fn shows_drops(&self) -> bool {
-        self.is_here && self.residency == ResidencySource::Ask
-    }
-
     /// Copies bytes of the page cache, as many as are there. Never waits for a disk, but may start to read what is
     /// missing.
     ///
@@ -255,15 +253,15 @@ impl File {
             ..span
         };
         let missing = || self.resident_bytes(first) == Some(0);
-        let sampled =
-            || residency::resident_bytes(&self.fd, None, ResidencySource::Remember, first);
+        let how = (ResidencySource::Remember, PageWait::Long);
+        let sampled = || residency::resident_bytes(&self.fd, || None, how, first);
         (0..BLIND_SAMPLES).all(|_| missing() && sampled() == Some(1))
     }
 
     fn pages(&self) -> Option<&Pages> {
         let new = || {
             let identity = MappedVersion::of(&known(&self.fd).ok()?);
-            Pages::new(&self.fd, (self.st_dev, self.is_here), identity).ok()
+            Pages::new(&self.fd, (self.st_dev, self.latency.is_some()), identity).ok()
         };
         first_of(&self.pages, new)?.as_ref()
     }

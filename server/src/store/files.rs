@@ -8,7 +8,7 @@ use ackpace_core::conn::ObjectId;
 use ackpace_core::limits::OBJECTS_REMEMBERED_MAX;
 use rustix::fs::{Advice, Stat, fadvise};
 
-use super::closing::Descriptor;
+use super::closing::{Descriptor, at_leisure};
 use super::device::{Device, Devices};
 use super::door::Wait;
 use super::file::File;
@@ -172,9 +172,22 @@ impl Files {
         // The kernel's own readahead would read without the disk machine's knowledge.
         let _ = fadvise(&fd, 0, None, Advice::Random);
         let residency = device.residency(&fd);
-        let file = Arc::new(File::new(fd, id, residency, path, (stat.st_dev, is_here)));
+        let latency = is_here.then(|| Arc::clone(&device.latency));
+        let file = Arc::new(File::new(fd, id, residency, path, (stat.st_dev, latency)));
         let faster = lock(part, wait)?.enter(key, &file);
-        Some(faster.unwrap_or(file))
+        let file = faster.unwrap_or(file);
+        measure(&file, stat);
+        Some(file)
+    }
+}
+
+/// Has a thread measure the latency of the file's device, if it is time to.
+fn measure(file: &Arc<File>, stat: &Stat) {
+    let len_bytes = u64::try_from(stat.st_size).unwrap_or(0);
+    let latency = file.latency().filter(|of| of.is_to_be_measured(len_bytes));
+    if let Some(latency) = latency.map(Arc::clone) {
+        let file = Arc::clone(file);
+        at_leisure(file.st_dev, move || latency.measure(&file, len_bytes));
     }
 }
 

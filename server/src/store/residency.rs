@@ -5,11 +5,12 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ackpace_core::conn::{ResidencySource, Span};
+use ackpace_core::residency::latency::PageWait;
 use ackpace_core::residency::{self, Doubt, Question};
 use ackpace_core::units::Instant;
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
-use super::pages::{Pages, reclaim};
+use super::pages::Pages;
 
 /// When pages of any file that had just been resident were first and last missing, microseconds; 0: never.
 static FIRST_MISSED_US: AtomicU64 = AtomicU64::new(0);
@@ -32,14 +33,7 @@ pub fn missed(now: Instant) {
     LAST_MISSED_US.store(last.us.max(1), Ordering::Relaxed);
 }
 
-/// Pages are missing that were resident so long ago. If the kernel has reclaimed nothing since, a program drops pages.
-pub fn gone(resident_us_ago: u64, now: Instant) {
-    if reclaim::rested_for(resident_us_ago) {
-        missed(now);
-    }
-}
-
-/// Whether pages that are resident now may be gone a moment later, in any file.
+/// Whether pages go missing these days that had just been resident, in any file.
 pub fn in_doubt(now: Instant) -> bool {
     doubt().is_some_and(|doubt| doubt.holds(now))
 }
@@ -106,23 +100,24 @@ pub fn may_ask(file: &impl AsFd) -> bool {
 
 /// How many bytes of the span, from its start, can be sent without waiting for a disk.
 ///
-/// Exact where the kernel reports each page ([`Question::EachPage`]). A sample misses pages between two checked ones
-/// that another process is just reading. `None` where the kernel can't say.
-pub fn resident_bytes(
+/// Exact where the kernel reports each page ([`Question::EachPage`]). A count and a sample take pages for there that
+/// another process is just reading. `None` where the kernel can't say.
+pub fn resident_bytes<'a>(
     file: &impl AsFd,
-    pages: Option<&Pages>,
-    residency: ResidencySource,
+    pages: impl Fn() -> Option<&'a Pages>,
+    (residency, wait): (ResidencySource, PageWait),
     span: Span,
 ) -> Option<u64> {
-    let told = match (residency::question(residency, pages.is_some()), pages) {
-        (Question::None, _) => return Some(span.len_bytes),
-        (Question::EachPage, Some(pages)) => pages.resident_bytes(file, span),
-        (Question::EachPage | Question::CountedSample, _) => None,
-        (Question::Sample, _) => return sampled_bytes(file, span),
-    };
-    match told {
+    let are_counted = || cached_pages(file, span) == Ok(pages_of(span));
+    match residency::question(residency, wait) {
+        Question::None => return Some(span.len_bytes),
+        Question::Sample => return sampled_bytes(file, span),
+        Question::Count if are_counted() => return Some(span.len_bytes),
+        Question::Count | Question::EachPage => {}
+    }
+    match pages().and_then(|pages| pages.resident_bytes(file, span)) {
         Some(resident_bytes) => Some(resident_bytes),
-        None if cached_pages(file, span) != Ok(pages_of(span)) => Some(0),
+        None if !are_counted() => Some(0),
         None => sampled_bytes(file, span),
     }
 }
@@ -203,7 +198,13 @@ mod tests {
                 MappedVersion::of(&known(&file).expect("open")),
             )
             .expect("a file of a temporary folder");
-            let resident = |span| resident_bytes(&file, Some(&pages), ResidencySource::Ask, span);
+            let resident = |span| {
+                let told = [PageWait::Short, PageWait::Long].map(|wait| {
+                    resident_bytes(&file, || Some(&pages), (ResidencySource::Ask, wait), span)
+                });
+                assert_eq!(told[0], told[1]);
+                told[0]
+            };
             assert_eq!(resident(span), Some(20_000));
             let inside = Span {
                 offset_bytes: 5_000,
@@ -226,7 +227,8 @@ mod tests {
         let mut into = [std::io::IoSliceMut::new(&mut byte)];
         let asked = preadv2(&file, &mut into, 0, ReadWriteFlags::NOWAIT);
         let expected = (asked != Err(Errno::OPNOTSUPP)).then_some(20_000);
-        let resident = resident_bytes(&file, None, ResidencySource::Remember, span);
+        let how = (ResidencySource::Remember, PageWait::Long);
+        let resident = resident_bytes(&file, || None, how, span);
         assert_eq!(resident, expected);
         std::fs::remove_file(&path).expect("our own file");
     }

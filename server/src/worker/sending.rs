@@ -121,11 +121,6 @@ impl Promised<'_> {
         }
     }
 
-    /// A question to the kernel that is asked now: its answer is as old as the question.
-    fn asked_now(&self) -> Confirmation {
-        Confirmation::new(self.now, self.clock.now())
-    }
-
     /// Whether what was found in this turn may still be relied on.
     fn still(&self, found: Confirmation) -> bool {
         found.holds(self.now, self.clock.now())

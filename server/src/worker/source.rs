@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use ackpace_core::conn::{Promise, Span, Version};
+use ackpace_core::residency::latency::PageWait;
 use ackpace_core::units::Instant;
 
 use crate::store::file::{File, Holds};
@@ -44,17 +45,10 @@ impl Source {
         }
     }
 
-    /// Whether a span that was resident a moment ago is so still, as far as anybody can say.
-    pub fn is_still_resident(&self, span: Span) -> bool {
+    /// What it costs if bytes are gone that were resident a moment ago.
+    pub fn wait(&self) -> PageWait {
         match self {
-            Source::File(file) => file.is_still_resident(span),
-        }
-    }
-
-    /// Whether bytes that are missing, and that the kernel has not reclaimed, tell of a program that drops them.
-    pub fn shows_drops(&self) -> bool {
-        match self {
-            Source::File(file) => file.shows_drops(),
+            Source::File(file) => file.wait(),
         }
     }
 

@@ -40,7 +40,6 @@ fn a_resident_window_is_sent_after_one_question() {
             stream,
             object,
             span,
-            seen_us_ago: None,
         }]
     );
     let outs = bench.probed(stream, WINDOW);

@@ -45,14 +45,6 @@ pub fn is_fresh() -> bool {
     now.since_us(read_at) < DOUBT_READ_US || LAST.renew(now, read).is_some()
 }
 
-/// Whether the kernel has scanned no page of a file for so long, microseconds; `false` where it does not count.
-pub fn rested_for(us: u64) -> bool {
-    let moved_at = || Instant {
-        us: LAST.moved_at_us.load(Ordering::Acquire),
-    };
-    is_fresh() && now().since_us(moved_at()) >= us
-}
-
 /// Microseconds since the first call.
 fn now() -> Instant {
     static CLOCK: OnceLock<Clock> = OnceLock::new();
@@ -87,8 +79,6 @@ struct Reading {
     number_and_one: AtomicU64,
     /// When it was read, microseconds of [`now`].
     read_at_us: AtomicU64,
-    /// When it was first read as it is, microseconds of [`now`]: what it counts happened before.
-    moved_at_us: AtomicU64,
     /// How long it may be relied on, microseconds of [`now`].
     until_us: AtomicU64,
     /// A thread is reading.
@@ -100,7 +90,6 @@ impl Reading {
         Reading {
             number_and_one: AtomicU64::new(0),
             read_at_us: AtomicU64::new(0),
-            moved_at_us: AtomicU64::new(0),
             until_us: AtomicU64::new(0),
             is_busy: AtomicBool::new(false),
         }
@@ -121,9 +110,7 @@ impl Reading {
         if let Some(number) = number {
             let until = began.plus_us(scans_hold_us(now().since_us(began)));
             let number_and_one = number.saturating_add(1);
-            if self.number_and_one.swap(number_and_one, Ordering::AcqRel) != number_and_one {
-                self.moved_at_us.store(began.us, Ordering::Release);
-            }
+            self.number_and_one.store(number_and_one, Ordering::Release);
             self.read_at_us.store(began.us, Ordering::Release);
             self.until_us.store(until.us, Ordering::Release);
         }
@@ -156,17 +143,6 @@ mod tests {
         assert_eq!(reading.renew(began, || None), None, "/proc is gone");
         reading.is_busy.store(true, Ordering::Relaxed);
         assert_eq!(reading.renew(began, || Some(6)), None, "another reads it");
-    }
-
-    #[test]
-    fn it_is_known_since_when_the_number_stands() {
-        let reading = Reading::new();
-        let moved_at_us = || reading.moved_at_us.load(Ordering::Relaxed);
-        let began = now();
-        for (number, at_us, expected_us) in [(5, 10, 10), (5, 20, 10), (6, 30, 30), (6, 40, 30)] {
-            reading.renew(began.plus_us(at_us), || Some(number));
-            assert_eq!(moved_at_us(), began.us + expected_us, "{number} at {at_us}");
-        }
     }
 
     #[test]

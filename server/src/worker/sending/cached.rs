@@ -1,15 +1,13 @@
-//! Sends from the page cache: by sendfile(2), or, where that might wait for the disk, by a non-blocking copy through
+//! Sends from the page cache: by sendfile(2), or, where that might wait long for the disk, by a non-blocking copy through
 //! our own memory.
 //!
 //! An order names bytes that the machine believes to be in memory. Before sendfile(2), the kernel is asked about them:
-//! by mincore(2), cachestat(2) or a sample ([`ackpace_core::residency`]). A page that turns out to be missing puts the
-//! page cache in doubt ([`residency::missed`]). For a while, orders of all files are copied, unless their pages can't
-//! go.
+//! by mincore(2), cachestat(2) or a sample ([`ackpace_core::residency`]). A page may be dropped after its answer. What the
+//! wait for it would cost decides how the bytes are sent ([`means`]).
 
 use std::io::IoSlice;
 
 use ackpace_core::conn::Span;
-use ackpace_core::residency::limits::QUESTIONS_MAX;
 use ackpace_core::residency::{
     Confirmation, Means, Reach, has_waited, means, piece, trusted_bytes,
 };
@@ -45,10 +43,6 @@ pub(super) fn send_cached(
     let now = promised.now;
     let sure = cached.sure.filter(|(found, _)| promised.still(*found));
     let sure_bytes = trusted_bytes(*span, sure.map(|(_, sure)| sure), cached.unconfirmed);
-    let asked = match sure {
-        Some((found, _)) if sure_bytes >= span.len_bytes => found,
-        _ => promised.asked_now(),
-    };
     let resident_bytes = resident_bytes(promised.source, *span, sure_bytes);
     if resident_bytes < span.len_bytes {
         residency::missed(now);
@@ -57,10 +51,10 @@ pub(super) fn send_cached(
         len_bytes: resident_bytes,
         ..*span
     };
-    let in_doubt = residency::in_doubt(now) && !promised.source.stays_resident(here);
-    if means(cached.unconfirmed, in_doubt) == Means::Copy {
+    let source = promised.source;
+    if means(cached.unconfirmed, source.wait(), stays(source, here, now)) == Means::Copy {
         let holds = || promised.checked();
-        let sent = send_copied(transport, promised.source, holds, here, copied, now);
+        let sent = send_copied(transport, source, holds, here, copied, now);
         if let Some(sent) = sent {
             return sent;
         }
@@ -68,7 +62,7 @@ pub(super) fn send_cached(
     if here.len_bytes == 0 {
         return Sent::Missing;
     }
-    let sent = send_in_pieces(transport, promised, here, asked);
+    let sent = send_in_pieces(transport, promised, here);
     if let Sent::Taken {
         taken_bytes,
         blocked,
@@ -79,97 +73,46 @@ pub(super) fn send_cached(
     sent
 }
 
-/// Sends bytes that were found in memory when `asked`. One long call would reach its last pages long after the kernel
-/// was asked about them. So it sends in pieces, and asks again before each one but the first. Proven bytes
-/// ([`Source::is_proven`]) go in one piece without a question: their pages are in our page tables, or never leave
-/// memory. After a miss it stops, and the next order copies the rest.
+/// Whether nobody can drop these bytes, which are in memory. While pages go missing, that needs a fresh proof.
+fn stays(source: &Source, here: Span, now: Instant) -> bool {
+    match residency::in_doubt(now) {
+        true => source.stays_resident(here),
+        false => source.is_proven(here),
+    }
+}
+
+/// Sends bytes that were found in memory, in pieces. Bytes that stay there for certain ([`Source::is_proven`]) go in one
+/// piece. A piece that has waited for a page is the last one: the next order asks about the rest.
 ///
 /// When the socket has taken something no error is returned, since that has to be counted: the next order meets the
 /// error again. A file that is truncated meanwhile ends its piece early, as a full socket does; the next order shows
 /// which of the two it was.
-fn send_in_pieces(
-    transport: &Transport,
-    promised: &Promised,
-    span: Span,
-    asked: Confirmation,
-) -> Sent {
+fn send_in_pieces(transport: &Transport, promised: &Promised, span: Span) -> Sent {
     match promised.holds() {
         Holds::Yes => {}
         Holds::NotYet => return Sent::Missing, // the file is being written: the next order asks again
         Holds::No => return Sent::Broken(Why::FileChanged),
     }
-    let mut taken_bytes = 0;
-    while taken_bytes < span.len_bytes {
+    let (mut taken_bytes, mut blocked, mut waited) = (0, false, false);
+    while taken_bytes < span.len_bytes && !blocked && !waited {
         let rest = span.behind(taken_bytes);
-        let proven = promised.source.is_proven(rest);
-        let piece = piece(rest, proven);
-        let asked = (taken_bytes == 0).then_some(asked);
-        if !proven && !is_confirmed(promised, piece, asked) {
-            residency::missed(promised.now);
-            if taken_bytes == 0 {
-                return Sent::Missing;
+        let piece = piece(rest, promised.source.is_proven(rest));
+        let began = promised.clock.now();
+        match promised.source.send_to(transport, piece) {
+            Ok(PlainBytes(0)) if taken_bytes == 0 => return Sent::Broken(Why::FileChanged),
+            Err(error) if taken_bytes == 0 => return send_error(error),
+            Ok(PlainBytes(0)) | Err(_) => break, // the next order meets the reason again
+            Ok(taken) => {
+                taken_bytes += taken.0;
+                blocked = taken.0 < piece.len_bytes;
             }
         }
-        if taken_bytes > 0 && residency::in_doubt(promised.now) {
-            break; // the next order copies
-        }
-        match send_piece(transport, promised, piece) {
-            Sent::Taken {
-                taken_bytes: more_bytes,
-                blocked,
-            } => {
-                taken_bytes += more_bytes;
-                if blocked {
-                    return Sent::Taken {
-                        taken_bytes,
-                        blocked,
-                    };
-                }
-            }
-            sent if taken_bytes == 0 => return sent,
-            _ => break, // the next order meets the error again
-        }
+        waited = has_waited(promised.clock.now().since_us(began));
     }
     Sent::Taken {
         taken_bytes,
-        blocked: false,
+        blocked,
     }
-}
-
-/// Whether the kernel says that the piece is in memory, by an answer that still holds. `asked`: when it last answered;
-/// `None`: it was not asked yet. A worker that loses its core after an answer asks again, at most [`QUESTIONS_MAX`]
-/// times. Then it trusts the last answer, or it would never send.
-fn is_confirmed(promised: &Promised, piece: Span, asked: Option<Confirmation>) -> bool {
-    let mut asked = asked;
-    for _ in 0..QUESTIONS_MAX {
-        if asked.is_some_and(|asked| promised.still(asked)) {
-            return true;
-        }
-        asked = Some(promised.asked_now());
-        if !promised.source.is_still_resident(piece) {
-            return false;
-        }
-    }
-    true
-}
-
-/// Sends a piece by one sendfile(2). If that takes long, it has waited for a page that was dropped.
-fn send_piece(transport: &Transport, promised: &Promised, piece: Span) -> Sent {
-    let began = promised.clock.now();
-    let sent = match promised.source.send_to(transport, piece) {
-        Ok(PlainBytes(0)) => Sent::Broken(Why::FileChanged),
-        Ok(taken) => Sent::Taken {
-            taken_bytes: taken.0,
-            blocked: taken.0 < piece.len_bytes,
-        },
-        Err(error) => send_error(error),
-    };
-    // Where the kernel can't say what is resident, any send may wait, and so would a copy: no reason for doubt.
-    let took_us = promised.clock.now().since_us(began);
-    if has_waited(took_us) && promised.source.resident_bytes(piece).is_some() {
-        residency::missed(promised.now);
-    }
-    sent
 }
 
 /// How many bytes of the span, from its start, are in memory. The first `sure_bytes` are; the kernel is asked about
@@ -245,7 +188,7 @@ mod tests {
     use std::sync::Arc;
 
     use ackpace_core::conn::{ObjectId, Promise, ResidencySource};
-    use ackpace_core::residency::limits::UNPROVEN_SEND_BYTES_MAX;
+    use ackpace_core::residency::latency::PageWait;
     use rustix::fs::{Advice, fadvise, fstat};
 
     use super::*;
@@ -283,7 +226,7 @@ mod tests {
             generation: 0,
         };
         let fd = Descriptor::new(OwnedFd::from(fd), stat.st_dev);
-        let place = (stat.st_dev, true);
+        let place = (stat.st_dev, Some(Arc::default()));
         Arc::new(File::new(fd, id, ResidencySource::Ask, b"a", place))
     }
 
@@ -300,66 +243,61 @@ mod tests {
         }
     }
 
-    #[test]
-    fn what_was_dropped_since_the_question_is_missed_before_its_piece_is_sent() {
-        let file = file_of(&vec![7; 4 * UNPROVEN_SEND_BYTES_MAX as usize], "pieces");
-        let source = Source::File(Arc::clone(&file));
+    /// Sends the first bytes of the file to a client. Returns what came of it, and what the client got.
+    fn sent(file: &Arc<File>, len_bytes: u64) -> (Sent, Vec<u8>) {
+        let source = Source::File(Arc::clone(file));
         let version = file.version().expect("an open file");
-        let clock = Clock::start();
-        // Far from the times of other tests: a doubt is one of the whole process.
-        let now = Instant { us: 1 << 42 };
         let promised = Promised {
             source: &source,
             version: &version,
             promise: Promise::OneVersion,
             proven: None,
-            now,
-            clock,
+            now: NOW,
+            clock: Clock::start(),
         };
-        let sent = |all: Span, asked: Confirmation| {
-            let path = std::env::temp_dir().join(format!("ackpace-sent-{}", std::process::id()));
-            let into = std::fs::File::create(&path).expect("room for a file");
-            std::fs::remove_file(&path).expect("our own file");
-            match send_in_pieces(&Transport::Plain(into.into()), &promised, all, asked) {
-                Sent::Taken {
-                    taken_bytes,
-                    blocked: false,
-                } => Some(taken_bytes),
-                Sent::Missing => None,
-                _ => panic!("a file takes all"),
-            }
+        let cached = Cached {
+            promised,
+            span: span(0, len_bytes),
+            sure: None,
+            unconfirmed: false,
         };
-        let all = span(0, 4 * UNPROVEN_SEND_BYTES_MAX);
-        assert_eq!(sent(all, promised.asked_now()), Some(all.len_bytes));
-        drop_from(&file, 2 * UNPROVEN_SEND_BYTES_MAX);
-        let behind = span(3 * UNPROVEN_SEND_BYTES_MAX, 1);
-        if file.resident_bytes(behind) != Some(0) {
-            return; // a file system in memory: nothing can be missing
-        }
-        let an_earlier_turn = Confirmation::new(Instant { us: 1 }, clock.now());
-        assert_eq!(sent(behind, an_earlier_turn), None, "asked again");
-        let began = sent(all, promised.asked_now());
-        assert_eq!(began, Some(2 * UNPROVEN_SEND_BYTES_MAX));
-        let behind = file.resident_bytes(span(2 * UNPROVEN_SEND_BYTES_MAX, 1));
-        assert_eq!(behind, Some(0), "it was not read");
+        let (socket, mut client) = UnixStream::pair().expect("two descriptors");
+        socket.set_nonblocking(true).expect("a socket");
+        let transport = Transport::Plain(socket.into());
+        let mut room = vec![0; 16 << 10];
+        let sent = send_cached(&transport, &cached, &mut Reach::default(), &mut room);
+        drop(transport);
+        let mut came = Vec::new();
+        client.read_to_end(&mut came).expect("what was sent");
+        (sent, came)
     }
 
     #[test]
-    fn only_what_the_kernel_knows_and_keeps_shows_that_others_drop_pages() {
-        for (residency, is_here, expected) in [
-            (ResidencySource::Ask, true, true),
-            (ResidencySource::Ask, false, false), // FUSE drops its own
-            (ResidencySource::Remember, true, false), // nobody can say what is missing
-        ] {
-            let fd = std::fs::File::open("/proc/self/exe").expect("this program");
-            let fd = Descriptor::new(OwnedFd::from(fd), 0);
-            let id = ObjectId {
-                device: 0,
-                index: 0,
-                generation: 0,
-            };
-            let file = Arc::new(File::new(fd, id, residency, b"a", (0, is_here)));
-            assert_eq!(Source::File(file).shows_drops(), expected, "{residency:?}");
+    fn what_is_in_memory_is_sent_and_what_is_missing_is_not_waited_for() {
+        let bytes: Vec<u8> = (0..LEN).map(|at| (at / 4096) as u8).collect();
+        for wait in [PageWait::Long, PageWait::Short] {
+            let file = file_of(&bytes, "sent");
+            let latency = file.latency().expect("a local file");
+            let reads = if wait == PageWait::Short { 16 } else { 0 };
+            (0..reads).for_each(|_| latency.has_read(4096, 100, NOW));
+            assert_eq!(file.wait(), wait);
+            drop_from(&file, 64 << 10);
+            if file.resident_bytes(span(128 << 10, 1)) != Some(0) {
+                return; // a file system in memory: nothing can be missing
+            }
+            let (taken, came) = sent(&file, 100_000);
+            assert!(matches!(
+                taken,
+                Sent::Taken {
+                    taken_bytes: 65_536,
+                    blocked: false
+                }
+            ));
+            assert!(came == bytes[..64 << 10], "other bytes");
+            assert_eq!(file.resident_bytes(span(64 << 10, 1)), Some(0), "read");
+            drop_from(&file, 0);
+            let (missing, came) = sent(&file, 100_000);
+            assert!(matches!(missing, Sent::Missing) && came.is_empty());
         }
     }
 

@@ -1,0 +1,139 @@
+//! How long a worker waits if it loses a race: a page is dropped between the kernel's answer and sendfile(2), which then
+//! reads it from the disk. On a device that reads at once the race costs a millisecond, and copying to avoid it costs more.
+
+use super::limits::{LATENCY_LONG_MAX, LATENCY_READS, SHORT_READ_BYTES_PER_S, SHORT_READ_US};
+use crate::units::US_PER_S;
+
+/// The wait that a lost race costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageWait {
+    /// As long as a few short reads of a fast device.
+    Short,
+    /// Clients would notice it, or nothing is known of the device.
+    Long,
+}
+
+/// The latest reads of a device: which of them took long.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Latency {
+    /// A bit for each read, the latest one lowest: set if it took long.
+    long: u16,
+    /// Reads that are known, [`LATENCY_READS`] at most.
+    reads: u16,
+}
+
+impl Latency {
+    /// The same with one more read, of so many bytes.
+    #[must_use]
+    pub fn with(self, len_bytes: u64, took_us: u64) -> Latency {
+        Latency {
+            long: self.long << 1 | u16::from(is_long(len_bytes, took_us)),
+            reads: (self.reads + 1).min(LATENCY_READS),
+        }
+    }
+
+    /// What a lost race costs, as far as it is known.
+    pub fn wait(self) -> PageWait {
+        match self.reads == LATENCY_READS && self.long.count_ones() <= LATENCY_LONG_MAX {
+            true => PageWait::Short,
+            false => PageWait::Long,
+        }
+    }
+
+    /// Whether further reads would change nothing.
+    pub fn is_settled(self) -> bool {
+        self.reads == LATENCY_READS || self.long.count_ones() > LATENCY_LONG_MAX
+    }
+
+    /// As one number.
+    pub fn to_bits(self) -> u32 {
+        u32::from(self.reads) << 16 | u32::from(self.long)
+    }
+
+    /// From such a number.
+    pub fn from_bits(bits: u32) -> Latency {
+        Latency {
+            long: bits as u16,
+            reads: ((bits >> 16) as u16).min(LATENCY_READS),
+        }
+    }
+}
+
+/// Whether a read took longer than a fast device needs, with a fast medium's time for its bytes.
+fn is_long(len_bytes: u64, took_us: u64) -> bool {
+    took_us > SHORT_READ_US + len_bytes.saturating_mul(US_PER_S) / SHORT_READ_BYTES_PER_S
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::{KIB, MIB};
+
+    fn after(reads: impl IntoIterator<Item = (u64, u64)>) -> Latency {
+        let learn = |latency: Latency, (len_bytes, us)| latency.with(len_bytes, us);
+        reads.into_iter().fold(Latency::default(), learn)
+    }
+
+    #[test]
+    fn devices_are_told_apart_by_sixteen_reads() {
+        // (64 KiB, 1 MiB) in microseconds: a disk with an arm, one of 2 MB/s, a solid-state disk, NVMe.
+        for (short_us, long_us, expected) in [
+            (8_500, 13_500, PageWait::Long),
+            (33_000, 525_000, PageWait::Long),
+            (250, 2_200, PageWait::Short),
+            (90, 450, PageWait::Short),
+        ] {
+            let reads = [(64 * KIB, short_us), (MIB, long_us)];
+            let latency = after(reads.into_iter().cycle().take(16));
+            assert_eq!(latency.wait(), expected, "{short_us} {long_us}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_believed_to_be_fast_before_sixteen_reads() {
+        let latency = after([(4096, 100); 15]);
+        assert_eq!(
+            (latency.wait(), latency.is_settled()),
+            (PageWait::Long, false)
+        );
+        let latency = latency.with(4096, 100);
+        assert_eq!(
+            (latency.wait(), latency.is_settled()),
+            (PageWait::Short, true)
+        );
+    }
+
+    #[test]
+    fn one_late_read_is_an_accident_and_two_are_a_slow_device() {
+        let fast = after([(4096, 100); 16]);
+        let once = fast.with(4096, 7_000);
+        assert_eq!(once.wait(), PageWait::Short);
+        let twice = once.with(4096, 7_000);
+        assert_eq!(twice.wait(), PageWait::Long);
+        let later = (0..14).fold(twice, |latency, _| latency.with(4096, 100));
+        assert_eq!(
+            later.wait(),
+            PageWait::Long,
+            "both are among the last sixteen"
+        );
+        assert_eq!(later.with(4096, 100).wait(), PageWait::Short);
+        assert!(
+            after([(4096, 7_000); 2]).is_settled(),
+            "fourteen more change nothing"
+        );
+    }
+
+    #[test]
+    fn it_goes_through_a_number_unchanged() {
+        let mut latency = Latency::default();
+        for n in 0..40u64 {
+            assert_eq!(Latency::from_bits(latency.to_bits()), latency);
+            latency = latency.with(4096, n % 3 * 5_000);
+        }
+        assert_eq!(
+            Latency::from_bits(u32::MAX).reads,
+            LATENCY_READS,
+            "no number of ours"
+        );
+    }
+}
