@@ -16,7 +16,7 @@ use crate::units::Instant;
 use latency::PageWait;
 use limits::{
     CONFIRMED_US, DOUBT_US_MAX, DOUBT_US_MIN, SAMPLE_BYTES, SCANS_HOLD_US_MAX, SCANS_HOLD_US_MIN,
-    SCANS_SHARE, SEND_WAITED_US, UNPROVEN_SEND_BYTES_MAX,
+    SCANS_SHARE, SEND_BYTES_LONG_WAIT_MAX, SEND_BYTES_SHORT_WAIT_MAX, SEND_WAITED_US,
 };
 
 /// How the kernel is asked which bytes of a span are in memory.
@@ -130,10 +130,14 @@ impl Reach {
 /// What one sendfile(2) sends of the span: all of it if its pages are `proven` to stay, or else its first piece. A page that
 /// is dropped between the question and the call is waited for, and so is each one behind it. Pieces end where a multiple of
 /// their size in the file does, or the first and the last page of one would be a page too many.
-pub fn piece(span: Span, proven: bool) -> Span {
+pub fn piece(span: Span, wait: PageWait, proven: bool) -> Span {
+    let piece_bytes = match wait {
+        PageWait::Short => SEND_BYTES_SHORT_WAIT_MAX,
+        PageWait::Long => SEND_BYTES_LONG_WAIT_MAX,
+    };
     let most_bytes = match proven {
         true => span.len_bytes,
-        false => UNPROVEN_SEND_BYTES_MAX - span.offset_bytes % UNPROVEN_SEND_BYTES_MAX,
+        false => piece_bytes - span.offset_bytes % piece_bytes,
     };
     let len_bytes = span.len_bytes.min(most_bytes);
     Span { len_bytes, ..span }
@@ -215,9 +219,9 @@ mod tests {
 
     #[test]
     fn a_copy_into_a_socket_is_never_taken_for_a_wait() {
-        // At 100 MB/s, a very slow machine.
+        // At 300 MB/s, a very slow machine.
         assert!(!has_waited(
-            UNPROVEN_SEND_BYTES_MAX * US_PER_S / 100_000_000
+            SEND_BYTES_SHORT_WAIT_MAX * US_PER_S / 300_000_000
         ));
         assert!(
             has_waited(16 * limits::SHORT_READ_US),
@@ -295,16 +299,18 @@ mod tests {
 
     #[test]
     fn only_pages_that_stay_are_sent_at_once() {
-        let long = span(7, 2 * UNPROVEN_SEND_BYTES_MAX + 1);
-        assert_eq!(piece(long, true), long);
-        let first = piece(long, false);
-        assert_eq!(first, span(7, UNPROVEN_SEND_BYTES_MAX - 7));
-        let second = piece(long.behind(first.len_bytes), false);
-        assert_eq!(
-            second,
-            span(UNPROVEN_SEND_BYTES_MAX, UNPROVEN_SEND_BYTES_MAX)
-        );
-        assert_eq!(piece(span(7, 9), false), span(7, 9));
+        for (wait, most_bytes) in [
+            (PageWait::Short, SEND_BYTES_SHORT_WAIT_MAX),
+            (PageWait::Long, SEND_BYTES_LONG_WAIT_MAX),
+        ] {
+            let long = span(7, 2 * most_bytes + 1);
+            assert_eq!(piece(long, wait, true), long);
+            let first = piece(long, wait, false);
+            assert_eq!(first, span(7, most_bytes - 7));
+            let second = piece(long.behind(first.len_bytes), wait, false);
+            assert_eq!(second, span(most_bytes, most_bytes));
+            assert_eq!(piece(span(7, 9), wait, false), span(7, 9));
+        }
     }
 
     #[test]

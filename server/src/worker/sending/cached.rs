@@ -96,7 +96,11 @@ fn send_in_pieces(transport: &Transport, promised: &Promised, span: Span) -> Sen
     let (mut taken_bytes, mut blocked, mut waited) = (0, false, false);
     while taken_bytes < span.len_bytes && !blocked && !waited {
         let rest = span.behind(taken_bytes);
-        let piece = piece(rest, promised.source.is_proven(rest));
+        let piece = piece(
+            rest,
+            promised.source.wait(),
+            promised.source.is_proven(rest),
+        );
         let began = promised.clock.now();
         match promised.source.send_to(transport, piece) {
             Ok(PlainBytes(0)) if taken_bytes == 0 => return Sent::Broken(Why::FileChanged),
