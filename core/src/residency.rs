@@ -127,24 +127,22 @@ impl Reach {
     }
 }
 
-/// What one sendfile(2) sends of the span: all of it if its pages are `proven` to stay, or else its first piece. A page that
-/// is dropped between the question and the call is waited for, and so is each one behind it. Pieces end where a multiple of
-/// their size in the file does, or the first and the last page of one would be a page too many.
-pub fn piece(span: Span, wait: PageWait, proven: bool) -> Span {
-    let piece_bytes = match wait {
-        PageWait::Short => SEND_BYTES_SHORT_WAIT_MAX,
-        PageWait::Long => SEND_BYTES_LONG_WAIT_MAX,
-    };
-    let most_bytes = match proven {
-        true => span.len_bytes,
-        false => piece_bytes - span.offset_bytes % piece_bytes,
+/// What one sendfile(2) sends of the span: its first piece, or all of it if a wait is long and its pages are `proven` to stay. A
+/// page that is dropped between the question and the call is waited for, and so is each one behind it. Pieces end where a
+/// multiple of their size in the file does, or the first and the last page of one would be a page too many.
+pub fn piece(span: Span, wait: PageWait, proven: impl FnOnce() -> bool) -> Span {
+    let up_to = |piece_bytes| piece_bytes - span.offset_bytes % piece_bytes;
+    let most_bytes = match wait {
+        PageWait::Short => up_to(SEND_BYTES_SHORT_WAIT_MAX),
+        PageWait::Long if proven() => span.len_bytes,
+        PageWait::Long => up_to(SEND_BYTES_LONG_WAIT_MAX),
     };
     let len_bytes = span.len_bytes.min(most_bytes);
     Span { len_bytes, ..span }
 }
 
-/// Pages that had just been there went missing: what was entered in page tables needs a fresh proof. Whoever drops pages for an hour goes on doing so after a pause, so doubt lasts as long again as pages were
-/// missed, within bounds.
+/// Pages that had just been there went missing: what was entered in page tables needs a fresh proof. Whoever drops pages for
+/// an hour goes on doing so after a pause, so doubt lasts as long again as pages were missed, within bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Doubt {
     /// When the first one of this spell was missed.
@@ -192,10 +190,12 @@ pub fn has_waited(took_us: u64) -> bool {
 
 /// The means for bytes that are (`is_absent`) said to be missing again and again, or that may be dropped a moment later, unless
 /// that costs a short `wait` only or they (`stay`) can't be.
-pub fn means(is_absent: bool, wait: PageWait, stay: bool) -> Means {
-    match (is_absent, wait, stay) {
-        (false, PageWait::Short, _) | (false, PageWait::Long, true) => Means::Sendfile,
-        (true, ..) | (false, PageWait::Long, false) => Means::Copy,
+pub fn means(is_absent: bool, wait: PageWait, stay: impl FnOnce() -> bool) -> Means {
+    match (is_absent, wait) {
+        (true, _) => Means::Copy,
+        (false, PageWait::Short) => Means::Sendfile,
+        (false, PageWait::Long) if stay() => Means::Sendfile,
+        (false, PageWait::Long) => Means::Copy,
     }
 }
 
@@ -304,12 +304,13 @@ mod tests {
             (PageWait::Long, SEND_BYTES_LONG_WAIT_MAX),
         ] {
             let long = span(7, 2 * most_bytes + 1);
-            assert_eq!(piece(long, wait, true), long);
-            let first = piece(long, wait, false);
+            let all = piece(long, wait, || true) == long;
+            assert_eq!(all, wait == PageWait::Long, "the proof is asked for");
+            let first = piece(long, wait, || false);
             assert_eq!(first, span(7, most_bytes - 7));
-            let second = piece(long.behind(first.len_bytes), wait, false);
+            let second = piece(long.behind(first.len_bytes), wait, || false);
             assert_eq!(second, span(most_bytes, most_bytes));
-            assert_eq!(piece(span(7, 9), wait, false), span(7, 9));
+            assert_eq!(piece(span(7, 9), wait, || false), span(7, 9));
         }
     }
 
@@ -321,8 +322,9 @@ mod tests {
             (PageWait::Long, true, Means::Sendfile),
             (PageWait::Long, false, Means::Copy),
         ] {
-            assert_eq!(means(false, wait, stay), expected);
-            assert_eq!(means(true, wait, stay), Means::Copy, "it is not there");
+            assert_eq!(means(false, wait, || stay), expected);
+            let absent = means(true, wait, || stay);
+            assert_eq!(absent, Means::Copy, "it is not there");
         }
     }
 

@@ -60,6 +60,9 @@ pub const CLOSING_LANES: usize = 16;
 pub const CHORE_LANES: usize = 4;
 /// How long these threads collect files, so that closing does not wake one for each file.
 pub const CLOSING_EACH: Duration = Duration::from_millis(5);
+/// Where nothing was closed for so long, milliseconds, the next file is closed at once: waiting for others would be one more
+/// wake-up.
+pub const CLOSING_OFTEN_MS: u64 = 50;
 /// How long threads collect chores.
 pub const CHORES_EACH: Duration = Duration::from_millis(100);
 /// How long they rest between chores. Longer: windows that slow clients ask for are entered later, and each question

@@ -16,7 +16,7 @@ use crossbeam_queue::SegQueue;
 
 use crate::limits::{
     CHORE_LANES, CHORES_EACH, CHORES_MANY, CHORES_MAX, CHORES_REST, CLOSING_EACH, CLOSING_HANGS_MS,
-    CLOSING_LANES, CLOSING_MAX, CLOSING_STANDS_MS,
+    CLOSING_LANES, CLOSING_MAX, CLOSING_OFTEN_MS, CLOSING_STANDS_MS,
 };
 
 static LANES: [ClosingLane; CLOSING_LANES] = [const { ClosingLane::new() }; CLOSING_LANES];
@@ -196,7 +196,7 @@ impl ClosingLane {
         }
     }
 
-    /// Never ends. It takes all that came in [`CLOSING_EACH`] at once, and the chores of [`CHORES_EACH`] or longer, so that
+    /// Never ends. Where files come often it takes all that came in [`CLOSING_EACH`] at once, and the chores of [`CHORES_EACH`] or longer, so that
     /// a busy server does not wake it for each of them.
     fn run(&self) {
         let _ = self.thread.set(thread::current());
@@ -204,9 +204,9 @@ impl ClosingLane {
         let mut timing = ChoreTiming::default();
         loop {
             self.wait(&mut timing);
-            self.done_ms.store(now_ms(), Ordering::Relaxed);
+            let rested_ms = now_ms().saturating_sub(self.done_ms.swap(now_ms(), Ordering::Relaxed));
             if self.pending.load(Ordering::SeqCst) > 0 {
-                self.drop_things();
+                self.drop_things(rested_ms < CLOSING_OFTEN_MS);
             }
             if timing.due_at(self.has_many()).is_some_and(is_past) {
                 self.do_chores();
@@ -237,9 +237,11 @@ impl ClosingLane {
         self.chores_waiting.load(Ordering::SeqCst) >= CHORES_MANY
     }
 
-    fn drop_things(&self) {
-        // Wait for more things, unless a quarter of the bound is waiting already.
-        if self.pending.load(Ordering::Relaxed) < PENDING_BOUND.load(Ordering::Relaxed) / 4 {
+    /// Drops what waits. `often`: the last things came a moment ago, so more will come soon. They are waited for, unless a
+    /// quarter of the bound is waiting already.
+    fn drop_things(&self, often: bool) {
+        if often && self.pending.load(Ordering::Relaxed) < PENDING_BOUND.load(Ordering::Relaxed) / 4
+        {
             thread::sleep(CLOSING_EACH);
         }
         let count = self.things.len();

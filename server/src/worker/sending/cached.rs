@@ -52,7 +52,8 @@ pub(super) fn send_cached(
         ..*span
     };
     let source = promised.source;
-    if means(cached.unconfirmed, source.wait(), stays(source, here, now)) == Means::Copy {
+    let stays = || stays(source, here, now);
+    if means(cached.unconfirmed, source.wait(), stays) == Means::Copy {
         let holds = || promised.checked();
         let sent = send_copied(transport, source, holds, here, copied, now);
         if let Some(sent) = sent {
@@ -96,11 +97,8 @@ fn send_in_pieces(transport: &Transport, promised: &Promised, span: Span) -> Sen
     let (mut taken_bytes, mut blocked, mut waited) = (0, false, false);
     while taken_bytes < span.len_bytes && !blocked && !waited {
         let rest = span.behind(taken_bytes);
-        let piece = piece(
-            rest,
-            promised.source.wait(),
-            promised.source.is_proven(rest),
-        );
+        let is_proven = || promised.source.is_proven(rest);
+        let piece = piece(rest, promised.source.wait(), is_proven);
         let began = promised.clock.now();
         match promised.source.send_to(transport, piece) {
             Ok(PlainBytes(0)) if taken_bytes == 0 => return Sent::Broken(Why::FileChanged),
