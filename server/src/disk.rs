@@ -17,6 +17,7 @@ use std::time::Duration;
 use ackpace_core::conn::{Held, ObjectId, Span, StreamId, Want, WantSeq};
 use ackpace_core::disk::{Chosen, Destination, Disk, In, Out, ReadError, ReadId, Settings};
 use ackpace_core::machine::Machine;
+use ackpace_core::residency::latency::Way;
 use ackpace_core::units::Instant;
 use crossbeam_channel::{Receiver, Sender};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -279,7 +280,12 @@ impl Shell {
     ) {
         self.handle.tally.count(result, service_us, lease.is_some());
         if let (Some(device), Ok(len_bytes)) = (self.devices.get(self.index), result) {
-            device.latency.has_read(len_bytes, service_us, now);
+            let way = if lease.is_some() {
+                Way::Past
+            } else {
+                Way::Through
+            };
+            device.latency.has_read(len_bytes, service_us, way, now);
         }
         self.landed = lease.map(|lease| (read, lease, span));
         self.disk.on(In::Done { read, result }, now);

@@ -115,7 +115,7 @@ pub const HINT_REST: Duration = Duration::from_millis(1);
 /// How often it reads what workers have noted, at least.
 pub const HINT_WAIT: Duration = Duration::from_secs(1);
 /// Pause before it looks again for an ackpace-host that is not there, or was wrong; twice as long each time.
-pub const HINT_RETRY_MIN: Duration = Duration::from_secs(1);
+pub const HINT_RETRY_MIN: Duration = Duration::from_secs(5);
 /// The longest such pause.
 pub const HINT_RETRY_MAX: Duration = Duration::from_secs(30);
 /// Questions of operators that are answered in one turn: a census of all connections takes a fraction of a millisecond.

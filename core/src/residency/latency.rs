@@ -13,6 +13,15 @@ pub enum PageWait {
     Long,
 }
 
+/// How a read reached the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Past the page cache: all its bytes came from the device.
+    Past,
+    /// Through the page cache, in which another program may have had its bytes.
+    Through,
+}
+
 /// The latest reads of a device: which of them took long.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Latency {
@@ -23,11 +32,15 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// The same with one more read, of so many bytes.
+    /// The same with one more read, of so many bytes. A short one through the page cache says nothing.
     #[must_use]
-    pub fn with(self, len_bytes: u64, took_us: u64) -> Latency {
+    pub fn with(self, len_bytes: u64, took_us: u64, way: Way) -> Latency {
+        let is_long = is_long(len_bytes, took_us);
+        if way == Way::Through && !is_long {
+            return self;
+        }
         Latency {
-            long: self.long << 1 | u16::from(is_long(len_bytes, took_us)),
+            long: self.long << 1 | u16::from(is_long),
             reads: (self.reads + 1).min(LATENCY_READS),
         }
     }
@@ -70,7 +83,7 @@ mod tests {
     use crate::units::{KIB, MIB};
 
     fn after(reads: impl IntoIterator<Item = (u64, u64)>) -> Latency {
-        let learn = |latency: Latency, (len_bytes, us)| latency.with(len_bytes, us);
+        let learn = |latency: Latency, (len_bytes, us)| latency.with(len_bytes, us, Way::Past);
         reads.into_iter().fold(Latency::default(), learn)
     }
 
@@ -96,7 +109,7 @@ mod tests {
             (latency.wait(), latency.is_settled()),
             (PageWait::Long, false)
         );
-        let latency = latency.with(4096, 100);
+        let latency = latency.with(4096, 100, Way::Past);
         assert_eq!(
             (latency.wait(), latency.is_settled()),
             (PageWait::Short, true)
@@ -106,17 +119,17 @@ mod tests {
     #[test]
     fn one_late_read_is_an_accident_and_two_are_a_slow_device() {
         let fast = after([(4096, 100); 16]);
-        let once = fast.with(4096, 7_000);
+        let once = fast.with(4096, 7_000, Way::Past);
         assert_eq!(once.wait(), PageWait::Short);
-        let twice = once.with(4096, 7_000);
+        let twice = once.with(4096, 7_000, Way::Through);
         assert_eq!(twice.wait(), PageWait::Long);
-        let later = (0..14).fold(twice, |latency, _| latency.with(4096, 100));
+        let later = (0..14).fold(twice, |latency, _| latency.with(4096, 100, Way::Past));
         assert_eq!(
             later.wait(),
             PageWait::Long,
             "both are among the last sixteen"
         );
-        assert_eq!(later.with(4096, 100).wait(), PageWait::Short);
+        assert_eq!(later.with(4096, 100, Way::Past).wait(), PageWait::Short);
         assert!(
             after([(4096, 7_000); 2]).is_settled(),
             "fourteen more change nothing"
@@ -124,11 +137,22 @@ mod tests {
     }
 
     #[test]
+    fn what_another_program_may_have_read_is_no_sign_of_a_fast_device() {
+        let through = |latency: Latency, us| latency.with(4096, us, Way::Through);
+        let cached = (0..99).fold(Latency::default(), |latency, _| through(latency, 3));
+        assert_eq!(cached, Latency::default());
+        let slow = [9_000, 3, 9_000]
+            .into_iter()
+            .fold(after([(4096, 100); 16]), through);
+        assert_eq!(slow.wait(), PageWait::Long);
+    }
+
+    #[test]
     fn it_goes_through_a_number_unchanged() {
         let mut latency = Latency::default();
         for n in 0..40u64 {
             assert_eq!(Latency::from_bits(latency.to_bits()), latency);
-            latency = latency.with(4096, n % 3 * 5_000);
+            latency = latency.with(4096, n % 3 * 5_000, Way::Past);
         }
         assert_eq!(
             Latency::from_bits(u32::MAX).reads,

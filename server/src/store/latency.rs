@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Instant as Moment;
 
 use ackpace_core::limits::READ_ALIGN_BYTES;
-use ackpace_core::residency::latency::{Latency, PageWait};
+use ackpace_core::residency::latency::{Latency, PageWait, Way};
 use ackpace_core::residency::limits::{
     LATENCY_AGAIN_US, LATENCY_FILE_BYTES_MIN, LATENCY_READ_BYTES, LATENCY_READS,
 };
@@ -45,8 +45,8 @@ impl DeviceLatency {
 
     /// The device has read so many bytes for us. A device that counts as slow is measured again now and then as long as it
     /// reads; one that rests is not woken.
-    pub fn has_read(&self, len_bytes: u64, took_us: u64, now: Instant) {
-        self.learn(len_bytes, took_us);
+    pub fn has_read(&self, len_bytes: u64, took_us: u64, way: Way, now: Instant) {
+        self.learn(len_bytes, took_us, way);
         let again_at_us = self.again_at_us.load(Ordering::Relaxed);
         if self.wait() == PageWait::Long && now.us >= again_at_us {
             let next_us = now.us + LATENCY_AGAIN_US;
@@ -80,15 +80,18 @@ impl DeviceLatency {
                 return;
             };
             let took_us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
-            if self.learn(LATENCY_READ_BYTES, took_us).is_settled() {
+            if self
+                .learn(LATENCY_READ_BYTES, took_us, Way::Past)
+                .is_settled()
+            {
                 return;
             }
         }
     }
 
-    fn learn(&self, len_bytes: u64, took_us: u64) -> Latency {
+    fn learn(&self, len_bytes: u64, took_us: u64, way: Way) -> Latency {
         let before = Latency::from_bits(self.bits.load(Ordering::Relaxed));
-        let latency = before.with(len_bytes, took_us);
+        let latency = before.with(len_bytes, took_us, way);
         // Two threads that learn at once may lose a read, of which there are more.
         self.bits.store(latency.to_bits(), Ordering::Relaxed);
         latency
@@ -135,11 +138,11 @@ mod tests {
         let latency = DeviceLatency::default();
         let due = || latency.is_to_be_measured(LATENCY_FILE_BYTES_MIN);
         assert!(due());
-        latency.has_read(4096, 9_000, NOW);
+        latency.has_read(4096, 9_000, Way::Past, NOW);
         assert!(!due(), "it was measured a moment ago");
-        latency.has_read(4096, 9_000, NOW.plus_us(LATENCY_AGAIN_US - 1));
+        latency.has_read(4096, 9_000, Way::Past, NOW.plus_us(LATENCY_AGAIN_US - 1));
         assert!(!due());
-        latency.has_read(4096, 9_000, NOW.plus_us(LATENCY_AGAIN_US));
+        latency.has_read(4096, 9_000, Way::Past, NOW.plus_us(LATENCY_AGAIN_US));
         assert!(due());
         assert!(!due(), "once");
     }
@@ -149,12 +152,12 @@ mod tests {
         let latency = DeviceLatency::default();
         assert!(latency.is_to_be_measured(LATENCY_FILE_BYTES_MIN));
         for n in 0..100 {
-            latency.has_read(4096, 100, NOW.plus_us(n * LATENCY_AGAIN_US));
+            latency.has_read(4096, 100, Way::Past, NOW.plus_us(n * LATENCY_AGAIN_US));
         }
         assert_eq!(latency.wait(), PageWait::Short);
         // While nothing was known, it counted as slow.
         latency.is_to_be_measured(LATENCY_FILE_BYTES_MIN);
-        latency.has_read(4096, 100, NOW.plus_us(200 * LATENCY_AGAIN_US));
+        latency.has_read(4096, 100, Way::Past, NOW.plus_us(200 * LATENCY_AGAIN_US));
         assert!(!latency.is_to_be_measured(LATENCY_FILE_BYTES_MIN));
     }
 }
