@@ -285,7 +285,7 @@ impl Shell {
             } else {
                 Way::Through
             };
-            device.latency.has_read(len_bytes, service_us, way, now);
+            device.latency.has_read(len_bytes, service_us, way);
         }
         self.landed = lease.map(|lease| (read, lease, span));
         self.disk.on(In::Done { read, result }, now);

@@ -1,7 +1,9 @@
 //! How long a worker waits if it loses a race: a page is dropped between the kernel's answer and sendfile(2), which then
 //! reads it from the disk. On a device that reads at once the race costs a millisecond, and copying to avoid it costs more.
 
-use super::limits::{LATENCY_LONG_MAX, LATENCY_READS, SHORT_READ_BYTES_PER_S, SHORT_READ_US};
+use super::limits::{
+    LATENCY_READS, LONG_READ_WEIGHT, LONG_READS_WEIGH_MAX, SHORT_READ_BYTES_PER_S, SHORT_READ_US,
+};
 use crate::units::US_PER_S;
 
 /// The wait that a lost race costs.
@@ -22,52 +24,54 @@ pub enum Way {
     Through,
 }
 
-/// The latest reads of a device: which of them took long.
+/// What a device's reads have shown. Disks below another machine's or a controller's memory answer at once or late: so a read
+/// that took long weighs as much as hundreds that did not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Latency {
-    /// A bit for each read, the latest one lowest: set if it took long.
-    long: u16,
     /// Reads that are known, [`LATENCY_READS`] at most.
     reads: u16,
+    /// [`LONG_READ_WEIGHT`] for each that took long, less one for each that did not, [`LONG_READS_WEIGH_MAX`] at most.
+    weight: u16,
 }
 
 impl Latency {
     /// The same with one more read, of so many bytes. A short one through the page cache says nothing.
     #[must_use]
     pub fn with(self, len_bytes: u64, took_us: u64, way: Way) -> Latency {
-        let is_long = is_long(len_bytes, took_us);
-        if way == Way::Through && !is_long {
-            return self;
-        }
+        let weight = match (is_long(len_bytes, took_us), way) {
+            (true, _) => self.weight.saturating_add(LONG_READ_WEIGHT),
+            (false, Way::Past) => self.weight.saturating_sub(1),
+            (false, Way::Through) => return self,
+        };
         Latency {
-            long: self.long << 1 | u16::from(is_long),
             reads: (self.reads + 1).min(LATENCY_READS),
+            weight: weight.min(LONG_READS_WEIGH_MAX),
         }
     }
 
-    /// What a lost race costs, as far as it is known.
+    /// What a lost race costs, as far as it is known. One long read is an accident.
     pub fn wait(self) -> PageWait {
-        match self.reads == LATENCY_READS && self.long.count_ones() <= LATENCY_LONG_MAX {
+        match self.reads == LATENCY_READS && self.weight <= LONG_READ_WEIGHT {
             true => PageWait::Short,
             false => PageWait::Long,
         }
     }
 
-    /// Whether further reads would change nothing.
-    pub fn is_settled(self) -> bool {
-        self.reads == LATENCY_READS || self.long.count_ones() > LATENCY_LONG_MAX
+    /// Whether it is slow for certain, whatever the next few reads show.
+    pub fn is_slow(self) -> bool {
+        self.weight > LONG_READ_WEIGHT + LATENCY_READS
     }
 
     /// As one number.
     pub fn to_bits(self) -> u32 {
-        u32::from(self.reads) << 16 | u32::from(self.long)
+        u32::from(self.reads) << 16 | u32::from(self.weight)
     }
 
     /// From such a number.
     pub fn from_bits(bits: u32) -> Latency {
         Latency {
-            long: bits as u16,
             reads: ((bits >> 16) as u16).min(LATENCY_READS),
+            weight: (bits as u16).min(LONG_READS_WEIGH_MAX),
         }
     }
 }
@@ -105,35 +109,29 @@ mod tests {
     #[test]
     fn nothing_is_believed_to_be_fast_before_sixteen_reads() {
         let latency = after([(4096, 100); 15]);
-        assert_eq!(
-            (latency.wait(), latency.is_settled()),
-            (PageWait::Long, false)
-        );
+        assert_eq!(latency.wait(), PageWait::Long);
         let latency = latency.with(4096, 100, Way::Past);
-        assert_eq!(
-            (latency.wait(), latency.is_settled()),
-            (PageWait::Short, true)
-        );
+        assert_eq!(latency.wait(), PageWait::Short);
     }
 
     #[test]
-    fn one_late_read_is_an_accident_and_two_are_a_slow_device() {
+    fn one_long_read_is_an_accident_and_of_two_a_device_recovers_slowly() {
         let fast = after([(4096, 100); 16]);
         let once = fast.with(4096, 7_000, Way::Past);
-        assert_eq!(once.wait(), PageWait::Short);
+        assert_eq!((once.wait(), once.is_slow()), (PageWait::Short, false));
         let twice = once.with(4096, 7_000, Way::Through);
-        assert_eq!(twice.wait(), PageWait::Long);
-        let later = (0..14).fold(twice, |latency, _| latency.with(4096, 100, Way::Past));
-        assert_eq!(
-            later.wait(),
-            PageWait::Long,
-            "both are among the last sixteen"
-        );
-        assert_eq!(later.with(4096, 100, Way::Past).wait(), PageWait::Short);
-        assert!(
-            after([(4096, 7_000); 2]).is_settled(),
-            "fourteen more change nothing"
-        );
+        assert_eq!((twice.wait(), twice.is_slow()), (PageWait::Long, true));
+        let short = |latency: Latency, times| {
+            (0..times).fold(latency, |latency: Latency, _| {
+                latency.with(4096, 100, Way::Past)
+            })
+        };
+        let later = short(twice, LONG_READ_WEIGHT - 1);
+        assert_eq!(later.wait(), PageWait::Long);
+        assert_eq!(short(later, 1).wait(), PageWait::Short);
+        let slow = (0..999).fold(fast, |latency, _| latency.with(4096, 7_000, Way::Past));
+        let again = short(slow, LONG_READS_WEIGH_MAX - LONG_READ_WEIGHT);
+        assert_eq!(again.wait(), PageWait::Short, "not for ever");
     }
 
     #[test]
@@ -154,10 +152,10 @@ mod tests {
             assert_eq!(Latency::from_bits(latency.to_bits()), latency);
             latency = latency.with(4096, n % 3 * 5_000, Way::Past);
         }
+        let most = Latency::from_bits(u32::MAX);
         assert_eq!(
-            Latency::from_bits(u32::MAX).reads,
-            LATENCY_READS,
-            "no number of ours"
+            (most.reads, most.weight),
+            (LATENCY_READS, LONG_READS_WEIGH_MAX)
         );
     }
 }

@@ -25,10 +25,13 @@ pub const SCANS_SHARE: u64 = 200;
 /// A piece that takes so long has waited for a page that was dropped, or its worker was off its processor meanwhile,
 /// microseconds: no more is sent without a question. Shorter: a copy into a socket on a slow machine looks the same.
 pub const SEND_WAITED_US: u64 = 2_000;
-/// The latest reads of a device by which it counts as fast or slow. Fewer: an accident decides. At most 16.
+/// Reads after which a device may count as fast. Fewer: a disk with an arm that reads from its own cache looks fast.
 pub const LATENCY_READS: u16 = 16;
-/// How many of them may take long on a fast device. More: a disk with an arm that reads from its own cache looks fast.
-pub const LATENCY_LONG_MAX: u32 = 1;
+/// As many short reads outweigh a long one. More: a device counts as slow for longer after a busy hour. Fewer: one whose reads
+/// mostly come from the memory of a controller, or of another machine, counts as fast.
+pub const LONG_READ_WEIGHT: u16 = 500;
+/// What all long reads weigh at most.
+pub const LONG_READS_WEIGH_MAX: u16 = 4 * LONG_READ_WEIGHT;
 /// How long a read of a fast device takes, microseconds, without its bytes. Longer: sixteen pages of a lost race, read one by
 /// one, keep a worker for more than some 30 ms. Shorter: solid-state disks that are busy count as slow.
 pub const SHORT_READ_US: u64 = 2_000;
@@ -39,9 +42,6 @@ pub const LATENCY_READ_BYTES: u64 = 64 * KIB;
 /// The least length of a file that shows it: sixteen places so far apart that a disk with an arm has not read the next one
 /// by itself. Shorter: it looks fast.
 pub const LATENCY_FILE_BYTES_MIN: u64 = 16 * MIB;
-/// How long a slow device that is read from counts as one before it is measured again, microseconds. Shorter: more reads
-/// that nobody asked for.
-pub const LATENCY_AGAIN_US: u64 = 30 * US_PER_S;
 /// For how long entered windows of slow devices are sent only with a fresh proof, after pages went missing that had just been
 /// there, microseconds. Longer: a processor looks at the kernel's counts more. Shorter: a wait for the disk is risked again.
 pub const DOUBT_US_MIN: u64 = 10 * US_PER_S;

@@ -281,7 +281,7 @@ mod tests {
             let file = file_of(&bytes, "sent");
             let latency = file.latency().expect("a local file");
             let reads = if wait == PageWait::Short { 16 } else { 0 };
-            (0..reads).for_each(|_| latency.has_read(4096, 100, Way::Past, NOW));
+            (0..reads).for_each(|_| latency.has_read(4096, 100, Way::Past));
             assert_eq!(file.wait(), wait);
             drop_from(&file, 64 << 10);
             if file.resident_bytes(span(128 << 10, 1)) != Some(0) {
