@@ -37,9 +37,13 @@ struct Sleep {
     told: bool,
 }
 
-/// The count of its sleeps, if the thread is in uninterruptible sleep.
+/// The count of its sleeps, if the thread is a worker in uninterruptible sleep. A thread that a worker has just started bears
+/// the worker's name until it takes its own: a thread that reads the disk may sleep for it.
 fn uninterruptible(status: &str) -> Option<u64> {
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
+    if !field("Name:")?.trim_start().starts_with("worker") {
+        return None;
+    }
     let is_asleep = field("State:")?.trim_start().starts_with('D');
     let nth = field("voluntary_ctxt_switches:")?.trim().parse().ok()?;
     is_asleep.then_some(nth)
@@ -201,6 +205,8 @@ mod tests {
         assert_eq!(uninterruptible(&status("D (disk sleep)")), Some(17));
         assert_eq!(uninterruptible(&status("S (sleeping)")), None);
         assert_eq!(uninterruptible(&status("R (running)")), None);
+        let reader = status("D (disk sleep)").replace("worker-0", "read-0.3");
+        assert_eq!(uninterruptible(&reader), None, "it was listed too early");
     }
 
     #[test]
