@@ -15,6 +15,7 @@ use crate::kernel::{HAS_BPF, Kernel, Order};
 use crate::matching::Matching;
 use crate::place;
 use crate::receive::events::Events;
+use crate::receive::exact;
 use crate::receive::priority;
 use crate::receive::tracing::{Chosen, Tracing};
 use crate::snapshot::{Answer, Outcome, View};
@@ -243,18 +244,10 @@ fn real_time() -> Finding {
     Finding::new("real time for the guard", ok, seen, lost, cure)
 }
 
-/// Only looks, since a scheduler that is attached has the whole machine.
 fn scheduler() -> Finding {
-    let path = "/sys/kernel/sched_ext/state";
-    let state = fs::read_to_string(path);
-    let ok = state.as_ref().is_ok_and(|state| state.trim() == "disabled");
-    let seen = state.map_or_else(
-        |error| format!("{path}: {error}"),
-        |state| match state.trim() {
-            "disabled" => "none is in charge".to_owned(),
-            other => format!("{other}: another scheduler is in charge"),
-        },
-    );
+    let told = exact::can_schedule();
+    let ok = told.is_ok();
+    let seen = told.err().unwrap_or_else(|| "none is in charge".to_owned());
     let cure =
         "Linux 6.12 or later with CONFIG_SCHED_CLASS_EXT, and no other scheduler of that kind";
     Finding::new(

@@ -181,6 +181,7 @@ mod tests {
     use crate::kernel::Order;
     use crate::tuner::Why;
     use ackpace_core::sndbuf::outside::{Cause, HandsOff};
+    use std::net::SocketAddr;
 
     fn change(to: Option<Setting>, why: Why) -> Change {
         Change {
@@ -192,8 +193,14 @@ mod tests {
                 },
                 to,
             },
-            local: "10.0.0.1:80".parse().expect("an address"),
-            peer: "[2001:db8::1]:5".parse().expect("an address"),
+            local: "10.0.0.1:80"
+                .parse::<SocketAddr>()
+                .expect("an address")
+                .into(),
+            peer: "[2001:db8::1]:5"
+                .parse::<SocketAddr>()
+                .expect("an address")
+                .into(),
             share_bytes: Some(90_000),
             why,
         }

@@ -1,6 +1,6 @@
 //! A snapshot of a socket: what a pass over the sockets tells of each (`struct socket_snapshot`, `struct quiet` and `struct answer` of `host/src/bpf/tune.h`).
 
-use std::borrow::Cow;
+use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use ackpace_core::addresses::Address;
@@ -56,15 +56,46 @@ pub struct Record {
     pub set: Setting,
 }
 
+/// One end of a connection, as the kernel tells it: an IPv4 address stands as an IPv6 one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct End {
+    octets: [u8; 16],
+    port: u16,
+}
+
+impl From<End> for SocketAddr {
+    fn from(end: End) -> SocketAddr {
+        let ip = IpAddr::V6(Ipv6Addr::from(end.octets)).to_canonical();
+        SocketAddr::new(ip, end.port)
+    }
+}
+
+impl From<SocketAddr> for End {
+    fn from(address: SocketAddr) -> End {
+        let octets = match address.ip() {
+            IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+            IpAddr::V6(v6) => v6.octets(),
+        };
+        let port = address.port();
+        End { octets, port }
+    }
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        SocketAddr::from(*self).fmt(f)
+    }
+}
+
 /// A socket at one moment, as the kernel told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SocketSnapshot {
     /// The socket's number, never used again (SO_COOKIE).
     pub cookie: u64,
     /// This end.
-    pub local: SocketAddr,
+    pub local: End,
     /// The other end.
-    pub peer: SocketAddr,
+    pub peer: End,
     /// Its congestion control.
     pub control: Control,
     /// What holds it now.
@@ -178,7 +209,7 @@ impl SocketSnapshot {
 
     /// The client, as far as it is remembered: an IPv4 address, or the /64 of an IPv6 one.
     pub fn address(&self) -> Address {
-        match self.peer.ip() {
+        match SocketAddr::from(self.peer).ip() {
             IpAddr::V4(v4) => Address(u64::from(u32::from(v4))),
             IpAddr::V6(v6) => Address(((u128::from(v6) >> 64) as u64) | (1 << 63)),
         }
@@ -193,9 +224,9 @@ impl SocketSnapshot {
         let flags = raw.bytes[146];
         Some(SocketSnapshot {
             cookie: raw.long(0),
-            local: SocketAddr::new(raw.address(16), raw.half(140)),
-            peer: SocketAddr::new(raw.address(32), raw.half(142)),
-            control: Control::named(&raw.name()),
+            local: raw.end(16, 140),
+            peer: raw.end(32, 142),
+            control: raw.control(),
             now: Setting {
                 clamp_segments: raw.word(72),
                 lowat_bytes: raw.word(76),
@@ -245,17 +276,18 @@ impl Raw<'_> {
         u64::from(self.word(at)) * US_PER_S / u64::from(self.ticks_per_s)
     }
 
-    /// An IPv4 address stands as an IPv6 one.
-    fn address(&self, at: usize) -> IpAddr {
+    fn end(&self, octets_at: usize, port_at: usize) -> End {
         let mut octets = [0; 16];
-        octets.copy_from_slice(&self.bytes[at..at + 16]);
-        IpAddr::V6(Ipv6Addr::from(octets)).to_canonical()
+        octets.copy_from_slice(&self.bytes[octets_at..octets_at + 16]);
+        let port = self.half(port_at);
+        End { octets, port }
     }
 
-    /// The name of the congestion control.
-    fn name(&self) -> Cow<'_, str> {
+    /// By the name of the congestion control, which is ASCII.
+    fn control(&self) -> Control {
         let mut parts = self.bytes[48..64].split(|byte| *byte == 0);
-        String::from_utf8_lossy(parts.next().unwrap_or_default())
+        let name = std::str::from_utf8(parts.next().unwrap_or_default());
+        Control::named(name.unwrap_or_default())
     }
 
     fn sample(&self) -> TcpSample {
@@ -307,6 +339,17 @@ mod tests {
         bytes[at..at + value.len()].copy_from_slice(value);
     }
 
+    fn end(text: &str) -> End {
+        text.parse::<SocketAddr>().expect("an address").into()
+    }
+
+    #[test]
+    fn an_end_is_an_address_and_a_port() {
+        for text in ["10.0.0.1:80", "[2001:db8::1]:65535", "0.0.0.0:0"] {
+            assert_eq!(end(text).to_string(), text);
+        }
+    }
+
     #[test]
     fn fields_are_read_at_their_places() {
         let mut bytes = [0; SNAPSHOT_BYTES];
@@ -328,12 +371,10 @@ mod tests {
         put(&mut bytes, 140, &80_u16.to_ne_bytes());
         put(&mut bytes, 144, &[1, 3, 2]);
         let snapshot = SocketSnapshot::parse(&bytes, 250).expect("so many bytes");
+        assert_eq!((snapshot.cookie, snapshot.local), (7, end("10.1.2.3:80")));
+        let peer = SocketAddr::from(snapshot.peer);
         assert_eq!(
-            (snapshot.cookie, snapshot.local),
-            (7, "10.1.2.3:80".parse().expect("an address"))
-        );
-        assert_eq!(
-            snapshot.peer.ip(),
+            peer.ip(),
             "2001:db8::".parse::<IpAddr>().expect("an address")
         );
         assert_eq!(

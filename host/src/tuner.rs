@@ -9,12 +9,9 @@ mod member;
 mod members;
 mod orders;
 
-use std::net::SocketAddr;
-
 use ackpace_core::conn::{ConnId, TcpSample};
 use ackpace_core::machine::Machine;
 use ackpace_core::rate::flow::Flow;
-use ackpace_core::sndbuf::bound::Grant;
 use ackpace_core::sndbuf::outside::{Cause, HandsOff, NONE_SEGMENTS};
 use ackpace_core::sndbuf::pool::{In, Out, Pool, Settings};
 use ackpace_core::sndbuf::reading::Reading;
@@ -25,7 +22,7 @@ use self::members::Members;
 pub use self::members::{ByCookie, CookieHasher};
 use crate::kernel::Order;
 use crate::limits::{AT_ONCE_SOCKETS_MAX, SOCKETS_MAX};
-use crate::snapshot::{Outcome, Quiet, Record, SocketSnapshot, View};
+use crate::snapshot::{End, Outcome, Quiet, Record, SocketSnapshot, View};
 use crate::tally::Tally;
 
 /// What each socket has at least: two segments in flight and one unsent, of an Ethernet.
@@ -65,9 +62,9 @@ pub struct Change {
     /// For the kernel.
     pub order: Order,
     /// This end.
-    pub local: SocketAddr,
+    pub local: End,
     /// The other end.
-    pub peer: SocketAddr,
+    pub peer: End,
     /// The share, if it has one.
     pub share_bytes: Option<u64>,
     /// Why.
@@ -106,7 +103,7 @@ struct Member {
     rate_bytes_per_s: u64,
     pace: Pace,
     /// Its share; `None`: it sends nothing, and has none.
-    grant: Option<Grant>,
+    share: Option<Share>,
     /// When it was last seen to have sent something again.
     lost_at: Option<Instant>,
     /// The largest clamp of late, and since when it has it no more.
@@ -117,6 +114,13 @@ struct Member {
     order: Option<u32>,
     /// Number of the pass that saw it last.
     seen: u64,
+}
+
+/// A share, and the division that it is from; 0: none yet.
+#[derive(Clone, Copy, Debug)]
+struct Share {
+    bytes: u64,
+    division: u64,
 }
 
 /// The machine.
@@ -196,11 +200,11 @@ impl Tuner {
         }
         let at_once = self.is_at_once();
         let had_waiting = !self.waiting.is_empty();
-        let changes = self.changes(now, !at_once);
+        let (changes, sums) = self.changes(now, !at_once);
         self.waiting.clear();
         self.unheard = 0;
         if changes.is_empty() && !had_waiting {
-            self.count(); // otherwise when they are carried out
+            self.show(sums); // otherwise when they are carried out
             return None;
         }
         if at_once && !changes.is_empty() {
@@ -209,7 +213,7 @@ impl Tuner {
         let orders = changes.iter().map(|change| change.order).collect();
         self.unheard = changes.len() as u64;
         self.waiting = changes;
-        self.count();
+        self.show(sums);
         Some(Action::Leave(orders))
     }
 
@@ -223,7 +227,10 @@ impl Tuner {
                 }
                 Out::Share { conn, grant, .. } => {
                     if let Some(member) = self.members.named(conn) {
-                        member.grant = grant;
+                        member.share = grant.map(|grant| Share {
+                            bytes: grant.share_bytes,
+                            division: grant.division,
+                        });
                     }
                     if grant.is_none() {
                         self.pool.on(In::Left { worker: 0, conn }, now);
@@ -299,7 +306,7 @@ impl Tuner {
         };
         snapshot.sample.unacked_bytes = 0;
         snapshot.sample.unsent_bytes = Some(0);
-        if member.grant.is_none() && snapshot == *before {
+        if member.share.is_none() && snapshot == *before {
             member.seen = self.passes;
             return None;
         }
@@ -333,14 +340,13 @@ impl Tuner {
             return None;
         }
         let is_sending = snapshot.sample.unacked_bytes > 0 || acked(&snapshot) != acked(&before);
-        if !is_sending && member.grant.is_none() {
+        if !is_sending && member.share.is_none() {
             return None; // it has nothing, and needs nothing
         }
         let start_bytes = self.pool.totals().start_bytes;
-        let grant = *member.grant.get_or_insert(Grant {
-            share_bytes: start_bytes,
-            segment_bytes: snapshot.segment_bytes(),
-            ..Grant::default()
+        let share = *member.share.get_or_insert(Share {
+            bytes: start_bytes,
+            division: 0,
         });
         // What it held before us can't be taken back. It is let go, and not made up for by the others.
         let left_bytes = member.before_us_bytes.saturating_sub(acked(&snapshot));
@@ -355,7 +361,7 @@ impl Tuner {
                     .sample
                     .unacked_bytes
                     .saturating_sub(left_bytes)
-                    .min(grant.share_bytes),
+                    .min(share.bytes),
                 ..snapshot.sample
             },
             counted: snapshot.counted,
@@ -364,41 +370,58 @@ impl Tuner {
             rate_bytes_per_s: member.rate_bytes_per_s,
             held_up_us,
             // What it was told is in force, but for the last eighth.
-            share_bytes: grant.share_bytes,
-            division: grant.division,
+            share_bytes: share.bytes,
+            division: share.division,
         })
     }
 
+    /// What is told of the sockets as they are now.
     fn count(&mut self) {
+        let mut sums = Sums::default();
+        self.members.iter().for_each(|member| sums.add(member));
+        self.show(sums);
+    }
+
+    fn show(&mut self, sums: Sums) {
         let totals = self.pool.totals();
         let tally = &mut self.tally;
         tally.shares_bytes = totals.shares_bytes;
         tally.held_bytes = totals.held_bytes;
         tally.sharing = totals.connections;
         tally.is_short = totals.connections * FLOOR_BYTES > tally.budget_bytes;
-        (
-            tally.sockets,
-            tally.tuned,
-            tally.clamped,
-            tally.queued_bytes,
-        ) = (self.strangers, 0, 0, 0);
-        let mut left = [0u64; HandsOff::ALL.len()];
-        for member in self.members.iter() {
-            let snapshot = &member.snapshot;
-            let is_clamped = snapshot.now.clamp_segments < NONE_SEGMENTS;
-            tally.sockets += u64::from(snapshot.is_matched);
-            tally.tuned += u64::from(member.ours.is_some());
-            tally.clamped += u64::from(member.ours.is_some() && is_clamped);
-            tally.queued_bytes += u64::from(snapshot.queued_bytes);
-            if let Some(why) = member.left {
-                left[why as usize] += 1;
-            }
-        }
-        let reasons = HandsOff::ALL.into_iter().zip(left);
+        tally.sockets = self.strangers + sums.sockets;
+        tally.tuned = sums.tuned;
+        tally.clamped = sums.clamped;
+        tally.queued_bytes = sums.queued_bytes;
+        let reasons = HandsOff::ALL.into_iter().zip(sums.left);
         tally.left_alone = reasons
             .filter(|(_, sockets)| *sockets > 0)
             .map(|(why, sockets)| (why.name().to_owned(), sockets))
             .collect();
+    }
+}
+
+/// What is counted of sockets.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    sockets: u64,
+    tuned: u64,
+    clamped: u64,
+    queued_bytes: u64,
+    left: [u64; HandsOff::ALL.len()],
+}
+
+impl Sums {
+    fn add(&mut self, member: &Member) {
+        let snapshot = &member.snapshot;
+        let is_clamped = snapshot.now.clamp_segments < NONE_SEGMENTS;
+        self.sockets += u64::from(snapshot.is_matched);
+        self.tuned += u64::from(member.ours.is_some());
+        self.clamped += u64::from(member.ours.is_some() && is_clamped);
+        self.queued_bytes += u64::from(snapshot.queued_bytes);
+        if let Some(why) = member.left {
+            self.left[why as usize] += 1;
+        }
     }
 }
 

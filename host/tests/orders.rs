@@ -1,30 +1,61 @@
-//! Orders that are left for the next look: it carries them out in the same visit of a socket, if that is as the order says, and
-//! tells what became of them. Needs root, and a kernel and a build with BPF.
+//! Looks at sockets. Orders that are left for the next one: it carries them out in the same visit of a socket, if that is as the
+//! order says, and tells what became of them. Needs root, and a kernel and a build with BPF.
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
+use std::time::Duration;
 
 use ackpace_core::sndbuf::outside::Setting;
 use ackpace_host::kernel::{HAS_BPF, Kernel, Order};
 use ackpace_host::matching::Matching;
-use ackpace_host::snapshot::{Outcome, View};
+use ackpace_host::snapshot::{Answer, Outcome, View};
 
-const TEST: &str = "an_order_that_was_left_is_carried_out_by_the_next_look";
-
-/// A kernel's program for the sockets of this local port, in a namespace of this thread's own; `None`: said why not.
-fn opened(port: u16) -> Option<Kernel> {
+/// A listener in a network namespace of this thread's own, and a kernel's program for the sockets of its port; `None`: said why
+/// not.
+fn opened(test: &str) -> Option<(TcpListener, Kernel)> {
+    let skipped = |why: &str| {
+        println!("skipped: {test}: {why}");
+        None
+    };
+    if !HAS_BPF {
+        return skipped("built without BPF");
+    }
+    // SAFETY: no pointers; only this thread moves.
+    if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
+        return skipped("a network namespace needs root");
+    }
+    let up = std::process::Command::new("ip")
+        .args(["link", "set", "lo", "up"])
+        .status();
+    if !up.is_ok_and(|status| status.success()) {
+        return skipped("no ip(8)");
+    }
+    // Which control it is does not matter, but that it lets itself be clamped.
+    fs::write("/proc/sys/net/ipv4/tcp_congestion_control", "reno").expect("it is always there");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback is up");
     let matching = Matching {
-        ports: vec![port],
+        ports: vec![listener.local_addr().expect("it is bound").port()],
         ..Matching::default()
     };
     let opened = Kernel::open(None).and_then(|mut kernel| {
         kernel.select(&matching)?;
         Ok(kernel)
     });
-    opened
-        .map_err(|why| println!("skipped: {TEST}: {why}"))
-        .ok()
+    match opened {
+        Ok(kernel) => Some((listener, kernel)),
+        Err(why) => {
+            println!("skipped: {test}: {why}");
+            None
+        }
+    }
+}
+
+/// A new connection, and its end at the listener.
+fn pair(listener: &TcpListener) -> (TcpStream, TcpStream) {
+    let address = listener.local_addr().expect("it is bound");
+    let client = TcpStream::connect(address).expect("it listens");
+    (client, listener.accept().expect("just now").0)
 }
 
 fn lowat(socket: &TcpStream) -> u32 {
@@ -57,35 +88,11 @@ fn looked(kernel: &mut Kernel) -> Vec<(u64, Outcome, Setting)> {
 
 #[test]
 fn an_order_that_was_left_is_carried_out_by_the_next_look() {
-    if !HAS_BPF {
-        println!("skipped: {TEST}: built without BPF");
-        return;
-    }
-    // SAFETY: no pointers; only this thread moves.
-    if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
-        println!("skipped: {TEST}: a network namespace needs root");
-        return;
-    }
-    let up = std::process::Command::new("ip")
-        .args(["link", "set", "lo", "up"])
-        .status();
-    if !up.is_ok_and(|status| status.success()) {
-        println!("skipped: {TEST}: no ip(8)");
-        return;
-    }
-    // Which control it is does not matter, but that it lets itself be clamped.
-    fs::write("/proc/sys/net/ipv4/tcp_congestion_control", "reno").expect("it is always there");
-    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback is up");
-    let address = listener.local_addr().expect("it is bound");
-    let pairs: Vec<(TcpStream, TcpStream)> = (0..3)
-        .map(|_| {
-            let client = TcpStream::connect(address).expect("it listens");
-            (client, listener.accept().expect("just now").0)
-        })
-        .collect();
-    let Some(mut kernel) = opened(address.port()) else {
+    let test = "an_order_that_was_left_is_carried_out_by_the_next_look";
+    let Some((listener, mut kernel)) = opened(test) else {
         return;
     };
+    let pairs: Vec<(TcpStream, TcpStream)> = (0..3).map(|_| pair(&listener)).collect();
 
     let before = looked(&mut kernel);
     assert_eq!(before.len(), 3, "{before:?}");
@@ -140,4 +147,53 @@ fn an_order_that_was_left_is_carried_out_by_the_next_look() {
             .all(|(_, outcome, _)| *outcome == Outcome::None)
     );
     assert_eq!(kernel.changed().ok(), Some(0));
+}
+
+/// A look reads ahead by the walk of the last one, which may have been another.
+#[test]
+fn each_socket_is_told_once_and_obeys_whoever_comes_and_goes() {
+    let test = "each_socket_is_told_once_and_obeys_whoever_comes_and_goes";
+    let Some((listener, mut kernel)) = opened(test) else {
+        return;
+    };
+    let mut pairs: Vec<(TcpStream, TcpStream)> = (0..150).map(|_| pair(&listener)).collect();
+    for round in 0..6u32 {
+        let before = looked(&mut kernel);
+        let mut cookies: Vec<u64> = before.iter().map(|(cookie, ..)| *cookie).collect();
+        cookies.sort_unstable();
+        cookies.dedup();
+        assert_eq!((before.len(), cookies.len()), (pairs.len(), pairs.len()));
+        let to = Setting {
+            clamp_segments: 10 + round,
+            lowat_bytes: 10_000 + round,
+        };
+        let orders: Vec<Order> = before
+            .iter()
+            .map(|(cookie, _, from)| Order {
+                cookie: *cookie,
+                from: *from,
+                to: Some(to),
+            })
+            .collect();
+        let (now, later) = orders.split_at(orders.len() / 2);
+        let mut done = 0;
+        let answered = |answer: Answer| done += usize::from(answer.outcome == Outcome::Done);
+        kernel.carry_out(now, answered).expect("it was opened");
+        assert_eq!(done, now.len());
+        kernel.leave(later);
+        // First, a run of neighbours as long as the program may lose sight by.
+        let gone = if round == 0 { 0..100 } else { 0..7 };
+        let close = pairs.drain(gone);
+        close.for_each(|(client, sender)| {
+            // Without TIME-WAIT, and at once.
+            let reset = rustix::net::sockopt::set_socket_linger(&sender, Some(Duration::ZERO));
+            reset.expect("it is a socket");
+            drop((sender, client));
+        });
+        pairs.extend((0..20).map(|_| pair(&listener)));
+        let after = looked(&mut kernel);
+        assert_eq!(after.len(), pairs.len());
+        let set = after.iter().filter(|(.., setting)| *setting == to).count();
+        assert_eq!(set, pairs.len() - 20, "all but those who came");
+    }
 }

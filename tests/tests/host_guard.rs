@@ -150,6 +150,25 @@ impl Drop for Sleeper {
     }
 }
 
+/// A kernel without sched_ext is told from one that refuses the program; what is left behind is nothing.
+#[test]
+fn exact_is_refused_where_the_kernel_has_no_sched_ext() {
+    let Some(_alone) = alone() else { return };
+    if fs::exists("/sys/kernel/sched_ext").unwrap_or(true) {
+        return skip("this kernel has sched_ext; lab/guest/ runs the scheduler");
+    }
+    let refused = guard(&["--exact", "--port", "80"]);
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    let says = "has no sched_ext (CONFIG_SCHED_CLASS_EXT)";
+    assert!(refused.err.contains(says), "{refused:?}");
+    assert!(refused.err.contains("without --exact"), "{refused:?}");
+    let told = run(command(host_binary()).arg("doctor")).out;
+    assert!(told.contains(says), "{told}");
+    assert_eq!(guard(&["--exact", "--dry-run"]).code, Some(2));
+    // It holds no lock, and the other form starts.
+    Guarding::start(9).end(libc::SIGTERM);
+}
+
 #[test]
 fn what_a_killed_guard_left_is_undone_and_nobody_else_is_touched() {
     let Some(_one) = alone() else { return };

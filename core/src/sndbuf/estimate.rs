@@ -28,10 +28,18 @@ pub struct PathSample {
     pub rtt_us: u64,
 }
 
+/// What the next sample is compared with.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Counters {
+    at: Instant,
+    sent_segments: u32,
+    loss_events: u32,
+}
+
 /// The estimate of one connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Estimate {
-    last: Option<(Instant, PathSample)>,
+    last: Option<Counters>,
     /// Loss events and segments, faded.
     lost: f64,
     sent: f64,
@@ -64,13 +72,18 @@ impl Estimate {
 
     /// A sample of its counters, one a second.
     pub fn sampled(&mut self, sample: PathSample, now: Instant) {
-        let (since, before) = self.last.unwrap_or((now, PathSample::default()));
-        self.last = Some((now, sample));
+        let counters = |at, sample: PathSample| Counters {
+            at,
+            sent_segments: sample.sent_segments,
+            loss_events: sample.loss_events,
+        };
+        let last = self.last.replace(counters(now, sample));
+        let before = last.unwrap_or(counters(now, PathSample::default()));
         let segments = sample.sent_segments.wrapping_sub(before.sent_segments);
         if segments == 0 {
             return;
         }
-        let us = now.since_us(since);
+        let us = now.since_us(before.at);
         let faded = pow(FADE_PER_S, us as f64 / US_PER_S as f64);
         let events = sample.loss_events.wrapping_sub(before.loss_events);
         self.sent = self.sent * faded + f64::from(segments);
@@ -166,7 +179,13 @@ mod tests {
     fn a_pause_changes_nothing_and_a_loss_fades() {
         let mut estimate = watched(20, 10);
         let before = estimate;
-        let (_, sample) = before.last.unwrap();
+        let last = before.last.unwrap();
+        let sample = PathSample {
+            sent_segments: last.sent_segments,
+            loss_events: last.loss_events,
+            delivered_bytes_per_s: 1_000_000,
+            rtt_us: 50_000,
+        };
         estimate.sampled(sample, at(5_000));
         assert_eq!(estimate.loss(), before.loss());
         assert_eq!(estimate.delivered_bytes_per_s(), 1_000_000);

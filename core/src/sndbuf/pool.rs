@@ -128,17 +128,17 @@ impl Pool {
         self.drains.ends_at().is_some()
     }
 
-    fn joined(&mut self, worker: u16, reading: Reading, now: Instant) {
+    fn joined(&mut self, worker: u16, reading: &Reading, now: Instant) {
         self.awaited = true;
         let pass = self.sampling.pass(worker);
-        let claim = |known: &Known| self.divider.claim(&known.demand(), TARGET_US_MAX);
+        let claim = |known: &Known| self.divider.claim(&known.demand(reading), TARGET_US_MAX);
         if let Some((member, known)) = self.members.named(worker, reading.conn) {
             known.read(reading, now);
-            return member.joins(known, claim(known), pass);
+            return member.joins(known, reading, claim(known), pass);
         }
         let belief = self.remembered.belief(reading.address, now);
         let known = Known::new(reading, belief, now);
-        let member = Member::new(&known, claim(&known), pass);
+        let member = Member::new(&known, reading, claim(&known), pass);
         let place = (worker, reading.conn.index);
         self.members.insert(place, member, known);
     }
@@ -158,14 +158,14 @@ impl Pool {
         }
     }
 
-    fn read(&mut self, worker: u16, reading: Reading, now: Instant) {
+    fn read(&mut self, worker: u16, reading: &Reading, now: Instant) {
         let (pass, division) = (self.sampling.pass(worker), self.totals.divisions + 1);
         let Some((member, known)) = self.members.named(worker, reading.conn) else {
             return self.joined(worker, reading, now); // the message that told so was lost
         };
         known.read(reading, now);
-        let claim = self.divider.claim(&known.demand(), TARGET_US_MAX);
-        member.shown = Shown::of(known, claim);
+        let claim = self.divider.claim(&known.demand(reading), TARGET_US_MAX);
+        member.shown = Shown::of(known, reading, claim);
         member.held(reading.holding());
         member.pass = pass;
         match reading.is_idle() {
@@ -325,14 +325,14 @@ impl Machine for Pool {
 
     fn on(&mut self, event: In, now: Instant) {
         match event {
-            In::Joined { worker, reading } => self.joined(worker, reading, now),
+            In::Joined { worker, reading } => self.joined(worker, &reading, now),
             In::Sampled {
                 worker,
                 from,
                 readings,
                 next,
             } => {
-                for reading in readings {
+                for reading in &readings {
                     self.read(worker, reading, now);
                 }
                 self.sampled(worker, from, next);

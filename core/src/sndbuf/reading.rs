@@ -91,14 +91,27 @@ impl Reading {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Losses {
     events: u32,
-    last: Option<Path>,
+    last: Option<LastPath>,
+}
+
+/// What tells a loss, of the path as it was seen last.
+#[derive(Clone, Copy, Debug)]
+struct LastPath {
+    state: CaState,
+    resent_segments: u32,
+    threshold_bytes: Option<u64>,
 }
 
 impl Losses {
     /// How many there were, with those that this sample shows: one at most. An episode that is over by now shows in a
     /// threshold that has changed; marks (ECN) change it, too, and lose nothing.
     pub fn seen(&mut self, path: Path) -> u32 {
-        if let Some(before) = self.last.replace(path) {
+        let last = LastPath {
+            state: path.state,
+            resent_segments: path.resent_segments,
+            threshold_bytes: path.threshold_bytes,
+        };
+        if let Some(before) = self.last.replace(last) {
             let lost = |state| state >= CaState::Recovery;
             let cut = path.threshold_bytes.is_some()
                 && path.threshold_bytes != before.threshold_bytes
@@ -110,12 +123,14 @@ impl Losses {
     }
 }
 
-/// What is known of one connection.
+/// What is known of one connection. A look walks over this of all of them, so it has no more of the last reading than the
+/// next one is compared with.
 #[derive(Clone, Copy, Debug)]
 pub struct Known {
     estimate: Estimate,
     losses: Losses,
-    reading: Reading,
+    /// `None`: nothing counts it.
+    progress: Option<Progress>,
     read_at: Instant,
     /// What was acknowledged between the last two readings, by the time in which something was in flight; 0: nothing.
     delivered_bytes_per_s: u64,
@@ -124,13 +139,29 @@ pub struct Known {
     quiet_from: Option<Instant>,
 }
 
+/// How far it was at the last reading.
+#[derive(Clone, Copy, Debug)]
+struct Progress {
+    acked_bytes: u64,
+    busy_us: u64,
+}
+
+impl Progress {
+    fn of(reading: &Reading) -> Option<Progress> {
+        reading.sample.flow.map(|flow| Progress {
+            acked_bytes: flow.acked_bytes,
+            busy_us: flow.busy_us,
+        })
+    }
+}
+
 impl Known {
     /// A connection that joins; `belief` is that of its client's last one.
-    pub fn new(reading: Reading, belief: Option<Belief>, now: Instant) -> Known {
+    pub fn new(reading: &Reading, belief: Option<Belief>, now: Instant) -> Known {
         let mut known = Known {
             estimate: belief.map_or_else(Estimate::default, Estimate::seeded),
             losses: Losses::default(),
-            reading,
+            progress: Progress::of(reading),
             read_at: now,
             delivered_bytes_per_s: 0,
             credit: Credit::default(),
@@ -141,7 +172,7 @@ impl Known {
     }
 
     /// One more reading.
-    pub fn read(&mut self, reading: Reading, now: Instant) {
+    pub fn read(&mut self, reading: &Reading, now: Instant) {
         let us = now.since_us(self.read_at).max(1);
         let percent = u128::from(reading.held_up_us) * 100 / u128::from(us);
         self.credit = Credit {
@@ -151,8 +182,8 @@ impl Known {
         self.sampled(reading, now);
     }
 
-    fn sampled(&mut self, reading: Reading, now: Instant) {
-        self.delivered_bytes_per_s = delivered_bytes_per_s(&self.reading, &reading);
+    fn sampled(&mut self, reading: &Reading, now: Instant) {
+        self.delivered_bytes_per_s = delivered_bytes_per_s(self.progress, reading);
         let sample = PathSample {
             sent_segments: reading.counted.sent_segments,
             loss_events: self.losses.seen(reading.sample.path),
@@ -160,14 +191,9 @@ impl Known {
             rtt_us: reading.sample.rtt_us,
         };
         self.estimate.sampled(sample, now);
-        let is_quiet = is_quiet(&self.reading, &reading);
+        let is_quiet = is_quiet(self.progress, reading);
         self.quiet_from = is_quiet.then(|| self.quiet_from.unwrap_or(self.read_at));
-        (self.reading, self.read_at) = (reading, now);
-    }
-
-    /// The last reading.
-    pub fn reading(&self) -> &Reading {
-        &self.reading
+        (self.progress, self.read_at) = (Progress::of(reading), now);
     }
 
     /// Since when its client takes nothing, if that is [`STALLED_US`] or more: its window is closed, or its path is dead.
@@ -181,23 +207,29 @@ impl Known {
         self.credit.limited_percent >= CREDIT_LIMITED_PERCENT_MIN
     }
 
+    /// Whether its estimate counts.
+    #[cfg(test)]
+    pub fn state(&self) -> super::EstimateState {
+        self.estimate.state()
+    }
+
     /// What its client's next connection may start from.
     pub fn belief(&self) -> Option<Belief> {
         self.estimate.belief()
     }
 
-    /// What it asks for.
-    pub fn demand(&self) -> Demand {
+    /// What it asks for; `reading` is the last one.
+    pub fn demand(&self, reading: &Reading) -> Demand {
         let Reading {
             sample,
             counted,
             control,
             pace,
             ..
-        } = self.reading;
+        } = *reading;
         Demand {
             path: Conditions {
-                mss_bytes: self.reading.segment_bytes(),
+                mss_bytes: reading.segment_bytes(),
                 rtt_us: sample.rtt_us,
                 loss: self.estimate.loss(),
                 acks: Acks::Each,
@@ -210,7 +242,7 @@ impl Known {
             // A path's rate is measured here: the send margin believes what it has not seen refuted, and where a share is
             // all that a socket holds, nothing refutes it.
             rate_bytes_per_s: match pace {
-                Pace::Itself => self.reading.rate_bytes_per_s,
+                Pace::Itself => reading.rate_bytes_per_s,
                 Pace::Path => self.delivered_bytes_per_s,
             },
             control,
@@ -225,8 +257,8 @@ impl Known {
 ///
 /// The kernel's own `tcpi_delivery_rate` does not serve: it keeps the fastest rate until one is measured of a socket that
 /// had more to send, and a socket that its share holds up never has.
-fn delivered_bytes_per_s(before: &Reading, now: &Reading) -> u64 {
-    let (Some(before), Some(flow)) = (before.sample.flow, now.sample.flow) else {
+fn delivered_bytes_per_s(before: Option<Progress>, now: &Reading) -> u64 {
+    let (Some(before), Some(flow)) = (before, now.sample.flow) else {
         return 0;
     };
     let bytes = flow.acked_bytes.saturating_sub(before.acked_bytes);
@@ -237,9 +269,10 @@ fn delivered_bytes_per_s(before: &Reading, now: &Reading) -> u64 {
 }
 
 /// Whether nothing was acknowledged between two readings, although the socket holds something.
-fn is_quiet(before: &Reading, now: &Reading) -> bool {
-    let acked = |reading: &Reading| reading.sample.flow.map(|flow| flow.acked_bytes);
-    now.sample.unacked_bytes > 0 && acked(now).is_some() && acked(now) == acked(before)
+fn is_quiet(before: Option<Progress>, now: &Reading) -> bool {
+    let acked = |progress: Progress| progress.acked_bytes;
+    let (before, after) = (before.map(acked), Progress::of(now).map(acked));
+    now.sample.unacked_bytes > 0 && after.is_some() && after == before
 }
 
 #[cfg(test)]
@@ -311,9 +344,10 @@ mod tests {
             (11_000, 50_001, 50_000),      // less than a round trip says nothing more
             (10_000, 50_000, 0),
         ] {
-            let mut known = Known::new(first, None, Instant { us: 0 });
-            known.read(reading(acked_bytes, busy_us), Instant { us: 1_000_000 });
-            let demand = known.demand();
+            let mut known = Known::new(&first, None, Instant { us: 0 });
+            let second = reading(acked_bytes, busy_us);
+            known.read(&second, Instant { us: 1_000_000 });
+            let demand = known.demand(&second);
             assert_eq!(demand.rate_bytes_per_s, rate);
         }
     }

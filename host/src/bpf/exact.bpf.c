@@ -7,8 +7,8 @@
 // stand still for long, perhaps with the lock. Work moves to another core only when it wakes.
 
 #include "program.h"
+#include "receiver.h"
 #include "exact.h"
-#include "watch_ports.h"
 
 #define DSQ_LOCAL 0x8000000000000002ULL // SCX_DSQ_LOCAL
 #define TASK_QUEUED 1 // SCX_TASK_QUEUED
@@ -71,7 +71,7 @@ struct {
 	__type(value, __u64);
 } nows SEC(".maps");
 
-// `sk` may be gone: only its number says whether it is still that socket.
+// `sk` may be gone (owns_lock).
 struct thread {
 	struct sock *sk;
 	__u64 cookie;
@@ -106,9 +106,7 @@ static __always_inline struct exact_counts *counted(void)
 
 static __always_inline int owns(const struct thread *thread)
 {
-	struct sock *sk = thread->sk;
-
-	return sk && BPF_CORE_READ(sk, __sk_common.skc_cookie.counter) == thread->cookie && BPF_CORE_READ(sk, sk_lock.owned);
+	return thread->sk && owns_lock(thread->sk, thread->cookie);
 }
 
 static __always_inline void end_turn(struct task_struct *task, struct thread *thread)
@@ -299,23 +297,14 @@ void BPF_PROG(ends, struct scx_exit_info *info)
 		count->ended = info->kind;
 }
 
-static __always_inline int is_meant(struct sock *sk)
-{
-	__u16 local = sk->__sk_common.skc_num, peer = bpf_ntohs(sk->__sk_common.skc_dport);
-	struct exact_settings *of = set();
-
-	if (!of || (of->tgid && of->tgid != bpf_get_current_pid_tgid() >> 32))
-		return 0;
-	return !of->by_port || bpf_map_lookup_elem(&ports, &local) || bpf_map_lookup_elem(&ports, &peer);
-}
-
 SEC("tp_btf/tcp_rcv_space_adjust")
 int BPF_PROG(receives, struct sock *sk)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
+	struct exact_settings *of = set();
 	struct thread *thread;
 
-	if (!sk->sk_lock.owned || task->policy != SCHED_NORMAL || !is_meant(sk))
+	if (!of || !sk->sk_lock.owned || task->policy != SCHED_NORMAL || !is_meant(sk, &of->meant))
 		return 0;
 	thread = bpf_task_storage_get(&threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!thread)

@@ -11,8 +11,7 @@ struct exact_settings {
 	__u64 slice_ns;
 	// What a thread may owe.
 	__u64 owed_ns_most;
-	__u32 by_port;
-	__u32 tgid; // 0: all processes
+	struct meant meant;
 	__u32 cores;
 	__u32 unused;
 };

@@ -4,13 +4,13 @@
 
 #include "program.h"
 #include "guard.h"
-#include "watch_ports.h"
+#include "receiver.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct guard_settings);
+	__type(value, struct meant);
 } settings SEC(".maps");
 
 struct {
@@ -25,7 +25,7 @@ struct {
 	__type(value, struct guard_missed);
 } missed SEC(".maps");
 
-// `sk` may be gone: only its number says whether it is still that socket.
+// `sk` may be gone (owns_lock).
 struct turn {
 	struct sock *sk;
 	__u64 cookie;
@@ -73,25 +73,16 @@ static __always_inline void end(struct task_struct *task, struct turn *turn)
 	tell(task, turn, EVENT_ENDED, 0);
 }
 
-static __always_inline int is_meant(struct sock *sk)
-{
-	__u16 local = sk->__sk_common.skc_num, peer = bpf_ntohs(sk->__sk_common.skc_dport);
-	struct guard_settings *set;
-	__u32 zero = 0;
-
-	set = bpf_map_lookup_elem(&settings, &zero);
-	if (!set || (set->tgid && set->tgid != bpf_get_current_pid_tgid() >> 32))
-		return 0;
-	return !set->by_port || bpf_map_lookup_elem(&ports, &local) || bpf_map_lookup_elem(&ports, &peer);
-}
-
 SEC("tp_btf/tcp_rcv_space_adjust")
 int BPF_PROG(receives, struct sock *sk)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
+	struct meant *of;
 	struct turn *turn;
+	__u32 zero = 0;
 
-	if (!sk->sk_lock.owned || task->policy != SCHED_NORMAL || !is_meant(sk))
+	of = bpf_map_lookup_elem(&settings, &zero);
+	if (!of || !sk->sk_lock.owned || task->policy != SCHED_NORMAL || !is_meant(sk, of))
 		return 0;
 	turn = bpf_task_storage_get(&turns, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!turn)
@@ -115,11 +106,9 @@ int BPF_PROG(received, struct sock *sk)
 static __always_inline void leaves(struct task_struct *task, struct turn *turn, _Bool preempted)
 {
 	struct sock *sk = turn->sk;
-	int is_owned = BPF_CORE_READ(sk, sk_lock.owned);
+	int is_owned = owns_lock(sk, turn->cookie);
 	__u64 now = bpf_ktime_get_ns();
 
-	if (BPF_CORE_READ(sk, __sk_common.skc_cookie.counter) != turn->cookie)
-		is_owned = 0;
 	// Asleep, without the lock, or of a class by now that is never touched.
 	if (!is_owned || (!preempted && task->__state) || task->policy != SCHED_NORMAL) {
 		if (turn->is_open)

@@ -21,11 +21,6 @@ struct event {
 	__u32 has_backlog;
 };
 
-struct guard_settings {
-	__u32 by_port;
-	__u32 tgid; // 0: all processes
-};
-
 // Events that found no room.
 struct guard_missed {
 	__u64 events;

@@ -57,11 +57,20 @@ typedef struct {
 	__s64 counter;
 } atomic64_t;
 
+typedef struct {
+	int counter;
+} atomic_t;
+
+typedef struct {
+	atomic_t refs;
+} refcount_t;
+
 struct sock_common {
 	atomic64_t skc_cookie;
 	possible_net_t skc_net;
 	__u32 skc_daddr;
 	__u32 skc_rcv_saddr;
+	refcount_t skc_refcnt;
 	__be16 skc_dport;
 	__u16 skc_num;
 	__u16 skc_family;
@@ -90,6 +99,14 @@ typedef struct {
 	__u32 val;
 } kuid_t;
 
+struct bpf_local_storage_data {
+	void *smap;
+};
+
+struct bpf_local_storage {
+	struct bpf_local_storage_data *cache[16];
+};
+
 struct sock {
 	struct sock_common __sk_common;
 	kuid_t sk_uid;
@@ -103,6 +120,10 @@ struct sock {
 	int sk_sndbuf;
 	__u8 sk_userlocks;
 	struct sock_cgroup_data sk_cgrp_data;
+	struct bpf_local_storage *sk_bpf_storage;
+	struct socket *sk_socket;
+	void *sk_write_space;
+	unsigned long sk_tsq_flags;
 };
 
 struct inet_sock {
@@ -118,6 +139,7 @@ struct inet_connection_sock {
 	const struct tcp_congestion_ops *icsk_ca_ops;
 	__u32 icsk_rto;
 	__u8 icsk_ca_state : 5;
+	__u8 icsk_retransmits;
 };
 
 struct minmax_sample {
@@ -187,6 +209,7 @@ struct sk_buff {
 struct tcp_skb_cb {
 	__u32 seq;
 	__u32 end_seq;
+	__u32 ack_seq;
 };
 
 struct sched_entity {

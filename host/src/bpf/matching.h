@@ -3,8 +3,9 @@
 
 #pragma once
 
+#include "ports.h"
+
 // Bounds; host/src/limits.rs gives their reasons.
-#define PORTS_MAX 64
 #define PREFIXES_MAX 64
 #define CGROUPS_MAX 4096
 
@@ -14,13 +15,6 @@ struct prefix {
 	__u32 bits;
 	__u8 address[16];
 };
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, PORTS_MAX);
-	__type(key, __u16);
-	__type(value, __u8);
-} ports SEC(".maps");
 
 // Ids of a cgroup and of those below it.
 struct {
@@ -52,7 +46,7 @@ static __always_inline int matches_place(__u32 by, __u16 port, const __u8 *local
 {
 	struct prefix prefix = { .bits = 128 };
 
-	if (by & BY_PORT && !bpf_map_lookup_elem(&ports, &port))
+	if (by & BY_PORT && !is_port(port))
 		return 0;
 	if (by & BY_ADDRESS) {
 		__builtin_memcpy(prefix.address, local, 16);

@@ -6,6 +6,7 @@
 // backlog or at once, and the process copies them in the order of sequence numbers; so both walk the ring from its head.
 
 #include "program.h"
+#include "receiver.h"
 #include "receive.h"
 #include "segment.h"
 #include "receive_state.h"

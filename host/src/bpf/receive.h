@@ -13,8 +13,7 @@
 #define BIN_NONE BINS
 
 struct settings {
-	__u32 by_port;
-	__u32 tgid; // 0: all processes
+	struct meant meant;
 	// Local ports that the kernel chooses (ip_local_port_range): the other end has the port of the service.
 	__u16 ephemeral_first;
 	__u16 ephemeral_last;
@@ -56,15 +55,16 @@ struct row {
 	char taker[16];
 };
 
-struct end {
-	__u8 address[16];
-	__u16 port;
-};
+// Third word of ::ffff:0:0/96.
+#define IPV4_AS_IPV6 bpf_htonl(0xffff)
 
+// Written and hashed by words: so each part stands on a border of its words.
 struct watched_key {
 	__u64 net;
-	struct end local;
-	struct end peer;
+	__u32 local[4];
+	__u32 peer[4];
+	__u16 local_port;
+	__u16 peer_port;
 	__u32 zero;
 };
 

@@ -20,6 +20,26 @@ struct {
 	__type(value, struct reading);
 } threads SEC(".maps");
 
+// A bit by the number of each thread that is or was in `threads`: most switches are of others, and a bit costs less than a
+// look into a task's storage.
+#define READER_WORDS 1024
+static __u64 readers[READER_WORDS];
+
+static __always_inline int may_read(const struct task_struct *task)
+{
+	__u32 pid = task->pid;
+
+	return readers[pid / 64 % READER_WORDS] >> pid % 64 & 1;
+}
+
+static __always_inline void note_reader(__u32 pid)
+{
+	__u64 *word = &readers[pid / 64 % READER_WORDS];
+
+	if (!(*word >> pid % 64 & 1))
+		__sync_fetch_and_or(word, 1ULL << pid % 64);
+}
+
 struct copying {
 	struct watched *of;
 	struct row *row;
@@ -53,8 +73,10 @@ static __always_inline void most(__u32 *most, __u32 now)
 // What a connection has counted goes to the row of its process.
 static __always_inline void settle(struct watched *of, struct row *row)
 {
-	__sync_fetch_and_add(&row->again, of->again);
-	__sync_fetch_and_add(&row->unmeasured, of->unmeasured);
+	if (of->again)
+		__sync_fetch_and_add(&row->again, of->again);
+	if (of->unmeasured)
+		__sync_fetch_and_add(&row->unmeasured, of->unmeasured);
 	of->again = of->unmeasured = 0;
 }
 
@@ -76,7 +98,7 @@ int BPF_PROG(copied, struct sock *sk)
 		return 0;
 	row_key.tgid = bpf_get_current_pid_tgid() >> 32;
 	set = bpf_map_lookup_elem(&settings, &zero);
-	if (!set || (set->tgid && set->tgid != row_key.tgid))
+	if (!set || (set->meant.tgid && set->meant.tgid != row_key.tgid))
 		return 0;
 	tp = bpf_skc_to_tcp_sock(sk);
 	if (!tp)
@@ -96,12 +118,14 @@ int BPF_PROG(copied, struct sock *sk)
 	step.row = row;
 	step.now_ns = bpf_ktime_get_ns();
 	step.copied_seq = tp->copied_seq;
-	bpf_loop(ARRIVALS_MAX, count, &step, 0);
+	if (!count(0, &step))
+		bpf_loop(ARRIVALS_MAX, count, &step, 0);
 	reading = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (reading) {
 		reading->sk = sk;
 		reading->cookie = bpf_get_socket_cookie(sk);
 		reading->row = row_key;
+		note_reader(bpf_get_current_pid_tgid());
 	}
 	return 0;
 }
@@ -110,10 +134,8 @@ static __always_inline int owned(const struct reading *reading, __u32 *backlog_b
 {
 	struct sock *sk = reading->sk;
 
-	if (BPF_CORE_READ(sk, __sk_common.skc_cookie.counter) != reading->cookie)
-		return 0;
 	*backlog_bytes = BPF_CORE_READ(sk, sk_backlog.len);
-	return BPF_CORE_READ(sk, sk_lock.owned);
+	return owns_lock(sk, reading->cookie);
 }
 
 static __always_inline void leaves(struct reading *reading, struct task_struct *task, struct task_struct *next,
@@ -158,11 +180,12 @@ static __always_inline void comes_back(struct reading *reading)
 SEC("tp_btf/sched_switch")
 int BPF_PROG(switched, _Bool preempted, struct task_struct *prev, struct task_struct *next)
 {
-	struct reading *reading = bpf_task_storage_get(&threads, prev, 0, 0);
+	struct reading *reading;
 
+	reading = may_read(prev) ? bpf_task_storage_get(&threads, prev, 0, 0) : 0;
 	if (reading)
 		leaves(reading, prev, next, preempted);
-	reading = bpf_task_storage_get(&threads, next, 0, 0);
+	reading = may_read(next) ? bpf_task_storage_get(&threads, next, 0, 0) : 0;
 	if (reading && reading->off_ns)
 		comes_back(reading);
 	return 0;

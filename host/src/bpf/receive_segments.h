@@ -8,17 +8,22 @@ int BPF_PROG(arrived, struct sk_buff *skb)
 {
 	struct watched_key key = {};
 	struct skb_shared_info *shared;
+	struct service service;
 	struct arrival *slot;
 	struct watched *of;
 	__u32 end, at;
 	__u16 segments;
 
-	if (!parse(skb, &key, &end))
+	// By its ports most are told apart at less cost than by the map.
+	if (!parse(skb, &key, &end) || !service_of(key.local_port, key.peer_port, &service))
 		return 0;
 	of = bpf_map_lookup_elem(&watched, &key);
 	if (!of)
 		return 0;
 	at = of->arrived;
+	// Two cores may note arrivals at once. One of them counts, but the other may write what it had counted long before.
+	if ((__s32)(at - of->processed) < 0)
+		at = of->processed;
 	// It passes here once more if a bridge is in its way.
 	if (at != of->processed && of->ring[(at - 1) % ARRIVALS_MAX].end == end)
 		return 0;
@@ -53,7 +58,7 @@ static long find(__u32 nth, struct processing *step)
 	__u32 at = of->processed + nth;
 	__u32 end = of->ring[at % ARRIVALS_MAX].end;
 
-	if (at == of->arrived)
+	if ((__s32)(of->arrived - at) <= 0)
 		return 1;
 	if ((__s32)(end - step->seq) > 0 && (__s32)(end - step->end) <= 0) {
 		step->at = at;
@@ -68,13 +73,26 @@ static long take(__u32 nth, struct processing *step)
 	struct watched *of = step->of;
 	struct arrival *slot = &of->ring[step->at % ARRIVALS_MAX];
 
-	if (step->at == of->arrived || (__s32)(slot->end - step->seq) <= 0 || (__s32)(slot->end - step->end) > 0)
+	if ((__s32)(of->arrived - step->at) <= 0 || (__s32)(slot->end - step->seq) <= 0 || (__s32)(slot->end - step->end) > 0)
 		return 1;
 	slot->tcp_bin = bin_of(step->now_ns - slot->at_ns);
 	slot->flags = step->flags;
 	step->seq = slot->end; // what was sent again is not part of what was merged
 	step->at++;
 	return 0;
+}
+
+// What TCP notes of a segment, by one read.
+static __always_inline void note_segment(struct sk_buff *skb, struct processing *step, __u32 *ack)
+{
+	struct tcp_skb_cb *cb = 0;
+	__u8 octets[sizeof(skb->cb)];
+
+	if (bpf_probe_read_kernel(octets, sizeof(octets), skb->cb))
+		__builtin_memset(octets, 0, sizeof(octets));
+	step->seq = *(__u32 *)(octets + bpf_core_field_offset(cb->seq));
+	step->end = *(__u32 *)(octets + bpf_core_field_offset(cb->end_seq));
+	*ack = *(__u32 *)(octets + bpf_core_field_offset(cb->ack_seq));
 }
 
 static __always_inline void note_queues(struct watched *of, struct tcp_sock *tp, __u32 more)
@@ -120,19 +138,19 @@ int BPF_PROG(processed, struct sock *sk, struct sk_buff *skb)
 	struct processing step = {};
 	struct watched_key key = {};
 	struct service service;
-	struct tcp_skb_cb *cb;
 	struct tcp_sock *tp;
 	struct watched *of;
+	__u32 ack;
 
 	if (!service_of_socket(sk, &service))
 		return 0;
 	tp = bpf_skc_to_tcp_sock(sk);
 	if (!tp)
 		return 0;
-	note_sender(tp, &service);
-	cb = (void *)skb->cb;
-	step.seq = BPF_CORE_READ(cb, seq);
-	step.end = BPF_CORE_READ(cb, end_seq);
+	note_segment(skb, &step, &ack);
+	// Its estimates change only by what is acknowledged now. A mere receiver has those fields in no cache.
+	if (ack != tp->snd_una)
+		note_sender(tp, &service);
 	if (step.end == step.seq)
 		return 0;
 	key_of(sk, &key);
@@ -147,12 +165,14 @@ int BPF_PROG(processed, struct sock *sk, struct sk_buff *skb)
 		step.flags |= ARRIVAL_AGAIN;
 		__sync_fetch_and_add(&of->again, 1);
 	}
-	// Those before it were dropped on their way to TCP.
-	bpf_loop(ARRIVALS_MAX, find, &step, 0);
+	// Mostly it is the first one. Those before it were dropped on their way to TCP.
+	if (!find(0, &step))
+		bpf_loop(ARRIVALS_MAX, find, &step, 0);
 	note_queues(of, tp, step.found && step.seq == tp->rcv_nxt ? step.end - step.seq : 0);
 	if (!step.found)
 		return 0;
-	bpf_loop(ARRIVALS_MAX, take, &step, 0);
+	if (!take(0, &step) && step.seq != step.end)
+		bpf_loop(ARRIVALS_MAX, take, &step, 0);
 	of->processed = step.at;
 	return 0;
 }

@@ -3,8 +3,6 @@
 
 #pragma once
 
-#include "watch_ports.h"
-
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -89,11 +87,11 @@ static __always_inline int service_of(__u16 local, __u16 peer, struct service *s
 	if (!set)
 		return 0;
 	*service = (struct service){ .port = local };
-	if (set->by_port) {
-		if (bpf_map_lookup_elem(&ports, &local))
+	if (set->meant.by_port) {
+		if (is_port(local))
 			return 1;
 		*service = (struct service){ .port = peer, .is_peer = 1 };
-		return bpf_map_lookup_elem(&ports, &peer) != 0;
+		return is_port(peer);
 	}
 	if (local >= set->ephemeral_first && local <= set->ephemeral_last &&
 	    (peer < set->ephemeral_first || peer > set->ephemeral_last))
@@ -111,17 +109,16 @@ static __always_inline void key_of(const struct sock *sk, struct watched_key *ke
 	const struct sock_common *common = &sk->__sk_common;
 
 	key->net = (__u64)common->skc_net.net;
-	key->local.port = common->skc_num;
-	key->peer.port = bpf_ntohs(common->skc_dport);
+	key->local_port = common->skc_num;
+	key->peer_port = bpf_ntohs(common->skc_dport);
 	if (common->skc_family == AF_INET6) {
-		BPF_CORE_READ_INTO(&key->local.address, common, skc_v6_rcv_saddr.in6_u.u6_addr8);
-		BPF_CORE_READ_INTO(&key->peer.address, common, skc_v6_daddr.in6_u.u6_addr8);
+		BPF_CORE_READ_INTO(&key->local, common, skc_v6_rcv_saddr.in6_u.u6_addr8);
+		BPF_CORE_READ_INTO(&key->peer, common, skc_v6_daddr.in6_u.u6_addr8);
 		return;
 	}
-	key->local.address[10] = key->local.address[11] = 0xff;
-	key->peer.address[10] = key->peer.address[11] = 0xff;
-	__builtin_memcpy(key->local.address + 12, (const void *)&common->skc_rcv_saddr, 4);
-	__builtin_memcpy(key->peer.address + 12, (const void *)&common->skc_daddr, 4);
+	key->local[2] = key->peer[2] = IPV4_AS_IPV6;
+	key->local[3] = common->skc_rcv_saddr;
+	key->peer[3] = common->skc_daddr;
 }
 
 static __always_inline struct watched *watch(const struct watched_key *key, const struct service *service)

@@ -30,10 +30,9 @@ static __always_inline int parse(struct sk_buff *skb, struct watched_key *key, _
 					     bpf_probe_read_kernel(tcp, TCP_BYTES, at + header)))
 			return 0;
 		total = half(octets + 2);
-		key->local.address[10] = key->local.address[11] = 0xff;
-		key->peer.address[10] = key->peer.address[11] = 0xff;
-		__builtin_memcpy(key->peer.address + 12, octets + 12, 4);
-		__builtin_memcpy(key->local.address + 12, octets + 16, 4);
+		key->local[2] = key->peer[2] = IPV4_AS_IPV6;
+		__builtin_memcpy(&key->peer[3], octets + 12, 4);
+		__builtin_memcpy(&key->local[3], octets + 16, 4);
 	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
 		tcp = octets + IPV6_BYTES;
 		if (in_one_piece < IPV6_BYTES + TCP_BYTES ||
@@ -41,8 +40,8 @@ static __always_inline int parse(struct sk_buff *skb, struct watched_key *key, _
 			return 0;
 		header = IPV6_BYTES;
 		total = half(octets + 4) ? half(octets + 4) + IPV6_BYTES : 0;
-		__builtin_memcpy(key->peer.address, octets + 8, 16);
-		__builtin_memcpy(key->local.address, octets + 24, 16);
+		__builtin_memcpy(key->peer, octets + 8, 16);
+		__builtin_memcpy(key->local, octets + 24, 16);
 	} else {
 		return 0;
 	}
@@ -53,8 +52,8 @@ static __always_inline int parse(struct sk_buff *skb, struct watched_key *key, _
 	if (total <= header || total > skb->len)
 		return 0;
 	key->net = (__u64)skb->dev->nd_net.net;
-	key->peer.port = half(tcp);
-	key->local.port = half(tcp + 2);
+	key->peer_port = half(tcp);
+	key->local_port = half(tcp + 2);
 	*end = (half(tcp + 4) << 16 | half(tcp + 6)) + total - header;
 	return 1;
 }

@@ -32,6 +32,14 @@ struct {
 	__type(value, struct control);
 } control SEC(".maps");
 
+// Where the search for the order of a socket begins, before the mask.
+static __always_inline __u32 place(__u64 cookie)
+{
+	return cookie * 0x9e3779b97f4a7c15ULL >> 40;
+}
+
+#include "ahead.h"
+
 static __always_inline void addresses(const struct sock_common *common, struct socket_snapshot *snapshot)
 {
 	if (common->skc_family == AF_INET6) {
@@ -141,7 +149,7 @@ static __always_inline void tell(struct bpf_iter__tcp *context, __u64 cookie, __
 
 static __always_inline struct order *order_for(const struct control *control, __u64 cookie)
 {
-	__u32 from = cookie * 0x9e3779b97f4a7c15ULL >> 40, mask = control->orders_mask, nth, key;
+	__u32 from = place(cookie), mask = control->orders_mask, nth, key;
 	struct order *order;
 
 	if (!mask)
@@ -208,7 +216,8 @@ static __always_inline int is_quiet(struct tcp_sock *tp, const struct control *c
 	       tp->write_seq == tp->snd_una && (!tp->data_segs_out || since >= control->quiet_ticks);
 }
 
-static __always_inline void see(struct bpf_iter__tcp *context, struct sock_common *common,
+// What it has read of the socket.
+static __always_inline __u32 see(struct bpf_iter__tcp *context, struct sock_common *common,
 				const struct control *control)
 {
 	struct socket_snapshot snapshot = { .state = common->skc_state, .local_port = common->skc_num };
@@ -219,16 +228,16 @@ static __always_inline void see(struct bpf_iter__tcp *context, struct sock_commo
 
 	addresses(common, &snapshot);
 	if (!matches_place(control->by, snapshot.local_port, snapshot.local))
-		return;
+		return READS_LITTLE;
 	tp = bpf_skc_to_tcp_sock(common);
 	if (!tp)
-		return;
+		return READS_LITTLE;
 	if (control->by & BY_CGROUP)
 		cgroup = cgroup_of(&tp->inet_conn.icsk_inet.sk);
 	if (!(control->by & BY_CGROUP) || bpf_map_lookup_elem(&cgroups, &cgroup))
 		snapshot.flags |= FLAG_MATCHED;
 	else if (!bpf_sk_storage_get(&touched, tp, 0, 0))
-		return;
+		return READS_LITTLE;
 	if (BPF_CORE_READ_BITFIELD(&tp->inet_conn.icsk_inet.sk, sk_userlocks) & SNDBUF_LOCK)
 		snapshot.flags |= FLAG_SEND_BUFFER_FIXED;
 	snapshot.cookie = common->skc_cookie.counter;
@@ -244,11 +253,12 @@ static __always_inline void see(struct bpf_iter__tcp *context, struct sock_commo
 		quiet.clamp_segments = snapshot.clamp_segments;
 		quiet.lowat_bytes = snapshot.lowat_bytes;
 		bpf_seq_write(context->meta->seq, &quiet, sizeof(quiet));
-		return;
+		return READS_QUIET;
 	}
 	snapshot.peer_port = bpf_ntohs(common->skc_dport);
 	counters(tp, &snapshot);
 	bpf_seq_write(context->meta->seq, &snapshot, sizeof(snapshot));
+	return READS_ALL;
 }
 
 SEC("iter/tcp")
@@ -256,21 +266,23 @@ int pass(struct bpf_iter__tcp *context)
 {
 	struct sock_common *common = context->sk_common;
 	struct control *control_now;
-	__u32 zero = 0;
+	__u32 zero = 0, reads;
 
 	control_now = bpf_map_lookup_elem(&control, &zero);
 	if (!control_now)
 		return 0;
 	if (!common) { // the end of the pass
+		end_walk();
 		control_now->ticks = bpf_jiffies64();
 		control_now->at_ns = bpf_ktime_get_ns();
 		return 0;
 	}
 	if (common->skc_state == STATE_LISTEN || common->skc_state == STATE_CLOSE)
 		return 0;
+	reads = look_ahead(common, control_now);
 	switch (control_now->mode) {
 	case MODE_SNAPSHOT:
-		see(context, common, control_now);
+		reads = see(context, common, control_now);
 		break;
 	case MODE_ORDERS:
 		obey_only(context, common, control_now);
@@ -280,5 +292,6 @@ int pass(struct bpf_iter__tcp *context)
 		of_records(context, common, control_now->mode);
 		break;
 	}
+	remember(common, reads);
 	return 0;
 }

@@ -1,4 +1,6 @@
-//! Which sockets a program for the kernel means: fills the maps of `host/src/bpf/matching.h`.
+//! Which sockets a program for the kernel means: fills the maps of `host/src/bpf/ports.h` and `host/src/bpf/matching.h`.
+
+use std::collections::BTreeMap;
 
 use libbpf_rs::{Map, MapCore, MapFlags, Object};
 
@@ -29,9 +31,9 @@ impl Selection {
     /// As bpf(2).
     pub fn choose(&mut self, object: &Object, matching: &Matching) -> Result<(), Failure> {
         self.by = 0;
-        for port in &matching.ports {
+        if !matching.ports.is_empty() {
             self.by |= BY_PORT;
-            put(object, "ports", &port.to_ne_bytes())?;
+            choose_ports(object, &matching.ports)?;
         }
         for prefix in &matching.prefixes {
             self.by |= BY_ADDRESS;
@@ -62,6 +64,28 @@ impl Selection {
     }
 }
 
+/// Sets the bits of these ports, in an object whose map has none yet.
+///
+/// # Errors
+/// As bpf(2).
+pub fn choose_ports(object: &Object, ports: &[u16]) -> Result<(), Failure> {
+    let bits = map(object, "ports")?;
+    for (word, ports) in port_words(ports) {
+        bits.update(&word.to_ne_bytes(), &ports.to_ne_bytes(), MapFlags::ANY)
+            .map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// A bit for each port, in words by their number.
+fn port_words(ports: &[u16]) -> BTreeMap<u32, u64> {
+    let mut words = BTreeMap::new();
+    for port in ports {
+        *words.entry(u32::from(port / 64)).or_default() |= 1 << (port % 64);
+    }
+    words
+}
+
 /// The map of this name.
 ///
 /// # Errors
@@ -74,4 +98,16 @@ pub fn map<'a>(object: &'a Object, name: &str) -> Result<Map<'a>, Failure> {
 fn put(object: &Object, name: &str, key: &[u8]) -> Result<(), Failure> {
     let map = map(object, name)?;
     map.update(key, &[1], MapFlags::ANY).map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_port_has_its_bit() {
+        let words = port_words(&[0, 63, 64, 80, 65_535, 80]);
+        let expected = [(0, 1 << 63 | 1), (1, 1 << 16 | 1), (1_023, 1 << 63)];
+        assert_eq!(words, BTreeMap::from(expected));
+    }
 }

@@ -5,6 +5,7 @@
 //! Nothing has to be undone: when this process ends, however it ends, the kernel's own scheduler has all tasks again.
 
 use std::fs;
+use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
@@ -15,11 +16,16 @@ use super::tracing::Chosen;
 use super::watch::meant;
 use crate::capabilities::{self, Capability};
 use crate::failure::Failure;
+use crate::kernel::HAS_BPF;
 use crate::options::Guard;
 use crate::signals::Caught;
 
 /// How often it looks whether the kernel has ended the scheduler.
 const LOOK: Duration = Duration::from_millis(200);
+/// Where a kernel with sched_ext tells whether a scheduler by BPF is in charge.
+const STATE: &str = "/sys/kernel/sched_ext/state";
+/// What a kernel without sched_ext is told.
+const LACKS: &str = "this kernel has no sched_ext";
 /// The slice where the kernel does not tell its own: between those of machines with one core and with eight.
 const SLICE_NS: u64 = 1_500_000;
 /// Bytes of a `struct exact_counts` (`host/src/bpf/exact.h`).
@@ -59,11 +65,38 @@ impl Counts {
     }
 }
 
+/// Whether this kernel would take a scheduler now; if not, why. It only looks, since a scheduler that is attached has the whole
+/// machine.
+///
+/// # Errors
+/// Why not.
+pub fn can_schedule() -> Result<(), String> {
+    allows(fs::read_to_string(STATE))
+}
+
+fn allows(state: io::Result<String>) -> Result<(), String> {
+    let state = state.map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => format!("{LACKS} (CONFIG_SCHED_CLASS_EXT)"),
+        _ => format!("{STATE}: {error}"),
+    })?;
+    match state.trim() {
+        "disabled" => Ok(()),
+        other => Err(format!("another scheduler by BPF is in charge ({other})")),
+    }
+}
+
 /// Schedules until it is stopped.
 ///
 /// # Errors
 /// What the operator has to mend, or what failed.
 pub fn run(options: &Guard, chosen: &Chosen, signals: Caught) -> Result<(), Failure> {
+    if HAS_BPF {
+        can_schedule().map_err(|why| {
+            Failure::operator(format!(
+                "--exact: {why}: it was run on Linux 7.2; 'receive guard' without --exact needs less"
+            ))
+        })?;
+    }
     let exact = Exact::open(chosen, slice_ns(), TURN_OWED_US_MAX * 1_000)?;
     capabilities::keep_only(&[Capability::Bpf])
         .map_err(|error| Failure::runtime(format!("capabilities: {error}")))?;
@@ -177,5 +210,19 @@ mod tests {
         };
         assert_eq!(Counts::parse(&bytes), Some(counts));
         assert_eq!(Counts::parse(&bytes[1..]), None);
+    }
+
+    #[test]
+    fn a_scheduler_is_tried_only_where_there_is_room_for_one() {
+        assert_eq!(allows(Ok("disabled\n".to_owned())), Ok(()));
+        let other = allows(Ok("enabled\n".to_owned())).unwrap_err();
+        assert!(other.contains("in charge (enabled)"), "{other}");
+        let none = allows(Err(io::ErrorKind::NotFound.into())).unwrap_err();
+        assert!(none.contains(LACKS), "{none}");
+        let refused = allows(Err(io::ErrorKind::PermissionDenied.into())).unwrap_err();
+        assert!(
+            refused.contains(STATE) && !refused.contains(LACKS),
+            "{refused}"
+        );
     }
 }

@@ -15,6 +15,13 @@ pub struct Chosen {
     pub ephemeral: (u16, u16),
 }
 
+impl Chosen {
+    /// As a `struct meant` (`host/src/bpf/receiver.h`).
+    pub fn meant(&self) -> [u32; 2] {
+        [u32::from(!self.ports.is_empty()), self.pid.unwrap_or(0)]
+    }
+}
+
 /// An attached program. Dropping it detaches it.
 pub struct Tracing {
     #[cfg(has_bpf)]

@@ -18,7 +18,7 @@ impl Member {
             before_us_bytes: acked(&snapshot) + snapshot.sample.unacked_bytes,
             rate_bytes_per_s: 0,
             pace: Pace::Path,
-            grant: None,
+            share: None,
             lost_at: None,
             lately: None,
             left: None,
@@ -60,7 +60,7 @@ impl Member {
             (Some(why), Some(_)) => return Step::GiveBack(why),
             (Some(why), None) => return Step::Leave(why),
             (None, _) if !snapshot.is_open => return Step::Keep,
-            (None, None) if self.grant.is_none() => return Step::Keep,
+            (None, None) if self.share.is_none() => return Step::Keep,
             (None, _) => {}
         }
         let since = |at: Instant, us: u64| now.since_us(at) < us;
@@ -84,7 +84,7 @@ impl Member {
     }
 
     pub(super) fn share_bytes(&self) -> Option<u64> {
-        self.grant.map(|grant| grant.share_bytes)
+        self.share.map(|share| share.bytes)
     }
 
     /// An order was carried out.

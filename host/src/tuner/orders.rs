@@ -4,7 +4,7 @@
 use ackpace_core::sndbuf::outside::{HandsOff, Step};
 use ackpace_core::units::Instant;
 
-use super::{Change, Tuner, Why};
+use super::{Change, Sums, Tuner, Why};
 use crate::kernel::Order;
 use crate::limits::ORDERS_MAX;
 use crate::snapshot::Outcome;
@@ -19,24 +19,25 @@ impl Tuner {
         chosen || drained || self.drains || sockets <= self.at_once_sockets_max
     }
 
-    /// The orders that follow from snapshots and shares. Those that wait are as many as the kernel's program takes at most.
-    pub(super) fn changes(&mut self, now: Instant, wait: bool) -> Vec<Change> {
+    /// The orders that follow from snapshots and shares, and what the same walk counts. Those that wait are as many as the
+    /// kernel's program takes at most.
+    pub(super) fn changes(&mut self, now: Instant, wait: bool) -> (Vec<Change>, Sums) {
         let most = self.chosen.lowat_bytes_most;
         let mut changes = Vec::new();
+        let mut sums = Sums::default();
         for member in self.members.iter_mut() {
             member.order = None;
-            if wait && changes.len() == ORDERS_MAX {
-                continue;
+            let step = match wait && changes.len() == ORDERS_MAX {
+                true => Step::Keep,
+                false => member.step(most, now),
+            };
+            match step {
+                Step::Leave(why) if why != HandsOff::Unmatched => member.left = Some(why),
+                _ => {}
             }
-            let step = member.step(most, now);
+            sums.add(member);
             let (to, why) = match step {
-                Step::Keep => continue,
-                Step::Leave(why) => {
-                    if why != HandsOff::Unmatched {
-                        member.left = Some(why);
-                    }
-                    continue;
-                }
+                Step::Keep | Step::Leave(_) => continue,
                 Step::GiveBack(why) => (None, Why::GiveBack(why)),
                 Step::Set(to, cause) => (Some(to), Why::Set(cause)),
             };
@@ -53,7 +54,7 @@ impl Tuner {
                 why,
             });
         }
-        changes
+        (changes, sums)
     }
 
     /// What became of orders: `outcome` of each socket that is still there. In a dry run all count as done.

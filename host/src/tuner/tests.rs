@@ -1,3 +1,4 @@
+use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};
 
 use ackpace_core::sndbuf::outside::Setting;
@@ -27,14 +28,16 @@ fn tuner(dry_run: bool) -> Tuner {
     Tuner::new(chosen, at(0))
 }
 
+fn end(text: &str) -> End {
+    text.parse::<SocketAddr>().expect("an address").into()
+}
+
 /// What is seen of a socket that sends, untouched.
 pub(super) fn snapshot(cookie: u64) -> SocketSnapshot {
     SocketSnapshot {
         cookie,
-        local: "10.0.0.1:80".parse().expect("an address"),
-        peer: format!("10.0.1.{}:9", cookie % 250)
-            .parse()
-            .expect("an address"),
+        local: end("10.0.0.1:80"),
+        peer: end(&format!("10.0.1.{}:9", cookie % 250)),
         control: Control::Reno,
         now: Setting {
             clamp_segments: u32::MAX,

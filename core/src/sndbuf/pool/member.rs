@@ -8,7 +8,7 @@ use crate::conn::ConnId;
 use crate::limits::SHARE_BYTES_MIN;
 use crate::sndbuf::Claim;
 use crate::sndbuf::bound::Grant;
-use crate::sndbuf::reading::{Holding, Known};
+use crate::sndbuf::reading::{Holding, Known, Reading};
 use crate::units::Instant;
 
 /// What the last reading says of one, as far as a division needs it.
@@ -27,9 +27,8 @@ pub(super) struct Shown {
 }
 
 impl Shown {
-    /// With the claim that follows from it.
-    pub fn of(known: &Known, claim: Claim) -> Shown {
-        let reading = known.reading();
+    /// By the last reading, with the claim that follows from it.
+    pub fn of(known: &Known, reading: &Reading, claim: Claim) -> Shown {
         Shown {
             claim,
             socket_bytes: reading.sample.unacked_bytes,
@@ -60,12 +59,11 @@ pub(super) struct Member {
 
 impl Member {
     /// One that begins with the share that it has.
-    pub fn new(known: &Known, claim: Claim, pass: u64) -> Member {
-        let reading = known.reading();
+    pub fn new(known: &Known, reading: &Reading, claim: Claim, pass: u64) -> Member {
         let holding = reading.holding();
         Member {
             conn: reading.conn,
-            shown: Shown::of(known, claim),
+            shown: Shown::of(known, reading, claim),
             told: Some(Grant {
                 share_bytes: holding.share_bytes,
                 segment_bytes: reading.segment_bytes(),
@@ -104,15 +102,15 @@ impl Member {
     }
 
     /// It begins to send, with the share that its last reading has.
-    pub fn joins(&mut self, known: &Known, claim: Claim, pass: u64) {
+    pub fn joins(&mut self, known: &Known, reading: &Reading, claim: Claim, pass: u64) {
         if self.told.is_none() {
-            *self = Member::new(known, claim, pass); // it had heard that it had none
+            *self = Member::new(known, reading, claim, pass); // it had heard that it had none
             return;
         }
-        self.shown = Shown::of(known, claim);
-        self.held(known.reading().holding());
+        self.shown = Shown::of(known, reading, claim);
+        self.held(reading.holding());
         self.pass = pass;
-        self.sends(known.reading().holding());
+        self.sends(reading.holding());
     }
 
     /// It sends, as its last reading says, and takes part again if it did not.

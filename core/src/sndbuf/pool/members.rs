@@ -94,11 +94,11 @@ impl Members {
         pages.flat_map(|page| page.members.iter_mut().flatten())
     }
 
-    /// What the one in this slot asks for.
+    /// Whether the estimate of the one in this slot counts.
     #[cfg(test)]
-    pub fn demand(&mut self, place: Place) -> crate::sndbuf::Demand {
+    pub fn state(&mut self, place: Place) -> crate::sndbuf::EstimateState {
         let known = self.slot(place).and_then(|slot| slot.1.as_ref());
-        known.expect("it is there").demand()
+        known.expect("it is there").state()
     }
 
     fn slot(&mut self, place: Place) -> Option<(&mut Option<Member>, &mut Option<Known>)> {

@@ -209,8 +209,8 @@ fn the_fast_get_more_and_the_idle_nothing() {
     assert_eq!(pool.totals().connections, 1);
     // What is believed of it is not lost: it joins as one that is known.
     join(&mut pool, reading(0, 200_000, 5_010), at(7_300));
-    let demand = pool.members.demand((0, 0));
-    assert_eq!(demand.estimate, crate::sndbuf::EstimateState::Known);
+    let state = pool.members.state((0, 0));
+    assert_eq!(state, crate::sndbuf::EstimateState::Known);
 }
 
 #[test]
@@ -229,7 +229,7 @@ fn the_next_client_of_an_address_starts_with_what_is_known_of_it() {
         next.address = Address(address);
         next.conn.generation += 1;
         join(&mut pool, next, at(6_500));
-        assert_eq!(pool.members.demand((0, 7)).estimate, estimate);
+        assert_eq!(pool.members.state((0, 7)), estimate);
     }
 }
 

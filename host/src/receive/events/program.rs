@@ -42,16 +42,11 @@ impl Program {
     }
 }
 
-/// Writes a `struct guard_settings`, before anything is attached.
+/// Writes a `struct meant`, before anything is attached.
 fn choose(object: &Object, chosen: &Chosen) -> Result<(), Failure> {
-    let write = |name: &str, key: &[u8], value: &[u8]| {
-        let map = selection::map(object, name)?;
-        map.update(key, value, MapFlags::ANY).map_err(failed)
-    };
-    for port in &chosen.ports {
-        write("ports", &port.to_ne_bytes(), &[1])?;
-    }
-    let words = [u32::from(!chosen.ports.is_empty()), chosen.pid.unwrap_or(0)];
-    let settings: Vec<u8> = words.into_iter().flat_map(u32::to_ne_bytes).collect();
-    write("settings", &0u32.to_ne_bytes(), &settings)
+    selection::choose_ports(object, &chosen.ports)?;
+    let settings = chosen.meant().map(u32::to_ne_bytes).concat();
+    selection::map(object, "settings")?
+        .update(&0u32.to_ne_bytes(), &settings, MapFlags::ANY)
+        .map_err(failed)
 }

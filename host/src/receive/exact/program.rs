@@ -13,6 +13,8 @@ const NEEDS: &str = "this kernel has no sched_ext (CONFIG_SCHED_CLASS_EXT), or l
                      run on Linux 7.2; 'receive guard' without --exact needs less";
 /// Its `struct sched_ext_ops`.
 const SCHEDULER: &str = "exact";
+/// Bytes of a `struct exact_settings` (`host/src/bpf/exact.h`).
+const SETTINGS_BYTES: usize = 32;
 
 /// The scheduler, in charge as long as this lives.
 pub struct Program {
@@ -31,24 +33,11 @@ impl Program {
             return Err(Failure::operator(what));
         }
         let mut object = object::load(OBJECT, NEEDS)?;
-        let words = [
-            u32::from(!chosen.ports.is_empty()),
-            chosen.pid.unwrap_or(0),
-            cores as u32,
-            0,
-        ];
-        let longs = [slice_ns, owed_ns].into_iter().flat_map(u64::to_ne_bytes);
-        let settings: Vec<u8> = longs
-            .chain(words.into_iter().flat_map(u32::to_ne_bytes))
-            .collect();
-        let write = |name: &str, key: &[u8], value: &[u8]| {
-            let map = selection::map(&object, name)?;
-            map.update(key, value, MapFlags::ANY).map_err(failed)
-        };
-        for port in &chosen.ports {
-            write("ports", &port.to_ne_bytes(), &[1])?;
-        }
-        write("settings", &0u32.to_ne_bytes(), &settings)?;
+        let settings = settings(chosen, [slice_ns, owed_ns], cores as u32);
+        selection::choose_ports(&object, &chosen.ports)?;
+        selection::map(&object, "settings")?
+            .update(&0u32.to_ne_bytes(), &settings, MapFlags::ANY)
+            .map_err(failed)?;
         let mut links = Vec::new();
         let parts = object
             .progs_mut()
@@ -77,5 +66,61 @@ impl Program {
             .map_err(failed)?;
         let counts = counts.and_then(|bytes| Counts::parse(&bytes));
         counts.ok_or_else(|| Failure::runtime("the scheduler's counts have another form"))
+    }
+}
+
+/// A `struct exact_settings`, with a slice and what a thread may owe.
+fn settings(chosen: &Chosen, times_ns: [u64; 2], cores: u32) -> [u8; SETTINGS_BYTES] {
+    let [by_port, pid] = chosen.meant();
+    let mut bytes = [0; SETTINGS_BYTES];
+    let longs = times_ns.map(u64::to_ne_bytes);
+    let words = [by_port, pid, cores].map(u32::to_ne_bytes);
+    bytes[..16].copy_from_slice(longs.as_flattened());
+    bytes[16..28].copy_from_slice(words.as_flattened());
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use libbpf_rs::ObjectBuilder;
+
+    use super::*;
+    use crate::receive::exact::COUNTS_BYTES;
+
+    /// Opened, but not loaded, so any kernel will do.
+    #[test]
+    fn what_is_written_and_read_is_as_long_as_in_the_program() {
+        let mut builder = ObjectBuilder::default();
+        let open = builder.open_memory(&OBJECT.0).expect("it was compiled");
+        let bytes = |name: &str| {
+            let map = open.maps().find(|map| map.name() == name);
+            map.map(|map| map.value_size() as usize)
+        };
+        assert_eq!(bytes("settings"), Some(SETTINGS_BYTES));
+        assert_eq!(bytes("counts"), Some(COUNTS_BYTES));
+        assert!(open.maps().any(|map| map.name() == SCHEDULER));
+        let tracing = open
+            .progs()
+            .filter(|part| part.section() == "tp_btf/tcp_rcv_space_adjust");
+        assert_eq!(tracing.count(), 1);
+    }
+
+    #[test]
+    fn settings_stand_in_their_order() {
+        let chosen = Chosen {
+            ports: vec![80],
+            pid: Some(7),
+            ..Chosen::default()
+        };
+        let bytes = settings(&chosen, [1 << 40, 3], 2);
+        let words: Vec<u32> = bytes
+            .chunks_exact(4)
+            .filter_map(|word| word.first_chunk().map(|word| u32::from_ne_bytes(*word)))
+            .collect();
+        let longs = [1u64 << 40, 3].map(|long| long.to_ne_bytes()).concat();
+        assert_eq!(bytes[..16], longs);
+        assert_eq!(words[4..], [1, 7, 2, 0]);
+        let all = settings(&Chosen::default(), [1, 1], 1);
+        assert_eq!(all[16..24], [0; 8], "all ports, all processes");
     }
 }

@@ -1,11 +1,12 @@
 //! The program for the kernel, and its maps.
 
-use libbpf_rs::{Link, Map, MapCore, MapFlags, Object};
+use libbpf_rs::{Link, MapCore, MapFlags, Object};
 
 use super::Chosen;
 use crate::clock::monotonic_ns;
 use crate::failure::Failure;
 use crate::kernel::object::{self, Aligned, failed};
+use crate::kernel::selection;
 use crate::receive::report::Counted;
 use crate::receive::rows::{Row, Sender, Service, Watched, Who};
 
@@ -34,32 +35,22 @@ impl Program {
 
     /// Writes a `struct settings`, before anything is attached.
     fn choose(&self, chosen: &Chosen) -> Result<(), Failure> {
-        for port in &chosen.ports {
-            let ports = self.map("ports")?;
-            ports
-                .update(&port.to_ne_bytes(), &[1], MapFlags::ANY)
-                .map_err(failed)?;
-        }
-        let words = [u32::from(!chosen.ports.is_empty()), chosen.pid.unwrap_or(0)];
+        selection::choose_ports(&self.object, &chosen.ports)?;
         let halves = [chosen.ephemeral.0, chosen.ephemeral.1];
-        let settings: Vec<u8> = words
+        let settings: Vec<u8> = chosen
+            .meant()
             .into_iter()
             .flat_map(u32::to_ne_bytes)
             .chain(halves.into_iter().flat_map(u16::to_ne_bytes))
             .collect();
-        self.map("settings")?
+        selection::map(&self.object, "settings")?
             .update(&0u32.to_ne_bytes(), &settings, MapFlags::ANY)
             .map_err(failed)
     }
 
-    fn map(&self, name: &str) -> Result<Map<'_>, Failure> {
-        let map = self.object.maps().find(|map| map.name() == name);
-        map.ok_or_else(|| Failure::runtime(format!("the object file lacks its map {name}")))
-    }
-
     /// Each entry of a map, but for those that go away meanwhile.
     fn each<T>(&self, name: &str, parse: impl Fn(&[u8], &[u8]) -> T) -> Result<Vec<T>, Failure> {
-        let map = self.map(name)?;
+        let map = selection::map(&self.object, name)?;
         let mut entries = Vec::new();
         // A key that goes away while they are walked makes the walk begin anew: so it has a bound.
         for key in map.keys().take(map.max_entries() as usize) {
@@ -72,9 +63,8 @@ impl Program {
 
     /// As [`super::Tracing::counted`].
     pub fn counted(&self) -> Result<Counted, Failure> {
-        let missed = self
-            .map("missed")?
-            .lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
+        let missed =
+            selection::map(&self.object, "missed")?.lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
         let missed = missed.map_err(failed)?.unwrap_or_default();
         let long = |at: usize| {
             let bytes = missed.get(at..).and_then(|bytes| bytes.first_chunk());
