@@ -19,14 +19,14 @@ use self::rounds::Target;
 use crate::conn::TcpSample;
 use crate::limits::{
     CALL_BYTES_MIN, CALL_US, FIRST_SAMPLE_BYTES_MIN, GUESS_SAMPLE_US, INTERVAL_US_MIN,
-    LOWAT_BYTES_MAX, LOWAT_BYTES_START, PACED_RTT_US_MIN, PACED_WINDOW_BYTES_MIN, ROOM_BYTES_MIN,
-    STEADY_BYTES_MAX, UNKNOWN_MARGIN_US,
+    LOWAT_BYTES_MAX, LOWAT_BYTES_START, ROOM_BYTES_MIN, STEADY_BYTES_MAX, UNKNOWN_MARGIN_US,
 };
 use crate::prefetch::us_for;
+use crate::rate::acked::{Acked, AckedFor};
 use crate::rate::flow::Gauge;
 use crate::rate::{BelievedRate, Rate};
-use crate::sndbuf::bound::counted_bytes;
-use crate::units::{Instant, KIB, US_PER_S, bytes_in};
+use crate::sndbuf::bound::{Grant, counted_bytes};
+use crate::units::{Instant, KIB, bytes_in};
 
 /// An empty socket says something about its client only if more than this should still be in it.
 const UNBELIEVED_BYTES_MIN: u64 = 4 * KIB;
@@ -50,12 +50,16 @@ pub struct SendQueue {
     interval_bytes: u64,
     /// Whether the socket ran empty at some time in it (an underrun).
     interval_underrun: bool,
+    /// What its client acknowledges, where its share bounds what it holds.
+    acked: Acked,
     /// The evidence from TCP's counters.
     gauge: Gauge,
     /// What its client's window takes.
     burst: Burst,
     /// Its share of the send memory, unsent and in flight; `u64::MAX` where that is not divided.
     share_bytes: u64,
+    /// The shortest round trip of its path, where that is told with a share; 0: it is not known.
+    rtt_us: u64,
     /// What it may hold while its rate is a guess, as of the last refill; `u64::MAX`: there is no such bound.
     most_bytes: u64,
     /// It was given bytes that its client may not have read yet.
@@ -121,9 +125,11 @@ impl SendQueue {
             interval_from: now,
             interval_bytes: 0,
             interval_underrun: false,
+            acked: Acked::default(),
             gauge: Gauge::default(),
             burst: Burst::default(),
             share_bytes: u64::MAX,
+            rtt_us: 0,
             most_bytes: u64::MAX,
             unsettled: false,
             glances: false,
@@ -146,9 +152,21 @@ impl SendQueue {
         self.rate.belief()
     }
 
-    /// It may hold no more than this, unsent and in flight; `None`: send memory is not divided.
-    pub fn share(&mut self, share_bytes: Option<u64>) {
-        self.share_bytes = share_bytes.map_or(u64::MAX, counted_bytes);
+    /// What it may hold, unsent and in flight; `None`: send memory is not divided.
+    pub fn share(&mut self, grant: Option<Grant>) {
+        self.share_bytes = grant.map_or(u64::MAX, |grant| counted_bytes(grant.share_bytes));
+        self.rtt_us = grant.map_or(0, |grant| grant.rtt_us);
+    }
+
+    /// It holds so much, unsent and in flight, before it is offered more.
+    pub fn holds(&mut self, held_bytes: u64, now: Instant) {
+        self.acked.holds(held_bytes, now);
+    }
+
+    /// What it holds, if its share bounds that and it was looked at.
+    fn held_bytes(&self) -> Option<u64> {
+        let held_bytes = self.acked.held_bytes();
+        held_bytes.filter(|_| self.share_bytes < u64::MAX)
     }
 
     /// Whether its client reads at a pace of its own.
@@ -261,6 +279,16 @@ impl SendQueue {
 
     /// A sample: the socket holds `unsent_bytes` now. `underrun`: it held nothing at some time since the last sample.
     fn sampled(&mut self, unsent_bytes: u64, underrun: bool, now: Instant) {
+        match self.held_bytes() {
+            Some(_) => self.acked.looked(underrun, self.rtt_us, &mut self.rate),
+            None => self.measure_unsent(unsent_bytes, underrun, now),
+        }
+        (self.level_bytes, self.given_bytes, self.sampled_at) = (unsent_bytes, 0, now);
+        self.writable = false;
+    }
+
+    /// The rate by what left the unsent queue.
+    fn measure_unsent(&mut self, unsent_bytes: u64, underrun: bool, now: Instant) {
         let had_bytes = self.level_bytes + self.given_bytes;
         self.interval_bytes += had_bytes.saturating_sub(unsent_bytes);
         self.interval_underrun |= underrun;
@@ -289,8 +317,6 @@ impl SendQueue {
         if self.rate.sample(taken_bytes, us, underrun) {
             (self.measured_from, self.measured_bytes) = (now, unsent_bytes);
         }
-        (self.level_bytes, self.given_bytes, self.sampled_at) = (unsent_bytes, 0, now);
-        self.writable = false;
     }
 
     /// The path is congested. For prefetch, the rate is measured anew from the last sample on, and is at most
@@ -298,6 +324,7 @@ impl SendQueue {
     pub fn congest(&mut self, most_bytes_per_s: Option<u64>) {
         if self.rate.congest(most_bytes_per_s) {
             self.gauge.begin_anew();
+            self.acked.turn(AckedFor::Prefetch);
             (
                 self.interval_from,
                 self.interval_bytes,
@@ -430,6 +457,7 @@ impl SendQueue {
                 self.interval_underrun,
             ) = (now, 0, false);
             self.gauge.begin_anew();
+            self.acked.begin_anew();
         }
     }
 
@@ -440,6 +468,7 @@ impl SendQueue {
             self.unsettled = true;
         }
         self.burst.given(bytes);
+        self.acked.given(bytes);
         self.given_bytes += bytes;
         self.measured_bytes += bytes;
         self.writable = false;
@@ -458,23 +487,13 @@ impl SendQueue {
         self.fill_bytes(target) * 4 > before_bytes * 5
     }
 
-    /// Whether to top up the connection along with another: it would become writable before `until`.
+    /// Whether to top up the connection along with another: it would become writable before `until`. One that its share holds
+    /// up has no room for more until its client acknowledges, and nothing predicts when the kernel calls it.
     pub fn joins(&self, until: Instant) -> bool {
-        self.rate.send_bytes_per_s() > 0 && self.level_bytes(until) <= self.call_bytes()
+        let held_up = (self.held_bytes()).is_some_and(|bytes| bytes >= self.share_bytes / 4 * 3);
+        let known = self.rate.send_bytes_per_s() > 0;
+        known && !held_up && self.level_bytes(until) <= self.call_bytes()
     }
-}
-
-/// The pace of a first flight, bytes per second. With nothing in flight no ACK clocks what is sent next, so a whole
-/// window would leave at line rate and overflow the queue at the bottleneck. `None` where a window is no burst, or
-/// where the path is too short to spread it. The shortest round trip counts for that, since queues make any path long.
-pub fn first_flight_rate_bytes_per_s(sample: &TcpSample) -> Option<u64> {
-    let burst = sample.unacked_bytes == 0
-        && sample.rtt_us > 0
-        && sample.path.cwnd_bytes >= PACED_WINDOW_BYTES_MIN
-        && sample.path.rtt_min_us >= PACED_RTT_US_MIN;
-    // A quarter more than the window in a round trip, so that the last of it is not late.
-    let rate = u128::from(sample.path.cwnd_bytes) * u128::from(US_PER_S) * 5 / 4;
-    burst.then(|| u64::try_from(rate / u128::from(sample.rtt_us)).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]

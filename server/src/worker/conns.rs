@@ -76,6 +76,14 @@ pub struct Conn {
     pub noted: bool,
 }
 
+/// What a socket with a share of the send memory holds, and may be offered.
+pub struct Room {
+    /// Unsent and in flight.
+    pub held_bytes: u64,
+    /// How much more it may hold.
+    pub room_bytes: u64,
+}
+
 /// Connections by place. Freed places are used again, the latest first: their memory is hot.
 ///
 /// This table owns the places: all other tables have as many, and a place is given out again only after its connection was
@@ -116,7 +124,7 @@ impl Conn {
     }
 
     /// How much its socket may be offered now, by its share of the send memory; `None`: that is not divided.
-    pub fn room_bytes(&mut self, now: Instant) -> Option<u64> {
+    pub fn room(&mut self, now: Instant) -> Option<Room> {
         let bound = self.bound.as_mut()?;
         let held_bytes = self.transport.held()?.0;
         let unsent_bytes = match bound.is_timed() {
@@ -124,7 +132,10 @@ impl Conn {
             false => None,
         };
         bound.seen(held_bytes, unsent_bytes, now);
-        Some(bound.room_bytes(held_bytes))
+        Some(Room {
+            held_bytes,
+            room_bytes: bound.room_bytes(held_bytes),
+        })
     }
 
     /// Its share has no room. For how long it lasts; `None`: the kernel calls.

@@ -251,7 +251,7 @@ mod tests {
     fn fill(conn: &mut Conn, bytes: &[u8]) -> usize {
         let mut taken = 0;
         while taken < bytes.len() {
-            let room = conn.room_bytes(NOW).expect("it has a share") as usize;
+            let room = conn.room(NOW).expect("it has a share").room_bytes as usize;
             let piece = &bytes[taken..bytes.len().min(taken + room)];
             match conn.transport.send_texts(&[IoSlice::new(piece)], false) {
                 _ if room == 0 => break,

@@ -64,6 +64,10 @@ pub struct Outcome {
     pub in_vain: u64,
     /// The part of the time in which links stood idle, mean of the clients.
     pub idle: f64,
+    /// B_n of the client, at the end, over the rate at which it took bytes: the least of all clients.
+    pub believed_over_taken: f64,
+    /// And over its link's rate: the most.
+    pub believed_over_link: f64,
 }
 
 impl Outcome {
@@ -83,6 +87,7 @@ struct Socket {
     /// It was refused, and will call.
     calls: bool,
     idle_us: u64,
+    given_bytes: u64,
 }
 
 impl Socket {
@@ -99,6 +104,7 @@ impl Socket {
     fn give(&mut self, bytes: u64, now: Instant) {
         self.idle_us += now.since_us(self.busy_until);
         self.busy_until = self.busy_until.max(now);
+        self.given_bytes += bytes;
         let mut left_bytes = bytes;
         while left_bytes > 0 {
             let segment_bytes = left_bytes.min(SEGMENT_BYTES);
@@ -162,13 +168,16 @@ impl World {
             if !measuring && run.now >= self.measured_from {
                 measuring = true;
                 run.outcome = Outcome::default();
-                run.sockets.iter_mut().for_each(|socket| socket.idle_us = 0);
+                for socket in &mut run.sockets {
+                    (socket.idle_us, socket.given_bytes) = (0, 0);
+                }
             }
             run.turn();
         }
         let us = self.ends_at.since_us(self.measured_from) * self.clients.len() as u64;
         let idle_us: u64 = run.sockets.iter().map(|socket| socket.idle_us).sum();
         run.outcome.idle = idle_us as f64 / us as f64;
+        run.believed(self.ends_at.since_us(self.measured_from));
         run.outcome
     }
 }
@@ -183,6 +192,7 @@ impl Socket {
             busy_until: Instant { us: 0 },
             calls: false,
             idle_us: 0,
+            given_bytes: 0,
         }
     }
 }
@@ -213,6 +223,23 @@ impl Run<'_> {
             self.worker.on(In::Share { conn, grant }, now);
         }
         self.turn();
+    }
+
+    /// Compares what is believed of the clients with what they took in this time, and with what their links carry.
+    fn believed(&mut self, us: u64) {
+        (
+            self.outcome.believed_over_taken,
+            self.outcome.believed_over_link,
+        ) = (f64::MAX, 0.0);
+        for sender in self.worker.senders(0) {
+            let socket = &self.sockets[sender.conn.index as usize];
+            let believed = sender.rate_bytes_per_s as f64;
+            let taken = socket.given_bytes as f64 * US_PER_S as f64 / us as f64;
+            let over_link = believed / socket.client.rate_bytes_per_s as f64;
+            let outcome = &mut self.outcome;
+            outcome.believed_over_taken = outcome.believed_over_taken.min(believed / taken);
+            outcome.believed_over_link = outcome.believed_over_link.max(over_link);
+        }
     }
 
     fn next_at(&self) -> Option<Instant> {
@@ -292,6 +319,8 @@ impl Run<'_> {
             return;
         };
         bound.seen(held_bytes, Some(0), now);
+        let conn = stream.conn;
+        self.worker.on(In::Holds { conn, held_bytes }, now);
         let room_bytes = bound.room_bytes(held_bytes);
         let taken_bytes = len_bytes.min(room_bytes);
         bound.given(taken_bytes);

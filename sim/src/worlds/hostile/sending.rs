@@ -28,6 +28,10 @@ impl Run<'_> {
         let client = client_of(&mut self.clients, stream);
         let held_bytes = client.unacked_bytes;
         let share_bytes = client.share.room_bytes(held_bytes, now);
+        if client.share.bound.is_some() {
+            let conn = stream.conn;
+            self.on(In::Holds { conn, held_bytes });
+        }
         let bounded = order.len_bytes > share_bytes;
         let whole_bytes = order.len_bytes.min(share_bytes);
         let mut len_bytes = whole_bytes;
