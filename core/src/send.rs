@@ -13,19 +13,22 @@ pub mod burst;
 pub mod control;
 pub mod refills;
 pub mod rounds;
+mod supply;
 
 use self::burst::Burst;
 use self::rounds::Target;
+pub use self::supply::Supply;
 use crate::conn::TcpSample;
 use crate::limits::{
     CALL_BYTES_MIN, CALL_US, FIRST_SAMPLE_BYTES_MIN, GUESS_SAMPLE_US, INTERVAL_US_MIN,
-    LOWAT_BYTES_MAX, LOWAT_BYTES_START, ROOM_BYTES_MIN, STEADY_BYTES_MAX, UNKNOWN_MARGIN_US,
+    LOAN_BYTES_MAX, LOWAT_BYTES_MAX, LOWAT_BYTES_START, ROOM_BYTES_MIN, STEADY_BYTES_MAX,
 };
 use crate::prefetch::us_for;
 use crate::rate::acked::{Acked, AckedFor};
 use crate::rate::flow::Gauge;
 use crate::rate::{BelievedRate, Rate};
 use crate::sndbuf::bound::{Grant, counted_bytes};
+use crate::sndbuf::reserve::is_short;
 use crate::units::{Instant, KIB, bytes_in};
 
 /// An empty socket says something about its client only if more than this should still be in it.
@@ -58,6 +61,8 @@ pub struct SendQueue {
     burst: Burst,
     /// Its share of the send memory, unsent and in flight; `u64::MAX` where that is not divided.
     share_bytes: u64,
+    /// What it may be lent beyond that.
+    loan_bytes: u64,
     /// The shortest round trip of its path, where that is told with a share; 0: it is not known.
     rtt_us: u64,
     /// What it may hold while its rate is a guess, as of the last refill; `u64::MAX`: there is no such bound.
@@ -88,30 +93,6 @@ pub struct Refill {
     pub call_bytes: u32,
 }
 
-/// What a connection has in its socket, and how fast it takes it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Supply {
-    /// D1: held unsent, as predicted.
-    pub socket_bytes: u64,
-    /// B_n for prefetch; 0: not known yet.
-    pub rate_bytes_per_s: u64,
-    /// The socket takes no more for now.
-    pub full: bool,
-}
-
-impl Supply {
-    /// When the connection runs dry, if `memory_bytes` (D2) more wait for it in memory.
-    pub fn underrun_at(&self, memory_bytes: u64, now: Instant) -> Instant {
-        let bytes = self.socket_bytes.saturating_add(memory_bytes);
-        match self.rate_bytes_per_s {
-            // It has taken everything as fast as it came.
-            0 if memory_bytes == 0 && !self.full => now,
-            0 => now.plus_us(UNKNOWN_MARGIN_US),
-            rate => now.plus_us(us_for(bytes, rate)),
-        }
-    }
-}
-
 impl SendQueue {
     /// A connection that holds nothing.
     pub fn new(now: Instant) -> SendQueue {
@@ -129,6 +110,7 @@ impl SendQueue {
             gauge: Gauge::default(),
             burst: Burst::default(),
             share_bytes: u64::MAX,
+            loan_bytes: 0,
             rtt_us: 0,
             most_bytes: u64::MAX,
             unsettled: false,
@@ -156,6 +138,16 @@ impl SendQueue {
     pub fn share(&mut self, grant: Option<Grant>) {
         self.share_bytes = grant.map_or(u64::MAX, |grant| counted_bytes(grant.share_bytes));
         self.rtt_us = grant.map_or(0, |grant| grant.rtt_us);
+        self.loan_bytes = if is_short(self.rtt_us) {
+            LOAN_BYTES_MAX
+        } else {
+            0
+        };
+    }
+
+    /// How far it is filled at most.
+    fn offer_bytes(&self) -> u64 {
+        self.share_bytes.saturating_add(self.loan_bytes)
     }
 
     /// It holds so much, unsent and in flight, before it is offered more.
@@ -350,7 +342,7 @@ impl SendQueue {
                 .max(self.steady_bytes(target))
                 .min(LOWAT_BYTES_MAX.into())
                 .min(self.most_bytes)
-                .min(self.share_bytes),
+                .min(self.offer_bytes()),
         }
     }
 
@@ -401,7 +393,7 @@ impl SendQueue {
         let known = self.rate.send_bytes_per_s() > 0;
         let (up_to_bytes, call_bytes) = match own_bytes.filter(|_| known) {
             Some(own_bytes) => {
-                let bytes = own_bytes.min(self.share_bytes).max(fill_bytes);
+                let bytes = own_bytes.min(self.offer_bytes()).max(fill_bytes);
                 (Some(bytes), bytes / 2)
             }
             None if !known => (Some(fill_bytes), fill_bytes / 2),

@@ -366,6 +366,7 @@ impl Tuner {
             // What it was told is in force, but for the last eighth.
             share_bytes: grant.share_bytes,
             division: grant.division,
+            lent_bytes: 0,
         })
     }
 

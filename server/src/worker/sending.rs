@@ -135,6 +135,9 @@ impl Worker {
             return;
         };
         let stream = order.stream;
+        if let Some(conn) = self.conns.get(stream.conn) {
+            conn.settle(&mut self.reserve);
+        }
         if let Some(held_bytes) = attempt.held_bytes {
             let conn = stream.conn;
             self.decider.on(In::Holds { conn, held_bytes }, now);
@@ -179,8 +182,9 @@ impl Worker {
             debug_assert!(span.len_bytes <= owed_bytes, "more than was promised");
             span.len_bytes = span.len_bytes.min(owed_bytes);
         }
-        let room = conn.room(now);
+        let room = conn.room(span.len_bytes, &mut self.reserve, now);
         let held_bytes = room.as_ref().map(|room| room.held_bytes);
+        (self.tally.lent_bytes).add(room.as_ref().map_or(0, |room| room.lent_bytes));
         let room_bytes = room.map_or(u64::MAX, |room| room.room_bytes);
         let bounded = span.len_bytes > room_bytes || more && span.len_bytes == room_bytes;
         span.len_bytes = span.len_bytes.min(room_bytes);
