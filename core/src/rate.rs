@@ -4,11 +4,14 @@
 //! reads at its own pace it tells nothing: a burst into an empty receive buffer leaves the socket at once. TCP's
 //! counters distinguish the two, and tell how fast the latter is ([`flow`]).
 
+pub mod acked;
 pub mod flow;
 
+use self::acked::AckedSample;
 use self::flow::Evidence;
 use crate::limits::{
-    FIRST_SAMPLE_BYTES_MIN, INTERVAL_US_MIN, RATE_BYTES_PER_S_MAX, RATE_SAMPLE_US_MIN,
+    ACKED_SAMPLE_BYTES_MIN, ACKED_SAMPLE_US_MIN, FIRST_SAMPLE_BYTES_MIN, INTERVAL_US_MIN,
+    RATE_BYTES_PER_S_MAX, RATE_SAMPLE_US_MIN,
 };
 use crate::units::US_PER_S;
 
@@ -234,15 +237,35 @@ impl Rate {
         if underrun && self.send_bytes_per_s == 0 && taken_bytes < FIRST_SAMPLE_BYTES_MIN {
             return true; // nothing to go by; the next sample begins here
         }
-        let sample = per_s(taken_bytes, us);
+        self.send(per_s(taken_bytes, us), underrun);
+        true
+    }
+
+    /// The same, by what its client acknowledged. `false`: the time was too short.
+    pub fn acked(&mut self, sample: AckedSample) -> bool {
+        let AckedSample {
+            bytes,
+            us,
+            at_least,
+        } = sample;
+        let is_little = bytes < ACKED_SAMPLE_BYTES_MIN && us < INTERVAL_US_MIN;
+        if us < ACKED_SAMPLE_US_MIN || is_little {
+            return false;
+        }
+        if !self.is_own_pace() {
+            self.send(per_s(bytes, us), at_least);
+        }
+        true
+    }
+
+    fn send(&mut self, sample: u64, at_least: bool) {
         let now = self.send_bytes_per_s;
         self.send_bytes_per_s = match now {
             0 => sample,
             _ if sample >= now => now + (sample - now) / 2,
-            _ if underrun => now,
+            _ if at_least => now,
             _ => now - (now - sample) / 4,
         };
-        true
     }
 }
 

@@ -13,20 +13,23 @@ pub mod burst;
 pub mod control;
 pub mod refills;
 pub mod rounds;
+mod supply;
 
 use self::burst::Burst;
 use self::rounds::Target;
+pub use self::supply::Supply;
 use crate::conn::TcpSample;
 use crate::limits::{
     CALL_BYTES_MIN, CALL_US, FIRST_SAMPLE_BYTES_MIN, GUESS_SAMPLE_US, INTERVAL_US_MIN,
-    LOWAT_BYTES_MAX, LOWAT_BYTES_START, PACED_RTT_US_MIN, PACED_WINDOW_BYTES_MIN, ROOM_BYTES_MIN,
-    STEADY_BYTES_MAX, UNKNOWN_MARGIN_US,
+    LOAN_BYTES_MAX, LOWAT_BYTES_MAX, LOWAT_BYTES_START, ROOM_BYTES_MIN, STEADY_BYTES_MAX,
 };
 use crate::prefetch::us_for;
+use crate::rate::acked::{Acked, AckedFor};
 use crate::rate::flow::Gauge;
 use crate::rate::{BelievedRate, Rate};
-use crate::sndbuf::bound::counted_bytes;
-use crate::units::{Instant, KIB, US_PER_S, bytes_in};
+use crate::sndbuf::bound::{Grant, counted_bytes};
+use crate::sndbuf::reserve::is_short;
+use crate::units::{Instant, KIB, bytes_in};
 
 /// An empty socket says something about its client only if more than this should still be in it.
 const UNBELIEVED_BYTES_MIN: u64 = 4 * KIB;
@@ -50,12 +53,18 @@ pub struct SendQueue {
     interval_bytes: u64,
     /// Whether the socket ran empty at some time in it (an underrun).
     interval_underrun: bool,
+    /// What its client acknowledges, where its share bounds what it holds.
+    acked: Acked,
     /// The evidence from TCP's counters.
     gauge: Gauge,
     /// What its client's window takes.
     burst: Burst,
     /// Its share of the send memory, unsent and in flight; `u64::MAX` where that is not divided.
     share_bytes: u64,
+    /// What it may be lent beyond that.
+    loan_bytes: u64,
+    /// The shortest round trip of its path, where that is told with a share; 0: it is not known.
+    rtt_us: u64,
     /// What it may hold while its rate is a guess, as of the last refill; `u64::MAX`: there is no such bound.
     most_bytes: u64,
     /// It was given bytes that its client may not have read yet.
@@ -84,30 +93,6 @@ pub struct Refill {
     pub call_bytes: u32,
 }
 
-/// What a connection has in its socket, and how fast it takes it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Supply {
-    /// D1: held unsent, as predicted.
-    pub socket_bytes: u64,
-    /// B_n for prefetch; 0: not known yet.
-    pub rate_bytes_per_s: u64,
-    /// The socket takes no more for now.
-    pub full: bool,
-}
-
-impl Supply {
-    /// When the connection runs dry, if `memory_bytes` (D2) more wait for it in memory.
-    pub fn underrun_at(&self, memory_bytes: u64, now: Instant) -> Instant {
-        let bytes = self.socket_bytes.saturating_add(memory_bytes);
-        match self.rate_bytes_per_s {
-            // It has taken everything as fast as it came.
-            0 if memory_bytes == 0 && !self.full => now,
-            0 => now.plus_us(UNKNOWN_MARGIN_US),
-            rate => now.plus_us(us_for(bytes, rate)),
-        }
-    }
-}
-
 impl SendQueue {
     /// A connection that holds nothing.
     pub fn new(now: Instant) -> SendQueue {
@@ -121,9 +106,12 @@ impl SendQueue {
             interval_from: now,
             interval_bytes: 0,
             interval_underrun: false,
+            acked: Acked::default(),
             gauge: Gauge::default(),
             burst: Burst::default(),
             share_bytes: u64::MAX,
+            loan_bytes: 0,
+            rtt_us: 0,
             most_bytes: u64::MAX,
             unsettled: false,
             glances: false,
@@ -146,9 +134,31 @@ impl SendQueue {
         self.rate.belief()
     }
 
-    /// It may hold no more than this, unsent and in flight; `None`: send memory is not divided.
-    pub fn share(&mut self, share_bytes: Option<u64>) {
-        self.share_bytes = share_bytes.map_or(u64::MAX, counted_bytes);
+    /// What it may hold, unsent and in flight; `None`: send memory is not divided.
+    pub fn share(&mut self, grant: Option<Grant>) {
+        self.share_bytes = grant.map_or(u64::MAX, |grant| counted_bytes(grant.share_bytes));
+        self.rtt_us = grant.map_or(0, |grant| grant.rtt_us);
+        self.loan_bytes = if is_short(self.rtt_us) {
+            LOAN_BYTES_MAX
+        } else {
+            0
+        };
+    }
+
+    /// How far it is filled at most.
+    fn offer_bytes(&self) -> u64 {
+        self.share_bytes.saturating_add(self.loan_bytes)
+    }
+
+    /// It holds so much, unsent and in flight, before it is offered more.
+    pub fn holds(&mut self, held_bytes: u64, now: Instant) {
+        self.acked.holds(held_bytes, now);
+    }
+
+    /// What it holds, if its share bounds that and it was looked at.
+    fn held_bytes(&self) -> Option<u64> {
+        let held_bytes = self.acked.held_bytes();
+        held_bytes.filter(|_| self.share_bytes < u64::MAX)
     }
 
     /// Whether its client reads at a pace of its own.
@@ -261,6 +271,16 @@ impl SendQueue {
 
     /// A sample: the socket holds `unsent_bytes` now. `underrun`: it held nothing at some time since the last sample.
     fn sampled(&mut self, unsent_bytes: u64, underrun: bool, now: Instant) {
+        match self.held_bytes() {
+            Some(_) => self.acked.looked(underrun, self.rtt_us, &mut self.rate),
+            None => self.measure_unsent(unsent_bytes, underrun, now),
+        }
+        (self.level_bytes, self.given_bytes, self.sampled_at) = (unsent_bytes, 0, now);
+        self.writable = false;
+    }
+
+    /// The rate by what left the unsent queue.
+    fn measure_unsent(&mut self, unsent_bytes: u64, underrun: bool, now: Instant) {
         let had_bytes = self.level_bytes + self.given_bytes;
         self.interval_bytes += had_bytes.saturating_sub(unsent_bytes);
         self.interval_underrun |= underrun;
@@ -289,8 +309,6 @@ impl SendQueue {
         if self.rate.sample(taken_bytes, us, underrun) {
             (self.measured_from, self.measured_bytes) = (now, unsent_bytes);
         }
-        (self.level_bytes, self.given_bytes, self.sampled_at) = (unsent_bytes, 0, now);
-        self.writable = false;
     }
 
     /// The path is congested. For prefetch, the rate is measured anew from the last sample on, and is at most
@@ -298,6 +316,7 @@ impl SendQueue {
     pub fn congest(&mut self, most_bytes_per_s: Option<u64>) {
         if self.rate.congest(most_bytes_per_s) {
             self.gauge.begin_anew();
+            self.acked.turn(AckedFor::Prefetch);
             (
                 self.interval_from,
                 self.interval_bytes,
@@ -323,7 +342,7 @@ impl SendQueue {
                 .max(self.steady_bytes(target))
                 .min(LOWAT_BYTES_MAX.into())
                 .min(self.most_bytes)
-                .min(self.share_bytes),
+                .min(self.offer_bytes()),
         }
     }
 
@@ -374,7 +393,7 @@ impl SendQueue {
         let known = self.rate.send_bytes_per_s() > 0;
         let (up_to_bytes, call_bytes) = match own_bytes.filter(|_| known) {
             Some(own_bytes) => {
-                let bytes = own_bytes.min(self.share_bytes).max(fill_bytes);
+                let bytes = own_bytes.min(self.offer_bytes()).max(fill_bytes);
                 (Some(bytes), bytes / 2)
             }
             None if !known => (Some(fill_bytes), fill_bytes / 2),
@@ -430,6 +449,7 @@ impl SendQueue {
                 self.interval_underrun,
             ) = (now, 0, false);
             self.gauge.begin_anew();
+            self.acked.begin_anew();
         }
     }
 
@@ -440,6 +460,7 @@ impl SendQueue {
             self.unsettled = true;
         }
         self.burst.given(bytes);
+        self.acked.given(bytes);
         self.given_bytes += bytes;
         self.measured_bytes += bytes;
         self.writable = false;
@@ -458,23 +479,13 @@ impl SendQueue {
         self.fill_bytes(target) * 4 > before_bytes * 5
     }
 
-    /// Whether to top up the connection along with another: it would become writable before `until`.
+    /// Whether to top up the connection along with another: it would become writable before `until`. One that its share holds
+    /// up has no room for more until its client acknowledges, and nothing predicts when the kernel calls it.
     pub fn joins(&self, until: Instant) -> bool {
-        self.rate.send_bytes_per_s() > 0 && self.level_bytes(until) <= self.call_bytes()
+        let held_up = (self.held_bytes()).is_some_and(|bytes| bytes >= self.share_bytes / 4 * 3);
+        let known = self.rate.send_bytes_per_s() > 0;
+        known && !held_up && self.level_bytes(until) <= self.call_bytes()
     }
-}
-
-/// The pace of a first flight, bytes per second. With nothing in flight no ACK clocks what is sent next, so a whole
-/// window would leave at line rate and overflow the queue at the bottleneck. `None` where a window is no burst, or
-/// where the path is too short to spread it. The shortest round trip counts for that, since queues make any path long.
-pub fn first_flight_rate_bytes_per_s(sample: &TcpSample) -> Option<u64> {
-    let burst = sample.unacked_bytes == 0
-        && sample.rtt_us > 0
-        && sample.path.cwnd_bytes >= PACED_WINDOW_BYTES_MIN
-        && sample.path.rtt_min_us >= PACED_RTT_US_MIN;
-    // A quarter more than the window in a round trip, so that the last of it is not late.
-    let rate = u128::from(sample.path.cwnd_bytes) * u128::from(US_PER_S) * 5 / 4;
-    burst.then(|| u64::try_from(rate / u128::from(sample.rtt_us)).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 //! what the laws of [`crate::law`] ask for, and [`remembered`] keeps that for the next connection of a client, and
 //! [`drain`] says when round trips without a queue are looked for. [`pool`] is the machine around all this: it asks workers
 //! what TCP says, divides, and tells shares. [`bound`] holds a socket to its share, [`depletion`] says when it is
-//! filled again, and [`outside`] bounds one of another program.
+//! filled again, [`reserve`] has what sockets lend each other, and [`outside`] bounds one of another program.
 //!
 //! A division is computed each second, and when somebody joins. What holds of every one:
 //! - the shares never exceed the pool;
@@ -24,6 +24,7 @@ pub mod outside;
 pub mod pool;
 pub mod reading;
 pub mod remembered;
+pub mod reserve;
 
 use alloc::vec::Vec;
 

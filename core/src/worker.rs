@@ -356,6 +356,7 @@ impl Machine for Worker {
             } => self.adopt(conn, address, &exported, now),
             In::Share { conn, grant } => self.share(conn, Some(grant)),
             In::NoShare { conn, held_bytes } => self.no_share(conn, held_bytes),
+            In::Holds { conn, held_bytes } => self.holds(conn, held_bytes, now),
             In::ShareLasts { conn, lasts } => self.share_lasts(conn, lasts, now),
             In::StartShare { share_bytes } => self.start_share_bytes = Some(share_bytes),
             In::Drain => self.begin_drain(now),

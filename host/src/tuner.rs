@@ -372,6 +372,7 @@ impl Tuner {
             // What it was told is in force, but for the last eighth.
             share_bytes: share.bytes,
             division: share.division,
+            lent_bytes: 0,
         })
     }
 

@@ -11,6 +11,7 @@ use ackpace_core::conn::{Span, TcpSample};
 use ackpace_core::rate::flow::Flow;
 use ackpace_core::sndbuf::Control;
 use ackpace_core::sndbuf::reading::Counted;
+use ackpace_core::sndbuf::reserve::Open;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, send, sendmsg};
 
@@ -105,6 +106,17 @@ impl Transport {
     /// Its congestion control.
     pub fn control(&self) -> Control {
         tcp::control(self.socket())
+    }
+
+    /// What goes in flight at once of what it is given now.
+    pub fn open(&self) -> Open {
+        let wire = tcp::sample(self.socket());
+        Open {
+            window_bytes: wire.flow.map_or(0, |flow| flow.window_bytes),
+            cwnd_bytes: wire.path.cwnd_bytes,
+            in_flight_bytes: wire.unacked_bytes
+                - wire.unsent_bytes.unwrap_or(0).min(wire.unacked_bytes),
+        }
     }
 
     /// TCP's state of the connection. What the client has and lacks is counted in plaintext; windows, segments and the

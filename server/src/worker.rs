@@ -26,6 +26,7 @@ use ackpace_core::disk::{Chosen, ReadError};
 use ackpace_core::limits::EVENTS_PER_TURN_MAX;
 use ackpace_core::machine::Machine;
 use ackpace_core::residency::Confirmation;
+use ackpace_core::sndbuf::reserve::Reserve;
 use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
 use ackpace_core::worker::{Budget, Expect, In, Out, Outcome, Worker as Decider};
@@ -66,6 +67,8 @@ pub struct Worker {
     /// The listener that was first to be accepted from the last time.
     first_listener: usize,
     conns: Conns,
+    /// What sockets lend each other of their shares of the send memory.
+    reserve: Reserve,
     heads: HeadPool,
     /// A buffer for bytes of the page cache that are copied without waiting for a disk.
     copied: Box<[u8]>,
@@ -94,6 +97,7 @@ impl Worker {
         while !self.is_over() {
             let due = [self.decider.deadline(), self.shared.seldom.due()];
             let due = due.into_iter().flatten().min();
+            let slept_from = self.reserve.is_awaited().then(|| self.now());
             let timeout = due.map(|at| timespec(at.since_us(self.now())));
             events.clear();
             match epoll::wait(&self.epoll, spare_capacity(&mut events), timeout.as_ref()) {
@@ -101,6 +105,9 @@ impl Worker {
                 Err(error) => return Err(error.into()),
             }
             let begun = self.now();
+            if let Some(from) = slept_from {
+                self.reserve.slept(begun.since_us(from), begun);
+            }
             // Only waits that could block are counted.
             self.tally.wakeups.add(
                 timeout
@@ -165,6 +172,7 @@ impl Worker {
                 break;
             }
         }
+        self.lend(now);
         self.look_up_again(now);
         if self.has_accepted_waiting() && self.room() > 0 {
             self.waker.wake(); // a slot came free

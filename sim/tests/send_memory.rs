@@ -202,6 +202,7 @@ fn refilled(clients: &[credit::Client], timed: bool, late_us: u64) -> credit::Ou
     let world = credit::World {
         clients: clients.to_vec(),
         timed,
+        send_us: 0,
         late_us,
         measured_from: Instant { us: 2_000_000 },
         ends_at: Instant { us: 8_000_000 },
@@ -216,6 +217,8 @@ fn a_timer_fills_many_sockets_at_once_where_the_kernel_calls_each() {
         ("sends/GB", 0),
         ("in vain %", 1),
         ("idle %", 2),
+        ("B_n/taken", 2),
+        ("B_n/link", 2),
     ];
     let mut table = Table::new(0, "clients               filled", columns);
     let fast_and_slow = |lasts_us| {
@@ -254,15 +257,109 @@ fn a_timer_fills_many_sockets_at_once_where_the_kernel_calls_each() {
                 of.per_gb(of.sends),
                 100.0 * of.in_vain as f64 / of.sends as f64,
                 100.0 * of.idle,
+                of.believed_over_taken,
+                of.believed_over_link,
             ];
             let way = if timed { "timer" } else { "kernel" };
             table.row(format!("{name:22}  {way}"), figures);
             of
         });
+        for of in [called, timed] {
+            // What a share lets through is a bound from below, and a link one from above.
+            let is_known = of.believed_over_taken >= 0.9 && of.believed_over_link <= 1.1;
+            assert!(is_known, "B_n: {of:?}\n{table}");
+        }
         assert!(timed.idle <= called.idle + 0.005, "{table}");
         if !name.ends_with(" 5 ms") {
             assert!(timed.wakes * 4 < called.wakes, "{table}");
         }
     }
     compare("credit", &table.to_string());
+}
+
+#[test]
+fn the_rate_of_a_client_is_known_whatever_its_share() {
+    for seed in SEEDS {
+        let mut dice = Dice(seed);
+        let client = |dice: &mut Dice| credit::Client {
+            rate_bytes_per_s: dice.between(20_000, 20_000_000),
+            rtt_us: dice.between(1_000, 200_000),
+            share_bytes: dice.between(2_896, 400_000),
+            acks_each_us: dice.between(1, 20_000),
+        };
+        for timed in [false, true] {
+            let clients: Vec<credit::Client> = (0..40).map(|_| client(&mut dice)).collect();
+            let of = refilled(&clients, timed, 500);
+            // What was taken is counted when it is given, up to a third of a share at once.
+            let is_known = of.believed_over_taken >= 0.7 && of.believed_over_link <= 1.1;
+            assert!(is_known, "seed {seed}, timed: {timed}: {of:?}");
+        }
+    }
+}
+
+#[test]
+fn sockets_that_run_dry_between_two_turns_lend_each_other_their_shares() {
+    let columns = [
+        ("MB/s", 0),
+        ("sends/GB", 0),
+        ("held/pool", 2),
+        ("least/mean", 2),
+    ];
+    let mut table = Table::new(0, "clients          shares", columns);
+    for (name, count, rate_bytes_per_s, rtt_us) in [
+        ("400, 50 us", 400, 1_000_000_000, 50),
+        ("400 of 20 MB/s", 400, 20_000_000, 200),
+        ("8, 50 us", 8, 1_000_000_000, 50),
+        ("400, 20 ms", 400, 1_000_000_000, 20_000),
+    ] {
+        let client = credit::Client {
+            rate_bytes_per_s,
+            rtt_us,
+            share_bytes: 24_000,
+            acks_each_us: 1,
+        };
+        let [alone, lent] = [false, true].map(|timed| {
+            let world = credit::World {
+                clients: vec![client; count],
+                timed,
+                send_us: 14,
+                late_us: 500,
+                measured_from: Instant { us: 500_000 },
+                ends_at: Instant { us: 1_500_000 },
+            };
+            let of = world.run();
+            let figures = [
+                of.given_bytes as f64 / 1e6,
+                of.per_gb(of.sends),
+                of.held_most,
+                of.least_over_mean,
+            ];
+            let way = if timed { "lent" } else { "alone" };
+            table.row(format!("{name:15}  {way}"), figures);
+            of
+        });
+        assert!(lent.held_most <= 1.0, "{table}");
+        if name.starts_with("400, 50") {
+            assert!(lent.given_bytes * 2 > alone.given_bytes * 5, "{table}");
+            let is_fair = lent.least_over_mean >= alone.least_over_mean;
+            assert!(is_fair, "some wait for longer: {table}");
+        } else {
+            assert!(lent.given_bytes * 100 >= alone.given_bytes * 98, "{table}");
+        }
+    }
+    compare("lent", &table.to_string());
+}
+
+/// SplitMix64.
+struct Dice(u64);
+
+impl Dice {
+    /// Every magnitude is as likely as any other.
+    fn between(&mut self, least: u64, most: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        let part = ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1u64 << 53) as f64;
+        (least as f64 * (most as f64 / least as f64).powf(part)) as u64
+    }
 }

@@ -30,6 +30,33 @@ pub const DEPLETION_SAMPLE_US_MIN: u64 = 20_000;
 /// And else over this time. Less: rates scatter, and with them the times at which sockets are filled. More: a client that
 /// becomes slower is filled too early for longer.
 pub const DEPLETION_STEADY_US_MIN: u64 = 100_000;
+/// Sockets lend each other memory only where the shortest round trip is at most this: a loan is back as soon as it is
+/// acknowledged. Longer: few would hold what others have pledged.
+pub const LOAN_RTT_US_MAX: u64 = 1_000;
+/// One loan at most. Larger ones save few calls; with smaller ones each costs more than its bytes.
+pub const LOAN_BYTES_MAX: u64 = 256 * KIB;
+/// Sockets lend each other memory if a loan can be so many times what each pledges, which is half of its share. Less: they would wait
+/// for loans that are worth little more than their shares.
+pub const LOAN_WORTH: u64 = 8;
+/// A socket that was found so often in a row with bytes in it takes back what it has pledged. Less: it would pledge again at the
+/// next chance.
+pub const PLEDGE_LOOKS: u32 = 16;
+/// How long a socket waits for a loan before it goes on with its share. Less: shares that are worth no call are sent while
+/// thousands wait for their turn. More: clients wait for longer if borrowers give nothing back.
+pub const LOAN_WAIT_US: u64 = 200_000;
+/// A worker that sleeps for [`LOAN_SLEPT_US_MAX`] of this time while sockets wait for loans has too little memory for them.
+pub const LOAN_SLEPT_EACH_US: u64 = 200_000;
+/// Half of it. Less: clients that are busy for a moment end it. More: waiting costs more.
+pub const LOAN_SLEPT_US_MAX: u64 = 100_000;
+/// Then sockets go on with their shares for so long. Less: what trying costs shows.
+pub const LOAN_REST_US: u64 = 5 * US_PER_S;
+/// Waiting sockets that a worker calls in one turn. More: their bytes would not fit into it.
+pub const LOANS_PER_TURN_MAX: u32 = 8;
+/// What a client acknowledges is its rate over this time at least, where its share bounds what its socket holds. Less: ACKs
+/// come in bundles, and one bundle more or less counts.
+pub const ACKED_SAMPLE_US_MIN: u64 = 100_000;
+/// And of so many bytes, some ten segments, unless they take as long as an interval. Less: a segment more or less counts.
+pub const ACKED_SAMPLE_BYTES_MIN: u64 = 16 * KIB;
 /// How often send memory is divided anew, with a look at each connection that sends.
 pub const DIVIDE_EACH_US: u64 = US_PER_S;
 /// How often it is divided at most, for connections that join.

@@ -8,9 +8,10 @@ use alloc::vec::Vec;
 
 use super::refills::{Refilled, Refills};
 use super::rounds::{Target, TopUps, TotalDemand};
-use super::{Refill, SendQueue, Supply, first_flight_rate_bytes_per_s};
+use super::{Refill, SendQueue, Supply};
 use crate::conn::{ConnId, Held, TcpSample};
-use crate::units::Instant;
+use crate::limits::{PACED_RTT_US_MIN, PACED_WINDOW_BYTES_MIN};
+use crate::units::{Instant, US_PER_S};
 use crate::why::Wait;
 
 /// Which socket is given bytes, and when.
@@ -275,4 +276,17 @@ impl Controller {
     pub fn unpaces_at(&self) -> Option<Instant> {
         self.paced.first().map(|(until, _)| *until)
     }
+}
+
+/// The pace of a first flight, bytes per second. With nothing in flight no ACK clocks what is sent next, so a whole
+/// window would leave at line rate and overflow the queue at the bottleneck. `None` where a window is no burst, or
+/// where the path is too short to spread it. The shortest round trip counts for that, since queues make any path long.
+pub(super) fn first_flight_rate_bytes_per_s(sample: &TcpSample) -> Option<u64> {
+    let burst = sample.unacked_bytes == 0
+        && sample.rtt_us > 0
+        && sample.path.cwnd_bytes >= PACED_WINDOW_BYTES_MIN
+        && sample.path.rtt_min_us >= PACED_RTT_US_MIN;
+    // A quarter more than the window in a round trip, so that the last of it is not late.
+    let rate = u128::from(sample.path.cwnd_bytes) * u128::from(US_PER_S) * 5 / 4;
+    burst.then(|| u64::try_from(rate / u128::from(sample.rtt_us)).unwrap_or(u64::MAX))
 }

@@ -7,11 +7,16 @@
 //!
 //! A share that lasts some time ([`super::depletion`]) needs no call: then the worker's timer says when the socket is filled
 //! again, and SO_SNDBUF is out of the way.
+//!
+//! Sockets at short round trips lend each other a part of their shares ([`super::reserve`]). What is said above holds of what is
+//! left of a share then; SO_SNDBUF is out of the way only while a loan is being sent.
 
 use super::depletion::{Depletion, InFlight, Lasts};
+use super::reserve::{self, Borrows, Loan, Look, Open, Reserve, Stake};
+use crate::conn::ConnId;
 use crate::limits::{
-    LOWAT_BYTES_MAX, SEND_BUFFER_BYTES_MIN, SEND_BUFFER_COST_BYTES, SEND_POOL_BYTES_MAX,
-    SHARE_BYTES_MIN,
+    LOAN_WAIT_US, LOWAT_BYTES_MAX, SEND_BUFFER_BYTES_MIN, SEND_BUFFER_COST_BYTES,
+    SEND_POOL_BYTES_MAX, SHARE_BYTES_MIN,
 };
 use crate::units::Instant;
 
@@ -64,6 +69,7 @@ pub struct Bound {
     /// Since when nothing but the share holds it up.
     held_up_from: Option<Instant>,
     held_up_us: u64,
+    stake: Stake,
 }
 
 impl Bound {
@@ -82,12 +88,17 @@ impl Bound {
             filled_at: None,
             held_up_from: None,
             held_up_us: 0,
+            stake: Stake::default(),
         }
     }
 
     /// The share changes; the time for which it held the connection up is still counted.
-    pub fn change(&mut self, grant: Grant) {
+    /// The socket holds `held_bytes`.
+    pub fn change(&mut self, grant: Grant, held_bytes: u64, reserve: &mut Reserve) {
+        let mut stake = self.stake;
+        stake.share(counted_bytes(grant.share_bytes), held_bytes, reserve);
         *self = Bound {
+            stake,
             depletion: self.depletion,
             timed: self.timed,
             filled_at: self.filled_at,
@@ -102,6 +113,16 @@ impl Bound {
         self.share_bytes
     }
 
+    /// What of it the socket may hold that it has not pledged to others.
+    fn standing_bytes(&self) -> u64 {
+        self.stake.standing_bytes(self.share_bytes)
+    }
+
+    /// What the socket has borrowed from the shares of others.
+    pub fn lent_bytes(&self) -> u64 {
+        self.stake.lent_bytes()
+    }
+
     /// The division that it is from; 0: none yet.
     pub fn division(&self) -> u64 {
         self.division
@@ -112,8 +133,14 @@ impl Bound {
     pub fn send_buffer_bytes(&self) -> u64 {
         match self.timed {
             true => self.share_bytes.saturating_mul(2),
-            false => self.share_bytes,
+            false => self.standing_bytes(),
         }
+    }
+
+    /// The same while the socket is given a loan, too: out of the way.
+    pub fn loan_buffer_bytes(&self) -> u64 {
+        let most_bytes = self.standing_bytes().saturating_add(self.lent_bytes());
+        most_bytes.saturating_mul(2)
     }
 
     /// Whether the worker's timer says when it is filled.
@@ -141,17 +168,77 @@ impl Bound {
         }
     }
 
+    /// The socket holds so much and is to be offered `wanted_bytes`. Whether it borrows from the reserve of its worker; if it does,
+    /// [`Bound::lend`] follows.
+    pub fn borrows(
+        &mut self,
+        held_bytes: u64,
+        wanted_bytes: u64,
+        reserve: &mut Reserve,
+        now: Instant,
+    ) -> Borrows {
+        let look = self.look(held_bytes, wanted_bytes);
+        self.stake.borrows(look, reserve, now)
+    }
+
+    /// What it may be offered beyond [`Bound::room_bytes`]. [`Bound::settle`] follows when it was.
+    pub fn lend(
+        &mut self,
+        conn: ConnId,
+        (held_bytes, wanted_bytes): (u64, u64),
+        open: Open,
+        reserve: &mut Reserve,
+        now: Instant,
+    ) -> Loan {
+        let look = self.look(held_bytes, wanted_bytes);
+        self.stake.lend((conn, look), open, reserve, now)
+    }
+
+    fn look(&self, held_bytes: u64, wanted_bytes: u64) -> Look {
+        Look {
+            share_bytes: self.share_bytes,
+            held_bytes,
+            wanted_bytes,
+            lends: !self.timed && reserve::is_short(self.in_flight.rtt_us),
+        }
+    }
+
+    /// The socket holds so much. What it has no more of a loan is given back.
+    pub fn settle(&mut self, held_bytes: u64, reserve: &mut Reserve) {
+        self.stake.settle(held_bytes, self.share_bytes, reserve);
+    }
+
+    /// It is its turn to borrow. Whether it still waits for that.
+    pub fn called(&mut self) -> bool {
+        self.stake.called()
+    }
+
+    /// The socket is gone, or has no share any more.
+    pub fn end(&mut self, reserve: &mut Reserve) {
+        self.stake.end(reserve);
+    }
+
     /// The socket took bytes.
     pub fn given(&mut self, bytes: u64) {
         self.depletion.given(bytes);
     }
 
-    /// The share has no room now. `Some`: it is to be filled again after this time; `None`: the kernel calls, and
+    /// The share has no room now, or the socket waits for a loan. `Some`: it is to be filled again after this time, or, with a loan, before;
+    /// `None`: the kernel calls, and
     /// [`Bound::stopped`] follows.
     pub fn lasts(&mut self, now: Instant) -> Option<Lasts> {
-        let lasts = self
-            .depletion
-            .lasts(self.share_bytes, self.in_flight, self.timed);
+        if self.stake.waits() {
+            self.stopped(0, now);
+            return Some(Lasts {
+                us: LOAN_WAIT_US,
+                whole_us: LOAN_WAIT_US,
+            });
+        }
+        // Who lends runs dry: its share lasts for no time, whatever its worker lets it take.
+        let lasts = match self.stake.pledges() {
+            true => None,
+            false => (self.depletion).lasts(self.share_bytes, self.in_flight, self.timed),
+        };
         self.timed = lasts.is_some();
         self.filled_at = self.timed.then_some(now);
         lasts
@@ -160,7 +247,7 @@ impl Bound {
     /// How much the socket may be offered while it holds `held_bytes`: whole segments, so that no small ones travel; if
     /// the share has not even room for one, all that the kernel may call for.
     pub fn room_bytes(&self, held_bytes: u64) -> u64 {
-        let left_bytes = self.share_bytes.saturating_sub(held_bytes);
+        let left_bytes = self.standing_bytes().saturating_sub(held_bytes);
         match left_bytes {
             _ if held_bytes == 0 => left_bytes,
             left if left >= self.segment_bytes => left - left % self.segment_bytes,
@@ -172,11 +259,12 @@ impl Bound {
     /// What the share has left at least when the kernel calls the socket writable. It does so while its buffers, with
     /// what they cost, take no more than two thirds of SO_SNDBUF.
     fn called_bytes(&self) -> u64 {
-        let level_bytes = match self.share_bytes {
-            share_bytes if share_bytes >= SEND_BUFFER_BYTES_MIN => share_bytes * 2 / 3,
+        let standing_bytes = self.standing_bytes();
+        let level_bytes = match standing_bytes {
+            bytes if bytes >= SEND_BUFFER_BYTES_MIN => bytes * 2 / 3,
             _ => SEND_BUFFER_BYTES_MIN * 2 / 3 - SEND_BUFFER_COST_BYTES,
         };
-        (self.share_bytes - level_bytes).max(1)
+        (standing_bytes - level_bytes).max(1)
     }
 
     /// The share has no room now, and the socket holds `unsent_bytes` that are not in flight.
@@ -345,7 +433,8 @@ mod tests {
                 prop_assert!(kernel.held_bytes() > 0, "nothing will wake it: {bound:?}");
                 called = kernel.ack(acks.next().unwrap_or(1));
                 if nth % 17 == 0 {
-                    bound.change(Grant { share_bytes: changes[nth % changes.len()], segment_bytes, ..Grant::default() });
+                    let grant = Grant { share_bytes: changes[nth % changes.len()], segment_bytes, ..Grant::default() };
+                    bound.change(grant, kernel.held_bytes(), &mut Reserve::default());
                     kernel.send_buffer_bytes = bound.send_buffer_bytes().max(SEND_BUFFER_BYTES_MIN);
                     // Setting SO_SNDBUF has the kernel look.
                     called |= kernel.ack(0);

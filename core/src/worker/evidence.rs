@@ -186,12 +186,15 @@ impl Worker {
         }
     }
 
-    /// An empty socket takes more. What it took last was less for another reason (a file that ended early).
+    /// An empty socket takes more. What it took last was less for another reason (a file that ended early). One that a timer
+    /// fills may wait for a loan from the shares of others.
     fn find_stalled(&mut self, id: ConnId, sample: &TcpSample) -> bool {
         let Some(conn) = self.table.get_mut(id) else {
             return false;
         };
-        let full = conn.phase == ConnPhase::Sending && !conn.output.writable;
+        let output = &conn.output;
+        let full =
+            conn.phase == ConnPhase::Sending && !output.writable && output.refilled.is_none();
         let stalled = full && sample.unacked_bytes == 0;
         conn.output.writable |= stalled;
         stalled

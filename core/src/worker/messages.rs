@@ -223,6 +223,14 @@ pub enum In {
         /// What its socket holds now, unsent and in flight.
         held_bytes: u64,
     },
+    /// What the socket of a connection with a share holds, unsent and in flight (SIOCOUTQ). It was about to be offered more:
+    /// `Sent` follows.
+    Holds {
+        /// The connection.
+        conn: ConnId,
+        /// So much.
+        held_bytes: u64,
+    },
     /// A connection's share has no room now, and will last for some time: its socket is filled again by then.
     ShareLasts {
         /// The connection.
@@ -244,7 +252,7 @@ impl In {
     pub fn conn(&self) -> Option<ConnId> {
         match self {
             In::Incoming | In::AcceptFailed | In::StartShare { .. } | In::Drain => None,
-            In::ShareLasts { conn, .. } => Some(*conn),
+            In::ShareLasts { conn, .. } | In::Holds { conn, .. } => Some(*conn),
             In::Accepted { conn, .. }
             | In::Tcp { conn, .. }
             | In::Received { conn, .. }

@@ -6,6 +6,7 @@ use super::messages::Out;
 use crate::conn::ConnId;
 use crate::sndbuf::Pace;
 use crate::sndbuf::bound::Grant;
+use crate::units::Instant;
 
 /// A connection with a share, for who divides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,16 +56,23 @@ impl Worker {
         if core::mem::replace(&mut conn.output.has_share, true) {
             return; // its client has not yet got the response before
         }
-        conn.output.margin.share(Some(share_bytes));
         let grant = Grant {
             share_bytes,
             ..Grant::default()
         };
+        conn.output.margin.share(Some(grant));
         self.outs.push_back(Out::Share {
             conn: id,
             grant: Some(grant),
             joins: true,
         });
+    }
+
+    /// Its socket holds so much, before it is offered more.
+    pub(super) fn holds(&mut self, id: ConnId, held_bytes: u64, now: Instant) {
+        if let Some(conn) = self.table.get_mut(id) {
+            conn.output.margin.holds(held_bytes, now);
+        }
     }
 
     /// Its share is taken back, unless its socket holds something: another response has begun since it was sampled,
@@ -86,9 +94,7 @@ impl Worker {
         conn.output.has_share = grant.is_some();
         let pause_us_max = grant.map_or(u64::MAX, |grant| grant.pause_us_max);
         conn.timeouts.pause_at_most(pause_us_max);
-        conn.output
-            .margin
-            .share(grant.map(|grant| grant.share_bytes));
+        conn.output.margin.share(grant);
         self.outs.push_back(Out::Share {
             conn: id,
             grant,

@@ -88,6 +88,7 @@ impl Worker {
             return;
         };
         conn.output.writable = true;
+        self.send.unlasts(conn.output.refilled.take());
         if let Some(stream) = &mut conn.stream {
             if stream.waits(now).0.is_net() {
                 conn.output.top_up = TopUp::Writable;

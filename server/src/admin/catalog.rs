@@ -17,7 +17,7 @@ use crate::divider::Dividing;
 use crate::tally::SendPath;
 
 /// `requests_total` and the like, in the order of the page.
-pub const METRICS: [Metric; 60] = [
+pub const METRICS: [Metric; 61] = [
     gauge(
         "start_time_seconds",
         "seconds",
@@ -305,6 +305,12 @@ pub const METRICS: [Metric; 60] = [
         "divisions",
         "Divisions of send memory: one a second, and up to ten while connections join.",
         SampleSource::One(|board| divided(board, |dividing| dividing.tally.divisions.get())),
+    ),
+    counter(
+        "send_lent_bytes",
+        "bytes",
+        "What sockets at round trips below a millisecond were lent of the shares of others, for a moment, since their own ran dry between two turns of the worker.",
+        SampleSource::Worker(|channel| whole(&channel.tally.lent_bytes)),
     ),
     gauge(
         "rate_bytes_per_second",

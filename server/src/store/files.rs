@@ -187,7 +187,12 @@ fn measure(file: &Arc<File>, stat: &Stat) {
     let latency = file.latency().filter(|of| of.is_to_be_measured(len_bytes));
     if let Some(latency) = latency.map(Arc::clone) {
         let file = Arc::clone(file);
-        at_leisure(file.st_dev, move || latency.measure(&file, len_bytes));
+        at_leisure(file.st_dev, move || {
+            // A file system that refuses such reads stays unknown.
+            if let Ok(direct) = file.open_direct() {
+                latency.measure(&direct, len_bytes);
+            }
+        });
     }
 }
 

@@ -11,7 +11,7 @@ use ackpace_core::residency::latency::{Latency, PageWait, Way};
 use ackpace_core::residency::limits::{LATENCY_FILE_BYTES_MIN, LATENCY_READ_BYTES, LATENCY_READS};
 use rustix::io::pread;
 
-use super::file::File;
+use super::direct::Direct;
 
 /// What is known of one device's reads, for all threads.
 #[derive(Debug, Default)]
@@ -46,19 +46,15 @@ impl DeviceLatency {
             && !self.is_measured.swap(true, Ordering::Relaxed)
     }
 
-    /// Measures the device by a few reads of this file, past the page cache. Waits for the disk. A file system that refuses
-    /// such reads stays unknown.
-    pub fn measure(&self, file: &File, file_bytes: u64) {
-        let Ok(direct) = file.open_direct() else {
-            return;
-        };
+    /// Measures the device by a few reads of this file, past the page cache. Waits for the disk.
+    pub fn measure(&self, file: &Direct, file_bytes: u64) {
         let align = READ_ALIGN_BYTES as usize;
         let mut memory = vec![0; LATENCY_READ_BYTES as usize + align];
         let from = memory.as_ptr().align_offset(align).min(align);
         let into = &mut memory[from..][..LATENCY_READ_BYTES as usize];
         for offset_bytes in places(file_bytes) {
             let began = Instant::now();
-            let Ok(1..) = pread(&*direct, &mut *into, offset_bytes) else {
+            let Ok(1..) = pread(file, &mut *into, offset_bytes) else {
                 return;
             };
             let took_us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);

@@ -10,6 +10,7 @@ use ackpace_core::send::Refill;
 use ackpace_core::sndbuf::Control;
 use ackpace_core::sndbuf::bound::Bound;
 use ackpace_core::sndbuf::depletion::Lasts;
+use ackpace_core::sndbuf::reserve::{Borrows, Loan, Reserve};
 use ackpace_core::units::Instant;
 use ackpace_wire::access_log::Remote;
 use ackpace_wire::listing::Format;
@@ -76,6 +77,16 @@ pub struct Conn {
     pub noted: bool,
 }
 
+/// What a socket with a share of the send memory holds, and may be offered.
+pub struct Room {
+    /// Unsent and in flight.
+    pub held_bytes: u64,
+    /// How much more it may hold.
+    pub room_bytes: u64,
+    /// What others lend it of that.
+    pub lent_bytes: u64,
+}
+
 /// Connections by place. Freed places are used again, the latest first: their memory is hot.
 ///
 /// This table owns the places: all other tables have as many, and a place is given out again only after its connection was
@@ -88,9 +99,12 @@ pub struct Conns {
     lowat_bytes: Option<u32>,
 }
 
-/// What a place costs, with the pieces that may wait there.
-pub const PLACE_BYTES: u64 =
-    (size_of::<Slot>() + 4 + 2 * FETCHED_MAX * size_of::<SlotBytes>() + 64) as u64;
+/// What a place costs, with the pieces that may wait there, and its place among those that wait for a loan.
+pub const PLACE_BYTES: u64 = (size_of::<Slot>()
+    + 4
+    + 2 * FETCHED_MAX * size_of::<SlotBytes>()
+    + 2 * size_of::<ConnId>()
+    + 64) as u64;
 
 #[derive(Default)]
 struct Slot {
@@ -115,8 +129,9 @@ impl Conn {
         }
     }
 
-    /// How much its socket may be offered now, by its share of the send memory; `None`: that is not divided.
-    pub fn room_bytes(&mut self, now: Instant) -> Option<u64> {
+    /// How much its socket may be offered now, by its share of the send memory and what others lend it, if it is to be offered
+    /// `wanted_bytes`; `None`: that memory is not divided. [`Conn::settle`] is to follow the offer.
+    pub fn room(&mut self, wanted_bytes: u64, reserve: &mut Reserve, now: Instant) -> Option<Room> {
         let bound = self.bound.as_mut()?;
         let held_bytes = self.transport.held()?.0;
         let unsent_bytes = match bound.is_timed() {
@@ -124,7 +139,43 @@ impl Conn {
             false => None,
         };
         bound.seen(held_bytes, unsent_bytes, now);
-        Some(bound.room_bytes(held_bytes))
+        let before_bytes = bound.send_buffer_bytes();
+        let loan = match bound.borrows(held_bytes, wanted_bytes, reserve, now) {
+            Borrows::No => Loan::None,
+            Borrows::Waits => Loan::Waits,
+            Borrows::IfOpen => {
+                let open = self.transport.open();
+                bound.lend(self.id, (held_bytes, wanted_bytes), open, reserve, now)
+            }
+        };
+        let (room_bytes, buffer_bytes) = match loan {
+            Loan::None => (bound.room_bytes(held_bytes), bound.send_buffer_bytes()),
+            Loan::Lent(bytes) => {
+                let room_bytes = bound.room_bytes(held_bytes).saturating_add(bytes);
+                (room_bytes, bound.loan_buffer_bytes())
+            }
+            Loan::Waits => (0, bound.send_buffer_bytes()),
+        };
+        if buffer_bytes != before_bytes {
+            self.transport.bound_send_buffer(PlainBytes(buffer_bytes));
+        }
+        Some(Room {
+            held_bytes,
+            room_bytes,
+            lent_bytes: bound.lent_bytes(),
+        })
+    }
+
+    /// It was offered what it was lent. What came back already is for others, and SO_SNDBUF calls it again.
+    pub fn settle(&mut self, reserve: &mut Reserve) {
+        let Some(bound) = self.bound.as_mut().filter(|bound| bound.lent_bytes() > 0) else {
+            return;
+        };
+        if let Some(held) = self.transport.held() {
+            bound.settle(held.0, reserve);
+        }
+        let bytes = PlainBytes(bound.send_buffer_bytes());
+        self.transport.bound_send_buffer(bytes);
     }
 
     /// Its share has no room. For how long it lasts; `None`: the kernel calls.

@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 
-use ackpace_core::conn::ConnId;
-use ackpace_core::limits::READINGS_PER_TURN_MAX;
+use ackpace_core::conn::{ConnId, TcpEvent};
+use ackpace_core::limits::{LOANS_PER_TURN_MAX, READINGS_PER_TURN_MAX};
 use ackpace_core::machine::Machine;
-use ackpace_core::sndbuf::bound::{Bound, Grant};
+use ackpace_core::sndbuf::bound::{Bound, Grant, counted_bytes};
 use ackpace_core::sndbuf::pool;
 use ackpace_core::sndbuf::reading::{Holding, Reading};
+use ackpace_core::sndbuf::reserve::Reserve;
 use ackpace_core::units::Instant;
 use ackpace_core::worker::{In, Sender};
 use ackpace_wire::access_log::Remote;
@@ -83,6 +84,9 @@ impl Worker {
         };
         let (sample, counted) = conn.transport.sample_and_count();
         let held_up_us = conn.bound.as_mut().map(|bound| bound.take_held_up_us(now));
+        if let Some(bound) = &mut conn.bound {
+            bound.settle(sample.unacked_bytes, &mut self.reserve);
+        }
         let bound = conn.bound.unwrap_or_else(|| Bound::new(Grant::default()));
         Some(Reading {
             conn: sender.conn,
@@ -96,7 +100,22 @@ impl Worker {
             held_up_us: held_up_us.unwrap_or(0),
             share_bytes: bound.share_bytes(),
             division: bound.division(),
+            lent_bytes: bound.lent_bytes(),
         })
+    }
+
+    /// Fills sockets that wait for a loan, as far as others have given back theirs.
+    pub(super) fn lend(&mut self, now: Instant) {
+        for _ in 0..LOANS_PER_TURN_MAX {
+            let Some(conn) = self.reserve.next(now) else {
+                return;
+            };
+            let bound = self.conns.get(conn).and_then(|conn| conn.bound.as_mut());
+            if bound.is_some_and(Bound::called) {
+                let event = TcpEvent::Writable;
+                self.decider.on(In::Tcp { conn, event }, now);
+            }
+        }
     }
 
     /// A connection has another share, or none; the divider is told of one that joins, and of what it gets back.
@@ -105,7 +124,7 @@ impl Worker {
         let Some(conn) = self.conns.get(id) else {
             return;
         };
-        let lessened = hold(conn, grant);
+        let lessened = hold(conn, grant, &mut self.reserve);
         let sender = self.decider.sender(id);
         let report = match (joins, grant) {
             (true, _) => sender
@@ -124,8 +143,9 @@ impl Worker {
     }
 
     /// A connection is closed.
-    pub(super) fn unbound(&self, conn: &Conn) {
-        if let (Some(dividing), Some(_)) = (&self.shared.dividing, conn.bound) {
+    pub(super) fn unbound(&mut self, conn: &mut Conn) {
+        if let (Some(dividing), Some(bound)) = (&self.shared.dividing, &mut conn.bound) {
+            bound.end(&mut self.reserve);
             dividing.report(pool::In::Left {
                 worker: self.index as u16,
                 conn: conn.id,
@@ -136,22 +156,33 @@ impl Worker {
 
 /// Holds a socket to its share. Setting SO_SNDBUF has the kernel check whether it has become writable. What it holds, if the
 /// share is smaller than before.
-fn hold(conn: &mut Conn, grant: Option<Grant>) -> Option<Holding> {
-    let before = conn.bound.map(|bound| bound.share_bytes());
+fn hold(conn: &mut Conn, grant: Option<Grant>, reserve: &mut Reserve) -> Option<Holding> {
     let buffer_before = conn.bound.map(|bound| bound.send_buffer_bytes());
+    let less = (conn.bound.zip(grant))
+        .is_some_and(|(bound, grant)| counted_bytes(grant.share_bytes) < bound.share_bytes());
+    let held = conn.transport.held().filter(|_| less);
+    let held_bytes = held.map_or(0, |held| held.0);
+    let short_bytes = reserve.short_bytes();
     match (&mut conn.bound, grant) {
-        (Some(bound), Some(grant)) => bound.change(grant),
-        (bound, grant) => *bound = grant.map(Bound::new),
+        (Some(bound), Some(grant)) => bound.change(grant, held_bytes, reserve),
+        (bound, grant) => {
+            if let Some(bound) = bound {
+                bound.end(reserve);
+            }
+            *bound = grant.map(Bound::new);
+        }
     }
     let bound = conn.bound?;
     if buffer_before != Some(bound.send_buffer_bytes()) {
         let bytes = PlainBytes(bound.send_buffer_bytes());
         conn.transport.bound_send_buffer(bytes);
     }
-    let less = before.is_some_and(|before| bound.share_bytes() < before);
-    let held = conn.transport.held().filter(|_| less)?;
+    held?;
+    // What others still hold of what it had pledged is not free yet.
+    let own_bytes = held_bytes.saturating_sub(bound.lent_bytes());
+    let short_bytes = reserve.short_bytes().saturating_sub(short_bytes);
     Some(Holding {
-        held_bytes: held.0,
+        held_bytes: own_bytes.saturating_add(short_bytes),
         share_bytes: bound.share_bytes(),
         division: bound.division(),
     })
@@ -251,7 +282,8 @@ mod tests {
     fn fill(conn: &mut Conn, bytes: &[u8]) -> usize {
         let mut taken = 0;
         while taken < bytes.len() {
-            let room = conn.room_bytes(NOW).expect("it has a share") as usize;
+            let room = conn.room(u64::MAX, &mut Reserve::default(), NOW);
+            let room = room.expect("it has a share").room_bytes as usize;
             let piece = &bytes[taken..bytes.len().min(taken + room)];
             match conn.transport.send_texts(&[IoSlice::new(piece)], false) {
                 _ if room == 0 => break,
@@ -292,7 +324,7 @@ mod tests {
                 let share_bytes = [1, 3_000, 5_300, 16 << 10, 60_000][rng.below(5) as usize];
                 // What it has stays until it is acknowledged.
                 most = share_bytes.max(held).max(2_896);
-                hold(conn, grant(share_bytes));
+                hold(conn, grant(share_bytes), &mut Reserve::default());
             }
             epoll::modify(&epoll, &conn.transport, data_of(conn.id), INTEREST).expect("a socket");
         }
@@ -305,7 +337,7 @@ mod tests {
         let mut conns = Conns::new(1, None);
         let id = conns.add(transport, None).expect("a place");
         let conn = conns.get(id).expect("it was added");
-        hold(conn, grant(16 << 10));
+        hold(conn, grant(16 << 10), &mut Reserve::default());
         let in_vain = send_all(conn, seed);
         assert!(in_vain < 60, "seed {seed}: woken in vain {in_vain} times");
         reader.join().expect("all bytes");

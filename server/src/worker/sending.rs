@@ -65,6 +65,8 @@ struct Attempt {
     path: SendPath,
     /// Its share of the send memory has no room for more.
     bounded: bool,
+    /// What the socket held before, if it has a share.
+    held_bytes: Option<u64>,
     /// Where in the part, or in the file, the bytes lie.
     at_bytes: u64,
 }
@@ -133,6 +135,13 @@ impl Worker {
             return;
         };
         let stream = order.stream;
+        if let Some(conn) = self.conns.get(stream.conn) {
+            conn.settle(&mut self.reserve);
+        }
+        if let Some(held_bytes) = attempt.held_bytes {
+            let conn = stream.conn;
+            self.decider.on(In::Holds { conn, held_bytes }, now);
+        }
         let event = match attempt.sent {
             Sent::Taken {
                 taken_bytes,
@@ -173,7 +182,10 @@ impl Worker {
             debug_assert!(span.len_bytes <= owed_bytes, "more than was promised");
             span.len_bytes = span.len_bytes.min(owed_bytes);
         }
-        let room_bytes = conn.room_bytes(now).unwrap_or(u64::MAX);
+        let room = conn.room(span.len_bytes, &mut self.reserve, now);
+        let held_bytes = room.as_ref().map(|room| room.held_bytes);
+        (self.tally.lent_bytes).add(room.as_ref().map_or(0, |room| room.lent_bytes));
+        let room_bytes = room.map_or(u64::MAX, |room| room.room_bytes);
         let bounded = span.len_bytes > room_bytes || more && span.len_bytes == room_bytes;
         span.len_bytes = span.len_bytes.min(room_bytes);
         more &= !bounded;
@@ -182,17 +194,19 @@ impl Worker {
         }
         let path = send_path(part, held, conn.ready);
         let at_bytes = at_bytes(part, span);
+        let of = |sent, bounded| Attempt {
+            sent,
+            path,
+            bounded,
+            held_bytes,
+            at_bytes,
+        };
         if room_bytes == 0 {
             let sent = Sent::Taken {
                 taken_bytes: 0,
                 blocked: false,
             };
-            return Some(Attempt {
-                sent,
-                path,
-                bounded,
-                at_bytes,
-            });
+            return Some(of(sent, bounded));
         }
         // A send that fills the socket is not corked: TCP_CORK would hold back its last segment for up to 200 ms. On
         // loopback a segment may hold a second of what its client takes.
@@ -227,12 +241,7 @@ impl Worker {
         }
         let whole =
             matches!(sent, Sent::Taken { taken_bytes, .. } if taken_bytes >= span.len_bytes);
-        Some(Attempt {
-            sent,
-            path,
-            bounded: bounded && whole,
-            at_bytes,
-        })
+        Some(of(sent, bounded && whole))
     }
 
     /// What the socket took, for the machine and for who watches. A full socket is told when to call, or lasts for so

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use ackpace_core::addresses::AddressCounts;
 use ackpace_core::limits::LOWAT_BYTES_START;
+use ackpace_core::sndbuf::reserve::Reserve;
 use ackpace_core::worker::{Budget, SendPolicy, Settings, Worker as Decider};
 use crossbeam_channel::Receiver;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -134,6 +135,7 @@ impl Worker {
             first_listener: 0,
             conns: Conns::new(places_max, lowat_bytes),
             heads: HeadPool::default(),
+            reserve: Reserve::default(),
             copied: vec![0; COPIED_BYTES_MAX].into(),
             response_cache: ResponseCache::new(response_cache_bytes).on(ledger),
             watch,

@@ -10,7 +10,9 @@ use ackpace_core::Machine;
 use ackpace_core::addresses::Address;
 use ackpace_core::congestion::Delay;
 use ackpace_core::conn::{ResidencySource, StreamId, TcpEvent, TcpSample};
+use ackpace_core::limits::LOANS_PER_TURN_MAX;
 use ackpace_core::sndbuf::bound::{Bound, Grant};
+use ackpace_core::sndbuf::reserve::{Borrows, Loan, Open, Reserve};
 use ackpace_core::units::{Instant, US_PER_S};
 use ackpace_core::worker::{In, Out, SendPolicy, Worker};
 
@@ -19,6 +21,8 @@ use super::socket::{conn_id, one_request, settings};
 
 /// Payload of a segment.
 const SEGMENT_BYTES: u64 = 1_448;
+/// What a client's window takes.
+const WINDOW_BYTES: u64 = 300_000;
 /// Segments in one of the kernel's buffers, once it is in flight on a slow path, and what that costs beside them.
 const BUFFER_SEGMENTS: u64 = 2;
 const BUFFER_COST_BYTES: u64 = 1_280;
@@ -41,8 +45,10 @@ pub struct Client {
 pub struct World {
     /// Who downloads.
     pub clients: Vec<Client>,
-    /// The worker knows their round trips, so its timer may fill their sockets.
+    /// The worker knows their round trips, so its timer may fill their sockets, and those at short ones lend each other.
     pub timed: bool,
+    /// What a call to send costs the worker, beside its bytes: 8 KB a microsecond if it costs anything.
+    pub send_us: u64,
     /// The timer is late by so much.
     pub late_us: u64,
     /// When counting begins.
@@ -64,6 +70,14 @@ pub struct Outcome {
     pub in_vain: u64,
     /// The part of the time in which links stood idle, mean of the clients.
     pub idle: f64,
+    /// The most that all sockets held at a time, over all shares.
+    pub held_most: f64,
+    /// What the client got least of, over the mean: the least of all clients.
+    pub least_over_mean: f64,
+    /// B_n of the client, at the end, over the rate at which it took bytes: the least of all clients.
+    pub believed_over_taken: f64,
+    /// And over its link's rate: the most.
+    pub believed_over_link: f64,
 }
 
 impl Outcome {
@@ -83,6 +97,7 @@ struct Socket {
     /// It was refused, and will call.
     calls: bool,
     idle_us: u64,
+    given_bytes: u64,
 }
 
 impl Socket {
@@ -99,6 +114,7 @@ impl Socket {
     fn give(&mut self, bytes: u64, now: Instant) {
         self.idle_us += now.since_us(self.busy_until);
         self.busy_until = self.busy_until.max(now);
+        self.given_bytes += bytes;
         let mut left_bytes = bytes;
         while left_bytes > 0 {
             let segment_bytes = left_bytes.min(SEGMENT_BYTES);
@@ -135,6 +151,9 @@ struct Run<'a> {
     worker: Worker,
     sockets: Vec<Socket>,
     now: Instant,
+    /// For how long the worker has been busy in this turn.
+    busy_us: u64,
+    reserve: Reserve,
     outcome: Outcome,
 }
 
@@ -153,22 +172,36 @@ impl World {
                 .map(|&client| Socket::new(client))
                 .collect(),
             now: Instant { us: 0 },
+            busy_us: 0,
+            reserve: Reserve::default(),
             outcome: Outcome::default(),
         };
         run.begin();
         let mut measuring = false;
-        while let Some(at) = run.next_at().filter(|at| *at <= self.ends_at) {
-            run.now = at.max(run.now);
+        while let Some(at) = run.next_at().map(|at| at.max(run.now)) {
+            if at > self.ends_at {
+                break;
+            }
+            if run.reserve.is_awaited() {
+                run.reserve.slept(at.since_us(run.now), at);
+            }
+            run.now = at;
             if !measuring && run.now >= self.measured_from {
                 measuring = true;
                 run.outcome = Outcome::default();
-                run.sockets.iter_mut().for_each(|socket| socket.idle_us = 0);
+                for socket in &mut run.sockets {
+                    (socket.idle_us, socket.given_bytes) = (0, 0);
+                }
             }
             run.turn();
         }
         let us = self.ends_at.since_us(self.measured_from) * self.clients.len() as u64;
         let idle_us: u64 = run.sockets.iter().map(|socket| socket.idle_us).sum();
         run.outcome.idle = idle_us as f64 / us as f64;
+        run.believed(self.ends_at.since_us(self.measured_from));
+        let given = || run.sockets.iter().map(|socket| socket.given_bytes);
+        let mean = given().sum::<u64>() as f64 / run.sockets.len() as f64;
+        run.outcome.least_over_mean = given().min().unwrap_or(0) as f64 / mean;
         run.outcome
     }
 }
@@ -183,6 +216,7 @@ impl Socket {
             busy_until: Instant { us: 0 },
             calls: false,
             idle_us: 0,
+            given_bytes: 0,
         }
     }
 }
@@ -215,11 +249,28 @@ impl Run<'_> {
         self.turn();
     }
 
+    /// Compares what is believed of the clients with what they took in this time, and with what their links carry.
+    fn believed(&mut self, us: u64) {
+        (
+            self.outcome.believed_over_taken,
+            self.outcome.believed_over_link,
+        ) = (f64::MAX, 0.0);
+        for sender in self.worker.senders(0) {
+            let socket = &self.sockets[sender.conn.index as usize];
+            let believed = sender.rate_bytes_per_s as f64;
+            let taken = socket.given_bytes as f64 * US_PER_S as f64 / us as f64;
+            let over_link = believed / socket.client.rate_bytes_per_s as f64;
+            let outcome = &mut self.outcome;
+            outcome.believed_over_taken = outcome.believed_over_taken.min(believed / taken);
+            outcome.believed_over_link = outcome.believed_over_link.max(over_link);
+        }
+    }
+
     fn next_at(&self) -> Option<Instant> {
-        let timer = self
-            .worker
-            .deadline()
-            .map(|at| at.plus_us(self.world.late_us));
+        let timer = self.worker.deadline().map(|at| match at <= self.now {
+            true => self.now, // there is something to do
+            false => at.plus_us(self.world.late_us),
+        });
         let calls = self.sockets.iter().filter_map(Socket::calls_at);
         calls.chain(timer).min()
     }
@@ -239,6 +290,26 @@ impl Run<'_> {
         while let Some(out) = self.worker.poll(now) {
             self.execute(out);
         }
+        self.lend();
+        let held_bytes: u64 = self.sockets.iter().map(Socket::held_bytes).sum();
+        let shares = self.sockets.iter().map(|socket| socket.client.share_bytes);
+        let held = held_bytes as f64 / shares.sum::<u64>() as f64;
+        self.outcome.held_most = self.outcome.held_most.max(held);
+        self.now = now.plus_us(core::mem::take(&mut self.busy_us));
+    }
+
+    /// As `server/src/worker/divide.rs` does it.
+    fn lend(&mut self) {
+        for _ in 0..LOANS_PER_TURN_MAX {
+            let Some(conn) = self.reserve.next(self.now) else {
+                return;
+            };
+            let bound = self.sockets[conn.index as usize].bound.as_mut();
+            if bound.is_some_and(Bound::called) {
+                let event = TcpEvent::Writable;
+                self.worker.on(In::Tcp { conn, event }, self.now);
+            }
+        }
     }
 
     fn execute(&mut self, out: Out) {
@@ -256,7 +327,7 @@ impl Run<'_> {
             Out::Share { conn, grant, .. } => {
                 let socket = &mut self.sockets[conn.index as usize];
                 match (&mut socket.bound, grant) {
-                    (Some(bound), Some(grant)) => bound.change(grant),
+                    (Some(bound), Some(grant)) => bound.change(grant, 0, &mut self.reserve),
                     (bound, grant) => *bound = grant.map(Bound::new),
                 }
             }
@@ -287,12 +358,30 @@ impl Run<'_> {
     fn send(&mut self, stream: StreamId, len_bytes: u64, most_bytes: u64) {
         let now = self.now;
         let socket = &mut self.sockets[stream.conn.index as usize];
+        socket.acknowledge(now.plus_us(self.busy_us));
         let held_bytes = socket.held_bytes();
         let Some(bound) = &mut socket.bound else {
             return;
         };
+        let open = Open {
+            window_bytes: WINDOW_BYTES,
+            cwnd_bytes: u64::MAX,
+            in_flight_bytes: held_bytes,
+        };
+        let (reserve, holds) = (&mut self.reserve, (held_bytes, len_bytes));
+        let loan = match bound.borrows(held_bytes, len_bytes, reserve, now) {
+            Borrows::No => Loan::None,
+            Borrows::Waits => Loan::Waits,
+            Borrows::IfOpen => bound.lend(stream.conn, holds, open, reserve, now),
+        };
         bound.seen(held_bytes, Some(0), now);
-        let room_bytes = bound.room_bytes(held_bytes);
+        let conn = stream.conn;
+        self.worker.on(In::Holds { conn, held_bytes }, now);
+        let room_bytes = match loan {
+            Loan::None => bound.room_bytes(held_bytes),
+            Loan::Lent(bytes) => bound.room_bytes(held_bytes) + bytes,
+            Loan::Waits => 0,
+        };
         let taken_bytes = len_bytes.min(room_bytes);
         bound.given(taken_bytes);
         let bounded = len_bytes > room_bytes;
@@ -302,7 +391,11 @@ impl Run<'_> {
             bound.stopped(0, now);
             socket.calls = true;
         }
-        socket.give(taken_bytes, now);
+        if self.world.send_us > 0 {
+            self.busy_us += self.world.send_us + taken_bytes / 8_000;
+        }
+        bound.settle(held_bytes + taken_bytes, &mut self.reserve);
+        socket.give(taken_bytes, now.plus_us(self.busy_us));
         self.outcome.given_bytes += taken_bytes;
         self.outcome.sends += 1;
         self.outcome.in_vain += u64::from(taken_bytes == 0);

@@ -225,7 +225,7 @@ impl Alone<'_> {
     /// Any share for anybody, also for one who has none, and any timer.
     fn share(&mut self) {
         let conn = self.someone();
-        let event = match self.input.below(5) {
+        let event = match self.input.below(6) {
             0 => In::StartShare {
                 share_bytes: number(&mut self.input),
             },
@@ -233,7 +233,11 @@ impl Alone<'_> {
                 conn,
                 held_bytes: number(&mut self.input),
             },
-            2 => In::ShareLasts {
+            2 => In::Holds {
+                conn,
+                held_bytes: number(&mut self.input),
+            },
+            3 => In::ShareLasts {
                 conn,
                 lasts: Lasts {
                     us: self.input.pick(&[0, 10_000, 400_000, u64::MAX]),

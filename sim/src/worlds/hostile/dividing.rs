@@ -2,8 +2,8 @@
 
 use ackpace_core::Machine;
 use ackpace_core::addresses::Address;
-use ackpace_core::conn::ConnId;
-use ackpace_core::limits::{PAUSED_US, REFILL_US_MAX, REFILL_US_MIN};
+use ackpace_core::conn::{ConnId, TcpEvent};
+use ackpace_core::limits::{LOANS_PER_TURN_MAX, PAUSED_US, REFILL_US_MAX, REFILL_US_MIN};
 use ackpace_core::sndbuf::Control;
 use ackpace_core::sndbuf::bound::{Bound, Grant};
 use ackpace_core::sndbuf::depletion::Lasts;
@@ -223,11 +223,27 @@ impl Run<'_> {
         }
     }
 
+    /// Sockets that wait for a loan are filled, as far as others have given back theirs (`server/src/worker/divide.rs`).
+    pub fn lend(&mut self) {
+        for _ in 0..LOANS_PER_TURN_MAX {
+            let Some(conn) = self.reserve.next(self.now) else {
+                return;
+            };
+            let bound = self
+                .client(conn)
+                .and_then(|client| client.share.bound.as_mut());
+            if bound.is_some_and(Bound::called) {
+                self.tcp(conn, TcpEvent::Writable);
+            }
+        }
+    }
+
     fn reading(&mut self, sender: Sender) -> Option<Reading> {
         let (now, sample) = (self.now, self.tcp_sample(sender.conn)?);
-        let client = self.client(sender.conn)?;
+        let client = self.clients.get_mut(sender.conn.index as usize)?.as_mut()?;
         let held_up_us = client.share.bound.as_mut();
         let held_up_us = held_up_us.map_or(0, |bound| bound.take_held_up_us(now));
+        (client.share).settle(sample.unacked_bytes, &mut self.reserve);
         let bound = client.share.bound;
         let bound = bound.unwrap_or_else(|| Bound::new(Grant::default()));
         Some(Reading {
@@ -245,21 +261,25 @@ impl Run<'_> {
             held_up_us,
             share_bytes: bound.share_bytes(),
             division: bound.division(),
+            lent_bytes: bound.lent_bytes(),
         })
     }
 
     /// The worker orders a share, as `server/src/worker/divide.rs` obeys it. Setting SO_SNDBUF has the kernel look.
     pub fn hold(&mut self, conn: ConnId, grant: Option<Grant>, joins: bool) {
         self.met.taken_back += u64::from(grant.is_none());
-        let client = self.client(conn).expect("it lives");
+        let client = self.clients[conn.index as usize].as_mut();
+        let client = client.expect("it lives");
         let held_bytes = client.unacked_bytes;
+        let short_bytes = self.reserve.short_bytes();
         let before_bytes = client.share.bound.map(|bound| bound.share_bytes());
-        let changes = client.share.hold(grant, joins);
+        let changes = (client.share).hold(grant, joins, held_bytes, &mut self.reserve);
         let bound = client.share.bound;
+        let short_bytes = self.reserve.short_bytes().saturating_sub(short_bytes);
         let calls = changes && client.calls && client.is_writable();
         client.calls &= !calls;
         if calls {
-            self.tcp(conn, ackpace_core::conn::TcpEvent::Writable);
+            self.tcp(conn, TcpEvent::Writable);
         }
         let sender = self.worker.sender(conn);
         let report = match (joins, bound) {
@@ -274,7 +294,7 @@ impl Run<'_> {
                     worker: 0,
                     conn,
                     holding: Holding {
-                        held_bytes,
+                        held_bytes: held_bytes.saturating_sub(bound.lent_bytes()) + short_bytes,
                         share_bytes: bound.share_bytes(),
                         division: bound.division(),
                     },
@@ -305,7 +325,7 @@ impl Run<'_> {
             starts_bytes += client.share.start_bytes;
         }
         assert!(
-            most_bytes <= divider.pool_bytes + starts_bytes,
+            most_bytes <= divider.pool_bytes + starts_bytes + self.reserve.short_bytes(),
             "shares of {most_bytes} bytes, {starts_bytes} to start with, in a pool of {}",
             divider.pool_bytes
         );

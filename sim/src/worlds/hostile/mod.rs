@@ -73,8 +73,8 @@ mod tests {
 
     /// If not, the laws of shares would hold of nothing.
     #[test]
-    fn shares_hold_sockets_up_until_the_kernel_calls_or_a_timer_ends_and_are_taken_back() {
-        let met: Vec<_> = (0..60)
+    fn shares_hold_sockets_up_until_the_kernel_calls_or_a_timer_ends_and_are_lent_and_taken_back() {
+        let met: Vec<_> = (0..120)
             .map(|seed| {
                 let input = random_input(seed, 300);
                 let mut run = Run::new(Input::new(&input));
@@ -89,6 +89,7 @@ mod tests {
             often(|met| met.by_timer),
             often(|met| met.by_pool),
             often(|met| met.taken_back),
+            often(|met| met.lent),
         ];
         assert!(
             runs.iter().all(|runs| *runs >= 3),

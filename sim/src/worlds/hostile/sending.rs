@@ -4,6 +4,7 @@ use ackpace_core::congestion::{CaState, Path};
 use ackpace_core::conn::{ConnId, Held, ObjectId, Span, StreamId, TcpEvent, TcpSample};
 use ackpace_core::limits::SEND_BYTES_MAX;
 use ackpace_core::rate::flow::Flow;
+use ackpace_core::sndbuf::reserve::Open;
 use ackpace_core::units::MIB;
 use ackpace_core::why::Why;
 use ackpace_core::worker::In;
@@ -12,6 +13,8 @@ use super::client::{Client, check_slots};
 use super::response::Response;
 use super::shell::Run;
 use super::words::Order;
+
+const CWND_BYTES: u64 = 100_000;
 
 /// Why the socket is offered less than was ordered.
 enum Unsent {
@@ -25,15 +28,18 @@ impl Run<'_> {
         let cut = self.input.once_in(5);
         let (now, stream) = (self.now, order.stream);
         let body = self.check_order(order);
-        let client = client_of(&mut self.clients, stream);
-        let held_bytes = client.unacked_bytes;
-        let share_bytes = client.share.room_bytes(held_bytes, now);
+        let share_bytes = self.room_bytes(order);
         let bounded = order.len_bytes > share_bytes;
         let whole_bytes = order.len_bytes.min(share_bytes);
         let mut len_bytes = whole_bytes;
         if let Some((object, span)) = body.filter(|_| len_bytes > 0) {
             let span = Span { len_bytes, ..span };
-            match self.confirm(order, object, span) {
+            let confirmed = self.confirm(order, object, span);
+            if confirmed.is_err() {
+                let client = client_of(&mut self.clients, stream);
+                (client.share).settle(client.unacked_bytes, &mut self.reserve);
+            }
+            match confirmed {
                 Ok(resident_bytes) => len_bytes = resident_bytes,
                 Err(Unsent::Missing) => return self.on(In::Missing { stream }),
                 Err(Unsent::Changed) => {
@@ -58,6 +64,7 @@ impl Run<'_> {
         client.unacked_bytes += taken_bytes;
         under_way(&mut client.response, stream).sent(taken_bytes);
         client.share.given(taken_bytes, client.unacked_bytes);
+        (client.share).settle(client.unacked_bytes, &mut self.reserve);
         let lasts = match bounded {
             true => client.share.lasts(client.unsent_bytes(), now),
             false => None,
@@ -84,6 +91,26 @@ impl Run<'_> {
             let conn = stream.conn;
             self.on(In::ShareLasts { conn, lasts });
         }
+    }
+
+    /// What its share, and what others lend it, have room for.
+    fn room_bytes(&mut self, order: &Order) -> u64 {
+        let (now, stream) = (self.now, order.stream);
+        let client = client_of(&mut self.clients, stream);
+        let held_bytes = client.unacked_bytes;
+        let open = Open {
+            window_bytes: if client.window_closed { 0 } else { MIB },
+            cwnd_bytes: CWND_BYTES,
+            in_flight_bytes: held_bytes - client.unsent_bytes(),
+        };
+        let (holds, reserve) = ((held_bytes, order.len_bytes), &mut self.reserve);
+        let room_bytes = (client.share).room_bytes(stream.conn, holds, open, reserve, now);
+        self.met.lent += u64::from(client.share.is_lent());
+        if client.share.bound.is_some() {
+            let conn = stream.conn;
+            self.on(In::Holds { conn, held_bytes });
+        }
+        room_bytes
     }
 
     /// Checks an order against its response. For bytes of a file: which they are.
@@ -133,14 +160,14 @@ impl Run<'_> {
 
     /// What TCP says of a connection.
     pub fn tcp_sample(&mut self, conn: ConnId) -> Option<TcpSample> {
-        let (us, is_divided) = (self.now.us, self.division.is_any());
+        let (us, is_divided, is_short) = (self.now.us, self.division.is_any(), self.short);
         let client = self.client(conn)?;
         let marks = client.marks;
         let path = Path {
             state: CaState::Open,
-            cwnd_bytes: 100_000,
+            cwnd_bytes: CWND_BYTES,
             threshold_bytes: (marks > 0).then(|| 200_000 / u64::from(marks)),
-            rtt_min_us: 20_000,
+            rtt_min_us: if is_short { 50 } else { 20_000 },
             marked_segments: marks,
             resent_segments: 0,
         };

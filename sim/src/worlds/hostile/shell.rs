@@ -3,6 +3,7 @@
 use ackpace_core::Machine;
 use ackpace_core::addresses::Address;
 use ackpace_core::conn::{ConnId, ObjectId, Span, StreamId, TcpEvent, Want};
+use ackpace_core::sndbuf::reserve::Reserve;
 use ackpace_core::units::{Instant, KIB, MIB};
 use ackpace_core::why::Why;
 use ackpace_core::worker::{Expect, In, Out, Received, Worker};
@@ -44,6 +45,10 @@ pub(super) struct Run<'a> {
     pub last_completion: Option<Completion>,
     pub bench: Bench,
     pub division: Division,
+    /// What sockets lend each other, however few they are.
+    pub reserve: Reserve,
+    /// All paths are short.
+    pub short: bool,
     /// The worker was told of a start share.
     pub divides: bool,
     pub met: Met,
@@ -82,12 +87,15 @@ impl<'a> Run<'a> {
             last_completion: None,
             bench: Bench::new(disk),
             division: Division::new(first / 4, &mut input, now),
+            reserve: Reserve::eager(),
+            short: false,
             divides: false,
             met: Met::default(),
             progress: 0,
             story: Story::default(),
             input,
         };
+        run.short = run.input.once_in(2);
         run.begin_division();
         run
     }
@@ -127,6 +135,7 @@ impl<'a> Run<'a> {
             self.execute(out);
             outs += 1;
         }
+        self.lend();
         outs
     }
 
@@ -402,7 +411,11 @@ impl<'a> Run<'a> {
     fn close(&mut self, conn: ConnId, out: &Out) {
         let client = self.living(conn, out);
         assert!(client.response.is_none(), "closed, but not ended: {out:?}");
-        let shares = client.share.bound.is_some();
+        let bound = client.share.bound.take();
+        let shares = bound.is_some();
+        if let Some(mut bound) = bound {
+            bound.end(&mut self.reserve);
+        }
         self.release_all(conn);
         self.clients[conn.index as usize] = None;
         if shares {

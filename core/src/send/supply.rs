@@ -1,0 +1,29 @@
+//! What a connection has and takes, for the stage that fetches its bytes.
+
+use crate::limits::UNKNOWN_MARGIN_US;
+use crate::prefetch::us_for;
+use crate::units::Instant;
+
+/// What a connection has in its socket, and how fast it takes it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Supply {
+    /// D1: held unsent, as predicted.
+    pub socket_bytes: u64,
+    /// B_n for prefetch; 0: not known yet.
+    pub rate_bytes_per_s: u64,
+    /// The socket takes no more for now.
+    pub full: bool,
+}
+
+impl Supply {
+    /// When the connection runs dry, if `memory_bytes` (D2) more wait for it in memory.
+    pub fn underrun_at(&self, memory_bytes: u64, now: Instant) -> Instant {
+        let bytes = self.socket_bytes.saturating_add(memory_bytes);
+        match self.rate_bytes_per_s {
+            // It has taken everything as fast as it came.
+            0 if memory_bytes == 0 && !self.full => now,
+            0 => now.plus_us(UNKNOWN_MARGIN_US),
+            rate => now.plus_us(us_for(bytes, rate)),
+        }
+    }
+}
