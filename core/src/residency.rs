@@ -30,28 +30,41 @@ pub enum Question {
     /// All pages are counted by cachestat(2), and if some are missing the kernel is asked about each. A count takes pages for
     /// there that are still being read.
     Count,
+    /// The same with a coarse sample, which finds what another program reads ahead in that moment, however slowly it may.
+    CountAndSample,
     /// A sample is read without waiting, only of spans that are believed to be in memory.
     Sample,
 }
 
+/// What the answer is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Occasion {
+    /// To choose between sending a window and reading it. The choice is believed for a while.
+    Choice,
+    /// To send bytes of a window that was chosen.
+    Send,
+}
+
 /// The question for a file whose device has this `wait`.
-pub fn question(residency: ResidencySource, wait: PageWait) -> Question {
-    match (residency, wait) {
-        (ResidencySource::Always, _) => Question::None,
-        (ResidencySource::Ask, PageWait::Short) => Question::Count,
-        (ResidencySource::Ask, PageWait::Long) => Question::EachPage,
-        (ResidencySource::Remember, _) => Question::Sample,
+pub fn question(residency: ResidencySource, wait: PageWait, occasion: Occasion) -> Question {
+    match (residency, wait, occasion) {
+        (ResidencySource::Always, ..) => Question::None,
+        (ResidencySource::Ask, PageWait::Short, Occasion::Choice) => Question::CountAndSample,
+        (ResidencySource::Ask, PageWait::Short, Occasion::Send) => Question::Count,
+        (ResidencySource::Ask, PageWait::Long, _) => Question::EachPage,
+        (ResidencySource::Remember, ..) => Question::Sample,
     }
 }
 
-/// The offsets at which a sample of the span is read: one in [`SAMPLE_BYTES`], and the last.
-pub fn sample(span: Span) -> impl Iterator<Item = u64> {
+/// The offsets at which a sample of the span is read: one in `each_bytes`, and the last.
+pub fn sample(span: Span, each_bytes: u64) -> impl Iterator<Item = u64> {
     let last_bytes = span.end_bytes().saturating_sub(1);
-    let places = (span.offset_bytes..last_bytes).step_by(SAMPLE_BYTES as usize);
+    let places = (span.offset_bytes..last_bytes).step_by(each_bytes as usize);
     places.chain([last_bytes])
 }
 
-/// How many bytes of the span count as resident, from its start, if the sample at this offset is the first that is missing.
+/// How many bytes of the span count as resident, from its start, if of a sample of one in [`SAMPLE_BYTES`] the one at this offset is
+/// the first that is missing.
 pub fn resident_before(span: Span, missing_bytes: u64) -> u64 {
     let before_bytes = missing_bytes.saturating_sub(span.offset_bytes);
     before_bytes / SAMPLE_BYTES * SAMPLE_BYTES
@@ -232,13 +245,26 @@ mod tests {
     #[test]
     fn a_file_is_asked_about_by_the_best_that_its_kernel_answers() {
         use ResidencySource::{Always, Ask, Remember};
-        for (residency, short, long) in [
-            (Always, Question::None, Question::None),
-            (Ask, Question::Count, Question::EachPage),
-            (Remember, Question::Sample, Question::Sample),
+        for (residency, choice, send, long) in [
+            (Always, Question::None, Question::None, Question::None),
+            (
+                Ask,
+                Question::CountAndSample,
+                Question::Count,
+                Question::EachPage,
+            ),
+            (
+                Remember,
+                Question::Sample,
+                Question::Sample,
+                Question::Sample,
+            ),
         ] {
-            assert_eq!(question(residency, PageWait::Short), short);
-            assert_eq!(question(residency, PageWait::Long), long);
+            let asked = |wait, occasion| question(residency, wait, occasion);
+            assert_eq!(asked(PageWait::Short, Occasion::Choice), choice);
+            assert_eq!(asked(PageWait::Short, Occasion::Send), send);
+            assert_eq!(asked(PageWait::Long, Occasion::Choice), long);
+            assert_eq!(asked(PageWait::Long, Occasion::Send), long);
         }
     }
 
@@ -351,7 +377,7 @@ mod tests {
             offset_bytes in 0u64..1 << 30, len_bytes in 1u64..4 << 20, missing in any::<prop::sample::Index>(),
         ) {
             let span = span(offset_bytes, len_bytes);
-            let places: Vec<u64> = sample(span).collect();
+            let places: Vec<u64> = sample(span, SAMPLE_BYTES).collect();
             prop_assert_eq!(places[0], offset_bytes);
             prop_assert_eq!(places.last(), Some(&(span.end_bytes() - 1)));
             for pair in places.windows(2) {

@@ -25,7 +25,7 @@ use ackpace_core::conn::{ConnId, Held, Span, StreamId, TcpEvent, Want, WantSeq};
 use ackpace_core::disk::{Chosen, ReadError};
 use ackpace_core::limits::EVENTS_PER_TURN_MAX;
 use ackpace_core::machine::Machine;
-use ackpace_core::residency::Confirmation;
+use ackpace_core::residency::{Confirmation, Occasion};
 use ackpace_core::sndbuf::reserve::Reserve;
 use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
@@ -393,7 +393,7 @@ impl Worker {
         let mut resident_bytes = 0;
         if let Some(conn) = self.conns.get(stream.conn) {
             let source = conn.source.as_ref();
-            let told = source.and_then(|source| source.resident_bytes(span));
+            let told = source.and_then(|source| source.resident_bytes(span, Occasion::Choice));
             resident_bytes = told.unwrap_or(0);
             if resident_bytes == span.len_bytes {
                 conn.sure = Some((Confirmation::new(now, self.shared.clock.now()), span));

@@ -50,6 +50,9 @@ pub const DOUBT_US_MAX: u64 = 600 * US_PER_S;
 /// Where the kernel does not report each page, one in this many bytes is checked: the least that a program that reads a
 /// file from its start reads at once.
 pub const SAMPLE_BYTES: u64 = 16 * KIB;
+/// One in so many bytes is checked where pages are counted: half of what the kernel reads ahead at once, by default. Smaller:
+/// more calls. Larger: a worker waits for another program's reads.
+pub const COARSE_SAMPLE_BYTES: u64 = 64 * KIB;
 /// Windows whose residency is remembered by one worker. A collision costs one question.
 pub const RESIDENCY_CACHED_MAX: usize = 4096;
 /// How long "this window is in memory" is believed without asking again.

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use ackpace_core::conn::{Change, ObjectId, Promise, ResidencySource, Span, Version};
+use ackpace_core::residency::Occasion;
 use ackpace_core::residency::latency::PageWait;
 use ackpace_core::units::Instant;
 use rustix::fs::{CWD, readlinkat};
@@ -210,8 +211,8 @@ impl File {
 
     /// How many bytes of the span, from its start, can be sent without waiting for a disk; `None` where the kernel can't
     /// say.
-    pub fn resident_bytes(&self, span: Span) -> Option<u64> {
-        let how = (self.residency, self.wait());
+    pub fn resident_bytes(&self, span: Span, occasion: Occasion) -> Option<u64> {
+        let how = (self.residency, self.wait(), occasion);
         residency::resident_bytes(&self.fd, || self.pages(), how, span)
     }
 
@@ -252,8 +253,8 @@ impl File {
             len_bytes: 1,
             ..span
         };
-        let missing = || self.resident_bytes(first) == Some(0);
-        let how = (ResidencySource::Remember, PageWait::Long);
+        let missing = || self.resident_bytes(first, Occasion::Choice) == Some(0);
+        let how = (ResidencySource::Remember, PageWait::Long, Occasion::Send);
         let sampled = || residency::resident_bytes(&self.fd, || None, how, first);
         (0..BLIND_SAMPLES).all(|_| missing() && sampled() == Some(1))
     }

@@ -149,6 +149,8 @@ mod tests {
 
     use super::*;
     use crate::store::closing::Descriptor;
+    use ackpace_core::residency::Occasion;
+
     use crate::store::device::Devices;
     use crate::store::files::Files;
 
@@ -182,7 +184,10 @@ mod tests {
         let there = Span { len_bytes, ..span };
         // Unless the file system was found to be blind (overlayfs).
         if device.residency(&file.fd) == ResidencySource::Ask {
-            assert_eq!(file.resident_bytes(there), Some(there.len_bytes));
+            assert_eq!(
+                file.resident_bytes(there, Occasion::Send),
+                Some(there.len_bytes)
+            );
         }
         std::fs::remove_file(&path).expect("our own file");
     }

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ackpace_core::conn::{ResidencySource, Span};
 use ackpace_core::residency::latency::PageWait;
-use ackpace_core::residency::{self, Doubt, Question};
+use ackpace_core::residency::limits::{COARSE_SAMPLE_BYTES, SAMPLE_BYTES};
+use ackpace_core::residency::{self, Doubt, Occasion, Question};
 use ackpace_core::units::Instant;
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
@@ -105,15 +106,17 @@ pub fn may_ask(file: &impl AsFd) -> bool {
 pub fn resident_bytes<'a>(
     file: &impl AsFd,
     pages: impl Fn() -> Option<&'a Pages>,
-    (residency, wait): (ResidencySource, PageWait),
+    (residency, wait, occasion): (ResidencySource, PageWait, Occasion),
     span: Span,
 ) -> Option<u64> {
     let are_counted = || cached_pages(file, span) == Ok(pages_of(span));
-    match residency::question(residency, wait) {
+    let are_sampled = || missing_at(file, residency::sample(span, COARSE_SAMPLE_BYTES)) == Ok(None);
+    match residency::question(residency, wait, occasion) {
         Question::None => return Some(span.len_bytes),
         Question::Sample => return sampled_bytes(file, span),
         Question::Count if are_counted() => return Some(span.len_bytes),
-        Question::Count | Question::EachPage => {}
+        Question::CountAndSample if are_counted() && are_sampled() => return Some(span.len_bytes),
+        Question::Count | Question::CountAndSample | Question::EachPage => {}
     }
     match pages().and_then(|pages| pages.resident_bytes(file, span)) {
         Some(resident_bytes) => Some(resident_bytes),
@@ -122,18 +125,28 @@ pub fn resident_bytes<'a>(
     }
 }
 
-/// See [`Question::Sample`]. Some file systems refuse RWF_NOWAIT (overlayfs).
+/// See [`Question::Sample`]. `None`: some file systems refuse RWF_NOWAIT (overlayfs).
 fn sampled_bytes(file: &impl AsFd, span: Span) -> Option<u64> {
-    for offset_bytes in residency::sample(span) {
+    let missing = missing_at(file, residency::sample(span, SAMPLE_BYTES)).ok()?;
+    let before = |at_bytes| residency::resident_before(span, at_bytes);
+    Some(missing.map_or(span.len_bytes, before))
+}
+
+/// The first of these places whose byte can't be read without waiting.
+///
+/// # Errors
+/// EOPNOTSUPP where the file system does not tell.
+fn missing_at(file: &impl AsFd, places: impl Iterator<Item = u64>) -> Result<Option<u64>, Errno> {
+    for offset_bytes in places {
         let mut byte = [0u8];
         let mut into = [std::io::IoSliceMut::new(&mut byte)];
         match preadv2(file, &mut into, offset_bytes, ReadWriteFlags::NOWAIT) {
             Ok(1..) => {}
-            Err(Errno::OPNOTSUPP) => return None,
-            Ok(0) | Err(_) => return Some(residency::resident_before(span, offset_bytes)),
+            Err(Errno::OPNOTSUPP) => return Err(Errno::OPNOTSUPP),
+            Ok(0) | Err(_) => return Ok(Some(offset_bytes)),
         }
     }
-    Some(span.len_bytes)
+    Ok(None)
 }
 
 /// Pages that a span touches.
@@ -199,11 +212,14 @@ mod tests {
             )
             .expect("a file of a temporary folder");
             let resident = |span| {
-                let told = [PageWait::Short, PageWait::Long].map(|wait| {
-                    resident_bytes(&file, || Some(&pages), (ResidencySource::Ask, wait), span)
-                });
-                assert_eq!(told[0], told[1]);
-                told[0]
+                let told = |wait, occasion| {
+                    let how = (ResidencySource::Ask, wait, occasion);
+                    resident_bytes(&file, || Some(&pages), how, span)
+                };
+                let exact = told(PageWait::Long, Occasion::Send);
+                assert_eq!(told(PageWait::Short, Occasion::Send), exact);
+                assert_eq!(told(PageWait::Short, Occasion::Choice), exact);
+                exact
             };
             assert_eq!(resident(span), Some(20_000));
             let inside = Span {
@@ -227,7 +243,7 @@ mod tests {
         let mut into = [std::io::IoSliceMut::new(&mut byte)];
         let asked = preadv2(&file, &mut into, 0, ReadWriteFlags::NOWAIT);
         let expected = (asked != Err(Errno::OPNOTSUPP)).then_some(20_000);
-        let how = (ResidencySource::Remember, PageWait::Long);
+        let how = (ResidencySource::Remember, PageWait::Long, Occasion::Send);
         let resident = resident_bytes(&file, || None, how, span);
         assert_eq!(resident, expected);
         std::fs::remove_file(&path).expect("our own file");

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use ackpace_core::conn::{Promise, Span, Version};
+use ackpace_core::residency::Occasion;
 use ackpace_core::residency::latency::PageWait;
 use ackpace_core::units::Instant;
 
@@ -25,9 +26,9 @@ impl Source {
     }
 
     /// How many bytes of the span, from its start, can be sent without waiting; `None` where nobody can say.
-    pub fn resident_bytes(&self, span: Span) -> Option<u64> {
+    pub fn resident_bytes(&self, span: Span, occasion: Occasion) -> Option<u64> {
         match self {
-            Source::File(file) => file.resident_bytes(span),
+            Source::File(file) => file.resident_bytes(span, occasion),
         }
     }
 
@@ -119,7 +120,11 @@ mod tests {
             source.holds(&version(&stat), Promise::OneVersion, now)
         };
         assert_eq!(holds(), Holds::Yes);
-        assert!(source.resident_bytes(span).is_none_or(|bytes| bytes == 5));
+        assert!(
+            source
+                .resident_bytes(span, Occasion::Send)
+                .is_none_or(|bytes| bytes == 5)
+        );
         let (socket, mut client) = UnixStream::pair().expect("two descriptors");
         let transport = Transport::Plain(socket.into());
         assert_eq!(source.send_to(&transport, span), Ok(PlainBytes(5)));

@@ -9,7 +9,7 @@ use std::io::IoSlice;
 
 use ackpace_core::conn::Span;
 use ackpace_core::residency::{
-    Confirmation, Means, Reach, has_waited, means, piece, trusted_bytes,
+    Confirmation, Means, Occasion, Reach, has_waited, means, piece, trusted_bytes,
 };
 use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
@@ -125,7 +125,7 @@ fn resident_bytes(source: &Source, span: Span, sure_bytes: u64) -> u64 {
     if rest.len_bytes == 0 {
         return sure_bytes;
     }
-    let told = source.resident_bytes(rest);
+    let told = source.resident_bytes(rest, Occasion::Send);
     sure_bytes + told.unwrap_or(rest.len_bytes).min(rest.len_bytes)
 }
 
@@ -284,7 +284,7 @@ mod tests {
             (0..reads).for_each(|_| latency.has_read(4096, 100, Way::Past));
             assert_eq!(file.wait(), wait);
             drop_from(&file, 64 << 10);
-            if file.resident_bytes(span(128 << 10, 1)) != Some(0) {
+            if file.resident_bytes(span(128 << 10, 1), Occasion::Send) != Some(0) {
                 return; // a file system in memory: nothing can be missing
             }
             let (taken, came) = sent(&file, 100_000);
@@ -296,7 +296,11 @@ mod tests {
                 }
             ));
             assert!(came == bytes[..64 << 10], "other bytes");
-            assert_eq!(file.resident_bytes(span(64 << 10, 1)), Some(0), "read");
+            assert_eq!(
+                file.resident_bytes(span(64 << 10, 1), Occasion::Send),
+                Some(0),
+                "read"
+            );
             drop_from(&file, 0);
             let (missing, came) = sent(&file, 100_000);
             assert!(matches!(missing, Sent::Missing) && came.is_empty());
@@ -318,7 +322,7 @@ mod tests {
         ));
         assert!(came == bytes[..40_000], "other bytes");
         drop_from(&file, 64 << 10);
-        if file.resident_bytes(span(128 << 10, 1)) != Some(0) {
+        if file.resident_bytes(span(128 << 10, 1), Occasion::Send) != Some(0) {
             return; // a file system in memory: nothing can be missing
         }
         let (sent, came) = copied(&source, span(0, 100_000));
