@@ -22,7 +22,7 @@ use limits::{
 /// How the kernel is asked which bytes of a span are in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// Not at all: the file lives in memory.
+    /// Not at all: the file lives in memory, or what was found when its window was chosen is believed.
     None,
     /// About each page, by mincore(2). Where that can't answer, pages are counted by cachestat(2), and a sample is read if all
     /// are there: reading a page that is not there would start a small read of it.
@@ -43,6 +43,8 @@ pub enum Occasion {
     Choice,
     /// To send bytes of a window that was chosen.
     Send,
+    /// The same while pages go missing that had just been there.
+    SendInDoubt,
 }
 
 /// The question for a file whose device has this `wait`.
@@ -50,7 +52,8 @@ pub fn question(residency: ResidencySource, wait: PageWait, occasion: Occasion) 
     match (residency, wait, occasion) {
         (ResidencySource::Always, ..) => Question::None,
         (ResidencySource::Ask, PageWait::Short, Occasion::Choice) => Question::CountAndSample,
-        (ResidencySource::Ask, PageWait::Short, Occasion::Send) => Question::Count,
+        (ResidencySource::Ask, PageWait::Short, Occasion::Send) => Question::None,
+        (ResidencySource::Ask, PageWait::Short, Occasion::SendInDoubt) => Question::Count,
         (ResidencySource::Ask, PageWait::Long, _) => Question::EachPage,
         (ResidencySource::Remember, ..) => Question::Sample,
     }
@@ -154,8 +157,8 @@ pub fn piece(span: Span, wait: PageWait, proven: impl FnOnce() -> bool) -> Span 
     Span { len_bytes, ..span }
 }
 
-/// Pages that had just been there went missing: what was entered in page tables needs a fresh proof. Whoever drops pages for
-/// an hour goes on doing so after a pause, so doubt lasts as long again as pages were missed, within bounds.
+/// Pages that had just been there went missing: what was entered in page tables needs a fresh proof, and what is believed of a
+/// fast disk's pages is asked for before each send. Whoever drops pages for an hour goes on doing so after a pause, so doubt lasts as long again as pages were missed, within bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Doubt {
     /// When the first one of this spell was missed.
@@ -250,7 +253,7 @@ mod tests {
             (
                 Ask,
                 Question::CountAndSample,
-                Question::Count,
+                Question::None,
                 Question::EachPage,
             ),
             (
@@ -263,8 +266,14 @@ mod tests {
             let asked = |wait, occasion| question(residency, wait, occasion);
             assert_eq!(asked(PageWait::Short, Occasion::Choice), choice);
             assert_eq!(asked(PageWait::Short, Occasion::Send), send);
+            let doubted = match residency {
+                Ask => Question::Count,
+                Always | Remember => send,
+            };
+            assert_eq!(asked(PageWait::Short, Occasion::SendInDoubt), doubted);
             assert_eq!(asked(PageWait::Long, Occasion::Choice), long);
             assert_eq!(asked(PageWait::Long, Occasion::Send), long);
+            assert_eq!(asked(PageWait::Long, Occasion::SendInDoubt), long);
         }
     }
 

@@ -217,7 +217,7 @@ mod tests {
                     resident_bytes(&file, || Some(&pages), how, span)
                 };
                 let exact = told(PageWait::Long, Occasion::Send);
-                assert_eq!(told(PageWait::Short, Occasion::Send), exact);
+                assert_eq!(told(PageWait::Short, Occasion::SendInDoubt), exact);
                 assert_eq!(told(PageWait::Short, Occasion::Choice), exact);
                 exact
             };

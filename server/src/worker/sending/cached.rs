@@ -43,7 +43,11 @@ pub(super) fn send_cached(
     let now = promised.now;
     let sure = cached.sure.filter(|(found, _)| promised.still(*found));
     let sure_bytes = trusted_bytes(*span, sure.map(|(_, sure)| sure), cached.unconfirmed);
-    let resident_bytes = resident_bytes(promised.source, *span, sure_bytes);
+    let occasion = match residency::in_doubt(now) {
+        true => Occasion::SendInDoubt,
+        false => Occasion::Send,
+    };
+    let resident_bytes = resident_bytes(promised.source, *span, sure_bytes, occasion);
     if resident_bytes < span.len_bytes {
         residency::missed(now);
     }
@@ -110,6 +114,9 @@ fn send_in_pieces(transport: &Transport, promised: &Promised, span: Span) -> Sen
             }
         }
         waited = has_waited(promised.clock.now().since_us(began));
+        if waited {
+            residency::missed(promised.now);
+        }
     }
     Sent::Taken {
         taken_bytes,
@@ -119,13 +126,13 @@ fn send_in_pieces(transport: &Transport, promised: &Promised, span: Span) -> Sen
 
 /// How many bytes of the span, from its start, are in memory. The first `sure_bytes` are; the kernel is asked about
 /// the others, and where it can't say they count as being there.
-fn resident_bytes(source: &Source, span: Span, sure_bytes: u64) -> u64 {
+fn resident_bytes(source: &Source, span: Span, sure_bytes: u64, occasion: Occasion) -> u64 {
     let sure_bytes = sure_bytes.min(span.len_bytes);
     let rest = span.behind(sure_bytes);
     if rest.len_bytes == 0 {
         return sure_bytes;
     }
-    let told = source.resident_bytes(rest, Occasion::Send);
+    let told = source.resident_bytes(rest, occasion);
     sure_bytes + told.unwrap_or(rest.len_bytes).min(rest.len_bytes)
 }
 
@@ -284,9 +291,10 @@ mod tests {
             (0..reads).for_each(|_| latency.has_read(4096, 100, Way::Past));
             assert_eq!(file.wait(), wait);
             drop_from(&file, 64 << 10);
-            if file.resident_bytes(span(128 << 10, 1), Occasion::Send) != Some(0) {
+            if file.resident_bytes(span(128 << 10, 1), Occasion::Choice) != Some(0) {
                 return; // a file system in memory: nothing can be missing
             }
+            residency::missed(NOW); // a fast disk is asked about only then
             let (taken, came) = sent(&file, 100_000);
             assert!(matches!(
                 taken,
@@ -297,7 +305,7 @@ mod tests {
             ));
             assert!(came == bytes[..64 << 10], "other bytes");
             assert_eq!(
-                file.resident_bytes(span(64 << 10, 1), Occasion::Send),
+                file.resident_bytes(span(64 << 10, 1), Occasion::Choice),
                 Some(0),
                 "read"
             );
@@ -322,7 +330,7 @@ mod tests {
         ));
         assert!(came == bytes[..40_000], "other bytes");
         drop_from(&file, 64 << 10);
-        if file.resident_bytes(span(128 << 10, 1), Occasion::Send) != Some(0) {
+        if file.resident_bytes(span(128 << 10, 1), Occasion::Choice) != Some(0) {
             return; // a file system in memory: nothing can be missing
         }
         let (sent, came) = copied(&source, span(0, 100_000));
