@@ -2,8 +2,8 @@
 //! once.
 //!
 //! Asking the kernel costs some 4 us per window, sending one 55 us. So what to read is decided by answers that are
-//! trusted for a moment. The shell asks once more about the bytes that it sends: a stale sighting costs a question
-//! (docs/decisions/0002-residency.md).
+//! trusted for a moment. Where a wait would be long the shell asks once more about the bytes that it sends: a stale sighting
+//! costs a question, or a short read (docs/decisions/0002-residency.md).
 
 use alloc::vec;
 use alloc::vec::Vec;
