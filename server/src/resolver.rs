@@ -50,7 +50,7 @@ impl Job {
             }
             Job::Slice(_) => 0,
         };
-        (2 * size_of::<Waiting>() + TICKET_BYTES + held) as u64
+        (2 * size_of::<Waiting>() + INTEREST_BYTES + held) as u64
     }
 
     /// The path to be found, or to be listed.
@@ -62,8 +62,8 @@ impl Job {
     }
 }
 
-/// What a ticket points to: its two counts.
-const TICKET_BYTES: usize = 2 * size_of::<usize>();
+/// What a job's interest points to: its two counts.
+const INTEREST_BYTES: usize = 2 * size_of::<usize>();
 
 /// The result of a job.
 pub enum Done {
@@ -196,7 +196,7 @@ impl Waiting {
 
 /// Who has it wants a job done. A job that nobody wants any more is skipped, so departed clients leave no work.
 #[derive(Debug)]
-pub struct Ticket {
+pub struct JobInterest {
     _wanted: Arc<()>,
 }
 
@@ -252,10 +252,10 @@ impl Resolver {
         self.jobs.lanes().busy()
     }
 
-    /// Queues a job, which is done if the [`Ticket`] is still there when its turn comes. `None`: it is refused. Refused are
+    /// Queues a job, which is done if the [`JobInterest`] is still there when its turn comes. `None`: it is refused. Refused are
     /// jobs beyond the number of connections, since those of departed clients pile up only behind a disk that hangs, and
     /// jobs that would hold too much memory together. The next slice of a listing is never refused for its memory.
-    pub fn submit(&self, stream: StreamId, job: Job) -> Option<Ticket> {
+    pub fn submit(&self, stream: StreamId, job: Job) -> Option<JobInterest> {
         let device = self.site.device_of_search(job.path());
         self.jobs.put(device, stream, job)
     }
@@ -281,7 +281,7 @@ impl Jobs {
     }
 
     /// Queues a job, if there is room for it. Takes no lock.
-    fn put(&self, device: u16, stream: StreamId, job: Job) -> Option<Ticket> {
+    fn put(&self, device: u16, stream: StreamId, job: Job) -> Option<JobInterest> {
         if !self.admit(&job) {
             return None;
         }
@@ -294,7 +294,7 @@ impl Jobs {
         };
         self.arrived.push((device, waiting));
         self.wake_one();
-        Some(Ticket { _wanted: wanted })
+        Some(JobInterest { _wanted: wanted })
     }
 
     /// Counts a job that comes from a worker, unless there are too many or they hold too much.

@@ -62,12 +62,12 @@ fn a_worker_queues_a_job_and_hears_results_while_a_thread_holds_the_locks() {
 #[test]
 fn nobody_wants_the_job_of_a_client_that_has_left() {
     let jobs = Jobs::new(10, 10_000);
-    let tickets: Vec<Ticket> = (0..2)
+    let interests: Vec<JobInterest> = (0..2)
         .map(|nth| jobs.put(0, stream(nth), find(1)).expect("room for two"))
         .collect();
     let (taken, first) = jobs.next(None);
     assert!(first.is_wanted());
-    drop(tickets);
+    drop(interests);
     let (_, second) = jobs.next(Some(taken));
     assert!(!second.is_wanted() && !first.is_wanted());
 }

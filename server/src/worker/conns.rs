@@ -19,7 +19,7 @@ use super::source::Source;
 use crate::disk::SlotBytes;
 use crate::front::http::Front;
 use crate::front::listing::Listing;
-use crate::resolver::Ticket;
+use crate::resolver::JobInterest;
 use crate::response_cache::changes::Moment;
 use crate::transport::{PlainBytes, Transport};
 
@@ -44,7 +44,7 @@ pub struct Conn {
     /// What was read for its client past the page cache and is not sent yet, in the order of the file.
     pub pieces: VecDeque<SlotBytes>,
     /// The job of a resolver that it waits for, or waited for last; without it the job is skipped.
-    pub job: Option<Ticket>,
+    pub job: Option<JobInterest>,
     /// The listing that is being sent, between two slices, and in which form.
     pub listing: Option<Box<Listing>>,
     /// How a listing was asked for.
