@@ -16,7 +16,8 @@ use crate::units::Instant;
 use latency::PageWait;
 use limits::{
     CONFIRMED_US, DOUBT_US_MAX, DOUBT_US_MIN, SAMPLE_BYTES, SCANS_HOLD_US_MAX, SCANS_HOLD_US_MIN,
-    SCANS_SHARE, SEND_BYTES_LONG_WAIT_MAX, SEND_BYTES_SHORT_WAIT_MAX, SEND_WAITED_US,
+    SCANS_SHARE, SEND_BYTES_LONG_WAIT_MAX, SEND_BYTES_SHORT_WAIT_MAX, SEND_WAITED_LONG_US,
+    SEND_WAITED_US,
 };
 
 /// How the kernel is asked which bytes of a span are in memory.
@@ -28,9 +29,7 @@ pub enum Question {
     /// are there: reading a page that is not there would start a small read of it.
     EachPage,
     /// All pages are counted by cachestat(2), and if some are missing the kernel is asked about each. A count takes pages for
-    /// there that are still being read.
-    Count,
-    /// The same with a coarse sample, which finds what another program reads ahead in that moment, however slowly it may.
+    /// there that are still being read, so a coarse sample looks for what another program reads ahead in that moment.
     CountAndSample,
     /// A sample is read without waiting, only of spans that are believed to be in memory.
     Sample,
@@ -51,9 +50,8 @@ pub enum Occasion {
 pub fn question(residency: ResidencySource, wait: PageWait, occasion: Occasion) -> Question {
     match (residency, wait, occasion) {
         (ResidencySource::Always, ..) => Question::None,
-        (ResidencySource::Ask, PageWait::Short, Occasion::Choice) => Question::CountAndSample,
         (ResidencySource::Ask, PageWait::Short, Occasion::Send) => Question::None,
-        (ResidencySource::Ask, PageWait::Short, Occasion::SendInDoubt) => Question::Count,
+        (ResidencySource::Ask, PageWait::Short, _) => Question::CountAndSample,
         (ResidencySource::Ask, PageWait::Long, _) => Question::EachPage,
         (ResidencySource::Remember, ..) => Question::Sample,
     }
@@ -146,11 +144,11 @@ impl Reach {
 /// What one sendfile(2) sends of the span: its first piece, or all of it if a wait is long and its pages are `proven` to stay. A
 /// page that is dropped between the question and the call is waited for, and so is each one behind it. Pieces end where a
 /// multiple of their size in the file does, or the first and the last page of one would be a page too many.
-pub fn piece(span: Span, wait: PageWait, proven: impl FnOnce() -> bool) -> Span {
+pub fn piece(span: Span, wait: PageWait, proven: bool) -> Span {
     let up_to = |piece_bytes| piece_bytes - span.offset_bytes % piece_bytes;
     let most_bytes = match wait {
         PageWait::Short => up_to(SEND_BYTES_SHORT_WAIT_MAX),
-        PageWait::Long if proven() => span.len_bytes,
+        PageWait::Long if proven => span.len_bytes,
         PageWait::Long => up_to(SEND_BYTES_LONG_WAIT_MAX),
     };
     let len_bytes = span.len_bytes.min(most_bytes);
@@ -202,6 +200,11 @@ pub enum Means {
 /// Whether a sendfile(2) that took `took_us` has probably waited for a page, which was dropped after the question before it.
 pub fn has_waited(took_us: u64) -> bool {
     took_us >= SEND_WAITED_US
+}
+
+/// Whether it took so long that its device is none of the fast ones. A worker that only lost its processor is back sooner.
+pub fn has_waited_long(took_us: u64) -> bool {
+    took_us >= SEND_WAITED_LONG_US
 }
 
 /// The means for bytes that are (`is_absent`) said to be missing again and again, or that may be dropped a moment later, unless
@@ -267,7 +270,7 @@ mod tests {
             assert_eq!(asked(PageWait::Short, Occasion::Choice), choice);
             assert_eq!(asked(PageWait::Short, Occasion::Send), send);
             let doubted = match residency {
-                Ask => Question::Count,
+                Ask => choice,
                 Always | Remember => send,
             };
             assert_eq!(asked(PageWait::Short, Occasion::SendInDoubt), doubted);
@@ -339,13 +342,13 @@ mod tests {
             (PageWait::Long, SEND_BYTES_LONG_WAIT_MAX),
         ] {
             let long = span(7, 2 * most_bytes + 1);
-            let all = piece(long, wait, || true) == long;
-            assert_eq!(all, wait == PageWait::Long, "the proof is asked for");
-            let first = piece(long, wait, || false);
+            let all = piece(long, wait, true) == long;
+            assert_eq!(all, wait == PageWait::Long, "a short wait needs no proof");
+            let first = piece(long, wait, false);
             assert_eq!(first, span(7, most_bytes - 7));
-            let second = piece(long.behind(first.len_bytes), wait, || false);
+            let second = piece(long.behind(first.len_bytes), wait, false);
             assert_eq!(second, span(most_bytes, most_bytes));
-            assert_eq!(piece(span(7, 9), wait, || false), span(7, 9));
+            assert_eq!(piece(span(7, 9), wait, false), span(7, 9));
         }
     }
 

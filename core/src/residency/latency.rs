@@ -2,7 +2,8 @@
 //! reads it from the disk. On a device that reads at once the race costs a millisecond, and copying to avoid it costs more.
 
 use super::limits::{
-    LATENCY_READS, LONG_READ_WEIGHT, LONG_READS_WEIGH_MAX, SHORT_READ_BYTES_PER_S, SHORT_READ_US,
+    DEVICE_READ_US_MIN, LATENCY_READS, LONG_READ_WEIGHT, LONG_READS_WEIGH_MAX, MEMORY_BYTES_PER_S,
+    SHORT_READ_BYTES_PER_S, SHORT_READ_US,
 };
 use crate::units::US_PER_S;
 
@@ -35,13 +36,13 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// The same with one more read, of so many bytes. A short one through the page cache says nothing.
+    /// The same with one more read, of so many bytes. A short one through the page cache says nothing, nor does one of a hole.
     #[must_use]
     pub fn with(self, len_bytes: u64, took_us: u64, way: Way) -> Latency {
         let weight = match (is_long(len_bytes, took_us), way) {
             (true, _) => self.weight.saturating_add(LONG_READ_WEIGHT),
-            (false, Way::Past) => self.weight.saturating_sub(1),
-            (false, Way::Through) => return self,
+            (false, Way::Past) if asked_device(len_bytes, took_us) => self.weight.saturating_sub(1),
+            (false, _) => return self,
         };
         Latency {
             reads: (self.reads + 1).min(LATENCY_READS),
@@ -74,6 +75,11 @@ impl Latency {
             weight: (bits as u16).min(LONG_READS_WEIGH_MAX),
         }
     }
+}
+
+/// Whether a read took so long that its bytes may have come from a device, and not from a hole in the file.
+fn asked_device(len_bytes: u64, took_us: u64) -> bool {
+    took_us >= DEVICE_READ_US_MIN + len_bytes.saturating_mul(US_PER_S) / MEMORY_BYTES_PER_S
 }
 
 /// Whether a read took longer than a fast device needs, with a fast medium's time for its bytes.
@@ -143,6 +149,14 @@ mod tests {
             .into_iter()
             .fold(after([(4096, 100); 16]), through);
         assert_eq!(slow.wait(), PageWait::Long);
+    }
+
+    #[test]
+    fn a_hole_is_no_sign_of_a_fast_device() {
+        // What O_DIRECT takes for a hole of ext4, and for zeroes of a MiB.
+        let holes = [(64 * KIB, 3), (MIB, 90)].into_iter().cycle().take(99);
+        assert_eq!(after(holes), Latency::default());
+        assert_eq!(after([(64 * KIB, 45); 16]).wait(), PageWait::Short, "NVMe");
     }
 
     #[test]

@@ -32,16 +32,22 @@ pub const LATENCY_READS: u16 = 16;
 pub const LONG_READ_WEIGHT: u16 = 500;
 /// What all long reads weigh at most.
 pub const LONG_READS_WEIGH_MAX: u16 = 4 * LONG_READ_WEIGHT;
-/// How long a read of a fast device takes, microseconds, without its bytes. Longer: sixteen pages of a lost race, read one by
-/// one, keep a worker for more than some 30 ms. Shorter: solid-state disks that are busy count as slow.
+/// How long a read of a fast device takes, microseconds, without its bytes. Longer: a lost race, which reads at most the 128 pages
+/// of a call in some requests, keeps a worker for long. Shorter: solid-state disks that are busy count as slow.
 pub const SHORT_READ_US: u64 = 2_000;
-/// How fast the bytes of such a read come at least.
+/// A read that took less, and less than its bytes at [`MEMORY_BYTES_PER_S`], asked no device: there is a hole in its file.
+pub const DEVICE_READ_US_MIN: u64 = 20;
+/// How fast memory is filled with zeroes at least.
+pub const MEMORY_BYTES_PER_S: u64 = 8_000_000_000;
+/// How fast the bytes of a read of a fast device come at least.
 pub const SHORT_READ_BYTES_PER_S: u64 = 200_000_000;
 /// How much is read at once to find out.
 pub const LATENCY_READ_BYTES: u64 = 64 * KIB;
 /// The least length of a file that shows it: sixteen places so far apart that a disk with an arm has not read the next one
 /// by itself. Shorter: it looks fast.
 pub const LATENCY_FILE_BYTES_MIN: u64 = 16 * MIB;
+/// A piece that takes so long counts as a long read of its device, microseconds. Shorter: a worker that lost its processor, too.
+pub const SEND_WAITED_LONG_US: u64 = 50_000;
 /// For how long entered windows of slow devices are sent only with a fresh proof, after pages went missing that had just been
 /// there, microseconds. Longer: a processor looks at the kernel's counts more. Shorter: a wait for the disk is risked again.
 pub const DOUBT_US_MIN: u64 = 10 * US_PER_S;

@@ -152,6 +152,15 @@ impl Reserve {
         }
     }
 
+    /// How many of the longest loans are free: so many sockets may be called in a turn. More would not find one, and each
+    /// would lose its place to those called with it.
+    pub fn free_loans(&self, now: Instant) -> u64 {
+        match self.rests(now) {
+            true => u64::MAX,
+            false => self.free_bytes() / self.loan_bytes_max().max(1),
+        }
+    }
+
     fn free_bytes(&self) -> u64 {
         lendable_bytes(self.pledged_bytes).saturating_sub(self.lent_bytes)
     }
@@ -257,7 +266,7 @@ impl Stake {
         let rests = reserve.rests(now);
         self.take_part(dry && !rests, pledge_bytes(look.share_bytes), reserve);
         let is_late = |from: Instant| now >= from.plus_us(LOAN_WAIT_US);
-        if !self.called && self.waits_from.is_some_and(is_late) {
+        if self.waits_from.is_some_and(is_late) {
             (self.waits_from, self.alone_looks) = (None, PLEDGE_LOOKS);
         }
         let enough = look.wanted_bytes <= self.room_bytes(look);
@@ -598,6 +607,42 @@ mod tests {
             assert_eq!(world.fill(waiting, 300_000, 200_000), Loan::None);
             assert!(world.sockets[waiting].held_bytes >= SHARE_BYTES / 2);
         }
+    }
+
+    #[test]
+    fn nobody_starves_where_one_loan_comes_back_in_a_turn() {
+        let mut world = World::new(&[SHARE_BYTES; 40]);
+        filled(&mut world, 40);
+        let (mut filled_bytes, mut timers) = ([0; 40], [world.now; 40]);
+        for turn in 0..5_000 {
+            let is_lent = |index: &usize| world.sockets[*index].stake.lent_bytes() > 0;
+            let back = (0..40).map(|nth| (turn + nth) % 40).find(is_lent);
+            if let Some(index) = back {
+                let (socket, reserve) = (&mut world.sockets[index], &mut world.reserve);
+                socket.held_bytes = 0;
+                socket.stake.settle(0, SHARE_BYTES, reserve);
+            }
+            let waits = |index: &usize| world.sockets[*index].stake.waits();
+            let is_late = |index: &usize| waits(index) && timers[*index] <= world.now;
+            let late: Vec<usize> = (0..40).filter(is_late).collect();
+            // As a worker does: it calls as many as there are loans, and then serves all.
+            let mut called = Vec::new();
+            for _ in 0..world.reserve.free_loans(world.now).min(8) {
+                let next = world.reserve.next(world.now);
+                let next = next.map(|conn| conn.index as usize);
+                called.extend(next.filter(|index| world.sockets[*index].stake.called()));
+            }
+            for index in called.into_iter().chain(back).chain(late) {
+                let before_bytes = world.sockets[index].held_bytes;
+                world.fill(index, 300_000, 200_000);
+                world.check();
+                filled_bytes[index] += world.sockets[index].held_bytes - before_bytes;
+                timers[index] = world.now.plus_us(LOAN_WAIT_US); // each attempt sets it anew
+            }
+            world.now = world.now.plus_us(1_000);
+        }
+        let starved = filled_bytes.iter().filter(|bytes| **bytes == 0).count();
+        assert_eq!(starved, 0, "{filled_bytes:?}");
     }
 
     #[test]

@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use ackpace_core::conn::{Change, ObjectId, Promise, ResidencySource, Span, Version};
-use ackpace_core::residency::Occasion;
-use ackpace_core::residency::latency::PageWait;
+use ackpace_core::residency::latency::{PageWait, Way};
+use ackpace_core::residency::{Occasion, has_waited_long};
 use ackpace_core::units::Instant;
 use rustix::fs::{CWD, readlinkat};
 use rustix::io::{ReadWriteFlags, preadv2};
@@ -202,6 +202,13 @@ impl File {
     /// How long its device takes for a read; `None` if it asks a daemon or a file server.
     pub fn latency(&self) -> Option<&Arc<DeviceLatency>> {
         self.latency.as_ref()
+    }
+
+    /// A send of so many of its bytes took so long. If that was long its device is slower than it seemed.
+    pub fn has_waited(&self, len_bytes: u64, took_us: u64) {
+        if let Some(latency) = self.latency.as_ref().filter(|_| has_waited_long(took_us)) {
+            latency.has_read(len_bytes, took_us, Way::Through);
+        }
     }
 
     /// What it costs to wait for a page of it: a daemon or a file server may take any time.

@@ -189,8 +189,10 @@ fn measure(file: &Arc<File>, stat: &Stat) {
         let file = Arc::clone(file);
         at_leisure(file.st_dev, move || {
             // A file system that refuses such reads stays unknown.
-            if let Ok(direct) = file.open_direct() {
-                latency.measure(&direct, len_bytes);
+            match file.open_direct() {
+                Ok(direct) => latency.measure(&direct, len_bytes),
+                Err(why) if why.is_of_device() => {}
+                Err(_) => latency.is_not_measured(),
             }
         });
     }

@@ -46,6 +46,11 @@ impl DeviceLatency {
             && !self.is_measured.swap(true, Ordering::Relaxed)
     }
 
+    /// The file that it was to be measured with can't be read so: another one may be.
+    pub fn is_not_measured(&self) {
+        self.is_measured.store(false, Ordering::Relaxed);
+    }
+
     /// Measures the device by a few reads of this file, past the page cache. Waits for the disk.
     pub fn measure(&self, file: &Direct, file_bytes: u64) {
         let align = READ_ALIGN_BYTES as usize;

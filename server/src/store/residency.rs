@@ -114,9 +114,8 @@ pub fn resident_bytes<'a>(
     match residency::question(residency, wait, occasion) {
         Question::None => return Some(span.len_bytes),
         Question::Sample => return sampled_bytes(file, span),
-        Question::Count if are_counted() => return Some(span.len_bytes),
         Question::CountAndSample if are_counted() && are_sampled() => return Some(span.len_bytes),
-        Question::Count | Question::CountAndSample | Question::EachPage => {}
+        Question::CountAndSample | Question::EachPage => {}
     }
     match pages().and_then(|pages| pages.resident_bytes(file, span)) {
         Some(resident_bytes) => Some(resident_bytes),

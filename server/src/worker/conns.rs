@@ -83,7 +83,7 @@ pub struct Room {
     pub held_bytes: u64,
     /// How much more it may hold.
     pub room_bytes: u64,
-    /// What others lend it of that.
+    /// What others lend it of that, from now on.
     pub lent_bytes: u64,
 }
 
@@ -162,7 +162,10 @@ impl Conn {
         Some(Room {
             held_bytes,
             room_bytes,
-            lent_bytes: bound.lent_bytes(),
+            lent_bytes: match loan {
+                Loan::Lent(bytes) => bytes,
+                Loan::None | Loan::Waits => 0,
+            },
         })
     }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use ackpace_core::conn::{ConnId, TcpEvent};
-use ackpace_core::limits::{LOANS_PER_TURN_MAX, READINGS_PER_TURN_MAX};
+use ackpace_core::limits::{LOAN_LOOKS_PER_TURN_MAX, LOANS_PER_TURN_MAX, READINGS_PER_TURN_MAX};
 use ackpace_core::machine::Machine;
 use ackpace_core::sndbuf::bound::{Bound, Grant, counted_bytes};
 use ackpace_core::sndbuf::pool;
@@ -106,12 +106,16 @@ impl Worker {
 
     /// Fills sockets that wait for a loan, as far as others have given back theirs.
     pub(super) fn lend(&mut self, now: Instant) {
-        for _ in 0..LOANS_PER_TURN_MAX {
-            let Some(conn) = self.reserve.next(now) else {
+        let free_loans = u32::try_from(self.reserve.free_loans(now)).unwrap_or(u32::MAX);
+        let mut calls = free_loans.min(LOANS_PER_TURN_MAX);
+        for _ in 0..LOAN_LOOKS_PER_TURN_MAX {
+            let Some(conn) = (calls > 0).then(|| self.reserve.next(now)).flatten() else {
                 return;
             };
             let bound = self.conns.get(conn).and_then(|conn| conn.bound.as_mut());
+            // Some are gone, or wait no longer.
             if bound.is_some_and(Bound::called) {
+                calls -= 1;
                 let event = TcpEvent::Writable;
                 self.decider.on(In::Tcp { conn, event }, now);
             }

@@ -53,6 +53,13 @@ impl Source {
         }
     }
 
+    /// A send of so many bytes, which should have been in memory, took so long.
+    pub fn has_waited(&self, len_bytes: u64, took_us: u64) {
+        match self {
+            Source::File(file) => file.has_waited(len_bytes, took_us),
+        }
+    }
+
     /// Copies bytes that are in memory, as many as are there. Never waits.
     ///
     /// # Errors

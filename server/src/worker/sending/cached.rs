@@ -8,6 +8,7 @@
 use std::io::IoSlice;
 
 use ackpace_core::conn::Span;
+use ackpace_core::residency::latency::PageWait;
 use ackpace_core::residency::{
     Confirmation, Means, Occasion, Reach, has_waited, means, piece, trusted_bytes,
 };
@@ -101,8 +102,9 @@ fn send_in_pieces(transport: &Transport, promised: &Promised, span: Span) -> Sen
     let (mut taken_bytes, mut blocked, mut waited) = (0, false, false);
     while taken_bytes < span.len_bytes && !blocked && !waited {
         let rest = span.behind(taken_bytes);
-        let is_proven = || promised.source.is_proven(rest);
-        let piece = piece(rest, promised.source.wait(), is_proven);
+        let wait = promised.source.wait();
+        let stays = wait == PageWait::Long && promised.source.is_proven(rest);
+        let piece = piece(rest, wait, stays);
         let began = promised.clock.now();
         match promised.source.send_to(transport, piece) {
             Ok(PlainBytes(0)) if taken_bytes == 0 => return Sent::Broken(Why::FileChanged),
@@ -113,9 +115,11 @@ fn send_in_pieces(transport: &Transport, promised: &Promised, span: Span) -> Sen
                 blocked = taken.0 < piece.len_bytes;
             }
         }
-        waited = has_waited(promised.clock.now().since_us(began));
+        let took_us = promised.clock.now().since_us(began);
+        waited = !stays && has_waited(took_us);
         if waited {
             residency::missed(promised.now);
+            promised.source.has_waited(piece.len_bytes, took_us);
         }
     }
     Sent::Taken {
@@ -197,7 +201,7 @@ mod tests {
     use std::sync::Arc;
 
     use ackpace_core::conn::{ObjectId, Promise, ResidencySource};
-    use ackpace_core::residency::latency::{PageWait, Way};
+    use ackpace_core::residency::latency::Way;
     use rustix::fs::{Advice, fadvise, fstat};
 
     use super::*;

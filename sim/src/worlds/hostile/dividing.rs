@@ -3,7 +3,9 @@
 use ackpace_core::Machine;
 use ackpace_core::addresses::Address;
 use ackpace_core::conn::{ConnId, TcpEvent};
-use ackpace_core::limits::{LOANS_PER_TURN_MAX, PAUSED_US, REFILL_US_MAX, REFILL_US_MIN};
+use ackpace_core::limits::{
+    LOAN_LOOKS_PER_TURN_MAX, LOANS_PER_TURN_MAX, PAUSED_US, REFILL_US_MAX, REFILL_US_MIN,
+};
 use ackpace_core::sndbuf::Control;
 use ackpace_core::sndbuf::bound::{Bound, Grant};
 use ackpace_core::sndbuf::depletion::Lasts;
@@ -225,14 +227,18 @@ impl Run<'_> {
 
     /// Sockets that wait for a loan are filled, as far as others have given back theirs (`server/src/worker/divide.rs`).
     pub fn lend(&mut self) {
-        for _ in 0..LOANS_PER_TURN_MAX {
-            let Some(conn) = self.reserve.next(self.now) else {
+        let free_loans = u32::try_from(self.reserve.free_loans(self.now)).unwrap_or(u32::MAX);
+        let mut calls = free_loans.min(LOANS_PER_TURN_MAX);
+        for _ in 0..LOAN_LOOKS_PER_TURN_MAX {
+            let next = (calls > 0).then(|| self.reserve.next(self.now));
+            let Some(conn) = next.flatten() else {
                 return;
             };
             let bound = self
                 .client(conn)
                 .and_then(|client| client.share.bound.as_mut());
             if bound.is_some_and(Bound::called) {
+                calls -= 1;
                 self.tcp(conn, TcpEvent::Writable);
             }
         }
