@@ -51,7 +51,7 @@ pub const LOAN_SLEPT_US_MAX: u64 = 100_000;
 /// Then sockets go on with their shares for so long. Less: what trying costs shows.
 pub const LOAN_REST_US: u64 = 5 * US_PER_S;
 /// Waiting sockets that a worker calls in one turn. More: their bytes would not fit into it.
-pub const LOANS_PER_TURN_MAX: u32 = 8;
+pub const LOANS_PER_TURN_MAX: u64 = 8;
 /// How many that wait for a loan are looked at for that: some are gone, or wait no longer. More: the next turn does it.
 pub const LOAN_LOOKS_PER_TURN_MAX: u32 = 256;
 /// What a client acknowledges is its rate over this time at least, where its share bounds what its socket holds. Less: ACKs

@@ -14,8 +14,9 @@ use alloc::collections::VecDeque;
 
 use crate::conn::ConnId;
 use crate::limits::{
-    CONNECTIONS_MAX, LOAN_BYTES_MAX, LOAN_REST_US, LOAN_RTT_US_MAX, LOAN_SLEPT_EACH_US,
-    LOAN_SLEPT_US_MAX, LOAN_WAIT_US, LOAN_WORTH, PLEDGE_LOOKS, SHARE_BYTES_MIN,
+    CONNECTIONS_MAX, LOAN_BYTES_MAX, LOAN_LOOKS_PER_TURN_MAX, LOAN_REST_US, LOAN_RTT_US_MAX,
+    LOAN_SLEPT_EACH_US, LOAN_SLEPT_US_MAX, LOAN_WAIT_US, LOAN_WORTH, LOANS_PER_TURN_MAX,
+    PLEDGE_LOOKS, SHARE_BYTES_MIN,
 };
 use crate::units::Instant;
 
@@ -143,21 +144,24 @@ impl Reserve {
         now < self.rests_until
     }
 
-    /// The next socket to be filled with a loan, if there is enough for one: [`super::bound::Bound::called`] says whether it still
-    /// waits.
-    pub fn next(&mut self, now: Instant) -> Option<ConnId> {
+    /// The first of those who wait, if there is enough for a loan.
+    fn next(&mut self, now: Instant) -> Option<ConnId> {
         match self.rests(now) || self.free_bytes() >= self.loan_bytes_max() {
             true => self.waiting.pop_front(),
             false => None,
         }
     }
 
-    /// How many of the longest loans are free: so many sockets may be called in a turn. More would not find one, and each
-    /// would lose its place to those called with it.
-    pub fn free_loans(&self, now: Instant) -> u64 {
-        match self.rests(now) {
+    /// The calls of one turn: as many as the longest loans that are free. Of more sockets some would not find one, and lose
+    /// their places to those called with them.
+    pub fn calls(&self, now: Instant) -> Calls {
+        let loans = match self.rests(now) {
             true => u64::MAX,
             false => self.free_bytes() / self.loan_bytes_max().max(1),
+        };
+        Calls {
+            left: loans.min(LOANS_PER_TURN_MAX),
+            looks_left: LOAN_LOOKS_PER_TURN_MAX,
         }
     }
 
@@ -173,6 +177,34 @@ impl Reserve {
     fn has_partners(&self, bytes: u64) -> bool {
         let loan_bytes = (lendable_bytes(self.dry_bytes) / self.part).min(LOAN_BYTES_MAX);
         loan_bytes >= bytes.saturating_mul(self.worth)
+    }
+}
+
+/// Whom a worker calls in one turn.
+#[derive(Clone, Copy, Debug)]
+pub struct Calls {
+    left: u64,
+    looks_left: u32,
+}
+
+impl Calls {
+    /// The next socket to be filled with a loan, if there is enough for one. `waits` says whether it still waits
+    /// ([`super::bound::Bound::called`]): those that are gone, or wait no longer, are passed over.
+    pub fn next(
+        &mut self,
+        reserve: &mut Reserve,
+        now: Instant,
+        mut waits: impl FnMut(ConnId) -> bool,
+    ) -> Option<ConnId> {
+        while self.left > 0 && self.looks_left > 0 {
+            self.looks_left -= 1;
+            let conn = reserve.next(now)?;
+            if waits(conn) {
+                self.left -= 1;
+                return Some(conn);
+            }
+        }
+        None
     }
 }
 
@@ -627,10 +659,11 @@ mod tests {
             let late: Vec<usize> = (0..40).filter(is_late).collect();
             // As a worker does: it calls as many as there are loans, and then serves all.
             let mut called = Vec::new();
-            for _ in 0..world.reserve.free_loans(world.now).min(8) {
-                let next = world.reserve.next(world.now);
-                let next = next.map(|conn| conn.index as usize);
-                called.extend(next.filter(|index| world.sockets[*index].stake.called()));
+            let mut calls = world.reserve.calls(world.now);
+            let sockets = &mut world.sockets;
+            let mut waits = |conn: ConnId| sockets[conn.index as usize].stake.called();
+            while let Some(conn) = calls.next(&mut world.reserve, world.now, &mut waits) {
+                called.push(conn.index as usize);
             }
             for index in called.into_iter().chain(back).chain(late) {
                 let before_bytes = world.sockets[index].held_bytes;

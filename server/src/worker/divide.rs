@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use ackpace_core::conn::{ConnId, TcpEvent};
-use ackpace_core::limits::{LOAN_LOOKS_PER_TURN_MAX, LOANS_PER_TURN_MAX, READINGS_PER_TURN_MAX};
+use ackpace_core::limits::READINGS_PER_TURN_MAX;
 use ackpace_core::machine::Machine;
 use ackpace_core::sndbuf::bound::{Bound, Grant, counted_bytes};
 use ackpace_core::sndbuf::pool;
@@ -106,19 +106,15 @@ impl Worker {
 
     /// Fills sockets that wait for a loan, as far as others have given back theirs.
     pub(super) fn lend(&mut self, now: Instant) {
-        let free_loans = u32::try_from(self.reserve.free_loans(now)).unwrap_or(u32::MAX);
-        let mut calls = free_loans.min(LOANS_PER_TURN_MAX);
-        for _ in 0..LOAN_LOOKS_PER_TURN_MAX {
-            let Some(conn) = (calls > 0).then(|| self.reserve.next(now)).flatten() else {
-                return;
-            };
-            let bound = self.conns.get(conn).and_then(|conn| conn.bound.as_mut());
-            // Some are gone, or wait no longer.
-            if bound.is_some_and(Bound::called) {
-                calls -= 1;
-                let event = TcpEvent::Writable;
-                self.decider.on(In::Tcp { conn, event }, now);
-            }
+        let mut calls = self.reserve.calls(now);
+        let conns = &mut self.conns;
+        let mut waits = |conn| {
+            let bound = conns.get(conn).and_then(|conn| conn.bound.as_mut());
+            bound.is_some_and(Bound::called)
+        };
+        while let Some(conn) = calls.next(&mut self.reserve, now, &mut waits) {
+            let event = TcpEvent::Writable;
+            self.decider.on(In::Tcp { conn, event }, now);
         }
     }
 

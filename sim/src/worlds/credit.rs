@@ -9,8 +9,7 @@ use std::collections::VecDeque;
 use ackpace_core::Machine;
 use ackpace_core::addresses::Address;
 use ackpace_core::congestion::Delay;
-use ackpace_core::conn::{ResidencySource, StreamId, TcpEvent, TcpSample};
-use ackpace_core::limits::LOANS_PER_TURN_MAX;
+use ackpace_core::conn::{ConnId, ResidencySource, StreamId, TcpEvent, TcpSample};
 use ackpace_core::sndbuf::bound::{Bound, Grant};
 use ackpace_core::sndbuf::reserve::{Borrows, Loan, Open, Reserve};
 use ackpace_core::units::{Instant, US_PER_S};
@@ -300,15 +299,15 @@ impl Run<'_> {
 
     /// As `server/src/worker/divide.rs` does it.
     fn lend(&mut self) {
-        for _ in 0..LOANS_PER_TURN_MAX {
-            let Some(conn) = self.reserve.next(self.now) else {
-                return;
-            };
-            let bound = self.sockets[conn.index as usize].bound.as_mut();
-            if bound.is_some_and(Bound::called) {
-                let event = TcpEvent::Writable;
-                self.worker.on(In::Tcp { conn, event }, self.now);
-            }
+        let mut calls = self.reserve.calls(self.now);
+        let sockets = &mut self.sockets;
+        let mut waits = |conn: ConnId| {
+            let bound = sockets[conn.index as usize].bound.as_mut();
+            bound.is_some_and(Bound::called)
+        };
+        while let Some(conn) = calls.next(&mut self.reserve, self.now, &mut waits) {
+            let event = TcpEvent::Writable;
+            self.worker.on(In::Tcp { conn, event }, self.now);
         }
     }
 

@@ -3,9 +3,7 @@
 use ackpace_core::Machine;
 use ackpace_core::addresses::Address;
 use ackpace_core::conn::{ConnId, TcpEvent};
-use ackpace_core::limits::{
-    LOAN_LOOKS_PER_TURN_MAX, LOANS_PER_TURN_MAX, PAUSED_US, REFILL_US_MAX, REFILL_US_MIN,
-};
+use ackpace_core::limits::{PAUSED_US, REFILL_US_MAX, REFILL_US_MIN};
 use ackpace_core::sndbuf::Control;
 use ackpace_core::sndbuf::bound::{Bound, Grant};
 use ackpace_core::sndbuf::depletion::Lasts;
@@ -227,20 +225,22 @@ impl Run<'_> {
 
     /// Sockets that wait for a loan are filled, as far as others have given back theirs (`server/src/worker/divide.rs`).
     pub fn lend(&mut self) {
-        let free_loans = u32::try_from(self.reserve.free_loans(self.now)).unwrap_or(u32::MAX);
-        let mut calls = free_loans.min(LOANS_PER_TURN_MAX);
-        for _ in 0..LOAN_LOOKS_PER_TURN_MAX {
-            let next = (calls > 0).then(|| self.reserve.next(self.now));
-            let Some(conn) = next.flatten() else {
-                return;
-            };
-            let bound = self
-                .client(conn)
-                .and_then(|client| client.share.bound.as_mut());
-            if bound.is_some_and(Bound::called) {
-                calls -= 1;
-                self.tcp(conn, TcpEvent::Writable);
-            }
+        let mut calls = self.reserve.calls(self.now);
+        let clients = &mut self.clients;
+        let mut waits = |conn: ConnId| {
+            let client = clients
+                .get_mut(conn.index as usize)
+                .and_then(Option::as_mut);
+            let client = client.filter(|client| client.id == conn);
+            let bound = client.and_then(|client| client.share.bound.as_mut());
+            bound.is_some_and(Bound::called)
+        };
+        let mut called = Vec::new();
+        while let Some(conn) = calls.next(&mut self.reserve, self.now, &mut waits) {
+            called.push(conn);
+        }
+        for conn in called {
+            self.tcp(conn, TcpEvent::Writable);
         }
     }
 
