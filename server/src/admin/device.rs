@@ -26,8 +26,9 @@ pub fn explained(name: &str, board: &Board) -> Result<Explained, String> {
     let handle = started.find(|(index, _)| *index == usize::from(device.index));
     let (_, handle) = handle.ok_or_else(|| {
         format!(
-            "device {} was not read from yet: all that was sent was in memory",
-            device.shown()
+            "device {} was not read from yet: all that was sent was in memory; {}",
+            device.shown(),
+            way_of_sending(device)
         )
     })?;
     told(device, handle, &board.shared.site)
@@ -87,6 +88,16 @@ fn row(device: &Device, state: &DeviceState) -> DeviceRow {
     }
 }
 
+/// How its files are sent from memory.
+fn way_of_sending(device: &Device) -> &'static str {
+    match device.latency.wait() {
+        PageWait::Short => "its reads are short, so what is in memory goes by sendfile(2)",
+        PageWait::Long => {
+            "its reads may take long, so what another program could drop from memory is copied"
+        }
+    }
+}
+
 /// Its present state.
 fn sentences(device: &Device, state: &DeviceState) -> Vec<String> {
     let load = &state.load;
@@ -127,13 +138,7 @@ fn sentences(device: &Device, state: &DeviceState) -> Vec<String> {
         memory += &format!("; the next read waits for {}", Bytes(state.lacking_bytes));
     }
     sentences.push(memory);
-    let wait = match device.latency.wait() {
-        PageWait::Short => "its reads are short, so what is in memory goes by sendfile(2)",
-        PageWait::Long => {
-            "its reads may take long, so what another program could drop from memory is copied"
-        }
-    };
-    sentences.push(wait.to_owned());
+    sentences.push(way_of_sending(device).to_owned());
     if !state.direct {
         sentences.push("all its reads go through the page cache".to_owned());
     }
