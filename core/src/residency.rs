@@ -1,10 +1,10 @@
 //! Residency: whose word counts that bytes of a file are in the page cache, and for how long.
 //!
-//! sendfile(2) waits for a page that is missing, and a worker must not wait. So the shell asks the kernel before each send, by the
-//! [`Question`] that suits the file; an answer holds for the turn in which it was given ([`Confirmation`]). A page may be
-//! dropped between answer and send. Where that costs a long wait ([`latency`]), page cache is copied instead, which never
-//! waits, unless its pages can't be dropped ([`means`], [`Doubt`]). Which window to read is decided by what
-//! [`cache`](crate::cache) believes.
+//! sendfile(2) waits for a page that is missing, and a worker must not wait for long. So the shell asks the kernel, by the
+//! [`Question`] that suits the file and the [`Occasion`]; an answer holds for the turn in which it was given ([`Confirmation`]). A
+//! page may be dropped between answer and send. Where that costs a long wait ([`latency`]), page cache is copied instead, which
+//! never waits, unless its pages can't be dropped ([`means`], [`Doubt`]). Where it costs a short one, what
+//! [`cache`](crate::cache) believes is sent without a question. That belief decides which window to read, too.
 //! The reasons and the measurements are in docs/decisions/0002-residency.md.
 
 pub mod latency;
@@ -156,7 +156,8 @@ pub fn piece(span: Span, wait: PageWait, proven: bool) -> Span {
 }
 
 /// Pages that had just been there went missing: what was entered in page tables needs a fresh proof, and what is believed of a
-/// fast disk's pages is asked for before each send. Whoever drops pages for an hour goes on doing so after a pause, so doubt lasts as long again as pages were missed, within bounds.
+/// fast disk's pages is asked for before each send. Whoever drops pages for an hour goes on doing so after a pause, so doubt
+/// lasts as long again as pages were missed, within bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Doubt {
     /// When the first one of this spell was missed.

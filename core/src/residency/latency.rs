@@ -5,6 +5,7 @@ use super::limits::{
     DEVICE_READ_US_MIN, LATENCY_READS, LONG_READ_WEIGHT, LONG_READS_WEIGH_MAX, MEMORY_BYTES_PER_S,
     SHORT_READ_BYTES_PER_S, SHORT_READ_US,
 };
+use crate::limits::READ_ALIGN_BYTES;
 use crate::units::US_PER_S;
 
 /// The wait that a lost race costs.
@@ -77,6 +78,13 @@ impl Latency {
     }
 }
 
+/// Where to read a file of this length: all over it, and never where a disk that has just read would go on.
+pub fn places(file_bytes: u64) -> impl Iterator<Item = u64> {
+    let count = u64::from(LATENCY_READS);
+    let step_bytes = file_bytes / count / READ_ALIGN_BYTES * READ_ALIGN_BYTES;
+    (0..count).map(move |nth| nth * 7 % count * step_bytes)
+}
+
 /// Whether a read took so long that its bytes may have come from a device, and not from a hole in the file.
 fn asked_device(len_bytes: u64, took_us: u64) -> bool {
     took_us >= DEVICE_READ_US_MIN + len_bytes.saturating_mul(US_PER_S) / MEMORY_BYTES_PER_S
@@ -89,6 +97,7 @@ fn is_long(len_bytes: u64, took_us: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::limits::{LATENCY_FILE_BYTES_MIN, LATENCY_READ_BYTES};
     use super::*;
     use crate::units::{KIB, MIB};
 
@@ -149,6 +158,19 @@ mod tests {
             .into_iter()
             .fold(after([(4096, 100); 16]), through);
         assert_eq!(slow.wait(), PageWait::Long);
+    }
+
+    #[test]
+    fn the_places_are_distinct_and_far_from_each_other() {
+        let places: Vec<u64> = places(LATENCY_FILE_BYTES_MIN + 5).collect();
+        let far = |pair: &[u64]| pair[0].abs_diff(pair[1]) >= 7 << 20;
+        assert!(places.windows(2).all(far), "{places:?}");
+        let mut sorted = places.clone();
+        sorted.sort_unstable();
+        sorted.dedup();
+        assert_eq!(sorted.len(), usize::from(LATENCY_READS));
+        let fits = |at: &u64| at + LATENCY_READ_BYTES <= LATENCY_FILE_BYTES_MIN;
+        assert!(sorted.iter().all(fits) && sorted.iter().all(|at| at % READ_ALIGN_BYTES == 0));
     }
 
     #[test]

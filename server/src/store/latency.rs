@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Instant;
 
 use ackpace_core::limits::READ_ALIGN_BYTES;
-use ackpace_core::residency::latency::{Latency, PageWait, Way};
-use ackpace_core::residency::limits::{LATENCY_FILE_BYTES_MIN, LATENCY_READ_BYTES, LATENCY_READS};
+use ackpace_core::residency::latency::{Latency, PageWait, Way, places};
+use ackpace_core::residency::limits::{LATENCY_FILE_BYTES_MIN, LATENCY_READ_BYTES};
 use rustix::io::pread;
 
 use super::direct::Direct;
@@ -71,29 +71,9 @@ impl DeviceLatency {
     }
 }
 
-/// Where to read a file of this length: all over it, and never where a disk that has just read would go on.
-fn places(file_bytes: u64) -> impl Iterator<Item = u64> {
-    let count = u64::from(LATENCY_READS);
-    let step_bytes = file_bytes / count / READ_ALIGN_BYTES * READ_ALIGN_BYTES;
-    (0..count).map(move |nth| nth * 7 % count * step_bytes)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_places_are_distinct_and_far_from_each_other() {
-        let places: Vec<u64> = places(LATENCY_FILE_BYTES_MIN + 5).collect();
-        let far = |pair: &[u64]| pair[0].abs_diff(pair[1]) >= 7 << 20;
-        assert!(places.windows(2).all(far), "{places:?}");
-        let mut sorted = places.clone();
-        sorted.sort_unstable();
-        sorted.dedup();
-        assert_eq!(sorted.len(), usize::from(LATENCY_READS));
-        let fits = |at: &u64| at + LATENCY_READ_BYTES <= LATENCY_FILE_BYTES_MIN;
-        assert!(sorted.iter().all(fits) && sorted.iter().all(|at| at % READ_ALIGN_BYTES == 0));
-    }
 
     #[test]
     fn a_device_is_measured_once_with_a_long_file() {
