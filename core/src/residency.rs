@@ -142,14 +142,13 @@ impl Reach {
 }
 
 /// What one sendfile(2) sends of the span: its first piece, or all of it if a wait is long and its pages are `proven` to stay. A
-/// page that is dropped between the question and the call is waited for, and so is each one behind it. Pieces end where a
-/// multiple of their size in the file does, or the first and the last page of one would be a page too many.
+/// page that is dropped between the question and the call is waited for, and so is each one behind it. Where waits are long,
+/// pieces end where a multiple of their size in the file does, or the first and the last page of one would be a page too many.
 pub fn piece(span: Span, wait: PageWait, proven: bool) -> Span {
-    let up_to = |piece_bytes| piece_bytes - span.offset_bytes % piece_bytes;
     let most_bytes = match wait {
-        PageWait::Short => up_to(SEND_BYTES_SHORT_WAIT_MAX),
+        PageWait::Short => SEND_BYTES_SHORT_WAIT_MAX,
         PageWait::Long if proven => span.len_bytes,
-        PageWait::Long => up_to(SEND_BYTES_LONG_WAIT_MAX),
+        PageWait::Long => SEND_BYTES_LONG_WAIT_MAX - span.offset_bytes % SEND_BYTES_LONG_WAIT_MAX,
     };
     let len_bytes = span.len_bytes.min(most_bytes);
     Span { len_bytes, ..span }
@@ -345,10 +344,14 @@ mod tests {
             let long = span(7, 2 * most_bytes + 1);
             let all = piece(long, wait, true) == long;
             assert_eq!(all, wait == PageWait::Long, "a short wait needs no proof");
+            let cut_bytes = match wait {
+                PageWait::Short => 0,
+                PageWait::Long => 7, // to whole pages
+            };
             let first = piece(long, wait, false);
-            assert_eq!(first, span(7, most_bytes - 7));
+            assert_eq!(first, span(7, most_bytes - cut_bytes));
             let second = piece(long.behind(first.len_bytes), wait, false);
-            assert_eq!(second, span(most_bytes, most_bytes));
+            assert_eq!(second, span(first.end_bytes(), most_bytes));
             assert_eq!(piece(span(7, 9), wait, false), span(7, 9));
         }
     }

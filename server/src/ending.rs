@@ -145,7 +145,11 @@ pub fn wait_for_disks(shared: &Shared) -> Result<(), Failure> {
     let begun = Instant::now();
     let mut told = false;
     pages::end_lingering();
-    while let Some(hangs) = what_hangs(shared) {
+    loop {
+        closing::hurry();
+        let Some(hangs) = what_hangs(shared) else {
+            return Ok(());
+        };
         let waited = begun.elapsed();
         if waited >= LAST_READS_WAIT {
             return Err(Failure::runtime(format!(
@@ -159,7 +163,6 @@ pub fn wait_for_disks(shared: &Shared) -> Result<(), Failure> {
         }
         thread::sleep(LAST_READS_LOOK_EACH);
     }
-    Ok(())
 }
 
 /// What threads other than the workers wait for at disks; `None`: nothing.

@@ -58,11 +58,11 @@ pub const CLOSING_HANGS_MS: u64 = 1200;
 pub const CLOSING_LANES: usize = 16;
 /// Threads that do chores for file systems (windows that are entered in the page tables).
 pub const CHORE_LANES: usize = 4;
-/// How long these threads collect files, so that closing does not wake one for each file.
+/// How long these threads collect files after they have closed some, so that closing does not wake one for each file. Longer:
+/// a deleted file keeps its space. Shorter: a file that is asked for each second, and looked up each time, wakes one.
+pub const CLOSING_REST: Duration = Duration::from_secs(3);
+/// How often a request looks again that finds no descriptor left, or a lease on its file.
 pub const CLOSING_EACH: Duration = Duration::from_millis(5);
-/// Where nothing was closed for so long, milliseconds, the next file is closed at once: waiting for others would be one more
-/// wake-up.
-pub const CLOSING_OFTEN_MS: u64 = 50;
 /// How long threads collect chores.
 pub const CHORES_EACH: Duration = Duration::from_millis(100);
 /// How long they rest between chores. Longer: windows that slow clients ask for are entered later, and each question

@@ -61,5 +61,7 @@ pub const SAMPLE_BYTES: u64 = 16 * KIB;
 pub const COARSE_SAMPLE_BYTES: u64 = 64 * KIB;
 /// Windows whose residency is remembered by one worker. A collision costs one question.
 pub const RESIDENCY_CACHED_MAX: usize = 4096;
-/// How long "this window is in memory" is believed without asking again.
-pub const RESIDENCY_TRUST_US: u64 = 250_000;
+/// How long "this window is in memory" is believed without asking again. Longer: what was dropped is missed later, which costs a
+/// question on slow disks and some short reads on fast ones. Shorter: a client that takes a window slowly has it asked about
+/// again and again.
+pub const RESIDENCY_TRUST_US: u64 = 1_000_000;

@@ -15,8 +15,8 @@ use std::time::Instant;
 use crossbeam_queue::SegQueue;
 
 use crate::limits::{
-    CHORE_LANES, CHORES_EACH, CHORES_MANY, CHORES_MAX, CHORES_REST, CLOSING_EACH, CLOSING_HANGS_MS,
-    CLOSING_LANES, CLOSING_MAX, CLOSING_OFTEN_MS, CLOSING_STANDS_MS,
+    CHORE_LANES, CHORES_EACH, CHORES_MANY, CHORES_MAX, CHORES_REST, CLOSING_HANGS_MS,
+    CLOSING_LANES, CLOSING_MAX, CLOSING_REST, CLOSING_STANDS_MS,
 };
 
 static LANES: [ClosingLane; CLOSING_LANES] = [const { ClosingLane::new() }; CLOSING_LANES];
@@ -46,6 +46,8 @@ struct ClosingLane {
     chores_waiting: AtomicUsize,
     is_started: AtomicBool,
     thread: OnceLock<Thread>,
+    /// The thread collects things for a while, and looks by itself when that is over.
+    rests: AtomicBool,
     /// When the thread last made progress ([`now_ms`]): it woke up, dropped a thing or ran a chore.
     done_ms: AtomicU64,
 }
@@ -105,11 +107,17 @@ pub fn standstill(st_dev: u64) -> Option<Standstill> {
     lane.standstill().filter(|_| is_full)
 }
 
-/// Whether files that wait to be closed may be closed soon.
+/// Whether files that wait to be closed may be closed soon. Somebody waits for that: threads that rest go on at once.
 pub fn goes_on() -> bool {
+    hurry();
     let waits = |lane: &&ClosingLane| lane.pending.load(Ordering::Relaxed) > 0;
     let mut waiting = LANES.iter().filter(waits);
     waiting.any(|lane| lane.standstill() != Some(Standstill::Long))
+}
+
+/// Closes what waits now: its descriptor is needed, or the process is about to end.
+pub fn hurry() {
+    LANES.iter().for_each(ClosingLane::hurry);
 }
 
 /// Files that wait to be closed.
@@ -138,12 +146,17 @@ impl ClosingLane {
             chores_waiting: AtomicUsize::new(0),
             is_started: AtomicBool::new(false),
             thread: OnceLock::new(),
+            rests: AtomicBool::new(false),
             done_ms: AtomicU64::new(0),
         }
     }
 
-    /// For how long its thread has made no progress. An idle thread makes none either, so ask only while things wait.
+    /// For how long its thread has made no progress. An idle thread makes none either, so ask only while things wait. One that
+    /// rests will go on.
     fn standstill(&self) -> Option<Standstill> {
+        if self.rests.load(Ordering::SeqCst) {
+            return None;
+        }
         match now_ms().saturating_sub(self.done_ms.load(Ordering::Relaxed)) {
             ms if ms >= CLOSING_HANGS_MS => Some(Standstill::Long),
             ms if ms >= CLOSING_STANDS_MS => Some(Standstill::Short),
@@ -168,9 +181,18 @@ impl ClosingLane {
             return; // it is dropped here
         }
         // Counted first: its thread subtracts what it takes.
-        let is_first = self.pending.fetch_add(1, Ordering::SeqCst) == 0;
+        let before = self.pending.fetch_add(1, Ordering::SeqCst);
         self.things.push(thing);
-        if is_first {
+        if before == 0 && !self.rests.load(Ordering::SeqCst) {
+            self.wake();
+        } else if before + 1 == many_things() {
+            self.hurry();
+        }
+    }
+
+    /// Ends the thread's rest, if it rests.
+    fn hurry(&self) {
+        if self.rests.swap(false, Ordering::SeqCst) {
             self.wake();
         }
     }
@@ -196,17 +218,19 @@ impl ClosingLane {
         }
     }
 
-    /// Never ends. Where files come often it takes all that came in [`CLOSING_EACH`] at once, and the chores of [`CHORES_EACH`] or longer, so that
-    /// a busy server does not wake it for each of them.
+    /// Never ends. The first thing is dropped at once, and those of the next [`CLOSING_REST`] together, as are the chores of
+    /// [`CHORES_EACH`] or longer: a busy server does not wake it for each of them.
     fn run(&self) {
         let _ = self.thread.set(thread::current());
         fence(Ordering::SeqCst);
         let mut timing = ChoreTiming::default();
+        let mut rests_until = None;
         loop {
-            self.wait(&mut timing);
-            let rested_ms = now_ms().saturating_sub(self.done_ms.swap(now_ms(), Ordering::Relaxed));
+            self.wait(&mut timing, rests_until.take());
+            self.done_ms.store(now_ms(), Ordering::Relaxed);
             if self.pending.load(Ordering::SeqCst) > 0 {
-                self.drop_things(rested_ms < CLOSING_OFTEN_MS);
+                self.drop_things();
+                rests_until = Some(Instant::now() + CLOSING_REST);
             }
             if timing.due_at(self.has_many()).is_some_and(is_past) {
                 self.do_chores();
@@ -215,18 +239,30 @@ impl ClosingLane {
         }
     }
 
-    /// Waits for things, or until chores are due.
-    fn wait(&self, timing: &mut ChoreTiming) {
+    /// Waits for things, or until chores are due. A thread that rests leaves things until then, unless it is told to hurry.
+    fn wait(&self, timing: &mut ChoreTiming, rests_until: Option<Instant>) {
+        self.rests.store(rests_until.is_some(), Ordering::SeqCst);
+        if self.pending.load(Ordering::SeqCst) >= many_things() {
+            self.rests.store(false, Ordering::SeqCst); // they came before it rested
+        }
         loop {
             if self.chores_waiting.load(Ordering::SeqCst) > 0 {
                 timing.came(Instant::now());
             }
-            if self.pending.load(Ordering::SeqCst) > 0 {
+            let rest = rests_until.filter(|_| self.rests.load(Ordering::SeqCst));
+            if rest.is_some_and(is_past) {
+                self.rests.store(false, Ordering::SeqCst);
+                continue; // who brings a thing from now on wakes it
+            }
+            if rest.is_none() && self.pending.load(Ordering::SeqCst) > 0 {
                 return;
             }
-            match timing.due_at(self.has_many()) {
+            let chores = timing.due_at(self.has_many());
+            if chores.is_some_and(is_past) {
+                return;
+            }
+            match rest.into_iter().chain(chores).min() {
                 None => thread::park(),
-                Some(at) if is_past(at) => return,
                 Some(at) => thread::park_timeout(at.saturating_duration_since(Instant::now())),
             }
         }
@@ -237,13 +273,8 @@ impl ClosingLane {
         self.chores_waiting.load(Ordering::SeqCst) >= CHORES_MANY
     }
 
-    /// Drops what waits. `often`: the last things came a moment ago, so more will come soon. They are waited for, unless a
-    /// quarter of the bound is waiting already.
-    fn drop_things(&self, often: bool) {
-        if often && self.pending.load(Ordering::Relaxed) < PENDING_BOUND.load(Ordering::Relaxed) / 4
-        {
-            thread::sleep(CLOSING_EACH);
-        }
+    /// Drops what waits.
+    fn drop_things(&self) {
         let count = self.things.len();
         for thing in (0..count).map_while(|_| self.things.pop()) {
             drop(thing);
@@ -290,6 +321,11 @@ impl ChoreTiming {
         let rests = rested_at.filter(|_| !many);
         Some(rests.map_or(collected_at, |at| at.max(collected_at)))
     }
+}
+
+/// With so many things waiting a thread rests no longer: a quarter of the bound.
+fn many_things() -> usize {
+    (PENDING_BOUND.load(Ordering::Relaxed) / 4).max(1)
 }
 
 fn is_past(at: Instant) -> bool {
@@ -374,11 +410,32 @@ mod tests {
         later(7, Thing(told.clone()));
         drop(Descriptor::new(OwnedFd::from(other), 7));
         later(7, Thing(told));
+        hurry();
         for _ in 0..2 {
             assert_eq!(by.recv(), Ok(Some("closing".to_owned())));
         }
         let read = std::io::Read::read(&mut end, &mut [0]);
         assert_eq!(read.expect("open"), 0, "nobody holds the other end");
+    }
+
+    #[test]
+    fn a_thread_that_has_closed_something_collects_until_it_is_hurried_or_many_wait() {
+        start(1024);
+        let (told, by) = channel();
+        later(13, Thing(told.clone()));
+        assert!(by.recv().is_ok(), "the first one at once");
+        later(13, Thing(told.clone()));
+        assert!(by.try_recv().is_err(), "it rests");
+        assert_eq!(pending_in(13), 1);
+        assert!(goes_on(), "and is told that somebody waits");
+        assert!(by.recv().is_ok());
+        while pending_in(13) > 0 {
+            thread::yield_now(); // its count follows
+        }
+        (0..many_things() - 1).for_each(|_| later(13, Thing(told.clone())));
+        assert!(by.try_recv().is_err(), "it rests again");
+        later(13, Thing(told));
+        (0..many_things()).for_each(|_| assert!(by.recv().is_ok()));
     }
 
     #[test]
