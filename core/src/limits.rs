@@ -334,6 +334,9 @@ pub const DRAIN_SILENT_US: u64 = US_PER_S;
 
 /// The tick in which time limits are measured: one ends a connection at most this much late.
 pub const SCAN_PERIOD_US: u64 = US_PER_S;
+/// How much later than a tick the shell of a worker may wake it, microseconds. Longer: time limits end connections later. Shorter: a
+/// worker that others wake a hundred times a second wakes for ticks, too.
+pub const TICK_SLACK_US: u64 = 20_000;
 /// Ticks of [`SCAN_PERIOD_US`] in one round of the timer wheel. A time limit beyond it costs one more check in each
 /// round.
 pub const WHEEL_TICKS: usize = 128;

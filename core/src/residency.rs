@@ -141,14 +141,16 @@ impl Reach {
     }
 }
 
-/// What one sendfile(2) sends of the span: its first piece, or all of it if a wait is long and its pages are `proven` to stay. A
-/// page that is dropped between the question and the call is waited for, and so is each one behind it. Where waits are long,
-/// pieces end where a multiple of their size in the file does, or the first and the last page of one would be a page too many.
+/// What one sendfile(2) sends of the span: its first piece, or all of it if it is no longer than that, or if a wait is long and its
+/// pages are `proven` to stay. A page that is dropped between the question and the call is waited for, and so is each one behind
+/// it. Pieces end where a multiple of their size in the file does, or the first and the last page of one would be a page too many.
 pub fn piece(span: Span, wait: PageWait, proven: bool) -> Span {
+    let up_to = |piece_bytes| piece_bytes - span.offset_bytes % piece_bytes;
     let most_bytes = match wait {
-        PageWait::Short => SEND_BYTES_SHORT_WAIT_MAX,
+        PageWait::Short if span.len_bytes <= SEND_BYTES_SHORT_WAIT_MAX => span.len_bytes,
+        PageWait::Short => up_to(SEND_BYTES_SHORT_WAIT_MAX),
         PageWait::Long if proven => span.len_bytes,
-        PageWait::Long => SEND_BYTES_LONG_WAIT_MAX - span.offset_bytes % SEND_BYTES_LONG_WAIT_MAX,
+        PageWait::Long => up_to(SEND_BYTES_LONG_WAIT_MAX),
     };
     let len_bytes = span.len_bytes.min(most_bytes);
     Span { len_bytes, ..span }
@@ -198,8 +200,9 @@ pub enum Means {
 }
 
 /// Whether a sendfile(2) that took `took_us` has probably waited for a page, which was dropped after the question before it.
-pub fn has_waited(took_us: u64) -> bool {
-    took_us >= SEND_WAITED_US
+/// `slept`: its thread gave up its processor meanwhile; one that did not has lost it.
+pub fn has_waited(took_us: u64, slept: impl FnOnce() -> bool) -> bool {
+    took_us >= SEND_WAITED_US && slept()
 }
 
 /// Whether it took so long that its device is none of the fast ones. A worker that only lost its processor is back sooner.
@@ -238,14 +241,11 @@ mod tests {
 
     #[test]
     fn a_copy_into_a_socket_is_never_taken_for_a_wait() {
-        // At 300 MB/s, a very slow machine.
-        assert!(!has_waited(
-            SEND_BYTES_SHORT_WAIT_MAX * US_PER_S / 300_000_000
-        ));
-        assert!(
-            has_waited(16 * limits::SHORT_READ_US),
-            "all pages of a piece"
-        );
+        // Half a megabyte at 300 MB/s, a very slow machine.
+        assert!(!has_waited(US_PER_S / 600, || true));
+        let read_us = 16 * limits::SHORT_READ_US;
+        assert!(has_waited(read_us, || true), "all pages of a piece");
+        assert!(!has_waited(read_us, || false), "the processor was taken");
     }
 
     #[test]
@@ -344,14 +344,13 @@ mod tests {
             let long = span(7, 2 * most_bytes + 1);
             let all = piece(long, wait, true) == long;
             assert_eq!(all, wait == PageWait::Long, "a short wait needs no proof");
-            let cut_bytes = match wait {
-                PageWait::Short => 0,
-                PageWait::Long => 7, // to whole pages
-            };
             let first = piece(long, wait, false);
-            assert_eq!(first, span(7, most_bytes - cut_bytes));
+            assert_eq!(first, span(7, most_bytes - 7));
             let second = piece(long.behind(first.len_bytes), wait, false);
-            assert_eq!(second, span(first.end_bytes(), most_bytes));
+            assert_eq!(second, span(most_bytes, most_bytes));
+            let unaligned = piece(span(7, most_bytes), wait, false);
+            let whole = unaligned == span(7, most_bytes);
+            assert_eq!(whole, wait == PageWait::Short, "one call, not two");
             assert_eq!(piece(span(7, 9), wait, false), span(7, 9));
         }
     }

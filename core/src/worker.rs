@@ -57,7 +57,7 @@ use self::turns::Turns;
 use crate::addresses;
 use crate::cache::ResidencyCache;
 use crate::conn::{ConnId, Held, Plan, StreamId, TcpEvent};
-use crate::limits::{CONNECTIONS_MAX, FETCHED_MAX};
+use crate::limits::{CONNECTIONS_MAX, FETCHED_MAX, TICK_SLACK_US};
 use crate::machine::Machine;
 pub use crate::send::control::SendPolicy;
 use crate::send::control::{Controller, Taken};
@@ -291,6 +291,31 @@ pub const CONNECTION_BYTES: u64 = (size_of::<Option<Conn>>()
     + 2 * FETCHED_MAX * size_of::<(u64, Held)>()
     + 128) as u64;
 
+impl Worker {
+    /// How long its shell may sleep if nothing happens: a little beyond a [`Machine::deadline`] that is a mere tick, which the next
+    /// event mostly comes before.
+    pub fn sleeps_until(&self) -> Option<Instant> {
+        self.due_at(TICK_SLACK_US)
+    }
+
+    fn due_at(&self, tick_slack_us: u64) -> Option<Instant> {
+        let accepts = self.door.is_due(self.table.open());
+        let is_due = !self.turns.is_empty() || !self.outs.is_empty() || !self.touched.is_empty();
+        if accepts || is_due {
+            return Some(Instant { us: 0 });
+        }
+        let tick = self.wheel.next_at();
+        let times = [
+            tick.map(|at| at.plus_us(tick_slack_us)),
+            self.door.again_at(),
+            self.door.looks_at(self.table.open()),
+            self.send.unpaces_at(),
+            self.send.refills_at(),
+        ];
+        times.into_iter().flatten().min()
+    }
+}
+
 impl Machine for Worker {
     type In = In;
     type Out = Out;
@@ -408,18 +433,6 @@ impl Machine for Worker {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        let accepts = self.door.is_due(self.table.open());
-        let is_due = !self.turns.is_empty() || !self.outs.is_empty() || !self.touched.is_empty();
-        if accepts || is_due {
-            return Some(Instant { us: 0 });
-        }
-        let times = [
-            self.wheel.next_at(),
-            self.door.again_at(),
-            self.door.looks_at(self.table.open()),
-            self.send.unpaces_at(),
-            self.send.refills_at(),
-        ];
-        times.into_iter().flatten().min()
+        self.due_at(0)
     }
 }

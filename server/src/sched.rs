@@ -1,6 +1,9 @@
-//! Priorities where a worker and the threads that help it share a core (sched(7)).
+//! Priorities where a worker and the threads that help it share a core (sched(7)), and whether a thread slept.
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
+
+use ackpace_core::units;
 
 /// For threads that wake often and work little, such as those that wait for a disk: under SCHED_BATCH they never
 /// preempt others by waking up, so that a worker ends its turn first.
@@ -48,9 +51,59 @@ impl Breath {
     }
 }
 
+/// Whether a worker slept in its turn: a call that took long waited for something then, and else it lost its processor. A
+/// hypervisor takes that for milliseconds.
+#[derive(Debug, Default)]
+pub struct Sleeps {
+    /// The turn that was last looked at.
+    turn: Cell<Option<units::Instant>>,
+    /// How often the thread had slept by its start.
+    before: Cell<u64>,
+}
+
+impl Sleeps {
+    /// What follows belongs to the turn that began then. Costs a system call once a turn.
+    pub fn begin(&self, turn: units::Instant) {
+        if self.turn.replace(Some(turn)) != Some(turn) {
+            self.before.set(sleeps());
+        }
+    }
+
+    /// Whether the thread has slept since, or since it was last asked.
+    pub fn any(&self) -> bool {
+        let count = sleeps();
+        self.before.replace(count) != count
+    }
+}
+
+/// How often the calling thread has given up its processor to wait (`ru_nvcsw` of getrusage(2)).
+fn sleeps() -> u64 {
+    // SAFETY: all fields are integers, for which zero is a value.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the struct lives until the call returns.
+    let _ = unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
+    usage.ru_nvcsw.unsigned_abs()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thread_that_slept_knows_it_and_one_that_worked_does_not_think_so() {
+        let (sleeps, turn) = (Sleeps::default(), units::Instant { us: 7 });
+        sleeps.begin(turn);
+        assert!(!sleeps.any());
+        std::thread::sleep(Duration::from_millis(1));
+        assert!(sleeps.any());
+        assert!(!sleeps.any(), "not since");
+        std::thread::sleep(Duration::from_millis(1));
+        sleeps.begin(turn);
+        assert!(sleeps.any(), "it is the same turn");
+        std::thread::sleep(Duration::from_millis(1));
+        sleeps.begin(units::Instant { us: 8 });
+        assert!(!sleeps.any(), "that was before");
+    }
 
     #[test]
     fn a_patient_thread_is_a_batch_thread_and_its_parent_is_not() {

@@ -51,6 +51,7 @@ use crate::mailbox::ThreadWaker;
 use crate::resolver::Inbox;
 use crate::response_cache::ResponseCache;
 use crate::response_cache::watch::Watch;
+use crate::sched::Sleeps;
 use crate::tally::Tally;
 
 /// A worker's thread and its state.
@@ -72,6 +73,7 @@ pub struct Worker {
     heads: HeadPool,
     /// A buffer for bytes of the page cache that are copied without waiting for a disk.
     copied: Box<[u8]>,
+    sleeps: Sleeps,
     response_cache: ResponseCache,
     /// `None` where inotify(7) is refused.
     watch: Option<Watch>,
@@ -95,7 +97,7 @@ impl Worker {
         self.tally.thread.set(thread.unsigned_abs().into());
         let mut events = Vec::with_capacity(EVENTS_PER_TURN_MAX);
         while !self.is_over() {
-            let due = [self.decider.deadline(), self.shared.seldom.due()];
+            let due = [self.decider.sleeps_until(), self.shared.seldom.due()];
             let due = due.into_iter().flatten().min();
             let slept_from = self.reserve.is_awaited().then(|| self.now());
             let timeout = due.map(|at| timespec(at.since_us(self.now())));

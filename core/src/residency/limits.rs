@@ -3,8 +3,8 @@
 use crate::units::{KIB, MIB, US_PER_S};
 
 /// The most that one sendfile(2) sends of pages that another program may drop meanwhile, where a wait for one is short. More:
-/// a call that has met a drop reads more of them, one by one. Less: more calls (64 KiB: 7 % more CPU time).
-pub const SEND_BYTES_SHORT_WAIT_MAX: u64 = 512 * KIB;
+/// a call that has met a drop reads more of them, one by one. Less: more calls (64 KiB: 7 % more CPU time; 512 KiB: 3 %).
+pub const SEND_BYTES_SHORT_WAIT_MAX: u64 = MIB;
 /// The same where a wait may be long and nothing can be copied: the 16 pages that a call takes from the page cache before it
 /// gives any to the socket (splice(2), PIPE_DEF_BUFFERS).
 pub const SEND_BYTES_LONG_WAIT_MAX: u64 = 64 * KIB;
@@ -22,8 +22,8 @@ pub const EPOCH_US_MAX: u64 = 10 * US_PER_S;
 pub const DOUBT_READ_US: u64 = 2_000;
 /// One in so many microseconds of a processor may go into reading that count. Fewer: it is noticeable on large machines.
 pub const SCANS_SHARE: u64 = 200;
-/// A piece that takes so long has waited for a page that was dropped, or its worker was off its processor meanwhile,
-/// microseconds: no more is sent without a question. Shorter: a copy into a socket on a slow machine looks the same.
+/// A piece that takes so long while its worker sleeps has waited for a page that was dropped, microseconds: no more is sent
+/// without a question. Shorter: more calls are asked whether they slept.
 pub const SEND_WAITED_US: u64 = 2_000;
 /// Reads after which a device may count as fast. Fewer: a disk with an arm that reads from its own cache looks fast.
 pub const LATENCY_READS: u16 = 16;

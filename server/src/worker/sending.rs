@@ -28,6 +28,7 @@ use super::source::Source;
 use crate::clock::Clock;
 use crate::disk::SlotBytes;
 use crate::limits::TEXTS_MAX;
+use crate::sched::Sleeps;
 use crate::store::file::Holds;
 use crate::tally::SendPath;
 use crate::transport::Transport;
@@ -104,15 +105,22 @@ struct Promised<'a> {
     promise: Promise,
     /// It was found to be that version, while its response was made: in the same turn it is not asked about again.
     proven: Option<Confirmation>,
-    /// The turn, and its clock.
+    turn: Turn<'a>,
+}
+
+/// The turn in which something is sent.
+#[derive(Clone, Copy)]
+struct Turn<'a> {
+    /// When it began.
     now: Instant,
     clock: Clock,
+    sleeps: &'a Sleeps,
 }
 
 impl Promised<'_> {
     /// Whether its bytes may be sent as those of the promised version, asked now.
     fn checked(&self) -> Holds {
-        self.source.holds(self.version, self.promise, self.now)
+        self.source.holds(self.version, self.promise, self.turn.now)
     }
 
     /// The same; not asked again if it was found so in this turn.
@@ -125,7 +133,7 @@ impl Promised<'_> {
 
     /// Whether what was found in this turn may still be relied on.
     fn still(&self, found: Confirmation) -> bool {
-        found.holds(self.now, self.clock.now())
+        found.holds(self.turn.now, self.turn.clock.now())
     }
 }
 
@@ -232,8 +240,12 @@ impl Worker {
                     },
                     fills,
                 };
-                let clocks = (now, self.shared.clock);
-                send_body(conn, &mut self.copied, order, &body, clocks)
+                let turn = Turn {
+                    now,
+                    clock: self.shared.clock,
+                    sleeps: &self.sleeps,
+                };
+                send_body(conn, &mut self.copied, order, &body, turn)
             }
         };
         if let (Sent::Taken { taken_bytes, .. }, Some(owed_bytes)) = (&sent, &mut conn.owed_bytes) {
@@ -318,7 +330,7 @@ fn send_body(
     copied: &mut [u8],
     order: &Order,
     body: &Body,
-    (now, clock): (Instant, Clock),
+    turn: Turn<'_>,
 ) -> Sent {
     let Some(source) = &conn.source else {
         return Sent::Broken(Why::ReadFailed);
@@ -328,8 +340,7 @@ fn send_body(
         version: &body.version,
         promise: body.promise,
         proven: conn.proven.take(),
-        now,
-        clock,
+        turn,
     };
     match order.held {
         Held::PageCache => {

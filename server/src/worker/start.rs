@@ -30,6 +30,7 @@ use crate::log::{AccessHandle, Seldom};
 use crate::resolver::{Inbox, Resolver};
 use crate::response_cache::ResponseCache;
 use crate::response_cache::watch::Watch;
+use crate::sched::Sleeps;
 use crate::tally::Tally;
 use crate::tcp;
 
@@ -137,6 +138,7 @@ impl Worker {
             heads: HeadPool::default(),
             reserve: Reserve::default(),
             copied: vec![0; COPIED_BYTES_MAX].into(),
+            sleeps: Sleeps::default(),
             response_cache: ResponseCache::new(response_cache_bytes).on(ledger),
             watch,
             draining: false,

@@ -350,6 +350,8 @@ fn idle_clients_wake_nobody_before_their_time() {
         .deadline()
         .expect("they are idle, not for ever");
     assert_eq!(at.us, 75 * US_PER_S);
+    let late = at.plus_us(TICK_SLACK_US);
+    assert_eq!(bench.worker.sleeps_until(), Some(late), "it is a tick");
 }
 
 #[test]

@@ -16,7 +16,7 @@ use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
 use rustix::io::Errno;
 
-use super::{Promised, Sent, Source, send_error};
+use super::{Promised, Sent, Source, Turn, send_error};
 use crate::store::file::Holds;
 use crate::store::residency;
 use crate::transport::{PlainBytes, Transport};
@@ -41,7 +41,7 @@ pub(super) fn send_cached(
     copied: &mut [u8],
 ) -> Sent {
     let Cached { promised, span, .. } = cached;
-    let now = promised.now;
+    let now = promised.turn.now;
     let sure = cached.sure.filter(|(found, _)| promised.still(*found));
     let sure_bytes = trusted_bytes(*span, sure.map(|(_, sure)| sure), cached.unconfirmed);
     let occasion = match residency::in_doubt(now) {
@@ -99,13 +99,15 @@ fn send_in_pieces(transport: &Transport, promised: &Promised, span: Span) -> Sen
         Holds::NotYet => return Sent::Missing, // the file is being written: the next order asks again
         Holds::No => return Sent::Broken(Why::FileChanged),
     }
+    promised.turn.sleeps.begin(promised.turn.now);
     let (mut taken_bytes, mut blocked, mut waited) = (0, false, false);
     while taken_bytes < span.len_bytes && !blocked && !waited {
         let rest = span.behind(taken_bytes);
         let wait = promised.source.wait();
         let stays = wait == PageWait::Long && promised.source.is_proven(rest);
         let piece = piece(rest, wait, stays);
-        let began = promised.clock.now();
+        let Turn { clock, sleeps, .. } = promised.turn;
+        let began = clock.now();
         match promised.source.send_to(transport, piece) {
             Ok(PlainBytes(0)) if taken_bytes == 0 => return Sent::Broken(Why::FileChanged),
             Err(error) if taken_bytes == 0 => return send_error(error),
@@ -115,10 +117,10 @@ fn send_in_pieces(transport: &Transport, promised: &Promised, span: Span) -> Sen
                 blocked = taken.0 < piece.len_bytes;
             }
         }
-        let took_us = promised.clock.now().since_us(began);
-        waited = !stays && has_waited(took_us);
+        let took_us = clock.now().since_us(began);
+        waited = !stays && has_waited(took_us, || sleeps.any());
         if waited {
-            residency::missed(promised.now);
+            residency::missed(promised.turn.now);
             promised.source.has_waited(piece.len_bytes, took_us);
         }
     }
@@ -206,6 +208,7 @@ mod tests {
 
     use super::*;
     use crate::clock::Clock;
+    use crate::sched::Sleeps;
     use crate::store::closing::Descriptor;
     use crate::store::file::File;
 
@@ -265,8 +268,11 @@ mod tests {
             version: &version,
             promise: Promise::OneVersion,
             proven: None,
-            now: NOW,
-            clock: Clock::start(),
+            turn: Turn {
+                now: NOW,
+                clock: Clock::start(),
+                sleeps: &Sleeps::default(),
+            },
         };
         let cached = Cached {
             promised,
