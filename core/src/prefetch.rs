@@ -6,9 +6,9 @@
 //! sweep in which each is read once lasts C = N t_p / (1 - B_net/R). Whoever is read at T_D/2 = C is served in time.
 //!
 //! Memory bounds T_D from above. Between two of its reads a stream's buffer falls from T_D to T_D - S, where S is the time
-//! of a sweep or half of T_D, whichever is longer. So all buffers together hold B_net (T_D - S/2) in the mean, and that is
-//! to be M, the memory. What the sockets hold counts for T_n, too, but is not part of M: [`SEND_BUFFER_BYTES`] for each
-//! stream come on top.
+//! of a sweep or half of T_D, whichever is longer, and at most T_D. So all buffers together hold B_net (T_D - S/2) in the mean,
+//! and that is to be nine tenths of M, the memory. What the sockets hold counts for T_n, too, but is not part of M:
+//! [`SEND_BUFFER_BYTES`] for each stream come on top.
 
 use crate::limits::{
     FILL_PERCENT_MAX, FILL_PERCENT_MIN, FIRST_READ_BYTES, PAPER_READ_BYTES, READ_BYTES_MAX,
@@ -20,9 +20,9 @@ use crate::units::{Instant, US_PER_S};
 
 /// The share of the pool that is to be in use when a read begins.
 const FILL: f64 = 0.8;
-/// How much of the rest each sweep makes use of.
+/// The part of the gap to [`FILL`] that one sweep closes.
 const FILL_GAIN: f64 = 0.5;
-/// What is left of the length of reads each time that a read was to begin and memory was lacking.
+/// Whenever a read found no memory, reads become shorter by this factor.
 const FILL_SHORT: f64 = 0.98;
 
 /// How the length of a read is found.
@@ -30,8 +30,8 @@ const FILL_SHORT: f64 = 0.98;
 pub enum Prefetch {
     /// By T_D of the present load. See the module.
     Tdap,
-    /// By eqs. 6 and 7 as they are printed, with units that fit (docs/papers.md): T_D is twice what the disk gives to scattered reads over
-    /// what all take, in seconds, and each stream has its rate's part of the memory that is free.
+    /// By eqs. 6 and 7 as they are printed, with units that fit (docs/papers.md): T_D is 2 B_D / B_net seconds, where B_D is what
+    /// the disk gives to scattered reads, and each stream has its rate's part of the memory that is free.
     Paper,
     /// By a constant T_D.
     Rate {
@@ -58,7 +58,7 @@ pub struct ReadNeed {
     pub nth: u32,
     /// What is left of its response.
     pub rest_bytes: u64,
-    /// H_max: no read that follows from T_D is longer. It is longer on faster devices ([`Model::read_bytes_max`]).
+    /// H_max, greater on faster devices ([`Model::read_bytes_max`]): no read that follows from T_D is longer.
     pub most_bytes: u64,
     /// M_a: what is free of the memory.
     pub free_bytes: u64,
@@ -73,7 +73,7 @@ pub enum LengthBound {
     Rate,
     /// [`FIRST_READ_BYTES`].
     First,
-    /// The stream's rate is not known: twice as much as the time before.
+    /// The stream's rate is not known: [`READ_BYTES_MIN`] at its second read, and then twice as much each time.
     Unknown,
     /// [`Prefetch::Fixed`].
     Fixed,
@@ -112,7 +112,7 @@ impl LengthBound {
 pub enum TargetBound {
     /// Two sweeps take so long.
     Sweeps,
-    /// [`READ_TARGET_US_MIN`].
+    /// [`READ_TARGET_US_MIN`]; memory may make it shorter still.
     Floor,
     /// [`READ_TARGET_US_MAX`].
     Ceiling,
@@ -129,11 +129,11 @@ impl TargetBound {
     pub fn sentence(self) -> &'static str {
         match self {
             TargetBound::Sweeps => "two sweeps take so long",
-            TargetBound::Floor => "two sweeps take less, and a shorter one saves nothing",
+            TargetBound::Floor => "two sweeps take less, and a shorter T_D saves nothing",
             TargetBound::Ceiling => "two sweeps take longer, but clients may leave meanwhile",
             TargetBound::Memory => "memory has room for no more (memory_max)",
             TargetBound::Paper => {
-                "the disk gives half of that over what all streams take (prefetch = paper)"
+                "it is twice the disk's rate over that of all streams (prefetch = paper)"
             }
             TargetBound::Setting => "it is set (prefetch)",
         }
@@ -153,8 +153,8 @@ pub struct DeviceLoad {
     pub fill_percent: u64,
 }
 
-/// Learns how long reads may be for the pool to be as full as it is meant to be. What was read leaves the pool as fast as
-/// its client takes it. That may be at once: then receive buffers hold what the calculation keeps in the pool.
+/// Learns how long reads may be for the pool to be as full as it is meant to be. A client may take all at once; then its receive
+/// buffer holds what the calculation keeps in the pool.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PoolController {
     factor: f64,
@@ -167,12 +167,13 @@ impl Default for PoolController {
 }
 
 impl PoolController {
-    /// One of `streams` has its turn, when `used` of `max` slots are in use, in a sweep whose reads memory bounds.
+    /// One of `streams` has its turn, when `used` of `max` slots are in use, in a sweep whose reads memory bounds
+    /// ([`Prefetch::lacks_memory`]).
     /// Only streams that are found in an `underrun` make reads longer: longer reads are of no use to the others.
     pub fn turn(&mut self, underrun: bool, used: u32, max: u32, streams: u64) {
-        let lacks = FILL - f64::from(used) / f64::from(max.max(1));
-        if underrun || lacks < 0.0 {
-            let step = 1.0 + lacks * FILL_GAIN / streams.max(1) as f64;
+        let gap = FILL - f64::from(used) / f64::from(max.max(1));
+        if underrun || gap < 0.0 {
+            let step = 1.0 + gap * FILL_GAIN / streams.max(1) as f64;
             self.set(self.factor * step);
         }
     }
@@ -226,8 +227,8 @@ impl Prefetch {
         }
     }
 
-    /// D4: how much to read for a stream, in bytes, and why. As long as its rate is not known, a short read finds that out; but what is
-    /// left of its response is read whole, if that is short ([`SHORT_REST_BYTES`], for a first read a quarter of it).
+    /// D4: how much to read for a stream, in bytes, and why. Except for `Fixed`, a short read finds out a rate that is not known; but
+    /// what is left of its response is read whole, if that is short ([`SHORT_REST_BYTES`], for a first read a quarter of it).
     pub fn read_bytes(self, asked: &ReadNeed) -> (u64, LengthBound) {
         match self {
             Prefetch::Fixed { read_bytes } => (read_bytes, LengthBound::Fixed),

@@ -1,9 +1,9 @@
-//! Residency: whose word counts that bytes of a file are in the page cache, and for how long.
+//! Residency: whose answer to "is it in the page cache?" is believed, and for how long.
 //!
 //! sendfile(2) waits for a page that is missing, and a worker must not wait for long. So the shell asks the kernel, by the
 //! [`Question`] that suits the file and the [`Occasion`]; an answer holds for the turn in which it was given ([`Confirmation`]). A
-//! page may be dropped between answer and send. Where that costs a long wait ([`latency`]), page cache is copied instead, which
-//! never waits, unless its pages can't be dropped ([`means`], [`Doubt`]). Where it costs a short one, what
+//! page may be dropped between answer and send. Where that costs a long wait ([`latency`]), bytes are copied, which
+//! never waits, except for pages that can't be dropped ([`means`], [`Doubt`]). Where it costs a short one, what
 //! [`cache`](crate::cache) believes is sent without a question. That belief decides which window to read, too.
 //! The reasons and the measurements are in docs/decisions/0002-residency.md.
 
@@ -64,15 +64,15 @@ pub fn sample(span: Span, each_bytes: u64) -> impl Iterator<Item = u64> {
     places.chain([last_bytes])
 }
 
-/// How many bytes of the span count as resident, from its start, if of a sample of one in [`SAMPLE_BYTES`] the one at this offset is
-/// the first that is missing.
-pub fn resident_before(span: Span, missing_bytes: u64) -> u64 {
-    let before_bytes = missing_bytes.saturating_sub(span.offset_bytes);
+/// How many bytes of the span count as resident, from its start, if of a sample of one in [`SAMPLE_BYTES`] the one at offset
+/// `missing_at` is the first that is missing.
+pub fn resident_before(span: Span, missing_at: u64) -> u64 {
+    let before_bytes = missing_at.saturating_sub(span.offset_bytes);
     before_bytes / SAMPLE_BYTES * SAMPLE_BYTES
 }
 
-/// The kernel's answer about a file. It holds for the rest of its turn, if that is short: a worker that was off its processor
-/// meanwhile knows nothing any more.
+/// When the kernel answered about bytes that the caller keeps. That holds for the rest of its turn, if that is short: a worker that
+/// was off its processor meanwhile knows nothing any more.
 #[derive(Clone, Copy, Debug)]
 pub struct Confirmation {
     turn: Instant,
@@ -141,9 +141,10 @@ impl Reach {
     }
 }
 
-/// What one sendfile(2) sends of the span: its first piece, or all of it if it is no longer than that, or if a wait is long and its
-/// pages are `proven` to stay. A page that is dropped between the question and the call is waited for, and so is each one behind
-/// it. Pieces end where a multiple of their size in the file does, or the first and the last page of one would be a page too many.
+/// What one sendfile(2) sends of the span. Where a wait is short, all of a short span; where it is long, all of one whose pages are
+/// `proven` to stay. Otherwise what ends at the next multiple of a piece's size in the file: the kernel sends sixteen pages at a
+/// time, and a piece that begins within one would have a page too many. A page that is dropped between the question and the call
+/// is waited for, and so is each one behind it.
 pub fn piece(span: Span, wait: PageWait, proven: bool) -> Span {
     let up_to = |piece_bytes| piece_bytes - span.offset_bytes % piece_bytes;
     let most_bytes = match wait {
@@ -200,7 +201,7 @@ pub enum Means {
 }
 
 /// Whether a sendfile(2) that took `took_us` has probably waited for a page, which was dropped after the question before it.
-/// `slept`: its thread gave up its processor meanwhile; one that did not has lost it.
+/// `slept`: its thread gave up its processor itself. If it was preempted, it did not wait for a page.
 pub fn has_waited(took_us: u64, slept: impl FnOnce() -> bool) -> bool {
     took_us >= SEND_WAITED_US && slept()
 }
@@ -210,8 +211,8 @@ pub fn has_waited_long(took_us: u64) -> bool {
     took_us >= SEND_WAITED_LONG_US
 }
 
-/// The means for bytes that are (`is_absent`) said to be missing again and again, or that may be dropped a moment later, unless
-/// that costs a short `wait` only or they (`stay`) can't be.
+/// Bytes that are said to be missing again and again (`is_absent`) are copied. Others are sent by sendfile(2) if a `wait` for them
+/// is short, or if they `stay`: nobody can drop them. Else they are copied, too.
 pub fn means(is_absent: bool, wait: PageWait, stay: impl FnOnce() -> bool) -> Means {
     match (is_absent, wait) {
         (true, _) => Means::Copy,

@@ -199,7 +199,7 @@ impl Bound {
             share_bytes: self.share_bytes,
             held_bytes,
             wanted_bytes,
-            lends: !self.timed && reserve::is_short(self.in_flight.rtt_us),
+            takes_part: !self.timed && reserve::is_short(self.in_flight.rtt_us),
         }
     }
 

@@ -1,4 +1,4 @@
-//! What sockets lend each other that run dry between two turns of their worker.
+//! Sockets that run dry between two turns of their worker lend each other a part of their shares.
 //!
 //! On a path of microseconds a client takes a whole share, and acknowledges it, long before the worker comes round to its
 //! socket again. So most of the pool is idle, and the worker and its clients pay a wake-up and some calls of the kernel for
@@ -6,9 +6,10 @@
 //! nearly empty is lent what its client's window takes at once, many times its share; the others wait until it is their turn.
 //! A loan is in flight at once, and comes back as it is acknowledged.
 //!
-//! The pool stays a bound: no more is lent than is pledged, and what is pledged counts as its owner's share, which may hold
-//! that much less. Who leaves takes its pledge along at once, even if it is lent ([`Reserve::short_bytes`]). An eighth is
-//! not lent for that; beyond, the pool is exceeded until the borrower's client acknowledges (docs/decisions/0030).
+//! The pool stays a bound. What a socket pledges it may not use itself, and no more is lent than is pledged. Whoever leaves, or
+//! whose share changes, takes its pledge along at once, even if it is lent ([`Reserve::short_bytes`]). An eighth of all pledges
+//! is never lent, to cover that. If more is withdrawn, the pool is exceeded until borrowers' clients acknowledge
+//! (docs/decisions/0030).
 
 use alloc::collections::VecDeque;
 
@@ -24,7 +25,7 @@ use crate::units::Instant;
 const KEPT_PART: u64 = 8;
 /// One loan is at most one part in so many of what may be lent, so that several have one at a time.
 const LOAN_PART: u64 = 3;
-/// One part in so many of its share is what a socket holds at most that counts as nearly empty.
+/// A socket counts as nearly empty if it holds at most one part in so many of what it may hold without a loan.
 const DRY_PART: u64 = 4;
 /// One part in so many of a share is pledged.
 const PLEDGE_PART: u64 = 2;
@@ -42,7 +43,7 @@ pub struct Reserve {
     dry_bytes: u64,
     /// Who waits for a loan, the first one first. Some may have left.
     waiting: VecDeque<ConnId>,
-    /// For how long the worker has slept while some waited, and since when that is counted.
+    /// Since when the worker's sleep while some waited is counted, and how much that was, microseconds.
     slept: (Instant, u64),
     /// Until then nobody lends anything.
     rests_until: Instant,
@@ -62,7 +63,7 @@ pub struct Open {
 /// Whether a socket borrows now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Borrows {
-    /// No: its share serves it.
+    /// No: what it has not pledged serves it, or it gets none now. The reserve rests, or it has waited in vain.
     No,
     /// If its window is open: [`Stake::lend`] is to be told.
     IfOpen,
@@ -73,15 +74,15 @@ pub enum Borrows {
 /// What comes of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loan {
-    /// Nothing: its window is not open far enough.
+    /// Nothing: its window or the longest loan is too small, or too many wait.
     None,
-    /// So much, beside its share.
+    /// So much, beside what it has not pledged.
     Lent(u64),
     /// It waits for others to give back theirs.
     Waits,
 }
 
-/// Among many, where loans are worth their calls.
+/// For many sockets, where loans are worth their calls.
 impl Default for Reserve {
     fn default() -> Reserve {
         Reserve::new(LOAN_WORTH, LOAN_PART)
@@ -89,7 +90,7 @@ impl Default for Reserve {
 }
 
 impl Reserve {
-    /// One in which any two lend each other all there is. It serves nobody, and tests much.
+    /// For tests: two sockets are enough, and one may be lent all there is.
     pub fn eager() -> Reserve {
         Reserve::new(0, 1)
     }
@@ -127,8 +128,8 @@ impl Reserve {
         !self.waiting.is_empty()
     }
 
-    /// The worker has slept for `us` until now while somebody waited. If it does that for long, loans do not come back soon enough:
-    /// memory is short, and not the worker's time, and shares serve better.
+    /// The worker has slept for `us` until now while somebody waited. If that is much, memory lacks and not the worker's time:
+    /// nobody lends for [`LOAN_REST_US`].
     pub fn slept(&mut self, us: u64, now: Instant) {
         let (from, before_us) = self.slept;
         self.slept = match now.since_us(from) <= LOAN_SLEPT_EACH_US {
@@ -144,7 +145,7 @@ impl Reserve {
         now < self.rests_until
     }
 
-    /// The first of those who wait, if there is enough for a loan.
+    /// The first of those who wait, if there is enough for a loan. While nobody lends all are called, to go on without one.
     fn next(&mut self, now: Instant) -> Option<ConnId> {
         match self.rests(now) || self.free_bytes() >= self.loan_bytes_max() {
             true => self.waiting.pop_front(),
@@ -152,8 +153,8 @@ impl Reserve {
         }
     }
 
-    /// The calls of one turn: as many as the longest loans that are free. Of more sockets some would not find one, and lose
-    /// their places to those called with them.
+    /// The calls of one turn: as many as the longest loans that are free. If more were called, the last ones would find nothing,
+    /// and lose their places.
     pub fn calls(&self, now: Instant) -> Calls {
         let loans = match self.rests(now) {
             true => u64::MAX,
@@ -230,7 +231,7 @@ pub struct Look {
     /// What it is to be offered, by its rate.
     pub wanted_bytes: u64,
     /// Its round trip is short, and its share does not last.
-    pub lends: bool,
+    pub takes_part: bool,
 }
 
 /// One socket's part in the reserve of its worker.
@@ -271,7 +272,7 @@ impl Stake {
         share_bytes.saturating_sub(self.pledged_bytes)
     }
 
-    /// Its share has changed, while it holds so much. What it has not borrowed of that is not pledged.
+    /// Its share has changed, while it holds so much. It pledges only what it does not hold beside its loan.
     pub fn share(&mut self, share_bytes: u64, held_bytes: u64, reserve: &mut Reserve) {
         let bytes = pledge_bytes(share_bytes);
         let own_bytes = held_bytes.saturating_sub(self.lent_bytes);
@@ -284,14 +285,14 @@ impl Stake {
         }
     }
 
-    /// It holds so much: what it holds no more of a loan is given back.
+    /// It holds so much: its loan shrinks to what it still holds of it.
     pub fn settle(&mut self, held_bytes: u64, share_bytes: u64, reserve: &mut Reserve) {
         let beyond_bytes = held_bytes.saturating_sub(self.standing_bytes(share_bytes));
         self.borrow(self.lent_bytes.min(beyond_bytes), reserve);
     }
 
-    /// It is about to be filled. Found nearly empty it takes part, if enough others do. One that was not in [`PLEDGE_LOOKS`] looks
-    /// takes its pledge back, unless that is lent. Nobody waits for longer than [`LOAN_WAIT_US`].
+    /// It is about to be filled. Found nearly empty it takes part, if enough others do. After [`PLEDGE_LOOKS`] fillings that did not
+    /// find it so it withdraws its pledge, unless that is lent. It has one loan at a time, and waits for [`LOAN_WAIT_US`] at most.
     pub fn borrows(&mut self, look: Look, reserve: &mut Reserve, now: Instant) -> Borrows {
         self.settle(look.held_bytes, look.share_bytes, reserve);
         let dry = self.is_dry(look);
@@ -314,7 +315,8 @@ impl Stake {
         }
     }
 
-    /// What it is lent, if it borrows: what goes in flight at once, and at least what it has pledged; less is not worth it.
+    /// What it is lent, if it borrows: what its window takes at once, and no more than is wanted. Nothing if its window or the longest
+    /// loan is smaller than its pledge, which is not worth it.
     pub fn lend(
         &mut self,
         (conn, look): (ConnId, Look),
@@ -361,7 +363,7 @@ impl Stake {
 
     fn is_dry(&self, look: Look) -> bool {
         let standing_bytes = self.standing_bytes(look.share_bytes);
-        look.lends && look.held_bytes <= standing_bytes / DRY_PART
+        look.takes_part && look.held_bytes <= standing_bytes / DRY_PART
     }
 
     /// It was found nearly empty, or not, and would pledge so much.
@@ -477,7 +479,7 @@ mod tests {
                 share_bytes: socket.share_bytes,
                 held_bytes: socket.held_bytes,
                 wanted_bytes,
-                lends: is_short(socket.rtt_us),
+                takes_part: is_short(socket.rtt_us),
             };
             let open = Open {
                 window_bytes,

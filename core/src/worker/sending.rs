@@ -114,7 +114,7 @@ impl Worker {
         }
         let step = stream.step(&self.residency_cache, &supply, now);
         let whole = stream.is_whole();
-        undo(&mut self.outs, stream.undo(), id);
+        undo(&mut self.outs, stream.take_undo(), id);
         let goes_on = matches!(
             step,
             StreamStep::Send(_) | StreamStep::Done | StreamStep::Broken(_)
@@ -272,7 +272,7 @@ impl Worker {
             let supply = conn.output.supply(now);
             if let Some(stream) = conn.stream.as_mut() {
                 let want = stream.probed(resident_bytes, &mut self.residency_cache, &supply, now);
-                undo(&mut self.outs, stream.undo(), id);
+                undo(&mut self.outs, stream.take_undo(), id);
                 self.outs.extend(want.map(Out::Want));
             }
         }
@@ -284,7 +284,7 @@ impl Worker {
         if let Some(stream) = self.table.stream_mut(id) {
             stream.missing(&mut self.residency_cache);
             self.counts.missed();
-            undo(&mut self.outs, stream.undo(), id);
+            undo(&mut self.outs, stream.take_undo(), id);
             self.wake(id.conn.index, false);
         }
     }
@@ -313,7 +313,7 @@ impl Worker {
                 &mut self.residency_cache,
                 now,
             );
-            undo(&mut self.outs, stream.undo(), id);
+            undo(&mut self.outs, stream.take_undo(), id);
             self.wake(id.conn.index, false);
         }
     }

@@ -75,14 +75,14 @@ pub(super) struct Stream {
     pub started_at: Instant,
     /// Bytes of the whole response, head included, that the kernel took. Never more than its head promises.
     pub sent_bytes: u64,
-    /// Length of the piece offered last; caps what [`Stream::sent`] accepts.
+    /// What the socket has not yet taken of the last offer; caps what [`Stream::sent`] accepts.
     offered_bytes: u64,
     pub waited_disk_us: u64,
     pub waited_net_us: u64,
     part: u16,
     /// Offset in the part, or in its current slice.
     at_bytes: u64,
-    /// The page cache is being asked about this; the answer comes at once.
+    /// The page cache is being asked about this. No step is asked for before the answer.
     probe: Option<PendingProbe>,
     pub outstanding: Outstanding,
     undo: Undo,
@@ -145,11 +145,11 @@ impl Stream {
 
     /// Takes what the shell and the disk machine must cancel before they do anything else for the stream. Call this
     /// after each [`Stream::step`], [`Stream::probed`], [`Stream::missing`] and [`Stream::filled`].
-    pub fn undo(&mut self) -> Undo {
+    pub fn take_undo(&mut self) -> Undo {
         core::mem::take(&mut self.undo)
     }
 
-    /// The next step. A question is marked as asked at once; a send changes nothing until [`Stream::sent`].
+    /// The next step. A question is marked as asked at once; a send does not advance until [`Stream::sent`].
     pub fn step(
         &mut self,
         residency_cache: &ResidencyCache,
@@ -207,8 +207,8 @@ impl Stream {
         }
     }
 
-    /// The part is sent, with the `parts - 1` texts that went out with it. Whatever was asked or fetched for it is
-    /// void.
+    /// The part is sent, with the `parts - 1` texts that follow it and went out in the same send. Whatever was asked or fetched
+    /// for it is void.
     fn leave_part(&mut self, parts: u16) {
         (self.part, self.at_bytes, self.slice) = (self.part + parts, 0, SliceState::Empty);
         self.undo.want |= self.outstanding.drop_it();
@@ -297,7 +297,7 @@ impl Stream {
         let window = rest_of_window(at_bytes, end_bytes);
         match residency_cache.verdict(body.object, body.residency, window, now) {
             ResidencyVerdict::Resident => {}
-            _ if self.is_unconfirmed(at_bytes) && !self.fetched.is_empty() => {} // a read that never waits decides
+            _ if self.is_unconfirmed(at_bytes) && !self.fetched.is_empty() => {} // the copy, which never waits, finds out
             ResidencyVerdict::Probe | ResidencyVerdict::Unknown if self.waits_at(at_bytes) => {
                 return StreamStep::Wait;
             }
@@ -315,7 +315,7 @@ impl Stream {
 
     /// Reads ahead: a stream with fetched pieces keeps one want for the bytes after them, and the want's deadline
     /// follows the client's rate. No want is made while enough is fetched, or after a failed read. Nor is one made
-    /// while slots wait for a client of unknown rate: whether its socket takes them all decides.
+    /// while slots wait for a client of unknown rate whose socket is not full: whether it takes them all decides.
     fn look_ahead(
         &mut self,
         residency_cache: &ResidencyCache,
@@ -383,15 +383,15 @@ impl Stream {
         (self.outstanding).begin(object, span, absent, underrun_at, rate_bytes_per_s)
     }
 
-    /// Whether the current want begins exactly here. A want that others' reads have overtaken is not waited for.
+    /// Whether the current want begins exactly here. If others' reads brought bytes beyond its start, it is not waited for.
     fn waits_at(&self, at_bytes: u64) -> bool {
         let here = |want: Want| want.span.offset_bytes == at_bytes;
         self.fetched.is_empty() && self.outstanding.get().is_some_and(here)
     }
 
-    /// When the stream runs dry, if it has all bytes before `from_bytes`. A client of unknown rate may take nothing
-    /// more, and thousands of them would fill the pool. So once a third of what it took is read ahead and its socket is
-    /// full, the deadline is [`UNTAKEN_US`] away: nothing more is read until it takes some.
+    /// When the stream runs dry, if it has all bytes before `from_bytes`. A client of unknown rate may never take more, and
+    /// thousands of them would fill the pool. So once its socket is full, and a third as much as it has taken is read ahead, its
+    /// want is dated [`UNTAKEN_US`] ahead: nothing more is read until it takes some.
     fn underrun_at(&self, from_bytes: u64, supply: &Supply, now: Instant) -> Instant {
         let ahead_bytes = from_bytes.saturating_sub(self.body_at_bytes());
         if supply.rate_bytes_per_s == 0 && supply.full && ahead_bytes >= self.sent_bytes / 3 {
@@ -433,7 +433,8 @@ impl Stream {
         Some(self.want(object, rest, true, supply, now))
     }
 
-    /// The disk machine answered a want: these bytes, from its start, are in memory. `false`: nobody waits for them.
+    /// The disk machine answered a want: these bytes, from its start, are in memory. Returns whether that want still stood. Bytes
+    /// that do not follow what is fetched are given back ([`Stream::take_undo`]).
     pub fn filled(
         &mut self,
         seq: WantSeq,

@@ -1,9 +1,9 @@
-//! Closes files in threads of their own, one for each few file systems.
+//! Closes files, and runs chores, in threads of their own, each for some of the file systems.
 //!
-//! close(2) may wait for a disk: the last one of a deleted file frees its blocks, and ext4 writes out a file that was
+//! close(2) may wait for a disk: the last close of a deleted file frees its blocks, and ext4 writes out a file that was
 //! truncated and rewritten, whichever process closes it. munmap(2) takes time for each mapped page. Populating a
-//! mapping waits for the disk if a page was just evicted. No worker may wait for any of these. A file system waits only
-//! for those that share its thread.
+//! mapping waits for the disk if a page was just evicted: that is a chore, work that may be delayed, or forgotten. No worker may
+//! wait for any of these. A file system waits only for those that share its thread. The threads rest between, and collect what comes.
 
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -59,15 +59,16 @@ pub fn start(descriptors_max: u64) {
     PENDING_BOUND.store(most.clamp(16, CLOSING_MAX), Ordering::Relaxed);
 }
 
-/// Drops the thing soon, in the thread for this file system (`st_dev`).
+/// Drops the thing soon, in the thread for this file system (`st_dev`). If no thread can be started, the caller drops it, and may
+/// wait.
 pub fn later(st_dev: u64, thing: impl Send + 'static) {
     if is_started() {
         of(&LANES, st_dev).push(Box::new(thing));
     }
 }
 
-/// Does this some [`CHORES_EACH`] to [`CHORES_REST`] from now, in a thread for this file system, which wakes once for many chores and closes
-/// no files. A chore that finds [`CHORES_MAX`] waiting is forgotten.
+/// Does this some [`CHORES_EACH`] to [`CHORES_REST`] from now, in a thread for this file system that closes no files. It wakes once
+/// for many chores. A chore that finds [`CHORES_MAX`] waiting is forgotten.
 pub fn at_leisure<C: FnOnce() + Send + 'static>(st_dev: u64, chore: C) {
     const { assert!(size_of::<C>() <= CHORE_HOLDS_BYTES) };
     if is_started() {
@@ -77,7 +78,7 @@ pub fn at_leisure<C: FnOnce() + Send + 'static>(st_dev: u64, chore: C) {
     }
 }
 
-/// As [`at_leisure`], in one thread for chores that wait for no disk. A chore may sleep; later ones wait for it.
+/// The same in the one thread for chores that wait for no disk, also before [`start`]. A chore may sleep; later ones wait for it.
 /// `false`: the chore is dropped.
 pub fn without_disk<C: FnOnce() + Send + 'static>(chore: C) -> bool {
     const { assert!(size_of::<C>() <= CHORE_HOLDS_BYTES) };
@@ -89,7 +90,7 @@ pub fn is_started() -> bool {
     PENDING_BOUND.load(Ordering::Relaxed) > 0
 }
 
-/// A thread that closes no files, so that no more of them should be opened: its disk does nothing.
+/// For how long a thread has closed nothing, so that no more files should be opened: its disk does nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standstill {
     /// For a moment: it may go on soon.
@@ -115,7 +116,7 @@ pub fn goes_on() -> bool {
     waiting.any(|lane| lane.standstill() != Some(Standstill::Long))
 }
 
-/// Closes what waits now: its descriptor is needed, or the process is about to end.
+/// Wakes the threads that rest, and returns at once: a descriptor is needed, or the process is about to end.
 pub fn hurry() {
     LANES.iter().for_each(ClosingLane::hurry);
 }
@@ -272,7 +273,7 @@ impl ClosingLane {
         self.chores_waiting.load(Ordering::SeqCst) >= CHORES_MANY
     }
 
-    /// Drops what waits, and returns how much it was: one that is counted may not have come yet.
+    /// Drops what waits, and returns how many things that were. One that is counted may not be in the queue yet, and comes next time.
     fn drop_things(&self) -> usize {
         let count = self.things.len();
         for thing in (0..count).map_while(|_| self.things.pop()) {
