@@ -61,6 +61,8 @@ pub enum DepthBound {
     Measured,
     /// [`IN_DEVICE_US_MAX`].
     FirstReadLate,
+    /// [`crate::limits::READS_IN_FLIGHT_MAX`].
+    Most,
     /// The memory for reading ahead.
     Memory,
     /// A constant.
@@ -78,6 +80,7 @@ impl DepthBound {
             DepthBound::FirstReadLate => {
                 "with more of them a new client would wait far too long for its first bytes"
             }
+            DepthBound::Most => "no device gets more",
             DepthBound::Memory => "memory has room for no more (memory_max)",
             DepthBound::Setting => "it is set",
         }
@@ -185,6 +188,7 @@ impl Depth {
         match measured {
             Some(reads) if self.short() && reads > most => (most, DepthBound::FirstReadLate),
             Some(reads) if self.short() || reads <= start => (reads, DepthBound::Measured),
+            _ if start == LADDER[LADDER.len() - 1] => (start, DepthBound::Most),
             _ => (start, DepthBound::FirstRead),
         }
     }

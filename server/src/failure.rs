@@ -20,6 +20,17 @@ impl Failure {
         Self::Operator(vec![text.into()])
     }
 
+    /// All of these together; `None`: there are none. One at run time counts as something to mend beside others.
+    pub fn all(failures: impl Iterator<Item = Failure>) -> Option<Self> {
+        let line = |failure: Failure| match failure {
+            Self::Operator(lines) => lines,
+            Self::Usage(error) => vec![error.to_string()],
+            Self::Runtime(line) => vec![line],
+        };
+        let lines: Vec<String> = failures.flat_map(line).collect();
+        (!lines.is_empty()).then_some(Self::Operator(lines))
+    }
+
     /// A failure at run time: exit code 1.
     pub fn runtime(text: impl Into<String>) -> Self {
         Self::Runtime(text.into())

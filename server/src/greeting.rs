@@ -65,7 +65,7 @@ fn reach(listen: &Listen, url: &str) -> String {
 
 /// How files at a place are read; and a message with cause and cure if a kernel feature is missing.
 fn reading(site: &Site, dir: &OwnedFd, only: Option<&[u8]>) -> (String, Option<String>) {
-    let cold = "what is not in memory by the thread of its disk".to_owned();
+    let cold = "the rest is read by one thread for each disk".to_owned();
     // The one file, or the directory itself, stands for what is below.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let opened = openat(dir, only.unwrap_or(b"."), flags, Mode::empty());
@@ -83,11 +83,11 @@ fn reading(site: &Site, dir: &OwnedFd, only: Option<&[u8]>) -> (String, Option<S
     match (device.residency(&file), asked) {
         (ResidencySource::Always, _) => ("from memory (tmpfs), by sendfile".to_owned(), None),
         (ResidencySource::Ask, _) | (ResidencySource::Remember, Ok(_)) => (
-            format!("cached windows by sendfile, {cold}; mincore(2) tells which"),
+            format!("what is in the page cache goes out by sendfile(2); {cold}"),
             None,
         ),
         (ResidencySource::Remember, Err(error)) => (
-            format!("windows that were read before by sendfile, {cold}"),
+            format!("what it has read before goes out by sendfile(2); {cold}"),
             Some(lost_cachestat(error)),
         ),
     }

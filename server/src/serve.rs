@@ -41,7 +41,7 @@ use crate::mailbox::{Mailboxes, ThreadWaker};
 use crate::memory;
 use crate::options::{
     Cancel, DelayBy, LogTarget, MetricsAt, OrderBy, Pacing, PrefetchBy, ReadBy, SendBy, SendNeed,
-    SendShare, ServeOptions, Sibling, Workers, display_duration,
+    SendShare, ServeOptions, Sibling, Size, Workers, display_duration,
 };
 use crate::resolver::{Inbox, Resolver, Return};
 use crate::shares::{self, Shares, descriptors_allowed};
@@ -57,15 +57,30 @@ use crate::worker::{Shared, Worker, WorkerContext};
 /// Checks whether this machine can serve what the options name.
 ///
 /// # Errors
-/// What the operator has to mend: a root that can't be served, or too little memory.
+/// All that the operator has to mend: too little memory, a root that can't be served, a place to listen at, a log.
 pub fn check(options: &ServeOptions) -> Result<(), Failure> {
-    let workers = workers(options);
-    let shares = shares(options, workers)?;
+    let checks = [
+        shares(options, workers(options)).map(drop),
+        check_site(options),
+        listeners::check(&options.listen, &options.congestion_control)
+            .map_err(|error| Failure::operator(error.to_string())),
+        log::check(&options.access_log).map_err(|error| log_failure(&options.access_log, &error)),
+    ];
+    match Failure::all(checks.into_iter().filter_map(Result::err)) {
+        Some(failure) => Err(failure),
+        None => Ok(()),
+    }
+}
+
+/// Whether the site can be served, however little memory there is.
+fn check_site(options: &ServeOptions) -> Result<(), Failure> {
+    let enough = ServeOptions {
+        memory_max: Size::Auto,
+        ..options.clone()
+    };
+    let shares = shares(&enough, workers(options))?;
     let process = Process::new(&shares, &Arc::new(shares.ledger()));
-    site(options, &process)?;
-    listeners::check(&options.listen, &options.congestion_control)
-        .map_err(|error| Failure::operator(error.to_string()))?;
-    log::check(&options.access_log).map_err(|error| log_failure(&options.access_log, &error))
+    site(options, &process).map(drop)
 }
 
 /// What is lost for want of descriptors, with these options.
@@ -337,8 +352,13 @@ fn tell_rest(shared: &Shared, drain_timeout: Duration) {
     let count = shared.cut_off.load(Ordering::Relaxed);
     if count > 0 {
         tracing::warn!(
-            "the end of drain_timeout ({}): {count} downloads were cut off",
-            display_duration(drain_timeout)
+            "the end of drain_timeout ({}): {count} {} cut off",
+            display_duration(drain_timeout),
+            if count == 1 {
+                "download was"
+            } else {
+                "downloads were"
+            },
         );
     }
 }

@@ -84,10 +84,13 @@ impl Shares {
     pub fn lost_descriptors(&self, allowed: Option<u64>) -> Option<String> {
         let wanted = self.descriptors();
         let allowed = allowed.filter(|allowed| *allowed < wanted)?;
-        let enough = allowed.saturating_sub(wanted - 3 * self.connections()) / 3;
+        let beyond = match allowed.saturating_sub(wanted - 3 * self.connections()) / 3 {
+            0 => "With a few downloads".to_owned(),
+            enough => format!("Beyond some {enough} downloads"),
+        };
         Some(format!(
-            "lost: descriptors: {allowed} are allowed (ulimit -Hn), and {} connections want {wanted} at worst. Beyond some \
-             {enough} downloads, clients wait or get 503; set LimitNOFILE={wanted} in the unit, or lower connections_max",
+            "lost: descriptors: {allowed} are allowed (ulimit -Hn), and {} connections want {wanted} at worst. {beyond}, clients \
+             wait or get 503; set LimitNOFILE={wanted} in the unit (or ulimit -n), or lower connections_max",
             self.connections(),
         ))
     }
@@ -650,7 +653,7 @@ mod tests {
             lost.starts_with("lost: descriptors: 40 are allowed"),
             "{lost}"
         );
-        assert!(lost.contains("Beyond some 0 downloads"), "{lost}");
+        assert!(lost.contains("With a few downloads"), "{lost}");
         assert!(lost.contains(&format!("LimitNOFILE={wanted}")), "{lost}");
     }
 }

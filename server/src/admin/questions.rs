@@ -403,8 +403,7 @@ fn rates(connection: &Connection) -> String {
         rate => format!("{}/s", Bytes(rate)),
     };
     format!(
-        "{}/s have arrived in the last seconds; what it takes is believed to be {} for filling its socket, {} for reading \
-         ahead (B_n)",
+        "{}/s have arrived in the last seconds; what it takes (B_n): {} for filling its socket, {} for reading ahead",
         Bytes(connection.rate_bytes_per_s),
         believed(connection.believed_bytes_per_s),
         believed(connection.prefetch_bytes_per_s),
@@ -493,8 +492,8 @@ mod tests {
                 "its client's window is closed (0 B); 0 B are in flight and 131 KB wait unsent in the socket; the window \
                  has held it up for 9.0 s in all",
                 "its share of the send memory is 150 KB: its socket holds no more, unsent and in flight",
-                "900 KB/s have arrived in the last seconds; what it takes is believed to be 1.2 MB/s for filling its socket, not \
-                 known yet for reading ahead (B_n)",
+                "900 KB/s have arrived in the last seconds; what it takes (B_n): 1.2 MB/s for filling its socket, not known \
+                 yet for reading ahead",
                 "it has stood still for the disk with nothing in its socket for 0 us, for its client for 0 us",
             ]
         );

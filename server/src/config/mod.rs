@@ -12,7 +12,9 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Command, FromArgMatches};
 
 use crate::limits::CONFIG_BYTES_MAX;
-use crate::options::{Listen, MetricsAt, PrefetchBy, SendShare, ServeOptions, ValueError};
+use crate::options::{
+    Listen, LogTarget, MetricsAt, PrefetchBy, SendShare, ServeOptions, ValueError,
+};
 
 mod effective;
 mod environment;
@@ -232,6 +234,19 @@ fn idle(options: &ServeOptions, given: &Layer) -> Vec<String> {
             "prefetch_size",
             options.prefetch == PrefetchBy::Fixed,
             "changes nothing: it is for prefetch = fixed",
+        ),
+        (
+            "unix_mode",
+            options
+                .listen
+                .iter()
+                .any(|at| matches!(at, Listen::Unix(_))),
+            "changes nothing: no unix socket is listened at",
+        ),
+        (
+            "access_log_format",
+            options.access_log != LogTarget::Off,
+            "changes nothing: access_log is off",
         ),
     ];
     let defaults = defaults();

@@ -16,7 +16,8 @@ const RULES: [(&str, &str); 6] = [
     (
         "Which value holds",
         "The command line overrides the environment, the environment the configuration file, and that the default. \
-         `ackpace config --effective` prints every value with its origin; `ackpace check` lists all that is wrong at once. \
+         `ackpace config --effective` prints every value with its origin; `ackpace check` lists all wrong values at once, and then all \
+         that this machine lacks for them. \
          There is no configuration file unless `-c FILE` or `ACKPACE_CONFIG` names one.",
     ),
     (
