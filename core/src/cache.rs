@@ -10,7 +10,9 @@ use alloc::vec::Vec;
 
 use crate::conn::{ObjectId, ResidencySource, Span};
 use crate::limits::WINDOW_BYTES;
-use crate::residency::limits::{RESIDENCY_CACHED_MAX, RESIDENCY_TRUST_US};
+use crate::residency::limits::{
+    RESIDENCY_CACHED_MAX, RESIDENCY_TRUST_BLIND_US, RESIDENCY_TRUST_US,
+};
 use crate::units::Instant;
 
 /// What to do about a window before it is sent.
@@ -44,8 +46,8 @@ struct Sighting {
 
 impl Sighting {
     /// Whether it is recent. A sighting from the future, left behind by a clock that went back, is not believed.
-    fn is_fresh(&self, now: Instant) -> bool {
-        self.seen_at <= now && now.since_us(self.seen_at) < RESIDENCY_TRUST_US
+    fn is_fresh(&self, trust_us: u64, now: Instant) -> bool {
+        self.seen_at <= now && now.since_us(self.seen_at) < trust_us
     }
 }
 
@@ -68,7 +70,9 @@ impl ResidencyCache {
     ) -> ResidencyVerdict {
         match (residency, self.sighting(object, span)) {
             (ResidencySource::Always, _) => ResidencyVerdict::Resident,
-            (_, Some(sighting)) if sighting.is_fresh(now) => ResidencyVerdict::Resident,
+            (_, Some(sighting)) if sighting.is_fresh(trust_us(residency), now) => {
+                ResidencyVerdict::Resident
+            }
             (ResidencySource::Ask, _) | (ResidencySource::Remember, Some(_)) => {
                 ResidencyVerdict::Probe
             }
@@ -115,6 +119,13 @@ fn window_end_bytes(offset_bytes: u64) -> u64 {
 
 fn window(span: Span) -> u64 {
     span.offset_bytes / WINDOW_BYTES
+}
+
+fn trust_us(residency: ResidencySource) -> u64 {
+    match residency {
+        ResidencySource::Always | ResidencySource::Ask => RESIDENCY_TRUST_US,
+        ResidencySource::Remember => RESIDENCY_TRUST_BLIND_US,
+    }
 }
 
 /// Neighbouring windows of one file lie side by side; files start at scattered places.

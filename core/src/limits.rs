@@ -332,10 +332,10 @@ pub const LINGER_US: u64 = 30 * US_PER_S;
 /// How long a stopping server waits for the first byte on a new connection.
 pub const DRAIN_SILENT_US: u64 = US_PER_S;
 
-/// The tick in which time limits are measured: one ends a connection at most this much late.
+/// The tick in which time limits are measured: one ends a connection at most this, and [`TICK_SLACK_US`], late.
 pub const SCAN_PERIOD_US: u64 = US_PER_S;
 /// How much later than a tick the shell of a worker may wake it, microseconds. Longer: time limits end connections later. Shorter: a
-/// worker that others wake a hundred times a second wakes for ticks, too.
+/// worker that events wake a hundred times a second wakes for ticks, too.
 pub const TICK_SLACK_US: u64 = 20_000;
 /// Ticks of [`SCAN_PERIOD_US`] in one round of the timer wheel. A time limit beyond it costs one more check in each
 /// round.

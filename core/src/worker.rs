@@ -292,8 +292,8 @@ pub const CONNECTION_BYTES: u64 = (size_of::<Option<Conn>>()
     + 128) as u64;
 
 impl Worker {
-    /// How long its shell may sleep if nothing happens: a little beyond a [`Machine::deadline`] that is a mere tick, which the next
-    /// event mostly comes before.
+    /// How long its shell may sleep if nothing happens. If the [`Machine::deadline`] is a mere tick, that is a little longer: an event
+    /// mostly comes first.
     pub fn sleeps_until(&self) -> Option<Instant> {
         self.due_at(TICK_SLACK_US)
     }

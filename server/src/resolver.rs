@@ -429,7 +429,8 @@ fn find(site: &Site, query: &Query) -> SiteAnswer {
     for waits in 0..CLOSING_WAITS_MAX {
         answer = site.find(query, Wait::Yes);
         match answer {
-            Some(SiteAnswer::Exhausted) if closing::goes_on() => {}
+            // Files that waited to be closed may be closed by now.
+            Some(SiteAnswer::Exhausted) if closing::goes_on() || waits == 0 => {}
             Some(SiteAnswer::Leased) if waits < LEASE_WAITS_MAX => {}
             _ => break,
         }

@@ -58,7 +58,7 @@ pub struct Sleeps {
     /// The turn that was last looked at.
     turn: Cell<Option<units::Instant>>,
     /// How often the thread had slept by its start.
-    before: Cell<u64>,
+    before: Cell<Option<u64>>,
 }
 
 impl Sleeps {
@@ -69,20 +69,20 @@ impl Sleeps {
         }
     }
 
-    /// Whether the thread has slept since, or since it was last asked.
-    pub fn any(&self) -> bool {
+    /// Whether the thread has slept since, or since it was last asked. Where the kernel does not tell, it has.
+    pub fn take_any(&self) -> bool {
         let count = sleeps();
-        self.before.replace(count) != count
+        self.before.replace(count) != count || count.is_none()
     }
 }
 
 /// How often the calling thread has given up its processor to wait (`ru_nvcsw` of getrusage(2)).
-fn sleeps() -> u64 {
+fn sleeps() -> Option<u64> {
     // SAFETY: all fields are integers, for which zero is a value.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: the struct lives until the call returns.
-    let _ = unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
-    usage.ru_nvcsw.unsigned_abs()
+    let result = unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
+    (result == 0).then_some(usage.ru_nvcsw.unsigned_abs())
 }
 
 #[cfg(test)]
@@ -93,16 +93,16 @@ mod tests {
     fn a_thread_that_slept_knows_it_and_one_that_worked_does_not_think_so() {
         let (sleeps, turn) = (Sleeps::default(), units::Instant { us: 7 });
         sleeps.begin(turn);
-        assert!(!sleeps.any());
+        assert!(!sleeps.take_any());
         std::thread::sleep(Duration::from_millis(1));
-        assert!(sleeps.any());
-        assert!(!sleeps.any(), "not since");
+        assert!(sleeps.take_any());
+        assert!(!sleeps.take_any(), "not since");
         std::thread::sleep(Duration::from_millis(1));
         sleeps.begin(turn);
-        assert!(sleeps.any(), "it is the same turn");
+        assert!(sleeps.take_any(), "it is the same turn");
         std::thread::sleep(Duration::from_millis(1));
         sleeps.begin(units::Instant { us: 8 });
-        assert!(!sleeps.any(), "that was before");
+        assert!(!sleeps.take_any(), "that was before");
     }
 
     #[test]

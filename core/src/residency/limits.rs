@@ -61,7 +61,13 @@ pub const SAMPLE_BYTES: u64 = 16 * KIB;
 pub const COARSE_SAMPLE_BYTES: u64 = 64 * KIB;
 /// Windows whose residency is remembered by one worker. A collision costs one question.
 pub const RESIDENCY_CACHED_MAX: usize = 4096;
-/// How long "this window is in memory" is believed without asking again. Longer: what was dropped is missed later, which costs a
+/// How long "this window is in memory" is believed without asking again, where the kernel tells of pages. Longer: what was dropped is missed later, which costs a
 /// question on slow disks and some short reads on fast ones. Shorter: a client that takes a window slowly has it asked about
 /// again and again.
 pub const RESIDENCY_TRUST_US: u64 = 1_000_000;
+/// The same where it does not. On an overlay of other users' files nobody notices a page that was dropped, and a send waits for it.
+pub const RESIDENCY_TRUST_BLIND_US: u64 = 250_000;
+const _: () = assert!(
+    SEND_BYTES_SHORT_WAIT_MAX / (128 * KIB) * SHORT_READ_US <= 20_000,
+    "a lost race on a fast disk, read by the kernel's usual readahead, is over soon"
+);

@@ -285,7 +285,7 @@ mod tests {
 
     #[test]
     fn who_gives_a_listing_up_does_not_wait_for_a_thread_that_holds_the_shelf() {
-        closing::start(1024);
+        closing::start(8192);
         let shelf = Shelf::new(4 * 1000);
         let ticket = shelf.put(filled(shelf.piece(), 1000));
         let held = lock(&shelf.lying);

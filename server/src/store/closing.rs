@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::thread::{self, Thread};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crossbeam_queue::SegQueue;
 
@@ -19,11 +19,12 @@ use crate::limits::{
     CLOSING_LANES, CLOSING_MAX, CLOSING_REST, CLOSING_STANDS_MS,
 };
 
-static LANES: [ClosingLane; CLOSING_LANES] = [const { ClosingLane::new() }; CLOSING_LANES];
+static LANES: [ClosingLane; CLOSING_LANES] =
+    [const { ClosingLane::new(CLOSING_REST) }; CLOSING_LANES];
 /// For chores, which may wait long for the pages of a slow disk while files wait to be closed.
-static CHORES: [ClosingLane; CHORE_LANES] = [const { ClosingLane::new() }; CHORE_LANES];
+static CHORES: [ClosingLane; CHORE_LANES] = [const { ClosingLane::new(CLOSING_REST) }; CHORE_LANES];
 /// For the chore that ends lingering mappings, which waits for no disk.
-static DISKLESS: ClosingLane = ClosingLane::new();
+static DISKLESS: ClosingLane = ClosingLane::new(CLOSING_REST);
 /// How many files may wait in a lane before no more are opened; 0: [`start`] was not called.
 static PENDING_BOUND: AtomicUsize = AtomicUsize::new(0);
 
@@ -46,8 +47,12 @@ struct ClosingLane {
     chores_waiting: AtomicUsize,
     is_started: AtomicBool,
     thread: OnceLock<Thread>,
-    /// The thread collects things for a while, and looks by itself when that is over.
+    /// For how long the thread collects things after it has dropped some.
+    rest: Duration,
+    /// It does so now, and looks by itself when that is over.
     rests: AtomicBool,
+    /// It is not to rest before it has dropped what waits.
+    hurried: AtomicBool,
     /// When the thread last made progress ([`now_ms`]): it woke up, dropped a thing or ran a chore.
     done_ms: AtomicU64,
 }
@@ -110,15 +115,21 @@ pub fn standstill(st_dev: u64) -> Option<Standstill> {
 
 /// Whether files that wait to be closed may be closed soon. Somebody waits for that: threads that rest go on at once.
 pub fn goes_on() -> bool {
-    hurry();
+    if hurry() {
+        return true; // they may be closed by now
+    }
     let waits = |lane: &&ClosingLane| lane.pending.load(Ordering::Relaxed) > 0;
     let mut waiting = LANES.iter().filter(waits);
     waiting.any(|lane| lane.standstill() != Some(Standstill::Long))
 }
 
-/// Wakes the threads that rest, and returns at once: a descriptor is needed, or the process is about to end.
-pub fn hurry() {
-    LANES.iter().for_each(ClosingLane::hurry);
+/// Ends the rest of all threads, and returns at once: a descriptor is needed, or the process is about to end. Returns whether one
+/// rested while files waited.
+pub fn hurry() -> bool {
+    LANES
+        .iter()
+        .map(ClosingLane::hurry)
+        .fold(false, |any, one| any | one)
 }
 
 /// Files that wait to be closed.
@@ -139,7 +150,7 @@ fn of(lanes: &'static [ClosingLane], st_dev: u64) -> &'static ClosingLane {
 }
 
 impl ClosingLane {
-    const fn new() -> ClosingLane {
+    const fn new(rest: Duration) -> ClosingLane {
         ClosingLane {
             things: SegQueue::new(),
             chores: SegQueue::new(),
@@ -147,7 +158,9 @@ impl ClosingLane {
             chores_waiting: AtomicUsize::new(0),
             is_started: AtomicBool::new(false),
             thread: OnceLock::new(),
+            rest,
             rests: AtomicBool::new(false),
+            hurried: AtomicBool::new(false),
             done_ms: AtomicU64::new(0),
         }
     }
@@ -186,16 +199,25 @@ impl ClosingLane {
         self.things.push(thing);
         if before == 0 && !self.rests.load(Ordering::SeqCst) {
             self.wake();
-        } else if before + 1 == many_things() {
+        } else if before + 1 == things_until_hurry() {
             self.hurry();
         }
     }
 
-    /// Ends the thread's rest, if it rests.
-    fn hurry(&self) {
-        if self.rests.swap(false, Ordering::SeqCst) {
+    /// Ends the thread's rest, also one that it is about to begin. Returns whether it rested while things waited.
+    fn hurry(&self) -> bool {
+        let waits = self.pending.load(Ordering::SeqCst) > 0;
+        self.hurried.store(waits, Ordering::SeqCst);
+        if !self.rests.load(Ordering::SeqCst) {
+            return false;
+        }
+        self.done_ms.store(now_ms(), Ordering::Relaxed); // it stands still from now on, if it does
+        let rested = self.rests.swap(false, Ordering::SeqCst);
+        if rested {
+            self.hurried.store(false, Ordering::SeqCst); // its rest has ended, and the next one may be whole
             self.wake();
         }
+        rested && waits
     }
 
     /// `false`: the chore is forgotten.
@@ -229,8 +251,11 @@ impl ClosingLane {
         loop {
             self.wait(&mut timing, rests_until.take());
             self.done_ms.store(now_ms(), Ordering::Relaxed);
-            if self.pending.load(Ordering::SeqCst) > 0 && self.drop_things() > 0 {
-                rests_until = Some(Instant::now() + CLOSING_REST);
+            if self.pending.load(Ordering::SeqCst) > 0 {
+                match self.drop_things() {
+                    0 => thread::yield_now(), // who brings it is about to
+                    _ => rests_until = self.may_rest().then(|| Instant::now() + self.rest),
+                }
             }
             if timing.due_at(self.has_many()).is_some_and(is_past) {
                 self.do_chores();
@@ -242,8 +267,9 @@ impl ClosingLane {
     /// Waits for things, or until chores are due. A thread that rests leaves things until then, unless it is told to hurry.
     fn wait(&self, timing: &mut ChoreTiming, rests_until: Option<Instant>) {
         self.rests.store(rests_until.is_some(), Ordering::SeqCst);
-        if self.pending.load(Ordering::SeqCst) >= many_things() {
-            self.rests.store(false, Ordering::SeqCst); // they came before it rested
+        let hurried = self.hurried.swap(false, Ordering::SeqCst);
+        if hurried || self.pending.load(Ordering::SeqCst) >= things_until_hurry() {
+            self.rests.store(false, Ordering::SeqCst); // that was before it rested
         }
         loop {
             if self.chores_waiting.load(Ordering::SeqCst) > 0 {
@@ -266,6 +292,11 @@ impl ClosingLane {
                 Some(at) => thread::park_timeout(at.saturating_duration_since(Instant::now())),
             }
         }
+    }
+
+    /// Where a process may have few descriptors, files are closed at once.
+    fn may_rest(&self) -> bool {
+        PENDING_BOUND.load(Ordering::Relaxed) == CLOSING_MAX
     }
 
     /// Whether so many chores wait that the thread rests no longer.
@@ -324,9 +355,9 @@ impl ChoreTiming {
     }
 }
 
-/// With so many things waiting a thread rests no longer: a quarter of the bound.
-fn many_things() -> usize {
-    (PENDING_BOUND.load(Ordering::Relaxed) / 4).max(1)
+/// With so many things waiting a thread rests no longer, so that all of them hold back a quarter of the bound at most.
+const fn things_until_hurry() -> usize {
+    CLOSING_MAX / 4 / CLOSING_LANES
 }
 
 fn is_past(at: Instant) -> bool {
@@ -389,7 +420,7 @@ impl Drop for Descriptor {
 #[cfg(test)]
 mod tests {
     use std::os::unix::net::UnixStream;
-    use std::sync::mpsc::{Sender, channel};
+    use std::sync::mpsc::{Receiver, Sender, channel};
 
     use super::*;
 
@@ -403,9 +434,18 @@ mod tests {
         }
     }
 
+    /// Hangs until it is released.
+    struct Hung(Receiver<()>);
+
+    impl Drop for Hung {
+        fn drop(&mut self) {
+            let _ = self.0.recv();
+        }
+    }
+
     #[test]
     fn things_are_dropped_by_a_thread_in_their_order_and_files_are_closed() {
-        start(1024);
+        start(8192);
         let (told, by) = channel();
         let (mut end, other) = UnixStream::pair().expect("two descriptors");
         later(7, Thing(told.clone()));
@@ -419,34 +459,72 @@ mod tests {
         assert_eq!(read.expect("open"), 0, "nobody holds the other end");
     }
 
-    #[test]
-    fn a_thread_that_has_closed_something_collects_until_it_is_hurried_or_many_wait() {
-        start(1024);
-        // A lane of its own, since other tests hurry all of them.
-        let lane: &ClosingLane = Box::leak(Box::new(ClosingLane::new()));
+    /// A lane of its own whose rest ends only if it is told to hurry, and reports of what it dropped.
+    fn restful() -> (&'static ClosingLane, impl Fn(), Receiver<Option<String>>) {
+        start(8192);
+        let lane: &ClosingLane = Box::leak(Box::new(ClosingLane::new(HOUR)));
         let (told, by) = channel();
-        let push = || lane.push(Box::new(Thing(told.clone())));
-        push();
-        assert!(by.recv().is_ok(), "the first one at once");
-        push();
-        assert!(by.try_recv().is_err(), "it rests");
+        let push = move || lane.push(Box::new(Thing(told.clone())));
+        (lane, push, by)
+    }
+
+    const HOUR: Duration = Duration::from_secs(3600);
+    const SOON: Duration = Duration::from_secs(20);
+
+    /// Waits until the lane rests, and everything that was counted is dropped.
+    fn until_it_rests(lane: &ClosingLane) {
+        let begun = Instant::now();
         while !lane.rests.load(Ordering::SeqCst) {
-            thread::yield_now(); // it is about to
+            assert!(
+                begun.elapsed() < SOON,
+                "it rests after it has dropped something"
+            );
+            thread::yield_now();
         }
-        lane.hurry();
-        assert!(by.recv().is_ok());
-        while lane.pending.load(Ordering::SeqCst) > 0 {
-            thread::yield_now(); // its count follows
-        }
-        (1..many_things()).for_each(|_| push());
-        assert!(by.try_recv().is_err(), "it rests again");
+    }
+
+    #[test]
+    fn a_thread_that_has_closed_something_collects_until_it_is_hurried() {
+        let (lane, push, by) = restful();
         push();
-        (0..many_things()).for_each(|_| assert!(by.recv().is_ok()));
+        assert!(by.recv_timeout(SOON).is_ok(), "the first one at once");
+        until_it_rests(lane);
+        push();
+        assert_eq!(lane.pending.load(Ordering::SeqCst), 1, "it rests");
+        assert_eq!(lane.standstill(), None, "and stands not still");
+        assert!(lane.hurry(), "something waited");
+        assert!(by.recv_timeout(SOON).is_ok());
+        until_it_rests(lane);
+        assert!(!lane.hurry(), "nothing waits");
+    }
+
+    #[test]
+    fn a_thread_rests_no_longer_if_many_wait() {
+        let (lane, push, by) = restful();
+        push();
+        assert!(by.recv_timeout(SOON).is_ok());
+        until_it_rests(lane);
+        (1..things_until_hurry()).for_each(|_| push());
+        assert!(by.try_recv().is_err(), "it rests");
+        push();
+        (0..things_until_hurry()).for_each(|_| assert!(by.recv_timeout(SOON).is_ok()));
+    }
+
+    #[test]
+    fn who_hurries_a_thread_at_work_has_what_came_meanwhile_closed() {
+        let (lane, push, by) = restful();
+        let (go_on, hang) = channel::<()>();
+        lane.push(Box::new(Hung(hang)));
+        push();
+        let waits = || lane.pending.load(Ordering::SeqCst) == 2;
+        assert!(waits() && !lane.hurry(), "it is at work");
+        drop(go_on);
+        assert!(by.recv_timeout(SOON).is_ok());
     }
 
     #[test]
     fn chores_wait_for_each_other_and_are_bounded() {
-        start(1024);
+        start(8192);
         let (told, by) = channel();
         for nth in 0..2 * CHORES_MAX {
             let told = told.clone();
@@ -501,30 +579,23 @@ mod tests {
 
     #[test]
     fn a_file_system_that_hangs_is_full_and_holds_up_no_other_one() {
-        start(1024);
+        start(8192);
         let (hang, hangs) = channel::<()>();
         let (told, by) = channel();
-        /// Hangs until it is released.
-        struct Hung(std::sync::mpsc::Receiver<()>);
-        impl Drop for Hung {
-            fn drop(&mut self) {
-                let _ = self.0.recv();
-            }
-        }
         later(8, Hung(hangs));
         assert_eq!(standstill(8), None);
-        (0..1024 / 8).for_each(|_| later(8, Thing(told.clone())));
+        (0..CLOSING_MAX).for_each(|_| later(8, Thing(told.clone())));
         for stands in [Standstill::Short, Standstill::Long] {
             while standstill(8) != Some(stands) {
                 thread::yield_now(); // until it has stood for a while
             }
         }
-        assert!(standstill(9).is_none() && pending() > 1024 / 8);
+        assert!(standstill(9).is_none() && pending() > CLOSING_MAX);
         let (other, by_other) = channel();
         later(9, Thing(other));
         assert!(by_other.recv().is_ok(), "it waits for nobody");
         assert!(by.try_recv().is_err(), "these wait");
         drop(hang);
-        (0..1024 / 8).for_each(|_| assert!(by.recv().is_ok()));
+        (0..CLOSING_MAX).for_each(|_| assert!(by.recv().is_ok()));
     }
 }

@@ -12,7 +12,7 @@ use ackpace_core::units::Instant;
 use rustix::fs::{CWD, readlinkat};
 use rustix::io::{ReadWriteFlags, preadv2};
 
-use super::attributes::{known, known_version, version};
+use super::attributes::{known, known_version};
 use super::closing::Descriptor;
 use super::direct::{Direct, Why, open_direct};
 use super::latency::DeviceLatency;
@@ -158,16 +158,13 @@ impl File {
         self.direct.get_or_init(|| opened).clone()
     }
 
-    /// The version of the file as the kernel knows it ([`known`]). Where no daemon and no file server is asked, fstat(2) says
-    /// the same for half the time.
+    /// The version of the file as the kernel knows it ([`known`]). fstat(2) costs half as much, but asks the daemon of a FUSE file
+    /// system, also below an overlay.
     ///
     /// # Errors
     /// As statx(2).
     pub fn version(&self) -> rustix::io::Result<Version> {
-        match self.latency {
-            Some(_) => rustix::fs::fstat(&self.fd).map(|stat| version(&stat)),
-            None => known(&self.fd).map(|stat| known_version(&stat)),
-        }
+        known(&self.fd).map(|stat| known_version(&stat))
     }
 
     /// Whether the bytes of the `promised` version may be sent in this turn ([`Version::change`]). Neither waits nor

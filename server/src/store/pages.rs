@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn only_a_file_that_was_asked_for_often_and_did_not_change_stays_mapped() {
-        crate::store::closing::start(1024);
+        crate::store::closing::start(8192);
         let path = std::env::temp_dir().join(format!("ackpace-linger-{}", std::process::id()));
         std::fs::write(&path, [7; 4096]).expect("room for a page");
         let file = std::fs::File::open(&path).expect("our own file");
@@ -229,7 +229,7 @@ mod tests {
         let file = std::fs::File::open(&path).expect("our own file");
         std::fs::remove_file(&path).expect("our own file");
         let st_dev = 5; // a lane that no other test has
-        crate::store::closing::start(1024);
+        crate::store::closing::start(8192);
         let (go_on, told) = channel();
         later(st_dev, Hung(told));
         let pages =

@@ -111,8 +111,7 @@ struct Promised<'a> {
 /// The turn in which something is sent.
 #[derive(Clone, Copy)]
 struct Turn<'a> {
-    /// When it began.
-    now: Instant,
+    began: Instant,
     clock: Clock,
     sleeps: &'a Sleeps,
 }
@@ -120,7 +119,8 @@ struct Turn<'a> {
 impl Promised<'_> {
     /// Whether its bytes may be sent as those of the promised version, asked now.
     fn checked(&self) -> Holds {
-        self.source.holds(self.version, self.promise, self.turn.now)
+        self.source
+            .holds(self.version, self.promise, self.turn.began)
     }
 
     /// The same; not asked again if it was found so in this turn.
@@ -133,7 +133,7 @@ impl Promised<'_> {
 
     /// Whether what was found in this turn may still be relied on.
     fn still(&self, found: Confirmation) -> bool {
-        found.holds(self.turn.now, self.turn.clock.now())
+        found.holds(self.turn.began, self.turn.clock.now())
     }
 }
 
@@ -241,7 +241,7 @@ impl Worker {
                     fills,
                 };
                 let turn = Turn {
-                    now,
+                    began: now,
                     clock: self.shared.clock,
                     sleeps: &self.sleeps,
                 };

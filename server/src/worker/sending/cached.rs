@@ -41,7 +41,7 @@ pub(super) fn send_cached(
     copied: &mut [u8],
 ) -> Sent {
     let Cached { promised, span, .. } = cached;
-    let now = promised.turn.now;
+    let now = promised.turn.began;
     let sure = cached.sure.filter(|(found, _)| promised.still(*found));
     let sure_bytes = trusted_bytes(*span, sure.map(|(_, sure)| sure), cached.unconfirmed);
     let occasion = match residency::in_doubt(now) {
@@ -99,7 +99,7 @@ fn send_in_pieces(transport: &Transport, promised: &Promised, span: Span) -> Sen
         Holds::NotYet => return Sent::Missing, // the file is being written: the next order asks again
         Holds::No => return Sent::Broken(Why::FileChanged),
     }
-    promised.turn.sleeps.begin(promised.turn.now);
+    promised.turn.sleeps.begin(promised.turn.began);
     let (mut taken_bytes, mut blocked, mut waited) = (0, false, false);
     while taken_bytes < span.len_bytes && !blocked && !waited {
         let rest = span.behind(taken_bytes);
@@ -118,9 +118,9 @@ fn send_in_pieces(transport: &Transport, promised: &Promised, span: Span) -> Sen
             }
         }
         let took_us = clock.now().since_us(began);
-        waited = !stays && has_waited(took_us, || sleeps.any());
+        waited = !stays && has_waited(took_us, || sleeps.take_any());
         if waited {
-            residency::missed(promised.turn.now);
+            residency::missed(promised.turn.began);
             promised.source.has_waited(piece.len_bytes, took_us);
         }
     }
@@ -269,7 +269,7 @@ mod tests {
             promise: Promise::OneVersion,
             proven: None,
             turn: Turn {
-                now: NOW,
+                began: NOW,
                 clock: Clock::start(),
                 sleeps: &Sleeps::default(),
             },
