@@ -28,7 +28,7 @@ pub struct Experiment {
     /// Length and number of the rounds.
     pub pace: Pace,
     /// The place and the workload of a point.
-    pub scene: fn(&Point) -> Scene,
+    pub scenario: fn(&Point) -> Scenario,
     /// The lines of the table.
     pub judged: Vec<Judge>,
     /// The figures of the page.
@@ -74,7 +74,7 @@ impl Pace {
 }
 
 /// Place and workload at one point of an experiment.
-pub struct Scene {
+pub struct Scenario {
     /// The place where it happens.
     pub place: Place,
     /// What the clients do.

@@ -43,7 +43,7 @@ pub fn machine() -> Machine {
             .parse::<u64>()
             .map_or(0, |kb| kb * 1024),
         load_average: read("/proc/loadavg").trim().to_owned(),
-        congestion_control: crate::world::CONGESTION_CONTROL,
+        congestion_control: crate::environment::CONGESTION_CONTROL,
     }
 }
 

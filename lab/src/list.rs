@@ -1,13 +1,13 @@
 //! `ackpace-lab list`: the experiments that can run here, and what prevents the others.
 
 use crate::experiment::Experiment;
-use crate::needs::{self, Machine};
+use crate::needs::{self, Capabilities};
 use crate::peers::{self, Contender};
 use crate::{experiments, sweep};
 
 /// The list as text.
 pub fn text() -> String {
-    let (machine, all) = (Machine::look(), experiments::all());
+    let (capabilities, all) = (Capabilities::inspect(), experiments::all());
     let width = all
         .iter()
         .map(|experiment| experiment.name.len())
@@ -22,7 +22,7 @@ pub fn text() -> String {
             source(experiment)
         );
         text += &format!("  {:width$}  {}\n", "", size(experiment));
-        for lack in machine.lacks(experiment) {
+        for lack in capabilities.lacks(experiment) {
             text += &format!("  {:width$}  lacks {lack}\n", "");
         }
         let packages = needs::packages(experiment);

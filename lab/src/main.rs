@@ -1,14 +1,13 @@
 //! The lab: measures ackpace beside its peers, in one run, as ratios.
 //!
 //! `run.rs` drives `ackpace-lab run EXPERIMENT`. Each experiment is declared in `experiments/` with the types
-//! of `experiment.rs`; `rounds.rs` orders its rounds. `arena.rs` builds the place, `peers/` start the
+//! of `experiment.rs`; `rounds.rs` orders its rounds. `testbed.rs` builds the place, `peers/` start the
 //! contenders, and `workloads/` are the clients. `watch.rs` measures the cost, and `report.rs` and `page/` turn
 //! rounds into ratios and figures. `docs/benchmarks.md` explains what is measured and why.
 //!
 //! The instruments are separate crates that know nothing of the lab: `ackpace-lab-disk`, `ackpace-lab-wan`,
 //! `ackpace-lab-swarm`, and below them `ackpace-lab-base`.
 
-mod arena;
 mod belief_metrics;
 mod believed;
 mod cgroup;
@@ -17,6 +16,7 @@ mod clock;
 mod corpus;
 mod cpu;
 mod disk_metrics;
+mod environment;
 mod experiment;
 mod experiments;
 mod facts;
@@ -37,15 +37,16 @@ mod progress;
 mod report;
 mod rounds;
 mod run;
+mod sampler;
 mod scrape;
 mod share_metrics;
 mod shares;
 mod sockets;
 mod sweep;
+mod testbed;
 mod throttle;
 mod watch;
 mod workloads;
-mod world;
 
 use ackpace_lab_base::error::Result;
 use clap::{Parser, Subcommand};

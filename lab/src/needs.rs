@@ -34,7 +34,7 @@ pub enum Need {
 
 /// The capabilities of a machine.
 #[derive(Clone, Copy, Debug)]
-pub struct Machine {
+pub struct Capabilities {
     root: bool,
     cores: usize,
     throttle: bool,
@@ -45,9 +45,9 @@ pub struct Machine {
     cubic: bool,
 }
 
-impl Machine {
+impl Capabilities {
     /// Inspects this machine.
-    pub fn look() -> Self {
+    pub fn inspect() -> Self {
         let there = |path: &str| Path::new(path).exists();
         Self {
             root: rustix::process::geteuid().is_root(),
@@ -108,19 +108,19 @@ pub fn packages(experiment: &Experiment) -> Vec<&'static str> {
 fn needs(experiment: &Experiment) -> Vec<Need> {
     let mut needs = vec![Need::Root, Need::TwoCores];
     for point in expand(&experiment.sweep, false) {
-        let scene = (experiment.scene)(&point);
-        match scene.place.disk {
+        let scenario = (experiment.scenario)(&point);
+        match scenario.place.disk {
             Disk::Memory => {}
             Disk::Throttled { .. } => needs.extend([Need::Throttle, Need::Loop]),
             Disk::Emulated { .. } => needs.extend([Need::Fuse, Need::Loop]),
         }
-        if let Network::Wan { topology, .. } = &scene.place.network {
+        if let Network::Wan { topology, .. } = &scenario.place.network {
             needs.push(Need::Tun);
             if topology.congestion_control == "cubic" {
                 needs.push(Need::Cubic);
             }
         }
-        if matches!(&scene.workload, Workload::Swarm(swarm) if swarm.profile) {
+        if matches!(&scenario.workload, Workload::Swarm(swarm) if swarm.profile) {
             needs.push(Need::Perf);
         }
     }
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
     use crate::experiments;
 
-    const ALL: Machine = Machine {
+    const ALL: Capabilities = Capabilities {
         root: true,
         cores: 2,
         throttle: true,
@@ -162,13 +162,13 @@ mod tests {
     fn a_machine_that_lacks_something_says_what_remains() {
         let all = experiments::all();
         assert_eq!(ALL.remaining(&all).len(), all.len());
-        let without = Machine {
+        let without = Capabilities {
             throttle: false,
             ..ALL
         };
         let remaining = without.remaining(&all);
         assert!(remaining.contains(&"cached") && !remaining.contains(&"cold-stall"));
-        let user = Machine { root: false, ..ALL };
+        let user = Capabilities { root: false, ..ALL };
         assert!(user.lacks(&all[0])[0].contains("sudo"));
     }
 }

@@ -1,5 +1,6 @@
 //! The result of a run: all inputs, measurements and conclusions, as one JSON file.
 
+use crate::environment::Cores;
 use crate::experiment::Pace;
 use crate::facts::Machine;
 use crate::peers::Identity;
@@ -8,7 +9,6 @@ use crate::report::Row;
 use crate::rounds::Rounds;
 use crate::sweep::{Axis, Point};
 use crate::workloads::Workload;
-use crate::world::World;
 use ackpace_lab_base::error::{Doing, Result};
 use std::path::Path;
 
@@ -28,7 +28,7 @@ pub struct Outcome {
     /// The machine.
     pub machine: Machine,
     /// The cores.
-    pub cores: World,
+    pub cores: Cores,
     /// Contenders with version and configuration.
     pub contenders: Vec<Identity>,
     /// Length and number of the rounds.
@@ -38,7 +38,7 @@ pub struct Outcome {
     /// Axes of the sweep.
     pub axes: Vec<Axis>,
     /// Points with place and workload.
-    pub points: Vec<Scenery>,
+    pub points: Vec<PlannedPoint>,
     /// Least share of the servers' time that other processes took.
     pub disturbance: Option<f64>,
     /// The table.
@@ -50,7 +50,7 @@ pub struct Outcome {
 
 /// A point with its place and workload.
 #[derive(Debug, serde::Serialize)]
-pub struct Scenery {
+pub struct PlannedPoint {
     /// The point of the sweep.
     pub point: Point,
     /// Its place.

@@ -1,4 +1,4 @@
-//! The declaration of a place for experiments; `arena.rs` builds it.
+//! A place declares the files, disk, network and limits of an experiment; `testbed.rs` builds it.
 
 use crate::corpus::Set;
 use ackpace_lab_wan::Topology;

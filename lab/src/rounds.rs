@@ -2,13 +2,13 @@
 //! in rotating order. A contender that fails is reported with the end of its log and left out; the others go
 //! on.
 
-use crate::arena::{Arena, Lab};
 use crate::experiment::{Experiment, Pace};
 use crate::metrics::Values;
 use crate::peers::Contender;
 use crate::progress::Progress;
 use crate::sweep::Point;
-use crate::workloads::{self, Seen, Workload};
+use crate::testbed::{Lab, Testbed};
+use crate::workloads::{self, RoundResult, Workload};
 use ackpace_lab_base::error::{LabError, Result};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -78,33 +78,33 @@ pub fn run(lab: &Lab, plan: &Plan) -> Result<Rounds> {
     let all = plan.points.len() * plan.contenders.len() * plan.pace.rounds;
     let mut progress = Progress::new(plan.experiment.name, all, one);
     let mut rounds = Rounds::default();
-    let mut arena: Option<Arena> = None;
+    let mut testbed: Option<Testbed> = None;
     for point in plan.points {
-        let scene = (plan.experiment.scene)(point);
-        let mut here = match arena.take() {
-            Some(arena) if arena.place.is(&scene.place) => arena,
+        let scenario = (plan.experiment.scenario)(point);
+        let mut here = match testbed.take() {
+            Some(testbed) if testbed.place.is(&scenario.place) => testbed,
             old => {
                 drop(old); // before its successor is built
                 progress.say("building the place", true);
-                Arena::up(lab, &scene.place)?
+                Testbed::up(lab, &scenario.place)?
             }
         };
-        let mut stage = Stage {
+        let mut point_run = PointRun {
             plan,
             point,
-            workload: &scene.workload,
+            workload: &scenario.workload,
             progress: &mut progress,
             rounds: &mut rounds,
         };
-        stage.run(&mut here)?;
-        arena = Some(here);
+        point_run.run(&mut here)?;
+        testbed = Some(here);
     }
     progress.end();
     Ok(rounds)
 }
 
 /// One point of a sweep.
-struct Stage<'a> {
+struct PointRun<'a> {
     plan: &'a Plan<'a>,
     point: &'a Point,
     workload: &'a Workload,
@@ -112,8 +112,8 @@ struct Stage<'a> {
     rounds: &'a mut Rounds,
 }
 
-impl Stage<'_> {
-    fn run(&mut self, arena: &mut Arena) -> Result<()> {
+impl PointRun<'_> {
+    fn run(&mut self, testbed: &mut Testbed) -> Result<()> {
         let mut taking_part: Vec<&Contender> = self.plan.contenders.iter().collect();
         let unchecked = !self.workload.checks_itself();
         for contender in taking_part.clone().into_iter().filter(|_| unchecked) {
@@ -123,16 +123,16 @@ impl Stage<'_> {
                 contender.name
             );
             self.progress.say(&what, false);
-            let verified = self.verify(arena, contender);
-            self.keep(&mut taking_part, contender, None, verified, arena)?;
+            let verified = self.verify(testbed, contender);
+            self.keep(&mut taking_part, contender, None, verified, testbed)?;
         }
         for round in 0..self.plan.pace.rounds {
             for (place, contender) in rotated(taking_part.clone(), round).into_iter().enumerate() {
                 let what = format!("{}round {}, {}", self.prefix(), round + 1, contender.name);
                 self.progress.say(&what, place == 0);
-                let seen = self.one(arena, contender);
-                let seen = self.keep(&mut taking_part, contender, Some(round), seen, arena)?;
-                if let Some(Seen { values, detail }) = seen {
+                let seen = self.one(testbed, contender);
+                let seen = self.keep(&mut taking_part, contender, Some(round), seen, testbed)?;
+                if let Some(RoundResult { values, detail }) = seen {
                     self.progress.add(1);
                     self.rounds.rounds.push(Round {
                         point: self.point.clone(),
@@ -148,24 +148,24 @@ impl Stage<'_> {
         Ok(())
     }
 
-    fn verify(&self, arena: &mut Arena, contender: &Contender) -> Result<()> {
-        arena.before_round()?;
+    fn verify(&self, testbed: &mut Testbed, contender: &Contender) -> Result<()> {
+        testbed.before_round()?;
         let at = contender.at(self.point);
-        let server = arena.start(&at, self.workload.connections())?;
+        let server = testbed.start(&at, self.workload.connections())?;
         self.workload.verify(&server)?;
         server.stop().map(|_| ())
     }
 
-    fn one(&self, arena: &mut Arena, contender: &Contender) -> Result<Seen> {
-        arena.before_round()?;
+    fn one(&self, testbed: &mut Testbed, contender: &Contender) -> Result<RoundResult> {
+        testbed.before_round()?;
         let at = contender.at(self.point);
-        let server = arena.start(&at, self.workload.connections())?;
-        let pace = workloads::Pace {
+        let server = testbed.start(&at, self.workload.connections())?;
+        let times = workloads::RoundTimes {
             warm_up: Duration::from_secs_f64(self.plan.pace.warm_up_s),
             window: Duration::from_secs_f64(self.plan.pace.window_s),
         };
         let killed = server.group.killed();
-        let seen = self.workload.run(&at, server, arena, pace);
+        let seen = self.workload.run(&at, server, testbed, times);
         match killed.load(Relaxed) {
             0 => seen,
             kills => Err(out_of_memory(&at.name, kills, seen.err())),
@@ -180,7 +180,7 @@ impl Stage<'_> {
         contender: &Contender,
         round: Option<usize>,
         result: Result<T>,
-        arena: &Arena,
+        testbed: &Testbed,
     ) -> Result<Option<T>> {
         let error = match result {
             Ok(value) => return Ok(Some(value)),
@@ -195,7 +195,7 @@ impl Stage<'_> {
             round,
             contender: contender.name.clone(),
             what: error.to_string(),
-            log_tail: arena.log_tail(),
+            log_tail: testbed.log_tail(),
         };
         self.progress.end();
         eprintln!("failed: {}; the others go on", failure.what);

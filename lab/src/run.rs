@@ -1,14 +1,14 @@
 //! `ackpace-lab run`: installs peers, enters the namespaces, and runs the experiments one after the other. Each
 //! one leaves a JSON file, a page and a table.
 
-use crate::arena::Lab;
 use crate::experiment::Experiment;
-use crate::needs::Machine;
-use crate::outcome::{self, Outcome, Scenery};
+use crate::needs::Capabilities;
+use crate::outcome::{self, Outcome, PlannedPoint};
 use crate::peers::{self, Contender, Kind};
 use crate::rounds::{self, Plan};
 use crate::sweep::{Axis, Point, expand};
-use crate::{clock, experiments, facts, leftovers, lock, page, report, world};
+use crate::testbed::Lab;
+use crate::{clock, environment, experiments, facts, leftovers, lock, page, report};
 use ackpace_lab_base::error::{Doing, LabError, Result};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -77,7 +77,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let _lock = lock::acquire(&lock::place())?;
     let machine = facts::machine(); // before `enter`, which pins us: it counts the usable cores
     let lab = Lab {
-        world: world::enter(leftovers::remove)?, // from here on a child with its own network, mounts and pids
+        cores: environment::enter(leftovers::remove)?, // from here on a child with its own network, mounts and pids
         scratch,
         ackpace,
     };
@@ -109,12 +109,12 @@ fn one(args: &Args, lab: &Lab, entry: &Entry, machine: &facts::Machine) -> Resul
     let identities = contenders.iter().map(|who| who.identity(&lab.ackpace));
     let identities = identities.collect::<Result<Vec<_>>>()?;
     let rounds = rounds::run(lab, &plan)?;
-    let scenery = |point: &Point| {
-        let scene = (experiment.scene)(point);
-        Scenery {
+    let planned = |point: &Point| {
+        let scenario = (experiment.scenario)(point);
+        PlannedPoint {
             point: point.clone(),
-            place: scene.place,
-            workload: scene.workload,
+            place: scenario.place,
+            workload: scenario.workload,
         }
     };
     let outcome = Outcome {
@@ -123,12 +123,12 @@ fn one(args: &Args, lab: &Lab, entry: &Entry, machine: &facts::Machine) -> Resul
         asks: experiment.asks,
         source: experiment.source,
         machine: machine.clone(),
-        cores: lab.world,
+        cores: lab.cores,
         contenders: identities,
         pace: plan.pace,
         quick: args.quick,
         axes: experiment.sweep.clone(),
-        points: points.iter().map(scenery).collect(),
+        points: points.iter().map(planned).collect(),
         disturbance: report::disturbance(&rounds.rounds),
         rows: report::rows(experiment, contenders, &points, &rounds),
         rounds,
@@ -206,7 +206,7 @@ fn entries(names: &[String], contenders: &[String]) -> Result<Vec<Entry>> {
             });
         }
     }
-    let machine = Machine::look();
+    let machine = Capabilities::inspect();
     let lacking = entries
         .iter()
         .find(|entry| !machine.lacks(&entry.experiment).is_empty());

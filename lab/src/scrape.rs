@@ -1,7 +1,7 @@
 //! ackpace's own counters in a window: reads its metrics from within its network.
 
-use crate::arena::Arena;
 use crate::metrics::Values;
+use crate::testbed::Testbed;
 use ackpace_lab_base::error::Result;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -24,8 +24,8 @@ pub struct Scrape([f64; COUNTERS.len()]);
 
 impl Scrape {
     /// Reads them; `None` for a server without metrics, which is any other than ackpace.
-    pub fn take(arena: &Arena) -> Result<Option<Scrape>> {
-        let Some(wan) = &arena.instruments.wan else {
+    pub fn take(testbed: &Testbed) -> Result<Option<Scrape>> {
+        let Some(wan) = &testbed.instruments.wan else {
             return Ok(None);
         };
         wan.server()

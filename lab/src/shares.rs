@@ -2,24 +2,17 @@
 
 use crate::believed::top;
 use crate::metrics::Values;
+use crate::sampler::Sampler;
 use ackpace_lab_base::error::{LabError, Result};
 use ackpace_lab_swarm::workload::Workload as Clients;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Interval between two samples: shares are divided anew once a second.
 const SAMPLE_PAUSE: Duration = Duration::from_millis(250);
-
-/// Samples shares until its end.
-pub struct Sampler {
-    stop: Sender<()>,
-    thread: JoinHandle<Result<Shares>>,
-}
 
 /// The shares of one class at one moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -37,39 +30,20 @@ pub struct Shares(BTreeMap<String, Vec<Sample>>);
 /// A class with its addresses as numbers: the first, and the one behind the last.
 type Addresses = (String, u32, u32);
 
-impl Sampler {
-    /// Starts to sample; `None` for a server that doesn't answer, which is any other than ackpace.
-    pub fn start(ackpace: &Path, clients: &Clients) -> Result<Option<Self>> {
-        if top(ackpace).is_err() {
-            return Ok(None);
-        }
-        let (stop, stopped) = channel();
-        let (ackpace, classes) = (ackpace.to_owned(), addresses(clients)?);
-        let thread = std::thread::spawn(move || sample(&ackpace, &classes, &stopped));
-        Ok(Some(Self { stop, thread }))
-    }
-
-    /// Ends it.
-    pub fn end(self) -> Result<Shares> {
-        drop(self.stop);
-        let ended = self.thread.join();
-        ended.unwrap_or_else(|_| Err(LabError::Setup("the sampler of shares panicked".into())))
-    }
-}
-
-fn sample(
-    ackpace: &Path,
-    classes: &[Addresses],
-    stopped: &std::sync::mpsc::Receiver<()>,
-) -> Result<Shares> {
+/// Starts to sample; `None` for a server that doesn't answer, which is any other than ackpace.
+pub fn sample(ackpace: &Path, clients: &Clients) -> Result<Option<Sampler<Shares>>> {
+    let Ok(first) = top(ackpace) else {
+        return Ok(None);
+    };
+    let (ackpace, classes) = (ackpace.to_owned(), addresses(clients)?);
     let (start, mut shares) = (Instant::now(), Shares::default());
-    loop {
+    shares.add(0.0, &first, &classes);
+    let sample = move |shares: &mut Shares| {
         let at_s = start.elapsed().as_secs_f64();
-        shares.add(at_s, &top(ackpace)?, classes);
-        if stopped.recv_timeout(SAMPLE_PAUSE) != Err(RecvTimeoutError::Timeout) {
-            return Ok(shares);
-        }
-    }
+        shares.add(at_s, &top(&ackpace)?, &classes);
+        Ok(())
+    };
+    Ok(Some(Sampler::start("shares", SAMPLE_PAUSE, shares, sample)))
 }
 
 /// The addresses of the classes that have some.

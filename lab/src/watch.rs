@@ -4,16 +4,15 @@
 use crate::cpu::{self, Core, Spent, Usage};
 use crate::metrics::Values;
 use crate::peers::Running;
+use crate::sampler::Sampler;
 use crate::sockets::{Queues, Sockets};
-use ackpace_lab_base::error::{LabError, Result};
+use ackpace_lab_base::error::Result;
 use ackpace_lab_base::stats::percentile;
 use ackpace_lab_disk::Disk;
 use ackpace_lab_wan::Wan;
 use ackpace_lab_wan::counters::LinkCounters;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Interval between two samples of the send queues, each of which takes a millisecond of the clients' core.
@@ -39,7 +38,7 @@ pub struct Watch<'a> {
     lab: Usage,
     disk: Option<ackpace_lab_disk::Counters>,
     wan: Option<ackpace_lab_wan::Counters>,
-    sampler: Option<Sampler>,
+    sampler: Option<Sampler<Vec<Queues>>>,
     start: Instant,
 }
 
@@ -60,15 +59,10 @@ pub struct Work {
     pub responses: u64,
 }
 
-struct Sampler {
-    stop: Sender<()>,
-    thread: JoinHandle<Result<Vec<Queues>>>,
-}
-
 impl<'a> Watch<'a> {
     /// Opens the window; `queues` also samples the server's send queues.
     pub fn begin(server: &'a Running, instruments: &'a Instruments, queues: bool) -> Result<Self> {
-        let sampler = queues.then(|| Sampler::start(instruments.sockets.clone(), server));
+        let sampler = queues.then(|| sample_queues(instruments.sockets.clone(), server));
         let wan = instruments.wan.as_ref().map(|wan| wan.counters());
         Ok(Self {
             server,
@@ -106,7 +100,7 @@ impl<'a> Watch<'a> {
             add_wan(&mut values, before, &wan.counters()?);
         }
         if let Some(sampler) = self.sampler {
-            add_queues(&mut values, &sampler.stop()?);
+            add_queues(&mut values, &sampler.end()?);
         }
         Ok(Watched {
             elapsed_s,
@@ -143,25 +137,13 @@ impl Watched {
     }
 }
 
-impl Sampler {
-    fn start(sockets: Arc<Sockets>, server: &Running) -> Self {
-        let (stop, stopped) = channel();
-        let address = server.address;
-        let thread = std::thread::spawn(move || {
-            let mut samples = Vec::new();
-            while stopped.recv_timeout(SAMPLE_PAUSE) == Err(RecvTimeoutError::Timeout) {
-                samples.push(sockets.queues(address.ip(), address.port())?);
-            }
-            Ok(samples)
-        });
-        Self { stop, thread }
-    }
-
-    fn stop(self) -> Result<Vec<Queues>> {
-        let _ = self.stop.send(()); // if the thread ended early, join returns its error
-        let joined = self.thread.join();
-        joined.map_err(|_| LabError::Setup("the sampler of send queues panicked".into()))?
-    }
+fn sample_queues(sockets: Arc<Sockets>, server: &Running) -> Sampler<Vec<Queues>> {
+    let address = server.address;
+    let sample = move |samples: &mut Vec<Queues>| {
+        samples.push(sockets.queues(address.ip(), address.port())?);
+        Ok(())
+    };
+    Sampler::start("send queues", SAMPLE_PAUSE, Vec::new(), sample)
 }
 
 fn add_disk(

@@ -13,7 +13,7 @@ fn run(world: fn(&[u8]), seeds: std::ops::Range<u64>, len_bytes: usize) {
         let ended = catch_unwind(|| world(&input));
         assert!(
             ended.is_ok(),
-            "seed {seed}, {len_bytes} bytes: see above, and with ACKPACE_STORY=1 how it came to that"
+            "seed {seed}, {len_bytes} bytes: see above, and with ACKPACE_TRACE=1 how it came to that"
         );
     }
 }

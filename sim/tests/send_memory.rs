@@ -1,6 +1,6 @@
 //! Send memory by need beside equal shares and shares by window: SSBT's Fig 17 as asserts, and a table with the figures.
 //!
-//! And sockets that their shares hold up: filled by a timer, or when the kernel calls (`credit.txt`).
+//! Also sockets whose shares bind, filled by a timer or when the kernel reports them writable (`credit.txt`).
 //!
 //! A claim holds for each seed, and the table has the medians. `UPDATE_TABLES=1 cargo test -p ackpace-sim` rewrites the table.
 
@@ -10,7 +10,7 @@ use ackpace_core::sndbuf::Policy;
 use ackpace_core::sndbuf::atbt::Windows;
 use ackpace_core::sndbuf::eatbt::Need;
 use ackpace_core::units::Instant;
-use ackpace_sim::models::link::{Loss, Profile, Queue};
+use ackpace_sim::models::link::{LinkProfile, Loss, QueueDiscipline};
 use ackpace_sim::worlds::credit;
 use ackpace_sim::worlds::send_memory::{Flow, Outcome, World};
 use table::{Table, compare, over_seeds};
@@ -25,13 +25,13 @@ const POLICIES: [(&str, Policy); 4] = [
     ("need: law", Policy::ByNeed(Need::Law)),
 ];
 
-fn link(rate_mbits_per_s: u64, delay_us: u64, p: f64) -> Profile {
-    Profile {
+fn link(rate_mbits_per_s: u64, delay_us: u64, p: f64) -> LinkProfile {
+    LinkProfile {
         rate_bits_per_s: Some(rate_mbits_per_s * 1_000_000),
         delay_us,
         jitter_us: 0,
         may_reorder: false,
-        queue: Queue::DropTail {
+        queue: QueueDiscipline::DropTail {
             limit_bytes: 64 << 10,
         },
         loss: Loss::Bernoulli { p },
@@ -42,7 +42,7 @@ fn link(rate_mbits_per_s: u64, delay_us: u64, p: f64) -> Profile {
 /// A world of one connection that is measured, and others.
 struct Case {
     name: &'static str,
-    links: Vec<Profile>,
+    links: Vec<LinkProfile>,
     flows: Vec<Flow>,
     pool_bytes: u64,
 }
@@ -62,11 +62,11 @@ fn many_slow(name: &'static str, slow: usize) -> Case {
     }
 }
 
-/// The same without loss, and with a queue before the slow link that all of the pool can stand in: who begins late never
-/// sees the round trip of an empty one.
+/// The same without loss, and with a queue before the slow link that can hold the whole pool: a connection that begins
+/// late never sees the round trip of an empty queue.
 fn long_queue(name: &'static str, slow: usize) -> Case {
-    let queue = |rate_mbits_per_s| Profile {
-        queue: Queue::DropTail {
+    let queue = |rate_mbits_per_s| LinkProfile {
+        queue: QueueDiscipline::DropTail {
             limit_bytes: 256 << 10,
         },
         ..link(rate_mbits_per_s, 6_000, 0.0)
@@ -100,7 +100,7 @@ fn lossy() -> Case {
     }
 }
 
-/// What became of the first connection, and of the others together.
+/// Results of the first connection, and of all others together.
 #[derive(Clone, Copy, Debug)]
 struct Measured {
     first_mbits: f64,
@@ -182,13 +182,13 @@ fn the_same_world_runs_the_same_way() {
     assert_eq!(run().first, run().first);
 }
 
-/// Clients of this rate, with shares for their bandwidth-delay product and for so much longer. Rates and round trips are
-/// spread by a third.
-fn clients(count: u64, rate_bytes_per_s: u64, lasts_us: u64) -> Vec<credit::Client> {
+/// Clients of this rate. Their shares hold the bandwidth-delay product and `lasts_us` more at their rate. Rates and round
+/// trips vary by a third.
+fn clients(count: u64, rate_bytes_per_s: u64, lasts_us: u64) -> Vec<credit::BoundClient> {
     let one = |nth: u64| {
         let spread = |mean: u64| mean * (2 * count + 2 * nth) / (3 * count - 1);
         let (rate_bytes_per_s, rtt_us) = (spread(rate_bytes_per_s), spread(20_000));
-        credit::Client {
+        credit::BoundClient {
             rate_bytes_per_s,
             rtt_us,
             share_bytes: rate_bytes_per_s * (rtt_us * 5 / 4 + lasts_us) / 1_000_000 + 2_896,
@@ -198,7 +198,7 @@ fn clients(count: u64, rate_bytes_per_s: u64, lasts_us: u64) -> Vec<credit::Clie
     (0..count).map(one).collect()
 }
 
-fn refilled(clients: &[credit::Client], timed: bool, late_us: u64) -> credit::Outcome {
+fn refilled(clients: &[credit::BoundClient], timed: bool, late_us: u64) -> credit::Outcome {
     let world = credit::World {
         clients: clients.to_vec(),
         timed,
@@ -225,8 +225,8 @@ fn a_timer_fills_many_sockets_at_once_where_the_kernel_calls_each() {
         let fast = clients(4, 6_250_000, lasts_us);
         [fast, clients(60, 250_000, lasts_us)].concat()
     };
-    let bundled = |clients: Vec<credit::Client>, acks_each_us| -> Vec<credit::Client> {
-        let one = |client| credit::Client {
+    let bundled = |clients: Vec<credit::BoundClient>, acks_each_us| -> Vec<credit::BoundClient> {
+        let one = |client| credit::BoundClient {
             acks_each_us,
             ..client
         };
@@ -281,14 +281,14 @@ fn a_timer_fills_many_sockets_at_once_where_the_kernel_calls_each() {
 fn the_rate_of_a_client_is_known_whatever_its_share() {
     for seed in SEEDS {
         let mut dice = Dice(seed);
-        let client = |dice: &mut Dice| credit::Client {
+        let client = |dice: &mut Dice| credit::BoundClient {
             rate_bytes_per_s: dice.between(20_000, 20_000_000),
             rtt_us: dice.between(1_000, 200_000),
             share_bytes: dice.between(2_896, 400_000),
             acks_each_us: dice.between(1, 20_000),
         };
         for timed in [false, true] {
-            let clients: Vec<credit::Client> = (0..40).map(|_| client(&mut dice)).collect();
+            let clients: Vec<credit::BoundClient> = (0..40).map(|_| client(&mut dice)).collect();
             let of = refilled(&clients, timed, 500);
             // What was taken is counted when it is given, up to a third of a share at once.
             let is_known = of.believed_over_taken >= 0.7 && of.believed_over_link <= 1.1;
@@ -312,7 +312,7 @@ fn sockets_that_run_dry_between_two_turns_lend_each_other_their_shares() {
         ("8, 50 us", 8, 1_000_000_000, 50),
         ("400, 20 ms", 400, 1_000_000_000, 20_000),
     ] {
-        let client = credit::Client {
+        let client = credit::BoundClient {
             rate_bytes_per_s,
             rtt_us,
             share_bytes: 24_000,

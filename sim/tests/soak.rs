@@ -4,7 +4,7 @@ use std::panic::catch_unwind;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ackpace_core::units::{Instant, MIB};
-use ackpace_sim::worlds::delivery::{Ending, Faults, Mishap, World};
+use ackpace_sim::worlds::delivery::{Ending, Fault, Faults, World};
 use ackpace_sim::worlds::soak::{Part, Tally, parts};
 
 /// Seeds of each kind.
@@ -68,14 +68,14 @@ fn a_response_through_the_page_cache_ends_where_its_file_was_cut() {
     world.disk.direct = false;
     world.disk.memory_bytes = MIB;
     let at = client.starts_at.plus_us(5_000_000);
-    let cut = Mishap::Truncated {
+    let cut = Fault::Truncated {
         file: 0,
         len_bytes: 100_000,
     };
     let later = Instant { us: at.us + 1 };
     world.faults = Faults {
         bad: Vec::new(),
-        mishaps: vec![(at, cut), (later, Mishap::Evicted)],
+        timed: vec![(at, cut), (later, Fault::Evicted)],
     };
     let outcome = world.run();
     assert_eq!(outcome.endings, [Ending::Early]);

@@ -22,7 +22,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints long files and functions (which do not fail), then the findings.
+/// Prints how long functions usually are, which does not fail, then the findings.
 fn tidy() -> ExitCode {
     let tree = match tree::Tree::read() {
         Ok(tree) => tree,

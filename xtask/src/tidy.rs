@@ -59,13 +59,15 @@ impl fmt::Display for Finding {
 
 /// Findings that must be fixed before a change lands, in order of path and line.
 pub fn findings(tree: &Tree) -> Vec<Finding> {
-    let checks: [fn(&Tree) -> Vec<Finding>; 11] = [
+    let checks: [fn(&Tree) -> Vec<Finding>; 13] = [
         text::check,
         cycles::check,
         documented::check,
+        lengths::check,
         limits::check,
         links::check,
         map::check,
+        names::check,
         options::check,
         pure::check,
         units::check,
@@ -78,12 +80,9 @@ pub fn findings(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Remarks that do not fail the check: what is long, what is named twice, and how long functions usually are.
+/// Remarks that do not fail the check: how long functions usually are.
 pub fn notes(tree: &Tree) -> Vec<String> {
-    let mut notes = lengths::list(tree);
-    notes.extend(names::list(tree));
-    let notes = notes.iter().map(Finding::to_string);
-    notes.chain(lengths::usual(tree)).collect()
+    lengths::usual(tree)
 }
 
 fn unparsed(tree: &Tree) -> Vec<Finding> {

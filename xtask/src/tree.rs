@@ -21,7 +21,7 @@ pub struct Source {
     pub path: String,
     /// The code without items under `cfg(test)`.
     pub code: syn::File,
-    /// Whether it exists for tests only: in a folder `tests/`, or declared under `cfg(test)`.
+    /// Whether it exists for tests only: in a folder `tests/` of a room, or declared under `cfg(test)`.
     pub test_only: bool,
 }
 
@@ -106,7 +106,8 @@ impl Tree {
             };
             match syn::parse_file(text) {
                 Ok(mut code) => {
-                    let test_only = file.path.split('/').any(|part| part == "tests");
+                    let folders = file.path.split('/').skip(1); // `tests/` is a room, too
+                    let test_only = folders.into_iter().any(|part| part == "tests");
                     strip_tests(&mut code.items);
                     sources.push(Source {
                         path: file.path.clone(),

@@ -103,7 +103,7 @@ const KEEP_EVERY: Duration = Duration::from_millis(200);
 /// processes. A server in another group can therefore still displace these pages.
 pub struct Keeper {
     ends: Arc<AtomicBool>,
-    looking: Option<JoinHandle<()>>,
+    toucher: Option<JoinHandle<()>>,
 }
 
 impl Keeper {
@@ -118,15 +118,15 @@ impl Keeper {
         }
         let ends = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&ends);
-        let looking = std::thread::spawn(move || {
+        let toucher = std::thread::spawn(move || {
             while !told.load(Ordering::Relaxed) {
-                files.iter().for_each(Mapped::look);
+                files.iter().for_each(Mapped::touch);
                 std::thread::sleep(KEEP_EVERY);
             }
         });
         Ok(Keeper {
             ends,
-            looking: Some(looking),
+            toucher: Some(toucher),
         })
     }
 }
@@ -134,8 +134,8 @@ impl Keeper {
 impl Drop for Keeper {
     fn drop(&mut self) {
         self.ends.store(true, Ordering::Relaxed);
-        if let Some(looking) = self.looking.take() {
-            let _ = looking.join();
+        if let Some(toucher) = self.toucher.take() {
+            let _ = toucher.join();
         }
     }
 }
@@ -169,7 +169,7 @@ impl Mapped {
     }
 
     /// Reads one byte of each resident page. Pages that are not resident stay out.
-    fn look(&self) {
+    fn touch(&self) {
         let (page, pages) = (rustix::param::page_size(), self.pages());
         let pages = pages.unwrap_or_default().into_iter().enumerate();
         for (nth, _) in pages.filter(|(_, state)| state & 1 != 0) {
@@ -206,22 +206,22 @@ mod tests {
     }
 
     #[test]
-    fn who_looks_at_a_file_brings_nothing_of_it_into_memory() {
+    fn inspecting_and_touching_bring_nothing_into_memory() {
         let path = std::env::temp_dir().join(format!("ackpace-lab-keeper-{}", std::process::id()));
         std::fs::write(&path, vec![1; 1 << 20]).unwrap();
         let mapped = Mapped::new(&path).unwrap();
-        mapped.look();
+        mapped.touch();
         assert_eq!(resident_bytes(&path).unwrap(), 1 << 20);
         drop(mapped);
         let dropped = drop_cached(&path);
-        let looked = Mapped::new(&path).map(|mapped| {
-            mapped.look();
+        let resident = Mapped::new(&path).map(|mapped| {
+            mapped.touch();
             resident_bytes(&path)
         });
         std::fs::remove_file(&path).unwrap();
         // On a file system in memory nothing can be dropped.
         if dropped.is_ok() {
-            assert_eq!(looked.unwrap().unwrap(), 0);
+            assert_eq!(resident.unwrap().unwrap(), 0);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Corrects the arrival times of requests for errors of the emulation.
 //!
-//! Answers leave earlier than the model finishes, by the average cost of the path to the host (`way.rs`). Some
+//! Answers leave earlier than the model finishes, by the average cost of the path to the host (`overhead.rs`). Some
 //! still arrive late: a thread woke late, or this answer's path was longer than average. The device caused
 //! neither delay, so both are subtracted from the arrival time of the host's next request. The host's own think
 //! time stays.

@@ -26,7 +26,7 @@ const DEPTHS: [usize; 2] = [1, 8];
 
 /// Arguments of `disk check`
 #[derive(clap::Args)]
-pub struct Args {
+pub struct CheckArgs {
     /// Only this profile (name or TOML file); may be given several times
     #[arg(long)]
     profile: Vec<String>,
@@ -44,7 +44,7 @@ struct Row {
 }
 
 /// Measures and prints; exit code 1 if a figure is off by more than 5 %.
-pub fn run(args: &Args) -> Result<ExitCode> {
+pub fn run(args: &CheckArgs) -> Result<ExitCode> {
     packages::provide_program(FIO, "fio", "the check measures with")?;
     let given = args.profile.iter().map(String::as_str);
     let names: Vec<&str> = match args.profile.is_empty() {

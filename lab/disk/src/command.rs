@@ -39,7 +39,7 @@ enum Verb {
         words: Vec<String>,
     },
     /// Measure disks with fio and compare them with their model; exit code 1 if a figure is off by more than 5 %
-    Check(check::Args),
+    Check(check::CheckArgs),
     /// The process behind a disk
     #[command(hide = true)]
     Serve(Up),

@@ -125,7 +125,7 @@ pub fn name(names: &HashMap<Tag, String>, tag: Tag) -> String {
 }
 
 /// Converts the model's totals into [`Counters`].
-pub fn totals(model: &request::Counters) -> Counters {
+pub fn totals(model: &request::DeviceTotals) -> Counters {
     let split = &model.split;
     Counters {
         since_us: 0,

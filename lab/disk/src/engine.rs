@@ -67,7 +67,7 @@ struct State {
     asleep_until_ns: u64,
     resume_ns: Option<u64>,
     arrivals: Arrivals,
-    totals: request::Counters,
+    totals: request::DeviceTotals,
     since_ns: u64,
     by_file: ByFile,
     names: HashMap<Tag, String>,
@@ -107,7 +107,7 @@ impl Engine {
                 asleep_until_ns: 0,
                 resume_ns: None,
                 arrivals: Arrivals::default(),
-                totals: request::Counters::default(),
+                totals: request::DeviceTotals::default(),
                 since_ns: 0,
                 by_file: ByFile::default(),
                 names: HashMap::new(),
@@ -252,7 +252,7 @@ impl Engine {
         let now_ns = self.now_ns();
         let mut state = lock(&self.state);
         state.since_ns = now_ns;
-        state.totals = request::Counters::default();
+        state.totals = request::DeviceTotals::default();
         state.by_file = ByFile::default();
     }
 

@@ -15,7 +15,7 @@
 //! A FUSE file answers each request in the time that the model gives it (`engine.rs`, `fuse.rs`). It is
 //! attached as a loop device with direct I/O. On it is an ext4 (`mount.rs`) with a corpus (`fill.rs`) whose
 //! bytes are generated on reading (`store.rs`). The time spent on the path through the kernel is measured and
-//! subtracted (`way.rs`, `arrivals.rs`). `check.rs` verifies with fio that the emulator matches its model.
+//! subtracted (`overhead.rs`, `arrivals.rs`). `check.rs` verifies with fio that the emulator matches its model.
 
 mod arrivals;
 mod check;
@@ -159,7 +159,7 @@ impl Disk {
         let lead = std::thread::scope(|scope| {
             let probing = scope.spawn(|| {
                 be_punctual(engine::PRIORITY);
-                self.measure_way()
+                self.measure_overhead()
             });
             probing.join().unwrap_or(Ok(Lead::default()))
         })?;
@@ -329,7 +329,7 @@ impl Disk {
 
     /// Measures the path overhead: how much longer a request takes than the device says, for short and long
     /// ones.
-    fn measure_way(&self) -> Result<Lead> {
+    fn measure_overhead(&self) -> Result<Lead> {
         let what = || format!("reading {}", self.device().display());
         let mut options = File::options();
         let file = options.read(true).custom_flags(libc::O_DIRECT);

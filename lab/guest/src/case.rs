@@ -1,5 +1,5 @@
-//! One case: starts what takes part, looks at it when the first byte has come and at the end of its time, and tells what
-//! came between.
+//! One case: starts all programs, takes a snapshot when the first byte has come and another at the end of its time, and
+//! reports the difference.
 //!
 //! The sender and all that a network card would do have the first core; the receiver and the loops the second one.
 //! `init.sh` has made the two network namespaces.
@@ -26,9 +26,9 @@ const FIRST_CORE: &str = "1";
 const SECOND_CORE: &str = "2";
 const BOTH_CORES: &str = "3";
 const NOBODYS_PORT: &str = "9";
-/// How often it is looked whether something has begun or ended.
-const LOOK: Duration = Duration::from_millis(20);
-/// How long anything may take to begin or to end. Longer: the case fails. An emulated machine is slow.
+/// Interval at which the case checks whether something has begun or ended.
+const POLL: Duration = Duration::from_millis(20);
+/// Time limit for anything to begin or to end; after that the case fails. An emulated machine is slow.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What is done for the receiver.
@@ -45,10 +45,10 @@ pub enum Help {
     Exact,
 }
 
-/// What is run.
+/// Parameters of a case.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Case {
-    /// Which question it belongs to.
+    /// Name of the question that it belongs to.
     pub name: String,
     /// Preemption of the kernel, as debugfs' sched/preempt names it.
     pub preempt: String,
@@ -56,15 +56,15 @@ pub struct Case {
     pub slice_us: u64,
     /// Loops beside the receiver.
     pub loops: u32,
-    /// The receiver's buffer.
+    /// Receive buffer of the receiver.
     pub buffer_bytes: usize,
-    /// What one of its calls may take.
+    /// Most bytes that one receive call takes.
     pub call_bytes: usize,
     /// What is done for the receiver.
     pub help: Help,
     /// Whether T_wait is also measured by other means.
     pub reference: bool,
-    /// For how long.
+    /// Length of the measurement.
     pub seconds: u64,
 }
 
@@ -84,26 +84,26 @@ impl Case {
     }
 }
 
-/// What came of it.
+/// Results of a case.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// What was run.
+    /// Its parameters.
     pub case: Case,
-    /// For how long, microseconds of the guest.
+    /// Length of the measurement by the clock of the guest, microseconds.
     pub window_us: u64,
-    /// What the receiver got.
+    /// Bytes that the receiver got.
     pub received_bytes: u64,
-    /// How long the receiver had a core.
+    /// CPU time of the receiver.
     pub receiver_us: u64,
-    /// All loops together.
+    /// CPU time of all loops together.
     pub loops_us: u64,
-    /// What `receive guard` needed, on whichever core.
+    /// CPU time of `receive guard`, on whichever core.
     pub guard_us: u64,
-    /// Of the sender.
+    /// Counters of the sender's namespace.
     pub senders: Senders,
-    /// What `receive watch` told last within the time.
+    /// The last page of `receive watch` within the measurement.
     pub watched: Watched,
-    /// What it told when all was received.
+    /// Its page when all was received.
     pub watched_all: Watched,
     /// What `receive guard` counted; `null` without one.
     pub turns: serde_json::Value,
@@ -111,14 +111,14 @@ pub struct Outcome {
     pub seen: Option<Seen>,
 }
 
-/// Of a page of `receive watch --json`.
+/// The figures of the receiver in a page of `receive watch --json`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Watched {
     /// T_wait.
     pub to_tcp: [u64; 6],
-    /// Those that waited behind the lock.
+    /// T_wait of the segments that waited behind the lock.
     pub backlogged: [u64; 6],
-    /// Segments that were resent needlessly.
+    /// Segments that were retransmitted needlessly.
     pub again: u64,
     /// Segments that were not measured.
     pub unmeasured: u64,
@@ -137,7 +137,7 @@ pub struct Core {
     pub off_owning: [u64; 6],
 }
 
-/// A child that is killed if it is still there at the end.
+/// A child process, killed when dropped.
 #[derive(Debug)]
 struct Running {
     child: Child,
@@ -145,7 +145,7 @@ struct Running {
 }
 
 impl Running {
-    /// On a core, its output in files of /tmp.
+    /// Starts it on a core, with its output in files of /tmp.
     fn start(core: &str, words: &[&str], out: &Path) -> Result<Running> {
         let what = words.join(" ");
         let file = |path: &Path| File::create(path).doing(|| path.display().to_string());
@@ -164,7 +164,7 @@ impl Running {
         self.child.id()
     }
 
-    /// Waits until this file of its has a word; it must not end before.
+    /// Waits until its output in this file contains a word. It must not end before.
     fn says(&mut self, path: &Path, word: &str) -> Result<()> {
         let what = format!("{}: '{word}'", self.what);
         let said = || fs::read_to_string(path).is_ok_and(|text| text.contains(word));
@@ -209,7 +209,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()>
             let what = format!("{what}: nothing came for {} s", PATIENCE.as_secs());
             return Err(LabError::Setup(what));
         }
-        thread::sleep(LOOK);
+        thread::sleep(POLL);
     }
     Ok(())
 }
@@ -227,7 +227,7 @@ impl Files {
     }
 }
 
-struct Look {
+struct Snapshot {
     at: Instant,
     received_bytes: u64,
     receiver_us: u64,
@@ -235,8 +235,8 @@ struct Look {
     guard_us: u64,
 }
 
-/// All that runs in a case.
-struct Scene {
+/// The processes of a case.
+struct Processes {
     loops: Vec<Running>,
     watch: Running,
     guard: Option<Running>,
@@ -244,8 +244,8 @@ struct Scene {
     count: PathBuf,
 }
 
-impl Scene {
-    fn start(case: &Case, own: &str) -> Result<Scene> {
+impl Processes {
+    fn start(case: &Case, own: &str) -> Result<Processes> {
         let port = PORT.to_string();
         let host = |name: &str, core: &str, rest: &[&str]| -> Result<Running> {
             let words = [&["ackpace-host", "receive", name, "--json"], rest].concat();
@@ -283,7 +283,7 @@ impl Scene {
         ];
         let mut receiver = Running::start(SECOND_CORE, &words, &Files::out("receiver"))?;
         receiver.says(&Files::out("receiver"), "listening")?;
-        // Last, since whatever else starts would have to wait for them.
+        // The loops start last, since any later process would have to wait for the core.
         let spin = |nth| {
             Running::start(
                 SECOND_CORE,
@@ -292,7 +292,7 @@ impl Scene {
             )
         };
         let loops = (0..case.loops).map(spin).collect::<Result<_>>()?;
-        Ok(Scene {
+        Ok(Processes {
             loops,
             watch,
             guard,
@@ -301,10 +301,10 @@ impl Scene {
         })
     }
 
-    fn look(&self) -> Look {
+    fn snapshot(&self) -> Snapshot {
         let count = fs::read(&self.count).unwrap_or_default();
         let count = count.first_chunk().copied().map(u64::from_ne_bytes);
-        Look {
+        Snapshot {
             at: Instant::now(),
             received_bytes: count.unwrap_or(0),
             receiver_us: proc::ran_us(self.receiver.pid()),
@@ -313,7 +313,7 @@ impl Scene {
         }
     }
 
-    /// The last page so far.
+    /// The last page of `receive watch` so far.
     fn page(&self) -> Result<Watched> {
         let path = Files::out("watch");
         let text = fs::read_to_string(&path).doing(|| path.display().to_string())?;
@@ -332,7 +332,7 @@ fn watched(page: &str) -> Option<Watched> {
     serde_json::from_value(receivers.iter().find(is_local)?.clone()).ok()
 }
 
-/// Runs it.
+/// Runs a case.
 ///
 /// # Errors
 /// What could not be started, did not begin, or did not end.
@@ -341,7 +341,7 @@ pub fn run(case: &Case) -> Result<Outcome> {
     set("base_slice_ns", &(case.slice_us * 1_000).to_string())?;
     let own = std::env::current_exe().doing(|| "its own path".to_owned())?;
     let own = own.display().to_string();
-    let mut scene = Scene::start(case, &own)?;
+    let mut processes = Processes::start(case, &own)?;
     let reference = case.reference.then(|| Reference::start(PORT)).transpose()?;
     let before = Senders::of(SENDER)?;
     let (to, seconds) = (
@@ -361,19 +361,21 @@ pub fn run(case: &Case) -> Result<Outcome> {
         &seconds,
     ];
     let mut sender = Running::start(FIRST_CORE, &words, &Files::out("sender"))?;
-    wait_until("the first byte", || Ok(scene.look().received_bytes > 0))?;
-    let first = scene.look();
+    wait_until("the first byte", || {
+        Ok(processes.snapshot().received_bytes > 0)
+    })?;
+    let first = processes.snapshot();
     thread::sleep(Duration::from_secs(case.seconds));
-    let last = scene.look();
-    let watched = scene.page()?;
+    let last = processes.snapshot();
+    let watched = processes.page()?;
     let senders = Senders::of(SENDER)?.since(before);
-    // What is still on its way gets through sooner without them.
-    scene.loops.clear();
+    // Without the loops, the rest of the data arrives sooner.
+    processes.loops.clear();
     sender.ends()?;
-    scene.receiver.ends()?;
+    processes.receiver.ends()?;
     let seen = reference.map(Reference::end).transpose()?;
-    scene.watch.stop()?;
-    let watched_all = scene.page()?;
+    processes.watch.stop()?;
+    let watched_all = processes.page()?;
     Ok(Outcome {
         case: case.clone(),
         window_us: (last.at - first.at).as_micros() as u64,
@@ -384,7 +386,7 @@ pub fn run(case: &Case) -> Result<Outcome> {
         senders,
         watched,
         watched_all,
-        turns: turns(&mut scene.guard)?,
+        turns: turns(&mut processes.guard)?,
         seen,
     })
 }

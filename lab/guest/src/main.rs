@@ -1,13 +1,13 @@
-//! Measures in a virtual machine what `ackpace-host receive` shows and does: `run.sh` boots it, `init.sh` is its first
-//! process and starts `run` here, and `tell` makes tables of its log.
+//! Measures in a virtual machine what `ackpace-host receive` shows and does. `run.sh` boots the machine, `init.sh` is its
+//! first process and starts `run` here, and `tell` makes tables of its log.
 //!
 //! | file | what |
 //! |---|---|
 //! | `plan.rs` | which cases are run |
-//! | `case.rs` | one case: starts all that takes part, and looks at it twice |
-//! | `programs.rs` | what takes part: a receiver, a sender, a loop |
-//! | `reference.rs` | T_wait by other means than `receive watch` has: the kernel's function tracing, by buffer |
-//! | `proc.rs` | what /proc tells of a process and its namespace |
+//! | `case.rs` | one case: starts all programs and compares two snapshots of them |
+//! | `programs.rs` | the programs of a case: a receiver, a sender, a loop |
+//! | `reference.rs` | a second measurement of T_wait, by the kernel's function tracing instead of BPF |
+//! | `proc.rs` | reads what /proc says of a process and its namespace |
 //! | `tables.rs` | the log as tables |
 
 mod case;

@@ -1,6 +1,6 @@
 //! Which cases are run: the questions of `docs/host-receive.md`, "Measured in a guest".
 //!
-//! A case without help and the same with it follow each other, in each round anew, so that what else the machine does
+//! In each round, a case without help and the same case with it follow each other, so that other load on the machine
 //! meets both alike.
 
 use std::fs;

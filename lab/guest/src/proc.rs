@@ -1,4 +1,4 @@
-//! What /proc tells.
+//! Reads what /proc says of processes, namespaces and the kernel.
 
 use std::fs;
 use std::path::Path;
@@ -7,14 +7,14 @@ use std::process::Command;
 use ackpace_lab_base::error::{Doing, LabError, Result};
 use serde::{Deserialize, Serialize};
 
-/// For how long a process has had a core, microseconds (its main thread; to a tick of the scheduler). 0: it is gone.
+/// CPU time of a process's main thread, microseconds, to a tick of the scheduler. 0: the process is gone.
 pub fn ran_us(pid: u32) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap_or_default();
     let ns = text.split_whitespace().next();
     ns.and_then(|ns| ns.parse::<u64>().ok()).unwrap_or(0) / 1_000
 }
 
-/// iproute2's; for a bare name busybox takes its own.
+/// The program of iproute2; for a bare name, busybox would run its own.
 pub const IP: &str = "/sbin/ip";
 const NETSTAT: &str = "/proc/net/netstat";
 

@@ -1,4 +1,4 @@
-//! What takes part in a case: a receiver, its sender, and loops that want the receiver's core.
+//! The programs of a case: a receiver, its sender, and loops that compete for the receiver's core.
 
 use std::fs::File;
 use std::hint::black_box;

@@ -1,9 +1,10 @@
-//! T_wait by other means than `ackpace-host receive watch` has, to compare the two: the kernel's own function tracing
-//! (Documentation/trace/fprobetrace.rst) instead of BPF, other points, and buffers told apart by their addresses instead of
-//! sequence numbers.
+//! A second measurement of T_wait, to compare with that of `ackpace-host receive watch`. It uses the kernel's function
+//! tracing (Documentation/trace/fprobetrace.rst) instead of BPF, hooks other functions, and identifies buffers by their
+//! addresses instead of sequence numbers.
 //!
-//! A buffer comes to TCP (`tcp_v4_rcv`, the paper's point A) and is processed (`tcp_v4_do_rcv`, its point B), at once or
-//! from the backlog. One that is merged into the last of the backlog (`skb_try_coalesce` says yes) is processed with it.
+//! A buffer arrives at TCP (`tcp_v4_rcv`, the paper's point A) and is processed (`tcp_v4_do_rcv`, its point B), at once or
+//! from the backlog. A buffer that is merged into the last one of the backlog (`skb_try_coalesce` returns true) is
+//! processed with that one.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -14,20 +15,20 @@ use ackpace_lab_base::error::{Doing, LabError, Result};
 use serde::{Deserialize, Serialize};
 
 const TRACING: &str = "/sys/kernel/tracing";
-/// Events of this group alone are recorded.
+/// Only events of this group are recorded.
 const GROUP: &str = "ackpace";
 /// The ring of each core. Full: the oldest are lost, and counted; the comparison is void then.
 const RING_KB: &str = "131072";
-/// TCP's header with timestamps, as all segments with data have here.
+/// Length of the TCP header with timestamps, as all segments with data have here.
 const HEADER_BYTES: u64 = 32;
-/// Data of a segment of Ethernet, likewise. Devices hand over several in one buffer.
+/// Payload of such a segment on Ethernet. Devices hand over several segments in one buffer.
 const SEGMENT_BYTES: u64 = 1_448;
 /// `TCP_ESTABLISHED`.
 const ESTABLISHED: &str = "1";
 /// Upper ends of the first five bins of the paper's Table 4, microseconds.
 const ENDS_US: [u64; 5] = [1_000, 10_000, 100_000, 200_000, 1_000_000];
 
-/// What was seen.
+/// Results of a recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seen {
     /// Segments by T_wait: < 1 ms, 1-10 ms, 10-100 ms, 100-200 ms, 200 ms-1 s, > 1 s.
@@ -46,7 +47,7 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// Begins to record what the receiver at this port gets.
+    /// Begins to record the buffers that arrive for the receiver at this port.
     ///
     /// # Errors
     /// This kernel can't.
@@ -74,7 +75,7 @@ impl Reference {
         fs::write(&path, value).doing(|| format!("{value} to {}", path.display()))
     }
 
-    /// Ends it, and tells what was seen.
+    /// Ends the recording, and returns its results.
     ///
     /// # Errors
     /// The files of tracing can't be read, or have another form.

@@ -2,7 +2,7 @@
 
 use super::slow_disk::{self, PLAIN, beside_nginx, local, place, viewers};
 use crate::corpus::Set;
-use crate::experiment::{Experiment, Figure, Pace, Scene};
+use crate::experiment::{Experiment, Figure, Pace, Scenario};
 use crate::judge::{Fold, Judge, Limit};
 use crate::place::Disk;
 use crate::sweep::{Axis, Point};
@@ -66,11 +66,11 @@ pub fn experiment() -> Experiment {
             over("cpu_s_per_gb", "CPU time of the server"),
             over("disk_read_mean_bytes", "Length of a read"),
         ],
-        ..beside_nginx("array", "One disk, four striped ones, flash", scene)
+        ..beside_nginx("array", "One disk, four striped ones, flash", scenario)
     }
 }
 
-fn scene(at: &Point) -> Scene {
+fn scenario(at: &Point) -> Scenario {
     let profile = PROFILES[at.count("device").min(PROFILES.len() - 1)];
     let film = Class {
         receive_buffer_bytes: Some(512 << 10), // on loopback this buffer holds the server's pages
@@ -89,7 +89,7 @@ fn scene(at: &Point) -> Scene {
             .flatten(),
         ..swarm
     };
-    slow_disk::scene((place, swarm))
+    slow_disk::scenario((place, swarm))
 }
 
 /// Throughput of the device's model under direct load, in bytes/s.

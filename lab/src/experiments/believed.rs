@@ -3,7 +3,7 @@
 use super::paced::{BIG, GRAIN_US, RUN_US, link, range};
 use crate::believed::ADMIN_SOCKET;
 use crate::corpus::path;
-use crate::experiment::{Experiment, Figure, Pace, Scene};
+use crate::experiment::{Experiment, Figure, Pace, Scenario};
 use crate::judge::{Fold, Judge, Limit};
 use crate::peers::Contender;
 use crate::place::Place;
@@ -57,7 +57,7 @@ pub fn experiment() -> Experiment {
             window_s: 7.0,
             window_quick_s: 7.0,
         },
-        scene,
+        scenario,
         judged: vec![
             most("believed_3s_error_share", 0.15),
             most("believed_3s_factor_p95", 1.6),
@@ -81,7 +81,7 @@ pub fn experiment() -> Experiment {
     }
 }
 
-fn scene(at: &Point) -> Scene {
+fn scenario(at: &Point) -> Scenario {
     let (_, what) = KINDS[at.count("kind")];
     let mut class = Class {
         start: Some(Start::default()),
@@ -121,7 +121,7 @@ fn scene(at: &Point) -> Scene {
         classes: vec![class],
         ..Clients::default()
     };
-    Scene {
+    Scenario {
         place,
         workload: Workload::Swarm(Swarm {
             believed: true,

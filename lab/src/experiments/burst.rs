@@ -1,7 +1,7 @@
 //! A burst of new clients: which clients does it slow down?
 
 use super::slow_disk::{self, behind, films, place};
-use crate::experiment::{Experiment, Figure, Pace, Scene};
+use crate::experiment::{Experiment, Figure, Pace, Scenario};
 use crate::judge::{Judge, Limit};
 use crate::peers::Contender;
 use crate::sweep::{Axis, Point};
@@ -62,7 +62,7 @@ pub fn experiment() -> Experiment {
             window_s: 60.0,
             window_quick_s: 15.0,
         },
-        scene,
+        scenario,
         judged: vec![
             told("client_goodput_mean_bytes_per_s@near"),
             told("client_goodput_mean_bytes_per_s@far"),
@@ -93,7 +93,7 @@ pub fn experiment() -> Experiment {
     }
 }
 
-fn scene(at: &Point) -> Scene {
+fn scenario(at: &Point) -> Scenario {
     let burst_s = at.get("burst_s");
     let files = CLASSES.map(|(name, ..)| films(name, EACH, 3 * (EACH + 1)));
     let classes = CLASSES.map(|(name, _, source)| Class {
@@ -127,7 +127,7 @@ fn scene(at: &Point) -> Scene {
         curves: true,
         ..swarm
     };
-    slow_disk::scene((place, swarm))
+    slow_disk::scenario((place, swarm))
 }
 
 fn own(name: &str) -> Objects {

@@ -1,7 +1,7 @@
 //! Full-speed downloads of a file that is entirely in memory.
 
 use crate::corpus::Set;
-use crate::experiment::{Experiment, Figure, Pace, Scene};
+use crate::experiment::{Experiment, Figure, Pace, Scenario};
 use crate::judge::{Judge, Limit};
 use crate::peers::Contender;
 use crate::place::Place;
@@ -43,7 +43,7 @@ pub fn experiment() -> Experiment {
             window_s: 2.5,
             window_quick_s: 1.0,
         },
-        scene: |point| Scene {
+        scenario: |point| Scenario {
             place: Place::memory(&[BIG]),
             workload: Workload::Downloads(Downloads {
                 of: BIG,

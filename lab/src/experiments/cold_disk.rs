@@ -1,7 +1,7 @@
 //! A visitor beside downloads from a disk with seeks.
 
 use crate::corpus::{PROBE, Set, path};
-use crate::experiment::{Experiment, Figure, Pace, Scene};
+use crate::experiment::{Experiment, Figure, Pace, Scenario};
 use crate::judge::{Fold, Judge, Limit};
 use crate::peers::Contender;
 use crate::place::{Disk, Network, Place};
@@ -51,7 +51,7 @@ pub fn experiment() -> Experiment {
             window_s: 10.0,
             window_quick_s: 6.0,
         },
-        scene,
+        scenario,
         judged: vec![
             judge("goodput_bytes_per_s@film"),
             judge("client_goodput_min_bytes_per_s@film"),
@@ -86,7 +86,7 @@ fn in_little_memory(name: &str) -> Contender {
     }
 }
 
-fn scene(at: &Point) -> Scene {
+fn scenario(at: &Point) -> Scenario {
     let films = Objects {
         digits: 5,
         p: Some(0.0),
@@ -105,7 +105,7 @@ fn scene(at: &Point) -> Scene {
         classes: vec![film, visitor],
         ..Clients::default()
     };
-    Scene {
+    Scenario {
         place: Place {
             files: vec![PROBE, FILM],
             disk: Disk::Emulated {

@@ -1,7 +1,7 @@
 //! Downloads from a slow disk, and a visitor who wants a small file that is in memory.
 
 use crate::corpus::{PROBE, Set};
-use crate::experiment::{Experiment, Figure, Pace, Scene};
+use crate::experiment::{Experiment, Figure, Pace, Scenario};
 use crate::judge::{Judge, Limit};
 use crate::peers::Contender;
 use crate::place::{Disk, Network, Place};
@@ -35,7 +35,7 @@ pub fn experiment() -> Experiment {
             window_s: 6.0,
             window_quick_s: 2.0,
         },
-        scene: |_| Scene {
+        scenario: |_| Scenario {
             place: Place {
                 files: vec![PROBE, COLD],
                 disk: Disk::Throttled {

@@ -1,12 +1,12 @@
 //! A fifth of the clients meet congestion: can their reads be deferred?
 
 use super::slow_disk::{self, films, place};
-use crate::experiment::{Experiment, Figure, Pace, Scene};
+use crate::experiment::{Experiment, Figure, Pace, Scenario};
 use crate::judge::{Fold, Judge, Limit};
 use crate::peers::Contender;
 use crate::place::{Network, Receive};
 use crate::scrape;
-use crate::workloads::{Act, Deed, Swarm, Workload};
+use crate::workloads::{Event, Swarm, TimedEvent, Workload};
 use ackpace_lab_swarm::workload::{Choice, Class, Objects, Start, Workload as Clients};
 use ackpace_lab_wan::topology::{Ecn, PathSpec};
 use ackpace_lab_wan::{LinkSpec, Topology};
@@ -50,7 +50,7 @@ pub fn experiment() -> Experiment {
             window_s: 25.0,
             window_quick_s: 12.0,
         },
-        scene: |_| scene(),
+        scenario: |_| scenario(),
         judged: vec![
             told("goodput_bytes_per_s"),
             told("goodput_bytes_per_s@steady"),
@@ -77,7 +77,7 @@ fn told_by(name: &str, options: &[&str]) -> Contender {
     slow_disk::ours(name, &[options, &["--metrics", scrape::PORT]].concat())
 }
 
-fn scene() -> Scene {
+fn scenario() -> Scenario {
     let classes = [
         ("steady", STEADY, "10.1.0.1-10.1.0.240"),
         ("marked", MARKED, "10.2.0.1-10.2.0.60"),
@@ -91,9 +91,9 @@ fn scene() -> Scene {
         path.push(link(PathSpec::new(name, &format!("10.2.0.{nth}"))));
     }
     let marks = |after_s: f64, mark: f64| {
-        let act = move |name: &String| Act {
+        let event = move |name: &String| TimedEvent {
             after_s,
-            deed: Deed::Link {
+            event: Event::Link {
                 path: name.clone(),
                 change: LinkSpec {
                     mark: Some(mark),
@@ -101,7 +101,7 @@ fn scene() -> Scene {
                 },
             },
         };
-        names.iter().map(act).collect::<Vec<_>>()
+        names.iter().map(event).collect::<Vec<_>>()
     };
     let clients = Clients {
         seed: 1,
@@ -125,10 +125,10 @@ fn scene() -> Scene {
         },
         receive: Receive::ServerCore,
     };
-    Scene {
+    Scenario {
         place,
         workload: Workload::Swarm(Swarm {
-            acts: [marks(MARK_AT_S, 1.0), marks(MARK_AT_S + RTT_MS / 1e3, 0.0)].concat(),
+            events: [marks(MARK_AT_S, 1.0), marks(MARK_AT_S + RTT_MS / 1e3, 0.0)].concat(),
             curves: true,
             ..Swarm::new(clients)
         }),

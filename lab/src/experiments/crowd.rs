@@ -2,7 +2,7 @@
 
 use super::slow_disk::{self, PLAIN, beside_nginx, local, place};
 use crate::corpus::{Set, path};
-use crate::experiment::{Experiment, Figure, Pace, Scene};
+use crate::experiment::{Experiment, Figure, Pace, Scenario};
 use crate::judge::{Fold, Judge, Limit};
 use ackpace_lab_swarm::workload::{Class, Objects, Rate, Start};
 
@@ -42,11 +42,13 @@ pub fn experiment() -> Experiment {
             Figure::plain("demand_met_min", "Demand met, the worst-off client"),
             Figure::plain("disk_bytes_per_s", "What the disk reads"),
         ],
-        ..beside_nginx("crowd", "A hundred clients for one cold film", |_| scene())
+        ..beside_nginx("crowd", "A hundred clients for one cold film", |_| {
+            scenario()
+        })
     }
 }
 
-fn scene() -> Scene {
+fn scenario() -> Scenario {
     let crowd = Class {
         receive_buffer_bytes: Some(1 << 20), // on loopback this buffer holds the server's pages
         rate: Some(Rate::fixed(CLIENT_BITS_PER_S)),
@@ -56,5 +58,5 @@ fn scene() -> Scene {
         }),
         ..Class::new("crowd", CLIENTS, Objects::one(&path("premiere", 0)))
     };
-    slow_disk::scene(local(place(&[PREMIERE], MEMORY_MIB), vec![crowd]))
+    slow_disk::scenario(local(place(&[PREMIERE], MEMORY_MIB), vec![crowd]))
 }

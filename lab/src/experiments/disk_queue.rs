@@ -1,7 +1,7 @@
 //! The disk queue of a conventional server, and how long its read data stays in memory.
 
 use crate::corpus::Set;
-use crate::experiment::{Experiment, Figure, Pace, Scene};
+use crate::experiment::{Experiment, Figure, Pace, Scenario};
 use crate::judge::{Judge, Limit};
 use crate::peers::Contender;
 use crate::place::{Disk, Network, Place};
@@ -44,7 +44,7 @@ pub fn experiment() -> Experiment {
             window_s: 6.0,
             window_quick_s: 5.0,
         },
-        scene,
+        scenario,
         judged: vec![
             judge("disk_queue_mean"),
             judge("page_residence_s"),
@@ -76,7 +76,7 @@ fn in_little_memory(name: &str) -> Contender {
     }
 }
 
-fn scene(at: &Point) -> Scene {
+fn scenario(at: &Point) -> Scenario {
     let objects = Objects {
         digits: 5,
         p: Some(0.0),
@@ -87,7 +87,7 @@ fn scene(at: &Point) -> Scene {
         classes: vec![Class::new("film", at.count("connections") as u32, objects)],
         ..Clients::default()
     };
-    Scene {
+    Scenario {
         place: Place {
             files: vec![FILM],
             disk: Disk::Emulated {

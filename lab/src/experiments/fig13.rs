@@ -2,7 +2,7 @@
 
 use super::paced;
 use crate::corpus::PROBE;
-use crate::experiment::{Experiment, Figure, Pace, Scene};
+use crate::experiment::{Experiment, Figure, Pace, Scenario};
 use crate::judge::{Judge, Limit};
 use crate::peers::Contender;
 use crate::place::Place;
@@ -54,7 +54,7 @@ pub fn experiment() -> Experiment {
             window_s: 3.0,
             window_quick_s: 3.0,
         },
-        scene,
+        scenario,
         judged: vec![
             Judge::against(
                 "multiplications_left_share",
@@ -82,7 +82,7 @@ pub fn experiment() -> Experiment {
     }
 }
 
-fn scene(at: &Point) -> Scene {
+fn scenario(at: &Point) -> Scenario {
     let clients = (at.get("mbit_per_s") / LINK_MBIT_PER_S) as u32;
     let source = paced::range(0, clients);
     let topology = Topology {
@@ -103,7 +103,7 @@ fn scene(at: &Point) -> Scene {
         classes: vec![class],
         ..Clients::default()
     };
-    Scene {
+    Scenario {
         place: Place::wan(&[paced::BIG, PROBE], topology),
         workload: Workload::Swarm(Swarm {
             multiplies: true,

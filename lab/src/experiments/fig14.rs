@@ -1,7 +1,7 @@
 //! High and low rates on one disk: how each class fares when the server reads by rate.
 
 use super::slow_disk::{self, NGINX, STEPS, films, place, remote, viewers};
-use crate::experiment::{Experiment, Figure, Pace, Scene};
+use crate::experiment::{Experiment, Figure, Pace, Scenario};
 use crate::judge::{Fold, Judge, Limit};
 use crate::sweep::{Axis, Point};
 
@@ -53,7 +53,7 @@ pub fn experiment() -> Experiment {
             Axis::new("low", "clients of 200 kbit/s", &[100.0, 200.0, 300.0]).quick(&[300.0]),
         ],
         pace: PACE,
-        scene: |at| scene(at.count("low") as u32, 10),
+        scenario: |at| scenario(at.count("low") as u32, 10),
         judged: vec![
             least("demand_met_mean@high", 0.984),
             least("demand_met_min@high", 0.92),
@@ -91,7 +91,7 @@ pub fn over() -> Experiment {
         asks: "180 clients of 2.4 Mbit/s and 300 of 480 kbit/s: one and a half times what the disk can deliver. The paper's server worked \
             in this range: no client gets its full rate. How much does each class get, and how much does the disk deliver in all?",
         sweep: Vec::new(),
-        scene: |_| scene(LOW_MOST, OVER),
+        scenario: |_| scenario(LOW_MOST, OVER),
         judged: vec![
             told("goodput_bytes_per_s"),
             step("goodput_bytes_per_s"),
@@ -139,7 +139,7 @@ pub fn order() -> Experiment {
             "demand",
             &["1.0 of Figure 14", "2.4 of Figure 14"],
         )],
-        scene: |at| scene(LOW_MOST, [10, OVER][at.count("demand")]),
+        scenario: |at| scenario(LOW_MOST, [10, OVER][at.count("demand")]),
         judged: vec![
             told("goodput_bytes_per_s"),
             told("demand_met_mean@high"),
@@ -159,13 +159,13 @@ const PACE: Pace = Pace {
     window_quick_s: 8.0,
 };
 
-/// The scene at `tenths` tenths of the paper's rates.
-fn scene(low: u32, tenths: u64) -> Scene {
+/// The scenario at `tenths` tenths of the paper's rates.
+fn scenario(low: u32, tenths: u64) -> Scenario {
     let all = HIGH + LOW_MOST + 2;
     let classes = vec![
         viewers("high", HIGH, HIGH_BITS_PER_S * tenths / 10),
         viewers("low", low, LOW_BITS_PER_S * tenths / 10),
     ];
     let files = [films("high", HIGH, all), films("low", LOW_MOST, all)];
-    slow_disk::scene(remote(place(&files, MEMORY_MIB), classes))
+    slow_disk::scenario(remote(place(&files, MEMORY_MIB), classes))
 }

@@ -1,7 +1,7 @@
 //! Ten thousand connections that send one request and stay open.
 
 use crate::corpus::PROBE;
-use crate::experiment::{Experiment, Figure, Pace, Scene};
+use crate::experiment::{Experiment, Figure, Pace, Scenario};
 use crate::judge::{Fold, Judge, Limit};
 use crate::peers::Contender;
 use crate::place::Place;
@@ -34,7 +34,7 @@ pub fn experiment() -> Experiment {
             window_s: 3.0,
             window_quick_s: 1.0,
         },
-        scene: |point| Scene {
+        scenario: |point| Scenario {
             place: Place::memory(&[PROBE]),
             workload: Workload::Idle(Idle {
                 connections: point.count("connections"),

@@ -1,7 +1,7 @@
 //! Listings of a big directory, and a visitor who wants a small file.
 
 use crate::corpus::{PROBE, Set};
-use crate::experiment::{Experiment, Figure, Pace, Scene};
+use crate::experiment::{Experiment, Figure, Pace, Scenario};
 use crate::judge::{Fold, Judge, Limit};
 use crate::peers::Contender;
 use crate::place::Place;
@@ -32,7 +32,7 @@ pub fn experiment() -> Experiment {
             window_s: 6.0,
             window_quick_s: 2.0,
         },
-        scene: |_| Scene {
+        scenario: |_| Scenario {
             place: Place::memory(&[PROBE, Set::Listing]),
             workload: Workload::Listing(Listing { clients: 4 }),
         },

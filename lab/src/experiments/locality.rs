@@ -1,7 +1,7 @@
 //! Locality and connections: from a server bound by its disk to one bound by its CPU.
 
 use crate::corpus::Set;
-use crate::experiment::{Experiment, Figure, Pace, Scene};
+use crate::experiment::{Experiment, Figure, Pace, Scenario};
 use crate::judge::{Judge, Limit};
 use crate::peers::Contender;
 use crate::place::{Disk, Network, Place};
@@ -65,7 +65,7 @@ pub fn experiment() -> Experiment {
             window_s: 5.0,
             window_quick_s: 4.0,
         },
-        scene,
+        scenario,
         judged: vec![
             judge("goodput_bytes_per_s"),
             judge("switches_per_s"),
@@ -81,7 +81,7 @@ pub fn experiment() -> Experiment {
     }
 }
 
-fn scene(at: &Point) -> Scene {
+fn scenario(at: &Point) -> Scenario {
     let clients = at.count("connections") as u32;
     let shared = (f64::from(clients) * at.get("locality") / 100.0).round() as u32;
     let of = |name: &str, clients, choice, count| {
@@ -105,7 +105,7 @@ fn scene(at: &Point) -> Scene {
         classes,
         ..Clients::default()
     };
-    Scene {
+    Scenario {
         place: Place {
             files: vec![SHARED, FILM],
             disk: Disk::Emulated {

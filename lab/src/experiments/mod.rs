@@ -181,13 +181,13 @@ mod tests {
     }
 
     #[test]
-    fn every_point_of_every_experiment_has_a_scene_and_settings_without_open_places() {
+    fn every_point_of_every_experiment_has_a_scenario_and_settings_without_open_places() {
         for experiment in all() {
             for quick in [false, true] {
                 for point in expand(&experiment.sweep, quick) {
-                    let scene = (experiment.scene)(&point);
-                    assert!(scene.workload.connections() > 0, "{}", experiment.name);
-                    if let Workload::Swarm(swarm) = &scene.workload {
+                    let scenario = (experiment.scenario)(&point);
+                    assert!(scenario.workload.connections() > 0, "{}", experiment.name);
+                    if let Workload::Swarm(swarm) = &scenario.workload {
                         assert_eq!(swarm.clients.check(), Ok(()), "{}", experiment.name);
                         for class in classes_of(&experiment) {
                             let mut there = swarm.clients.classes.iter();

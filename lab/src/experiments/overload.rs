@@ -1,7 +1,7 @@
 //! More demand than a disk can meet, as a function of the server's memory.
 
 use super::slow_disk::{self, NGINX, films, place, remote, viewers};
-use crate::experiment::{Experiment, Figure, Pace, Scene};
+use crate::experiment::{Experiment, Figure, Pace, Scenario};
 use crate::judge::{Fold, Judge, Limit};
 use crate::peers::Contender;
 use crate::sweep::{Axis, Point};
@@ -60,7 +60,7 @@ pub fn experiment() -> Experiment {
             window_s: 20.0,
             window_quick_s: 8.0,
         },
-        scene: |at| scene(at, Kind::Plain),
+        scenario: |at| scenario(at, Kind::Plain),
         judged: vec![
             Judge::alone(
                 "goodput_of_ideal_share",
@@ -109,12 +109,12 @@ pub fn self_paced() -> Experiment {
             what they can take. ackpace has its default options. How near does each server come, and nginx at its best, in a cgroup of so much memory?",
         contenders: [slow_disk::nginx(), vec![Contender::preset("ackpace")]].concat(),
         sweep: vec![Axis::new("memory_mib", "memory MiB", &[64.0, 256.0])],
-        scene: |at| scene(at, Kind::SelfPaced),
+        scenario: |at| scenario(at, Kind::SelfPaced),
         ..experiment()
     }
 }
 
-fn scene(at: &Point, kind: Kind) -> Scene {
+fn scenario(at: &Point, kind: Kind) -> Scenario {
     let memory_mib = at.count("memory_mib") as u64;
     let ideal = ideal_bytes_per_s((memory_mib << 20) as f64);
     let (place, swarm) = remote(
@@ -128,7 +128,7 @@ fn scene(at: &Point, kind: Kind) -> Scene {
         ideal_bytes_per_s: Some(ideal.min((CLIENT_BYTES_PER_S * u64::from(CLIENTS)) as f64)),
         ..swarm
     };
-    slow_disk::scene((place, swarm))
+    slow_disk::scenario((place, swarm))
 }
 
 /// B(X) at the X for which the buffers just suffice, in bytes/s.

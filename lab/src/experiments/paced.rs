@@ -1,7 +1,7 @@
 //! Clients limited by the network: the server only has to wake up, so the number of wake-ups decides.
 
 use crate::corpus::{PROBE, Set, path};
-use crate::experiment::{Experiment, Figure, Pace, Scene};
+use crate::experiment::{Experiment, Figure, Pace, Scenario};
 use crate::judge::{Fold, Judge, Limit};
 use crate::peers::Contender;
 use crate::place::{Network, Place, Receive};
@@ -64,7 +64,7 @@ pub fn cubic() -> Experiment {
     declared(
         "paced-cubic",
         "Clients that the network limits, with cubic",
-        |at| scene(at, "cubic", SELDOM_S),
+        |at| scenario(at, "cubic", SELDOM_S),
     )
 }
 
@@ -81,7 +81,7 @@ pub fn visited() -> Experiment {
     let paced = declared(
         "paced-visited",
         "A visitor beside clients that the network limits",
-        |at| scene(at, "reno", OFTEN_S),
+        |at| scenario(at, "reno", OFTEN_S),
     );
     Experiment {
         sweep: vec![Axis::named("mix", "mix", &MIXES[..=PARETO])],
@@ -102,28 +102,32 @@ pub fn visited() -> Experiment {
 
 /// The mixes with links on a machine whose idle cores halt, which is the default.
 pub fn halting() -> Experiment {
-    fn scene_of(at: &Point) -> Scene {
-        let mut scene = reno(at);
-        if let Network::Wan { topology, .. } = &mut scene.place.network {
+    fn scenario_of(at: &Point) -> Scenario {
+        let mut scenario = reno(at);
+        if let Network::Wan { topology, .. } = &mut scenario.place.network {
             topology.awake = false;
         }
-        scene
+        scenario
     }
     Experiment {
         sweep: vec![Axis::named("mix", "mix", &MIXES[..=ACKS_ELSEWHERE])],
         ..declared(
             "paced-halting",
             "Clients that the network limits, and cores that halt when idle",
-            scene_of,
+            scenario_of,
         )
     }
 }
 
-fn reno(at: &Point) -> Scene {
-    scene(at, "reno", SELDOM_S)
+fn reno(at: &Point) -> Scenario {
+    scenario(at, "reno", SELDOM_S)
 }
 
-fn declared(name: &'static str, title: &'static str, scene: fn(&Point) -> Scene) -> Experiment {
+fn declared(
+    name: &'static str,
+    title: &'static str,
+    scenario: fn(&Point) -> Scenario,
+) -> Experiment {
     Experiment {
         name,
         title,
@@ -144,7 +148,7 @@ fn declared(name: &'static str, title: &'static str, scene: fn(&Point) -> Scene)
             window_s: 5.0,
             window_quick_s: 3.0,
         },
-        scene,
+        scenario,
         judged: judged(),
         figures: vec![
             Figure::over("mix", "voluntary_per_gb", "Wake-ups of the server").logarithmic(),
@@ -212,7 +216,7 @@ fn mix(at: &Point) -> usize {
     at.count("mix")
 }
 
-fn scene(at: &Point, congestion_control: &str, pause_s: f64) -> Scene {
+fn scenario(at: &Point, congestion_control: &str, pause_s: f64) -> Scenario {
     let mix = mix(at);
     if mix == UNPACED {
         let clients = Clients {
@@ -220,7 +224,7 @@ fn scene(at: &Point, congestion_control: &str, pause_s: f64) -> Scene {
             classes: vec![downloads("film", 200)],
             ..Clients::default()
         };
-        return Scene {
+        return Scenario {
             place: Place::memory(&[BIG, PROBE]),
             workload: Workload::Swarm(Swarm::new(clients)),
         };
@@ -274,7 +278,7 @@ fn scene(at: &Point, congestion_control: &str, pause_s: f64) -> Scene {
         classes,
         ..Clients::default()
     };
-    Scene {
+    Scenario {
         place,
         workload: Workload::Swarm(Swarm::new(clients)),
     }

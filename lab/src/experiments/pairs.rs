@@ -1,7 +1,7 @@
 //! Two readers of one film at different places: which bytes are read once for both?
 
 use super::slow_disk::{self, PLAIN, beside_nginx, dealt_films, dealt_to, place, remote, viewers};
-use crate::experiment::{Experiment, Figure, Pace, Scene};
+use crate::experiment::{Experiment, Figure, Pace, Scenario};
 use crate::judge::{Judge, Limit};
 use crate::sweep::{Axis, Point};
 
@@ -58,11 +58,11 @@ pub fn experiment() -> Experiment {
             told("demand_met_min"),
         ],
         figures,
-        ..beside_nginx("pairs", "20 pairs of readers of one film", scene)
+        ..beside_nginx("pairs", "20 pairs of readers of one film", scenario)
     }
 }
 
-fn scene(at: &Point) -> Scene {
+fn scenario(at: &Point) -> Scenario {
     let (_, apart_bytes, apart_max_bytes) = APART[at.count("apart")];
     let (films, apart) = match apart_bytes {
         0 => (2 * PAIRS, None),
@@ -71,5 +71,5 @@ fn scene(at: &Point) -> Scene {
     let class = viewers("film", 2 * PAIRS, CLIENT_BITS_PER_S);
     let class = dealt_to(("film", films, 0), class, apart);
     let files = [dealt_films("film", films)];
-    slow_disk::scene(remote(place(&files, MEMORY_MIB), vec![class]))
+    slow_disk::scenario(remote(place(&files, MEMORY_MIB), vec![class]))
 }

@@ -1,7 +1,7 @@
 //! The pending buffer: the data that a conventional server has written and TCP has not yet sent.
 
 use crate::corpus::{Set, path};
-use crate::experiment::{Experiment, Figure, Pace, Scene};
+use crate::experiment::{Experiment, Figure, Pace, Scenario};
 use crate::judge::{Judge, Limit};
 use crate::peers::Contender;
 use crate::place::Place;
@@ -61,7 +61,7 @@ pub fn experiment() -> Experiment {
             window_s: 3.0,
             window_quick_s: 2.0,
         },
-        scene,
+        scenario,
         judged: vec![
             Judge::against(
                 "unsent_per_connection_bytes",
@@ -94,7 +94,7 @@ fn queue_bytes(at: &Point) -> u64 {
     (carried_bytes as u64).max(QUEUE_BYTES_MIN)
 }
 
-fn scene(at: &Point) -> Scene {
+fn scenario(at: &Point) -> Scenario {
     let half_ms = Some(at.get("rtt_ms") / 2.0);
     let path_spec = PathSpec {
         down: LinkSpec {
@@ -125,7 +125,7 @@ fn scene(at: &Point) -> Scene {
         classes: vec![class],
         ..Clients::default()
     };
-    Scene {
+    Scenario {
         place: Place::wan(&[BIG], topology),
         workload: Workload::Swarm(Swarm::new(clients)),
     }

@@ -1,7 +1,7 @@
 //! Video players beside downloads: does playback continue while the disk is busy?
 
 use super::slow_disk::{self, PLAIN, beside_nginx, films, place, remote, viewers};
-use crate::experiment::{Experiment, Figure, Pace, Scene};
+use crate::experiment::{Experiment, Figure, Pace, Scenario};
 use crate::judge::{Fold, Judge, Limit};
 use crate::sweep::{Axis, Point};
 use ackpace_lab_swarm::workload::{Class, Kind, Segments};
@@ -66,12 +66,12 @@ pub fn experiment() -> Experiment {
         ..beside_nginx(
             "players",
             "100 players beside 200 downloads that keep the disk busy",
-            scene,
+            scenario,
         )
     }
 }
 
-fn scene(at: &Point) -> Scene {
+fn scenario(at: &Point) -> Scenario {
     let all = PLAYERS + DOWNLOADS + 2;
     let (_, times) = TIMES[at.count("segments")];
     let mut player = viewers("player", PLAYERS, FILM_BITS_PER_S);
@@ -87,5 +87,5 @@ fn scene(at: &Point) -> Scene {
         ..viewers("download", DOWNLOADS, DOWNLOAD_BITS_PER_S)
     };
     let files = [film, films("download", DOWNLOADS, all)];
-    slow_disk::scene(remote(place(&files, MEMORY_MIB), vec![player, download]))
+    slow_disk::scenario(remote(place(&files, MEMORY_MIB), vec![player, download]))
 }

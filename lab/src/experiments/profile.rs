@@ -1,7 +1,7 @@
 //! Distribution of the CPU time when everything is in memory.
 
 use crate::corpus::{Set, path};
-use crate::experiment::{Experiment, Figure, Pace, Scene};
+use crate::experiment::{Experiment, Figure, Pace, Scenario};
 use crate::judge::{Judge, Limit};
 use crate::peers::Contender;
 use crate::place::Place;
@@ -40,7 +40,7 @@ pub fn experiment() -> Experiment {
             window_s: 6.0,
             window_quick_s: 3.0,
         },
-        scene: |_| Scene {
+        scenario: |_| Scenario {
             place: Place::wan(&[BIG], topology()),
             workload: Workload::Swarm(Swarm {
                 profile: true,

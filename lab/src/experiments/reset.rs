@@ -1,9 +1,9 @@
 //! Clients that leave: how much work does the disk still do for them?
 
 use super::slow_disk::{self, beside_nginx, films, place, remote, viewers};
-use crate::experiment::{Experiment, Figure, Pace, Scene};
+use crate::experiment::{Experiment, Figure, Pace, Scenario};
 use crate::judge::{Fold, Judge, Limit};
-use crate::workloads::{Act, Deed, Swarm};
+use crate::workloads::{Event, Swarm, TimedEvent};
 
 const STAY: u32 = 255;
 const LEAVE: u32 = 45;
@@ -17,7 +17,7 @@ pub fn experiment() -> Experiment {
     let mut frame = beside_nginx(
         "reset",
         "45 of 300 clients reset their connections at once",
-        |_| scene(),
+        |_| scenario(),
     );
     let off = slow_disk::ours("cancel off", &["--cancel", "off"]);
     frame.contenders.insert(frame.contenders.len() - 1, off);
@@ -56,7 +56,7 @@ pub fn experiment() -> Experiment {
     }
 }
 
-fn scene() -> Scene {
+fn scenario() -> Scenario {
     let all = STAY + LEAVE + 2;
     let classes = vec![
         viewers("film", STAY, CLIENT_BITS_PER_S),
@@ -64,16 +64,16 @@ fn scene() -> Scene {
     ];
     let files = [films("film", STAY, all), films("leaver", LEAVE, all)];
     let (place, swarm) = remote(place(&files, MEMORY_MIB), classes);
-    let leave = Deed::Leave {
+    let leave = Event::Leave {
         class: "leaver".into(),
     };
     let swarm = Swarm {
-        acts: vec![Act {
+        events: vec![TimedEvent {
             after_s: AFTER_S,
-            deed: leave,
+            event: leave,
         }],
         curves: true,
         ..swarm
     };
-    slow_disk::scene((place, swarm))
+    slow_disk::scenario((place, swarm))
 }

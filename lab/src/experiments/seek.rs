@@ -2,7 +2,7 @@
 
 use super::slow_disk::{self, PLAIN, beside_nginx, films, place, remote, viewers};
 use crate::corpus::Set;
-use crate::experiment::{Experiment, Figure, Scene};
+use crate::experiment::{Experiment, Figure, Scenario};
 use crate::judge::{Fold, Judge, Limit};
 use ackpace_lab_swarm::workload::{Arrivals, Choice, Class, Objects, Part, PartChoice};
 
@@ -61,12 +61,12 @@ pub fn experiment() -> Experiment {
         ..beside_nginx(
             "seek",
             "Seeks beside 300 streams that keep the disk busy",
-            |_| scene(),
+            |_| scenario(),
         )
     }
 }
 
-fn scene() -> Scene {
+fn scenario() -> Scenario {
     let object = Objects {
         digits: 5,
         len_bytes: Some(SOUGHT_LEN_BYTES),
@@ -98,7 +98,7 @@ fn scene() -> Scene {
     };
     let streams = viewers("film", STREAMS, STREAM_BITS_PER_S);
     let files = [films("film", STREAMS, STREAMS + 1), SOUGHT, UNKNOWN];
-    slow_disk::scene(remote(
+    slow_disk::scenario(remote(
         place(&files, MEMORY_MIB),
         vec![streams, seeker, opener],
     ))

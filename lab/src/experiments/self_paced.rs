@@ -2,7 +2,7 @@
 
 use super::paced::{BIG, GRAIN_US, RUN_US, range};
 use crate::corpus::path;
-use crate::experiment::{Experiment, Figure, Pace, Scene};
+use crate::experiment::{Experiment, Figure, Pace, Scenario};
 use crate::judge::{Fold, Judge, Limit};
 use crate::peers::Contender;
 use crate::place::Place;
@@ -63,7 +63,7 @@ pub fn cached() -> Experiment {
             window_s: 25.0,
             window_quick_s: 10.0,
         },
-        scene: cached_scene,
+        scenario: cached_scenario,
         judged: vec![
             Judge::against(
                 "goodput_bytes_per_s",
@@ -101,7 +101,7 @@ pub fn buffer_bytes(at: &Point) -> Option<u32> {
     BUFFERS[at.count("buffer")].1
 }
 
-fn cached_scene(at: &Point) -> Scene {
+fn cached_scenario(at: &Point) -> Scenario {
     let (_, clients, rate_bytes_per_s) = MIXES[at.count("mix")];
     let (_, buffer, is_wan) = SIDES[at.count("side")];
     let mut class = Class {
@@ -126,7 +126,7 @@ fn cached_scene(at: &Point) -> Scene {
         classes: vec![class],
         ..Clients::default()
     };
-    Scene {
+    Scenario {
         place,
         workload: Workload::Swarm(Swarm::new(clients)),
     }

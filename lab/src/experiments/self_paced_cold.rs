@@ -2,7 +2,7 @@
 
 use super::self_paced::{buffer_bytes, buffers};
 use super::slow_disk::{self, NGINX, dealt_films, dealt_to, place, remote, viewers};
-use crate::experiment::{Experiment, Figure, Pace, Scene};
+use crate::experiment::{Experiment, Figure, Pace, Scenario};
 use crate::judge::{Fold, Judge, Limit};
 use crate::peers::Contender;
 use crate::sweep::Point;
@@ -52,7 +52,7 @@ pub fn experiment() -> Experiment {
             window_s: 20.0,
             window_quick_s: 8.0,
         },
-        scene,
+        scenario,
         judged: vec![
             least("demand_met_mean@high", 0.984),
             least("demand_met_min@high", 0.92),
@@ -67,7 +67,7 @@ pub fn experiment() -> Experiment {
     }
 }
 
-fn scene(at: &Point) -> Scene {
+fn scenario(at: &Point) -> Scenario {
     let of = |name, clients, bits_per_s, first, apart| {
         let class = viewers(name, clients, bits_per_s);
         Class {
@@ -81,5 +81,5 @@ fn scene(at: &Point) -> Scene {
         of("low", LOW, LOW_BITS_PER_S, HIGH, apart),
     ];
     let files = [dealt_films("film", FILMS)];
-    slow_disk::scene(remote(place(&files, MEMORY_MIB), classes))
+    slow_disk::scenario(remote(place(&files, MEMORY_MIB), classes))
 }

@@ -2,7 +2,7 @@
 
 use super::paced::{self, BIG, GRAIN_US, READ_BYTES, RUN_US};
 use crate::corpus::{PROBE, Set};
-use crate::experiment::{Experiment, Figure, Pace, Scene};
+use crate::experiment::{Experiment, Figure, Pace, Scenario};
 use crate::judge::{Fold, Judge, Limit};
 use crate::peers::Contender;
 use crate::place::Place;
@@ -81,7 +81,7 @@ pub fn fig17() -> Experiment {
             .quick(&[0.0, 15.0, 30.0]),
         ],
         pace: PACE,
-        scene: |at| scene_of_fig17(at.count("slow") as u32),
+        scenario: |at| scenario_of_fig17(at.count("slow") as u32),
         judged: vec![
             Judge::against(FAST, &["equal"], least(6.0)).at(at_15),
             Judge::against(FAST, &["equal"], least(5.0)).at(at_30),
@@ -115,7 +115,7 @@ pub fn fig5() -> Experiment {
         subjects: &OURS,
         sweep: Vec::new(),
         pace: PACE,
-        scene: |_| scene_of_fig5(),
+        scenario: |_| scenario_of_fig5(),
         judged: vec![
             Judge::against(FAST, &["equal"], least(1.3)),
             Judge::against(FAST, &["window"], least(1.03)),
@@ -148,7 +148,7 @@ pub fn fig13() -> Experiment {
                 .quick(&[30.0, 60.0]),
         ],
         pace: PACE,
-        scene: |_| scene_of_fig13(),
+        scenario: |_| scenario_of_fig13(),
         judged: vec![
             told(ALL),
             told("goodput_bytes_per_s@half"),
@@ -182,7 +182,7 @@ pub fn pools() -> Experiment {
                 .logarithmic(),
         ],
         pace: PACE,
-        scene: |_| scene_of_pools(),
+        scenario: |_| scenario_of_pools(),
         judged: vec![
             Judge::against(ALL, &["kernel", "equal", "window"], Limit::None),
             Judge::against(FAST, &["kernel", "equal", "window"], Limit::None),
@@ -222,9 +222,9 @@ pub fn traps() -> Experiment {
             window_quick_s: 20.0,
             ..PACE
         },
-        scene: |at| match at.count("trap") {
-            0 => scene_of_short(),
-            _ => scene_of_shared(),
+        scenario: |at| match at.count("trap") {
+            0 => scenario_of_short(),
+            _ => scenario_of_shared(),
         },
         judged: vec![
             Judge::against(ALL, &["kernel"], Limit::MedianRatioAtLeast(0.97)).at(short),
@@ -258,7 +258,7 @@ pub(super) fn limited(mbit_per_s: f64, queue_ms: f64, rtt_ms: f64) -> LinkSpec {
     }
 }
 
-fn scene_of_fig17(slow: u32) -> Scene {
+fn scenario_of_fig17(slow: u32) -> Scenario {
     let fast = PathSpec {
         down: limited(FAST_MBIT_PER_S, 20.0, 12.0),
         up: delay(12.0),
@@ -287,44 +287,44 @@ fn scene_of_fig17(slow: u32) -> Scene {
         path,
         ..Topology::default()
     };
-    scene(&[BIG], topology, classes)
+    scenario(&[BIG], topology, classes)
 }
 
-fn scene_of_fig5() -> Scene {
-    scene_of_losses(&[("fast", 1, LOSSY[0]), ("lossy", 7, LOSSY[1])], 12.0)
+fn scenario_of_fig5() -> Scenario {
+    scenario_of_losses(&[("fast", 1, LOSSY[0]), ("lossy", 7, LOSSY[1])], 12.0)
 }
 
-fn scene_of_fig13() -> Scene {
-    scene_of_losses(
+fn scenario_of_fig13() -> Scenario {
+    scenario_of_losses(
         &[("half", 1, 0.005), ("one", 1, 0.01), ("two", 1, 0.02)],
         4.0,
     )
 }
 
 /// A group of clients: its name, its members, and what its paths differ in.
-pub(super) type Group<'a> = (&'a str, u32, f64);
+pub(super) type ClientGroup<'a> = (&'a str, u32, f64);
 
 /// Groups whose paths differ in loss. Each client has a path of its own.
-fn scene_of_losses(groups: &[Group], rtt_ms: f64) -> Scene {
+fn scenario_of_losses(groups: &[ClientGroup], rtt_ms: f64) -> Scenario {
     let path = |name: &str, source: &str, loss| lossy(name, source, loss, rtt_ms);
     let (path, classes) = grouped(groups, path, class);
     let topology = Topology {
         path,
         ..Topology::default()
     };
-    scene(&[BIG], topology, classes)
+    scenario(&[BIG], topology, classes)
 }
 
-fn scene_of_pools() -> Scene {
-    scene_of_links(&[BIG], &[("fast", 10, 100.0), ("slow", 300, 2.0)], class)
+fn scenario_of_pools() -> Scenario {
+    scenario_of_links(&[BIG], &[("fast", 10, 100.0), ("slow", 300, 2.0)], class)
 }
 
 /// Groups whose links differ in rate, in Mbit/s. Each client has a link of its own and fetches some of `files`.
-pub(super) fn scene_of_links(
+pub(super) fn scenario_of_links(
     files: &[Set],
-    groups: &[Group],
+    groups: &[ClientGroup],
     class: impl Fn(&str, u32, &str) -> Class,
-) -> Scene {
+) -> Scenario {
     let (path, classes) = grouped(groups, paced::link, class);
     let topology = Topology {
         run_us: RUN_US,
@@ -332,17 +332,17 @@ pub(super) fn scene_of_links(
         path,
         ..Topology::default()
     };
-    scene(files, topology, classes)
+    scenario(files, topology, classes)
 }
 
 /// The paths and the classes of groups. `path` takes a name, addresses and what the group differs in; `class` a name,
 /// the number of clients, and their addresses.
 pub(super) fn grouped(
-    groups: &[Group],
+    groups: &[ClientGroup],
     path: impl Fn(&str, &str, f64) -> PathSpec,
     class: impl Fn(&str, u32, &str) -> Class,
 ) -> (Vec<PathSpec>, Vec<Class>) {
-    let one = |(nth, &(name, clients, differs)): (usize, &Group)| {
+    let one = |(nth, &(name, clients, differs)): (usize, &ClientGroup)| {
         let source = paced::range(nth, clients);
         (path(name, &source, differs), class(name, clients, &source))
     };
@@ -363,11 +363,11 @@ fn lossy(name: &str, clients: &str, loss: f64, rtt_ms: f64) -> PathSpec {
     }
 }
 
-fn scene_of_short() -> Scene {
-    scene_of_losses(&[("short", 20, 0.03)], 12.0)
+fn scenario_of_short() -> Scenario {
+    scenario_of_losses(&[("short", 20, 0.03)], 12.0)
 }
 
-fn scene_of_shared() -> Scene {
+fn scenario_of_shared() -> Scenario {
     let clients = "10.1.0.1-10.1.0.8";
     let path = PathSpec {
         down: limited(40.0, 50.0, 20.0),
@@ -378,7 +378,7 @@ fn scene_of_shared() -> Scene {
         path: vec![path],
         ..Topology::default()
     };
-    scene(&[BIG], topology, vec![class("shared", 8, clients)])
+    scenario(&[BIG], topology, vec![class("shared", 8, clients)])
 }
 
 /// Clients that download a big file from these addresses.
@@ -395,13 +395,13 @@ pub(super) fn class(name: &str, clients: u32, source: &str) -> Class {
 }
 
 /// Clients of a WAN, and files in memory.
-pub(super) fn scene(files: &[Set], topology: Topology, classes: Vec<Class>) -> Scene {
+pub(super) fn scenario(files: &[Set], topology: Topology, classes: Vec<Class>) -> Scenario {
     let clients = Clients {
         seed: 1,
         classes,
         ..Clients::default()
     };
-    Scene {
+    Scenario {
         place: Place::wan(&[files, &[PROBE]].concat(), topology),
         workload: Workload::Swarm(Swarm::new(clients)),
     }

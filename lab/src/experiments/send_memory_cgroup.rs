@@ -2,7 +2,7 @@
 
 use super::paced::{self, BIG, GRAIN_US, READ_BYTES, RUN_US};
 use crate::corpus::PROBE;
-use crate::experiment::{Experiment, Figure, Pace, Scene};
+use crate::experiment::{Experiment, Figure, Pace, Scenario};
 use crate::judge::{Judge, Limit};
 use crate::peers::Contender;
 use crate::place::Place;
@@ -57,7 +57,7 @@ pub fn experiment() -> Experiment {
             window_s: 10.0,
             window_quick_s: 6.0,
         },
-        scene,
+        scenario,
         judged: vec![
             Judge::against(
                 "goodput_bytes_per_s",
@@ -83,7 +83,7 @@ pub fn experiment() -> Experiment {
     }
 }
 
-fn scene(at: &Point) -> Scene {
+fn scenario(at: &Point) -> Scenario {
     let (place, clients) = match at.count("path") {
         0 => linked(),
         _ => (
@@ -96,7 +96,7 @@ fn scene(at: &Point) -> Scene {
         classes: vec![clients],
         ..Clients::default()
     };
-    Scene {
+    Scenario {
         place: Place {
             memory_limit_bytes: Some(MEMORY_BYTES),
             limits_sockets: true,

@@ -1,7 +1,7 @@
 //! One copy less: sendfile compared with read and write, for several sizes of the socket buffer.
 
 use crate::corpus::Set;
-use crate::experiment::{Experiment, Figure, Pace, Scene};
+use crate::experiment::{Experiment, Figure, Pace, Scenario};
 use crate::judge::{Judge, Limit};
 use crate::peers::Contender;
 use crate::place::Place;
@@ -51,7 +51,7 @@ pub fn experiment() -> Experiment {
             window_s: 1.5,
             window_quick_s: 0.7,
         },
-        scene: |_| Scene {
+        scenario: |_| Scenario {
             place: Place::memory(&[FILE]),
             workload: Workload::Downloads(Downloads {
                 of: FILE,

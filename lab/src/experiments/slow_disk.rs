@@ -2,7 +2,7 @@
 //! client; servers with little memory; and their read strategies.
 
 use crate::corpus::Set;
-use crate::experiment::{Experiment, Figure, Pace, Scene};
+use crate::experiment::{Experiment, Figure, Pace, Scenario};
 use crate::peers::Contender;
 use crate::place::{Disk, Network, Place, Receive};
 use crate::sweep::Point;
@@ -47,7 +47,7 @@ pub const PLAIN: &[&str] = &["nginx", "nginx-aio", "nginx-directio"];
 pub fn beside_nginx(
     name: &'static str,
     title: &'static str,
-    scene: fn(&Point) -> Scene,
+    scenario: fn(&Point) -> Scenario,
 ) -> Experiment {
     let nginx = PLAIN.iter().map(|name| Contender::preset(name));
     Experiment {
@@ -65,7 +65,7 @@ pub fn beside_nginx(
             window_s: 60.0,
             window_quick_s: 10.0,
         },
-        scene,
+        scenario,
         judged: Vec::new(),
         figures: Vec::new(),
     }
@@ -236,9 +236,9 @@ pub fn place(files: &[Set], memory_mib: u64) -> Place {
     }
 }
 
-/// The scene of these clients at this place.
-pub fn scene((place, swarm): (Place, Swarm)) -> Scene {
-    Scene {
+/// The scenario of these clients at this place.
+pub fn scenario((place, swarm): (Place, Swarm)) -> Scenario {
+    Scenario {
         place,
         workload: Workload::Swarm(swarm),
     }

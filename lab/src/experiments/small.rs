@@ -1,7 +1,7 @@
 //! Small files on keep-alive connections: the cost of a request.
 
 use crate::corpus::Set;
-use crate::experiment::{Experiment, Figure, Pace, Scene};
+use crate::experiment::{Experiment, Figure, Pace, Scenario};
 use crate::judge::{Judge, Limit};
 use crate::peers::Contender;
 use crate::place::Place;
@@ -59,10 +59,10 @@ pub fn experiment() -> Experiment {
             window_s: 2.5,
             window_quick_s: 1.0,
         },
-        scene: |point| match point.count("asked") {
-            SMALL_AT_MOST => at_most_scene(SMALL, point),
-            SMALL_OFFERED => offered_scene(point),
-            _ => at_most_scene(MEDIUM, point),
+        scenario: |point| match point.count("asked") {
+            SMALL_AT_MOST => at_most_scenario(SMALL, point),
+            SMALL_OFFERED => offered_scenario(point),
+            _ => at_most_scenario(MEDIUM, point),
         },
         judged: vec![
             Judge::against("requests_per_s", &["nginx"], Limit::MedianRatioAtLeast(1.3))
@@ -102,8 +102,8 @@ pub fn experiment() -> Experiment {
 }
 
 /// Each connection sends its next request as soon as it has an answer; the kernel discards the bodies.
-fn at_most_scene(of: Set, point: &Point) -> Scene {
-    Scene {
+fn at_most_scenario(of: Set, point: &Point) -> Scenario {
+    Scenario {
         place: Place::memory(&[of]),
         workload: Workload::Downloads(Downloads {
             of,
@@ -115,7 +115,7 @@ fn at_most_scene(of: Set, point: &Point) -> Scene {
 }
 
 /// Requests arrive at random times, as from independent users.
-fn offered_scene(point: &Point) -> Scene {
+fn offered_scenario(point: &Point) -> Scenario {
     let objects = Objects {
         digits: 5, // as in corpus::path
         ..Objects::set(Choice::Uniform, "/small-{n}.bin", 100)
@@ -132,7 +132,7 @@ fn offered_scene(point: &Point) -> Scene {
         classes: vec![class],
         ..Clients::default()
     };
-    Scene {
+    Scenario {
         place: Place::memory(&[SMALL]),
         workload: Workload::Swarm(Swarm::new(clients)),
     }

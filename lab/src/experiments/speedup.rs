@@ -2,11 +2,11 @@
 
 use super::paced::{VISITOR, visitor};
 use crate::corpus::{PROBE, Set, path};
-use crate::experiment::{Experiment, Figure, Pace, Scene};
+use crate::experiment::{Experiment, Figure, Pace, Scenario};
 use crate::judge::{Judge, Limit};
 use crate::peers::Contender;
 use crate::place::Place;
-use crate::workloads::{Act, Deed, Swarm, Workload};
+use crate::workloads::{Event, Swarm, TimedEvent, Workload};
 use ackpace_lab_swarm::workload::{Class, Objects, Start, Workload as Clients};
 use ackpace_lab_wan::topology::PathSpec;
 use ackpace_lab_wan::{LinkSpec, Topology};
@@ -43,10 +43,10 @@ pub fn experiment() -> Experiment {
             window_s: 1.0,
             window_quick_s: 1.0,
         },
-        scene: |_| Scene {
+        scenario: |_| Scenario {
             place: Place::wan(&[BIG, PROBE], topology()),
             workload: Workload::Swarm(Swarm {
-                acts: RISERS.map(rises).to_vec(),
+                events: RISERS.map(rises).to_vec(),
                 ..Swarm::new(clients())
             }),
         },
@@ -67,10 +67,10 @@ pub fn experiment() -> Experiment {
     }
 }
 
-fn rises(path: &str) -> Act {
-    Act {
+fn rises(path: &str) -> TimedEvent {
+    TimedEvent {
         after_s: 0.0,
-        deed: Deed::Link {
+        event: Event::Link {
             path: path.into(),
             change: LinkSpec {
                 rate_mbit_per_s: Some(200.0),

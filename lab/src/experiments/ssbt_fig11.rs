@@ -1,8 +1,8 @@
 //! One connection on a fast link, over the memory for sending: the axes of SSBT's Figure 11.
 
 use super::paced::BIG;
-use super::send_memory::{all_shares, class, limited, scene};
-use crate::experiment::{Experiment, Figure, Pace, Scene};
+use super::send_memory::{all_shares, class, limited, scenario};
+use crate::experiment::{Experiment, Figure, Pace, Scenario};
 use crate::judge::{Judge, Limit};
 use crate::peers::Contender;
 use crate::sweep::Axis;
@@ -55,7 +55,7 @@ pub fn experiment() -> Experiment {
             window_s: 2.0,
             window_quick_s: 1.0,
         },
-        scene: |_| one_connection(),
+        scenario: |_| one_connection(),
         judged: vec![
             Judge::against(GOODPUT, &["equal", "window"], alone),
             Judge::against(GOODPUT, &["kernel", "sendfile", "read+write"], Limit::None),
@@ -73,7 +73,7 @@ pub fn experiment() -> Experiment {
     }
 }
 
-fn one_connection() -> Scene {
+fn one_connection() -> Scenario {
     let path = PathSpec {
         down: limited(MBIT_PER_S, 5.0, RTT_MS),
         up: super::send_memory::delay(RTT_MS),
@@ -83,5 +83,5 @@ fn one_connection() -> Scene {
         path: vec![path],
         ..Topology::default()
     };
-    scene(&[BIG], topology, vec![class("fast", 1, CLIENT)])
+    scenario(&[BIG], topology, vec![class("fast", 1, CLIENT)])
 }

@@ -1,9 +1,9 @@
 //! What documents of each size gain from a division by need: the axes of SSBT's Figure 18.
 
 use super::paced::{self, BIG};
-use super::send_memory::{all_shares, class, grouped, scene};
+use super::send_memory::{all_shares, class, grouped, scenario};
 use crate::corpus::{Set, path};
-use crate::experiment::{Experiment, Figure, Pace, Scene};
+use crate::experiment::{Experiment, Figure, Pace, Scenario};
 use crate::judge::{Judge, Limit};
 use crate::sweep::{Axis, Point};
 use ackpace_lab_swarm::workload::{Class, Objects};
@@ -54,7 +54,7 @@ pub fn experiment() -> Experiment {
             window_s: 8.0,
             window_quick_s: 5.0,
         },
-        scene: documents,
+        scenario: documents,
         judged: vec![
             gain("client_goodput_mean_bytes_per_s@1k", least(SMALL_AT_LEAST)),
             gain("client_goodput_mean_bytes_per_s@4k", least(SMALL_AT_LEAST)),
@@ -89,7 +89,7 @@ fn document(name: &'static str, kb: f64) -> Set {
     }
 }
 
-fn documents(at: &Point) -> Scene {
+fn documents(at: &Point) -> Scenario {
     let keep_alive = at.count("http") == 0;
     let documents = SIZES.map(|(name, _)| (name, EACH, FAST_MBIT_PER_S));
     let groups = [&documents[..], &[("slow", SLOW, SLOW_MBIT_PER_S)]].concat();
@@ -111,7 +111,7 @@ fn documents(at: &Point) -> Scene {
     };
     let sets = SIZES.map(|(name, kb)| document(name, kb));
     let files: Vec<Set> = sets.into_iter().chain([BIG]).collect();
-    scene(&files, topology, classes)
+    scenario(&files, topology, classes)
 }
 
 /// A link for each client, with a round trip of 20 ms.

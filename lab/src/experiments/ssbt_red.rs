@@ -1,9 +1,9 @@
 //! Connections through routers with random early detection (RED), as in SSBT's Figure 14.
 
 use super::paced::{self, BIG};
-use super::send_memory::{class, delay, divided, kernel, limited, scene};
+use super::send_memory::{class, delay, divided, kernel, limited, scenario};
 use crate::believed::ADMIN_SOCKET;
-use crate::experiment::{Experiment, Figure, Pace, Scene};
+use crate::experiment::{Experiment, Figure, Pace, Scenario};
 use crate::judge::{Fold, Judge, Limit};
 use crate::peers::Contender;
 use crate::workloads::Workload;
@@ -64,7 +64,7 @@ pub fn fig15() -> Experiment {
             window_s: 50.0,
             window_quick_s: 45.0,
         },
-        scene: |_| scene_of_fig15(),
+        scenario: |_| scenario_of_fig15(),
         judged: vec![
             Judge::alone(VARIATION, Fold::Median, within),
             Judge::against(VARIATION, &["window"], steadier),
@@ -110,7 +110,7 @@ pub fn rates() -> Experiment {
             window_s: 12.0,
             window_quick_s: 8.0,
         },
-        scene: |_| scene_of_rates(),
+        scenario: |_| scenario_of_rates(),
         judged: vec![
             told(ALL),
             told("goodput_bytes_per_s@fast-1"),
@@ -178,7 +178,7 @@ fn through(router: &str, name: &str, clients: &str, down: LinkSpec, rtt_ms: f64)
     }
 }
 
-fn scene_of_fig15() -> Scene {
+fn scenario_of_fig15() -> Scenario {
     let mut topology = Topology {
         link: ["router-1", "router-2"]
             .map(|name| (name.to_owned(), router(ROUTER_MBIT_PER_S)))
@@ -202,14 +202,14 @@ fn scene_of_fig15() -> Scene {
             ..class(name, 1, &client)
         });
     }
-    let mut scene = scene(&[BIG], topology, classes);
-    if let Workload::Swarm(swarm) = &mut scene.workload {
+    let mut scenario = scenario(&[BIG], topology, classes);
+    if let Workload::Swarm(swarm) = &mut scenario.workload {
         (swarm.curves, swarm.shares_steady_s) = (true, Some(STEADY_S));
     }
-    scene
+    scenario
 }
 
-fn scene_of_rates() -> Scene {
+fn scenario_of_rates() -> Scenario {
     const PAIR: u32 = 2;
     let mut topology = Topology {
         link: ROUTERS
@@ -230,9 +230,9 @@ fn scene_of_rates() -> Scene {
             classes.push(class(name, PAIR, &clients));
         }
     }
-    let mut scene = scene(&[BIG], topology, classes);
-    if let Workload::Swarm(swarm) = &mut scene.workload {
+    let mut scenario = scenario(&[BIG], topology, classes);
+    if let Workload::Swarm(swarm) = &mut scenario.workload {
         swarm.shares_steady_s = Some(0.0);
     }
-    scene
+    scenario
 }

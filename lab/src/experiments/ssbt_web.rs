@@ -1,8 +1,8 @@
 //! The traffic of a web server with little memory for sending, which SSBT's section 5.4 announces for E-ATBT.
 
-use super::send_memory::{all_shares, class, scene_of_links};
+use super::send_memory::{all_shares, class, scenario_of_links};
 use crate::corpus::Set;
-use crate::experiment::{Experiment, Figure, Pace, Scene};
+use crate::experiment::{Experiment, Figure, Pace, Scenario};
 use crate::judge::{Judge, Limit};
 use crate::peers::Contender;
 use crate::sweep::{Axis, Point};
@@ -56,7 +56,7 @@ pub fn experiment() -> Experiment {
             window_s: 5.0,
             window_quick_s: 4.0,
         },
-        scene: web,
+        scenario: web,
         judged: vec![
             told("goodput_bytes_per_s"),
             told("client_goodput_mean_bytes_per_s@fast"),
@@ -90,14 +90,14 @@ pub fn experiment() -> Experiment {
     }
 }
 
-fn web(at: &Point) -> Scene {
+fn web(at: &Point) -> Scenario {
     let clients = at.count("clients") as u32;
     let fast = clients / FAST_ONE_OF;
     let groups = [
         ("fast", fast, FAST_MBIT_PER_S),
         ("slow", clients - fast, SLOW_MBIT_PER_S),
     ];
-    scene_of_links(&[DOCUMENTS], &groups, |name, clients, source| Class {
+    scenario_of_links(&[DOCUMENTS], &groups, |name, clients, source| Class {
         object: Objects {
             digits: 5,
             ..Objects::set(

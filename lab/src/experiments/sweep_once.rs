@@ -2,7 +2,7 @@
 
 use super::slow_disk::{self, place, viewers};
 use crate::corpus::Set;
-use crate::experiment::{Experiment, Figure, Pace, Scene};
+use crate::experiment::{Experiment, Figure, Pace, Scenario};
 use crate::judge::{Fold, Judge, Limit};
 use crate::peers::Contender;
 use crate::place::Disk;
@@ -53,7 +53,7 @@ pub fn experiment() -> Experiment {
             window_s: 42.0,
             window_quick_s: 10.0,
         },
-        scene: |_| scene(),
+        scenario: |_| scenario(),
         judged: vec![
             Judge::alone("resident_share", Fold::Median, Limit::ValueAtLeast(0.98)),
             Judge::alone("resident_before_share", Fold::Median, Limit::None),
@@ -69,7 +69,7 @@ pub fn experiment() -> Experiment {
     }
 }
 
-fn scene() -> Scene {
+fn scenario() -> Scenario {
     let hot = Class {
         requests_each: Some(60), // each file some twenty times; done before the sweep begins
         afterwards: Afterwards::Idle,
@@ -102,7 +102,7 @@ fn scene() -> Scene {
         read_ahead_kb: 128,
         cached: &[],
     };
-    Scene {
+    Scenario {
         place,
         workload: Workload::Swarm(Swarm {
             lasting: Some("hot"),

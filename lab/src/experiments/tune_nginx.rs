@@ -2,7 +2,7 @@
 
 use super::paced::{self, BIG, GRAIN_US, READ_BYTES, RUN_US};
 use crate::corpus::PROBE;
-use crate::experiment::{Experiment, Figure, Pace, Scene};
+use crate::experiment::{Experiment, Figure, Pace, Scenario};
 use crate::judge::{Judge, Limit};
 use crate::peers::Contender;
 use crate::place::Place;
@@ -51,7 +51,7 @@ pub fn experiment() -> Experiment {
             window_s: 10.0,
             window_quick_s: 8.0,
         },
-        scene,
+        scenario,
         judged: vec![
             Judge::against(FAST, &["nginx"], Limit::MedianRatioAtLeast(1.5)).at(short),
             Judge::against(FAST, &["nginx"], Limit::None).at(ample),
@@ -70,7 +70,7 @@ pub fn experiment() -> Experiment {
     }
 }
 
-fn scene(at: &Point) -> Scene {
+fn scenario(at: &Point) -> Scenario {
     let fast = paced::range(0, 1);
     let slow = paced::range(1, SLOW);
     let slow_link = paced::link("slow", &slow, SLOW_MBIT_PER_S);
@@ -101,7 +101,7 @@ fn scene(at: &Point) -> Scene {
         },
         _ => place,
     };
-    Scene {
+    Scenario {
         place,
         workload: Workload::Swarm(Swarm::new(clients)),
     }

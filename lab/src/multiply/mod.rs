@@ -6,9 +6,9 @@
 
 mod work;
 
-use crate::arena::Arena;
 use crate::cpu::{self, Usage};
 use crate::metrics::Values;
+use crate::testbed::Testbed;
 use ackpace_lab_base::error::{Doing, LabError, Result};
 use std::fmt::{Display, Formatter};
 use std::io::{BufRead, BufReader, Write};
@@ -26,12 +26,12 @@ pub struct Multiplication {
 
 impl Multiplication {
     /// Starts it on the server's core.
-    pub fn start(arena: &Arena) -> Result<Self> {
+    pub fn start(testbed: &Testbed) -> Result<Self> {
         let program = std::env::current_exe().doing(|| "our own program".into())?;
         let mut command = Command::new(program);
         command.arg("multiply");
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = arena
+        let mut child = testbed
             .beside_server(command)
             .spawn()
             .doing(|| "the multiplication: start".into())?;

@@ -230,8 +230,8 @@ fn keys(series: &[Series]) -> String {
 fn line(chart: &Chart, who: &str, style: usize) -> Series {
     let metric = chart.figure.metric;
     let mut points = Vec::new();
-    for scenery in &chart.outcome.points {
-        let point = &scenery.point;
+    for planned in &chart.outcome.points {
+        let point = &planned.point;
         if !chart.has(point) {
             continue;
         }
@@ -254,7 +254,7 @@ fn values(outcome: &Outcome, point: &Point, who: &str, metric: &str, scale: f64)
 
 /// The values of a contender in all rounds at all points of the chart.
 fn of_rounds(chart: &Chart, who: &str, metric: &str) -> Vec<f64> {
-    let points = chart.outcome.points.iter().map(|scenery| &scenery.point);
+    let points = chart.outcome.points.iter().map(|planned| &planned.point);
     points
         .filter(|point| chart.has(point))
         .flat_map(|point| values(chart.outcome, point, who, metric, metrics::scale(metric)))
@@ -264,8 +264,8 @@ fn of_rounds(chart: &Chart, who: &str, metric: &str) -> Vec<f64> {
 /// The values of an axis that this run covered.
 fn taken(outcome: &Outcome, axis: &Axis) -> Vec<f64> {
     let mut values: Vec<f64> = Vec::new();
-    for scenery in &outcome.points {
-        let value = scenery.point.get(axis.name);
+    for planned in &outcome.points {
+        let value = planned.point.get(axis.name);
         if !values.contains(&value) {
             values.push(value);
         }

@@ -94,8 +94,8 @@ pub fn same_work(outcome: &Outcome) -> String {
     let median =
         |point, who: &str, metric| stats::median(&values(outcome, point, who, metric, 1.0));
     let mut body = Vec::new();
-    for scenery in &outcome.points {
-        let point = &scenery.point;
+    for planned in &outcome.points {
+        let point = &planned.point;
         let goodput = |who: &str| median(point, who, "goodput_bytes_per_s");
         let all = outcome
             .contenders
@@ -155,8 +155,8 @@ pub fn medians(outcome: &Outcome) -> String {
     keys.sort_by_key(|key| (place(key), *key));
     keys.dedup();
     let mut tables = String::new();
-    for scenery in &outcome.points {
-        let point = &scenery.point;
+    for planned in &outcome.points {
+        let point = &planned.point;
         let mut heads = vec!["metric".to_owned()];
         heads.extend(outcome.contenders.iter().map(|who| escape(&who.name)));
         let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
@@ -199,9 +199,9 @@ pub fn how(outcome: &Outcome) -> String {
             )
         })
         .collect();
-    let place = outcome.points.first().map(|scenery| {
+    let place = outcome.points.first().map(|planned| {
         let text =
-            serde_json::to_string_pretty(&(&scenery.place, &scenery.workload)).unwrap_or_default();
+            serde_json::to_string_pretty(&(&planned.place, &planned.workload)).unwrap_or_default();
         format!(
             "<details><summary>Place and workload{}</summary><pre>{}</pre></details>\n",
             if outcome.points.len() > 1 {

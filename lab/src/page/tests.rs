@@ -1,18 +1,18 @@
 //! Checks the page of a small result as text.
 
 use super::*;
+use crate::environment::Cores;
 use crate::experiment::Pace;
 use crate::facts::Machine;
 use crate::judge::{Judge, Limit};
 use crate::metrics::Values;
-use crate::outcome::Scenery;
+use crate::outcome::PlannedPoint;
 use crate::peers::Identity;
 use crate::place::Place;
 use crate::report;
 use crate::rounds::{Failure, Round, Rounds};
 use crate::sweep::expand;
 use crate::workloads::{Idle, Workload};
-use crate::world::World;
 
 fn rounds(points: &[Point]) -> Vec<Round> {
     let mut rounds = Vec::new();
@@ -67,7 +67,7 @@ fn outcome() -> Outcome {
             load_average: "0".into(),
             congestion_control: "reno",
         },
-        cores: World {
+        cores: Cores {
             server_core: 0,
             load_core: 1,
         },
@@ -82,7 +82,7 @@ fn outcome() -> Outcome {
         quick: false,
         points: points
             .into_iter()
-            .map(|point| Scenery {
+            .map(|point| PlannedPoint {
                 point,
                 place: Place::memory(&[]),
                 workload: Workload::Idle(Idle { connections: 1 }),
@@ -200,7 +200,7 @@ fn the_table_of_ratios_says_what_had_to_hold() {
     let points: Vec<Point> = outcome
         .points
         .iter()
-        .map(|scenery| scenery.point.clone())
+        .map(|planned| planned.point.clone())
         .collect();
     outcome.rows = report::rows(
         &experiment,

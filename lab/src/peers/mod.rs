@@ -11,7 +11,7 @@ mod nginx;
 mod running;
 
 pub use install::{lacking, provide};
-pub use running::{Ground, Running, log_tail};
+pub use running::{Running, StartEnvironment, log_tail};
 
 use crate::sweep::Point;
 use ackpace_lab_base::error::{Doing, LabError, Result};

@@ -3,8 +3,8 @@
 use super::{Contender, Site};
 use crate::cgroup::Group;
 use crate::cpu;
+use crate::environment::{self, Cores};
 use crate::sockets::Sockets;
-use crate::world::{self, World};
 use ackpace_lab_base::error::{Doing, LabError, Result};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
@@ -19,9 +19,9 @@ const START_STOP_MAX: Duration = Duration::from_secs(10);
 const TAIL_LINES: usize = 8;
 
 /// The environment in which a server is started.
-pub struct Ground<'a> {
+pub struct StartEnvironment<'a> {
     /// The cores.
-    pub world: &'a World,
+    pub cores: &'a Cores,
     /// The cgroup with its limits of memory and disk.
     pub group: Group,
     /// The sockets of its network, to see when it listens.
@@ -50,14 +50,18 @@ impl Running {
     ///
     /// # Errors
     /// The server ended or does not listen in time; the error has the end of its log.
-    pub fn start(contender: &Contender, site: &Site, ground: Ground) -> Result<Self> {
+    pub fn start(
+        contender: &Contender,
+        site: &Site,
+        environment: StartEnvironment,
+    ) -> Result<Self> {
         let name = contender.name.clone();
-        let mut command = world::on_core(
+        let mut command = environment::on_core(
             contender.command(site)?,
-            ground.world.server_core,
-            ground.group.procs(),
+            environment.cores.server_core,
+            environment.group.procs(),
         );
-        (ground.enter)(&mut command);
+        (environment.enter)(&mut command);
         let errors = site.scratch.join("server.log");
         let output = File::create(&errors).doing(|| errors.display().to_string())?;
         command
@@ -68,14 +72,14 @@ impl Running {
         let mut running = Self {
             name,
             address: site.address,
-            core: ground.world.server_core,
-            group: ground.group,
+            core: environment.cores.server_core,
+            group: environment.group,
             child,
             errors,
             tuning: None,
         };
         let start = Instant::now();
-        while !ground.sockets.listening(site.address.port())? {
+        while !environment.sockets.listening(site.address.port())? {
             if running.ended()? || start.elapsed() > START_STOP_MAX {
                 return Err(LabError::contender(&running.name, "did not come up"));
             }
@@ -83,8 +87,8 @@ impl Running {
         }
         if let Some(options) = contender.tune {
             let mut command = Tuning::command(options, site);
-            command = world::on_core(command, ground.world.load_core, &[]);
-            (ground.enter)(&mut command);
+            command = environment::on_core(command, environment.cores.load_core, &[]);
+            (environment.enter)(&mut command);
             running.tuning = Some(Tuning::start(command, site.scratch)?);
         }
         Ok(running)

@@ -1,9 +1,9 @@
 //! Evaluates a window afterwards: figures over time, the share of files still in memory, and the disk's work
 //! for clients that had left.
 
-use crate::arena::Arena;
 use crate::corpus::{Set, below};
 use crate::metrics::Values;
+use crate::testbed::Testbed;
 use ackpace_lab_base::error::{Doing, LabError, Result};
 use ackpace_lab_base::pages;
 use ackpace_lab_disk::Disk;
@@ -45,25 +45,27 @@ fn clients(class: &ClassSecond) -> f64 {
 }
 
 /// Share of a set of files that is in memory, from 0 to 1.
-pub fn resident_share(arena: &Arena, name: &str) -> Result<f64> {
-    let set = files_named(arena, name)?;
+pub fn resident_share(testbed: &Testbed, name: &str) -> Result<f64> {
+    let set = files_named(testbed, name)?;
     let mut resident_bytes = 0;
     for (path, _) in set.files() {
-        resident_bytes += pages::resident_bytes(&below(&arena.root, &path))?;
+        resident_bytes += pages::resident_bytes(&below(&testbed.root, &path))?;
     }
     Ok(resident_bytes as f64 / set.len_bytes() as f64)
 }
 
 /// Keeps a set's resident pages in memory on a machine that reclaims idle memory.
-pub fn keeper(arena: &Arena, name: &str) -> Result<pages::Keeper> {
-    let files = files_named(arena, name)?.files();
-    let paths = files.into_iter().map(|(path, _)| below(&arena.root, &path));
+pub fn keeper(testbed: &Testbed, name: &str) -> Result<pages::Keeper> {
+    let files = files_named(testbed, name)?.files();
+    let paths = files
+        .into_iter()
+        .map(|(path, _)| below(&testbed.root, &path));
     pages::Keeper::of(&paths.collect::<Vec<_>>())
 }
 
-fn files_named<'a>(arena: &'a Arena, name: &str) -> Result<&'a Set> {
+fn files_named<'a>(testbed: &'a Testbed, name: &str) -> Result<&'a Set> {
     let is_it = |set: &&Set| matches!(set, Set::Files { name: own, .. } if *own == name);
-    let set = arena.place.files.iter().find(is_it);
+    let set = testbed.place.files.iter().find(is_it);
     set.ok_or_else(|| LabError::Setup(format!("no files are named {name}")))
 }
 
@@ -82,21 +84,21 @@ pub struct Gone {
 
 impl Gone {
     /// Starts to trace the disk's requests; `None` without an emulated disk.
-    pub fn trace(arena: &Arena) -> Result<Option<Traced>> {
-        let Some(disk) = arena.instruments.disk.clone() else {
+    pub fn trace(testbed: &Testbed) -> Result<Option<Traced>> {
+        let Some(disk) = testbed.instruments.disk.clone() else {
             return Ok(None);
         };
-        let file = arena.scratch().join("departure.tsv");
+        let file = testbed.scratch().join("departure.tsv");
         disk.trace(Some(&file))?;
         Ok(Some(Traced { disk, file }))
     }
 
     /// Ends the trace and adds the figures of the disk's work for departed clients.
-    pub fn add(self, values: &mut Values, arena: &Arena) -> Result<()> {
+    pub fn add(self, values: &mut Values, testbed: &Testbed) -> Result<()> {
         self.traced.disk.trace(None)?;
         let what = || self.traced.file.display().to_string();
         let text = std::fs::read_to_string(&self.traced.file).doing(what)?;
-        let names: Vec<String> = arena
+        let names: Vec<String> = testbed
             .place
             .files
             .iter()

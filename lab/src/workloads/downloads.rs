@@ -1,11 +1,11 @@
 //! Repeated downloads of whole files at full speed. Optionally a visitor beside them requests a small file that
 //! is in memory.
 
-use super::{Pace, Seen, check_congestion_control};
-use crate::arena::Arena;
+use super::{RoundResult, RoundTimes, check_congestion_control};
 use crate::corpus::{self, Set};
 use crate::peers::Running;
 use crate::probe::Prober;
+use crate::testbed::Testbed;
 use crate::watch::{Watch, Work};
 use ackpace_lab_base::error::Result;
 use ackpace_lab_swarm::load::{Framing, Load, Spec};
@@ -34,7 +34,12 @@ impl Downloads {
         verify::download(&server.name, server.address, &path, len_bytes)
     }
 
-    pub(super) fn run(&self, server: Running, arena: &Arena, pace: Pace) -> Result<Seen> {
+    pub(super) fn run(
+        &self,
+        server: Running,
+        testbed: &Testbed,
+        times: RoundTimes,
+    ) -> Result<RoundResult> {
         let mut visitor = self
             .visitor
             .map(|file| {
@@ -53,11 +58,11 @@ impl Downloads {
             framing: Framing::Length(first(self.of).1),
             greeting: self.visitor.map(first),
         })?;
-        load.run_for(pace.warm_up)?;
-        check_congestion_control(&mut load, &server, arena)?;
+        load.run_for(times.warm_up)?;
+        check_congestion_control(&mut load, &server, testbed)?;
         let visitor = visitor.map(Prober::start);
-        let watch = Watch::begin(&server, &arena.instruments, self.sample_queues)?;
-        let tally = load.run_for(pace.window)?;
+        let watch = Watch::begin(&server, &testbed.instruments, self.sample_queues)?;
+        let tally = load.run_for(times.window)?;
         let mut values = watch.end()?.values(Work {
             body_bytes: tally.body_bytes,
             responses: tally.responses,
@@ -79,7 +84,7 @@ impl Downloads {
         drop(load); // a draining server would wait for it
         super::finish(server, &mut values)?;
         let detail = serde_json::json!({ "tally": tally, "idle": idle, "busy": busy });
-        Ok(Seen { values, detail })
+        Ok(RoundResult { values, detail })
     }
 }
 

@@ -1,13 +1,13 @@
 //! Connections that request one small file and then stay open: the cost of an idle visitor.
 
 use super::downloads::first;
-use super::{Pace, Seen};
-use crate::arena::Arena;
+use super::{RoundResult, RoundTimes};
 use crate::corpus;
 use crate::cpu;
 use crate::metrics::Values;
 use crate::peers::Running;
 use crate::probe::Prober;
+use crate::testbed::Testbed;
 use crate::watch::{Watch, Work};
 use ackpace_lab_base::error::{LabError, Result};
 use ackpace_lab_swarm::verify;
@@ -26,19 +26,24 @@ impl Idle {
         verify::download(&server.name, server.address, &path, len_bytes)
     }
 
-    pub(super) fn run(&self, server: Running, arena: &Arena, pace: Pace) -> Result<Seen> {
+    pub(super) fn run(
+        &self,
+        server: Running,
+        testbed: &Testbed,
+        times: RoundTimes,
+    ) -> Result<RoundResult> {
         let (path, len_bytes) = first(corpus::PROBE);
         let mut visitor = Prober::connect(&server.name, server.address, &path, len_bytes)?;
         let before_bytes = cpu::resident_bytes(server.pid())?;
         let sockets = (0..self.connections)
             .map(|_| verify::ask_once(&server.name, server.address, &path, len_bytes))
             .collect::<Result<Vec<TcpStream>>>()?;
-        std::thread::sleep(pace.warm_up);
-        let watch = Watch::begin(&server, &arena.instruments, false)?;
-        std::thread::sleep(pace.window);
+        std::thread::sleep(times.warm_up);
+        let watch = Watch::begin(&server, &testbed.instruments, false)?;
+        std::thread::sleep(times.window);
         let spent = watch.end()?.values(Work::default());
         let after_bytes = cpu::resident_bytes(server.pid())?;
-        let probe = visitor.run_for(pace.window)?;
+        let probe = visitor.run_for(times.window)?;
         let grown_bytes = after_bytes.saturating_sub(before_bytes) as f64;
         let each_bytes = grown_bytes / self.connections as f64;
         let mut values = Values::default();
@@ -52,7 +57,7 @@ impl Idle {
         drop((sockets, visitor)); // a draining server would wait for them
         super::finish(server, &mut values)?;
         let detail = serde_json::json!({ "before_bytes": before_bytes, "after_bytes": after_bytes, "probe": probe });
-        Ok(Seen { values, detail })
+        Ok(RoundResult { values, detail })
     }
 }
 

@@ -2,12 +2,12 @@
 //! lists in one go blocks everybody else; ackpace must keep each turn below 1 ms.
 
 use super::downloads::first;
-use super::{Pace, Seen, check_congestion_control};
-use crate::arena::Arena;
+use super::{RoundResult, RoundTimes, check_congestion_control};
 use crate::corpus;
 use crate::metrics::Values;
 use crate::peers::{Contender, Kind, Running};
 use crate::probe::Prober;
+use crate::testbed::Testbed;
 use crate::watch::{Watch, Work};
 use ackpace_lab_base::error::{LabError, Result};
 use ackpace_lab_swarm::load::{Framing, Load, Spec};
@@ -48,9 +48,9 @@ impl Listing {
         &self,
         contender: &Contender,
         server: Running,
-        arena: &Arena,
-        pace: Pace,
-    ) -> Result<Seen> {
+        testbed: &Testbed,
+        times: RoundTimes,
+    ) -> Result<RoundResult> {
         let who = server.name.clone();
         let (path, len_bytes) = first(corpus::PROBE);
         let names = corpus::entry_names();
@@ -64,11 +64,11 @@ impl Listing {
             framing: Framing::UntilClose(listing_len_bytes),
             greeting: None,
         })?;
-        check_congestion_control(&mut load, &server, arena)?;
-        load.run_for(pace.warm_up)?;
-        let watch = Watch::begin(&server, &arena.instruments, false)?;
+        check_congestion_control(&mut load, &server, testbed)?;
+        load.run_for(times.warm_up)?;
+        let watch = Watch::begin(&server, &testbed.instruments, false)?;
         let busy = visitor.start();
-        let tally = load.run_for(pace.window)?;
+        let tally = load.run_for(times.window)?;
         let mut values = watch.end()?.values(Work {
             body_bytes: tally.body_bytes,
             responses: 0,
@@ -91,7 +91,7 @@ impl Listing {
             add_turns(&mut values, turns);
         }
         let detail = serde_json::json!({ "tally": tally, "busy": busy, "turns": turns });
-        Ok(Seen { values, detail })
+        Ok(RoundResult { values, detail })
     }
 }
 

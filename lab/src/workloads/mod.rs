@@ -10,11 +10,11 @@ mod swarm;
 pub use downloads::Downloads;
 pub use idle::Idle;
 pub use listing::Listing;
-pub use swarm::{Act, Deed, Swarm};
+pub use swarm::{Event, Swarm, TimedEvent};
 
-use crate::arena::Arena;
 use crate::metrics::Values;
 use crate::peers::{Contender, Running};
+use crate::testbed::Testbed;
 use ackpace_lab_base::error::{LabError, Result};
 use ackpace_lab_swarm::load::Load;
 use std::time::Duration;
@@ -35,7 +35,7 @@ pub enum Workload {
 
 /// Lengths of the two parts of a round.
 #[derive(Clone, Copy, Debug)]
-pub struct Pace {
+pub struct RoundTimes {
     /// Time under load before the window.
     pub warm_up: Duration,
     /// The measured window.
@@ -43,7 +43,7 @@ pub struct Pace {
 }
 
 /// The results of a round.
-pub struct Seen {
+pub struct RoundResult {
     /// Figures, by the keys of `metrics::all`.
     pub values: Values,
     /// Further results that are kept.
@@ -84,23 +84,23 @@ impl Workload {
         &self,
         contender: &Contender,
         server: Running,
-        arena: &Arena,
-        pace: Pace,
-    ) -> Result<Seen> {
+        testbed: &Testbed,
+        times: RoundTimes,
+    ) -> Result<RoundResult> {
         match self {
-            Self::Downloads(downloads) => downloads.run(server, arena, pace),
-            Self::Listing(listing) => listing.run(contender, server, arena, pace),
-            Self::Idle(idle) => idle.run(server, arena, pace),
-            Self::Swarm(swarm) => swarm.run(server, arena, pace),
+            Self::Downloads(downloads) => downloads.run(server, testbed, times),
+            Self::Listing(listing) => listing.run(contender, server, testbed, times),
+            Self::Idle(idle) => idle.run(server, testbed, times),
+            Self::Swarm(swarm) => swarm.run(server, testbed, times),
         }
     }
 }
 
 /// Checks the congestion control of the load's connections. A busy server may accept them late, so the load
 /// goes on until it has.
-fn check_congestion_control(load: &mut Load, server: &Running, arena: &Arena) -> Result<()> {
+fn check_congestion_control(load: &mut Load, server: &Running, testbed: &Testbed) -> Result<()> {
     for _ in 0..200 {
-        if arena.congestion_control_checked(server)? {
+        if testbed.congestion_control_checked(server)? {
             return Ok(());
         }
         load.run_for(Duration::from_millis(20))?;

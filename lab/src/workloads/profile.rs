@@ -1,8 +1,8 @@
 //! Profiles the server's core by perf(1), and groups the kernel's functions by purpose.
 
-use crate::arena::Arena;
 use crate::metrics::Values;
 use crate::peers::Running;
+use crate::testbed::Testbed;
 use ackpace_lab_base::error::{Doing, LabError, Result};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -175,14 +175,14 @@ pub struct Profile {
 
 impl Profile {
     /// Starts to sample a server's core.
-    pub fn start(arena: &Arena, server: &Running) -> Result<Self> {
+    pub fn start(testbed: &Testbed, server: &Running) -> Result<Self> {
         let core = server.core;
         let mut programs = vec!["swapper".to_owned(), format!("ksoftirqd/{core}")];
         for pid in server.pids()? {
             let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
             programs.extend(name.map(|name| name.trim().to_owned())); // or it just ended
         }
-        let data = arena.scratch().join("perf.data");
+        let data = testbed.scratch().join("perf.data");
         let child = Command::new(PROGRAM)
             .args([
                 "record",

@@ -7,14 +7,15 @@ mod process;
 use self::figures::{add, disk_over_goodput, refuse_wrong_bytes, residence_s, work};
 use self::process::Process;
 use super::after::{Gone, curves, keeper, resident_share};
-use super::{Pace, Seen};
-use crate::arena::Arena;
+use super::{RoundResult, RoundTimes};
 use crate::metrics::Values;
 use crate::multiply::{Counted, Multiplication};
 use crate::peers::Running;
 use crate::place::Network;
+use crate::sampler::Sampler;
 use crate::scrape::Scrape;
-use crate::shares::{Sampler, Shares};
+use crate::shares::{self, Shares};
+use crate::testbed::Testbed;
 use crate::watch::Watch;
 use ackpace_lab_base::error::{Doing, LabError, Result};
 use ackpace_lab_swarm::command::SwarmCommand;
@@ -23,19 +24,20 @@ use ackpace_lab_swarm::workload::Workload as Clients;
 use ackpace_lab_wan::{Direction, LinkSpec};
 use std::time::{Duration, Instant};
 
-/// An event while clients are measured.
+/// An event and its time.
 #[derive(Clone, Debug, serde::Serialize)]
-pub struct Act {
+pub struct TimedEvent {
     /// Time of the event, in seconds after the window's start.
     pub after_s: f64,
     /// The event.
-    pub deed: Deed,
+    #[serde(rename = "deed")] // its name in results, from the first runs on
+    pub event: Event,
 }
 
-/// The kinds of events.
+/// What may happen to clients while they are measured.
 #[derive(Clone, Debug, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Deed {
+pub enum Event {
     /// A change of a path's own link in the direction of the client.
     Link {
         /// Name of the path.
@@ -56,10 +58,11 @@ pub enum Deed {
 pub struct Swarm {
     /// Their classes.
     pub clients: Clients,
-    /// Added to the pace's warm-up: time until all clients have started and reached their rate.
+    /// Added to the round's warm-up: time until all clients have started and reached their rate.
     pub settle_s: f64,
     /// The events of the window, in order.
-    pub acts: Vec<Act>,
+    #[serde(rename = "acts")]
+    pub events: Vec<TimedEvent>,
     /// Whether perf profiles the server's core in the window.
     pub profile: bool,
     /// Whether the page shows figures over time. The window then begins together with a second of the swarm.
@@ -78,12 +81,12 @@ pub struct Swarm {
 }
 
 impl Swarm {
-    /// Clients that settle within the pace's warm-up, without events.
+    /// Clients that settle within the round's warm-up, without events.
     pub fn new(clients: Clients) -> Self {
         Self {
             clients,
             settle_s: 0.0,
-            acts: Vec::new(),
+            events: Vec::new(),
             profile: false,
             curves: false,
             lasting: None,
@@ -100,27 +103,32 @@ impl Swarm {
         self.clients.classes.iter().map(of_class).sum()
     }
 
-    pub(super) fn run(&self, server: Running, arena: &Arena, pace: Pace) -> Result<Seen> {
-        self.undo(arena)?;
-        let multiplication = self.multiplies.then(|| Multiplication::start(arena));
+    pub(super) fn run(
+        &self,
+        server: Running,
+        testbed: &Testbed,
+        times: RoundTimes,
+    ) -> Result<RoundResult> {
+        self.undo(testbed)?;
+        let multiplication = self.multiplies.then(|| Multiplication::start(testbed));
         let mut multiplication = multiplication.transpose()?;
-        let mut swarm = self.settled(&server, arena, pace)?;
+        let mut swarm = self.settled(&server, testbed, times)?;
         let begin_s = swarm.order(&SwarmCommand::Reset)?.at_s;
-        let ask = || crate::believed::ask(arena.ackpace());
+        let ask = || crate::believed::ask(testbed.ackpace());
         let early = self.believed.then(ask).transpose()?;
         let profile = self
             .profile
-            .then(|| super::profile::Profile::start(arena, &server));
+            .then(|| super::profile::Profile::start(testbed, &server));
         let profile = profile.transpose()?;
-        let resident = |set| resident_share(arena, set);
-        let keeper = self.lasting.map(|set| keeper(arena, set));
+        let resident = |set| resident_share(testbed, set);
+        let keeper = self.lasting.map(|set| keeper(testbed, set));
         let _keeper = keeper.transpose()?;
         let before_share = self.lasting.map(resident).transpose()?;
-        let scraped = Scrape::take(arena)?;
-        let watch = Watch::begin(&server, &arena.instruments, true)?;
+        let scraped = Scrape::take(testbed)?;
+        let watch = Watch::begin(&server, &testbed.instruments, true)?;
         let counted = multiplication.as_mut().map(Counted::begin).transpose()?;
-        let sampler = self.sampler(arena)?;
-        let gone = self.window(&mut swarm, arena, pace.window)?;
+        let sampler = self.sampler(testbed)?;
+        let gone = self.window(&mut swarm, testbed, times.window)?;
         let shares = sampler.map(Sampler::end).transpose()?;
         let late = self.believed.then(ask).transpose()?;
         let multiplied = counted.map(Counted::end).transpose()?;
@@ -128,14 +136,14 @@ impl Swarm {
         let cache_bytes = server.group.page_cache_bytes();
         let socket_bytes = server.group.socket_bytes();
         let watched = watch.end()?;
-        let scraped = (scraped, Scrape::take(arena)?);
+        let scraped = (scraped, Scrape::take(testbed)?);
         let (summary, seconds) = swarm.end()?;
         let mut values = watched.values(work(&summary));
         Scrape::add(scraped.0, scraped.1, &mut values);
         values.set_some("resident_before_share", before_share);
         values.set_some("resident_share", after_share);
         if let Some(gone) = gone {
-            gone.add(&mut values, arena)?;
+            gone.add(&mut values, testbed)?;
         }
         values.extend(multiplied.unwrap_or_default());
         add_beliefs(&mut values, &summary, early, late);
@@ -154,16 +162,16 @@ impl Swarm {
         if self.curves {
             detail["curves"] = curves(&seconds, begin_s);
         }
-        let mut seen = Seen { values, detail };
-        self.add_sampled(shares, pace.window, &mut seen);
+        let mut seen = RoundResult { values, detail };
+        self.add_sampled(shares, times.window, &mut seen);
         Ok(seen)
     }
 
     /// Starts the clients and waits until they have settled; checks their congestion control.
-    fn settled(&self, server: &Running, arena: &Arena, pace: Pace) -> Result<Process> {
-        let mut swarm = Process::start(&self.clients, server, arena)?;
-        swarm.hear_for(pace.warm_up + Duration::from_secs_f64(self.settle_s))?;
-        if !arena.congestion_control_checked(server)? {
+    fn settled(&self, server: &Running, testbed: &Testbed, times: RoundTimes) -> Result<Process> {
+        let mut swarm = Process::start(&self.clients, server, testbed)?;
+        swarm.hear_for(times.warm_up + Duration::from_secs_f64(self.settle_s))?;
+        if !testbed.congestion_control_checked(server)? {
             let what = "has no connection after the warm-up: congestion control unchecked";
             return Err(LabError::contender(&server.name, what));
         }
@@ -174,15 +182,15 @@ impl Swarm {
     }
 
     /// Starts to sample shares of the send memory, if they are asked for.
-    fn sampler(&self, arena: &Arena) -> Result<Option<Sampler>> {
+    fn sampler(&self, testbed: &Testbed) -> Result<Option<Sampler<Shares>>> {
         match self.shares_steady_s {
             None => Ok(None),
-            Some(_) => Sampler::start(arena.ackpace(), &self.clients),
+            Some(_) => shares::sample(testbed.ackpace(), &self.clients),
         }
     }
 
     /// Adds the shares that were sampled.
-    fn add_sampled(&self, shares: Option<Shares>, window: Duration, seen: &mut Seen) {
+    fn add_sampled(&self, shares: Option<Shares>, window: Duration, seen: &mut RoundResult) {
         let (Some(shares), Some(steady_s)) = (shares, self.shares_steady_s) else {
             return;
         };
@@ -205,14 +213,14 @@ impl Swarm {
     }
 
     /// Resets links to their declaration: the last round may have changed them.
-    fn undo(&self, arena: &Arena) -> Result<()> {
+    fn undo(&self, testbed: &Testbed) -> Result<()> {
         let (Some(wan), Network::Wan { topology, .. }) =
-            (&arena.instruments.wan, &arena.place.network)
+            (&testbed.instruments.wan, &testbed.place.network)
         else {
             return Ok(());
         };
-        for act in &self.acts {
-            let Deed::Link { path, .. } = &act.deed else {
+        for timed in &self.events {
+            let Event::Link { path, .. } = &timed.event else {
                 continue;
             };
             let declared = topology.path.iter().find(|one| one.name == *path);
@@ -224,18 +232,23 @@ impl Swarm {
     }
 
     /// Runs the window and its events; returns the clients that left.
-    fn window(&self, swarm: &mut Process, arena: &Arena, window: Duration) -> Result<Option<Gone>> {
+    fn window(
+        &self,
+        swarm: &mut Process,
+        testbed: &Testbed,
+        window: Duration,
+    ) -> Result<Option<Gone>> {
         let (start, mut gone) = (Instant::now(), None);
-        for act in &self.acts {
-            let at = Duration::from_secs_f64(act.after_s).min(window);
+        for timed in &self.events {
+            let at = Duration::from_secs_f64(timed.after_s).min(window);
             swarm.hear_for(at.saturating_sub(start.elapsed()))?;
-            match (&act.deed, &arena.instruments.wan) {
-                (Deed::Link { path, change }, Some(wan)) => {
+            match (&timed.event, &testbed.instruments.wan) {
+                (Event::Link { path, change }, Some(wan)) => {
                     wan.set_path(path, Direction::Down, change)?;
                 }
-                (Deed::Link { .. }, None) => {}
-                (Deed::Leave { class }, _) => {
-                    let traced = Gone::trace(arena)?;
+                (Event::Link { .. }, None) => {}
+                (Event::Leave { class }, _) => {
+                    let traced = Gone::trace(testbed)?;
                     let class = class.clone();
                     swarm.order(&SwarmCommand::Leave {
                         class: class.clone(),

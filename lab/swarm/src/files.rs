@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
-use super::objects::Shelf;
+use super::objects::Catalog;
 use super::workload::Workload;
 use ackpace_lab_base::content::{self, Tag};
 use ackpace_lab_base::error::{Doing, LabError, Result};
@@ -28,12 +28,12 @@ pub fn write(workload: &Workload, folder: &Path) -> Result<u64> {
 pub fn list(workload: &Workload) -> Result<BTreeMap<String, u64>> {
     let mut files = BTreeMap::new();
     for class in &workload.classes {
-        let shelf = Shelf::new(class)?;
-        for object in 0..shelf.count() {
+        let catalog = Catalog::new(class)?;
+        for object in 0..catalog.count() {
             let wrong = |what: &str| LabError::Setup(format!("class \"{}\": {what}", class.name));
             let needed = || wrong("object.len_bytes: needed to write its files");
-            let len_bytes = shelf.len_bytes(object).ok_or_else(needed)?;
-            let path = shelf.path(object);
+            let len_bytes = catalog.len_bytes(object).ok_or_else(needed)?;
+            let path = catalog.path(object);
             let other = files.insert(path, len_bytes);
             if other.is_some_and(|other| other != len_bytes) {
                 let what = "object.len_bytes: another class has these files in another length";

@@ -13,7 +13,7 @@ use super::histogram::Histogram;
 use super::setup::{Setup, us};
 use super::summary::{Answer, Begin, ClassSecond, ClassSummary, FaultLine, Line, Second, Summary};
 use super::tally::{Share, Tally};
-use super::worker::{Duty, Moment, Order, Remote, Report, Worker};
+use super::worker::{Moment, Order, Remote, Report, Shard, Worker};
 use super::workload::{Kind, Workload};
 use ackpace_lab_base::error::{Doing, LabError, Result};
 use ackpace_lab_base::punctual::be_punctual;
@@ -73,7 +73,7 @@ impl Fleet {
         let setup = Arc::new(Setup::new(workload, target)?);
         check_cores(cores)?;
         setup.raise_descriptors()?;
-        let duties = Duty::all(&setup, cores.len().max(1));
+        let shards = Shard::all(&setup, cores.len().max(1));
         let (sender, reports) = channel();
         let (speaker, commands) = channel();
         let mut fleet = Self {
@@ -86,16 +86,16 @@ impl Fleet {
             end_us: workload
                 .duration_s
                 .map(|duration_s| us(workload.warmup_s + duration_s)),
-            sums: Sums::new(setup.classes.len(), duties.len()),
+            sums: Sums::new(setup.classes.len(), shards.len()),
             setup,
         };
-        for duty in duties {
-            let (worker, remote) = Worker::new(fleet.setup.clone(), duty, sender.clone())?;
+        for shard in shards {
+            let (worker, remote) = Worker::new(fleet.setup.clone(), shard, sender.clone())?;
             fleet.remotes.push(remote);
-            let core = cores.get(duty.part).copied();
-            let name = format!("swarm-{}", duty.thread);
+            let core = cores.get(shard.part).copied();
+            let name = format!("swarm-{}", shard.thread);
             let run = move || {
-                if duty.class.is_some() {
+                if shard.class.is_some() {
                     be_punctual(APART_PRIORITY);
                 }
                 if let Some(core) = core {
@@ -172,12 +172,12 @@ impl Fleet {
                 .setup
                 .classes
                 .iter()
-                .position(|ways| ways.class.name == *name);
+                .position(|prepared| prepared.class.name == *name);
             let names: Vec<&str> = self
                 .setup
                 .classes
                 .iter()
-                .map(|ways| &*ways.class.name)
+                .map(|prepared| &*prepared.class.name)
                 .collect();
             found.ok_or_else(|| format!("no class \"{name}\"; there are: {}", names.join(", ")))
         };
@@ -308,10 +308,10 @@ impl Fleet {
         Second {
             at_s,
             classes: classes
-                .map(|(ways, (tally, moment))| ClassSecond {
+                .map(|(prepared, (tally, moment))| ClassSecond {
                     connected: moment.connected,
                     active: moment.active,
-                    ..ClassSecond::of(&ways.class.name, tally)
+                    ..ClassSecond::of(&prepared.class.name, tally)
                 })
                 .collect(),
         }
@@ -322,7 +322,7 @@ impl Fleet {
         let elapsed_s = end_us.saturating_sub(self.sums.measured_from_us) as f64 / 1e6;
         let sums = &self.sums;
         let class = |number: usize| {
-            let ways = &self.setup.classes[number];
+            let prepared = &self.setup.classes[number];
             let mut tally = Tally::default();
             sums.totals
                 .iter()
@@ -333,7 +333,13 @@ impl Fleet {
                 jain_min: sums.jain_min[number],
                 jain_demand_min: sums.jain_demand_min[number],
                 first_errors: sums.texts[number].clone(),
-                ..ClassSummary::of(&ways.class.name, ways.clients, &tally, shares, elapsed_s)
+                ..ClassSummary::of(
+                    &prepared.class.name,
+                    prepared.clients,
+                    &tally,
+                    shares,
+                    elapsed_s,
+                )
             }
         };
         let classes: Vec<_> = (0..self.setup.classes.len()).map(class).collect();
@@ -467,10 +473,10 @@ fn plan(workload: &Workload) -> Vec<(u64, Order)> {
     if workload.warmup_s > 0.0 {
         plan.push((us(workload.warmup_s), Order::Reset));
     }
-    for (class, ways) in workload.classes.iter().enumerate() {
-        for change in &ways.change {
+    for (number, class) in workload.classes.iter().enumerate() {
+        for change in &class.change {
             let order = Order::Rate {
-                class,
+                class: number,
                 bytes_per_s: change.bits_per_s.div_ceil(8),
                 share: change.share,
             };

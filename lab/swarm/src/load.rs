@@ -50,7 +50,7 @@ pub struct Spec {
 
 /// The results of one window.
 #[derive(Clone, Debug, Default, serde::Serialize)]
-pub struct Tally {
+pub struct WindowCounts {
     /// Length of the window.
     pub elapsed_s: f64,
     /// Bytes of bodies.
@@ -70,11 +70,11 @@ pub struct Tally {
 struct Conn {
     socket: TcpStream,
     request: Vec<u8>,
-    state: State,
+    state: Receiving,
     window_bytes: u64,
 }
 
-enum State {
+enum Receiving {
     Head(Vec<u8>),
     /// Bytes left of a body of known length.
     Body(u64),
@@ -113,7 +113,7 @@ impl Load {
             load.conns.push(Conn {
                 socket: load.connect()?,
                 request,
-                state: State::Head(Vec::new()),
+                state: Receiving::Head(Vec::new()),
                 window_bytes: 0,
             });
         }
@@ -129,11 +129,11 @@ impl Load {
     ///
     /// # Errors
     /// The first unexpected answer, as the contender's fault; or a failed system call.
-    pub fn run_for(&mut self, window: Duration) -> Result<Tally> {
+    pub fn run_for(&mut self, window: Duration) -> Result<WindowCounts> {
         for conn in &mut self.conns {
             conn.window_bytes = 0;
         }
-        let mut tally = Tally::default();
+        let mut counts = WindowCounts::default();
         let cpu_s = thread_cpu_s();
         let start = Instant::now();
         let mut events = Vec::with_capacity(EVENTS);
@@ -152,32 +152,32 @@ impl Load {
                 Err(error) => return Err(error).doing(|| "epoll_wait".into()),
             }
             for event in &events {
-                self.readable(event.data.u64() as usize, &mut tally)?;
+                self.readable(event.data.u64() as usize, &mut counts)?;
             }
         }
-        tally.elapsed_s = start.elapsed().as_secs_f64();
-        tally.load_cpu_s = thread_cpu_s() - cpu_s;
-        tally.body_bytes = self.conns.iter().map(|conn| conn.window_bytes).sum();
-        tally.fairness = fairness(self.conns.iter().map(|conn| conn.window_bytes as f64));
-        Ok(tally)
+        counts.elapsed_s = start.elapsed().as_secs_f64();
+        counts.load_cpu_s = thread_cpu_s() - cpu_s;
+        counts.body_bytes = self.conns.iter().map(|conn| conn.window_bytes).sum();
+        counts.fairness = fairness(self.conns.iter().map(|conn| conn.window_bytes as f64));
+        Ok(counts)
     }
 
-    fn readable(&mut self, index: usize, tally: &mut Tally) -> Result<()> {
-        tally.recvs += 1;
+    fn readable(&mut self, index: usize, counts: &mut WindowCounts) -> Result<()> {
+        counts.recvs += 1;
         let conn = &mut self.conns[index];
         let got = match &mut conn.state {
-            State::Head(head) => read_head(&conn.socket, head),
-            State::Body(left) => {
+            Receiving::Head(head) => read_head(&conn.socket, head),
+            Receiving::Body(left) => {
                 let want = (*left).min(DISCARD_BYTES as u64) as usize;
                 discard(&conn.socket, &mut self.discard[..want])
             }
-            State::Open(_) => discard(&conn.socket, &mut self.discard),
+            Receiving::Open(_) => discard(&conn.socket, &mut self.discard),
         };
         match got {
-            Ok(0) => self.ended(index, tally),
-            Ok(bytes) => self.advance(index, bytes, tally),
+            Ok(0) => self.ended(index, counts),
+            Ok(bytes) => self.advance(index, bytes, counts),
             Err(Errno::AGAIN | Errno::INTR) => Ok(()),
-            Err(Errno::CONNRESET) => self.ended(index, tally),
+            Err(Errno::CONNRESET) => self.ended(index, counts),
             Err(error) => Err(LabError::contender(
                 &self.spec.who,
                 format!("recv: {error}"),
@@ -187,36 +187,36 @@ impl Load {
 
     /// Handles a close by the server: valid between two responses or at the end of an open body, otherwise an
     /// error.
-    fn ended(&mut self, index: usize, tally: &mut Tally) -> Result<()> {
+    fn ended(&mut self, index: usize, counts: &mut WindowCounts) -> Result<()> {
         match &self.conns[index].state {
-            State::Open(bytes) => {
+            Receiving::Open(bytes) => {
                 if let Framing::UntilClose(min) = self.spec.framing {
                     if *bytes < min {
                         return Err(self.fault(format!("a body of {bytes} bytes, {min} awaited")));
                     }
                 }
-                tally.responses += 1;
+                counts.responses += 1;
             }
-            State::Head(head) if head.is_empty() => {}
-            State::Head(_) => return Err(self.fault("closed within a response head".into())),
-            State::Body(left) => {
+            Receiving::Head(head) if head.is_empty() => {}
+            Receiving::Head(_) => return Err(self.fault("closed within a response head".into())),
+            Receiving::Body(left) => {
                 return Err(self.fault(format!("closed {left} bytes before the end of a body")));
             }
         }
-        tally.reconnects += 1;
+        counts.reconnects += 1;
         let socket = self.connect()?; // the old one leaves epoll when it is dropped
         let conn = &mut self.conns[index];
         conn.socket = socket;
-        conn.state = State::Head(Vec::new());
+        conn.state = Receiving::Head(Vec::new());
         begin(&self.epoll, index, conn).doing(|| format!("{}: new request", self.spec.who))
     }
 
     /// Applies `bytes` new bytes to the state of a connection; sends the next request at the end of a body.
-    fn advance(&mut self, index: usize, bytes: usize, tally: &mut Tally) -> Result<()> {
+    fn advance(&mut self, index: usize, bytes: usize, counts: &mut WindowCounts) -> Result<()> {
         let framing = self.spec.framing;
         let conn = &mut self.conns[index];
         match &mut conn.state {
-            State::Head(buffer) => {
+            Receiving::Head(buffer) => {
                 let head = match head::parse(buffer) {
                     Ok(None) => return Ok(()),
                     Ok(Some(head)) => head,
@@ -229,27 +229,27 @@ impl Load {
                         return Err(self.fault(format!("status {} instead of 200", head.status)));
                     }
                     Framing::Length(len) if head.body_len_bytes == Some(len) => {
-                        State::Body(len - body_bytes.min(len))
+                        Receiving::Body(len - body_bytes.min(len))
                     }
                     Framing::Length(len) => {
                         let got = head.body_len_bytes;
                         return Err(self.fault(format!("Content-Length {got:?}, {len} awaited")));
                     }
-                    Framing::UntilClose(_) => State::Open(body_bytes),
+                    Framing::UntilClose(_) => Receiving::Open(body_bytes),
                 };
             }
-            State::Body(left) => {
+            Receiving::Body(left) => {
                 *left -= bytes as u64;
                 conn.window_bytes += bytes as u64;
             }
-            State::Open(taken) => {
+            Receiving::Open(taken) => {
                 *taken += bytes as u64;
                 conn.window_bytes += bytes as u64;
             }
         }
-        if matches!(conn.state, State::Body(0)) {
-            tally.responses += 1;
-            conn.state = State::Head(Vec::new());
+        if matches!(conn.state, Receiving::Body(0)) {
+            counts.responses += 1;
+            conn.state = Receiving::Head(Vec::new());
             let Conn {
                 socket, request, ..
             } = conn;
@@ -375,13 +375,13 @@ mod tests {
     }
 
     /// Runs windows until `done` holds, at most 500: bounded regardless of the machine's speed.
-    fn run_until(load: &mut Load, done: impl Fn(&Tally) -> bool) -> Result<Tally> {
-        let mut sum = Tally::default();
+    fn run_until(load: &mut Load, done: impl Fn(&WindowCounts) -> bool) -> Result<WindowCounts> {
+        let mut sum = WindowCounts::default();
         for _ in 0..500 {
-            let tally = load.run_for(Duration::from_millis(10))?;
-            sum.body_bytes += tally.body_bytes;
-            sum.responses += tally.responses;
-            sum.reconnects += tally.reconnects;
+            let counts = load.run_for(Duration::from_millis(10))?;
+            sum.body_bytes += counts.body_bytes;
+            sum.responses += counts.responses;
+            sum.reconnects += counts.reconnects;
             if done(&sum) {
                 break;
             }

@@ -12,7 +12,7 @@ use ackpace_lab_base::error::Result;
 
 /// The objects of a class. All threads share them; only the position in a trace changes.
 #[derive(Debug)]
-pub struct Shelf {
+pub struct Catalog {
     choice: Choice,
     before: String,
     after: String,
@@ -42,7 +42,7 @@ pub enum Wanted {
     },
 }
 
-impl Shelf {
+impl Catalog {
     /// The objects of a class; reads its trace, if there is one.
     pub fn new(class: &Class) -> Result<Self> {
         let object = &class.object;
@@ -186,10 +186,10 @@ mod tests {
     use super::*;
     use crate::workload::Objects;
 
-    fn shelf(object: Objects, part: Option<Part>) -> Shelf {
+    fn catalog(object: Objects, part: Option<Part>) -> Catalog {
         let mut class = Class::new("a", 10, object);
         class.part = part;
-        Shelf::new(&class).unwrap()
+        Catalog::new(&class).unwrap()
     }
 
     #[test]
@@ -211,13 +211,13 @@ mod tests {
     fn a_local_part_shares_an_object_and_the_others_have_their_own() {
         let mut object = Objects::set(Choice::Locality, "film/{n}.bin", 11);
         object.p = Some(0.2);
-        let shelf = shelf(object, None);
+        let catalog = catalog(object, None);
         let mut dice = Dice::of(1, 0, 0);
         let got: Vec<u32> = (0..10)
-            .map(|client| shelf.choose(client, &mut dice))
+            .map(|client| catalog.choose(client, &mut dice))
             .collect();
         assert_eq!(got, [1, 2, 3, 4, 0, 6, 7, 8, 9, 0]);
-        assert_eq!(shelf.path(7), "/film/7.bin");
+        assert_eq!(catalog.path(7), "/film/7.bin");
     }
 
     #[test]
@@ -231,7 +231,7 @@ mod tests {
             ..Part::default()
         };
         let mut dice = Dice::of(1, 0, 0);
-        let dealt = shelf(object.clone(), Some(places(None)));
+        let dealt = catalog(object.clone(), Some(places(None)));
         let got: Vec<u32> = (0..5)
             .map(|client| dealt.choose(client, &mut dice))
             .collect();
@@ -243,7 +243,7 @@ mod tests {
         let got = [0, 1, 3, 4].map(|client| dealt.part(client, &mut dice));
         assert_eq!(got, [from(0), from(100), from(100), from(200)]);
         object.first = 0;
-        let spread = shelf(object.clone(), Some(places(Some(2500))));
+        let spread = catalog(object.clone(), Some(places(Some(2500))));
         let got = [2, 3, 4, 5].map(|client| spread.part(client, &mut dice));
         assert_eq!(got, [from(0), from(100), from(500), from(2500)]);
         let align_bytes = Some(64);
@@ -251,7 +251,7 @@ mod tests {
             align_bytes,
             ..places(Some(2500))
         };
-        let aligned = shelf(object, Some(aligned));
+        let aligned = catalog(object, Some(aligned));
         let got = [3, 4, 5].map(|client| aligned.part(client, &mut dice));
         assert_eq!(got, [from(64), from(448), from(2496)]);
     }
@@ -266,8 +266,8 @@ mod tests {
             align_bytes: Some(100),
             ..Part::default()
         };
-        let ranges = shelf(object.clone(), Some(part(PartChoice::Ranges, Some(250))));
-        let seeks = shelf(object, Some(part(PartChoice::Seeks, None)));
+        let ranges = catalog(object.clone(), Some(part(PartChoice::Ranges, Some(250))));
+        let seeks = catalog(object, Some(part(PartChoice::Seeks, None)));
         let mut dice = Dice::of(1, 0, 0);
         for _ in 0..1000 {
             let Wanted::Range { from, len_bytes } = ranges.part(0, &mut dice) else {
@@ -285,10 +285,10 @@ mod tests {
     fn numbers_have_their_digits() {
         let mut object = Objects::set(Choice::Uniform, "s/{n}.bin", 50);
         object.digits = 4;
-        let shelf = shelf(object, None);
-        assert_eq!(shelf.path(7), "/s/0007.bin");
-        assert_eq!(Shelf::tag(b"/s/0007.bin"), Tag::of("s/0007.bin"));
+        let catalog = catalog(object, None);
+        assert_eq!(catalog.path(7), "/s/0007.bin");
+        assert_eq!(Catalog::tag(b"/s/0007.bin"), Tag::of("s/0007.bin"));
         let mut dice = Dice::of(1, 0, 0);
-        assert!((0..500).all(|_| shelf.choose(0, &mut dice) < 50));
+        assert!((0..500).all(|_| catalog.choose(0, &mut dice) < 50));
     }
 }

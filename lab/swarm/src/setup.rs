@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use super::draw::Dice;
-use super::objects::Shelf;
-use super::workload::{Class, Kind, Spread, StartSpread, Workload};
+use super::objects::Catalog;
+use super::workload::{Class, Kind, RateSpread, StartSpread, Workload};
 use ackpace_lab_base::error::{LabError, Result};
 
 /// The time that never comes.
@@ -26,18 +26,18 @@ pub struct Setup {
     /// Start of the run, time 0.
     pub epoch: Instant,
     /// The classes, as in the workload.
-    pub classes: Vec<Ways>,
+    pub classes: Vec<PreparedClass>,
 }
 
 /// A prepared class.
 #[derive(Debug)]
-pub struct Ways {
+pub struct PreparedClass {
     /// The class as in the workload.
     pub class: Class,
     /// Its number of clients.
     pub clients: u32,
     /// Its objects.
-    pub shelf: Shelf,
+    pub catalog: Catalog,
     /// When each client starts.
     pub begins_us: Vec<u64>,
     /// First source address, and the number of addresses.
@@ -82,16 +82,16 @@ impl Setup {
     /// Checks the workload, reads its traces and draws the start times.
     pub fn new(workload: &Workload, target: SocketAddr) -> Result<Self> {
         workload.check().map_err(LabError::Setup)?;
-        let ways = |(number, class): (usize, &Class)| -> Result<Ways> {
+        let prepare = |(number, class): (usize, &Class)| -> Result<PreparedClass> {
             let clients = workload.clients_of(class);
             let sources = class.sources().map_err(LabError::Setup)?;
             if sources.is_some() && target.is_ipv6() {
                 let what = format!("class \"{}\": source: only with an IPv4 target", class.name);
                 return Err(LabError::Setup(what));
             }
-            Ok(Ways {
+            Ok(PreparedClass {
                 clients,
-                shelf: Shelf::new(class)?,
+                catalog: Catalog::new(class)?,
                 begins_us: begins(class, clients, workload.seed, number),
                 sources,
                 stall_us: us(class.stall_s),
@@ -99,7 +99,7 @@ impl Setup {
                 class: class.clone(),
             })
         };
-        let classes = workload.classes.iter().enumerate().map(ways);
+        let classes = workload.classes.iter().enumerate().map(prepare);
         Ok(Self {
             target,
             seed: workload.seed,
@@ -117,7 +117,7 @@ impl Setup {
     pub fn clients(&self) -> u64 {
         self.classes
             .iter()
-            .map(|ways| u64::from(ways.clients))
+            .map(|prepared| u64::from(prepared.clients))
             .sum()
     }
 
@@ -148,7 +148,7 @@ impl Setup {
     }
 }
 
-impl Ways {
+impl PreparedClass {
     /// Draws the rate of a client in bytes per second; 0 = as fast as possible.
     pub fn rate_bytes_per_s(&self, dice: &mut Dice) -> u64 {
         let Some(rate) = &self.class.rate else {
@@ -159,8 +159,8 @@ impl Ways {
         let max = rate.max_bits_per_s.unwrap_or(fixed) as f64;
         let bits_per_s = match rate.spread {
             None => fixed as f64,
-            Some(Spread::Uniform) => min + dice.unit() * (max - min),
-            Some(Spread::Pareto) => dice.pareto(rate.alpha.unwrap_or(1.2), min, max),
+            Some(RateSpread::Uniform) => min + dice.unit() * (max - min),
+            Some(RateSpread::Pareto) => dice.pareto(rate.alpha.unwrap_or(1.2), min, max),
         };
         (bits_per_s as u64 / 8).max(1)
     }
@@ -228,7 +228,7 @@ mod tests {
     use super::*;
     use crate::workload::{Burst, Objects, Rate, Segments, Start};
 
-    fn ways(change: impl FnOnce(&mut Class)) -> Ways {
+    fn prepared(change: impl FnOnce(&mut Class)) -> PreparedClass {
         let mut class = Class::new("a", 1000, Objects::one("/a"));
         change(&mut class);
         let workload = Workload {
@@ -248,7 +248,7 @@ mod tests {
                 over_s: 2.0,
                 spread,
             };
-            ways(|class| class.start = Some(start)).begins_us
+            prepared(|class| class.start = Some(start)).begins_us
         };
         let uniform = start(StartSpread::Uniform);
         assert!(
@@ -262,21 +262,21 @@ mod tests {
             poisson.is_sorted() && last_us.abs_diff(3_000_000) < 250_000,
             "seed 3: {last_us}"
         );
-        assert_eq!(ways(|_| ()).begins_us, vec![0; 1000]);
+        assert_eq!(prepared(|_| ()).begins_us, vec![0; 1000]);
     }
 
     #[test]
     fn rates_are_drawn_in_bytes_and_buffers_follow_them() {
         let mut dice = Dice::of(3, 0, 0);
-        assert_eq!(ways(|_| ()).rate_bytes_per_s(&mut dice), 0);
-        let paced = ways(|class| class.rate = Some(Rate::fixed(2_000_000)));
+        assert_eq!(prepared(|_| ()).rate_bytes_per_s(&mut dice), 0);
+        let paced = prepared(|class| class.rate = Some(Rate::fixed(2_000_000)));
         assert_eq!(paced.rate_bytes_per_s(&mut dice), 250_000);
         assert_eq!(paced.receive_buffer_bytes(250_000), Some(125_000));
         assert_eq!(paced.receive_buffer_bytes(1000), Some(65_536));
         assert_eq!(paced.receive_buffer_bytes(0), None);
         assert_eq!(paced.reading(250_000), Reading::Steady(250_000));
-        let spread = Rate::spread(Spread::Pareto, 800_000, 8_000_000);
-        let spread = ways(|class| class.rate = Some(spread));
+        let spread = Rate::spread(RateSpread::Pareto, 800_000, 8_000_000);
+        let spread = prepared(|class| class.rate = Some(spread));
         assert!(
             (0..100).all(|_| (100_000..=1_000_000).contains(&spread.rate_bytes_per_s(&mut dice)))
         );
@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn who_limits_itself_reads_by_its_kind_from_a_buffer_that_is_the_kernels_affair() {
         let of = |kind| {
-            ways(|class| {
+            prepared(|class| {
                 class.kind = kind;
                 class.rate = (kind != Kind::Bursty).then(|| Rate::fixed(2_000_000));
                 class.object.len_bytes = Some(1 << 20);
@@ -309,11 +309,11 @@ mod tests {
             (Kind::Player, Reading::Steady(1_000_000)),
             (Kind::Bursty, bursts),
         ] {
-            let mut ways = of(kind);
-            assert_eq!(ways.reading(250_000), reading);
-            assert_eq!(ways.receive_buffer_bytes(250_000), None, "{kind:?}");
-            ways.class.receive_buffer_bytes = Some(32 << 10);
-            assert_eq!(ways.receive_buffer_bytes(250_000), Some(32 << 10));
+            let mut prepared = of(kind);
+            assert_eq!(prepared.reading(250_000), reading);
+            assert_eq!(prepared.receive_buffer_bytes(250_000), None, "{kind:?}");
+            prepared.class.receive_buffer_bytes = Some(32 << 10);
+            assert_eq!(prepared.receive_buffer_bytes(250_000), Some(32 << 10));
         }
         let mut player = of(Kind::Player);
         player.class.segments = Some(Segments {
@@ -325,8 +325,8 @@ mod tests {
 
     #[test]
     fn sources_are_dealt_one_after_the_other() {
-        let ways = ways(|class| class.source = Some("10.0.0.1-10.0.0.3".into()));
-        let address = |client| ways.source(client).unwrap().ip().to_string();
+        let prepared = prepared(|class| class.source = Some("10.0.0.1-10.0.0.3".into()));
+        let address = |client| prepared.source(client).unwrap().ip().to_string();
         assert_eq!([0, 2, 3].map(address), ["10.0.0.1", "10.0.0.3", "10.0.0.1"]);
     }
 }

@@ -151,7 +151,7 @@ pub struct Rate {
     /// The same rate for all.
     pub bits_per_s: Option<u64>,
     /// Distribution of the rates between `min` and `max`; `None`: `bits_per_s` applies.
-    pub spread: Option<Spread>,
+    pub spread: Option<RateSpread>,
     /// Slowest client.
     pub min_bits_per_s: Option<u64>,
     /// Fastest client.
@@ -163,7 +163,7 @@ pub struct Rate {
 /// A distribution of rates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Spread {
+pub enum RateSpread {
     /// All rates in the interval are equally likely.
     Uniform,
     /// Bounded Pareto: many slow clients, few fast ones.
@@ -422,7 +422,7 @@ impl Rate {
     }
 
     /// A rate drawn for each client.
-    pub fn spread(spread: Spread, min_bits_per_s: u64, max_bits_per_s: u64) -> Self {
+    pub fn spread(spread: RateSpread, min_bits_per_s: u64, max_bits_per_s: u64) -> Self {
         Self {
             spread: Some(spread),
             min_bits_per_s: Some(min_bits_per_s),

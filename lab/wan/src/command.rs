@@ -64,7 +64,7 @@ enum Action {
         command: Vec<String>,
     },
     /// Measure the emulator itself: rate, delay, loss, reno's throughput, speed, many paths
-    Check(check::Args),
+    Check(check::CheckArgs),
     /// The background process of `up`
     #[command(hide = true)]
     Serve {

@@ -6,7 +6,7 @@ use super::plan::Direction;
 use super::plan::LinkId;
 use super::tun::Tun;
 use ackpace_lab_base::punctual::be_punctual;
-use ackpace_sim::models::link::Profile;
+use ackpace_sim::models::link::LinkProfile;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use std::os::fd::OwnedFd;
@@ -25,7 +25,7 @@ const NS_PER_S: u64 = 1_000_000_000;
 /// A command to the thread.
 pub enum Order {
     /// Change a link.
-    Set(LinkId, Profile),
+    Set(LinkId, LinkProfile),
     /// Answer with all counters, without names.
     Count(Sender<Counters>),
     /// End the thread.

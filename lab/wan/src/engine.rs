@@ -7,7 +7,7 @@
 
 use super::packet::{self, FRAME_LEN_BYTES_MAX, Head, Run};
 use super::plan::{Direction, LinkId, PathPlan, Plan};
-use ackpace_sim::models::link::{DropCause, Link, Profile, Totals, Verdict};
+use ackpace_sim::models::link::{DropCause, Link, LinkProfile, Totals, Verdict};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::net::IpAddr;
@@ -119,7 +119,7 @@ struct Growing {
 impl Engine {
     /// Builds idle links from a plan. `run_ns`: see the module; `None` cuts every frame into its packets.
     pub fn new(plan: Plan, run_ns: Option<u64>) -> Engine {
-        let slot = |(profile, seed): (Profile, u64)| LinkSlot {
+        let slot = |(profile, seed): (LinkProfile, u64)| LinkSlot {
             link: Link::new(profile, seed),
             seen_ns: 0,
         };
@@ -240,7 +240,7 @@ impl Engine {
     }
 
     /// Changes a link while it runs; queued packets go out at the new rate.
-    pub fn set(&mut self, now_ns: u64, link: LinkId, profile: Profile) {
+    pub fn set(&mut self, now_ns: u64, link: LinkId, profile: LinkProfile) {
         let slot = &mut self.links[link.0];
         let now_ns = now_ns.max(slot.seen_ns);
         let mut retime = slot.link.set(now_ns, profile);

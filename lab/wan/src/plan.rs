@@ -2,7 +2,7 @@
 
 use super::topology::{LinkSpec, PathSpec, Topology};
 use ackpace_lab_base::error::{Doing, LabError};
-use ackpace_sim::models::link::{Loss, Profile, Queue, Red};
+use ackpace_sim::models::link::{LinkProfile, Loss, QueueDiscipline, Red};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -47,7 +47,7 @@ pub struct LinkPlan {
     /// As in the file, with spreads applied.
     pub spec: LinkSpec,
     /// The parameters for the model.
-    pub profile: Profile,
+    pub profile: LinkProfile,
     /// Seed of its random decisions.
     pub seed: u64,
 }
@@ -208,7 +208,7 @@ impl PathPlan {
 }
 
 /// The model's parameters. The error starts with the key.
-pub fn profile(spec: &LinkSpec) -> Result<Profile, String> {
+pub fn profile(spec: &LinkSpec) -> Result<LinkProfile, String> {
     let us = |ms: Option<f64>| (ms.unwrap_or(0.0) * 1e3).round() as u64;
     let rate = within("rate_mbit_per_s", spec.rate_mbit_per_s, 0.001..=400_000.0)?;
     let delay_ms = within("delay_ms", spec.delay_ms, 0.0..=60_000.0)?;
@@ -216,7 +216,7 @@ pub fn profile(spec: &LinkSpec) -> Result<Profile, String> {
     let queue = queue(spec, rate)?;
     let loss = loss(spec)?;
     let mark = within("mark", spec.mark, 0.0..=1.0)?;
-    Ok(Profile {
+    Ok(LinkProfile {
         rate_bits_per_s: rate.map(|mbit| (mbit * 1e6).round() as u64),
         delay_us: us(delay_ms),
         jitter_us: us(jitter_ms),
@@ -244,7 +244,7 @@ fn within(
 }
 
 /// The queue before a link of that rate in Mbit/s, and its drop policy.
-fn queue(spec: &LinkSpec, rate_mbit_per_s: Option<f64>) -> Result<Queue, String> {
+fn queue(spec: &LinkSpec, rate_mbit_per_s: Option<f64>) -> Result<QueueDiscipline, String> {
     within("queue_ms", spec.queue_ms, 0.0..=600_000.0)?;
     if spec.queue_bytes.is_some() && spec.queue_ms.is_some() {
         return Err("queue_bytes and queue_ms; allowed: one of them".into());
@@ -259,7 +259,7 @@ fn queue(spec: &LinkSpec, rate_mbit_per_s: Option<f64>) -> Result<Queue, String>
         _ => ((QUEUE_DEFAULT_MS * bytes_per_ms) as u64).max(QUEUE_DEFAULT_BYTES_MIN),
     };
     let Some(red) = &spec.red else {
-        return Ok(Queue::DropTail { limit_bytes });
+        return Ok(QueueDiscipline::DropTail { limit_bytes });
     };
     within("red.p_max", Some(red.p_max), 1e-6..=1.0)?;
     within("red.weight", Some(red.weight), 1e-6..=1.0)?;
@@ -269,7 +269,7 @@ fn queue(spec: &LinkSpec, rate_mbit_per_s: Option<f64>) -> Result<Queue, String>
             red.max_bytes, red.min_bytes
         ));
     }
-    Ok(Queue::Red(Red {
+    Ok(QueueDiscipline::Red(Red {
         min_bytes: red.min_bytes,
         max_bytes: red.max_bytes,
         p_max: red.p_max,

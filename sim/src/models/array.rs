@@ -5,7 +5,7 @@
 
 use super::disk::Disk;
 use super::disk::profile::Profile;
-use super::disk::request::{Completion, Counters, Kind, Request, Split};
+use super::disk::request::{Completion, DeviceTotals, Kind, Request, Split};
 use super::flash::Channel;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -20,7 +20,7 @@ pub struct Device {
     parts: BTreeMap<u64, u64>,
     next_part: u64,
     done: VecDeque<Completion>,
-    counters: Counters,
+    counters: DeviceTotals,
 }
 
 #[derive(Clone, Debug)]
@@ -77,7 +77,7 @@ impl Device {
             parts: BTreeMap::new(),
             next_part: 0,
             done: VecDeque::new(),
-            counters: Counters::default(),
+            counters: DeviceTotals::default(),
         }
     }
 
@@ -150,7 +150,7 @@ impl Device {
     }
 
     /// Totals since the device was made, by host requests; busy times are summed over the members.
-    pub fn counters(&self) -> Counters {
+    pub fn counters(&self) -> DeviceTotals {
         self.counters
     }
 

@@ -50,7 +50,7 @@ impl Pattern {
 
 /// Measurements of one run.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Outcome {
+pub struct Throughput {
     /// From the first arrival to the last completion.
     pub elapsed_ns: u64,
     /// Bytes of all requests.
@@ -61,7 +61,7 @@ pub struct Outcome {
     pub slowest_ns: u64,
 }
 
-impl Outcome {
+impl Throughput {
     /// Requests a second.
     pub fn per_s(&self) -> f64 {
         self.requests as f64 * NS_PER_S / self.elapsed_ns.max(1) as f64
@@ -93,7 +93,7 @@ impl Host {
 }
 
 /// Runs the requests in order, beginning at `now_ns`. The next one is submitted at the instant at which one completes.
-pub fn run(device: &mut Device, requests: &[Request], host: Host, now_ns: u64) -> Outcome {
+pub fn run(device: &mut Device, requests: &[Request], host: Host, now_ns: u64) -> Throughput {
     let mut todo = requests.iter().enumerate();
     let mut under_way = UnderWay::default();
     for (nth, request) in todo.by_ref().take(host.depth) {
@@ -112,7 +112,7 @@ pub fn run(device: &mut Device, requests: &[Request], host: Host, now_ns: u64) -
             }
         }
     }
-    Outcome {
+    Throughput {
         elapsed_ns: last_ns - now_ns,
         bytes: requests.iter().map(|request| request.len_bytes).sum(),
         requests: requests.len() as u64,

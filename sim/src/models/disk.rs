@@ -4,17 +4,17 @@
 //! platter's angle follows from them. Results depend only on when requests arrive, not on when the caller collects
 //! completions: a service that follows another starts exactly when that one ended.
 
+mod drive_cache;
 mod geometry;
-mod memory;
 pub mod profile;
 mod queue;
 pub mod request;
 
+use drive_cache::{CacheHit, DriveCache};
 use geometry::Geometry;
-use memory::{Answer, Memory};
 use profile::DiskProfile;
 use queue::{Queue, Waiting};
-use request::{Completion, Counters, Kind, Request, Split};
+use request::{Completion, DeviceTotals, Kind, Request, Split};
 use std::ops::Range;
 
 /// Revolutions that a drive spends on retries of an unreadable sector before it gives up.
@@ -26,14 +26,14 @@ const NS_PER_S: u64 = 1_000_000_000;
 pub struct Disk {
     profile: DiskProfile,
     geometry: Geometry,
-    memory: Memory,
+    cache: DriveCache,
     queue: Queue,
     job: Option<Job>,
     last_end_bytes: u64,
     free_ns: u64,
     bad: Vec<Range<u64>>,
     hung_since_ns: Option<u64>,
-    counters: Counters,
+    counters: DeviceTotals,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +49,7 @@ struct Job {
 struct Plan {
     split: Split,
     positioning_ns: u64,
-    answer: Option<Answer>,
+    hit: Option<CacheHit>,
 }
 
 impl Disk {
@@ -57,14 +57,14 @@ impl Disk {
     pub fn new(profile: DiskProfile) -> Self {
         Self {
             geometry: Geometry::new(&profile),
-            memory: Memory::new(profile.segments, profile.segment_bytes, profile.size_bytes),
+            cache: DriveCache::new(profile.segments, profile.segment_bytes, profile.size_bytes),
             queue: Queue::new(profile.queue),
             job: None,
             last_end_bytes: 0,
             free_ns: 0,
             bad: Vec::new(),
             hung_since_ns: None,
-            counters: Counters::default(),
+            counters: DeviceTotals::default(),
             profile,
         }
     }
@@ -118,7 +118,7 @@ impl Disk {
     }
 
     /// Totals since the disk was made.
-    pub fn counters(&self) -> Counters {
+    pub fn counters(&self) -> DeviceTotals {
         self.counters
     }
 
@@ -143,7 +143,7 @@ impl Disk {
     /// Replaces the bad regions. Requests that touch one fail from now on, after [some turns](RETRY_TURNS) of retries.
     pub fn set_bad(&mut self, regions: Vec<Range<u64>>) {
         for region in &regions {
-            self.memory.forget(region.start, region.end);
+            self.cache.forget(region.start, region.end);
         }
         self.bad = regions;
     }
@@ -170,17 +170,17 @@ impl Disk {
         let mut plan = self.plan(&request, now_ns);
         let failed = self.is_bad(&request);
         self.last_end_bytes = request.end_bytes();
-        match (&plan.answer, request.kind) {
+        match (&plan.hit, request.kind) {
             _ if failed => {
                 plan.split.rotation_ns += RETRY_TURNS * self.geometry.revolution_ns;
-                self.memory.disturb(&self.geometry, &request, now_ns);
+                self.cache.disturb(&self.geometry, &request, now_ns);
             }
-            (Some(answer), _) => self.memory.take(answer),
-            (None, Kind::Write) => self.memory.disturb(&self.geometry, &request, now_ns),
+            (Some(hit), _) => self.cache.take(hit),
+            (None, Kind::Write) => self.cache.disturb(&self.geometry, &request, now_ns),
             (None, Kind::Read) => {
                 let split = &plan.split;
                 let under_head_ns = now_ns + split.busy_ns() - split.transfer_ns;
-                self.memory
+                self.cache
                     .read(&self.geometry, &request, now_ns, under_head_ns);
             }
         }
@@ -188,26 +188,24 @@ impl Disk {
             waiting,
             started_ns: now_ns,
             split: plan.split,
-            hit: plan.answer.is_some_and(|answer| answer.ready_ns <= now_ns) && !failed,
+            hit: plan.hit.is_some_and(|hit| hit.ready_ns <= now_ns) && !failed,
             failed,
         }
     }
 
     fn plan(&self, request: &Request, now_ns: u64) -> Plan {
-        let answer = match request.kind {
-            Kind::Read if !self.is_bad(request) => {
-                self.memory.find(&self.geometry, request, now_ns)
-            }
+        let hit = match request.kind {
+            Kind::Read if !self.is_bad(request) => self.cache.find(&self.geometry, request, now_ns),
             _ => None,
         };
-        match answer {
-            Some(answer) => self.plan_memory(request, answer, now_ns),
-            None => self.plan_medium(request, now_ns),
+        match hit {
+            Some(hit) => self.plan_hit(request, hit, now_ns),
+            None => self.plan_miss(request, now_ns),
         }
     }
 
-    fn plan_medium(&self, request: &Request, now_ns: u64) -> Plan {
-        let head_ns = self.memory.head_ns(&self.geometry, now_ns);
+    fn plan_miss(&self, request: &Request, now_ns: u64) -> Plan {
+        let head_ns = self.cache.head_ns(&self.geometry, now_ns);
         let place_ns = self.geometry.place_ns(request.offset_bytes);
         let overhead_ns = self.profile.overhead_ns;
         let seek_ns = self.geometry.seek_ns(head_ns, place_ns);
@@ -221,17 +219,16 @@ impl Disk {
                 transfer_ns: self.geometry.place_ns(request.end_bytes()) - place_ns,
             },
             positioning_ns: overhead_ns + seek_ns + rotation_ns,
-            answer: None,
+            hit: None,
         }
     }
 
-    fn plan_memory(&self, request: &Request, answer: Answer, now_ns: u64) -> Plan {
+    fn plan_hit(&self, request: &Request, hit: CacheHit, now_ns: u64) -> Plan {
         let bus_ns = request.len_bytes * NS_PER_S / self.profile.bus_bytes_per_s;
-        let busy_ns =
-            (self.profile.overhead_ns + bus_ns).max(answer.ready_ns.saturating_sub(now_ns));
+        let busy_ns = (self.profile.overhead_ns + bus_ns).max(hit.ready_ns.saturating_sub(now_ns));
         let overhead_ns = self.profile.overhead_ns;
-        let resumes_ns = answer.resumes_ns.saturating_sub(now_ns + overhead_ns);
-        let rotation_ns = if answer.ready_ns > now_ns {
+        let resumes_ns = hit.resumes_ns.saturating_sub(now_ns + overhead_ns);
+        let rotation_ns = if hit.ready_ns > now_ns {
             resumes_ns.min(busy_ns - overhead_ns)
         } else {
             0
@@ -243,8 +240,8 @@ impl Disk {
                 rotation_ns,
                 transfer_ns: busy_ns - overhead_ns - rotation_ns,
             },
-            positioning_ns: overhead_ns.max(answer.under_head_ns.saturating_sub(now_ns)),
-            answer: Some(answer),
+            positioning_ns: overhead_ns.max(hit.under_head_ns.saturating_sub(now_ns)),
+            hit: Some(hit),
         }
     }
 

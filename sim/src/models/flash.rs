@@ -1,6 +1,6 @@
 //! A channel of a flash device: it serves one request at a time, in the order of arrival, at a constant rate.
 
-use super::disk::request::{Completion, Counters, Request, Split};
+use super::disk::request::{Completion, DeviceTotals, Request, Split};
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ pub struct Channel {
     free_ns: u64,
     bad: Vec<Range<u64>>,
     hung_since_ns: Option<u64>,
-    counters: Counters,
+    counters: DeviceTotals,
 }
 
 impl Channel {
@@ -28,7 +28,7 @@ impl Channel {
             free_ns: 0,
             bad: Vec::new(),
             hung_since_ns: None,
-            counters: Counters::default(),
+            counters: DeviceTotals::default(),
         }
     }
 
@@ -75,7 +75,7 @@ impl Channel {
     }
 
     /// Totals since the channel was made.
-    pub fn counters(&self) -> Counters {
+    pub fn counters(&self) -> DeviceTotals {
         self.counters
     }
 

@@ -23,7 +23,7 @@ const BITS_PER_BYTE: u64 = 8;
 
 /// Parameters of a link.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Profile {
+pub struct LinkProfile {
     /// Rate of the transmitter, over all bytes of the packets; above 0. `None`: transmission takes no time, and nothing
     /// ever queues.
     pub rate_bits_per_s: Option<u64>,
@@ -34,7 +34,7 @@ pub struct Profile {
     /// Whether jitter may reorder packets. If not, the later packet waits.
     pub may_reorder: bool,
     /// Queue before the transmitter.
-    pub queue: Queue,
+    pub queue: QueueDiscipline,
     /// Loss on the wire.
     pub loss: Loss,
     /// Probability, 0 to 1, that an ECN-capable packet is marked "congestion experienced" regardless of the queue. It
@@ -44,7 +44,7 @@ pub struct Profile {
 
 /// The queue before the transmitter.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Queue {
+pub enum QueueDiscipline {
     /// Drops a packet that does not fit. A packet that finds the queue empty always fits.
     DropTail {
         /// Most bytes that wait or are in transmission.
@@ -105,7 +105,7 @@ pub struct Totals {
 /// A running link.
 #[derive(Clone, Debug)]
 pub struct Link {
-    profile: Profile,
+    profile: LinkProfile,
     rng: Pcg64Mcg,
     red: RedState,
     loss: LossState,
@@ -125,7 +125,7 @@ impl Link {
     ///
     /// # Panics
     /// If the rate is 0.
-    pub fn new(profile: Profile, seed: u64) -> Link {
+    pub fn new(profile: LinkProfile, seed: u64) -> Link {
         assert!(profile.rate_bits_per_s != Some(0), "a link needs a rate");
         Link {
             profile,
@@ -170,7 +170,7 @@ impl Link {
     ///
     /// # Panics
     /// If the rate is 0.
-    pub fn set(&mut self, now_ns: u64, profile: Profile) -> Retime {
+    pub fn set(&mut self, now_ns: u64, profile: LinkProfile) -> Retime {
         assert!(profile.rate_bits_per_s != Some(0), "a link needs a rate");
         let retime = Retime {
             now_ns,
@@ -192,7 +192,7 @@ impl Link {
     }
 
     /// The current parameters.
-    pub fn profile(&self) -> &Profile {
+    pub fn profile(&self) -> &LinkProfile {
         &self.profile
     }
 
@@ -234,9 +234,9 @@ impl Link {
         let backlog_bytes = (backlog_ns as f64 * bytes_per_ns) as u64;
         let fits = |limit_bytes: u64| backlog_ns == 0 || backlog_bytes + len_bytes <= limit_bytes;
         match &self.profile.queue {
-            Queue::DropTail { limit_bytes } if fits(*limit_bytes) => Ok(false),
-            Queue::DropTail { .. } => Err(DropCause::QueueFull),
-            Queue::Red(red) => {
+            QueueDiscipline::DropTail { limit_bytes } if fits(*limit_bytes) => Ok(false),
+            QueueDiscipline::DropTail { .. } => Err(DropCause::QueueFull),
+            QueueDiscipline::Red(red) => {
                 let idle_ns = now_ns.saturating_sub(self.free_at_ns);
                 let idle_bytes = idle_ns as f64 * bytes_per_ns;
                 let judgement = self

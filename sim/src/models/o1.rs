@@ -1,9 +1,9 @@
-//! The O(1) scheduler of Linux 2.6 for one CPU, conventional processes only, as of 2.6.14 (kernel/sched.c): static and
-//! dynamic priority, sleep_avg and the bonus from it, time slices in ticks of a millisecond, an active and an expired
-//! array. It is Wu and Crawford's scheduler, and asks core's `turn.rs` when a slice ends.
+//! The O(1) scheduler of Linux 2.6.14 (kernel/sched.c), for one CPU and conventional processes: static and dynamic
+//! priority, sleep_avg and the bonus from it, time slices in ticks of a millisecond, an active and an expired array. Wu
+//! and Crawford changed this scheduler; their rule, asked when a slice ends, is core's `turn.rs`.
 //!
-//! The caller owns the time: it calls [`Scheduler::tick`] each millisecond and [`Scheduler::wake`] when something is
-//! to run, and [`Scheduler::schedule`] when one of these says so or the running process sleeps.
+//! The caller keeps the time. It calls [`Scheduler::tick`] each millisecond and [`Scheduler::wake`] when a process has
+//! something to do. It calls [`Scheduler::schedule`] when one of these says so, and when the running process sleeps.
 
 mod array;
 
@@ -21,16 +21,16 @@ const SLEEP_AVG_NS: u64 = SLEEP_AVG_TICKS * NS_PER_TICK;
 const BONUS: u64 = 10;
 /// A process of nice 0 is interactive from a bonus of 5 + 2 on (INTERACTIVE_DELTA).
 const INTERACTIVE_DELTA: i64 = 2;
-/// GRANULARITY: interactive ones take turns this often at least, in ticks.
+/// GRANULARITY: interactive processes of one priority take turns at least this often, in ticks.
 const GRANULARITY_TICKS: u64 = 10;
 
-/// Which process, in the order of [`Scheduler::add`].
+/// A process, numbered in the order of [`Scheduler::add`].
 pub type Task = usize;
 
 /// What happens when a slice ends while packets wait for the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// Linux 2.6.14: nothing.
+    /// Nothing, as in Linux 2.6.14.
     Usual,
     /// Wu and Crawford's Listings 1 and 2.
     Listing1,
@@ -38,7 +38,7 @@ pub enum Rule {
     Charged(When),
 }
 
-/// How a process wakes: it decides what sleeping was worth.
+/// What wakes a process. It decides how much credit its sleep brings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
     /// From an interruptible sleep, by an interrupt.
@@ -56,14 +56,14 @@ pub struct Receiving {
     pub owns_lock: bool,
 }
 
-/// How often slices ended, of processes that receive.
+/// How often time slices of receiving processes ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Slices that ended.
+pub struct SliceCounts {
+    /// All slices that ended.
     pub expired: u64,
-    /// While the lock was owned.
+    /// Slices that ended while the process owned the lock.
     pub with_lock: u64,
-    /// While packets waited.
+    /// Slices that ended while packets waited.
     pub with_packets: u64,
     /// Extra turns.
     pub extra: u64,
@@ -86,9 +86,9 @@ struct Process {
     activated: Activated,
     /// When it began to run, to wait or to sleep.
     since_ns: u64,
-    /// Where it is queued; `None`: it sleeps.
+    /// The array in which it is queued; `None`: it sleeps.
     array: Option<usize>,
-    /// `extra_run_flag`, or an extra turn that will be charged.
+    /// The paper's `extra_run_flag`, or an extra turn that will be charged.
     turn: Turn,
     account: Account,
 }
@@ -110,7 +110,7 @@ pub struct Scheduler {
     expired_since_ns: Option<u64>,
     best_expired_nice: i64,
     running: Option<Task>,
-    counts: Counts,
+    counts: SliceCounts,
 }
 
 /// The slice of a nice value, in ticks (Wu and Crawford's Table 1).
@@ -142,13 +142,13 @@ impl Process {
         self.prio as i64 <= 20 + self.nice - self.delta()
     }
 
-    /// INTERACTIVE_SLEEP: a sleep that makes it interactive at once.
+    /// INTERACTIVE_SLEEP: a sleep of this length makes it interactive at once.
     fn long_sleep_ns(&self) -> u64 {
         let bonus = BONUS as i64 / 2 + self.delta() + 1;
         (SLEEP_AVG_TICKS * bonus.max(0) as u64 / BONUS).saturating_sub(1) * NS_PER_TICK
     }
 
-    /// What it slept is credit (recalc_task_prio).
+    /// Its sleep becomes credit (recalc_task_prio).
     fn credit(&mut self, until_ns: u64) {
         let slept_ns = until_ns.saturating_sub(self.since_ns).min(SLEEP_AVG_NS);
         let from_disk = self.activated == Activated::Disk;
@@ -165,14 +165,14 @@ impl Process {
         self.prio = self.effective_prio();
     }
 
-    /// How long an interactive one runs before others of its priority do, in ticks.
+    /// How long an interactive process runs before others of its priority have their turn, in ticks.
     fn granularity_ticks(&self) -> u64 {
         GRANULARITY_TICKS << ((BONUS - self.bonus()).max(1) - 1)
     }
 }
 
 impl Scheduler {
-    /// Nobody to run yet.
+    /// A scheduler without processes.
     pub fn new(rule: Rule) -> Scheduler {
         Scheduler {
             rule,
@@ -182,11 +182,11 @@ impl Scheduler {
             expired_since_ns: None,
             best_expired_nice: i64::MAX,
             running: None,
-            counts: Counts::default(),
+            counts: SliceCounts::default(),
         }
     }
 
-    /// A new process, that sleeps. `nice` is -20 to 19; `sleep_avg_ns` is its credit, at most a second.
+    /// Adds a process, which sleeps at first. `nice` is -20 to 19; `sleep_avg_ns` is its credit, at most a second.
     pub fn add(&mut self, nice: i64, sleep_avg_ns: u64, slice_ticks: u64) -> Task {
         let mut process = Process {
             nice,
@@ -204,22 +204,22 @@ impl Scheduler {
         self.processes.len() - 1
     }
 
-    /// The process that runs; `None`: the CPU is idle.
+    /// The running process; `None`: the CPU is idle.
     pub fn running(&self) -> Option<Task> {
         self.running
     }
 
-    /// Whether it would run if it could, or runs.
+    /// Whether it runs or is ready to run.
     pub fn is_awake(&self, task: Task) -> bool {
         self.processes[task].array.is_some()
     }
 
     /// How often slices of receiving processes ended.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> SliceCounts {
         self.counts
     }
 
-    /// A process that sleeps is another one from now on: a child of one that waited for long.
+    /// Replaces a sleeping process by a new one: the child of a process that waited for long.
     pub fn replace(&mut self, task: Task, sleep_avg_ns: u64, slice_ticks: u64, now_ns: u64) {
         let process = &mut self.processes[task];
         process.sleep_avg_ns = sleep_avg_ns;
@@ -227,7 +227,7 @@ impl Scheduler {
         process.since_ns = now_ns;
     }
 
-    /// It has something to do. Returns whether to schedule now.
+    /// The process has something to do. Returns whether to schedule now.
     pub fn wake(&mut self, task: Task, how: Wake, now_ns: u64) -> bool {
         let process = &mut self.processes[task];
         if process.array.is_some() {
@@ -344,14 +344,14 @@ impl Scheduler {
         self.enqueue(task, 1 - self.active);
     }
 
-    /// A full slice, less what it pays.
+    /// Gives it a full slice, less what it owes for extra turns.
     fn refill(&mut self, task: Task) {
         let process = &mut self.processes[task];
         let full_us = slice_ticks(process.nice) * 1_000;
         process.slice_ticks = process.account.slice_us(full_us, 1_000) / 1_000;
     }
 
-    /// It stays in front, without a new slice.
+    /// Whether it gets an extra turn that is charged: then it stays in front, without a new slice.
     fn gives_charged_turn(&mut self, task: Task, of: Expiring, now_ns: u64) -> bool {
         let Rule::Charged(when) = self.rule else {
             return false;
@@ -369,7 +369,7 @@ impl Scheduler {
         true
     }
 
-    /// Charges an extra turn that is over.
+    /// Charges an extra turn that has ended.
     fn settle(&mut self, task: Task, now_ns: u64) {
         let process = &mut self.processes[task];
         if let Turn::Charged { from_ns } = process.turn {
@@ -391,14 +391,13 @@ impl Scheduler {
                 self.refill(task);
             }
         }
-        // sys_sched_yield: into the expired array, with what is left of its slice.
+        // sys_sched_yield: it moves to the expired array and keeps the rest of its slice.
         self.dequeue(task);
         self.enqueue_expired(task);
         true
     }
 
-    /// Who runs next (schedule). `sleeps`: the running one has nothing to do. With packets on its way to sleep, what it
-    /// has of a turn stays with it.
+    /// Chooses the process that runs next (schedule). `sleeps`: the running one has nothing more to do.
     pub fn schedule(&mut self, sleeps: bool, now_ns: u64) -> Option<Task> {
         if let Some(task) = self.running {
             let process = &mut self.processes[task];

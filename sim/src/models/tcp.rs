@@ -1,5 +1,5 @@
 //! One direction of a TCP connection without loss: the sender's socket with its counters, a path, and a receiver that
-//! may limit itself ([`receiver`]). It proceeds in steps of a millisecond. A sender that loses packets is [`reno`].
+//! may limit itself ([`receiver`]). It proceeds in steps of a millisecond. [`reno`] is a sender that loses packets.
 //!
 //! The counters are Linux's (tcp(7), `struct tcp_info`): `tcpi_busy_time` runs while the socket holds bytes, sent or
 //! not, and `tcpi_rwnd_limited` while the window is what stops them (net/ipv4/tcp_output.c, `tcp_chrono`).
@@ -13,19 +13,20 @@ use std::collections::VecDeque;
 const US_PER_MS: u64 = 1_000;
 /// Congestion window at the start, in segments (RFC 6928).
 const FIRST_WINDOW_SEGMENTS: u64 = 10;
-/// How long a cork holds at most (tcp(7), TCP_CORK).
+/// How long TCP_CORK holds a partial segment back at most (tcp(7)).
 const CORKED_MS: u64 = 200;
 
-/// Who receives, and over which path.
+/// The receiver of a connection, and its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Profile {
-    /// What the program reads.
+pub struct ConnectionProfile {
+    /// When the receiving program reads, and how much.
     pub program: Program,
-    /// Its receive buffer, when it connects.
+    /// Receive buffer at the start of the connection.
     pub buffer_bytes: u64,
-    /// How large that becomes, if its program reads much in a round trip; not above `buffer_bytes`: it stays as it is.
+    /// Size to which the kernel lets the buffer grow while its program reads much in a round trip; up to `buffer_bytes`:
+    /// the buffer does not grow.
     pub buffer_most_bytes: u64,
-    /// What the path carries.
+    /// Rate of the path.
     pub link_bytes_per_s: u64,
     /// Round trip time, at least one millisecond.
     pub rtt_ms: u64,
@@ -54,16 +55,16 @@ pub struct Counters {
 struct Usage {
     /// The most in flight in this round trip.
     most_bytes: u64,
-    /// The round trip ends when this is acknowledged, a number of bytes since the beginning.
+    /// The round trip ends when this many bytes since the beginning are acknowledged.
     until_bytes: u64,
 }
 
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct Connection {
-    profile: Profile,
+    profile: ConnectionProfile,
     receiver: Receiver,
-    /// Given to the socket and not sent.
+    /// Bytes given to the socket and not sent.
     unsent_bytes: u64,
     sent_bytes: u64,
     heard: Ack,
@@ -72,18 +73,18 @@ pub struct Connection {
     counters: Counters,
     /// Until when a segment that is not full waits for more.
     corked_until_ms: u64,
-    /// What the path may carry in this millisecond beyond what it has, in thousandths of a byte.
+    /// What the path may still carry in this millisecond, in thousandths of a byte.
     credit: u64,
-    /// On their way: the time of arrival, and bytes.
+    /// Segments on the path: the time of arrival, and bytes.
     data: VecDeque<(u64, u64)>,
     acks: VecDeque<(u64, Ack)>,
 }
 
 impl Connection {
     /// A connection that carries nothing yet.
-    pub fn new(profile: Profile) -> Connection {
+    pub fn new(profile: ConnectionProfile) -> Connection {
         let segment_bytes = profile.segment_bytes.min(profile.buffer_bytes / 2);
-        let profile = Profile {
+        let profile = ConnectionProfile {
             segment_bytes,
             ..profile
         };
@@ -106,8 +107,8 @@ impl Connection {
         }
     }
 
-    /// What it was made of; the segment is the one in use.
-    pub fn profile(&self) -> &Profile {
+    /// Its parameters, with the segment length in use.
+    pub fn profile(&self) -> &ConnectionProfile {
         &self.profile
     }
 
@@ -131,7 +132,7 @@ impl Connection {
         self.congestion_window_bytes
     }
 
-    /// The counters as they stand.
+    /// The counters now.
     pub fn counters(&self) -> Counters {
         Counters {
             acked_bytes: self.heard.acked_bytes,
@@ -140,13 +141,13 @@ impl Connection {
         }
     }
 
-    /// The socket is given bytes. `corked`: a segment that is not full waits for more (tcp(7), TCP_CORK).
+    /// Gives the socket bytes. `corked`: a partial segment waits for more (tcp(7), TCP_CORK).
     pub fn give(&mut self, bytes: u64, corked: bool, now_ms: u64) {
         self.unsent_bytes += bytes;
         self.corked_until_ms = now_ms + if corked { CORKED_MS } else { 0 };
     }
 
-    /// The millisecond that ends at `now_ms` passes.
+    /// Advances by the millisecond that ends at `now_ms`.
     pub fn pass(&mut self, now_ms: u64) {
         let mut arrived_bytes = 0;
         while let Some(bytes) = arrival(&mut self.data, now_ms) {
@@ -189,7 +190,7 @@ impl Connection {
     /// Sends what path and windows allow. Returns whether the receiver's window stopped it.
     fn send(&mut self, now_ms: u64) -> bool {
         let segment_bytes = self.profile.segment_bytes;
-        // An idle path saves nothing up, except for a segment that is not complete.
+        // An idle path saves up no credit, except for a partial segment.
         let carried = self.profile.link_bytes_per_s;
         self.credit = (self.credit + carried).min(carried.max(segment_bytes * 1000) + carried);
         let congestion_bytes = self
@@ -223,10 +224,11 @@ impl Connection {
     }
 }
 
-/// The next of what is on its way, if it is there by now.
-fn arrival<T>(way: &mut VecDeque<(u64, T)>, now_ms: u64) -> Option<T> {
-    let due = way.front().is_some_and(|(at_ms, _)| *at_ms <= now_ms);
-    due.then(|| way.pop_front().map(|(_, what)| what)).flatten()
+/// The next item on the path, if it has arrived by now.
+fn arrival<T>(path: &mut VecDeque<(u64, T)>, now_ms: u64) -> Option<T> {
+    let due = path.front().is_some_and(|(at_ms, _)| *at_ms <= now_ms);
+    due.then(|| path.pop_front().map(|(_, what)| what))
+        .flatten()
 }
 
 #[cfg(test)]

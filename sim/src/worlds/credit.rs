@@ -1,8 +1,8 @@
-//! A worker and clients whose shares of the send memory hold them up: who wakes it, and does a link stand idle?
+//! A worker and clients whose shares of the send memory bind: who wakes the worker, and is a link ever idle?
 //!
 //! Each client downloads one long file over a link of its own. Its window is open, so all that a socket holds is in flight
-//! or in the queue of its link. The sockets call like those of Linux: when their buffers, with what these cost, take no
-//! more than two thirds of SO_SNDBUF. The world is the shell: it does what the server's does, and counts.
+//! or in the queue of its link. Sockets become writable like those of Linux: when their buffers, overhead included, take
+//! no more than two thirds of SO_SNDBUF. The world is the shell: it does what the server's does, and counts.
 
 use std::collections::VecDeque;
 
@@ -20,35 +20,35 @@ use super::socket::{conn_id, one_request, settings};
 
 /// Payload of a segment.
 const SEGMENT_BYTES: u64 = 1_448;
-/// What a client's window takes.
+/// The receive window of each client.
 const WINDOW_BYTES: u64 = 300_000;
-/// Segments in one of the kernel's buffers, once it is in flight on a slow path, and what that costs beside them.
+/// Segments in one of the kernel's buffers, once it is in flight on a slow path, and the overhead of a buffer.
 const BUFFER_SEGMENTS: u64 = 2;
 const BUFFER_COST_BYTES: u64 = 1_280;
 
-/// One client.
+/// A client whose socket may hold no more than its share: the share binds, not its window.
 #[derive(Clone, Copy, Debug)]
-pub struct Client {
+pub struct BoundClient {
     /// Its link's rate.
     pub rate_bytes_per_s: u64,
     /// The round trip without a queue.
     pub rtt_us: u64,
     /// What its socket may hold.
     pub share_bytes: u64,
-    /// ACKs arrive together, so far apart: links and receivers bundle them; 1: they don't.
+    /// Time between two batches of ACKs, since links and receivers bundle them; 1: no batches.
     pub acks_each_us: u64,
 }
 
-/// What happens.
+/// Parameters of a run.
 #[derive(Clone, Debug)]
 pub struct World {
     /// Who downloads.
-    pub clients: Vec<Client>,
+    pub clients: Vec<BoundClient>,
     /// The worker knows their round trips, so its timer may fill their sockets, and those at short ones lend each other.
     pub timed: bool,
     /// What a call to send costs the worker, beside its bytes: 8 KB a microsecond if it costs anything.
     pub send_us: u64,
-    /// The timer is late by so much.
+    /// How late the timer fires.
     pub late_us: u64,
     /// When counting begins.
     pub measured_from: Instant,
@@ -56,7 +56,7 @@ pub struct World {
     pub ends_at: Instant,
 }
 
-/// What became of it.
+/// Results of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Outcome {
     /// Bytes given to sockets.
@@ -65,48 +65,48 @@ pub struct Outcome {
     pub wakes: u64,
     /// Attempts to send.
     pub sends: u64,
-    /// Attempts for which a share had no room.
+    /// Attempts for which the share had no room.
     pub in_vain: u64,
-    /// The part of the time in which links stood idle, mean of the clients.
+    /// Share of the time in which links were idle: the mean over all clients.
     pub idle: f64,
-    /// The most that all sockets held at a time, over all shares.
+    /// The most that all sockets held at a time, over the sum of all shares.
     pub held_most: f64,
-    /// What the client got least of, over the mean: the least of all clients.
+    /// Bytes of the client that got least, over the mean of all clients.
     pub least_over_mean: f64,
-    /// B_n of the client, at the end, over the rate at which it took bytes: the least of all clients.
+    /// B_n at the end, over the rate at which the client took bytes: the lowest ratio of all clients.
     pub believed_over_taken: f64,
-    /// And over its link's rate: the most.
+    /// B_n at the end, over the rate of the client's link: the highest ratio of all clients.
     pub believed_over_link: f64,
 }
 
 impl Outcome {
-    /// So many for 10^9 bytes.
+    /// A count per 10^9 bytes.
     pub fn per_gb(&self, count: u64) -> f64 {
         count as f64 * 1e9 / self.given_bytes as f64
     }
 }
 
-struct Socket {
-    client: Client,
+struct BoundSocket {
+    client: BoundClient,
     asked: bool,
     bound: Option<Bound>,
     /// Segments that are not acknowledged: when they will be, and their length.
-    flight: VecDeque<(Instant, u64)>,
+    in_flight: VecDeque<(Instant, u64)>,
     busy_until: Instant,
-    /// It was refused, and will call.
-    calls: bool,
+    /// It was refused bytes, and the kernel will report it writable.
+    awaits_writable: bool,
     idle_us: u64,
     given_bytes: u64,
 }
 
-impl Socket {
+impl BoundSocket {
     fn held_bytes(&self) -> u64 {
-        self.flight.iter().map(|(_, bytes)| bytes).sum()
+        self.in_flight.iter().map(|(_, bytes)| bytes).sum()
     }
 
     fn acknowledge(&mut self, now: Instant) {
-        while self.flight.front().is_some_and(|(at, _)| *at <= now) {
-            self.flight.pop_front();
+        while self.in_flight.front().is_some_and(|(at, _)| *at <= now) {
+            self.in_flight.pop_front();
         }
     }
 
@@ -122,25 +122,25 @@ impl Socket {
             let acked_at = self.busy_until.plus_us(self.client.rtt_us);
             let phase_us = self.client.rtt_us; // another one for each client
             let us = (acked_at.us + phase_us).next_multiple_of(self.client.acks_each_us) - phase_us;
-            self.flight.push_back((Instant { us }, segment_bytes));
+            self.in_flight.push_back((Instant { us }, segment_bytes));
             left_bytes -= segment_bytes;
         }
     }
 
-    /// When the kernel calls.
-    fn calls_at(&self) -> Option<Instant> {
-        let bound = self.bound.filter(|_| self.calls)?;
+    /// When the kernel reports it writable.
+    fn writable_at(&self) -> Option<Instant> {
+        let bound = self.bound.filter(|_| self.awaits_writable)?;
         let taken = |segments: usize| {
             let segments = segments as u64;
             segments * SEGMENT_BYTES + segments.div_ceil(BUFFER_SEGMENTS) * BUFFER_COST_BYTES
         };
-        let all = self.flight.len();
+        let all = self.in_flight.len();
         let is_writable = |gone: &usize| {
             let taken_bytes = taken(all - gone);
             taken_bytes + taken_bytes / 2 <= bound.send_buffer_bytes()
         };
         let gone = (0..=all).find(is_writable)?;
-        let last = gone.checked_sub(1).map(|last| self.flight[last].0);
+        let last = gone.checked_sub(1).map(|last| self.in_flight[last].0);
         Some(last.unwrap_or(Instant { us: 0 }))
     }
 }
@@ -148,7 +148,7 @@ impl Socket {
 struct Run<'a> {
     world: &'a World,
     worker: Worker,
-    sockets: Vec<Socket>,
+    sockets: Vec<BoundSocket>,
     now: Instant,
     /// For how long the worker has been busy in this turn.
     busy_us: u64,
@@ -157,7 +157,7 @@ struct Run<'a> {
 }
 
 impl World {
-    /// Runs it.
+    /// Runs the world until `ends_at`.
     pub fn run(&self) -> Outcome {
         let policy = SendPolicy::Margin {
             budget_bytes: 52 << 20,
@@ -168,7 +168,7 @@ impl World {
             sockets: self
                 .clients
                 .iter()
-                .map(|&client| Socket::new(client))
+                .map(|&client| BoundSocket::new(client))
                 .collect(),
             now: Instant { us: 0 },
             busy_us: 0,
@@ -205,15 +205,15 @@ impl World {
     }
 }
 
-impl Socket {
-    fn new(client: Client) -> Socket {
-        Socket {
+impl BoundSocket {
+    fn new(client: BoundClient) -> BoundSocket {
+        BoundSocket {
             client,
             asked: false,
             bound: None,
-            flight: VecDeque::new(),
+            in_flight: VecDeque::new(),
             busy_until: Instant { us: 0 },
-            calls: false,
+            awaits_writable: false,
             idle_us: 0,
             given_bytes: 0,
         }
@@ -248,7 +248,7 @@ impl Run<'_> {
         self.turn();
     }
 
-    /// Compares what is believed of the clients with what they took in this time, and with what their links carry.
+    /// Compares the estimated rates with what the clients took in this time, and with the rates of their links.
     fn believed(&mut self, us: u64) {
         (
             self.outcome.believed_over_taken,
@@ -270,8 +270,8 @@ impl Run<'_> {
             true => self.now, // there is something to do
             false => at.plus_us(self.world.late_us),
         });
-        let calls = self.sockets.iter().filter_map(Socket::calls_at);
-        calls.chain(timer).min()
+        let writable = self.sockets.iter().filter_map(BoundSocket::writable_at);
+        writable.chain(timer).min()
     }
 
     fn turn(&mut self) {
@@ -280,8 +280,8 @@ impl Run<'_> {
         for index in 0..self.sockets.len() {
             let socket = &mut self.sockets[index];
             socket.acknowledge(now);
-            if socket.calls_at().is_some_and(|at| at <= now) {
-                socket.calls = false;
+            if socket.writable_at().is_some_and(|at| at <= now) {
+                socket.awaits_writable = false;
                 let (conn, event) = (conn_id(index), TcpEvent::Writable);
                 self.worker.on(In::Tcp { conn, event }, now);
             }
@@ -290,7 +290,7 @@ impl Run<'_> {
             self.execute(out);
         }
         self.lend();
-        let held_bytes: u64 = self.sockets.iter().map(Socket::held_bytes).sum();
+        let held_bytes: u64 = self.sockets.iter().map(BoundSocket::held_bytes).sum();
         let shares = self.sockets.iter().map(|socket| socket.client.share_bytes);
         let held = held_bytes as f64 / shares.sum::<u64>() as f64;
         self.outcome.held_most = self.outcome.held_most.max(held);
@@ -388,7 +388,7 @@ impl Run<'_> {
         let full = bounded || taken_bytes >= most_bytes;
         if full && lasts.is_none() {
             bound.stopped(0, now);
-            socket.calls = true;
+            socket.awaits_writable = true;
         }
         if self.world.send_us > 0 {
             self.busy_us += self.world.send_us + taken_bytes / 8_000;

@@ -15,7 +15,7 @@ use ackpace_core::disk::{self, Delayed};
 use ackpace_core::units::Instant;
 use ackpace_core::worker::SendPolicy;
 
-pub use self::faults::{Faults, Mishap};
+pub use self::faults::{Fault, Faults};
 pub use self::laws::Ending;
 use self::shell::Run;
 use super::socket::Client;
@@ -49,7 +49,7 @@ pub struct World {
     pub page_cache_bytes: u64,
     /// Settings of the disk machine.
     pub disk: disk::Settings,
-    /// SendPolicy that fills the sockets.
+    /// When and how far sockets are filled.
     pub send: SendPolicy,
     /// When counting begins.
     pub measured_from: Instant,

@@ -1,10 +1,25 @@
 //! Simulated worlds that drive the state machines without a kernel. What would be a measurement of hours becomes a
 //! table that is the same on every machine.
+//!
+//! Each world that measures has the same three types in its module: a `World` is the scenario and its seed, a `Run` is
+//! one execution of it, and an `Outcome` is what was measured. `World::run` leads from the first to the last.
+//!
+//! | module | what is simulated | question |
+//! |---|---|---|
+//! | [`sending`] | clients at their own rates, files in memory | how many wake-ups does sending take? |
+//! | [`delivery`] | clients, a disk, a page cache, faults | who gets what the disk can deliver? |
+//! | [`reading`] | clients that read at a pace of their own | does the worker estimate their rates? |
+//! | [`send_memory`] | connections that share the send memory | who gets which share? |
+//! | [`credit`] | sockets whose share is used up | who wakes the worker, and are links idle? |
+//! | [`receiving`] | a receiver on a busy machine | what does an extra turn gain? |
+//! | [`hostile`] | messages in any order, from the bytes of an input | does any input break a law? |
+//! | [`soak`] | all of `hostile` and `delivery`, drawn by a seed | does any seed break a law? |
 
 pub mod credit;
 pub mod delivery;
 pub mod hostile;
 pub mod reading;
+mod reads;
 pub mod receiving;
 pub mod send_memory;
 pub mod sending;

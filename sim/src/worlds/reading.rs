@@ -1,26 +1,26 @@
-//! A worker and clients of each kind: those that a path holds up, those that read at a pace of their own, and those
-//! that the disk starves. What TCP counts of them is what the worker knows.
+//! A worker and clients of each kind: those that a path limits, those that read at a pace of their own, and those that
+//! the disk starves. The worker knows of them what TCP counts.
 //!
-//! The world is the shell: it proceeds by milliseconds, executes the worker's orders, and notes what is believed of
-//! each client.
+//! The world is the shell: it proceeds by milliseconds, executes the worker's orders, and records how fast the worker
+//! believes each client to be.
 
 mod shell;
 
 use ackpace_core::units::Instant;
 use ackpace_core::worker::SendPolicy;
 
-use crate::models::tcp::Profile;
+use crate::models::tcp::ConnectionProfile;
 
-/// How often it is noted what is believed of a client, milliseconds.
+/// Interval at which the believed rates are recorded, milliseconds.
 pub const NOTED_EACH_MS: u64 = 250;
-/// From the beginning of a response until its client counts, milliseconds: its path is being filled.
+/// Time from the beginning of a response until its client counts, milliseconds: until then its path is being filled.
 pub const BEGINNING_MS: u64 = 500;
 
-/// One client.
+/// A client that is limited by its program, its path or the disk.
 #[derive(Clone, Copy, Debug)]
-pub struct Client {
+pub struct ReadingClient {
     /// Its path and its program.
-    pub profile: Profile,
+    pub profile: ConnectionProfile,
     /// When it connects and sends its request, milliseconds.
     pub starts_ms: u64,
     /// What it asks for.
@@ -34,7 +34,7 @@ pub struct Client {
 pub enum Asks {
     /// One endless file.
     File,
-    /// A segment of a film, and the next one when its turn has come, as a player does.
+    /// The segments of a film, each when it is due, as a player does.
     Segments {
         /// Length of a segment.
         len_bytes: u64,
@@ -46,46 +46,46 @@ pub enum Asks {
 /// Where the bytes of a response come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Supply {
-    /// They are in the page cache.
+    /// From the page cache.
     Cached,
-    /// A disk reads them piece by piece, and too slowly.
+    /// From a disk that reads them piece by piece, and too slowly.
     Late {
         /// Length of a piece.
         piece_bytes: u64,
-        /// From one piece to the next at least, milliseconds.
+        /// Minimum time from one piece to the next, milliseconds.
         every_ms: u64,
-        /// From this age of the client on, a piece comes as soon as it is wanted, milliseconds.
+        /// Age of the client from which on a piece comes as soon as it is wanted, milliseconds.
         until_ms: u64,
     },
 }
 
-/// What became of one client.
+/// Results of one client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reader {
     /// B_n for sending and for prefetch, each [`NOTED_EACH_MS`] from its beginning on, bytes per second; 0: not known.
     pub believed_bytes_per_s: Vec<[u64; 2]>,
-    /// What its program had read by then.
+    /// Bytes that its program had read by each of these times.
     pub read_noted_bytes: Vec<u64>,
-    /// How fast it reads as long as it has something to read, bytes per second: by its program, or by what its path
+    /// How fast it reads while it has something to read, bytes per second: the rate of its program, or what its path
     /// carried from [`BEGINNING_MS`] on.
     pub true_bytes_per_s: u64,
-    /// All that its program read from [`BEGINNING_MS`] on, over that time, bytes per second.
+    /// Mean rate at which its program read from [`BEGINNING_MS`] on, bytes per second.
     pub got_bytes_per_s: u64,
-    /// All that its program read.
+    /// Bytes that its program read in all.
     pub read_bytes: u64,
     /// Time in which its program wanted bytes and its socket had none to send, milliseconds. It counts from
     /// [`BEGINNING_MS`] after the beginning of a response, and after the disk was late for the last time.
     pub underrun_ms: u64,
 }
 
-/// Results of a run. What is summed or bounded over all clients counts from [`World::measured_from_ms`] on.
+/// Results of a run. Sums and maxima over all clients count from [`World::measured_from_ms`] on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// Each client, in the order given.
     pub readers: Vec<Reader>,
     /// Wake-ups of the worker.
     pub wakes: u64,
-    /// Sockets filled, the first filling of each response excepted.
+    /// Sockets that were refilled, without the first filling of each response.
     pub top_ups: u64,
     /// Bytes that the programs read.
     pub read_bytes: u64,
@@ -101,8 +101,8 @@ pub struct Outcome {
 #[derive(Clone, Debug)]
 pub struct World {
     /// Who downloads.
-    pub clients: Vec<Client>,
-    /// SendPolicy that fills the sockets.
+    pub clients: Vec<ReadingClient>,
+    /// When and how far sockets are filled.
     pub send: SendPolicy,
     /// When counting begins.
     pub measured_from_ms: u64,
@@ -113,12 +113,12 @@ pub struct World {
 impl World {
     /// Runs the world until `ends_ms`.
     pub fn run(&self) -> Outcome {
-        shell::Shell::new(self).run()
+        shell::Run::new(self).run()
     }
 }
 
-impl Client {
-    /// What its program reads at most as long as it has something to read, bytes per second; `None`: its path decides.
+impl ReadingClient {
+    /// The rate of its program while it has something to read, bytes per second; `None`: its path decides.
     fn own_bytes_per_s(&self) -> Option<u64> {
         let link_bytes_per_s = self.profile.link_bytes_per_s;
         match (self.profile.program.mean_bytes_per_s(), self.supply) {

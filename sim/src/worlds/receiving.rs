@@ -1,12 +1,13 @@
-//! A receiver on a busy machine: Wu and Crawford's experiments without one. One CPU with the scheduler of Linux 2.6
-//! ([`crate::models::o1`]), a socket with prequeue and backlog, a process that receives all it can, others beside it,
-//! and a sender that is faster than both.
+//! A receiver on a busy machine: Wu and Crawford's experiments in simulation. There is one CPU with the scheduler of
+//! Linux 2.6 ([`crate::models::o1`]), a socket with prequeue and backlog, a process that receives all it can, other
+//! processes, and a sender that is faster than the receiver.
 //!
-//! Softirqs come first and are charged to whoever runs, as ticks were. Everything is in nanoseconds and packets.
+//! Softirqs run first. Their time is charged to the process that they interrupt, as ticks were. Times are in
+//! nanoseconds, lengths in packets.
 
 pub mod laws;
 mod load;
-mod program;
+mod process;
 mod record;
 mod sender;
 mod socket;
@@ -15,19 +16,19 @@ pub use load::Load;
 pub use record::{Counted, Outcome, Queues, Second};
 
 use self::load::Jobs;
-use self::program::{After, Program};
+use self::process::{After, ReceivingProcess};
 use self::record::Record;
-use self::sender::{Ack, Packet, Sender};
-use self::socket::{Arrival, Socket};
-use crate::models::link::{Link, Loss, Profile, Queue, Verdict};
+use self::sender::{AckPacket, Packet, Sender};
+use self::socket::{Arrival, ReceivingSocket};
+use crate::models::link::{Link, LinkProfile, Loss, QueueDiscipline, Verdict};
 use crate::models::o1::{NS_PER_TICK, Receiving, Rule, Scheduler, Task, Wake};
 use std::collections::VecDeque;
 
 /// Payload of a packet.
 pub const MSS_BYTES: u64 = 1_448;
-/// The same on Ethernet, with preamble and gap.
+/// Its length on Ethernet, with headers, preamble and gap.
 const WIRE_BYTES: u32 = 1_538;
-/// txqueuelen: packets that wait in the sender.
+/// Packets that the sender queues (txqueuelen).
 const SENDER_QUEUE: u64 = 1_000;
 /// Descriptors of the receiver's network card.
 const RING: usize = 512;
@@ -45,8 +46,8 @@ pub struct Costs {
     pub call_ns: u64,
 }
 
-/// The paper's receiver. The sum is the paper's: 504 Mbit/s of payload take all of the CPU, so a packet takes 23 us. The
-/// parts are ours; softirqs for a full link of 1 Gbit/s, a packet each 12.3 us, leave next to nothing.
+/// The paper's receiver. The sum follows from the paper: 504 Mbit/s of payload take all of the CPU, so a packet takes
+/// 23 us. The split is ours: at 1 Gbit/s, a packet each 12.3 us, softirqs leave next to nothing to processes.
 pub const PENTIUM_III: Costs = Costs {
     irq_ns: 7_500,
     tcp_ns: 4_500,
@@ -54,10 +55,10 @@ pub const PENTIUM_III: Costs = Costs {
     call_ns: 4_800,
 };
 
-/// What happens.
+/// Parameters of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct World {
-    /// When a slice ends while packets wait.
+    /// What the scheduler does when a slice ends while packets wait.
     pub rule: Rule,
     /// What runs beside the receiver.
     pub load: Load,
@@ -72,9 +73,9 @@ pub struct World {
     pub credit_ms: u64,
     /// CPU times.
     pub costs: Costs,
-    /// How long it lasts.
+    /// Length of the run.
     pub seconds: u64,
-    /// For the load and for losses.
+    /// Seed of the load and of losses.
     pub seed: u64,
 }
 
@@ -95,7 +96,7 @@ impl Default for World {
     }
 }
 
-/// A packet in the softirq: what of it is left, and whether it came to a free socket.
+/// A packet in the softirq, and the CPU time that it still takes.
 #[derive(Clone, Copy, Debug)]
 struct Softirq {
     packet: Packet,
@@ -109,21 +110,21 @@ struct Run {
     tick_ns: u64,
     scheduler: Scheduler,
     receiver: Task,
-    program: Program,
+    process: ReceivingProcess,
     jobs: Jobs,
-    socket: Socket,
+    socket: ReceivingSocket,
     sender: Sender,
     link: Link,
     back_ns: u64,
     data: VecDeque<(u64, Packet)>,
-    acks: VecDeque<(u64, Ack)>,
+    acks: VecDeque<(u64, AckPacket)>,
     ring: VecDeque<Packet>,
     softirq: Option<Softirq>,
     record: Record,
 }
 
 impl World {
-    /// Runs it.
+    /// Runs the world for `seconds`.
     pub fn run(&self) -> Outcome {
         let mut run = Run::new(self);
         run.push();
@@ -132,7 +133,7 @@ impl World {
         }
         let scheduled = run.scheduler.counts();
         run.record
-            .outcome(&run.sender, &run.socket, run.program.copied, scheduled)
+            .outcome(&run.sender, &run.socket, run.process.copied, scheduled)
     }
 }
 
@@ -143,12 +144,12 @@ impl Run {
         let jobs = Jobs::new(world.load, &mut scheduler, world.seed);
         scheduler.wake(receiver, Wake::Interrupt, 0);
         scheduler.schedule(false, 0);
-        let profile = Profile {
+        let profile = LinkProfile {
             rate_bits_per_s: Some(1_000_000_000),
             delay_us: world.rtt_us / 2,
             jitter_us: 10,
             may_reorder: false,
-            queue: Queue::DropTail {
+            queue: QueueDiscipline::DropTail {
                 limit_bytes: SENDER_QUEUE * u64::from(WIRE_BYTES),
             },
             loss: Loss::Bernoulli { p: world.loss },
@@ -162,9 +163,9 @@ impl Run {
             tick_ns: 1 + world.seed * 7_919 % NS_PER_TICK,
             scheduler,
             receiver,
-            program: Program::new(world.costs),
+            process: ReceivingProcess::new(world.costs),
             jobs,
-            socket: Socket::new(world.buffer),
+            socket: ReceivingSocket::new(world.buffer),
             sender: Sender::new(world.buffer),
             link: Link::new(profile, world.seed),
             back_ns: (world.rtt_us - world.rtt_us / 2) * 1_000,
@@ -176,16 +177,16 @@ impl Run {
         }
     }
 
-    /// CPU time that the running process takes until something follows.
+    /// CPU time until the running process comes to its next step.
     fn process_left_ns(&self) -> Option<u64> {
         let task = self.scheduler.running()?;
         Some(match task == self.receiver {
-            true => self.program.left_ns,
+            true => self.process.left_ns,
             false => self.jobs.left_ns(task),
         })
     }
 
-    /// On to whatever is next.
+    /// Advances to the next event.
     fn step(&mut self) {
         let work_ns = match self.softirq {
             Some(softirq) => Some(softirq.left_ns),
@@ -232,7 +233,7 @@ impl Run {
             softirq.left_ns -= ns;
         } else if let Some(task) = self.scheduler.running() {
             match task == self.receiver {
-                true => self.program.left_ns -= ns,
+                true => self.process.left_ns -= ns,
                 false => self.jobs.run(task, ns),
             }
         }
@@ -252,7 +253,7 @@ impl Run {
             self.jobs.waits(task, &mut self.scheduler, self.now_ns);
             return;
         }
-        let after = self.program.step_ends(&mut self.socket, self.now_ns);
+        let after = self.process.step_ends(&mut self.socket, self.now_ns);
         self.answer();
         match after {
             After::Step => {}
@@ -327,7 +328,7 @@ impl Run {
         }
     }
 
-    /// The sender sends what it may.
+    /// The sender sends what its windows allow.
     fn push(&mut self) {
         while let Some(packet) = self.sender.send(self.now_ns) {
             self.transmit(packet);

@@ -1,6 +1,6 @@
-//! Connections that share the memory for sending, as core's [`Divider`] divides it: SSBT's experiments without a kernel.
+//! Connections that share the send memory, as core's [`Divider`] divides it: SSBT's experiments without a kernel.
 //!
-//! Each connection is a reno [`Sender`] on a link that it may share. Its share bounds what it has in flight and unsent
+//! Each connection is a reno [`RenoSender`] on a link that it may share. Its share bounds what it has in flight and unsent
 //! together. Since it always has more to send, what it may not have in flight by its window lies unsent, so the share
 //! bounds the packets in flight. It may always have one.
 
@@ -13,14 +13,14 @@ use ackpace_core::sndbuf::estimate::{Estimate, PathSample};
 use ackpace_core::sndbuf::{Control, Credit, Demand, Divider, Pace, Policy};
 use ackpace_core::units::{Instant, US_PER_S};
 
-use crate::models::link::{Link, Profile, Verdict};
-use crate::models::tcp::reno::Sender;
+use crate::models::link::{Link, LinkProfile, Verdict};
+use crate::models::tcp::reno::RenoSender;
 
 /// Payload of a packet.
 pub const MSS_BYTES: u64 = 1_448;
 /// The packet with its headers.
 const PACKET_BYTES: u32 = 1_500;
-/// What clients offer as their window.
+/// Receive window of each client.
 const PEER_WINDOW_BYTES: u64 = 6 << 20;
 /// T, for the second round of a division by need.
 const MARGIN_US: u64 = 200_000;
@@ -28,39 +28,39 @@ const MARGIN_US: u64 = 200_000;
 /// One connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Flow {
-    /// Which link its packets take.
+    /// Index of the link that its packets take.
     pub link: usize,
-    /// How long its ACKs take back.
+    /// Delay of its ACKs on the way back.
     pub back_us: u64,
     /// When it begins.
     pub starts_at_us: u64,
 }
 
-/// What happens.
+/// Parameters of a run.
 #[derive(Clone, Debug)]
 pub struct World {
     /// The links.
-    pub links: Vec<Profile>,
+    pub links: Vec<LinkProfile>,
     /// The connections.
     pub flows: Vec<Flow>,
     /// How the pool is divided, each second and when a connection begins.
     pub policy: Policy,
-    /// The pool.
+    /// Size of the pool.
     pub pool_bytes: u64,
-    /// Where measuring begins.
+    /// When measuring begins.
     pub measured_from_us: u64,
-    /// Where it ends.
+    /// When it ends.
     pub ends_at_us: u64,
-    /// For losses on the links.
+    /// Seed of the losses on the links.
     pub seed: u64,
 }
 
-/// What became of a connection, from when measuring begins.
+/// Results of one connection, from `measured_from_us` on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Outcome {
     /// Its goodput.
     pub bytes_per_s: u64,
-    /// The mean of its shares, one a second.
+    /// Mean of its shares, sampled once a second.
     pub share_bytes: u64,
     /// Their standard deviation over their mean: SSBT's stability of B_i.
     pub share_cv: f64,
@@ -76,17 +76,17 @@ enum Event {
     Drained,
 }
 
-struct Connection {
+struct FlowState {
     flow: Flow,
-    sender: Sender,
+    sender: RenoSender,
     estimate: Estimate,
     share_bytes: u64,
-    /// Since when its share alone holds it up.
+    /// Since when only its share keeps it from sending.
     held_from_us: Option<u64>,
     held_us: u64,
     credit: Credit,
-    looked_at_us: u64,
-    looked_acked: u64,
+    sampled_at_us: u64,
+    sampled_acked: u64,
     /// The fastest second counts by [`Estimate`], this is the last one.
     rate_bytes_per_s: u64,
     timer: bool,
@@ -97,8 +97,8 @@ struct Connection {
 struct Run {
     now_us: u64,
     links: Vec<Link>,
-    connections: Vec<Connection>,
-    /// Those that began, in the order of the last division.
+    connections: Vec<FlowState>,
+    /// Connections that have begun, in the order of the last division.
     begun: Vec<usize>,
     divider: Divider,
     drains: Drains,
@@ -109,7 +109,7 @@ struct Run {
 }
 
 impl World {
-    /// Runs it; the outcomes are in the order of the connections.
+    /// Runs the world until `ends_at_us`. The outcomes are in the order of `flows`.
     pub fn run(&self) -> Vec<Outcome> {
         let mut run = Run::new(self);
         while let Some(Reverse((at_us, _, event))) = run.events.pop() {
@@ -137,7 +137,7 @@ impl Run {
             connections: world
                 .flows
                 .iter()
-                .map(|&flow| Connection::new(flow))
+                .map(|&flow| FlowState::new(flow))
                 .collect(),
             begun: Vec::new(),
             divider: Divider::new(world.policy),
@@ -173,7 +173,7 @@ impl Run {
             }
             Event::Start(nth) => {
                 self.begun.push(nth);
-                self.connections[nth].looked_at_us = self.now_us;
+                self.connections[nth].sampled_at_us = self.now_us;
                 self.divide();
             }
             Event::Ack(nth, number) => {
@@ -203,7 +203,7 @@ impl Run {
                     all.for_each(|one| one.shares.push(one.share_bytes));
                 }
                 for &nth in &self.begun {
-                    self.connections[nth].look(self.now_us);
+                    self.connections[nth].sample(self.now_us);
                 }
                 let (begun, connections) = (&self.begun, &self.connections);
                 let demand = |&nth: &usize| connections[nth].demand();
@@ -235,7 +235,7 @@ impl Run {
         }
     }
 
-    /// Sends what window and share allow.
+    /// Sends what its window and its share allow.
     fn push(&mut self, nth: usize) {
         let now_us = self.now_us;
         while self.connections[nth].may_send() {
@@ -257,18 +257,18 @@ impl Run {
     }
 }
 
-impl Connection {
-    fn new(flow: Flow) -> Connection {
-        Connection {
+impl FlowState {
+    fn new(flow: Flow) -> FlowState {
+        FlowState {
             flow,
-            sender: Sender::default(),
+            sender: RenoSender::default(),
             estimate: Estimate::default(),
             share_bytes: 0,
             held_from_us: None,
             held_us: 0,
             credit: Credit::default(),
-            looked_at_us: 0,
-            looked_acked: 0,
+            sampled_at_us: 0,
+            sampled_acked: 0,
             rate_bytes_per_s: 0,
             timer: false,
             measured_acked: 0,
@@ -285,7 +285,7 @@ impl Connection {
         self.sender.in_flight() < self.sender.window() && self.fits_share()
     }
 
-    /// Counts the time in which its share alone holds it up.
+    /// Counts the time in which only its share keeps it from sending.
     fn hold(&mut self, now_us: u64) {
         if let Some(from_us) = self.held_from_us.take() {
             self.held_us += now_us - from_us;
@@ -294,16 +294,16 @@ impl Connection {
         self.held_from_us = is_held.then_some(now_us);
     }
 
-    fn look(&mut self, now_us: u64) {
+    fn sample(&mut self, now_us: u64) {
         self.hold(now_us);
-        let us = (now_us - self.looked_at_us).max(1);
+        let us = (now_us - self.sampled_at_us).max(1);
         self.credit = Credit {
             share_bytes: self.share_bytes,
             limited_percent: std::mem::take(&mut self.held_us) * 100 / us,
         };
-        let bytes = (self.sender.acked() - self.looked_acked) * MSS_BYTES;
+        let bytes = (self.sender.acked() - self.sampled_acked) * MSS_BYTES;
         self.rate_bytes_per_s = bytes * US_PER_S / us;
-        (self.looked_at_us, self.looked_acked) = (now_us, self.sender.acked());
+        (self.sampled_at_us, self.sampled_acked) = (now_us, self.sender.acked());
         let sample = PathSample {
             sent_segments: self.sender.sent() as u32,
             loss_events: self.sender.loss_events(),
@@ -313,7 +313,7 @@ impl Connection {
         self.estimate.sampled(sample, Instant { us: now_us });
     }
 
-    /// What it asks for.
+    /// Its demand in the next division.
     fn demand(&self) -> Demand {
         Demand {
             path: Conditions {

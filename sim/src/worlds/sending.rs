@@ -43,7 +43,7 @@ pub struct Outcome {
 pub struct World {
     /// Who downloads.
     pub clients: Vec<Client>,
-    /// SendPolicy that fills the sockets.
+    /// When and how far sockets are filled.
     pub send: SendPolicy,
     /// When counting begins.
     pub measured_from: Instant,
@@ -113,8 +113,8 @@ struct Run {
 
 impl Run {
     fn next_at(&self) -> Option<Instant> {
-        let calls = self.sockets.iter().filter_map(Socket::next_at);
-        calls
+        let events = self.sockets.iter().filter_map(Socket::next_at);
+        events
             .chain(self.worker.deadline())
             .min()
             .map(|at| at.max(self.now))
@@ -160,7 +160,7 @@ impl Run {
                     },
                     now,
                 );
-            } else if socket.full && socket.calls(now) {
+            } else if socket.full && socket.is_writable(now) {
                 (socket.full, woken) = (false, true);
                 let event = TcpEvent::Writable;
                 self.worker.on(In::Tcp { conn, event }, now);

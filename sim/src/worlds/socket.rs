@@ -164,15 +164,15 @@ impl Socket {
     }
 
     /// Unsent bytes below which a full socket becomes writable: tcp(7), sk_stream_write_space.
-    pub fn calls_below_bytes(&self) -> u64 {
+    pub fn writable_below_bytes(&self) -> u64 {
         match self.refill {
             Some(refill) => refill.call_bytes.into(),
             None => self.client.socket_bytes * 2 / 3,
         }
     }
 
-    pub fn calls(&self, now: Instant) -> bool {
-        now >= self.drained_at && self.unsent_bytes() < self.calls_below_bytes()
+    pub fn is_writable(&self, now: Instant) -> bool {
+        now >= self.drained_at && self.unsent_bytes() < self.writable_below_bytes()
     }
 
     /// When it connects or becomes writable, if nothing happens before.
@@ -183,7 +183,7 @@ impl Socket {
         if !self.full {
             return None;
         }
-        let below_bytes = self.client.buffer_bytes + self.calls_below_bytes();
+        let below_bytes = self.client.buffer_bytes + self.writable_below_bytes();
         let bytes = (self.held_bytes + 1).saturating_sub(below_bytes);
         let rate = self.rate_bytes_per_s(self.drained_at);
         let at = self.drained_at.plus_us((bytes * US_PER_S).div_ceil(rate));

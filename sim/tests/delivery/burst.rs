@@ -1,8 +1,8 @@
 //! TPF 4.4, Fig. 15: a burst of new clients, beside clients with small and with large sockets.
 //!
-//! The world has no round-trip time. In the paper a long one left more bytes pending in the socket. Here half of the
-//! clients have small sockets and half have large ones, and bytes are sent eagerly, as by the server of the paper.
-//! (Ours fills sockets by time, whatever the round-trip time.)
+//! This world has no round-trip times. In the paper, a long round trip left more bytes pending in the socket. Here half
+//! of the clients have small sockets and half have large ones, and bytes are sent eagerly, as by the server of the
+//! paper. (Our server fills sockets by time, whatever the round trip.)
 
 use super::*;
 

@@ -15,10 +15,10 @@ const SEEDS: [u64; 7] = [
 ];
 
 /// The clients of a run: the seed, and the rate of each.
-type Load = (u64, u64);
+type SeedAndRate = (u64, u64);
 
 /// A run with this `--delay`, which counts from the cut for `after_s`.
-fn after((seed, rate): Load, delay: Delay, cut: bool, after_s: u64) -> (World, Outcome) {
+fn after((seed, rate): SeedAndRate, delay: Delay, cut: bool, after_s: u64) -> (World, Outcome) {
     let disk = Settings {
         delay,
         reads: Some(4), // a trial of K at the wrong moment would show in 5 s
@@ -80,7 +80,7 @@ fn reads_for_who_meets_congestion_wait_and_the_others_gain() {
     compare("delivery/delay", &table);
 }
 
-fn cut(demand: &str, load: Load, table: &mut Table<9>) -> [Way; 3] {
+fn cut(demand: &str, load: SeedAndRate, table: &mut Table<9>) -> [Way; 3] {
     let (world, calm) = after(load, Delay::Rate, false, 5);
     let (before, _) = kb_per_s(&world, &calm, CUT..CLIENTS);
     let ways = DELAYS.map(|(_, delay)| way(load, delay));
@@ -128,7 +128,7 @@ fn cut(demand: &str, load: Load, table: &mut Table<9>) -> [Way; 3] {
     ways
 }
 
-fn way(load: Load, delay: Delay) -> Way {
+fn way(load: SeedAndRate, delay: Delay) -> Way {
     let (_, soon) = after(load, delay, true, 2);
     let (world, outcome) = after(load, delay, true, 5);
     let (they, _) = kb_per_s(&world, &outcome, 0..CUT);

@@ -59,8 +59,8 @@ fn many(seed: u64) -> Table<7> {
     table
 }
 
-/// A client that takes next to nothing, hostile or not, and one that is faster than the disk. Each is alone and comes at
-/// once, so no seed has a part in it.
+/// A client that takes next to nothing, hostile or not, and a client that is faster than the disk. Each is alone and starts
+/// at once, so seeds make no difference.
 #[test]
 fn who_takes_nothing_is_not_read_for() {
     let tdap = settings(64);
@@ -145,7 +145,7 @@ fn a_new_streams_first_byte_waits_for_no_sweep() {
     compare("delivery/first-byte", &Table::medians(&tables).to_string());
 }
 
-/// Median and longest time to the first byte of those who come when 300 are busy, and what these get, MB/s.
+/// Median and maximum time to the first byte of clients that come while 300 are busy, and the goodput of these, MB/s.
 fn first_byte(seed: u64, rate: u64, memory_mib: u64) -> (u64, u64, f64) {
     const BUSY: usize = 300;
     const NEW: usize = 76;

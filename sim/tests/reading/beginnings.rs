@@ -1,11 +1,11 @@
-//! The first seconds of a response: nobody is slowed down in slow start, by the bounds on what sockets hold while rates
-//! are guessed. The measure is a server that fills each socket as soon as it takes bytes.
+//! The first seconds of a response. While rates are guessed, sockets are filled up to a bound; that bound must slow nobody
+//! down in slow start. The measure is a server that fills each socket as soon as it takes bytes.
 
 use super::*;
 
 /// Receive buffers of the fast client, whose size limits nothing.
 const BUFFER_KIB: u64 = 64 << 10;
-/// How much of what the eager server brings it gets at least.
+/// Minimum share of the bytes that the eager server brings.
 const PART_MIN: f64 = 0.99;
 /// Slow clients beside it, of 100 KB/s and 6 MiB of receive buffer, which begin in the same second.
 const CROWD: usize = 300;
@@ -38,7 +38,7 @@ fn slow_start_takes_its_course_on_paths_of_any_length() {
     compare("beginnings", &table);
 }
 
-/// A client whom its path alone holds up, beside a crowd.
+/// A client that only its path limits, beside a crowd.
 fn first(
     crowd: usize,
     link_bytes_per_s: u64,

@@ -1,5 +1,6 @@
-//! Clients that read in bursts, with receive buffers that Linux tunes: they grow after a burst, and nothing tells that from
-//! reading. Beside what is believed stands what an oracle could believe that sees each read, and nothing of the future.
+//! Clients that read in bursts, with receive buffers that Linux tunes. Such a buffer grows after a burst, and to the
+//! sender that looks like reading. The table compares the worker's estimate with that of an oracle, which sees each read
+//! but not the future.
 
 use super::*;
 
@@ -10,7 +11,7 @@ const CLIENTS: u64 = 5;
 const PERIODS_MS: [u64; 6] = [0, 250, 500, 1_000, 2_000, 5_000];
 /// Segments of a network, and of the loopback.
 const SEGMENTS_BYTES: [u64; 2] = [1_448, 65_483];
-/// A tuned buffer at first, and at most.
+/// Size of a tuned buffer at the start, and its maximum.
 const TUNED_KIB: [u64; 2] = [128, 6_144];
 
 #[test]
@@ -48,8 +49,8 @@ fn a_burst_is_told_from_a_buffer_that_grows() {
     compare("grown", &table);
 }
 
-/// Whether enough of such clients was seen after 3 and 12 s. With small segments, a buffer grows in several steps, and to
-/// more than a large burst.
+/// Whether 3 and 12 s are enough to know such clients. With small segments, a buffer grows in several steps, and to more
+/// than a large burst.
 fn known(every_ms: u64, segment_bytes: u64) -> [bool; 2] {
     match segment_bytes {
         1_448 => [every_ms <= 250, every_ms <= 2_000],
@@ -57,8 +58,8 @@ fn known(every_ms: u64, segment_bytes: u64) -> [bool; 2] {
     }
 }
 
-/// What can be believed after three seconds by who knows each read: the bytes of all periods that have ended, over their
-/// time. If none has ended, all that was read: nothing tells when it will read again.
+/// The best estimate after three seconds for an oracle that sees each read: the bytes of all periods that have ended, over
+/// their time. If none has ended, all bytes that were read, since nothing shows when the client will read again.
 fn oracle(reader: &Reader, every_ms: u64) -> f64 {
     let whole_ms = 3_000 / every_ms.max(NOTED_EACH_MS) * every_ms.max(NOTED_EACH_MS);
     let over_ms = if whole_ms == 0 { 3_000 } else { whole_ms };

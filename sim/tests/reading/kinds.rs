@@ -4,7 +4,7 @@ use super::*;
 use ackpace_core::limits::STEADY_BYTES_MAX;
 
 const CLIENTS: usize = 20;
-/// What all clients of a kind may run dry together: a ten-thousandth of their time.
+/// Time in which all clients of a kind together may run dry: a ten-thousandth of their time.
 const UNDERRUN_MS_MAX: f64 = 60.0;
 /// With larger receive buffers, it takes longer until a rate is within a tenth for good: a client that reads 100 KB/s
 /// from 6 MB opens its window for the first time after four seconds. Until then, only this is known: a window that stays

@@ -1,4 +1,5 @@
-//! A steady client is found, whatever its receive buffer, its path and its segments are, and whatever it was starved of.
+//! The rate of a steady client is found, whatever its receive buffer, its path and its segments are, and however it was
+//! starved.
 
 use super::*;
 use ackpace_core::rate::flow::{Evidence, Flow, Gauge};
@@ -7,12 +8,12 @@ use ackpace_sim::models::tcp::Connection;
 
 const CLIENTS: usize = 40;
 
-/// How long it takes at most, from the time when it has something to read: this, seconds...
+/// The rate is found within this time after the client has something to read, seconds...
 const FOUND_S_MAX: f64 = 8.0;
-/// ...and until its window has opened so many times, each time by a sixteenth of its receive buffer.
+/// ...plus the time in which its window opens so many times, each time by a sixteenth of its receive buffer.
 const FOUND_STEPS_MAX: f64 = 10.0;
 
-/// Of those that were starved, so many in a hundred may be up to a fifth off now and then.
+/// Percentage of starved clients whose estimates may sometimes be off by up to a fifth.
 const UNSTEADY_PERCENT_MAX: usize = 5;
 
 #[test]
@@ -63,7 +64,7 @@ fn over_loopback_too_but_less_exactly() {
 }
 
 /// What became of the clients of all seeds.
-fn clients(kind: Kind, segment_bytes: u64) -> Vec<(Client, Reader)> {
+fn clients(kind: Kind, segment_bytes: u64) -> Vec<(ReadingClient, Reader)> {
     let of_seed = |seed| {
         let mut dice = Pcg64Mcg::seed_from_u64(seed);
         let client = |_| any_client(kind, segment_bytes, &mut dice);
@@ -75,7 +76,7 @@ fn clients(kind: Kind, segment_bytes: u64) -> Vec<(Client, Reader)> {
 }
 
 /// A receive buffer of 16 KiB to 6 MiB, with equal chances for each doubling, and a round trip of 1 to 100 ms.
-fn any_client(kind: Kind, segment_bytes: u64, dice: &mut Pcg64Mcg) -> Client {
+fn any_client(kind: Kind, segment_bytes: u64, dice: &mut Pcg64Mcg) -> ReadingClient {
     let rate_bytes_per_s = any_rate(dice);
     let part = (dice.next_u64() % 1_000) as f64 / 1_000.0;
     let buffer_kib = (16.0 * 384.0_f64.powf(part)) as u64;
@@ -88,7 +89,7 @@ fn any_client(kind: Kind, segment_bytes: u64, dice: &mut Pcg64Mcg) -> Client {
     client
 }
 
-/// A bound of what a client reads, as TCP's counters gave it: when, milliseconds, and bytes per second.
+/// A bound of a client's rate by TCP's counters: the time in milliseconds, and bytes per second.
 type Bound = (u64, u64);
 
 /// Windows open in whole segments, so a bound may be an eighth too low.
@@ -96,8 +97,8 @@ const BOUND_PART: f64 = 0.875;
 /// After so many round trips, a path without loss carries more than any of the clients reads.
 const SLOW_START_TRIPS: u64 = 6;
 
-/// What is heard of a client alone, which always has something to read.
-fn bounds(client: &Client, each_ms: u64) -> Vec<Bound> {
+/// The bounds by the counters of a single client, which always has something to read.
+fn bounds(client: &ReadingClient, each_ms: u64) -> Vec<Bound> {
     let mut tcp = Connection::new(client.profile);
     let mut gauge = Gauge::default();
     let mut bounds = Vec::new();

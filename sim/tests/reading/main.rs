@@ -13,9 +13,11 @@ mod pauses;
 
 use ackpace_core::limits::{FIRST_READ_BYTES, STEADY_QUEUE_BYTES};
 use ackpace_core::worker::SendPolicy;
-use ackpace_sim::models::tcp::Profile;
+use ackpace_sim::models::tcp::ConnectionProfile;
 use ackpace_sim::models::tcp::receiver::Program;
-use ackpace_sim::worlds::reading::{Asks, Client, NOTED_EACH_MS, Outcome, Reader, Supply, World};
+use ackpace_sim::worlds::reading::{
+    Asks, NOTED_EACH_MS, Outcome, Reader, ReadingClient, Supply, World,
+};
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -82,15 +84,15 @@ impl Kind {
         }
     }
 
-    fn client(self, rate_bytes_per_s: u64, buffer_kib: u64, dice: &mut Pcg64Mcg) -> Client {
+    fn client(self, rate_bytes_per_s: u64, buffer_kib: u64, dice: &mut Pcg64Mcg) -> ReadingClient {
         let piece_bytes = (rate_bytes_per_s / 2).max(FIRST_READ_BYTES);
         let late = Supply::Late {
             piece_bytes,
             every_ms: piece_bytes * 1_000 / (rate_bytes_per_s * 3 / 4),
             until_ms: LATE_UNTIL_MS,
         };
-        Client {
-            profile: Profile {
+        ReadingClient {
+            profile: ConnectionProfile {
                 program: self.program(rate_bytes_per_s),
                 buffer_bytes: buffer_kib << 10,
                 buffer_most_bytes: 0,
@@ -126,7 +128,7 @@ fn any_rate(dice: &mut Pcg64Mcg) -> u64 {
     (100_000.0 * 16.0_f64.powf(part)) as u64
 }
 
-fn world(clients: Vec<Client>, measured_from_s: u64, ends_s: u64) -> World {
+fn world(clients: Vec<ReadingClient>, measured_from_s: u64, ends_s: u64) -> World {
     World {
         clients,
         send: SEND,
@@ -187,7 +189,7 @@ impl Error {
         }
     }
 
-    /// The issue's claim: a median error of 15 %, and a 95th percentile within a factor of 1.6.
+    /// The bounds of issue 17: a median error of 15 %, and a 95th percentile within a factor of 1.6.
     fn is_small(&self) -> bool {
         self.median_percent <= 15.0 && self.factor <= 1.6
     }

@@ -5,9 +5,9 @@ use ackpace_core::limits::{SEND_BUFFER_BYTES, SEND_QUEUE_BYTES};
 
 /// Clients of each kind and each receive buffer in a mix.
 const EACH: usize = 3;
-/// When the many are counted from, seconds. What their sockets hold at most counts from their beginning on.
+/// Time from which the many clients are counted, seconds. The maximum that sockets hold counts from their start.
 const MANY_FROM_S: u64 = 14;
-/// The issue's claim for them, where a socket holds more than a window opens by.
+/// The bound of issue 17 where a socket holds more bytes than a step of the window.
 const WAKES_PER_GB_MAX: f64 = 40.0;
 /// The kernel opens a window by this part of the receive buffer.
 const WINDOW_STEPS: u64 = 16;

@@ -1,9 +1,9 @@
-//! Clients that read and pause, and clients that get less than they could read: what is known of them after three
-//! seconds, and what later.
+//! Clients that read and pause, and clients that get less than they could read: what the worker knows of them after three
+//! seconds, and later.
 //!
-//! After three seconds, a client whose period is five seconds has shown no whole period, and nothing tells whether it will
-//! pause. So the bounds of the issue hold at three seconds for periods of up to a second, and at twelve seconds, when each
-//! has read twice, for all.
+//! After three seconds, a client with a period of five seconds has not completed a period, and nothing shows whether it
+//! will pause. The bounds of issue 17 therefore hold at three seconds for periods of up to a second. At twelve seconds,
+//! when each client has read twice, they hold for all.
 
 use super::*;
 
@@ -54,17 +54,17 @@ fn a_client_that_reads_and_pauses_is_found_when_it_has_paused() {
     compare("pauses", &table);
 }
 
-/// What its disk brings a client, in percent of what it could read.
+/// Rate at which the disk feeds a client, in percent of the rate at which it could read.
 const FED_PERCENT: [u64; 3] = [25, 50, 80];
 
-/// The 5th percentile of what is believed may be this part of what the disk brings.
+/// The 5th percentile of the estimates is at least this part of what the disk brings.
 const LEAST_OF_FED: f64 = 0.75;
-/// The 95th may be so much more than the client could read.
+/// The 95th percentile is at most this multiple of what the client could read.
 const MOST_OF_TRUE: f64 = 1.6;
 
-/// A starved client has nothing to read most of the time, so the counters tell what it gets, and seldom more. By that rate
-/// the disk reads for it: no more than it takes, or all clients together would be believed faster than the disk, and not
-/// much less than it gets, or it would ask for less and less.
+/// A starved client has nothing to read most of the time, so the counters show what it gets, and seldom more. The disk
+/// reads for it by that rate. An estimate above what it takes would make all clients together look faster than the disk.
+/// An estimate far below what it gets would make it ask for less and less.
 #[test]
 fn a_starved_client_is_believed_to_read_no_less_than_it_gets_and_no_more_than_it_could() {
     let mut table = String::from(

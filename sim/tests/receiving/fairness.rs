@@ -14,8 +14,8 @@ const PAPER: [(usize, f64, f64); 4] = [
 /// The head start is over by then.
 const LATER_S: u64 = 5;
 
-/// The paper's excess comes out with the rule as without it. It is a head start: the process begins as an interactive
-/// one, and is alone for most of a second. After that all get their fair share.
+/// The receiver gets the paper's excess over its fair share with the rule and without it. The excess is a head start: the
+/// process begins as an interactive one, and runs alone for most of a second. After that all get their fair share.
 #[test]
 fn table_7() {
     let mut table = String::from(

@@ -1,7 +1,7 @@
 //! A receiver on a busy machine: Wu and Crawford's tables and figures beside what comes out here.
 //!
-//! Each row is the median of five seeds, which are printed on failure. Where a claim of the paper does not come out, the
-//! test states what does; `docs/papers.md` gives the reasons. `UPDATE_TABLES=1 cargo test -p ackpace-sim --test
+//! Each row is the median of five seeds, which are printed on failure. Where a claim of the paper is not reproduced, the
+//! test asserts the result that we get instead; `docs/papers.md` gives the reasons. `UPDATE_TABLES=1 cargo test -p ackpace-sim --test
 //! receiving` rewrites the tables.
 
 mod fairness;
@@ -14,7 +14,7 @@ use ackpace_sim::worlds::receiving::{Outcome, World};
 
 const SEEDS: [u64; 5] = [1, 2, 3, 4, 5];
 
-/// Linux as it was, with the paper's rule, and with the fair form for whoever owns the lock.
+/// Linux as it was, with the paper's rule, and with the fair rule for the owner of the lock.
 const RULES: [(&str, Rule); 3] = [
     ("O", Rule::Usual),
     ("N", Rule::Listing1),
@@ -51,12 +51,12 @@ fn timeouts(of: &Outcome) -> f64 {
     of.counted.timeouts as f64
 }
 
-/// Packets that waited for 200 ms or longer: about those that a timeout is due to.
+/// Packets that waited for 200 ms or longer: roughly those that cause a timeout.
 fn long_waits(of: &Outcome) -> f64 {
     (of.waits[4] + of.waits[5]) as f64
 }
 
-/// How full the receive queue is in the mean, in per cent of the buffer.
+/// Mean length of the receive queue, in per cent of the buffer.
 fn fill_percent(of: &Outcome, buffer: u64) -> f64 {
     let sum: u64 = of.queues.iter().map(|queues| queues.receive).sum();
     100.0 * sum as f64 / of.queues.len() as f64 / buffer as f64

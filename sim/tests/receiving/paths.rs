@@ -1,4 +1,4 @@
-//! The same for other numbers of processes, other round trips and other losses than the paper has.
+//! The same experiments with numbers of processes, round trips and losses that the paper does not have.
 
 use crate::{RULES, Runs, compare, long_waits, timeouts};
 use ackpace_sim::worlds::receiving::{Costs, Load, Outcome, PENTIUM_III, World};
@@ -49,8 +49,8 @@ fn processes_from_none_to_ten() {
     compare("processes", &table);
 }
 
-/// With round trips of a millisecond and more the receiver runs out of data after a timeout. It sleeps, becomes
-/// interactive, and gets several times its fair share: the stall that the extra turn avoids pays.
+/// With round trips of a millisecond and more, the receiver runs out of data after a timeout. It sleeps, becomes
+/// interactive, and gets several times its fair share. So the stall pays that the extra turn avoids.
 #[test]
 fn round_trips() {
     let mut table = format!("     RTT   {HEAD}");
@@ -123,8 +123,8 @@ fn losses() {
     compare("losses", &table);
 }
 
-/// How the CPU time of a packet divides between softirq and process is not in the paper. However it does, the rule moves
-/// no CPU time, and the process gets no more by it.
+/// The paper does not say how the CPU time of a packet divides between softirq and process. For any division, the rule
+/// moves no CPU time, and the process gets no more data by it.
 #[test]
 fn other_divisions_of_the_cost() {
     let mut table = format!(" softirq   {HEAD}");

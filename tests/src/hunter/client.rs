@@ -50,7 +50,7 @@ pub struct Swarm<'a> {
 
 /// What clients have seen of a file.
 #[derive(Clone, Debug, Default)]
-struct Seen {
+struct KnownFile {
     validators: Option<Validators>,
     /// The range that one of them asked for last.
     asked: Option<Span>,
@@ -71,7 +71,7 @@ impl Swarm<'_> {
         let mut rng = Rng::new(seed);
         let mut clients: Vec<Client> = Vec::new();
         let mut total = Total::default();
-        let mut known = vec![Seen::default(); self.weather.files.0];
+        let mut known = vec![KnownFile::default(); self.weather.files.0];
         let mut room = vec![0; 256 << 10];
         let mut calm_since = None;
         while !self.dead.load(Ordering::Acquire) {
@@ -125,7 +125,7 @@ impl Swarm<'_> {
         total
     }
 
-    fn client(&self, rng: &mut Rng, known: &[Seen]) -> io::Result<Client> {
+    fn client(&self, rng: &mut Rng, known: &[KnownFile]) -> io::Result<Client> {
         let mut some = |rng: &mut Rng| {
             let few = self.weather.popular;
             let from = if few > 0 && rng.below(3) > 0 {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::client::{Swarm, Total};
 use super::findings::{Findings, Log};
-use super::watch::{self, Seen};
+use super::watch::{self, Extremes};
 use super::weather::{Weather, course};
 use super::world::World;
 use super::wrong::{Kind, Wrong};
@@ -131,7 +131,7 @@ impl Hunt {
         mut server: Server,
         findings: &Findings,
         seed: u64,
-    ) -> (Total, Seen) {
+    ) -> (Total, Extremes) {
         let (calm, dead, over) = (
             AtomicBool::new(false),
             AtomicBool::new(false),

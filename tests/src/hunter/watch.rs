@@ -12,14 +12,14 @@ use super::wrong::{Kind, Wrong};
 
 /// A worker that sleeps for a disk this long is a finding.
 const ASLEEP: Duration = Duration::from_millis(100);
-/// Pause between two looks at the workers.
-const LOOK: Duration = Duration::from_millis(3);
+/// Pause between two samples of the workers.
+const SAMPLE_PAUSE: Duration = Duration::from_millis(3);
 /// A request for a small file that takes this long is a finding, whatever the machine does.
 const SMALL: Duration = Duration::from_secs(20);
 
 /// Extremes that were seen.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Seen {
+pub struct Extremes {
     /// The longest uninterruptible sleep of a worker.
     pub asleep_ms: u128,
     /// The largest RssAnon.
@@ -50,10 +50,15 @@ fn uninterruptible(status: &str) -> Option<u64> {
 }
 
 /// Watches the workers of a process until `over`.
-pub fn workers(pid: u32, memory_bytes_max: u64, findings: &Findings, over: &AtomicBool) -> Seen {
+pub fn workers(
+    pid: u32,
+    memory_bytes_max: u64,
+    findings: &Findings,
+    over: &AtomicBool,
+) -> Extremes {
     let threads = threads_of(pid);
     let mut sleeps: Vec<Option<Sleep>> = vec![None; threads.len()];
-    let mut seen = Seen::default();
+    let mut seen = Extremes::default();
     let mut turn = 0u64;
     while !over.load(Ordering::Acquire) {
         for ((name, thread), sleep) in threads.iter().zip(&mut sleeps) {
@@ -95,7 +100,7 @@ pub fn workers(pid: u32, memory_bytes_max: u64, findings: &Findings, over: &Atom
             seen.memory_bytes = seen.memory_bytes.max(bytes);
         }
         turn += 1;
-        std::thread::sleep(LOOK);
+        std::thread::sleep(SAMPLE_PAUSE);
     }
     seen
 }

@@ -1,4 +1,5 @@
 //! Links in documents: their files and headings exist, paths in code spans exist, and each document has one title.
+//! Rust files that comments name exist, too.
 
 use std::collections::BTreeMap;
 
@@ -19,6 +20,9 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
         .map(|(path, text)| (path, markdown::read(text)))
         .collect();
     let mut findings = Vec::new();
+    for (path, text) in tree.texts().filter(|(path, _)| path.ends_with(".rs")) {
+        comments(tree, path, text, &mut findings);
+    }
     for (path, document) in &documents {
         titles(path, document, &mut findings);
         for (line, target) in &document.links {
@@ -29,20 +33,32 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
         for (line, code) in document.spans.iter().chain(fenced) {
             for word in code.split_whitespace() {
                 if let Some(named) = path_in(tree, word, map) {
-                    if !exists(tree, path, named) {
-                        let what = format!("`{named}` does not exist");
-                        findings.push(Finding::new(
-                            path,
-                            *line,
-                            what,
-                            "name what is there now, or delete the mention",
-                        ));
-                    }
+                    named_file(tree, path, *line, named, &mut findings);
                 }
             }
         }
     }
     findings
+}
+
+/// A comment that names a file says where to read on: `disk.rs`, `core/src/disk.rs`.
+fn comments(tree: &Tree, path: &str, text: &str, findings: &mut Vec<Finding>) {
+    let lines = text.lines().enumerate();
+    for (index, line) in lines.filter(|(_, line)| line.trim_start().starts_with("//")) {
+        let spans = line.split('`').skip(1).step_by(2);
+        let plain = |c: char| c.is_ascii_alphanumeric() || "_./{},-".contains(c);
+        for named in spans.filter(|span| span.ends_with(".rs") && span.chars().all(plain)) {
+            named_file(tree, path, index + 1, named, findings);
+        }
+    }
+}
+
+fn named_file(tree: &Tree, path: &str, line: usize, named: &str, findings: &mut Vec<Finding>) {
+    if !exists(tree, path, named) {
+        let what = format!("`{named}` does not exist");
+        let cure = "name what is there now, or delete the mention";
+        findings.push(Finding::new(path, line, what, cure));
+    }
 }
 
 fn titles(path: &str, document: &Document, findings: &mut Vec<Finding>) {
@@ -174,7 +190,7 @@ fn exists(tree: &Tree, document: &str, named: &str) -> bool {
     })
 }
 
-/// Expands braces: `a/{b,c}.rs` -> `a/b.rs`, `a/c.rs`.
+/// Expands braces: `a/{b,c}.md` -> `a/b.md`, `a/c.md`.
 fn spread(path: &str) -> Vec<String> {
     let Some((before, rest)) = path.split_once('{') else {
         return vec![path.to_string()];
@@ -239,6 +255,16 @@ mod tests {
             "README.md:2: `core/src/gone.rs` does not exist; name what is there now, or delete the mention\n\
              README.md:3: `cache.rs` does not exist; name what is there now, or delete the mention\n\
              README.md:3: `core/none` does not exist; name what is there now, or delete the mention\n"
+        );
+    }
+
+    #[test]
+    fn rust_files_in_comments_must_exist() {
+        let good = "//! See `disk.rs` and `sndbuf/{atbt}.rs`; `x.rs().y` is code.\nfn a() {} // `none.rs`\n";
+        assert_eq!(checked("core/src/a.rs", good), "");
+        assert_eq!(
+            checked("core/src/a.rs", "//! See `way.rs`.\n"),
+            "core/src/a.rs:1: `way.rs` does not exist; name what is there now, or delete the mention\n"
         );
     }
 

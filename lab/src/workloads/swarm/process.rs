@@ -1,7 +1,7 @@
 //! The swarm's process: its start, its orders and its answers.
 
-use crate::arena::Arena;
 use crate::peers::Running;
+use crate::testbed::Testbed;
 use ackpace_lab_base::error::{Doing, LabError, Result};
 use ackpace_lab_swarm::command::SwarmCommand;
 use ackpace_lab_swarm::summary::{Answer, Line, Second, Summary};
@@ -25,8 +25,8 @@ pub struct Process {
 
 impl Process {
     /// Starts it on the clients' core and in their network, and reads its output.
-    pub fn start(clients: &Clients, server: &Running, arena: &Arena) -> Result<Self> {
-        let file = arena.scratch().join("workload.toml");
+    pub fn start(clients: &Clients, server: &Running, testbed: &Testbed) -> Result<Self> {
+        let file = testbed.scratch().join("workload.toml");
         let text = toml::to_string(clients)
             .map_err(|error| LabError::Setup(format!("the workload as TOML: {error}")))?;
         std::fs::write(&file, text).doing(|| file.display().to_string())?;
@@ -37,9 +37,9 @@ impl Process {
             .arg(&file)
             .args(["--json", "-", "--commands", "--target"]);
         command.arg(server.address.to_string());
-        command.args(["--cores", &arena.load_core().to_string()]);
+        command.args(["--cores", &testbed.load_core().to_string()]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = arena
+        let mut child = testbed
             .client(command)
             .spawn()
             .doing(|| "swarm: start".into())?;

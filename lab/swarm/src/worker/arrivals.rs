@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::{Duty, Worker};
+use super::{Shard, Worker};
 use crate::draw::Dice;
 use crate::setup::Setup;
 use crate::tally::Fault;
@@ -43,16 +43,16 @@ enum Source {
 
 impl OpenLoop {
     /// This thread's part of a class's open loop, if the class has one.
-    pub fn of(setup: &Setup, class: usize, duty: &Duty) -> Option<Self> {
-        if !duty.has(setup, class) {
+    pub fn of(setup: &Setup, class: usize, shard: &Shard) -> Option<Self> {
+        if !shard.has(setup, class) {
             return None;
         }
-        let (thread, threads) = (duty.part, duty.parts);
-        let ways = &setup.classes[class];
-        let arrivals = ways.class.arrivals?;
+        let (thread, threads) = (shard.part, shard.parts);
+        let prepared = &setup.classes[class];
+        let arrivals = prepared.class.arrivals?;
         let mut dice = Dice::of(setup.seed, class, u32::MAX - 1 - thread as u32);
-        let begin_us = crate::setup::us(ways.class.start.unwrap_or_default().after_s);
-        let (source, next_us) = match (arrivals.requests_per_s, ways.shelf.trace()) {
+        let begin_us = crate::setup::us(prepared.class.start.unwrap_or_default().after_s);
+        let (source, next_us) = match (arrivals.requests_per_s, prepared.catalog.trace()) {
             (None, Some(trace)) => {
                 let source = Source::Trace {
                     trace: trace.clone(),
@@ -207,7 +207,7 @@ mod tests {
             ..Workload::default()
         };
         let setup = Setup::new(&workload, "127.0.0.1:80".parse().unwrap()).unwrap();
-        OpenLoop::of(&setup, 0, &Duty::all(&setup, threads)[0]).unwrap()
+        OpenLoop::of(&setup, 0, &Shard::all(&setup, threads)[0]).unwrap()
     }
 
     #[test]
@@ -247,7 +247,7 @@ mod tests {
         let setup = Setup::new(&workload, "127.0.0.1:80".parse().unwrap());
         std::fs::remove_file(&path).unwrap();
         let setup = setup.unwrap();
-        let mut open_loop = OpenLoop::of(&setup, 0, &Duty::all(&setup, 1)[0]).unwrap();
+        let mut open_loop = OpenLoop::of(&setup, 0, &Shard::all(&setup, 1)[0]).unwrap();
         let got = [(); 4].map(|()| open_loop.take());
         let expected = [(0, 0), (200_000, 1), (300_000, 0), (500_000, 1)];
         assert_eq!(got, expected.map(|(at_us, object)| (at_us, Some(object))));

@@ -8,8 +8,8 @@ use super::client::{Client, Interest, Plan, State};
 use super::request::{answer, name, write_request};
 use super::transport;
 use crate::head;
-use crate::objects::Shelf;
-use crate::setup::{NEVER_US, Ways};
+use crate::objects::Catalog;
+use crate::setup::{NEVER_US, PreparedClass};
 use crate::tally::Fault;
 use ackpace_lab_base::content;
 
@@ -30,14 +30,14 @@ impl Worker {
     /// of its film.
     pub(super) fn ask(&mut self, index: usize, object: Option<u32>, intended_us: u64, now_us: u64) {
         let client = &mut self.clients[index];
-        let shelf = &self.setup.classes[client.class].shelf;
+        let catalog = &self.setup.classes[client.class].catalog;
         let begun = client.playback.is_some_and(|film| !film.begins());
         let object = object.or(begun.then_some(client.object));
-        client.object = object.unwrap_or_else(|| shelf.choose(client.number, &mut client.dice));
-        let film = client.playback.zip(shelf.len_bytes(client.object));
+        client.object = object.unwrap_or_else(|| catalog.choose(client.number, &mut client.dice));
+        let film = client.playback.zip(catalog.len_bytes(client.object));
         client.wanted = match film {
             Some((film, file_bytes)) => film.segment(file_bytes),
-            None => shelf.part(client.number, &mut client.dice),
+            None => catalog.part(client.number, &mut client.dice),
         };
         client.intended_us = intended_us;
         client.asked = true;
@@ -51,9 +51,9 @@ impl Worker {
     /// Starts a connection.
     pub(super) fn open(&mut self, index: usize, now_us: u64) {
         let client = &mut self.clients[index];
-        let ways = &self.setup.classes[client.class];
-        let source = ways.source(client.number);
-        let buffer = ways.receive_buffer_bytes(client.pace.rate_bytes_per_s);
+        let prepared = &self.setup.classes[client.class];
+        let source = prepared.source(client.number);
+        let buffer = prepared.receive_buffer_bytes(client.pace.rate_bytes_per_s);
         match transport::connect(self.setup.target, source, buffer) {
             Ok((socket, ready)) => {
                 client.socket = Some(socket);
@@ -103,8 +103,8 @@ impl Worker {
 
     fn send_request(&mut self, index: usize, now_us: u64) {
         let client = &mut self.clients[index];
-        let ways = &self.setup.classes[client.class];
-        write_request(&mut self.request, ways, client);
+        let prepared = &self.setup.classes[client.class];
+        write_request(&mut self.request, prepared, client);
         let Some(socket) = &client.socket else {
             return;
         };
@@ -170,8 +170,8 @@ impl Worker {
 
     fn read(&mut self, index: usize, now_us: u64) {
         let client = &mut self.clients[index];
-        let ways = &self.setup.classes[client.class];
-        let Some(room) = room_bytes(client, ways, self.buffer.len() as u64, now_us) else {
+        let prepared = &self.setup.classes[client.class];
+        let Some(room) = room_bytes(client, prepared, self.buffer.len() as u64, now_us) else {
             // A packet woke the client too early.
             let reads_us = client.pace.reads_us(client.left_bytes).unwrap_or(now_us);
             client.plan(Plan::Read, reads_us.next_multiple_of(GRID_US));
@@ -264,8 +264,8 @@ impl Worker {
         };
         let before = client.head.len().saturating_sub(bytes.len());
         client.head = Vec::new(); // the client may idle: keep no memory
-        let ways = &self.setup.classes[client.class];
-        match answer(&head, client, &ways.shelf) {
+        let prepared = &self.setup.classes[client.class];
+        match answer(&head, client, &prepared.catalog) {
             Ok((offset_bytes, left_bytes)) => {
                 client.offset_bytes = offset_bytes;
                 client.left_bytes = left_bytes;
@@ -273,8 +273,8 @@ impl Worker {
                 client.state = State::Body;
                 let path = &mut self.request;
                 path.clear();
-                ways.shelf.write_path(client.object, path);
-                client.tag = Shelf::tag(path);
+                prepared.catalog.write_path(client.object, path);
+                client.tag = Catalog::tag(path);
                 self.body(index, &bytes[head.len_bytes - before..], now_us)
             }
             Err((fault, why)) => {
@@ -304,9 +304,9 @@ impl Worker {
             return false;
         }
         client.take(bytes.len() as u64);
-        let ways = &self.setup.classes[client.class];
+        let prepared = &self.setup.classes[client.class];
         self.tallies[client.class].bytes += bytes.len() as u64;
-        if let Some(after_bytes) = abort_bytes(client, ways) {
+        if let Some(after_bytes) = abort_bytes(client, prepared) {
             if client.taken_bytes >= after_bytes && !client.half_closed {
                 let stays = self.abort(index, now_us);
                 if !stays {
@@ -331,15 +331,15 @@ impl Worker {
         client.failures = 0;
         client.reused = true;
         client.state = State::Free;
-        let ways = &self.setup.classes[client.class];
-        let file_bytes = ways.shelf.len_bytes(client.object).unwrap_or(0);
+        let prepared = &self.setup.classes[client.class];
+        let file_bytes = prepared.catalog.len_bytes(client.object).unwrap_or(0);
         let taken_bytes = client.taken_bytes;
         let film = client.playback.as_mut();
         if let Some(since_us) = film.and_then(|film| film.came(taken_bytes, file_bytes, now_us)) {
             tally.stalls += 1;
             tally.stalled_us += now_us.saturating_sub(since_us.max(self.measured_from_us));
         }
-        if client.closing || client.half_closed || !ways.class.keep_alive {
+        if client.closing || client.half_closed || !prepared.class.keep_alive {
             drop(transport::take(client));
             client.state = State::Off;
         } else {
@@ -380,7 +380,10 @@ impl Worker {
         client.failures = client.failures.saturating_add(1);
         let (class, asked) = (client.class, client.asked);
         let request = match asked {
-            true => format!("{}: {why}", name(client, &self.setup.classes[class].shelf)),
+            true => format!(
+                "{}: {why}",
+                name(client, &self.setup.classes[class].catalog)
+            ),
             false => why,
         };
         self.tell(class, fault, || request);
@@ -408,11 +411,16 @@ impl Worker {
 }
 
 /// Bytes that the client may read now; `None` before its time.
-fn room_bytes(client: &mut Client, ways: &Ways, buffer_bytes: u64, now_us: u64) -> Option<usize> {
+fn room_bytes(
+    client: &mut Client,
+    prepared: &PreparedClass,
+    buffer_bytes: u64,
+    now_us: u64,
+) -> Option<usize> {
     let mut room = buffer_bytes;
     if client.state == State::Body {
         room = room.min(client.left_bytes);
-        let leaves_at = abort_bytes(client, ways).filter(|_| !client.half_closed);
+        let leaves_at = abort_bytes(client, prepared).filter(|_| !client.half_closed);
         if let Some(after_bytes) = leaves_at {
             room = room.min((after_bytes.saturating_sub(client.taken_bytes)).max(1));
         }
@@ -433,7 +441,7 @@ fn room_bytes(client: &mut Client, ways: &Ways, buffer_bytes: u64, now_us: u64) 
 }
 
 /// Number of body bytes after which the client leaves, if it leaves by bytes.
-fn abort_bytes(client: &Client, ways: &Ways) -> Option<u64> {
-    let abort = ways.class.abort.as_ref().filter(|_| client.aborts)?;
+fn abort_bytes(client: &Client, prepared: &PreparedClass) -> Option<u64> {
+    let abort = prepared.class.abort.as_ref().filter(|_| client.aborts)?;
     abort.after_bytes
 }

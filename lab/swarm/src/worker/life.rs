@@ -26,14 +26,14 @@ impl Worker {
     }
 
     /// Decides, before a client starts, which actions of its class it will take.
-    pub(super) fn destine(&mut self, index: usize) {
+    pub(super) fn choose_actions(&mut self, index: usize) {
         let client = &mut self.clients[index];
-        let ways = &self.setup.classes[client.class];
-        let abort = ways.class.abort.as_ref();
+        let prepared = &self.setup.classes[client.class];
+        let abort = prepared.class.abort.as_ref();
         client.aborts = abort.is_some_and(|abort| chosen(client.number, abort.share, 0.0));
-        if let Some(pause) = &ways.class.pause {
+        if let Some(pause) = &prepared.class.pause {
             if chosen(client.number, pause.share, PAUSE_PHASE) {
-                let begin_us = ways.begins_us[client.number as usize];
+                let begin_us = prepared.begins_us[client.number as usize];
                 client.plan(Plan::Pause, begin_us + us(pause.at_s));
             }
         }
@@ -306,10 +306,10 @@ impl Worker {
         if client.playback.is_some() {
             return;
         }
-        let ways = &self.setup.classes[client.class];
+        let prepared = &self.setup.classes[client.class];
         let since_us = client.starved_us.max(self.measured_from_us);
         let waited_us = now_us.saturating_sub(since_us);
-        if client.starved_us != NEVER_US && waited_us > ways.stall_us {
+        if client.starved_us != NEVER_US && waited_us > prepared.stall_us {
             let tally = &mut self.tallies[client.class];
             tally.stalls += 1;
             tally.stalled_us += waited_us;

@@ -1,18 +1,18 @@
 //! A thread of the swarm: its clients, an epoll set and a timer wheel.
 //!
-//! `duty.rs` assigns clients to threads. `client.rs` is the state of a client, `life.rs` its timed actions,
+//! `shard.rs` assigns clients to threads. `client.rs` is the state of a client, `life.rs` its timed actions,
 //! `pace.rs` its rate of reading, and `playback.rs` a player's film. `exchange.rs` talks to the server, and
 //! `request.rs` writes requests. `arrivals.rs` is the open loop, and `transport.rs` the sockets. A turn of the
 //! loop handles orders, arrivals, timers, the report of a second, and events.
 
 mod arrivals;
 mod client;
-mod duty;
 mod exchange;
 mod life;
 mod pace;
 mod playback;
 mod request;
+mod shard;
 mod transport;
 
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
@@ -23,8 +23,8 @@ use std::sync::mpsc::{Receiver, Sender};
 
 use self::arrivals::OpenLoop;
 use self::client::{Client, Interest, State};
-pub use self::duty::Duty;
 use self::playback::Playback;
+pub use self::shard::Shard;
 use super::draw::Dice;
 use super::histogram::Histogram;
 use super::setup::{NEVER_US, Setup};
@@ -162,7 +162,7 @@ impl Remote {
 /// The state of a thread.
 pub struct Worker {
     setup: Arc<Setup>,
-    duty: Duty,
+    shard: Shard,
     set: OwnedFd,
     wake: Arc<OwnedFd>,
     orders: Receiver<Order>,
@@ -185,8 +185,8 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Creates the thread's state for this duty, and the handle that controls it.
-    pub fn new(setup: Arc<Setup>, duty: Duty, reports: Sender<Report>) -> Result<(Self, Remote)> {
+    /// Creates the thread's state for this shard, and the handle that controls it.
+    pub fn new(setup: Arc<Setup>, shard: Shard, reports: Sender<Report>) -> Result<(Self, Remote)> {
         let set = epoll::create(epoll::CreateFlags::CLOEXEC).doing(|| "epoll_create".into())?;
         let flags = EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC;
         let wake = Arc::new(eventfd(0, flags).doing(|| "eventfd".into())?);
@@ -200,7 +200,7 @@ impl Worker {
         let now_us = setup.now_us();
         let count = setup.classes.len();
         let mut worker = Self {
-            duty,
+            shard,
             set,
             wake,
             orders,
@@ -209,7 +209,7 @@ impl Worker {
             clients: Vec::new(),
             tallies: vec![Tally::default(); count],
             open_loops: (0..count)
-                .map(|class| OpenLoop::of(&setup, class, &duty))
+                .map(|class| OpenLoop::of(&setup, class, &shard))
                 .collect(),
             texts: vec![0; count],
             alive: 0,
@@ -233,7 +233,7 @@ impl Worker {
         let now_us = self.setup.now_us();
         let shares = self.shares(now_us);
         let end = Report::End {
-            thread: self.duty.thread,
+            thread: self.shard.thread,
             tallies: std::mem::take(&mut self.tallies),
             shares,
             cpu_us: cpu_us() - self.cpu_before_us,
@@ -246,26 +246,30 @@ impl Worker {
     fn enlist(&mut self) {
         let setup = self.setup.clone();
         let mut nth = 0;
-        for (class, ways) in setup.classes.iter().enumerate() {
-            if !self.duty.has(&setup, class) {
+        for (class, prepared) in setup.classes.iter().enumerate() {
+            if !self.shard.has(&setup, class) {
                 continue;
             }
-            for number in 0..ways.clients {
+            for number in 0..prepared.clients {
                 nth += 1;
-                if (nth - 1) % self.duty.parts != self.duty.part {
+                if (nth - 1) % self.shard.parts != self.shard.part {
                     continue;
                 }
                 let mut dice = Dice::of(setup.seed, class, number);
-                let rate = ways.rate_bytes_per_s(&mut dice);
-                let begin_us = ways.begins_us[number as usize];
+                let rate = prepared.rate_bytes_per_s(&mut dice);
+                let begin_us = prepared.begins_us[number as usize];
                 let mut client = Client::new(class, number, dice, begin_us);
-                client.set_pace(ways.reading(rate), ways.receive_buffer_bytes(rate), 0);
-                let segments = ways.class.segments;
+                client.set_pace(
+                    prepared.reading(rate),
+                    prepared.receive_buffer_bytes(rate),
+                    0,
+                );
+                let segments = prepared.class.segments;
                 client.playback = segments.map(|film| Playback::new(rate, film.film_s));
                 self.clients.push(client);
                 let index = self.clients.len() - 1;
                 self.alive += 1;
-                self.destine(index);
+                self.choose_actions(index);
                 self.schedule(index);
             }
         }
@@ -343,7 +347,7 @@ impl Worker {
             } => self.change_rate(class, bytes_per_s, share, now_us),
             Order::Requests { class, per_s } => {
                 if let Some(open_loop) = &mut self.open_loops[class] {
-                    open_loop.set_rate(per_s / self.duty.parts as f64, now_us);
+                    open_loop.set_rate(per_s / self.shard.parts as f64, now_us);
                 }
             }
             Order::Pause { class, for_us } => self.pause_all(class, for_us, now_us),
@@ -356,7 +360,7 @@ impl Worker {
     fn reset(&mut self, now_us: u64) {
         let fresh = vec![Tally::default(); self.tallies.len()];
         let report = Report::Reset {
-            thread: self.duty.thread,
+            thread: self.shard.thread,
             tallies: std::mem::replace(&mut self.tallies, fresh),
         };
         let _ = self.reports.send(report);
@@ -387,7 +391,7 @@ impl Worker {
         }
         let fresh = vec![Tally::default(); self.tallies.len()];
         let report = Report::Second {
-            thread: self.duty.thread,
+            thread: self.shard.thread,
             second: self.second,
             tallies: std::mem::replace(&mut self.tallies, fresh),
             moments,

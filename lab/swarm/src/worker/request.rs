@@ -4,13 +4,17 @@ use std::io::Write;
 
 use super::client::Client;
 use crate::head::Head;
-use crate::objects::{Shelf, Wanted};
-use crate::setup::Ways;
+use crate::objects::{Catalog, Wanted};
+use crate::setup::PreparedClass;
 use crate::tally::Fault;
 
 /// The offset of the body in the file and its required length, or the fault of a head that does not match the
 /// request.
-pub fn answer(head: &Head, client: &Client, shelf: &Shelf) -> Result<(u64, u64), (Fault, String)> {
+pub fn answer(
+    head: &Head,
+    client: &Client,
+    catalog: &Catalog,
+) -> Result<(u64, u64), (Fault, String)> {
     let status = match client.wanted {
         Wanted::Whole => 200,
         Wanted::Range { .. } => 206,
@@ -24,7 +28,7 @@ pub fn answer(head: &Head, client: &Client, shelf: &Shelf) -> Result<(u64, u64),
     let Some(len_bytes) = head.body_len_bytes.filter(|_| !head.chunked) else {
         return Err((Fault::Head, "no Content-Length".into()));
     };
-    let file_bytes = shelf.len_bytes(client.object);
+    let file_bytes = catalog.len_bytes(client.object);
     let (offset_bytes, expected) = match client.wanted {
         Wanted::Whole => (0, file_bytes.unwrap_or(len_bytes)),
         Wanted::Range { from, len_bytes } => {
@@ -50,24 +54,24 @@ pub fn answer(head: &Head, client: &Client, shelf: &Shelf) -> Result<(u64, u64),
 }
 
 /// Writes the request to `into`, replacing its content.
-pub fn write_request(into: &mut Vec<u8>, ways: &Ways, client: &Client) {
+pub fn write_request(into: &mut Vec<u8>, prepared: &PreparedClass, client: &Client) {
     into.clear();
     into.extend_from_slice(b"GET ");
-    ways.shelf.write_path(client.object, into);
+    prepared.catalog.write_path(client.object, into);
     into.extend_from_slice(b" HTTP/1.1\r\nHost: lab\r\nUser-Agent: ackpace-lab\r\n");
     if let Wanted::Range { from, len_bytes } = client.wanted {
         let last = from + len_bytes - 1;
         write!(into, "Range: bytes={from}-{last}\r\n").expect("a Vec takes everything");
     }
-    if !ways.class.keep_alive {
+    if !prepared.class.keep_alive {
         into.extend_from_slice(b"Connection: close\r\n");
     }
     into.extend_from_slice(b"\r\n");
 }
 
 /// The request, for error texts.
-pub fn name(client: &Client, shelf: &Shelf) -> String {
-    let path = shelf.path(client.object);
+pub fn name(client: &Client, catalog: &Catalog) -> String {
+    let path = catalog.path(client.object);
     match client.wanted {
         Wanted::Whole => format!("GET {path}"),
         Wanted::Range { from, len_bytes } => {

@@ -16,7 +16,7 @@ use std::process::ExitCode;
 
 /// Options of `ackpace-lab wan check`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct CheckArgs {
     /// Only this part; repeatable
     #[arg(long, value_enum)]
     only: Vec<Part>,
@@ -81,7 +81,7 @@ pub struct Outcome {
 
 /// Measures all parts, one after the other, and prints a table for each. Exit code 1 if a requirement was
 /// missed.
-pub fn run(args: &Args) -> Result<ExitCode> {
+pub fn run(args: &CheckArgs) -> Result<ExitCode> {
     let mut all = Vec::new();
     for part in PARTS {
         if !args.only.is_empty() && !args.only.contains(&part) {

@@ -46,7 +46,7 @@ fn a_topology_becomes_links_and_paths() {
     let isp = &plan.links[0].profile;
     assert_eq!(
         isp.queue,
-        Queue::DropTail {
+        QueueDiscipline::DropTail {
             limit_bytes: 625_000
         }
     );

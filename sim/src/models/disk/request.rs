@@ -80,7 +80,7 @@ pub struct Completion {
 
 /// Totals of a device since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct DeviceTotals {
     /// Reads that completed.
     pub reads: u64,
     /// Writes that completed.
@@ -99,7 +99,7 @@ pub struct Counters {
     pub waited_ns: u64,
 }
 
-impl Counters {
+impl DeviceTotals {
     /// Counts one completion.
     pub fn count(&mut self, completion: &Completion) {
         let (number, bytes) = match completion.request.kind {

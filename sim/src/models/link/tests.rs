@@ -5,13 +5,13 @@ use std::fmt::Write;
 const SEED: u64 = 20_040_717;
 const MS: u64 = 1_000_000;
 
-fn plain() -> Profile {
-    Profile {
+fn plain() -> LinkProfile {
+    LinkProfile {
         rate_bits_per_s: Some(10_000_000),
         delay_us: 5_000,
         jitter_us: 0,
         may_reorder: false,
-        queue: Queue::DropTail {
+        queue: QueueDiscipline::DropTail {
             limit_bytes: 30_000,
         },
         loss: Loss::None,
@@ -57,12 +57,12 @@ fn conserved(totals: &Totals) -> bool {
 }
 
 prop_compose! {
-    fn any_queue()(limit_bytes in 1_500u64..200_000, is_red: bool, part in 0.05f64..0.6) -> Queue {
+    fn any_queue()(limit_bytes in 1_500u64..200_000, is_red: bool, part in 0.05f64..0.6) -> QueueDiscipline {
         let max_bytes = (limit_bytes as f64 * (part + 0.3)) as u64;
         let min_bytes = (limit_bytes as f64 * part) as u64;
         match is_red {
-            false => Queue::DropTail { limit_bytes },
-            true => Queue::Red(Red { min_bytes, max_bytes, limit_bytes, ..red() }),
+            false => QueueDiscipline::DropTail { limit_bytes },
+            true => QueueDiscipline::Red(Red { min_bytes, max_bytes, limit_bytes, ..red() }),
         }
     }
 }
@@ -71,12 +71,12 @@ prop_compose! {
     fn any_profile()(
         rate in prop::option::of(1_000u64..20_000_000_000), delay_us in 0u64..300_000,
         jitter_us in 0u64..20_000, queue in any_queue(), p in 0.0f64..0.3, bursty: bool,
-    ) -> Profile {
+    ) -> LinkProfile {
         let loss = match bursty {
             false => Loss::Bernoulli { p },
             true => Loss::GilbertElliott { to_bad: p, to_good: 0.3, loss_good: 0.0, loss_bad: 1.0 },
         };
-        Profile { rate_bits_per_s: rate, delay_us, jitter_us, may_reorder: false, queue, loss, mark: p }
+        LinkProfile { rate_bits_per_s: rate, delay_us, jitter_us, may_reorder: false, queue, loss, mark: p }
     }
 }
 
@@ -109,7 +109,7 @@ proptest! {
                 last_ns = at_ns;
                 waiting.push((departs_ns, at_ns));
             }
-            let (Queue::DropTail { limit_bytes } | Queue::Red(Red { limit_bytes, .. })) =
+            let (QueueDiscipline::DropTail { limit_bytes } | QueueDiscipline::Red(Red { limit_bytes, .. })) =
                 link.profile().queue;
             let most_bytes = limit_bytes.max(found_bytes).max(u64::from(*len_bytes));
             prop_assert!(link.queue_bytes(now_ns) <= most_bytes + 1);
@@ -122,8 +122,8 @@ proptest! {
     fn a_saturated_transmitter_sends_at_its_rate_to_the_nanosecond(
         rate in 1_000u64..100_000_000_000, lens in prop::collection::vec(40u32..65_000, 1..500),
     ) {
-        let queue = Queue::DropTail { limit_bytes: u64::MAX };
-        let mut link = Link::new(Profile { rate_bits_per_s: Some(rate), queue, ..plain() }, SEED);
+        let queue = QueueDiscipline::DropTail { limit_bytes: u64::MAX };
+        let mut link = Link::new(LinkProfile { rate_bits_per_s: Some(rate), queue, ..plain() }, SEED);
         let (mut sum_bytes, mut last_ns) = (0u128, 0);
         for len_bytes in lens {
             sum_bytes += u128::from(len_bytes);
@@ -151,7 +151,7 @@ fn bernoulli_loses_its_part() {
     const PACKETS: u64 = 400_000;
     for p in [0.001, 0.01, 0.03, 0.2] {
         let loss = Loss::Bernoulli { p };
-        let mut link = Link::new(Profile { loss, ..plain() }, SEED);
+        let mut link = Link::new(LinkProfile { loss, ..plain() }, SEED);
         flood(&mut link, PACKETS, 0.1, |_, _, _| ());
         let lost = link.totals().lost_packets as f64 / PACKETS as f64;
         within("loss", lost, p, (p * (1.0 - p) / PACKETS as f64).sqrt());
@@ -169,7 +169,7 @@ fn gilbert_elliott_loses_its_part_in_bursts_of_its_length() {
             loss_bad: 1.0,
         };
         let mean = loss.mean();
-        let mut link = Link::new(Profile { loss, ..plain() }, SEED);
+        let mut link = Link::new(LinkProfile { loss, ..plain() }, SEED);
         let (mut bursts, mut before) = (0u64, false);
         flood(&mut link, PACKETS, 0.1, |_, _, verdict| {
             let lost = verdict == Verdict::Drop(DropCause::Loss);
@@ -189,8 +189,8 @@ fn gilbert_elliott_loses_its_part_in_bursts_of_its_length() {
 #[test]
 fn red_keeps_its_average_between_the_thresholds_and_marks_before_it_drops() {
     for load in [1.02, 1.05, 1.08] {
-        let queue = Queue::Red(red());
-        let mut link = Link::new(Profile { queue, ..plain() }, SEED);
+        let queue = QueueDiscipline::Red(red());
+        let mut link = Link::new(LinkProfile { queue, ..plain() }, SEED);
         let (mut sum, mut samples) = (0.0, 0u32);
         // Marks do not slow these packets, so only drops can bound the queue: no ECN here.
         let mut rng = Pcg64Mcg::seed_from_u64(SEED);
@@ -214,8 +214,8 @@ fn red_keeps_its_average_between_the_thresholds_and_marks_before_it_drops() {
         assert!((p - (1.0 - 1.0 / load)).abs() < 0.008, "load {load}: {p}");
         assert_eq!(totals.dropped_full_packets, 0);
     }
-    let queue = Queue::Red(red());
-    let mut link = Link::new(Profile { queue, ..plain() }, SEED);
+    let queue = QueueDiscipline::Red(red());
+    let mut link = Link::new(LinkProfile { queue, ..plain() }, SEED);
     flood(&mut link, 20_000, 0.97, |_, _, _| ());
     let totals = link.totals();
     assert!(totals.marked_packets > 0 && totals.dropped_red_packets == 0);
@@ -223,7 +223,7 @@ fn red_keeps_its_average_between_the_thresholds_and_marks_before_it_drops() {
 
 #[test]
 fn marks_meet_their_share_of_the_packets_that_allow_it_and_nothing_is_dropped_for_them() {
-    let profile = Profile {
+    let profile = LinkProfile {
         mark: 0.2,
         ..plain()
     };
@@ -234,7 +234,7 @@ fn marks_meet_their_share_of_the_packets_that_allow_it_and_nothing_is_dropped_fo
     assert!((share - 0.2).abs() < 0.01, "seed {SEED}: {share}");
     assert_eq!(totals.offered_packets, totals.delivered_packets);
     let Verdict::Deliver { mark_ce, .. } = Link::new(
-        Profile {
+        LinkProfile {
             mark: 1.0,
             ..plain()
         },
@@ -248,8 +248,8 @@ fn marks_meet_their_share_of_the_packets_that_allow_it_and_nothing_is_dropped_fo
 
 #[test]
 fn red_forgets_its_average_while_idle() {
-    let queue = Queue::Red(red());
-    let mut link = Link::new(Profile { queue, ..plain() }, SEED);
+    let queue = QueueDiscipline::Red(red());
+    let mut link = Link::new(LinkProfile { queue, ..plain() }, SEED);
     for _ in 0..20_000 {
         link.offer(0, 1500, true);
     }
@@ -260,10 +260,10 @@ fn red_forgets_its_average_while_idle() {
 
 #[test]
 fn a_change_of_rate_moves_what_waits_and_nothing_else() {
-    let queue = Queue::DropTail {
+    let queue = QueueDiscipline::DropTail {
         limit_bytes: 1_000_000,
     };
-    let mut link = Link::new(Profile { queue, ..plain() }, SEED);
+    let mut link = Link::new(LinkProfile { queue, ..plain() }, SEED);
     let times: Vec<(u64, u64)> = (0..10)
         .map(|_| match link.offer(0, 1250, false) {
             Verdict::Deliver {
@@ -273,7 +273,7 @@ fn a_change_of_rate_moves_what_waits_and_nothing_else() {
         })
         .collect();
     assert_eq!(times[9], (10 * MS, 15 * MS)); // 1 ms each, then 5 ms of wire
-    let faster = Profile {
+    let faster = LinkProfile {
         rate_bits_per_s: Some(100_000_000),
         ..link.profile().clone()
     };
@@ -298,7 +298,7 @@ fn a_change_of_rate_moves_what_waits_and_nothing_else() {
 
 #[test]
 fn without_a_rate_nothing_waits_and_a_lone_packet_passes_any_queue() {
-    let endless = Profile {
+    let endless = LinkProfile {
         rate_bits_per_s: None,
         ..plain()
     };
@@ -310,8 +310,8 @@ fn without_a_rate_nothing_waits_and_a_lone_packet_passes_any_queue() {
     };
     assert!((0..1000).all(|_| link.offer(7, 65_000, true) == arrives));
     assert_eq!((link.busy_ns(7), link.queue_bytes(7)), (0, 0));
-    let queue = Queue::DropTail { limit_bytes: 100 };
-    let mut link = Link::new(Profile { queue, ..plain() }, SEED);
+    let queue = QueueDiscipline::DropTail { limit_bytes: 100 };
+    let mut link = Link::new(LinkProfile { queue, ..plain() }, SEED);
     assert!(matches!(link.offer(0, 1500, true), Verdict::Deliver { .. }));
     assert_eq!(link.offer(0, 40, true), Verdict::Drop(DropCause::QueueFull));
 }
@@ -319,7 +319,7 @@ fn without_a_rate_nothing_waits_and_a_lone_packet_passes_any_queue() {
 #[test]
 fn jitter_overtakes_only_where_it_may() {
     for may_reorder in [false, true] {
-        let profile = Profile {
+        let profile = LinkProfile {
             jitter_us: 10_000,
             may_reorder,
             ..plain()
@@ -349,16 +349,16 @@ fn the_table_of_fates() {
         ("drop-tail", plain()),
         (
             "bernoulli",
-            Profile {
+            LinkProfile {
                 loss: Loss::Bernoulli { p: 0.01 },
                 ..plain()
             },
         ),
-        ("gilbert-elliott", Profile { loss, ..plain() }),
+        ("gilbert-elliott", LinkProfile { loss, ..plain() }),
         (
             "red",
-            Profile {
-                queue: Queue::Red(Red {
+            LinkProfile {
+                queue: QueueDiscipline::Red(Red {
                     ecn: false,
                     ..red()
                 }),
@@ -367,8 +367,8 @@ fn the_table_of_fates() {
         ),
         (
             "red, ecn",
-            Profile {
-                queue: Queue::Red(red()),
+            LinkProfile {
+                queue: QueueDiscipline::Red(red()),
                 ..plain()
             },
         ),

@@ -53,7 +53,7 @@ impl Array {
         self.len -= 1;
     }
 
-    /// The first of the best priority.
+    /// The first process of the best priority that has any.
     pub fn first(&self) -> Option<usize> {
         let prio = self.bits.trailing_zeros() as usize;
         self.queues

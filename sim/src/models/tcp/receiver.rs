@@ -1,7 +1,7 @@
 //! The receiving end: a receive buffer, the program that reads from it, and the window that is announced as Linux does
 //! it (net/ipv4/tcp_output.c `__tcp_select_window`; net/ipv4/tcp.c `tcp_cleanup_rbuf`).
 
-/// How long an ACK waits for what it could go with, milliseconds (TCP_ATO_MIN).
+/// How long a delayed ACK waits, milliseconds (TCP_ATO_MIN).
 const DELAYED_ACK_MS: u64 = 40;
 /// Segments at the start that are acknowledged at once (TCP_MAX_QUICKACKS).
 const QUICK_ACKS: u32 = 16;
@@ -9,23 +9,23 @@ const QUICK_ACKS: u32 = 16;
 /// When a program reads, and how much. It never reads faster to make up for bytes that came late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Program {
-    /// All that is there, at once: its path holds it up.
+    /// Reads all bytes as they come: its path limits it.
     All,
-    /// At one rate, bytes per second, as `curl --limit-rate` does.
+    /// Reads at one rate in bytes per second, as `curl --limit-rate` does.
     Steady(u64),
-    /// What it needs for a period, from its beginning on; then nothing until the next.
+    /// Reads the bytes of a whole period at its beginning, then nothing until the next period.
     Periodic {
-        /// The mean, bytes per second.
+        /// Mean rate, bytes per second.
         rate_bytes_per_s: u64,
-        /// The period, milliseconds.
+        /// Length of the period, milliseconds.
         every_ms: u64,
-        /// How much faster than the mean it reads while it reads.
+        /// Its rate while it reads, in multiples of the mean.
         times: u64,
     },
 }
 
 impl Program {
-    /// The rate that it reads at in the long run, bytes per second; `None` if it takes all that comes.
+    /// Its mean rate in bytes per second; `None` if it reads all that comes.
     pub fn mean_bytes_per_s(&self) -> Option<u64> {
         match self {
             Program::All => None,
@@ -37,7 +37,7 @@ impl Program {
     }
 }
 
-/// What the receiver tells the sender.
+/// An ACK: what the receiver tells the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ack {
     /// Bytes that have arrived since the beginning.
@@ -50,19 +50,19 @@ pub struct Ack {
 /// `tcp_rcv_space_adjust` and `tcp_rcvbuf_grow`). It never shrinks.
 #[derive(Clone, Copy, Debug)]
 struct Tuning {
-    /// Its bound (`tcp_rmem`). A buffer of that size is of a fixed size (SO_RCVBUF).
+    /// Upper bound (`tcp_rmem`). A buffer that begins with this size is fixed (SO_RCVBUF).
     most_bytes: u64,
-    /// The round trip that the receiver measures.
+    /// Round trip as the receiver measures it.
     rtt_ms: u64,
     /// The most that was read in one measurement.
     space_bytes: u64,
-    /// The current measurement began here, and had read so much.
+    /// When the current measurement began, and what had been read by then.
     since_ms: u64,
     since_bytes: u64,
 }
 
 impl Tuning {
-    /// The program has read. Returns the size that the buffer has at least from now on.
+    /// The program has read. Returns the new minimum size of the buffer.
     fn adjust(&mut self, read_bytes: u64, now_ms: u64) -> u64 {
         if now_ms < self.since_ms + self.rtt_ms {
             return 0;
@@ -73,7 +73,7 @@ impl Tuning {
             return 0;
         }
         self.space_bytes = new_bytes;
-        // One round trip late, and the sender may double its rate in slow start.
+        // The measurement is a round trip old, and in slow start the sender has doubled its rate since.
         let wanted_bytes = 2 * new_bytes;
         let faster_bytes = 2 * (wanted_bytes * (new_bytes - old_bytes) / old_bytes);
         (wanted_bytes + faster_bytes).min(self.most_bytes)
@@ -129,7 +129,7 @@ impl Receiver {
         }
     }
 
-    /// The same with a buffer that grows, to `most_bytes` at most, on a path with this round trip.
+    /// The same with a buffer that grows up to `most_bytes`, on a path with this round trip.
     pub fn tuned(self, most_bytes: u64, rtt_ms: u64) -> Receiver {
         let tuning = Tuning {
             most_bytes,
@@ -139,7 +139,7 @@ impl Receiver {
         Receiver { tuning, ..self }
     }
 
-    /// The buffer as large as it is now.
+    /// Current size of the buffer.
     pub fn buffer_bytes(&self) -> u64 {
         self.buffer_bytes
     }
@@ -154,12 +154,12 @@ impl Receiver {
         self.wanted
     }
 
-    /// What it said last.
+    /// The last ACK.
     pub fn told(&self) -> Ack {
         self.told
     }
 
-    /// A millisecond passes: bytes arrive, and the program reads. Returns the last ACK of it, if there is one.
+    /// Advances by a millisecond: bytes arrive, and the program reads. Returns the last ACK of the millisecond, if any.
     pub fn pass(&mut self, bytes: u64, now_ms: u64) -> Option<Ack> {
         let mut says = bytes > 0 && self.arrive(bytes, now_ms);
         let read_bytes = self.read(now_ms);
@@ -171,7 +171,7 @@ impl Receiver {
         self.unacked_since_ms = None;
         self.told = Ack {
             acked_bytes: self.arrived_bytes,
-            // What was offered once is never taken back.
+            // A window is never taken back once it is announced.
             edge_bytes: (self.arrived_bytes + self.window_bytes()).max(self.told.edge_bytes),
         };
         Some(self.told)
@@ -181,7 +181,7 @@ impl Receiver {
         self.arrived_bytes - self.read_bytes
     }
 
-    /// The window that it would announce now: none rather than a small one.
+    /// The window that it would announce now: 0 rather than a small one.
     fn window_bytes(&self) -> u64 {
         let free_bytes = self.buffer_bytes.saturating_sub(self.unread_bytes());
         let least_bytes = (self.buffer_bytes / 16).max(self.segment_bytes);
@@ -191,7 +191,7 @@ impl Receiver {
         }
     }
 
-    /// Whether the bytes are acknowledged at once.
+    /// Bytes arrive. Returns whether they are acknowledged at once.
     fn arrive(&mut self, bytes: u64, now_ms: u64) -> bool {
         self.arrived_bytes += bytes;
         self.unacked_since_ms.get_or_insert(now_ms);
@@ -202,14 +202,14 @@ impl Receiver {
         quick || many && self.window_bytes() >= told_window_bytes
     }
 
-    /// Whether reading is reason enough for an ACK.
+    /// Whether reading alone triggers an ACK.
     fn tells_after_reading(&self) -> bool {
         let untold_bytes = self.arrived_bytes - self.told.acked_bytes;
         let acks = untold_bytes > self.segment_bytes || self.unread_bytes() == 0;
         if self.unacked_since_ms.is_some() && acks {
             return true;
         }
-        // On its own, a window is announced only if it is twice as large as what is left of the last one.
+        // A window update is sent only if the window is twice as large as what is left of the last one.
         let left_bytes = self.told.edge_bytes - self.arrived_bytes;
         let window_bytes = self.window_bytes();
         2 * left_bytes <= self.buffer_bytes && window_bytes > 0 && window_bytes >= 2 * left_bytes
@@ -228,7 +228,7 @@ impl Receiver {
         bytes
     }
 
-    /// What the program reads in this millisecond if it is there. A read that found nothing is not made up for.
+    /// Bytes that the program wants in this millisecond. It does not make up for a read that found nothing.
     fn may_read_bytes(&mut self, now_ms: u64) -> u64 {
         let rate_bytes_per_s = match self.program {
             Program::All => return self.unread_bytes().max(1),

@@ -1,9 +1,9 @@
-//! A reno sender by packets (RFC 5681), for worlds in which packets are lost. It always has bytes to send, and sends as
-//! many as its window and a bound of its caller allow.
+//! A reno sender that counts in packets (RFC 5681), for worlds in which packets are lost. It always has more to send,
+//! and sends what its window and a bound of its caller allow.
 //!
-//! Paths do not reorder, so an ACK for a packet tells that all before it are lost which were not acknowledged (RACK
-//! without its waiting). A window that is not used does not grow (net/ipv4/tcp.h, `tcp_is_cwnd_limited`). What a lost packet
-//! carried is sent again as another packet, so only packets are counted.
+//! Paths do not reorder. An ACK for a packet therefore shows that all earlier packets without an ACK are lost (RACK
+//! without a reordering window). A window that is not used does not grow (net/ipv4/tcp.h, `tcp_is_cwnd_limited`). Lost
+//! data is sent again in a new packet, so only packets are counted.
 
 use ackpace_core::law::rto::LinuxSmoothed;
 use std::collections::VecDeque;
@@ -15,33 +15,33 @@ const FIRST_TIMEOUT_US: u64 = 1_000_000;
 
 /// See the module. Windows are in packets.
 #[derive(Clone, Debug)]
-pub struct Sender {
+pub struct RenoSender {
     window: u64,
     threshold: u64,
     /// Packets acknowledged since the window grew by one.
     toward_next: u64,
-    /// Not acknowledged: number and time.
+    /// Packets in flight: number and time sent.
     out: VecDeque<(u64, u64)>,
     sent: u64,
     acked: u64,
     loss_events: u32,
-    /// A loss before this packet belongs to an event that was counted.
+    /// A loss before this packet belongs to a loss event that was counted already.
     recovery_until: u64,
-    /// The round trip ends with this packet's ACK.
+    /// The current round trip ends with this packet's ACK.
     round_until: u64,
-    /// The most in flight in it.
+    /// The most packets in flight in the current round trip.
     most_out: u64,
     smoothed: Option<LinuxSmoothed>,
     rtt_min_us: u64,
-    /// The last ACK, or the first packet after silence.
+    /// When the last ACK came, or the first packet after silence left.
     heard_at_us: u64,
     /// Timeouts in a row, each of which doubles the next.
     backoff: u32,
 }
 
-impl Default for Sender {
-    fn default() -> Sender {
-        Sender {
+impl Default for RenoSender {
+    fn default() -> RenoSender {
+        RenoSender {
             window: FIRST_WINDOW,
             threshold: u64::MAX,
             toward_next: 0,
@@ -60,7 +60,7 @@ impl Default for Sender {
     }
 }
 
-impl Sender {
+impl RenoSender {
     /// cwnd, in packets.
     pub fn window(&self) -> u64 {
         self.window
@@ -81,7 +81,7 @@ impl Sender {
         self.acked
     }
 
-    /// How often it cut its window.
+    /// Number of times that it cut its window.
     pub fn loss_events(&self) -> u32 {
         self.loss_events
     }
@@ -102,7 +102,7 @@ impl Sender {
             .map_or(FIRST_TIMEOUT_US, |smoothed| smoothed.rto_us())
     }
 
-    /// Another packet leaves: its number.
+    /// Sends a packet, and returns its number.
     pub fn send(&mut self, now_us: u64) -> u64 {
         if self.out.is_empty() {
             self.heard_at_us = now_us;
@@ -114,7 +114,7 @@ impl Sender {
         number
     }
 
-    /// A packet is acknowledged. One that was given up counts for nothing.
+    /// A packet is acknowledged. An ACK for a packet that was declared lost changes nothing.
     pub fn ack(&mut self, number: u64, now_us: u64) {
         let before = self.in_flight();
         let Some(at) = self.out.iter().position(|&(out, _)| out == number) else {
@@ -163,13 +163,13 @@ impl Sender {
         self.loss_events += 1;
     }
 
-    /// When it gives up all that is in flight, if no ACK comes.
+    /// When the retransmission timer expires, if no ACK comes.
     pub fn timeout_at_us(&self) -> Option<u64> {
         let us = self.rto_us() << self.backoff;
         (!self.out.is_empty()).then_some(self.heard_at_us + us)
     }
 
-    /// That time has come.
+    /// The retransmission timer expires: all packets in flight are declared lost.
     pub fn time_out(&mut self) {
         self.cut((self.in_flight() / 2).max(2));
         self.window = 1;
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     /// A round trip of 10 ms for all that the window allows, of which `lost` never arrive.
-    fn round(sender: &mut Sender, now_us: u64, lost: &[u64]) {
+    fn round(sender: &mut RenoSender, now_us: u64, lost: &[u64]) {
         let numbers: Vec<_> = (sender.in_flight()..sender.window())
             .map(|_| sender.send(now_us))
             .collect();
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn it_doubles_then_halves_then_grows_by_one() {
-        let mut sender = Sender::default();
+        let mut sender = RenoSender::default();
         round(&mut sender, 0, &[]);
         assert_eq!(sender.window(), 20);
         round(&mut sender, 20_000, &[12, 15]);
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn silence_leaves_a_window_of_one_and_doubles_the_next_timeout() {
-        let mut sender = Sender::default();
+        let mut sender = RenoSender::default();
         round(&mut sender, 0, &[]);
         let number = sender.send(20_000);
         assert_eq!(sender.timeout_at_us(), Some(20_000 + sender.rto_us()));
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn a_window_that_is_not_used_does_not_grow() {
-        let mut sender = Sender::default();
+        let mut sender = RenoSender::default();
         for n in 0..100 {
             let number = sender.send(n * 20_000);
             sender.ack(number, n * 20_000 + 10_000);

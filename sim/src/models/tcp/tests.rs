@@ -2,8 +2,8 @@ use super::*;
 
 const MEGABYTE: u64 = 1_000_000;
 
-fn profile(program: Program, buffer_bytes: u64) -> Profile {
-    Profile {
+fn profile(program: Program, buffer_bytes: u64) -> ConnectionProfile {
+    ConnectionProfile {
         program,
         buffer_bytes,
         buffer_most_bytes: 0,
@@ -30,7 +30,7 @@ fn is_near(bytes_per_s: u64, expected_bytes_per_s: u64) -> bool {
 
 #[test]
 fn a_path_carries_its_rate_and_is_never_limited_by_the_window() {
-    let mut tcp = Connection::new(Profile {
+    let mut tcp = Connection::new(ConnectionProfile {
         link_bytes_per_s: MEGABYTE,
         ..profile(Program::All, 256 << 10)
     });
@@ -143,7 +143,7 @@ fn a_tuned_buffer_follows_what_is_read_in_a_round_trip_and_a_fixed_one_does_not(
         times: 1_000,
     };
     let grown_bytes = |program, buffer_most_bytes| {
-        let mut tcp = Connection::new(Profile {
+        let mut tcp = Connection::new(ConnectionProfile {
             buffer_most_bytes,
             ..profile(program, 64 << 10)
         });

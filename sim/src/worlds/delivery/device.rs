@@ -8,12 +8,13 @@ use ackpace_core::why::Why;
 use ackpace_core::worker::In;
 
 use super::laws::Lease;
-use super::shell::{Flight, Run};
+use super::shell::Run;
 use crate::models::disk::request::{Kind, Request};
+use crate::worlds::reads::ReadInFlight;
 
 impl Run<'_> {
     pub fn read_done(&mut self, read: ReadId, failed: bool) {
-        let Some(flight) = self.flights.remove(&read) else {
+        let Some(flight) = self.reads.remove(&read) else {
             return;
         };
         let (file, span) = (flight.object.index, flight.span);
@@ -86,7 +87,7 @@ impl Run<'_> {
                         held,
                         chosen,
                     });
-                    self.rung |= urgent;
+                    self.worker_woken |= urgent;
                 }
                 disk::Out::Failed { stream, seq, error } => {
                     let why = match error.errno {
@@ -94,9 +95,9 @@ impl Run<'_> {
                         _ => Why::ReadFailed,
                     };
                     self.answers.push_back(In::Unfilled { stream, seq, why });
-                    self.rung = true;
+                    self.worker_woken = true;
                 }
-                disk::Out::Nudge(_) => self.rung = true,
+                disk::Out::Nudge(_) => self.worker_woken = true,
             }
         }
     }
@@ -142,11 +143,11 @@ impl Run<'_> {
             kind: Kind::Read,
         };
         self.device.submit(self.now.us * 1000, request);
-        let flight = Flight {
+        let flight = ReadInFlight {
             object,
             span,
             slots,
         };
-        self.flights.insert(read, flight);
+        self.reads.insert(read, flight);
     }
 }

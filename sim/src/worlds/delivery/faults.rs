@@ -1,21 +1,21 @@
-//! What goes wrong in a world: with its device, its files and its memory.
+//! Fault injection: what goes wrong in a world with its device, its files and its memory.
 
 use std::ops::Range;
 
 use ackpace_core::units::Instant;
 
-/// All that goes wrong in one run. The default is nothing.
+/// All faults of one run. The default is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     /// Ranges of the device that can't be read.
     pub bad: Vec<Range<u64>>,
-    /// What happens when, in the order of time.
-    pub mishaps: Vec<(Instant, Mishap)>,
+    /// Faults with their times, in the order of time.
+    pub timed: Vec<(Instant, Fault)>,
 }
 
-/// One event that nobody ordered.
+/// A fault that happens at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mishap {
+pub enum Fault {
     /// The device completes nothing until it resumes.
     Hangs,
     /// The device goes on.

@@ -11,7 +11,7 @@ pub(super) struct Lease {
     pub slots: u32,
 }
 
-/// How a download stands at the end of a run.
+/// State of a download at the end of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ending {
     /// Its response has not ended, or it was never asked for.

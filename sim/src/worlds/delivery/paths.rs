@@ -12,11 +12,11 @@ use super::Download;
 use crate::worlds::socket::Socket;
 
 /// What a client does.
-pub(super) enum Deed {
+pub(super) enum ClientEvent {
     Connects,
     Resets,
     /// Its socket becomes writable.
-    Calls,
+    Writable,
 }
 
 /// See the module.
@@ -55,31 +55,31 @@ impl Paths {
     }
 
     /// Returns the next event that is due by `now`.
-    pub fn next_deed(&mut self, now: Instant) -> Option<(usize, Deed)> {
+    pub fn next_event(&mut self, now: Instant) -> Option<(usize, ClientEvent)> {
         while let Some((_, n)) = self.events.first().copied().filter(|(at, _)| *at <= now) {
-            let deed = self.deed(n, now);
+            let event = self.event_of(n, now);
             self.renew(n);
-            if let Some(deed) = deed {
-                return Some((n, deed));
+            if let Some(event) = event {
+                return Some((n, event));
             }
         }
         None
     }
 
-    fn deed(&mut self, n: usize, now: Instant) -> Option<Deed> {
+    fn event_of(&mut self, n: usize, now: Instant) -> Option<ClientEvent> {
         let reset = self.resets_at[n].is_some_and(|at| at <= now);
         let socket = self.drained(n, now);
         if !socket.connected {
             socket.connected = true;
-            return Some(Deed::Connects);
+            return Some(ClientEvent::Connects);
         }
         if reset {
             self.gone[n] = true;
-            return Some(Deed::Resets);
+            return Some(ClientEvent::Resets);
         }
-        (socket.full && socket.calls(now)).then(|| {
+        (socket.full && socket.is_writable(now)).then(|| {
             socket.full = false;
-            Deed::Calls
+            ClientEvent::Writable
         })
     }
 

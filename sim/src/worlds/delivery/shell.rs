@@ -16,21 +16,15 @@ use ackpace_core::worker::{In, Out, Received, Worker};
 use smallvec::smallvec;
 
 use super::cache::PageCache;
-use super::faults::{Files, Mishap};
+use super::faults::{Fault, Files};
 use super::laws::{Lease, Progress, check_slots};
-use super::paths::{Deed, Paths};
+use super::paths::{ClientEvent, Paths};
 use super::{Download, Kept, Outcome, World};
 use crate::models::array::Device;
+use crate::worlds::reads::ReadInFlight;
 use crate::worlds::socket::{conn_id, settings};
 
 const HEAD_BYTES: u64 = 300;
-
-/// A read in the device.
-pub(super) struct Flight {
-    pub object: ObjectId,
-    pub span: Span,
-    pub slots: u32,
-}
 
 /// One run of a world.
 pub(super) struct Run<'a> {
@@ -39,13 +33,13 @@ pub(super) struct Run<'a> {
     pub disk: Disk,
     pub device: Device,
     paths: Paths,
-    /// Number of clients that still want each file.
+    /// Number of clients of each file that have not left.
     pub alive: Vec<u32>,
     pub read_by_file_bytes: Vec<u64>,
     asked_at: Vec<Instant>,
     pub answers: VecDeque<In>,
-    pub rung: bool,
-    pub flights: BTreeMap<ReadId, Flight>,
+    pub worker_woken: bool,
+    pub reads: BTreeMap<ReadId, ReadInFlight>,
     pub landed: Option<(ReadId, u32)>,
     pub leases: BTreeMap<u32, Vec<Lease>>,
     pub slots: u32,
@@ -53,8 +47,8 @@ pub(super) struct Run<'a> {
     pub memory_bytes: u64,
     pub cached: PageCache,
     pub files: Files,
-    /// What will go wrong.
-    mishaps: VecDeque<(Instant, Mishap)>,
+    /// Faults to come, in the order of time.
+    timed: VecDeque<(Instant, Fault)>,
     responses: Vec<Progress>,
     pub now: Instant,
     pub outcome: Outcome,
@@ -84,15 +78,15 @@ impl<'a> Run<'a> {
             alive,
             asked_at: vec![Instant { us: 0 }; count],
             answers: VecDeque::new(),
-            rung: false,
-            flights: BTreeMap::new(),
+            worker_woken: false,
+            reads: BTreeMap::new(),
             landed: None,
             leases: BTreeMap::new(),
             slots: 0,
             memory_bytes: world.disk.memory_bytes,
             cached: PageCache::new(world.page_cache_bytes),
             files: Files::new(world.files, world.file_bytes),
-            mishaps: world.faults.mishaps.iter().copied().collect(),
+            timed: world.faults.timed.iter().copied().collect(),
             responses: bodies
                 .map(|bytes| Progress::new(HEAD_BYTES, bytes))
                 .collect(),
@@ -119,7 +113,7 @@ impl<'a> Run<'a> {
         self.outcome.kept = Kept {
             connections: self.worker.connections(),
             streams: self.disk.load().streams,
-            reads: self.flights.len(),
+            reads: self.reads.len(),
             slots: self.slots,
         };
         self.outcome
@@ -136,28 +130,28 @@ impl<'a> Run<'a> {
             self.worker.deadline(),
             self.disk.deadline(),
             device,
-            self.mishaps.front().map(|(at, _)| *at),
+            self.timed.front().map(|(at, _)| *at),
         ];
         let next = next.into_iter().flatten().min().map(|at| at.max(self.now));
         let Some(now) = next.filter(|at| *at <= ends_at) else {
             return false;
         };
         self.now = now;
-        while let Some((_, mishap)) = self.mishaps.front().copied().filter(|(at, _)| *at <= now) {
-            self.mishaps.pop_front();
-            self.suffer(mishap);
+        while let Some((_, fault)) = self.timed.front().copied().filter(|(at, _)| *at <= now) {
+            self.timed.pop_front();
+            self.inject(fault);
         }
         let mut woken = self.worker.deadline().is_some_and(|at| at <= now);
-        while let Some((n, deed)) = self.paths.next_deed(now) {
+        while let Some((n, event)) = self.paths.next_event(now) {
             woken = true;
-            self.client_turn(n, deed);
+            self.client_turn(n, event);
         }
         while let Some(done) = self.device.complete(now.us * 1000) {
             self.read_done(ReadId(done.request.id), done.failed);
         }
         self.disk_turn();
         // Messages that do not wake the worker wait until it wakes for another reason.
-        while woken || std::mem::take(&mut self.rung) {
+        while woken || std::mem::take(&mut self.worker_woken) {
             woken = false;
             while let Some(answers) = self.answers.pop_front() {
                 self.worker.on(answers, now);
@@ -174,20 +168,20 @@ impl<'a> Run<'a> {
         self.now >= self.world.measured_from
     }
 
-    fn client_turn(&mut self, n: usize, deed: Deed) {
+    fn client_turn(&mut self, n: usize, client_event: ClientEvent) {
         let conn = conn_id(n);
-        let event = match deed {
-            Deed::Connects => In::Accepted {
+        let event = match client_event {
+            ClientEvent::Connects => In::Accepted {
                 conn,
                 address: None,
             },
-            Deed::Resets => {
+            ClientEvent::Resets => {
                 self.alive[self.world.downloads[n].file as usize] -= 1;
                 self.responses[n].leaves();
                 let event = TcpEvent::Reset;
                 In::Tcp { conn, event }
             }
-            Deed::Calls => {
+            ClientEvent::Writable => {
                 let event = TcpEvent::Writable;
                 In::Tcp { conn, event }
             }
@@ -195,15 +189,14 @@ impl<'a> Run<'a> {
         self.worker.on(event, self.now);
     }
 
-    /// Something goes wrong.
-    fn suffer(&mut self, mishap: Mishap) {
-        match mishap {
-            Mishap::Hangs => self.device.hang(self.now.us * 1000),
-            Mishap::Resumes => self.device.resume(self.now.us * 1000),
-            Mishap::Truncated { file, len_bytes } => self.files.change(file, Some(len_bytes)),
-            Mishap::Written { file } => self.files.change(file, None),
-            Mishap::Evicted => self.cached.clear(),
-            Mishap::Pool { memory_bytes } => {
+    fn inject(&mut self, fault: Fault) {
+        match fault {
+            Fault::Hangs => self.device.hang(self.now.us * 1000),
+            Fault::Resumes => self.device.resume(self.now.us * 1000),
+            Fault::Truncated { file, len_bytes } => self.files.change(file, Some(len_bytes)),
+            Fault::Written { file } => self.files.change(file, None),
+            Fault::Evicted => self.cached.clear(),
+            Fault::Pool { memory_bytes } => {
                 self.memory_bytes = memory_bytes;
                 self.disk.on(disk::In::Budget { memory_bytes }, self.now);
             }

@@ -1,4 +1,4 @@
-//! The events that the bytes of an input cause, one after the other.
+//! The events of a run, one after the other, as the bytes of its input choose them.
 
 use ackpace_core::conn::{ConnId, Span, StreamId, TcpEvent};
 use ackpace_core::disk::{self, Layout, ReadId};
@@ -6,14 +6,14 @@ use ackpace_core::limits::WINDOW_BYTES;
 use ackpace_core::units::MIB;
 use ackpace_core::worker::In;
 
-use super::bench::Fate;
 use super::client::PLACES;
+use super::disk_thread::Fate;
 use super::response::{Shape, object, request};
 use super::shell::Run;
 
 /// Events per input; the rest of a longer one is ignored.
 const ACTS_MAX: u32 = 1_000;
-/// Where send memory is divided, bytes from here on are about that.
+/// Where send memory is divided, bytes from this value on choose events of its division.
 const SHARES_FROM: u8 = 192;
 /// More orders than one event can ever cause: beyond this, the worker is in a loop.
 pub(super) const OUTS_MAX: u32 = 20_000;
@@ -29,7 +29,7 @@ impl Run<'_> {
             }
             let byte = self.input.byte();
             let act = byte % 64;
-            self.story.note(self.now, "act", &act);
+            self.trace.note(self.now, "act", &act);
             match act {
                 _ if byte >= SHARES_FROM && self.division.is_any() => self.act_of_shares(),
                 0..22 => self.act_of_turns(act),
@@ -66,13 +66,13 @@ impl Run<'_> {
 
     /// A turn as in the server: it hears messages first, then executes orders.
     pub fn worker_turn(&mut self) {
-        self.worker_rung = false;
+        self.worker_woken = false;
         while self.hear_one() {}
         while self.hear_grant() {}
-        self.hear_look();
+        self.hear_question();
         let outs = self.obey_worker(OUTS_MAX);
         assert!(outs < OUTS_MAX, "the worker turns in circles");
-        self.bench.rung |= std::mem::take(&mut self.asked);
+        self.disk_thread.woken |= std::mem::take(&mut self.asked);
     }
 
     fn someone(&mut self) -> Option<ConnId> {
@@ -176,9 +176,9 @@ impl Run<'_> {
     }
 
     fn some_read(&mut self) -> Option<ReadId> {
-        let count = self.bench.reads.len() as u64;
+        let count = self.disk_thread.reads.len() as u64;
         let nth = self.input.below(count.max(1)) as usize;
-        self.bench.reads.keys().nth(nth).copied()
+        self.disk_thread.reads.keys().nth(nth).copied()
     }
 
     /// A window of a file, a part of one, or several.
@@ -215,17 +215,17 @@ impl Run<'_> {
                     self.slice(conn, fails);
                 }
             }
-            62 => self.mishap(),
+            62 => self.rare_event(),
             _ => self.echo(),
         }
     }
 
     /// An event that is rare.
-    fn mishap(&mut self) {
+    fn rare_event(&mut self) {
         match self.input.below(6) {
             0 => {
                 let share = self.input.pick(&[1, 2]);
-                let memory_bytes = (self.bench.settings.memory_bytes / share).max(8 * 16_384);
+                let memory_bytes = (self.disk_thread.settings.memory_bytes / share).max(8 * 16_384);
                 self.on_disk(disk::In::Budget { memory_bytes });
             }
             1 => {
@@ -263,7 +263,7 @@ impl Run<'_> {
             }
             1 => {
                 let place = self.input.below(PLACES.into()) as u32;
-                if let Some(outstanding) = self.bench.outstanding.get(&place) {
+                if let Some(outstanding) = self.disk_thread.outstanding.get(&place) {
                     let stream = before(outstanding.want.stream);
                     self.on_disk(disk::In::Forget(stream));
                 }
@@ -276,7 +276,7 @@ impl Run<'_> {
             }
             3 => {
                 let (read, result) = (ReadId(self.input.below(4)), Ok(1));
-                if !self.bench.reads.contains_key(&read) {
+                if !self.disk_thread.reads.contains_key(&read) {
                     self.on_disk(disk::In::Done { read, result });
                 }
             }
@@ -305,8 +305,8 @@ impl Run<'_> {
         let acked_bytes = client.unacked_bytes.div_ceil(share);
         client.unacked_bytes -= acked_bytes;
         client.acked_bytes += acked_bytes;
-        if client.calls && client.is_writable() {
-            client.calls = false;
+        if client.awaits_writable && client.is_writable() {
+            client.awaits_writable = false;
             self.tcp(conn, TcpEvent::Writable);
         }
     }

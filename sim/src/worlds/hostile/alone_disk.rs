@@ -9,10 +9,10 @@ use ackpace_core::limits::{READ_ALIGN_BYTES, READS_IN_FLIGHT_MAX, SLOT_BYTES};
 use ackpace_core::units::Instant;
 
 use super::input::Input;
+use super::messages::{self, WantCompletion};
 use super::response::object;
 use super::settings::disk_settings;
-use super::story::Story;
-use super::words::{self, Completion};
+use super::trace::Trace;
 
 /// More orders than one message can ever cause.
 const OUTS_MAX: u32 = 1_000;
@@ -24,7 +24,7 @@ const MESSAGES_MAX: u32 = 2_000;
 /// When the machine panics, answers a want that nobody sent, orders an impossible read, or orders without end.
 pub fn disk_alone(data: &[u8]) {
     let mut input = Input::new(data);
-    let mut alone = Alone {
+    let mut alone = LoneDisk {
         disk: Disk::new(disk_settings(&mut input)),
         input,
         now: Instant { us: 1 },
@@ -32,7 +32,7 @@ pub fn disk_alone(data: &[u8]) {
         told: BTreeMap::new(),
         reads: BTreeMap::new(),
         filled: BTreeSet::new(),
-        story: Story::default(),
+        trace: Trace::default(),
     };
     for _ in 0..MESSAGES_MAX {
         if alone.input.is_empty() {
@@ -45,7 +45,7 @@ pub fn disk_alone(data: &[u8]) {
     }
 }
 
-struct Alone<'a> {
+struct LoneDisk<'a> {
     disk: Disk,
     input: Input<'a>,
     now: Instant,
@@ -57,19 +57,19 @@ struct Alone<'a> {
     reads: BTreeMap<ReadId, Span>,
     /// Reads into slots that a stream has received.
     filled: BTreeSet<ReadId>,
-    story: Story,
+    trace: Trace,
 }
 
-impl Alone<'_> {
+impl LoneDisk<'_> {
     fn on(&mut self, event: In) {
-        self.story.note(self.now, "told", &event);
+        self.trace.note(self.now, "told", &event);
         self.disk.on(event, self.now);
     }
 
     fn obey(&mut self) {
         let mut outs = 0;
         while let Some(out) = self.disk.poll(self.now) {
-            self.story.note(self.now, "disk", &out);
+            self.trace.note(self.now, "disk", &out);
             self.check(&out);
             outs += 1;
             assert!(outs < OUTS_MAX, "the disk machine turns in circles");
@@ -77,7 +77,7 @@ impl Alone<'_> {
     }
 
     fn check(&mut self, out: &Out) {
-        if let Some((_, told)) = Completion::of(out, |_| None) {
+        if let Some((_, told)) = WantCompletion::of(out, |_| None) {
             let answers = self.told.entry(told.stream).or_insert(0);
             *answers = answers.wrapping_add(1);
             let wants = self.wants.get(&told.stream).map_or(&[][..], |wants| wants);
@@ -174,7 +174,7 @@ impl Alone<'_> {
         let want = Want {
             underrun_at: self.now.plus_us(in_us),
             rate_bytes_per_s: self.input.pick(&[0, 100_000, 1 << 40, 1, 1 << 62]),
-            ..words::want(stream, object, span, [seq, heard, signals])
+            ..messages::want(stream, object, span, [seq, heard, signals])
         };
         self.wants.entry(stream).or_default().push(want);
         self.on(In::Want(want));

@@ -1,4 +1,4 @@
-//! A worker machine without a disk machine. It may hear anything at any time: answers to each of its last orders, also
+//! A worker machine without a disk machine. Any message may come at any time: answers to one of its last orders, also
 //! wrong, repeated or late ones, and messages about unknown connections.
 
 use std::collections::VecDeque;
@@ -19,14 +19,15 @@ use ackpace_core::worker::{Exported, In, LocalFile, Out, Received, Stage, Worker
 
 use super::client::PLACES;
 use super::input::Input;
+use super::messages;
 use super::response::{Shape, request};
 use super::settings::settings;
-use super::story::Story;
-use super::words;
+use super::trace::Trace;
+use crate::worlds::reads::CHOSEN;
 
 /// Orders to which answers may still come.
 const ORDERS_KEPT: usize = 24;
-/// Bytes from here on are about shares of the send memory.
+/// Bytes from this value on choose messages about shares of the send memory.
 const SHARES_FROM: u8 = 224;
 /// More orders than one message can ever cause.
 const OUTS_MAX: u32 = 1_000;
@@ -54,14 +55,14 @@ const FILES: [Shape; 3] = [
 /// When the machine panics, orders bytes that are not in a response, or orders without end.
 pub fn worker_alone(data: &[u8]) {
     let mut input = Input::new(data);
-    let mut alone = Alone {
+    let mut alone = LoneWorker {
         worker: Worker::new(settings(&mut input)),
         input,
         now: Instant { us: 1 },
         orders: VecDeque::new(),
         generations: [0; PLACES as usize],
         open: [false; PLACES as usize],
-        story: Story::default(),
+        trace: Trace::default(),
     };
     for _ in 0..MESSAGES_MAX {
         if alone.input.is_empty() {
@@ -74,26 +75,26 @@ pub fn worker_alone(data: &[u8]) {
     }
 }
 
-struct Alone<'a> {
+struct LoneWorker<'a> {
     worker: Worker,
     input: Input<'a>,
     now: Instant,
     orders: VecDeque<Out>,
     generations: [u32; PLACES as usize],
     open: [bool; PLACES as usize],
-    story: Story,
+    trace: Trace,
 }
 
-impl Alone<'_> {
+impl LoneWorker<'_> {
     fn on(&mut self, event: In) {
-        self.story.note(self.now, "told", &event);
+        self.trace.note(self.now, "told", &event);
         self.worker.on(event, self.now);
     }
 
     fn obey(&mut self) {
         let mut outs = 0;
         while let Some(out) = self.worker.poll(self.now) {
-            self.story.note(self.now, "worker", &out);
+            self.trace.note(self.now, "worker", &out);
             self.check(&out);
             if let Out::Close { conn, .. } | Out::Export { conn, .. } = out {
                 let index = conn.index as usize;
@@ -304,7 +305,7 @@ impl Alone<'_> {
             Out::Want(want) => {
                 let (span, there) = (self.span_near(want.span), !self.input.once_in(8));
                 let held = self.input.pick(&[Held::PageCache, Held::Slots]);
-                self.on(words::answer(&want, span, held, words::CHOSEN, there));
+                self.on(messages::answer(&want, span, held, CHOSEN, there));
             }
             Out::Slice(stream) => {
                 let len_bytes = self.input.pick(&[16_384, 0, 1, 1 << 40]);

@@ -5,8 +5,8 @@ use ackpace_core::conn::StreamId;
 use ackpace_core::limits::{SAMPLE_QUIET_US, SCAN_PERIOD_US};
 use ackpace_core::why::Wait;
 
-use super::bench::Ask;
-use super::client::Client;
+use super::client::ClientState;
+use super::disk_thread::Ask;
 use super::shell::Run;
 
 impl Run<'_> {
@@ -27,7 +27,7 @@ impl Run<'_> {
         self.check_disk();
     }
 
-    fn check_one(&self, client: &Client) {
+    fn check_one(&self, client: &ClientState) {
         let snapshot = self.worker.snapshot_of(client.id, self.now);
         let snapshot = snapshot.expect("who is not closed is known to the worker");
         let has_share = self.worker.sender(client.id).is_some();
@@ -52,7 +52,7 @@ impl Run<'_> {
             _ if response.slicing => true,
             Wait::Disk => self.disk_owes(*stream),
             Wait::Margin | Wait::Socket | Wait::Window => {
-                client.calls || snapshot.refill_at.is_some()
+                client.awaits_writable || snapshot.refill_at.is_some()
             }
             Wait::Turn => false,
         };
@@ -72,29 +72,29 @@ impl Run<'_> {
         let answered = self.completions.get(place).is_some_and(|completions| {
             completions.stream == stream && completions.is_awaited(&self.worker)
         });
-        let outstanding = self.bench.outstanding.get(&place);
+        let outstanding = self.disk_thread.outstanding.get(&place);
         let holds = outstanding.is_some_and(|s| s.want.stream == stream && s.holds);
         assert!(!(answered && holds), "a want that is answered stands");
         // An answer does not wake the worker for a stream with bytes in its socket; the worker wakes soon by itself.
         let soon = self.now.plus_us(SAMPLE_QUIET_US + SCAN_PERIOD_US);
-        let wakes = self.worker_rung || self.worker.deadline().is_some_and(|at| at <= soon);
+        let wakes = self.worker_woken || self.worker.deadline().is_some_and(|at| at <= soon);
         asked || holds || answered && wakes
     }
 
     /// The disk machine must not hold wants for no reason: it waits for a read, a layout, memory or a time.
     fn check_disk(&self) {
-        let bench = &self.bench;
-        let holds = bench
+        let disk_thread = &self.disk_thread;
+        let holds = disk_thread
             .outstanding
             .values()
             .any(|outstanding| outstanding.holds);
-        let comes = !bench.reads.is_empty() || !bench.maps.is_empty();
-        let memory = bench.used > 0 || bench.freed > 0;
+        let comes = !disk_thread.reads.is_empty() || !disk_thread.maps.is_empty();
+        let memory = disk_thread.used > 0 || disk_thread.freed > 0;
         let busy = comes || memory || !self.asks.is_empty();
         assert!(
-            !holds || busy || !bench.quiet || bench.disk.deadline().is_some(),
+            !holds || busy || !disk_thread.quiet || disk_thread.disk.deadline().is_some(),
             "the disk machine has a want, and nothing to do: {:?}",
-            bench.outstanding
+            disk_thread.outstanding
         );
     }
 }

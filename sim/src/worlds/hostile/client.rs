@@ -6,20 +6,20 @@ use ackpace_core::addresses::Address;
 use ackpace_core::conn::{ConnId, ObjectId, Span, StreamId};
 
 use super::memory::FilledSlots;
-use super::response::{Request, Response};
+use super::response::{HttpRequest, Response};
 use super::share::SocketShare;
 
 /// Connections of the worker.
 pub(super) const PLACES: u32 = 4;
 
 /// A client, and the shell's state of its connection.
-pub(super) struct Client {
+pub(super) struct ClientState {
     pub id: ConnId,
-    pub input: VecDeque<Request>,
+    pub input: VecDeque<HttpRequest>,
     /// The request that it has just received.
-    pub received: Option<Request>,
+    pub received: Option<HttpRequest>,
     /// The request that is being looked up.
-    pub resolving: Option<(StreamId, Request)>,
+    pub resolving: Option<(StreamId, HttpRequest)>,
     pub response: Option<(StreamId, Response)>,
     pub fin: bool,
     pub reset: bool,
@@ -32,7 +32,7 @@ pub(super) struct Client {
     pub address: Option<Address>,
     pub share: SocketShare,
     /// The socket is full and will become writable.
-    pub calls: bool,
+    pub awaits_writable: bool,
     pub window_closed: bool,
     /// Signs of congestion so far.
     pub marks: u32,
@@ -46,7 +46,7 @@ pub(super) struct Client {
     pub shut: bool,
 }
 
-impl Client {
+impl ClientState {
     /// Whether a response of it ended before its last byte.
     pub fn is_torn(&self) -> bool {
         self.torn
@@ -60,12 +60,12 @@ impl Client {
         }
     }
 
-    /// Whether the kernel calls its socket writable, if it is to call.
+    /// Whether the kernel reports its socket writable, if it is asked to.
     pub fn is_writable(&self) -> bool {
         self.unacked_bytes < self.socket_bytes / 3 * 2 && self.share.is_writable(self.unacked_bytes)
     }
 
-    /// What its socket holds that has not left.
+    /// Bytes in its socket that were not sent yet.
     pub fn unsent_bytes(&self) -> u64 {
         match self.share.costly {
             true => 0,
@@ -86,8 +86,8 @@ impl Client {
         freed
     }
 
-    pub fn new(id: ConnId, socket_bytes: u64) -> Client {
-        Client {
+    pub fn new(id: ConnId, socket_bytes: u64) -> ClientState {
+        ClientState {
             id,
             input: VecDeque::new(),
             received: None,
@@ -100,7 +100,7 @@ impl Client {
             acked_bytes: 0,
             address: None,
             share: SocketShare::default(),
-            calls: false,
+            awaits_writable: false,
             window_closed: false,
             marks: 0,
             fails_next: false,

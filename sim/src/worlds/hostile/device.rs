@@ -5,30 +5,31 @@ use ackpace_core::conn::{Held, ObjectId, Span};
 use ackpace_core::disk::{self, Destination, Layout, Out, ReadError, ReadId};
 use ackpace_core::limits::{READ_ALIGN_BYTES, READS_IN_FLIGHT_MAX, SLOT_BYTES};
 
-use super::bench::{Ask, Fate, Flight, Landed, Outstanding};
+use super::disk_thread::{Ask, Fate, Landed, Outstanding};
 use super::memory::FilledSlots;
+use super::messages::{self, Answer, WantCompletion};
 use super::shell::Run;
-use super::words::{self, Answer, Completion};
+use crate::worlds::reads::ReadInFlight;
 
 impl Run<'_> {
     /// A turn of the disk thread after it was woken.
     pub fn disk_turn(&mut self) {
-        self.bench.rung = false;
+        self.disk_thread.woken = false;
         self.memory_came_back();
         self.pump_disk();
         while self.hear_ask() {}
         self.pump_disk();
-        self.bench.hungry = self.bench.disk.slots_lacking();
-        self.bench.feed();
+        self.disk_thread.slots_awaited = self.disk_thread.disk.slots_lacking();
+        self.disk_thread.wake_if_enough();
     }
 
     pub fn on_disk(&mut self, event: disk::In) {
-        self.bench.quiet = false;
-        self.bench.disk.on(event, self.now);
+        self.disk_thread.quiet = false;
+        self.disk_thread.disk.on(event, self.now);
     }
 
     pub fn memory_came_back(&mut self) {
-        let freed = std::mem::take(&mut self.bench.freed);
+        let freed = std::mem::take(&mut self.disk_thread.freed);
         if freed > 0 {
             self.on_disk(disk::In::Freed(freed));
         }
@@ -40,25 +41,25 @@ impl Run<'_> {
             return false;
         };
         let place = ask.stream().conn.index;
-        let outstanding = self.bench.outstanding.get(&place).copied();
+        let outstanding = self.disk_thread.outstanding.get(&place).copied();
         let event = match ask {
             Ask::Want(want) => {
-                if outstanding.is_none_or(|outstanding| words::is_taken(&want, &outstanding)) {
+                if outstanding.is_none_or(|outstanding| messages::is_taken(&want, &outstanding)) {
                     let outstanding = Outstanding {
                         want,
                         answers: want.answers,
                         holds: true,
                     };
-                    self.bench.outstanding.insert(place, outstanding);
+                    self.disk_thread.outstanding.insert(place, outstanding);
                 }
                 disk::In::Want(want)
             }
             Ask::Forget(stream) => {
-                self.bench.outstanding.remove(&place);
+                self.disk_thread.outstanding.remove(&place);
                 disk::In::Forget(stream)
             }
         };
-        self.story.note(self.now, "asked", &event);
+        self.trace.note(self.now, "asked", &event);
         self.on_disk(event);
         true
     }
@@ -66,62 +67,63 @@ impl Run<'_> {
     /// Executes the disk machine's orders until it has none.
     pub fn pump_disk(&mut self) {
         let mut outs = 0;
-        while let Some(out) = self.bench.disk.poll(self.now) {
-            self.story.note(self.now, "disk", &out);
+        while let Some(out) = self.disk_thread.disk.poll(self.now) {
+            self.trace.note(self.now, "disk", &out);
             self.execute_disk(out);
             outs += 1;
             assert!(outs < 1_000, "the disk machine turns in circles");
         }
-        self.bench.quiet = true;
+        self.disk_thread.quiet = true;
     }
 
     fn execute_disk(&mut self, out: Out) {
         match out {
-            Out::Map(object) => self.bench.maps.push(object),
+            Out::Map(object) => self.disk_thread.maps.push(object),
             Out::Read {
                 read,
                 object,
                 span,
                 into,
             } => self.read(read, object, span, into),
-            Out::Nudge(_) => self.worker_rung = true,
+            Out::Nudge(_) => self.worker_woken = true,
             Out::Filled { .. } | Out::Failed { .. } => self.answer(&out),
         }
     }
 
     fn read(&mut self, read: ReadId, object: ObjectId, span: Span, into: Destination) {
-        let bench = &mut self.bench;
-        let mut living = bench.outstanding.values();
+        let disk_thread = &mut self.disk_thread;
+        let mut living = disk_thread.outstanding.values();
         assert!(
-            !bench.settings.cancel || living.any(|outstanding| outstanding.want.object == object),
+            !disk_thread.settings.cancel
+                || living.any(|outstanding| outstanding.want.object == object),
             "a read for nobody"
         );
         let mut slots = 0;
         if let Destination::Slots(count) = into {
             slots = count;
-            bench.used += count;
-            let used_bytes = u64::from(bench.used) * SLOT_BYTES;
+            disk_thread.used += count;
+            let used_bytes = u64::from(disk_thread.used) * SLOT_BYTES;
             assert!(
-                used_bytes <= bench.settings.memory_bytes,
+                used_bytes <= disk_thread.settings.memory_bytes,
                 "more slots than the pool has"
             );
             let aligned = [span.offset_bytes, span.len_bytes].map(|n| n % READ_ALIGN_BYTES);
             assert_eq!(aligned, [0, 0], "{span:?} can't be read past the cache");
             assert!(span.len_bytes <= u64::from(count) * SLOT_BYTES);
         }
-        let flight = Flight {
+        let flight = ReadInFlight {
             object,
             span,
             slots,
         };
-        bench.reads.insert(read, flight);
-        assert!(bench.reads.len() <= READS_IN_FLIGHT_MAX);
+        disk_thread.reads.insert(read, flight);
+        assert!(disk_thread.reads.len() <= READS_IN_FLIGHT_MAX);
     }
 
     /// Answers a want, with the bytes that its read has brought.
     fn answer(&mut self, out: &Out) {
-        let landed = &mut self.bench.landed;
-        let completion = Completion::of(out, |told| {
+        let landed = &mut self.disk_thread.landed;
+        let completion = WantCompletion::of(out, |told| {
             let landed = landed.as_mut()?;
             assert_eq!(Some(landed.read), told.read, "an answer by another read");
             assert!(
@@ -136,7 +138,7 @@ impl Run<'_> {
             }
             assert!(!landed.taken, "slots that two streams get");
             landed.taken = true;
-            let Flight {
+            let ReadInFlight {
                 object,
                 span,
                 slots,
@@ -150,25 +152,25 @@ impl Run<'_> {
         });
         let (completion, told) = completion.expect("an answer");
         let place = told.stream.conn.index;
-        let outstanding = self.bench.outstanding.get_mut(&place);
+        let outstanding = self.disk_thread.outstanding.get_mut(&place);
         let outstanding = outstanding.filter(|s| s.want.stream == told.stream && s.holds);
         let Some(outstanding) = outstanding else {
             panic!("an answer to nobody's want: {out:?}");
         };
         (outstanding.answers, outstanding.holds) = (outstanding.answers.wrapping_add(1), false);
-        self.worker_rung |= told.urgent;
+        self.worker_woken |= told.urgent;
         if let Some(replaced) = self.completions.put(place, completion) {
             let lost = replaced.stream == told.stream && replaced.is_awaited(&self.worker);
             assert!(!lost, "an answer is lost");
             if let Answer::Filled(_, Some(piece), _) = replaced.answer {
-                self.bench.free(piece.slots());
+                self.disk_thread.free(piece.slots());
             }
         }
     }
 
     /// Completes a read and tells the streams that wait for it.
     pub fn read_done(&mut self, read: ReadId, fate: Fate) {
-        let Some(flight) = self.bench.reads.remove(&read) else {
+        let Some(flight) = self.disk_thread.reads.remove(&read) else {
             return;
         };
         let span = flight.span;
@@ -212,7 +214,7 @@ impl Run<'_> {
         if flight.slots == 0 && good_bytes > 0 {
             self.file(flight.object).keep(good);
         }
-        self.bench.landed = Some(Landed {
+        self.disk_thread.landed = Some(Landed {
             read,
             flight,
             good,
@@ -221,19 +223,24 @@ impl Run<'_> {
         self.progress += 1;
         self.on_disk(disk::In::Done { read, result });
         self.pump_disk();
-        if let Some(landed) = self.bench.landed.take().filter(|landed| !landed.taken) {
-            self.bench.free(landed.flight.slots); // nobody's: its stream is gone
+        if let Some(landed) = self
+            .disk_thread
+            .landed
+            .take()
+            .filter(|landed| !landed.taken)
+        {
+            self.disk_thread.free(landed.flight.slots); // nobody's: its stream is gone
         }
     }
 
     /// Answers one layout look-up: found or unknown. `false` if none is under way.
     pub fn map_one(&mut self) -> bool {
-        let Some(object) = self.bench.maps.pop() else {
+        let Some(object) = self.disk_thread.maps.pop() else {
             return false;
         };
         let layout = Layout::default();
         self.on_disk(disk::In::Mapped { object, layout });
-        self.bench.rung = true;
+        self.disk_thread.woken = true;
         true
     }
 }

@@ -34,7 +34,7 @@ impl Run<'_> {
                 self.divider_turn(reports);
             }
             (Division::Pool(_), 4 | 5) => drop(self.hear_grant()),
-            (Division::Pool(_), _) => drop(self.hear_look()),
+            (Division::Pool(_), _) => drop(self.hear_question()),
         }
     }
 
@@ -89,7 +89,7 @@ impl Run<'_> {
     /// Send memory is divided from now on.
     pub fn start_share(&mut self, share_bytes: u64) {
         self.divides = true;
-        self.story.note(self.now, "start", &share_bytes);
+        self.trace.note(self.now, "start", &share_bytes);
         self.on(In::StartShare { share_bytes });
     }
 
@@ -114,9 +114,9 @@ impl Run<'_> {
         let has_share = self.worker.sender(conn).is_some();
         if let Some(client) = self.client(conn).filter(|_| has_share) {
             client.share.told = Some(grant);
-            client.share.hurried |= grant.pause_us_max < u64::MAX;
+            client.share.may_be_cut |= grant.pause_us_max < u64::MAX;
         }
-        self.story.note(self.now, "share", &(conn, grant));
+        self.trace.note(self.now, "share", &(conn, grant));
         self.on(In::Share { conn, grant });
     }
 
@@ -124,7 +124,7 @@ impl Run<'_> {
         if let Some(client) = self.client(conn).filter(|_| held_bytes == 0) {
             client.share.told = None;
         }
-        self.story.note(self.now, "no share", &(conn, held_bytes));
+        self.trace.note(self.now, "no share", &(conn, held_bytes));
         self.on(In::NoShare { conn, held_bytes });
     }
 
@@ -168,7 +168,7 @@ impl Run<'_> {
         if busy {
             self.divider_turn(REPORTS_MAX);
         }
-        busy |= self.hear_look();
+        busy |= self.hear_question();
         while self.hear_grant() {
             busy = true;
         }
@@ -183,7 +183,7 @@ impl Run<'_> {
         };
         match grant {
             Some(grant) => {
-                self.met.by_pool += 1;
+                self.counts.by_pool += 1;
                 self.grant(conn, grant);
             }
             None => {
@@ -195,9 +195,9 @@ impl Run<'_> {
     }
 
     /// The worker answers the pool's question; `false` if it was not asked.
-    pub fn hear_look(&mut self) -> bool {
+    pub fn hear_question(&mut self) -> bool {
         let divider = self.division.divider_mut();
-        let Some(from) = divider.and_then(|divider| divider.look.take()) else {
+        let Some(from) = divider.and_then(|divider| divider.sample_from.take()) else {
             return false;
         };
         let senders: Vec<Sender> = self.worker.senders(from).take(READINGS_MAX).collect();
@@ -217,7 +217,7 @@ impl Run<'_> {
     }
 
     fn report(&mut self, report: pool::In) {
-        self.story.note(self.now, "report", &report);
+        self.trace.note(self.now, "report", &report);
         if let Some(divider) = self.division.divider_mut() {
             divider.report(report);
         }
@@ -271,9 +271,10 @@ impl Run<'_> {
         })
     }
 
-    /// The worker orders a share, as `server/src/worker/divide.rs` obeys it. Setting SO_SNDBUF has the kernel look.
+    /// The worker orders a share, as `server/src/worker/divide.rs` obeys it. Setting SO_SNDBUF has the kernel check
+    /// whether it is writable.
     pub fn hold(&mut self, conn: ConnId, grant: Option<Grant>, joins: bool) {
-        self.met.taken_back += u64::from(grant.is_none());
+        self.counts.taken_back += u64::from(grant.is_none());
         let client = self.clients[conn.index as usize].as_mut();
         let client = client.expect("it lives");
         let held_bytes = client.unacked_bytes;
@@ -282,9 +283,9 @@ impl Run<'_> {
         let changes = (client.share).hold(grant, joins, held_bytes, &mut self.reserve);
         let bound = client.share.bound;
         let short_bytes = self.reserve.short_bytes().saturating_sub(short_bytes);
-        let calls = changes && client.calls && client.is_writable();
-        client.calls &= !calls;
-        if calls {
+        let becomes_writable = changes && client.awaits_writable && client.is_writable();
+        client.awaits_writable &= !becomes_writable;
+        if becomes_writable {
             self.tcp(conn, TcpEvent::Writable);
         }
         let sender = self.worker.sender(conn);

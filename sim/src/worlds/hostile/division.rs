@@ -1,4 +1,4 @@
-//! Who divides the send memory: nobody, whoever writes the input, or the pool machine with its mailboxes.
+//! Who divides the send memory: nobody, the input itself, or the pool machine with its mailboxes.
 
 use std::collections::VecDeque;
 
@@ -19,10 +19,10 @@ pub(super) const READINGS_MAX: usize = 2;
 /// Reports that wait for the pool. What does not fit is lost.
 pub(super) const REPORTS_MAX: usize = 4;
 
-/// How often it happened what the laws of shares are about.
+/// How often each case happened that the laws of shares are about.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Met {
-    /// A share had no room, and the kernel was to call.
+pub(super) struct ShareCounts {
+    /// A share had no room, and the kernel was to report the socket writable.
     pub by_call: u64,
     /// A share had no room, and the timer was to fill its socket.
     pub by_timer: u64,
@@ -47,8 +47,8 @@ pub(super) struct Divider {
     pub(super) pool: Pool,
     pub(super) pool_bytes: u64,
     pub(super) grants: Mailboxes<(ConnId, Option<Grant>)>,
-    /// The worker is asked to look, from this slot on.
-    pub(super) look: Option<u32>,
+    /// The worker is asked for samples, from this slot on.
+    pub(super) sample_from: Option<u32>,
     pub(super) reports: VecDeque<pool::In>,
 }
 
@@ -103,7 +103,7 @@ impl Divider {
             pool: Pool::new(settings, now),
             pool_bytes,
             grants: Mailboxes::new(PLACES),
-            look: None,
+            sample_from: None,
             reports: VecDeque::new(),
         }
     }
@@ -124,7 +124,7 @@ impl Divider {
         }
         while let Some(out) = self.pool.poll(now) {
             match out {
-                pool::Out::Sample { from, .. } => self.look = Some(from),
+                pool::Out::Sample { from, .. } => self.sample_from = Some(from),
                 pool::Out::Share { conn, grant, .. } => {
                     self.grants.put(conn.index, (conn, grant));
                 }

@@ -1,4 +1,4 @@
-//! Bytes that decide: a choice of a run takes one or two of them, a 64-bit number eight.
+//! The bytes of an input, from which a run draws its choices. A choice takes one or two bytes, a 64-bit number eight.
 
 /// The rest of an input. Once it is empty, every choice is the first one.
 pub(super) struct Input<'a> {

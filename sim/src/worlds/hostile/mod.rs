@@ -1,5 +1,5 @@
-//! Both machines under a shell that does whatever the bytes of an input say: the order of messages, how much a socket
-//! takes, which read fails, which page is evicted, which client leaves. An event that a real server meets once in a
+//! Both machines under a shell that obeys the bytes of an input. They decide the order of messages, how much a socket
+//! takes, which read fails, which page is evicted and which client leaves. An event that a real server meets once in a
 //! million requests takes an input of some hundred bytes.
 //!
 //! There are three worlds. In [`both`] the machines talk through latest-wins mailboxes as in the server, and four laws
@@ -10,7 +10,7 @@
 //! - *Memory*: bytes of a file are sent only from where they are: from slots that were read for this stream and are not
 //!   given back, or from pages that are in memory, or were a moment ago.
 //! - *Shares*: where send memory is divided (`division.rs`: by the input, or by the pool machine), no socket holds more
-//!   than its share allowed when it was filled, none is called in vain, and the pool is a bound (`share.rs`).
+//!   than its share allowed when it was filled, none becomes writable in vain, and the pool is a bound (`share.rs`).
 //! - *Progress*: for every stalled stream some part is at work (`check.rs`). When the input ends and every part does
 //!   its work, all that was asked for is sent, and nothing is kept.
 //!
@@ -20,23 +20,23 @@
 mod acts;
 mod alone_disk;
 mod alone_worker;
-mod bench;
 mod check;
 mod client;
 mod device;
+mod disk_thread;
 mod dividing;
 mod division;
 mod input;
 mod mailbox;
 mod memory;
+mod messages;
 mod response;
 mod sending;
 mod settings;
 mod settle;
 mod share;
 mod shell;
-mod story;
-mod words;
+mod trace;
 
 pub use self::alone_disk::disk_alone;
 pub use self::alone_worker::worker_alone;
@@ -47,7 +47,7 @@ use self::shell::Run;
 /// Runs the worker and the disk machine together. See the module.
 ///
 /// # Panics
-/// When a law is broken. With `ACKPACE_STORY` set, the events that led there are printed.
+/// When a law is broken. With `ACKPACE_TRACE` set, the events that led there are printed.
 pub fn both(data: &[u8]) {
     let mut run = Run::new(Input::new(data));
     run.act();
@@ -71,19 +71,20 @@ pub fn random_input(seed: u64, len_bytes: usize) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// If not, the laws of shares would hold of nothing.
+    /// Otherwise the laws of shares would hold of nothing.
     #[test]
-    fn shares_hold_sockets_up_until_the_kernel_calls_or_a_timer_ends_and_are_lent_and_taken_back() {
+    fn shares_bind_until_sockets_become_writable_or_a_timer_ends_and_are_lent_and_taken_back() {
         let met: Vec<_> = (0..120)
             .map(|seed| {
                 let input = random_input(seed, 300);
                 let mut run = Run::new(Input::new(&input));
                 run.act();
                 run.settle();
-                run.met
+                run.counts
             })
             .collect();
-        let often = |of: fn(&division::Met) -> u64| met.iter().filter(|met| of(met) > 0).count();
+        let often =
+            |of: fn(&division::ShareCounts) -> u64| met.iter().filter(|met| of(met) > 0).count();
         let runs = [
             often(|met| met.by_call),
             often(|met| met.by_timer),

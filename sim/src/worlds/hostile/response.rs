@@ -6,11 +6,11 @@ use ackpace_core::conn::{ObjectId, Part, Plan, ResidencySource, Span};
 use ackpace_core::units::KIB;
 
 use super::input::Input;
-use super::words;
+use super::messages;
 
 /// A request, and the response that it should get.
 #[derive(Clone, Debug)]
-pub(super) struct Request {
+pub(super) struct HttpRequest {
     pub plan: Plan,
     /// Lengths of the slices of its listing.
     pub slices: VecDeque<u64>,
@@ -33,7 +33,7 @@ pub(super) struct Response {
 }
 
 impl Response {
-    pub fn new(request: Request) -> Response {
+    pub fn new(request: HttpRequest) -> Response {
         let mut response = Response {
             plan: request.plan,
             file: request.file,
@@ -159,10 +159,10 @@ pub(super) struct Shape {
 }
 
 /// A request of any kind for any of the files, as the input says.
-pub(super) fn request(input: &mut Input<'_>, files: &[Shape], generation: u32) -> Request {
+pub(super) fn request(input: &mut Input<'_>, files: &[Shape], generation: u32) -> HttpRequest {
     let nth = input.below(files.len() as u64) as u32;
     let (file, object) = (files[nth as usize], object(nth, generation));
-    let body = |span| words::body(object, file.len_bytes, file.residency, span);
+    let body = |span| messages::body(object, file.len_bytes, file.residency, span);
     let whole = Span {
         offset_bytes: 0,
         len_bytes: file.len_bytes,
@@ -198,8 +198,8 @@ pub(super) fn request(input: &mut Input<'_>, files: &[Shape], generation: u32) -
         }
     }
     let keep_alive = !input.once_in(8);
-    Request {
-        plan: words::plan(parts, HEAD_BYTES as u64, keep_alive),
+    HttpRequest {
+        plan: messages::plan(parts, HEAD_BYTES as u64, keep_alive),
         slices,
         file: nth,
     }

@@ -1,4 +1,4 @@
-//! How a socket takes what it is offered: as badly as the input likes, and no more than its share of the send memory.
+//! How many of the offered bytes a socket takes: as few as the input likes, and no more than its share of the send memory.
 
 use ackpace_core::congestion::{CaState, Path};
 use ackpace_core::conn::{ConnId, Held, ObjectId, Span, StreamId, TcpEvent, TcpSample};
@@ -9,10 +9,10 @@ use ackpace_core::units::MIB;
 use ackpace_core::why::Why;
 use ackpace_core::worker::In;
 
-use super::client::{Client, check_slots};
+use super::client::{ClientState, check_slots};
+use super::messages::Order;
 use super::response::Response;
 use super::shell::Run;
-use super::words::Order;
 
 const CWND_BYTES: u64 = 100_000;
 
@@ -71,22 +71,22 @@ impl Run<'_> {
         };
         let room_bytes = order.refill.map_or(u64::MAX, |refill| refill.bytes);
         let full = blocked || bounded || taken_bytes >= room_bytes;
-        client.calls |= full && lasts.is_none();
+        client.awaits_writable |= full && lasts.is_none();
         let freed = match body.filter(|_| order.held == Held::Slots) {
             Some((_, span)) => client.release_sent(span.offset_bytes + taken_bytes),
             None => 0,
         };
         let unsent_bytes = (full || body.is_some()).then_some(client.unsent_bytes());
         self.progress += taken_bytes;
-        self.bench.free(freed);
+        self.disk_thread.free(freed);
         self.on(In::Sent {
             stream,
             taken_bytes,
             full,
             unsent_bytes,
         });
-        self.met.by_call += u64::from(bounded && lasts.is_none());
-        self.met.by_timer += u64::from(lasts.is_some());
+        self.counts.by_call += u64::from(bounded && lasts.is_none());
+        self.counts.by_timer += u64::from(lasts.is_some());
         if let Some(lasts) = lasts {
             let conn = stream.conn;
             self.on(In::ShareLasts { conn, lasts });
@@ -105,7 +105,7 @@ impl Run<'_> {
         };
         let (holds, reserve) = ((held_bytes, order.len_bytes), &mut self.reserve);
         let room_bytes = (client.share).room_bytes(stream.conn, holds, open, reserve, now);
-        self.met.lent += u64::from(client.share.is_lent());
+        self.counts.lent += u64::from(client.share.is_lent());
         if client.share.bound.is_some() {
             let conn = stream.conn;
             self.on(In::Holds { conn, held_bytes });
@@ -199,7 +199,7 @@ impl Run<'_> {
 }
 
 /// The client of this response.
-fn client_of(clients: &mut [Option<Client>], stream: StreamId) -> &mut Client {
+fn client_of(clients: &mut [Option<ClientState>], stream: StreamId) -> &mut ClientState {
     let client = clients[stream.conn.index as usize].as_mut();
     client.expect("it lives")
 }

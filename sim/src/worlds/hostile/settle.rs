@@ -1,21 +1,21 @@
-//! The end of a run: nothing fails any more, and every part does its work and no more. Threads wake only for what wakes
-//! the server's.
+//! The end of a run: nothing fails any more, and every part does its pending work. Threads wake only for what wakes the
+//! threads of the server.
 
 use ackpace_core::Machine;
 use ackpace_core::conn::TcpEvent;
 use ackpace_core::units::Instant;
 
-use super::bench::Fate;
+use super::disk_thread::Fate;
 use super::shell::Run;
 
 /// Rounds without any progress after which the run has stalled: more than any timer needs.
 const ROUNDS_MAX: u32 = 3_000;
-/// Rounds with small shares, which long responses would need thousands of.
+/// Rounds until shares are widened: with small shares, long responses would need thousands of rounds.
 const WIDER_EACH: u32 = 64;
-/// From one round to the next where send memory is divided. A timer fills a socket only where shares last some time.
+/// Time from one round to the next where send memory is divided. A timer fills a socket only where shares last some time.
 const ROUND_US: u64 = 20_000;
-/// Rounds of looks after which the pool knows that everybody has left.
-const LOOKS_MAX: u32 = 8;
+/// Rounds of samples after which the pool knows that everybody has left.
+const SAMPLE_ROUNDS_MAX: u32 = 8;
 
 impl Run<'_> {
     /// Sends all that was asked for. Then all clients leave, and nothing may be kept.
@@ -23,7 +23,7 @@ impl Run<'_> {
     /// # Panics
     /// If a stream stalls for ever, or something is kept.
     pub fn settle(&mut self) {
-        self.story.note(self.now, "settle", &());
+        self.trace.note(self.now, "settle", &());
         for client in self.clients.iter_mut().flatten() {
             client.fails_next = false;
         }
@@ -69,7 +69,7 @@ impl Run<'_> {
             if !self.round() {
                 let next = [
                     self.worker.deadline(),
-                    self.bench.disk.deadline(),
+                    self.disk_thread.disk.deadline(),
                     self.division.deadline(),
                 ];
                 let next = next.into_iter().flatten().min();
@@ -103,17 +103,17 @@ impl Run<'_> {
             busy |= self.client_turn(conn);
         }
         busy |= self.divider_round();
-        if self.worker_rung || is_due(self.worker.deadline(), self.now) {
+        if self.worker_woken || is_due(self.worker.deadline(), self.now) {
             self.worker_turn();
             busy = true;
         }
         while self.map_one() {}
-        if let Some(read) = self.bench.reads.keys().next().copied() {
+        if let Some(read) = self.disk_thread.reads.keys().next().copied() {
             self.read_done(read, Fate::Whole);
             self.disk_turn();
             busy = true;
         }
-        if self.bench.rung || is_due(self.bench.disk.deadline(), self.now) {
+        if self.disk_thread.woken || is_due(self.disk_thread.disk.deadline(), self.now) {
             self.disk_turn();
             busy = true;
         }
@@ -128,8 +128,10 @@ impl Run<'_> {
         client.window_closed = false;
         let slicing = client.response.as_ref().is_some_and(|(_, r)| r.slicing);
         let share = if client.share.costly { 2 } else { 1 };
-        let busy =
-            client.calls || client.unacked_bytes > 0 || client.resolving.is_some() || slicing;
+        let busy = client.awaits_writable
+            || client.unacked_bytes > 0
+            || client.resolving.is_some()
+            || slicing;
         self.acknowledge(conn, share);
         self.resolve(conn);
         self.slice(conn, false);
@@ -143,16 +145,16 @@ impl Run<'_> {
             self.worker_turn();
             while self.map_one() {}
             self.disk_turn();
-            while let Some(read) = self.bench.reads.keys().next().copied() {
+            while let Some(read) = self.disk_thread.reads.keys().next().copied() {
                 self.read_done(read, Fate::Whole);
             }
-            let due = self.bench.disk.deadline().max(Some(self.now));
-            match due.filter(|_| self.bench.disk.load().streams > 0) {
+            let due = self.disk_thread.disk.deadline().max(Some(self.now));
+            match due.filter(|_| self.disk_thread.disk.load().streams > 0) {
                 Some(due) => self.now = due,
                 None => break,
             }
         }
-        for _ in 0..LOOKS_MAX {
+        for _ in 0..SAMPLE_ROUNDS_MAX {
             while self.divider_round() {}
             self.now = self.division.deadline().unwrap_or_default().max(self.now);
         }
@@ -162,10 +164,20 @@ impl Run<'_> {
             "shares of nobody"
         );
         assert_eq!(self.worker.connections(), 0);
-        assert!(self.bench.reads.is_empty(), "reads for nobody, without end");
-        assert_eq!(self.bench.used, 0, "slots are lost");
-        assert_eq!(self.bench.disk.load().streams, 0, "a stream that has left");
-        assert!(self.bench.disk.idle(), "the disk machine keeps something");
+        assert!(
+            self.disk_thread.reads.is_empty(),
+            "reads for nobody, without end"
+        );
+        assert_eq!(self.disk_thread.used, 0, "slots are lost");
+        assert_eq!(
+            self.disk_thread.disk.load().streams,
+            0,
+            "a stream that has left"
+        );
+        assert!(
+            self.disk_thread.disk.idle(),
+            "the disk machine keeps something"
+        );
     }
 }
 

@@ -34,7 +34,7 @@ pub(super) struct SocketShare {
     /// Its response began while send memory was divided, so it must have a share.
     pub owed: bool,
     /// It was told that it may pause for a short time only, so a response of it may be cut off.
-    pub hurried: bool,
+    pub may_be_cut: bool,
 }
 
 impl SocketShare {
@@ -125,7 +125,7 @@ impl SocketShare {
         self.check_held(held_bytes);
     }
 
-    /// Its share has no room. `Some`: the timer fills it; `None`: the kernel calls.
+    /// Its share has no room. `Some`: the timer fills it; `None`: the kernel reports it writable.
     pub fn lasts(&mut self, unsent_bytes: u64, now: Instant) -> Option<Lasts> {
         let bound = self.bound.as_mut()?;
         let lasts = bound.lasts(now);
@@ -194,7 +194,7 @@ impl SocketShare {
         let in_vain = self.is_writable(held_bytes) && bound.room_bytes(held_bytes) == 0;
         assert!(
             bound.is_timed() || !in_vain,
-            "the kernel calls a socket with {held_bytes} bytes, and its share has no room: {bound:?}"
+            "a socket with {held_bytes} bytes becomes writable, and its share has no room: {bound:?}"
         );
     }
 
@@ -223,13 +223,13 @@ impl SocketShare {
         let most_bytes = self.most_bytes.unwrap_or(u64::MAX);
         let most_bytes = most_bytes.saturating_add(self.loan_bytes());
         assert!(up_to_bytes <= most_bytes, "{refill:?} of {most_bytes}");
-        // The kernel takes 0 as no bound (tcp_notsent_lowat), and would call at once for ever.
+        // The kernel takes 0 as no bound (tcp_notsent_lowat), and would report the socket writable again and again.
         let calls = refill.call_bytes > 0 && refill.lowat_bytes > 0;
         assert!(calls, "a socket that is full when it is empty: {refill:?}");
     }
 }
 
-/// What a share allows, by the words of `Grant`.
+/// What a share allows, by the docs of `Grant`.
 fn meant_bytes(share_bytes: u64) -> u64 {
     share_bytes.clamp(SHARE_BYTES_MIN, SEND_POOL_BYTES_MAX)
 }
@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "its share has no room")]
-    fn a_socket_that_the_kernel_calls_in_vain_is_found() {
+    fn a_socket_that_becomes_writable_in_vain_is_found() {
         let mut socket = share(60_000);
         socket.send_buffer_bytes = Some(1 << 20);
         socket.check(60_000);

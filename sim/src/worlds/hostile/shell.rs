@@ -8,16 +8,16 @@ use ackpace_core::units::{Instant, KIB, MIB};
 use ackpace_core::why::Why;
 use ackpace_core::worker::{Expect, In, Out, Received, Worker};
 
-use super::bench::{Ask, Bench};
-use super::client::{Client, PLACES};
-use super::division::{Division, Met};
+use super::client::{ClientState, PLACES};
+use super::disk_thread::{Ask, DiskThread};
+use super::division::{Division, ShareCounts};
 use super::input::Input;
 use super::mailbox::Mailboxes;
 use super::memory::{File, FilledSlots};
+use super::messages::{Answer, Order, WantCompletion};
 use super::response::{Response, residency};
 use super::settings::{disk_settings, settings};
-use super::story::Story;
-use super::words::{Answer, Completion, Order};
+use super::trace::Trace;
 
 /// One run. The worker's side is in this file, the disk's in `device.rs`.
 pub(super) struct Run<'a> {
@@ -27,23 +27,23 @@ pub(super) struct Run<'a> {
     /// asks the kernel once more in any case.
     pub idle_at: Instant,
     pub worker: Worker,
-    pub clients: Vec<Option<Client>>,
+    pub clients: Vec<Option<ClientState>>,
     pub generations: Vec<u32>,
     pub backlog: u32,
     pub files: Vec<File>,
     /// How often the files have been opened; each time they get a new generation.
     pub opened: u32,
     pub asks: Mailboxes<Ask>,
-    pub completions: Mailboxes<Completion>,
+    pub completions: Mailboxes<WantCompletion>,
     /// A wake-up of the worker is pending.
-    pub worker_rung: bool,
+    pub worker_woken: bool,
     /// The worker has sent the disk thread a message and will wake it at the end of its turn.
     pub asked: bool,
     /// Messages may come late and twice.
     pub echoes: bool,
     /// The last message of the disk that the worker heard.
-    pub last_completion: Option<Completion>,
-    pub bench: Bench,
+    pub last_completion: Option<WantCompletion>,
+    pub disk_thread: DiskThread,
     pub division: Division,
     /// What sockets lend each other, however few they are.
     pub reserve: Reserve,
@@ -51,10 +51,10 @@ pub(super) struct Run<'a> {
     pub short: bool,
     /// The worker was told of a start share.
     pub divides: bool,
-    pub met: Met,
+    pub counts: ShareCounts,
     /// Bytes sent, responses ended and reads done: any progress increases it.
     pub progress: u64,
-    pub story: Story,
+    pub trace: Trace,
 }
 
 impl<'a> Run<'a> {
@@ -81,18 +81,18 @@ impl<'a> Run<'a> {
             opened: 0,
             asks: Mailboxes::new(PLACES),
             completions: Mailboxes::new(PLACES),
-            worker_rung: false,
+            worker_woken: false,
             asked: false,
             echoes,
             last_completion: None,
-            bench: Bench::new(disk),
+            disk_thread: DiskThread::new(disk),
             division: Division::new(first / 4, &mut input, now),
             reserve: Reserve::eager(),
             short: false,
             divides: false,
-            met: Met::default(),
+            counts: ShareCounts::default(),
             progress: 0,
-            story: Story::default(),
+            trace: Trace::default(),
             input,
         };
         run.short = run.input.once_in(2);
@@ -113,12 +113,12 @@ impl<'a> Run<'a> {
     }
 
     /// The connection with this id, if it is still there.
-    pub fn client(&mut self, id: ConnId) -> Option<&mut Client> {
+    pub fn client(&mut self, id: ConnId) -> Option<&mut ClientState> {
         let client = self.clients.get_mut(id.index as usize)?.as_mut();
         client.filter(|client| client.id == id)
     }
 
-    fn living(&mut self, id: ConnId, out: &Out) -> &mut Client {
+    fn living(&mut self, id: ConnId, out: &Out) -> &mut ClientState {
         let client = self.client(id);
         client.unwrap_or_else(|| panic!("an order for the dead: {out:?}"))
     }
@@ -131,7 +131,7 @@ impl<'a> Run<'a> {
                 self.idle_at = self.now;
                 break;
             };
-            self.story.note(self.now, "worker", &out);
+            self.trace.note(self.now, "worker", &out);
             self.execute(out);
             outs += 1;
         }
@@ -144,7 +144,7 @@ impl<'a> Run<'a> {
         let Some(mut completion) = self.completions.take() else {
             return false;
         };
-        self.story.note(self.now, "completion", &completion);
+        self.trace.note(self.now, "completion", &completion);
         let (heard, stream) = (completion.heard(), completion.stream);
         let kept = completion.is_awaited(&self.worker);
         if let Answer::Filled(span, piece, _) = &mut completion.answer {
@@ -184,7 +184,7 @@ impl<'a> Run<'a> {
             }
             (None, None) => {}
         }
-        self.bench.free(freed);
+        self.disk_thread.free(freed);
     }
 
     fn execute(&mut self, out: Out) {
@@ -266,7 +266,7 @@ impl<'a> Run<'a> {
                 generation: self.generations[index],
             };
             let socket_bytes = self.input.pick(&[MIB, 64 * KIB, 300_000, 1 << 40]);
-            let mut client = Client::new(id, socket_bytes);
+            let mut client = ClientState::new(id, socket_bytes);
             if self.division.is_any() && !self.input.once_in(8) {
                 client.address = Some(Address(u64::from(id.index) + 1));
                 client.share.costly = self.input.once_in(2);
@@ -399,7 +399,7 @@ impl<'a> Run<'a> {
         let response = client.response.take_if(|(of, _)| *of == stream);
         let (_, response) = response.expect("a response ends once");
         assert!(
-            response.is_whole() || response.excused || client.reset || client.share.hurried,
+            response.is_whole() || response.excused || client.reset || client.share.may_be_cut,
             "a response ends after {} bytes, though nothing has failed",
             response.sent_bytes
         );
@@ -431,6 +431,6 @@ impl<'a> Run<'a> {
             .client(conn)
             .map(|client| std::mem::take(&mut client.pieces));
         let slots = pieces.iter().flatten().map(FilledSlots::slots).sum();
-        self.bench.free(slots);
+        self.disk_thread.free(slots);
     }
 }

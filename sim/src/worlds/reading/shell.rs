@@ -3,41 +3,31 @@
 use ackpace_core::Machine;
 use ackpace_core::congestion::{Delay, Path};
 use ackpace_core::conn::{Held, ResidencySource, Span, StreamId, TcpEvent, TcpSample, Want};
-use ackpace_core::disk::{Chosen, Reason};
-use ackpace_core::prefetch::LengthBound;
 use ackpace_core::rate::flow::Flow;
 use ackpace_core::send::Refill;
 use ackpace_core::worker::{In, Out, Received, Worker};
 
-use super::{Asks, BEGINNING_MS, Client, NOTED_EACH_MS, Outcome, Reader, Supply, World, instant};
+use super::{
+    Asks, BEGINNING_MS, NOTED_EACH_MS, Outcome, Reader, ReadingClient, Supply, World, instant,
+};
 use crate::models::tcp::Connection;
+use crate::worlds::reads::CHOSEN;
 use crate::worlds::sending::plan;
 use crate::worlds::socket::{conn_id, settings};
 
-/// What a socket holds at most, sent or not (tcp_wmem).
+/// Most bytes that a socket holds, sent or not (tcp_wmem).
 const SOCKET_BYTES: u64 = 4 << 20;
 /// Size of the kernel's send buffers (skbs).
 const SKB_BYTES: u64 = 64 << 10;
-/// How long a disk takes for a first piece, milliseconds.
+/// Time in which the disk reads a first piece, milliseconds.
 const DISK_MS: u64 = 10;
-/// How long before its client would run dry a want is due, milliseconds.
+/// A want is due this long before its client would run dry, milliseconds.
 const AHEAD_MS: u64 = 1_000;
 const FILE_BYTES: u64 = 1 << 50;
 
-/// Stands for the choice of a read that no scheduler made.
-const CHOSEN: Chosen = Chosen {
-    reason: Reason::First,
-    bound: LengthBound::First,
-    len_bytes: 0,
-    margin_us: 0,
-    target_us: 0,
-    rate_bytes_per_s: 0,
-    took_us: 0,
-};
-
-/// A client, its socket, and what the disk owes it.
+/// The state of a client, of its socket, and of its want at the disk.
 struct Peer {
-    client: Client,
+    client: ReadingClient,
     tcp: Connection,
     connected: bool,
     /// A request waits to be received.
@@ -52,13 +42,13 @@ struct Peer {
     piece_ms: u64,
     believed_bytes_per_s: Vec<[u64; 2]>,
     read_noted_bytes: Vec<u64>,
-    /// What it had read when [`BEGINNING_MS`] were over.
+    /// Bytes that it had read at the age of [`BEGINNING_MS`].
     begun_bytes: u64,
     underrun_ms: u64,
 }
 
 /// See the module.
-pub(super) struct Shell<'a> {
+pub(super) struct Run<'a> {
     world: &'a World,
     worker: Worker,
     peers: Vec<Peer>,
@@ -69,9 +59,9 @@ pub(super) struct Shell<'a> {
     outcome: Outcome,
 }
 
-impl Shell<'_> {
-    pub fn new(world: &World) -> Shell<'_> {
-        Shell {
+impl Run<'_> {
+    pub fn new(world: &World) -> Run<'_> {
+        Run {
             world,
             worker: Worker::new(settings(world.send, Delay::Rate)),
             peers: world
@@ -148,7 +138,7 @@ impl Shell<'_> {
         }
     }
 
-    /// Notes what the sockets hold and what is believed.
+    /// Records what the sockets hold and what is believed.
     fn note(&mut self) {
         let mut queue_bytes = 0;
         for (index, peer) in self.peers.iter_mut().enumerate() {
@@ -159,11 +149,11 @@ impl Shell<'_> {
                 continue;
             };
             if age_ms % NOTED_EACH_MS == 0 {
-                let look = self
+                let snapshot = self
                     .worker
                     .snapshot_of(conn_id(index), instant(self.now_ms));
-                let believed = look.map_or([0; 2], |look| {
-                    [look.believed_bytes_per_s, look.prefetch_bytes_per_s]
+                let believed = snapshot.map_or([0; 2], |snapshot| {
+                    [snapshot.believed_bytes_per_s, snapshot.prefetch_bytes_per_s]
                 });
                 peer.believed_bytes_per_s.push(believed);
                 peer.read_noted_bytes.push(peer.tcp.receiver().read_bytes());
@@ -248,7 +238,7 @@ impl Shell<'_> {
 }
 
 impl Peer {
-    fn new(client: Client) -> Peer {
+    fn new(client: ReadingClient) -> Peer {
         Peer {
             client,
             tcp: Connection::new(client.profile),
@@ -286,7 +276,7 @@ impl Peer {
             self.tcp.pass(age_ms);
             self.judge(age_ms);
         }
-        let writable = (self.full && self.calls()).then(|| {
+        let writable = (self.full && self.is_writable()).then(|| {
             self.full = false;
             let event = TcpEvent::Writable;
             In::Tcp { conn, event }
@@ -380,14 +370,14 @@ impl Peer {
     }
 
     /// Whether a full socket is writable (tcp(7), sk_stream_write_space).
-    fn calls(&self) -> bool {
+    fn is_writable(&self) -> bool {
         let below_bytes = self
             .refill
             .map_or(SOCKET_BYTES * 2 / 3, |refill| refill.call_bytes.into());
         self.tcp.unsent_bytes() < below_bytes && self.tcp.unacked_bytes() <= SOCKET_BYTES * 2 / 3
     }
 
-    /// What TCP_INFO and the two ioctls say (`server/src/tcp.rs`).
+    /// A sample, as by TCP_INFO and two ioctls (`server/src/tcp.rs`).
     fn sample(&self) -> TcpSample {
         let (counters, profile) = (self.tcp.counters(), self.tcp.profile());
         TcpSample {

@@ -1,4 +1,4 @@
-//! What runs beside the receiver: loops that never sleep, or a kernel that is compiled.
+//! Load beside the receiver: loops that never sleep, or the compilation of a kernel.
 
 use crate::models::o1::{NS_PER_TICK, Scheduler, Task, Wake};
 use rand_pcg::Pcg64Mcg;
@@ -8,7 +8,7 @@ use std::collections::BinaryHeap;
 
 /// Mean CPU time of a compiler for one file.
 const FILE_NS: f64 = 1_000e6;
-/// Mean CPU time between two waits for the disk, and of the disk for one of them; there is one disk.
+/// Mean CPU time between two waits for the disk, and the mean time of the one disk for a wait.
 const BURST_NS: f64 = 400e6;
 const DISK_NS: f64 = 10e6;
 /// Credit of a new compiler: make waits for long, so it has 900 ms, and each of two forks leaves .95 of the bonus,
@@ -22,7 +22,7 @@ const FIRST_SLICE_TICKS: u64 = 50;
 pub enum Load {
     /// Processes that execute operations in a loop (section 5, fairness).
     Loops(usize),
-    /// `make -nj` (section 4, BLn): compilers one after the other in each of n slots, that now and then wait for a disk.
+    /// `make -nj` (section 4, BLn): n slots, each with one compiler after the other. Compilers sometimes wait for a disk.
     Make(usize),
 }
 
@@ -75,7 +75,7 @@ impl Jobs {
         jobs
     }
 
-    /// Exponential.
+    /// Draws from an exponential distribution.
     fn draw(&mut self, mean_ns: f64) -> u64 {
         let part = ((self.rng.next_u64() >> 11) + 1) as f64 / (1u64 << 53) as f64;
         (-part.ln() * mean_ns) as u64 + 1_000
@@ -89,7 +89,7 @@ impl Jobs {
         }
     }
 
-    /// It ran.
+    /// The process ran for this long.
     pub fn run(&mut self, task: Task, ns: u64) {
         if self.waits_for_disk {
             let slot = &mut self.slots[task - self.first];
@@ -98,7 +98,8 @@ impl Jobs {
         }
     }
 
-    /// It waits for the disk, by itself or as the next compiler of its slot. The caller lets it sleep before.
+    /// The process begins to wait for the disk; if its file is done, as the next compiler of its slot. The scheduler must
+    /// have put it to sleep before.
     pub fn waits(&mut self, task: Task, scheduler: &mut Scheduler, now_ns: u64) {
         let nth = task - self.first;
         self.slots[nth].burst_ns = self.draw(BURST_NS);
@@ -110,12 +111,12 @@ impl Jobs {
         self.wakes.push(Reverse((self.disk_free_ns, nth)));
     }
 
-    /// When the disk is done with the next.
+    /// When the disk is done with the next wait.
     pub fn wakes_at_ns(&self) -> Option<u64> {
         self.wakes.peek().map(|&Reverse((at_ns, _))| at_ns)
     }
 
-    /// That one.
+    /// The process that waited for it.
     pub fn wakes(&mut self) -> Option<Task> {
         self.wakes
             .pop()

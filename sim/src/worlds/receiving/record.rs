@@ -1,17 +1,17 @@
 //! What is measured of a run: the paper's tables and figures.
 
 use super::MSS_BYTES;
-use super::sender::{Counts as Sent, Sender};
-use super::socket::Socket;
-use crate::models::o1::{Counts as Scheduled, NS_PER_TICK};
+use super::sender::{Counts, Sender};
+use super::socket::ReceivingSocket;
+use crate::models::o1::{NS_PER_TICK, SliceCounts};
 
-/// Between two looks at the queues, in ticks.
-const LOOK_TICKS: u64 = 10;
+/// Between two samples of the queues, in ticks.
+const SAMPLE_TICKS: u64 = 10;
 
 /// The queues of Figs 9, 10 and 12, in packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Queues {
-    /// In order and not copied.
+    /// In order, not yet copied to the process.
     pub receive: u64,
     /// Arrived while the lock was owned.
     pub backlog: u64,
@@ -21,33 +21,33 @@ pub struct Queues {
     pub out_of_order: u64,
 }
 
-/// A second of the sequence diagrams, Figs 8 and 11.
+/// One second of the sequence diagrams, Figs 8 and 11. All figures count from the start of the run to its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Second {
-    /// Acknowledged until its end.
+    /// Packets acknowledged.
     pub acknowledged: u64,
-    /// Sent again until its end.
+    /// Packets sent again.
     pub retransmitted: u64,
-    /// Timeouts until its end.
+    /// Timeouts of the sender.
     pub timeouts: u64,
-    /// Windows of zero until its end.
+    /// Windows of zero.
     pub zero_windows: u64,
-    /// Ticks in which the receiver ran until its end.
+    /// Ticks in which the receiving process ran.
     pub ticks: u64,
 }
 
 /// What was counted over the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
-    /// Packets that the sender has ACKs for.
+    /// Packets that were acknowledged.
     pub acknowledged: u64,
-    /// Packets that the process has.
+    /// Packets copied to the process.
     pub copied: u64,
     /// Packets sent again.
     pub retransmitted: u64,
     /// Timeouts of the sender.
     pub timeouts: u64,
-    /// Losses that duplicate ACKs told of.
+    /// Fast recoveries: losses seen by duplicate ACKs.
     pub recoveries: u64,
     /// How often the window closed.
     pub zero_windows: u64,
@@ -57,36 +57,36 @@ pub struct Counted {
     pub ticks: u64,
 }
 
-/// What came of a run.
+/// Results of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// Over all of it.
+    /// Totals of the run.
     pub counted: Counted,
-    /// How slices ended.
-    pub scheduled: Scheduled,
+    /// How time slices ended.
+    pub scheduled: SliceCounts,
     /// Packets by T_wait: below 1, 10, 100, 200 ms and 1 s, and above.
     pub waits: [u64; 6],
     /// The longest T_wait.
     pub longest_wait_ms: u64,
-    /// Each second.
+    /// A row for each second.
     pub seconds: Vec<Second>,
-    /// Every 10 ms.
+    /// The queues, every 10 ms.
     pub queues: Vec<Queues>,
     length_s: u64,
 }
 
 impl Outcome {
-    /// Mbit/s that the sender has ACKs for, as iperf's client tells it.
+    /// Acknowledged payload in Mbit/s, as iperf's client reports it.
     pub fn mbits_per_s(&self) -> f64 {
         self.rate(self.counted.acknowledged)
     }
 
-    /// Mbit/s that the process got.
+    /// Copied payload in Mbit/s.
     pub fn copied_mbits_per_s(&self) -> f64 {
         self.rate(self.counted.copied)
     }
 
-    /// Share of the CPU in per cent, as `time` tells it: ticks.
+    /// Share of the CPU in per cent, in ticks as `time` reports it.
     pub fn share_percent(&self) -> f64 {
         self.counted.ticks as f64 / 10.0 / self.length_s as f64
     }
@@ -135,10 +135,10 @@ impl Record {
         self.dropped += 1;
     }
 
-    pub fn tick(&mut self, runs: bool, now_ns: u64, sender: &Sender, socket: &Socket) {
+    pub fn tick(&mut self, runs: bool, now_ns: u64, sender: &Sender, socket: &ReceivingSocket) {
         self.all_ticks += 1;
         self.ticks += u64::from(runs);
-        if self.all_ticks % LOOK_TICKS == 0 {
+        if self.all_ticks % SAMPLE_TICKS == 0 {
             self.queues.push(Queues {
                 receive: socket.receive,
                 backlog: socket.backlog.len() as u64,
@@ -149,7 +149,7 @@ impl Record {
         if now_ns / (1_000 * NS_PER_TICK) > self.seconds.len() as u64
             || self.all_ticks == self.length_s * 1_000
         {
-            let Sent {
+            let Counts {
                 retransmitted,
                 timeouts,
                 zero_windows,
@@ -168,9 +168,9 @@ impl Record {
     pub fn outcome(
         self,
         sender: &Sender,
-        socket: &Socket,
+        socket: &ReceivingSocket,
         copied: u64,
-        scheduled: Scheduled,
+        scheduled: SliceCounts,
     ) -> Outcome {
         Outcome {
             counted: Counted {

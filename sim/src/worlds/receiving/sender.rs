@@ -1,8 +1,8 @@
-//! The sending end: reno with SACK and timestamps by whole packets, a retransmission timer as Linux 2.6.14 keeps it
-//! (without F-RTO, which was off), and the receiver's window.
+//! The sending end: reno with SACK and timestamps, in whole packets, and limited by the receiver's window. The
+//! retransmission timer is that of Linux 2.6.14 (without F-RTO, which was off by default).
 //!
-//! After a timeout it begins again with the first packet that is not acknowledged (go back N), whether it was lost or
-//! only waits at the receiver: it cannot tell.
+//! After a timeout it begins again with the first packet that is not acknowledged (go back N). It can't tell whether
+//! that was lost or only waits at the receiver.
 
 use ackpace_core::law::rto::LinuxSmoothed;
 use std::collections::{BTreeSet, VecDeque};
@@ -20,16 +20,16 @@ pub(super) struct Packet {
     pub number: u64,
     /// The timestamp option.
     pub sent_ns: u64,
-    /// Asks for the window and carries nothing.
+    /// A window probe: it carries no data.
     pub is_probe: bool,
 }
 
-/// What the receiver says.
+/// An ACK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Ack {
+pub(super) struct AckPacket {
     /// All before this one have been processed.
     pub next: u64,
-    /// The window's right edge, a packet's number.
+    /// Right edge of the window, as the number of a packet.
     pub edge: u64,
     /// This one arrived out of order.
     pub sacked: Option<u64>,
@@ -61,16 +61,16 @@ pub(super) struct Sender {
     sacked: BTreeSet<u64>,
     /// Lost, to be sent again.
     lost: VecDeque<u64>,
-    /// All before are accounted for as sacked, lost or sent again.
+    /// All packets before this one are known to be sacked, lost or sent again.
     scanned: u64,
-    /// A loss event or a timeout lasts until this one is acknowledged.
+    /// Recovery lasts until this packet is acknowledged.
     repaired_at: u64,
     is_recovering: bool,
     smoothed: Option<LinuxSmoothed>,
     round_until: u64,
     backoff: u32,
     timer_ns: Option<u64>,
-    /// The last ACK left no window.
+    /// The last ACK closed the window.
     is_closed: bool,
     pub counts: Counts,
 }
@@ -99,7 +99,7 @@ impl Sender {
         }
     }
 
-    /// All before have been acknowledged.
+    /// All packets before this one are acknowledged.
     pub fn acknowledged(&self) -> u64 {
         self.una
     }
@@ -124,7 +124,7 @@ impl Sender {
         self.timer_ns = Some(now_ns + after_ns.min(TIMEOUT_NS_MOST));
     }
 
-    /// The next packet that windows allow.
+    /// The next packet that the windows allow.
     pub fn send(&mut self, now_ns: u64) -> Option<Packet> {
         if self.in_flight() >= self.window {
             return None;
@@ -154,7 +154,7 @@ impl Sender {
         })
     }
 
-    pub fn hear(&mut self, ack: Ack, now_ns: u64) {
+    pub fn hear(&mut self, ack: AckPacket, now_ns: u64) {
         let was_limited = self.in_flight() >= self.window;
         let was_closed = std::mem::replace(&mut self.is_closed, ack.edge == ack.next);
         self.counts.zero_windows += u64::from(self.is_closed && !was_closed);
@@ -179,7 +179,7 @@ impl Sender {
         }
     }
 
-    fn advance(&mut self, ack: Ack, was_limited: bool, now_ns: u64) {
+    fn advance(&mut self, ack: AckPacket, was_limited: bool, now_ns: u64) {
         self.measure(now_ns - ack.echo_ns, ack.next);
         (self.una, self.next) = (ack.next, self.next.max(ack.next));
         self.backoff = 0;
@@ -210,7 +210,7 @@ impl Sender {
         }
     }
 
-    /// One for each ACK in slow start, as Linux did before it counted bytes.
+    /// Slow start grows by one packet for each ACK, as Linux did before it counted bytes.
     fn grow(&mut self) {
         if self.window < self.threshold {
             self.window += 1;
@@ -222,7 +222,7 @@ impl Sender {
         }
     }
 
-    /// Paths do not reorder: what lies before enough sacked ones is lost.
+    /// Paths do not reorder: a packet before three sacked ones is lost.
     fn mark(&mut self) {
         let Some(&last) = self
             .sacked
@@ -277,8 +277,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    fn ack(next: u64, sacked: Option<u64>, echo_ns: u64) -> Ack {
-        Ack {
+    fn ack(next: u64, sacked: Option<u64>, echo_ns: u64) -> AckPacket {
+        AckPacket {
             next,
             edge: 1_000,
             sacked,
@@ -339,7 +339,7 @@ mod tests {
     fn a_closed_window_is_probed_and_no_loss() {
         let mut sender = Sender::new(3);
         assert_eq!(all(&mut sender, 0), [0, 1, 2]);
-        let closed = Ack {
+        let closed = AckPacket {
             edge: 3,
             ..ack(3, None, 0)
         };

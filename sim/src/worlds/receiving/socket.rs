@@ -1,15 +1,16 @@
 //! The receiver's socket as Linux 2.6.14 has it: a lock that a process owns, and four queues.
 //!
-//! | queue | what stands there | who processes it |
+//! | queue | its packets | who takes them |
 //! |---|---|---|
-//! | backlog | what arrived while the lock was owned | its owner, when it lets go |
-//! | prequeue | what arrived while the process slept in its call | the process, or the timer of delayed ACKs |
-//! | out of order | what lies beyond a hole | TCP, when the hole is filled |
-//! | receive | what the process may copy | the process |
+//! | backlog | arrived while the lock was owned | the owner, before it releases the lock |
+//! | prequeue | arrived while the process slept in its call | the process, or the timer of delayed ACKs |
+//! | out of order | lie beyond a hole | TCP, when the hole is filled |
+//! | receive | in order, processed | the process copies them |
 //!
-//! Measurement points A and B of the paper's Fig 3 are [`Socket::arrive`] and [`Socket::process`]: T_wait lies between.
+//! Measurement points A and B of the paper's Fig 3 are [`ReceivingSocket::arrive`] and [`ReceivingSocket::process`].
+//! T_wait is the time between them.
 
-use super::sender::{Ack, Packet};
+use super::sender::{AckPacket, Packet};
 use std::collections::{BTreeSet, VecDeque};
 
 const NS_PER_MS: u64 = 1_000_000;
@@ -42,7 +43,7 @@ pub(super) enum Arrival {
 
 /// See the module.
 #[derive(Clone, Debug)]
-pub(super) struct Socket {
+pub(super) struct ReceivingSocket {
     capacity: u64,
     pub backlog: VecDeque<(Packet, u64)>,
     pub prequeue: VecDeque<(Packet, u64)>,
@@ -62,16 +63,16 @@ pub(super) struct Socket {
     heard_ns: u64,
     quick: u64,
     pub timer_ns: Option<u64>,
-    acks: Vec<Ack>,
+    acks: Vec<AckPacket>,
     /// Packets by T_wait.
     pub waits: [u64; 6],
     pub longest_wait_ns: u64,
 }
 
-impl Socket {
+impl ReceivingSocket {
     /// A receive buffer for so many packets.
-    pub fn new(capacity: u64) -> Socket {
-        Socket {
+    pub fn new(capacity: u64) -> ReceivingSocket {
+        ReceivingSocket {
             capacity,
             backlog: VecDeque::new(),
             prequeue: VecDeque::new(),
@@ -104,7 +105,7 @@ impl Socket {
     }
 
     /// ACKs that leave now.
-    pub fn acks(&mut self) -> impl Iterator<Item = Ack> + '_ {
+    pub fn acks(&mut self) -> impl Iterator<Item = AckPacket> + '_ {
         self.acks.drain(..)
     }
 
@@ -193,7 +194,7 @@ impl Socket {
         if self.prequeue.is_empty() {
             self.timer_ns = None;
         }
-        self.acks.push(Ack {
+        self.acks.push(AckPacket {
             next: self.next,
             edge: self.edge,
             sacked,
@@ -243,7 +244,7 @@ mod tests {
 
     #[test]
     fn packets_go_where_fig_5_says() {
-        let mut socket = Socket::new(100);
+        let mut socket = ReceivingSocket::new(100);
         assert_eq!(socket.arrive(packet(0), 0), Arrival::Process);
         socket.is_owned = true;
         assert_eq!(socket.arrive(packet(1), 0), Arrival::Queued);
@@ -257,7 +258,7 @@ mod tests {
     /// What the paper's eq. 3-2 does not have: the timer of delayed ACKs bounds the wait on the prequeue.
     #[test]
     fn the_prequeue_waits_for_150_ms_at_most() {
-        let mut socket = Socket::new(100);
+        let mut socket = ReceivingSocket::new(100);
         socket.is_awaited = true;
         socket.arrive(packet(0), 0);
         let due_ns = socket.timer_ns.expect("a timer");
@@ -269,7 +270,7 @@ mod tests {
 
     #[test]
     fn a_hole_is_told_and_filled() {
-        let mut socket = Socket::new(100);
+        let mut socket = ReceivingSocket::new(100);
         for number in [0, 2, 3] {
             socket.process(packet(number), 0, 0);
         }
@@ -282,7 +283,7 @@ mod tests {
 
     #[test]
     fn a_window_that_shrinks_is_told_late() {
-        let mut socket = Socket::new(100);
+        let mut socket = ReceivingSocket::new(100);
         socket.quick = 0;
         for number in 0..10 {
             socket.process(packet(number), 0, 0);

@@ -1,4 +1,4 @@
-//! Draws a world of downloads: its device, its clients, its bounds, and what goes wrong.
+//! Draws a world of downloads: its device, its clients, its bounds and its faults.
 
 use ackpace_core::congestion::Delay;
 use ackpace_core::disk::{self, Order};
@@ -11,18 +11,18 @@ use super::dice::Dice;
 use crate::models::disk::profile::{
     ArrayProfile, Discipline, DiskProfile, FlashProfile, Profile, QueueProfile, scsi_2003,
 };
-use crate::worlds::delivery::{Download, Faults, Mishap, World};
+use crate::worlds::delivery::{Download, Fault, Faults, World};
 use crate::worlds::socket::{Change, Client, Pace};
 
 /// Most clients of a world.
 const CLIENTS_MAX: u64 = 200;
 /// The longest file.
 const FILE_BYTES_MAX: u64 = 8 * MIB;
-/// At its path's first rate a client has the whole file within this time, so that worlds end soon.
+/// At the first rate of its path, a client gets the whole file within this time, so that worlds end soon.
 const DOWNLOAD_MAX_S: u64 = 60;
-/// Clients start, and things go wrong, within this time.
+/// Clients start and faults happen within this time.
 const BUSY_US: u64 = 30_000_000;
-/// When a world has to be over: much later than the slowest disk and client need.
+/// A world has to be over by then, which is much later than the slowest disk and client need.
 const ENDS_AT: Instant = Instant { us: 7_200_000_000 };
 
 pub(super) fn world(dice: &mut Dice, faulty: bool) -> World {
@@ -156,7 +156,7 @@ fn faults(dice: &mut Dice, files: u32, file_bytes: u64, each_bytes: u64) -> Faul
         start..start + dice.between(1, 64 * KIB)
     });
     let bad = bad.collect();
-    let mut mishaps = Vec::new();
+    let mut timed = Vec::new();
     for _ in 0..dice.between(1, 8) {
         let at = Instant {
             us: dice.below(BUSY_US),
@@ -165,21 +165,21 @@ fn faults(dice: &mut Dice, files: u32, file_bytes: u64, each_bytes: u64) -> Faul
         match dice.below(6) {
             0 => {
                 let us = dice.between(1_000, 20_000_000);
-                mishaps.push((at, Mishap::Hangs));
-                mishaps.push((at.plus_us(us), Mishap::Resumes));
+                timed.push((at, Fault::Hangs));
+                timed.push((at.plus_us(us), Fault::Resumes));
             }
             1 => {
                 let len_bytes = dice.below(file_bytes);
-                mishaps.push((at, Mishap::Truncated { file, len_bytes }));
+                timed.push((at, Fault::Truncated { file, len_bytes }));
             }
-            2 => mishaps.push((at, Mishap::Written { file })),
+            2 => timed.push((at, Fault::Written { file })),
             3 => {
                 let memory_bytes = dice.pick(&[8, 16, 256]) * SLOT_BYTES;
-                mishaps.push((at, Mishap::Pool { memory_bytes }));
+                timed.push((at, Fault::Pool { memory_bytes }));
             }
-            _ => mishaps.push((at, Mishap::Evicted)),
+            _ => timed.push((at, Fault::Evicted)),
         }
     }
-    mishaps.sort_by_key(|(at, _)| *at);
-    Faults { bad, mishaps }
+    timed.sort_by_key(|(at, _)| *at);
+    Faults { bad, timed }
 }

@@ -1,6 +1,6 @@
-//! Everything that the simulator can do to the machines, drawn by one number. Each seed stands for some inputs of the
-//! hostile worlds, and for four worlds of downloads: one in which nothing goes wrong, and three with disks that hang or
-//! fail, files that change, pages that are dropped and pools that shrink.
+//! Everything that the simulator can do to the machines, drawn by a seed. Each seed stands for some inputs of the hostile
+//! worlds, and for four worlds of downloads: one without faults, and three with disks that hang or fail, files that
+//! change, pages that are dropped and pools that shrink.
 //!
 //! `cargo xtask soak --seeds N` runs as many seeds in a row; `sim/tests/soak.rs` runs a few.
 

@@ -25,7 +25,7 @@ const CONGESTION_CONTROL_SYSCTL: &str = "/proc/sys/net/ipv4/tcp_congestion_contr
 
 /// Cores of a run.
 #[derive(Clone, Copy, Debug, serde::Serialize)]
-pub struct World {
+pub struct Cores {
     /// Core of the server under test.
     pub server_core: usize,
     /// Core of the load generator and the probe.
@@ -34,7 +34,7 @@ pub struct World {
 
 /// Leaves the machine's namespaces. Returns in the child; the parent waits for it and exits with its code.
 /// `remove_leftovers` is called before and after. Must be called before any thread is started.
-pub fn enter(remove_leftovers: fn() -> Vec<String>) -> Result<World> {
+pub fn enter(remove_leftovers: fn() -> Vec<String>) -> Result<Cores> {
     if !rustix::process::geteuid().is_root() {
         let what = "namespaces, pinned servers and slow disks need root: the same with sudo";
         return Err(LabError::Setup(what.into()));
@@ -79,11 +79,11 @@ pub fn on_core(mut command: Command, core: usize, procs: &[File]) -> Command {
 }
 
 /// The first two cores that this process may use.
-fn cores() -> Result<World> {
+fn cores() -> Result<Cores> {
     let allowed = rustix::thread::sched_getaffinity(None).doing(|| "sched_getaffinity".into())?;
     let mut cores = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core));
     match (cores.next(), cores.next()) {
-        (Some(server_core), Some(load_core)) => Ok(World {
+        (Some(server_core), Some(load_core)) => Ok(Cores {
             server_core,
             load_core,
         }),

@@ -1,10 +1,10 @@
-//! The assignment of clients to threads.
+//! Shards: which clients belong to which thread.
 
 use crate::setup::Setup;
 
-/// The clients of a thread.
+/// The clients of one thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Duty {
+pub struct Shard {
     /// Its index among all threads.
     pub thread: usize,
     /// The class that it runs alone; `None`: its part of all classes that do not run apart.
@@ -15,15 +15,15 @@ pub struct Duty {
     pub parts: usize,
 }
 
-impl Duty {
-    /// The duties of a swarm on `cores` cores: one for each core, and one more for each class that runs apart.
-    pub fn all(setup: &Setup, cores: usize) -> Vec<Duty> {
+impl Shard {
+    /// The shards of a swarm on `cores` cores: one for each core, and one more for each class that runs apart.
+    pub fn all(setup: &Setup, cores: usize) -> Vec<Shard> {
         let shared = (0..cores).map(|part| (None, part, cores));
         let apart = (0..setup.classes.len()).filter(|&class| setup.classes[class].class.apart);
         let apart = apart.map(|class| (Some(class), 0, 1));
-        let duties = shared.chain(apart).enumerate();
-        duties
-            .map(|(thread, (class, part, parts))| Duty {
+        let shards = shared.chain(apart).enumerate();
+        shards
+            .map(|(thread, (class, part, parts))| Shard {
                 thread,
                 class,
                 part,
@@ -47,7 +47,7 @@ mod tests {
     use crate::workload::{Class, Objects, Workload};
 
     #[test]
-    fn each_client_is_the_duty_of_one_thread() {
+    fn each_client_is_in_the_shard_of_one_thread() {
         let class = |name, apart| Class {
             apart,
             ..Class::new(name, 3, Objects::one("/a"))
@@ -58,10 +58,10 @@ mod tests {
             ..Workload::default()
         };
         let setup = Setup::new(&workload, "127.0.0.1:80".parse().unwrap()).unwrap();
-        let duties = Duty::all(&setup, 2);
+        let shards = Shard::all(&setup, 2);
         let who = |class| {
-            let has = duties.iter().filter(|duty| duty.has(&setup, class));
-            has.map(|duty| (duty.thread, duty.part, duty.parts))
+            let has = shards.iter().filter(|shard| shard.has(&setup, class));
+            has.map(|shard| (shard.thread, shard.part, shard.parts))
                 .collect::<Vec<_>>()
         };
         assert_eq!(who(0), [(0, 0, 2), (1, 1, 2)]);

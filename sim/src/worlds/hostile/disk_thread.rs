@@ -1,9 +1,11 @@
-//! State of the disk thread: its machine, reads under way, slots, and whether it is to be woken.
+//! State of the disk thread: its machine, the reads in flight, the slots, and whether it is to be woken.
 
 use std::collections::BTreeMap;
 
 use ackpace_core::conn::{ObjectId, Span, StreamId, Want};
 use ackpace_core::disk::{self, Disk, ReadId};
+
+use crate::worlds::reads::ReadInFlight;
 
 /// A message of a worker to the disk thread.
 #[derive(Clone, Copy, Debug)]
@@ -31,17 +33,10 @@ pub(super) enum Fate {
     Broken(u64),
 }
 
-#[derive(Clone, Copy)]
-pub(super) struct Flight {
-    pub object: ObjectId,
-    pub span: Span,
-    pub slots: u32,
-}
-
 /// The memory of the read that has just completed.
 pub(super) struct Landed {
     pub read: ReadId,
-    pub flight: Flight,
+    pub flight: ReadInFlight,
     /// The part that was read.
     pub good: Span,
     pub taken: bool,
@@ -59,10 +54,10 @@ pub(super) struct Outstanding {
 }
 
 /// The disk machine and the state of its shell.
-pub(super) struct Bench {
+pub(super) struct DiskThread {
     pub disk: Disk,
     pub settings: disk::Settings,
-    pub reads: BTreeMap<ReadId, Flight>,
+    pub reads: BTreeMap<ReadId, ReadInFlight>,
     /// Files whose layout is being looked up.
     pub maps: Vec<ObjectId>,
     pub landed: Option<Landed>,
@@ -72,16 +67,16 @@ pub(super) struct Bench {
     /// Slots that came back and that the machine has not heard of yet.
     pub freed: u32,
     /// Slots that must come back before the thread is woken; 0: it does not wait for any.
-    pub hungry: u32,
+    pub slots_awaited: u32,
     /// A wake-up is pending.
-    pub rung: bool,
+    pub woken: bool,
     /// The machine has heard nothing since it last had no orders.
     pub quiet: bool,
 }
 
-impl Bench {
-    pub fn new(settings: disk::Settings) -> Bench {
-        Bench {
+impl DiskThread {
+    pub fn new(settings: disk::Settings) -> DiskThread {
+        DiskThread {
             disk: Disk::new(settings),
             settings,
             reads: BTreeMap::new(),
@@ -90,8 +85,8 @@ impl Bench {
             outstanding: BTreeMap::new(),
             used: 0,
             freed: 0,
-            hungry: 0,
-            rung: false,
+            slots_awaited: 0,
+            woken: false,
             quiet: true,
         }
     }
@@ -101,13 +96,13 @@ impl Bench {
         assert!(slots <= self.used, "slots come back twice");
         self.used -= slots;
         self.freed += slots;
-        self.feed();
+        self.wake_if_enough();
     }
 
     /// Wakes the thread if the slots that the next read lacks have come back.
-    pub fn feed(&mut self) {
-        if self.hungry > 0 && self.freed >= self.hungry {
-            (self.hungry, self.rung) = (0, true);
+    pub fn wake_if_enough(&mut self) {
+        if self.slots_awaited > 0 && self.freed >= self.slots_awaited {
+            (self.slots_awaited, self.woken) = (0, true);
         }
     }
 }

@@ -1,30 +1,30 @@
 //! The data receiving process: it calls tcp_recvmsg for 8 KB again and again, as iperf does (net/ipv4/tcp.c).
 //!
-//! It proceeds by steps, each of which takes CPU time and has its effect at its end. The lock is owned from the first
-//! to the last step of a call, except while it sleeps for data.
+//! It proceeds in steps. Each takes CPU time and has its effect at its end. The process owns the lock from the first to
+//! the last step of a call, except while it sleeps for data.
 
 use super::Costs;
-use super::socket::Socket;
+use super::socket::ReceivingSocket;
 
 /// Packets in a call: 8 KB, iperf's buffer.
 const READ: u64 = 6;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// From user space to the lock; also from sleeping back to it.
+    /// From user space, or from sleep, until it owns the lock.
     Enter,
-    /// One packet from the receive queue to the process.
+    /// Copies one packet from the receive queue.
     Copy,
-    /// TCP for one packet of the prequeue.
+    /// Processes one packet of the prequeue.
     Prequeue,
-    /// TCP for one packet of the backlog.
+    /// Processes one packet of the backlog.
     Backlog,
 }
 
 /// What follows a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum After {
-    /// The next one.
+    /// The next step.
     Step,
     /// The call returned.
     Returned,
@@ -34,7 +34,7 @@ pub(super) enum After {
 
 /// See the module.
 #[derive(Clone, Debug)]
-pub(super) struct Program {
+pub(super) struct ReceivingProcess {
     costs: Costs,
     step: Step,
     /// CPU time that the step still takes.
@@ -42,13 +42,13 @@ pub(super) struct Program {
     /// Packets copied in this call, and in all.
     in_call: u64,
     pub copied: u64,
-    /// All is copied, and the lock is let go.
+    /// All is copied, and the lock is being released.
     is_ending: bool,
 }
 
-impl Program {
-    pub fn new(costs: Costs) -> Program {
-        Program {
+impl ReceivingProcess {
+    pub fn new(costs: Costs) -> ReceivingProcess {
+        ReceivingProcess {
             costs,
             step: Step::Enter,
             left_ns: costs.call_ns,
@@ -59,7 +59,7 @@ impl Program {
     }
 
     /// The step is over.
-    pub fn step_ends(&mut self, socket: &mut Socket, now_ns: u64) -> After {
+    pub fn step_ends(&mut self, socket: &mut ReceivingSocket, now_ns: u64) -> After {
         match self.step {
             Step::Enter => {
                 (socket.is_owned, socket.is_awaited) = (true, false);
@@ -82,7 +82,7 @@ impl Program {
         self.choose(socket)
     }
 
-    fn choose(&mut self, socket: &mut Socket) -> After {
+    fn choose(&mut self, socket: &mut ReceivingSocket) -> After {
         if !self.is_ending && self.in_call < READ && socket.receive > 0 {
             return self.begins(Step::Copy, self.costs.copy_ns);
         }
@@ -128,31 +128,37 @@ mod tests {
 
     #[test]
     fn a_call_copies_8_kb_and_drains_the_backlog_before_it_returns() {
-        let (mut socket, mut program) = (Socket::new(100), Program::new(PENTIUM_III));
+        let (mut socket, mut process) = (
+            ReceivingSocket::new(100),
+            ReceivingProcess::new(PENTIUM_III),
+        );
         (0..8).for_each(|number| socket.process(packet(number), 0, 0));
-        assert_eq!(program.step_ends(&mut socket, 0), After::Step);
+        assert_eq!(process.step_ends(&mut socket, 0), After::Step);
         assert!(socket.is_owned);
         socket.arrive(packet(8), 0);
-        let steps = std::iter::from_fn(|| Some(program.step_ends(&mut socket, 5)));
+        let steps = std::iter::from_fn(|| Some(process.step_ends(&mut socket, 5)));
         let steps = steps.take_while(|&after| after == After::Step).count();
         assert_eq!(steps, 6, "six packets are copied, then one is processed");
         assert!(!socket.is_owned && socket.backlog.is_empty());
-        assert_eq!((socket.receive, program.copied), (3, 6));
+        assert_eq!((socket.receive, process.copied), (3, 6));
     }
 
     #[test]
     fn without_data_it_sleeps_unlocked_and_awaits_it() {
-        let (mut socket, mut program) = (Socket::new(100), Program::new(PENTIUM_III));
-        assert_eq!(program.step_ends(&mut socket, 0), After::Sleeps);
+        let (mut socket, mut process) = (
+            ReceivingSocket::new(100),
+            ReceivingProcess::new(PENTIUM_III),
+        );
+        assert_eq!(process.step_ends(&mut socket, 0), After::Sleeps);
         assert!(!socket.is_owned && socket.is_awaited);
         socket.arrive(packet(0), 0);
-        assert_eq!(program.step_ends(&mut socket, 1), After::Step);
+        assert_eq!(process.step_ends(&mut socket, 1), After::Step);
         assert_eq!(
-            program.step_ends(&mut socket, 2),
+            process.step_ends(&mut socket, 2),
             After::Step,
             "the prequeue"
         );
-        assert_eq!(program.step_ends(&mut socket, 3), After::Returned);
-        assert_eq!(program.copied, 1);
+        assert_eq!(process.step_ends(&mut socket, 3), After::Returned);
+        assert_eq!(process.copied, 1);
     }
 }

@@ -1,21 +1,21 @@
-//! Turns answers of the disk machine into messages for the worker: the one place that knows both types.
+//! Messages between the two machines. An answer of the disk machine becomes a message for the worker here: this is the
+//! one place that knows both types.
 
 use ackpace_core::conn::{
     Held, ObjectId, Part, Plan, Promise, ResidencySource, Span, StreamId, Version, Want, WantSeq,
 };
-use ackpace_core::disk::{self, Chosen, ReadId, Reason};
-use ackpace_core::prefetch::LengthBound;
+use ackpace_core::disk::{self, Chosen, ReadId};
 use ackpace_core::send::Refill;
 use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
 use ackpace_core::worker::{In, Worker};
 
-use super::bench::Outstanding;
+use super::disk_thread::Outstanding;
 use super::memory::FilledSlots;
 
 /// A message of the disk thread to a worker.
 #[derive(Debug)]
-pub(super) struct Completion {
+pub(super) struct WantCompletion {
     pub stream: StreamId,
     pub seq: WantSeq,
     pub answer: Answer,
@@ -30,7 +30,7 @@ pub(super) enum Answer {
 
 /// The disk machine's answer to a want.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Told {
+pub(super) struct Answered {
     /// The read that brought the bytes, if there are any.
     pub read: Option<ReadId>,
     pub stream: StreamId,
@@ -39,12 +39,12 @@ pub(super) struct Told {
     pub urgent: bool,
 }
 
-impl Completion {
+impl WantCompletion {
     /// The message for an order that answers a want; `None` for any other order.
     pub fn of(
         out: &disk::Out,
-        piece: impl FnOnce(Told) -> Option<FilledSlots>,
-    ) -> Option<(Completion, Told)> {
+        piece: impl FnOnce(Answered) -> Option<FilledSlots>,
+    ) -> Option<(WantCompletion, Answered)> {
         match *out {
             disk::Out::Filled {
                 read,
@@ -55,7 +55,7 @@ impl Completion {
                 chosen,
                 urgent,
             } => {
-                let told = Told {
+                let told = Answered {
                     read: Some(read),
                     stream,
                     span,
@@ -64,7 +64,7 @@ impl Completion {
                 };
                 let answer = Answer::Filled(span, piece(told), chosen);
                 Some((
-                    Completion {
+                    WantCompletion {
                         stream,
                         seq,
                         answer,
@@ -77,7 +77,7 @@ impl Completion {
                     0 => Why::FileChanged,
                     _ => Why::ReadFailed,
                 };
-                let told = Told {
+                let told = Answered {
                     read: None,
                     stream,
                     span: Span {
@@ -89,7 +89,7 @@ impl Completion {
                 };
                 let answer = Answer::Failed(why);
                 Some((
-                    Completion {
+                    WantCompletion {
                         stream,
                         seq,
                         answer,
@@ -208,17 +208,6 @@ pub(super) fn want(stream: StreamId, object: ObjectId, span: Span, numbers: [u32
         absent: heard % 2 == 0,
     }
 }
-
-/// Stands for the choice of a read that no scheduler made.
-pub(super) const CHOSEN: Chosen = Chosen {
-    reason: Reason::First,
-    bound: LengthBound::First,
-    len_bytes: 0,
-    margin_us: 0,
-    target_us: 0,
-    rate_bytes_per_s: 0,
-    took_us: 0,
-};
 
 /// An order to send.
 pub(super) struct Order {

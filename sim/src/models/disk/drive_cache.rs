@@ -6,9 +6,10 @@
 use super::geometry::Geometry;
 use super::request::Request;
 
-/// How the cache would answer a read. [`Memory::find`] changes nothing; [`Memory::take`] applies the answer.
+/// How the cache serves a read without moving the arm. [`DriveCache::find`] changes nothing; [`DriveCache::take`] applies
+/// the hit.
 #[derive(Clone, Copy, Debug)]
-pub struct Answer {
+pub struct CacheHit {
     /// When the last byte is in the cache; in the past if it is there already.
     pub ready_ns: u64,
     /// When the first byte passes under the head, for a read that has to wait for it.
@@ -37,7 +38,7 @@ struct Segment {
 
 /// The segments and the position of the head.
 #[derive(Clone, Debug)]
-pub struct Memory {
+pub struct DriveCache {
     segments: Vec<Segment>,
     segment_bytes: u64,
     size_bytes: u64,
@@ -46,7 +47,7 @@ pub struct Memory {
     uses: u64,
 }
 
-impl Memory {
+impl DriveCache {
     /// Empty segments, and the head at offset 0. Without segments every read is a miss.
     pub fn new(segments: usize, segment_bytes: u64, size_bytes: u64) -> Self {
         Self {
@@ -67,8 +68,8 @@ impl Memory {
         }
     }
 
-    /// How the cache can answer a read without moving the arm; `None`: it can't.
-    pub fn find(&self, geometry: &Geometry, request: &Request, now_ns: u64) -> Option<Answer> {
+    /// How the cache can serve a read; `None`: the arm has to move.
+    pub fn find(&self, geometry: &Geometry, request: &Request, now_ns: u64) -> Option<CacheHit> {
         if let Some(stream) = &self.stream {
             let start_bytes = self.segments[stream.segment].start_bytes;
             let read_bytes = geometry.offset_bytes(stream.place_ns(geometry, now_ns));
@@ -83,7 +84,7 @@ impl Memory {
             let segment = &self.segments[*nth];
             segment.start_bytes <= request.offset_bytes && request.end_bytes() <= segment.end_bytes
         })?;
-        Some(Answer {
+        Some(CacheHit {
             ready_ns: now_ns,
             under_head_ns: now_ns,
             resumes_ns: now_ns,
@@ -92,12 +93,12 @@ impl Memory {
         })
     }
 
-    /// Applies an answer that the host takes.
-    pub fn take(&mut self, answer: &Answer) {
+    /// Applies a hit that the disk serves.
+    pub fn take(&mut self, hit: &CacheHit) {
         self.uses += 1;
-        self.segments[answer.segment].used = self.uses;
-        if answer.stream.is_some() {
-            self.stream = answer.stream;
+        self.segments[hit.segment].used = self.uses;
+        if hit.stream.is_some() {
+            self.stream = hit.stream;
         }
     }
 
@@ -164,7 +165,7 @@ impl Memory {
         geometry: &Geometry,
         request: &Request,
         now_ns: u64,
-    ) -> Answer {
+    ) -> CacheHit {
         let mut next = *stream;
         let limit_ns = geometry.place_ns(stream.limit_bytes);
         if stream.place_ns(geometry, now_ns) >= limit_ns && stream.limit_bytes < self.size_bytes {
@@ -183,7 +184,7 @@ impl Memory {
                     .min(now_ns),
             }
         };
-        Answer {
+        CacheHit {
             ready_ns: passes_ns(request.end_bytes()),
             under_head_ns: passes_ns(request.offset_bytes),
             resumes_ns: next.since_ns,
@@ -221,27 +222,25 @@ mod tests {
         }
     }
 
-    fn disk() -> (Geometry, Memory) {
+    fn disk() -> (Geometry, DriveCache) {
         let profile = scsi_2003();
-        let memory = Memory::new(2, 512 * KB, profile.size_bytes);
-        (Geometry::new(&profile), memory)
+        let cache = DriveCache::new(2, 512 * KB, profile.size_bytes);
+        (Geometry::new(&profile), cache)
     }
 
     #[test]
     fn the_head_reads_on_for_a_segment_and_waits_a_turn_once_it_has_stopped() {
-        let (geometry, mut memory) = disk();
-        memory.read(&geometry, &read(0, 64 * KB), 0, 0);
+        let (geometry, mut cache) = disk();
+        cache.read(&geometry, &read(0, 64 * KB), 0, 0);
         let there_ns = geometry.place_ns(128 * KB);
         let next = read(64 * KB, 64 * KB);
-        let answer = memory.find(&geometry, &next, there_ns - 1).unwrap();
-        assert_eq!(answer.ready_ns, there_ns, "it passes the head just then");
+        let hit = cache.find(&geometry, &next, there_ns - 1).unwrap();
+        assert_eq!(hit.ready_ns, there_ns, "it passes the head just then");
         let late_ns = geometry.place_ns(576 * KB) + 1;
-        let answer = memory.find(&geometry, &next, late_ns).unwrap();
-        assert!(answer.ready_ns <= late_ns);
-        memory.take(&answer);
-        let far = memory
-            .find(&geometry, &read(600 * KB, KB), late_ns)
-            .unwrap();
+        let hit = cache.find(&geometry, &next, late_ns).unwrap();
+        assert!(hit.ready_ns <= late_ns);
+        cache.take(&hit);
+        let far = cache.find(&geometry, &read(600 * KB, KB), late_ns).unwrap();
         let turn_ns = geometry.revolution_ns - 1;
         let ahead_ns = geometry.place_ns(601 * KB) - geometry.place_ns(576 * KB);
         assert_eq!(far.ready_ns, late_ns + turn_ns + ahead_ns);
@@ -249,25 +248,21 @@ mod tests {
 
     #[test]
     fn an_old_segment_answers_until_the_least_used_one_is_needed() {
-        let (geometry, mut memory) = disk();
-        memory.read(&geometry, &read(0, 64 * KB), 0, 0);
-        memory.read(&geometry, &read(1 << 30, KB), 1_000_000_000, 1_010_000_000);
+        let (geometry, mut cache) = disk();
+        cache.read(&geometry, &read(0, 64 * KB), 0, 0);
+        cache.read(&geometry, &read(1 << 30, KB), 1_000_000_000, 1_010_000_000);
         let old = read(100 * KB, 400 * KB);
-        let answer = memory.find(&geometry, &old, 2_000_000_000).unwrap();
-        assert_eq!(answer.ready_ns, 2_000_000_000);
-        memory.read(&geometry, &read(1 << 31, KB), 2_000_000_000, 2_010_000_000);
-        assert!(memory.find(&geometry, &old, 2_000_000_000).is_none());
+        let hit = cache.find(&geometry, &old, 2_000_000_000).unwrap();
+        assert_eq!(hit.ready_ns, 2_000_000_000);
+        cache.read(&geometry, &read(1 << 31, KB), 2_000_000_000, 2_010_000_000);
+        assert!(cache.find(&geometry, &old, 2_000_000_000).is_none());
     }
 
     #[test]
     fn a_write_empties_what_it_touches() {
-        let (geometry, mut memory) = disk();
-        memory.read(&geometry, &read(0, 64 * KB), 0, 0);
-        memory.disturb(&geometry, &read(10 * KB, KB), 1_000_000_000);
-        assert!(
-            memory
-                .find(&geometry, &read(0, KB), 2_000_000_000)
-                .is_none()
-        );
+        let (geometry, mut cache) = disk();
+        cache.read(&geometry, &read(0, 64 * KB), 0, 0);
+        cache.disturb(&geometry, &read(10 * KB, KB), 1_000_000_000);
+        assert!(cache.find(&geometry, &read(0, KB), 2_000_000_000).is_none());
     }
 }

@@ -1,29 +1,29 @@
-//! The events before a law was broken, printed if `ACKPACE_STORY` is set. Drivers try thousands of inputs; a story is
-//! for the one that is looked at again.
+//! The events before a law was broken, printed if `ACKPACE_TRACE` is set. Drivers try thousands of inputs; a trace is
+//! for the one input that failed.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
 
 use ackpace_core::units::Instant;
 
-/// Notes kept: enough to see how a stream came to its state.
+/// Events kept: enough to see how a stream came to its state.
 const NOTES_MAX: usize = 400;
 
-/// The last notes; printed if their world ends by a panic.
-pub(super) struct Story {
+/// The last events; printed if their world ends by a panic.
+pub(super) struct Trace {
     notes: Option<VecDeque<String>>,
 }
 
-impl Default for Story {
-    fn default() -> Story {
-        let told = std::env::var_os("ACKPACE_STORY").is_some();
-        Story {
+impl Default for Trace {
+    fn default() -> Trace {
+        let told = std::env::var_os("ACKPACE_TRACE").is_some();
+        Trace {
             notes: told.then(VecDeque::new),
         }
     }
 }
 
-impl Story {
+impl Trace {
     /// Records an event.
     pub fn note(&mut self, now: Instant, what: &str, detail: &dyn Debug) {
         let Some(notes) = &mut self.notes else { return };
@@ -34,7 +34,7 @@ impl Story {
     }
 }
 
-impl Drop for Story {
+impl Drop for Trace {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let notes = self.notes.iter().flatten();

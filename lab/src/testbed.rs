@@ -1,15 +1,15 @@
-//! A place, built: files created, memory filled or a slow disk mounted, and the network up. Servers start in
-//! it; dropping the value takes it down.
+//! A testbed is a place that was built: its files exist, memory is filled or a slow disk mounted, and the network
+//! is up. Servers start in it; dropping the value takes it down.
 
 use crate::cgroup::{self, Group};
 use crate::corpus::{self, Set};
+use crate::environment::{self, Cores};
 use crate::leftovers;
-use crate::peers::{Contender, Ground, Running, Site};
+use crate::peers::{Contender, Running, Site, StartEnvironment};
 use crate::place::{self, Network, Place, Receive};
 use crate::sockets::Sockets;
 use crate::throttle::LoopDisk;
 use crate::watch::Instruments;
-use crate::world::{self, World};
 use ackpace_lab_base::error::{Doing, LabError, Result};
 use ackpace_lab_base::pages::{self, Pinned};
 use ackpace_lab_disk::{CorpusFile, Disk, NO_ELEVATOR};
@@ -23,15 +23,15 @@ use std::sync::Arc;
 /// The constants of a run.
 pub struct Lab {
     /// The cores.
-    pub world: World,
+    pub cores: Cores,
     /// Directory of the files, kept for the next run.
     pub scratch: PathBuf,
     /// The ackpace binary.
     pub ackpace: PathBuf,
 }
 
-/// A place that is built.
-pub struct Arena<'a> {
+/// A place that was built.
+pub struct Testbed<'a> {
     lab: &'a Lab,
     /// Its declaration.
     pub place: Place,
@@ -54,7 +54,7 @@ struct Storage {
     emulated: Option<Arc<Disk>>,
 }
 
-impl<'a> Arena<'a> {
+impl<'a> Testbed<'a> {
     /// Builds a place.
     pub fn up(lab: &'a Lab, place: &Place) -> Result<Self> {
         let storage = storage(lab, place)?;
@@ -62,7 +62,7 @@ impl<'a> Arena<'a> {
             Network::Loopback => (None, Sockets::open()?, IpAddr::V4(Ipv4Addr::LOCALHOST)),
             Network::Wan { topology, receive } => {
                 let wan = Wan::up(topology)?;
-                receive_on(&wan, core_of(*receive, lab.world))?;
+                receive_on(&wan, core_of(*receive, lab.cores))?;
                 let sockets = wan.server().run(Sockets::open)?;
                 let address = wan.server_addresses().first().copied();
                 let none = || LabError::Setup("the topology has no address of a server".into());
@@ -107,7 +107,7 @@ impl<'a> Arena<'a> {
 
     /// Moves a command into the clients' network and onto their core.
     pub fn client(&self, command: Command) -> Command {
-        let mut command = world::on_core(command, self.lab.world.load_core, &[]);
+        let mut command = environment::on_core(command, self.lab.cores.load_core, &[]);
         if let Some(wan) = &self.instruments.wan {
             wan.client().enter_before_exec(&mut command);
         }
@@ -116,7 +116,7 @@ impl<'a> Arena<'a> {
 
     /// Moves a command onto the server's core; it stays in the run's own network.
     pub fn beside_server(&self, command: Command) -> Command {
-        world::on_core(command, self.lab.world.server_core, &[])
+        environment::on_core(command, self.lab.cores.server_core, &[])
     }
 
     /// The ackpace binary.
@@ -126,7 +126,7 @@ impl<'a> Arena<'a> {
 
     /// The clients' core.
     pub fn load_core(&self) -> usize {
-        self.lab.world.load_core
+        self.lab.cores.load_core
     }
 
     /// Directory for files of a run.
@@ -152,8 +152,8 @@ impl<'a> Arena<'a> {
             connections,
             memory_limit_bytes: self.place.memory_limit_bytes,
         };
-        let ground = Ground {
-            world: &self.lab.world,
+        let environment = StartEnvironment {
+            cores: &self.lab.cores,
             group: self.group()?,
             sockets: &self.instruments.sockets,
             enter: &|command| {
@@ -162,7 +162,7 @@ impl<'a> Arena<'a> {
                 }
             },
         };
-        Running::start(contender, &site, ground)
+        Running::start(contender, &site, environment)
     }
 
     /// The end of the log of the server that was started last.
@@ -174,7 +174,7 @@ impl<'a> Arena<'a> {
     /// Returns false while the server has no connection.
     pub fn congestion_control_checked(&self, server: &Running) -> Result<bool> {
         let want = match &self.place.network {
-            Network::Loopback => world::CONGESTION_CONTROL,
+            Network::Loopback => environment::CONGESTION_CONTROL,
             Network::Wan { topology, .. } => &topology.congestion_control,
         };
         let sockets = &self.instruments.sockets;
@@ -258,10 +258,10 @@ fn storage(lab: &Lab, place: &Place) -> Result<Storage> {
     Ok(storage)
 }
 
-fn core_of(receive: Receive, world: World) -> usize {
+fn core_of(receive: Receive, cores: Cores) -> usize {
     match receive {
-        Receive::ServerCore => world.server_core,
-        Receive::ClientsCore => world.load_core,
+        Receive::ServerCore => cores.server_core,
+        Receive::ClientsCore => cores.load_core,
     }
 }
 
