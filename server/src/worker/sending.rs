@@ -116,6 +116,16 @@ struct Turn<'a> {
     sleeps: &'a Sleeps,
 }
 
+impl<'a> Turn<'a> {
+    fn new(began: Instant, clock: Clock, sleeps: &'a Sleeps) -> Turn<'a> {
+        Turn {
+            began,
+            clock,
+            sleeps,
+        }
+    }
+}
+
 impl Promised<'_> {
     /// Whether its bytes may be sent as those of the promised version, asked now.
     fn checked(&self) -> Holds {
@@ -210,11 +220,7 @@ impl Worker {
             at_bytes,
         };
         if room_bytes == 0 {
-            let sent = Sent::Taken {
-                taken_bytes: 0,
-                blocked: false,
-            };
-            return Some(of(sent, bounded));
+            return Some(of(NOTHING, bounded));
         }
         // A send that fills the socket is not corked: TCP_CORK would hold back its last segment for up to 200 ms. On
         // loopback a segment may hold a second of what its client takes.
@@ -240,11 +246,7 @@ impl Worker {
                     },
                     fills,
                 };
-                let turn = Turn {
-                    began: now,
-                    clock: self.shared.clock,
-                    sleeps: &self.sleeps,
-                };
+                let turn = Turn::new(now, self.shared.clock, &self.sleeps);
                 send_body(conn, &mut self.copied, order, &body, turn)
             }
         };
@@ -368,6 +370,12 @@ fn send_body(
         }
     }
 }
+
+/// The socket took nothing, and may take more.
+const NOTHING: Sent = Sent::Taken {
+    taken_bytes: 0,
+    blocked: false,
+};
 
 /// Where in the part, or in the file, a span of the part lies.
 fn at_bytes(part: &Part, span: Span) -> u64 {
