@@ -99,7 +99,7 @@ fn scene(at: &Point) -> Scene {
     Scene {
         place: Place {
             memory_limit_bytes: Some(MEMORY_BYTES),
-            limits_sockets: true,
+            sockets_limit_bytes: Some(MEMORY_BYTES),
             ..place
         },
         workload: Workload::Swarm(Swarm::new(clients)),
