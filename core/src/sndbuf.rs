@@ -219,7 +219,10 @@ impl Divider {
                 atbt::divide(&self.needs, &self.order, pool_bytes, &mut self.shares);
             }
             Policy::ByNeed(_) => {
-                self.sort();
+                // Where all needs fit, their order does not matter.
+                if self.needs.iter().sum::<u64>() > pool_bytes {
+                    self.sort();
+                }
                 let claims = eatbt::Claims {
                     needs: &self.needs,
                     margins: &self.margins,

@@ -3,6 +3,8 @@
 use std::fs;
 use std::io;
 
+use crate::failure::Failure;
+
 /// The capabilities that matter here (capabilities(7)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Capability {
@@ -63,7 +65,7 @@ struct Data {
 ///
 /// # Errors
 /// As capset(2) and prctl(2).
-pub fn keep_only(kept: &[Capability]) -> io::Result<()> {
+pub fn keep_only(kept: &[Capability]) -> Result<(), Failure> {
     let bits = kept
         .iter()
         .fold(0u64, |bits, capability| bits | 1 << capability.number())
@@ -84,7 +86,10 @@ pub fn keep_only(kept: &[Capability]) -> io::Result<()> {
     let set = unsafe { libc::syscall(libc::SYS_capset, &raw const header, data.as_ptr()) };
     match sealed == 0 && set == 0 {
         true => Ok(()),
-        false => Err(io::Error::last_os_error()),
+        false => {
+            let error = io::Error::last_os_error();
+            Err(Failure::runtime(format!("capabilities: {error}")))
+        }
     }
 }
 

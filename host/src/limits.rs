@@ -7,6 +7,8 @@ pub const SOCKETS_MAX: usize = 131_072;
 pub const ORDERS_MAX: usize = 65_536;
 /// Slots of the table of orders (`ORDER_SLOTS`), half of which are empty.
 pub const ORDER_SLOTS: usize = 2 * ORDERS_MAX;
+/// Bits that tell where no order is (`ORDER_MARKS`), 64 KB. At most an eighth of them is set; the table tells the rest.
+pub const ORDER_MARKS: usize = 8 * ORDERS_MAX;
 /// Slots in which an order may be (`ORDER_PROBES`). All taken: it is carried out in one of the next passes.
 pub const ORDER_PROBES: u32 = 16;
 /// Sockets of one pass that the next one reads ahead of (`WALK_MAX`), 16 bytes of memory each from the start. More: of the rest

@@ -50,8 +50,7 @@ pub fn run(options: &Events) -> Result<(), Failure> {
         Some(_) => &[Capability::Bpf],
         None => &[],
     };
-    capabilities::keep_only(kept)
-        .map_err(|error| Failure::runtime(format!("capabilities: {error}")))?;
+    capabilities::keep_only(kept)?;
     let stopped = signals.hear()?;
     say!(
         "events: tells servers at {}; Ctrl-C ends it",

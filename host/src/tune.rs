@@ -107,9 +107,7 @@ impl Session {
             None => Kernel::open(None)?,
         };
         kernel.select(&matching)?;
-        let kept = [Capability::Bpf];
-        capabilities::keep_only(&kept)
-            .map_err(|error| Failure::runtime(format!("capabilities: {error}")))?;
+        capabilities::keep_only(&[Capability::Bpf])?;
         let clock = Clock::start();
         let board = Board::default();
         let mut session = Session {

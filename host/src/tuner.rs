@@ -9,7 +9,7 @@ mod member;
 mod members;
 mod orders;
 
-use ackpace_core::conn::{ConnId, TcpSample};
+use ackpace_core::conn::ConnId;
 use ackpace_core::machine::Machine;
 use ackpace_core::rate::flow::Flow;
 use ackpace_core::sndbuf::outside::{Cause, HandsOff, NONE_SEGMENTS};
@@ -200,8 +200,9 @@ impl Tuner {
         }
         let at_once = self.is_at_once();
         let had_waiting = !self.waiting.is_empty();
-        let (changes, sums) = self.changes(now, !at_once);
-        self.waiting.clear();
+        let mut changes = std::mem::take(&mut self.waiting);
+        changes.clear();
+        let sums = self.changes(now, !at_once, &mut changes);
         self.unheard = 0;
         if changes.is_empty() && !had_waiting {
             self.show(sums); // otherwise when they are carried out
@@ -323,57 +324,23 @@ impl Tuner {
             }
             None => self.members.enter(*snapshot),
         };
-        let mut snapshot = *snapshot;
-        let outcome = std::mem::take(&mut snapshot.outcome);
-        if outcome != Outcome::None {
-            self.obeyed(at, outcome, now);
+        if snapshot.outcome != Outcome::None {
+            self.obeyed(at, snapshot.outcome, now);
         }
-        let us = self.since_us;
         let member = self.members.at(at)?;
-        let before = member.snapshot;
         member.seen = self.passes;
-        if self.chosen.dry_run {
-            snapshot.now = before.now;
-        }
-        let held_up_us = member.take(snapshot, us, now);
-        if member.left.is_some() || !snapshot.is_matched || !snapshot.is_open {
-            return None;
-        }
-        let is_sending = snapshot.sample.unacked_bytes > 0 || acked(&snapshot) != acked(&before);
-        if !is_sending && member.share.is_none() {
-            return None; // it has nothing, and needs nothing
-        }
+        let (us, keeps_setting) = (self.since_us, self.chosen.dry_run);
+        let (is_sending, held_up_us) = member.take(snapshot, us, now, keeps_setting);
+        self.reads(at, is_sending, held_up_us)
+    }
+
+    /// The reading of the one in this slot, if it takes part.
+    fn reads(&mut self, at: usize, is_sending: bool, held_up_us: u64) -> Option<Reading> {
         let start_bytes = self.pool.totals().start_bytes;
-        let share = *member.share.get_or_insert(Share {
-            bytes: start_bytes,
-            division: 0,
-        });
-        // What it held before us can't be taken back. It is let go, and not made up for by the others.
-        let left_bytes = member.before_us_bytes.saturating_sub(acked(&snapshot));
-        self.tally.before_bytes += left_bytes.min(snapshot.sample.unacked_bytes);
-        Some(Reading {
-            conn: member.conn,
-            address: snapshot.address(),
-            is_sending,
-            sample: TcpSample {
-                // Buffers come whole, so a socket may hold more than its share for good; others are not short of that.
-                unacked_bytes: snapshot
-                    .sample
-                    .unacked_bytes
-                    .saturating_sub(left_bytes)
-                    .min(share.bytes),
-                ..snapshot.sample
-            },
-            counted: snapshot.counted,
-            control: snapshot.control,
-            pace: member.pace,
-            rate_bytes_per_s: member.rate_bytes_per_s,
-            held_up_us,
-            // What it was told is in force, but for the last eighth.
-            share_bytes: share.bytes,
-            division: share.division,
-            lent_bytes: 0,
-        })
+        let member = self.members.at(at)?;
+        let (reading, before_bytes) = member.reading(is_sending, held_up_us, start_bytes)?;
+        self.tally.before_bytes += before_bytes;
+        Some(reading)
     }
 
     /// What is told of the sockets as they are now.

@@ -18,8 +18,8 @@ pub struct Spec {
     pub name: String,
     /// Limit of its memory, page cache included.
     pub memory_limit_bytes: Option<u64>,
-    /// Whether a v1 group limits what its sockets hold, to as much again. A v2 group counts that as memory anyway.
-    pub limits_sockets: bool,
+    /// Limit of what the sockets of a v1 group hold. A v2 group counts that as memory, and has no limit of its own for it.
+    pub sockets_limit_bytes: Option<u64>,
     /// Device ("major:minor") and its read limit in bytes per second.
     pub read: Option<(String, u64)>,
 }
@@ -150,10 +150,10 @@ impl Group {
         if let Some(limit_bytes) = spec.memory_limit_bytes {
             let limit = folder.join("memory.limit_in_bytes");
             write(&limit, &limit_bytes.to_string())?;
-            if spec.limits_sockets {
-                let limit = folder.join("memory.kmem.tcp.limit_in_bytes");
-                write(&limit, &limit_bytes.to_string())?;
-            }
+        }
+        if let Some(limit_bytes) = spec.sockets_limit_bytes {
+            let limit = folder.join("memory.kmem.tcp.limit_in_bytes");
+            write(&limit, &limit_bytes.to_string())?;
         }
         self.memory = Some(Memory { folder, files: &V1 });
         Ok(())

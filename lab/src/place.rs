@@ -14,9 +14,9 @@ pub struct Place {
     pub network: Network,
     /// Memory limit of each contender, page cache included.
     pub memory_limit_bytes: Option<u64>,
-    /// Whether what sockets hold is limited, too. A v2 group counts it as memory in any case. In a v1 group it has a
-    /// limit of its own, here of the same size, and other memory is not scarcer for it.
-    pub limits_sockets: bool,
+    /// Limit of what sockets hold, in a v1 group: other memory is not scarcer for it. A v2 group counts it as memory in any
+    /// case, so there the memory limit bounds both.
+    pub sockets_limit_bytes: Option<u64>,
 }
 
 impl Place {
@@ -43,7 +43,7 @@ impl Place {
             disk: Disk::Memory,
             network: Network::Loopback,
             memory_limit_bytes: None,
-            limits_sockets: false,
+            sockets_limit_bytes: None,
         }
     }
 }

@@ -201,7 +201,7 @@ impl<'a> Testbed<'a> {
         Group::new(&cgroup::Spec {
             name: "server".into(),
             memory_limit_bytes: self.place.memory_limit_bytes,
-            limits_sockets: self.place.limits_sockets,
+            sockets_limit_bytes: self.place.sockets_limit_bytes,
             read,
         })
     }

@@ -10,9 +10,10 @@ use crate::units::bytes_in;
 use alloc::vec::Vec;
 
 use super::{Control, Demand, EstimateState, Pace, add_by_weight};
+use crate::law::Loss;
 use crate::limits::{
     CREDIT_LIMITED_PERCENT_MIN, NEED_BYTES_MAX, RTT_SCATTER_US, SHARE_SEGMENTS_MIN,
-    SHARE_SEGMENTS_START,
+    SHARE_SEGMENTS_START, WINDOW_BYTES_MAX,
 };
 
 /// By which law a need is estimated.
@@ -59,17 +60,25 @@ pub(super) fn margin_bytes(demand: &Demand, need: Need, margin_us: u64) -> u64 {
 
 /// The least of law, product and window.
 fn law_bytes(demand: &Demand) -> u64 {
+    let bound_bytes = product_bytes(demand).min(demand.peer_window_bytes);
+    by_loss_bytes(demand).min(bound_bytes)
+}
+
+/// By its loss alone. Each law takes some square roots, and a look asks for that of each connection: so none is asked that does
+/// not count.
+fn by_loss_bytes(demand: &Demand) -> u64 {
     let path = &demand.path;
-    let (cubic, reno) = (path.cubic().bytes(), path.square_root().bytes());
-    let by_loss = match demand.control {
-        Control::Cubic if cubic > reno => cubic,
-        // On short or lossy paths cubic is as reno, and there timeouts count.
-        Control::Reno | Control::Cubic => path.pftk(demand.rto_us, u64::MAX).bytes(),
+    let pftk_bytes = || path.pftk(demand.rto_us, u64::MAX).bytes();
+    match demand.control {
         Control::Model => u64::MAX,
-    };
-    by_loss
-        .min(product_bytes(demand))
-        .min(demand.peer_window_bytes)
+        Control::Reno | Control::Cubic if path.loss == Loss::NONE => WINDOW_BYTES_MAX,
+        Control::Reno => pftk_bytes(),
+        // On short or lossy paths cubic is as reno, and there timeouts count.
+        Control::Cubic => match path.cubic().bytes() {
+            bytes if bytes > path.square_root().bytes() => bytes,
+            _ => pftk_bytes(),
+        },
+    }
 }
 
 /// The bandwidth-delay product with a quarter more, and two segments for ACKs that come in pairs.
@@ -116,7 +125,7 @@ pub(super) struct Claims<'a> {
     pub margins: &'a [u64],
 }
 
-/// The three rounds. `order` has the needs' indices, smallest first.
+/// The three rounds. `order` has the needs' indices, smallest first; it is read only if the pool is short of the needs.
 pub(super) fn divide(claims: Claims, order: &[u32], pool_bytes: u64, shares: &mut Vec<u64>) {
     let Claims { needs, margins } = claims;
     let needed_bytes: u64 = needs.iter().sum();

@@ -2,6 +2,7 @@ use super::*;
 use crate::law::{Acks, Loss};
 use crate::limits::{
     NEED_BYTES_MAX, RATE_BYTES_PER_S_MAX, SHARE_SEGMENTS_MIN, SHARE_SEGMENTS_START,
+    WINDOW_BYTES_MAX,
 };
 use proptest::prelude::*;
 
@@ -367,6 +368,14 @@ fn floor_bytes(demand: &Demand) -> u64 {
 }
 
 proptest! {
+    #[test]
+    fn without_loss_each_law_gives_the_largest_window(demand in any_demand()) {
+        let path = Conditions { loss: Loss::NONE, ..demand.path };
+        for window in [path.cubic(), path.square_root(), path.pftk(demand.rto_us, u64::MAX)] {
+            prop_assert_eq!(window.bytes(), WINDOW_BYTES_MAX);
+        }
+    }
+
     #[test]
     fn shares_fit_the_pool_and_each_has_its_floor(demands in prop::collection::vec(any_demand(), 1..40), pool_bytes in any_pool(), policy in any_policy()) {
         let shares = shares(policy, &demands, pool_bytes);

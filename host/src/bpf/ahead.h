@@ -20,8 +20,6 @@ enum { FIRST_AHEAD = 5, LINES_AHEAD = 4, ORDER_AHEAD = 3, ORDERED_AHEAD = 2, REC
 // What a visit reads, in the lowest bits of a socket's address.
 enum { READS_ALL = 0, READS_QUIET = 1, READS_LITTLE = 2, READS_MASK = 3 };
 
-extern void *bpf_rdonly_cast(const void *at, __u32 type) __ksym __weak;
-
 // The last walk and the one that is under way, which take turns, and how far both are.
 static __u64 walks[2][WALK_MAX];
 static __u32 walk, walked, met;
@@ -39,7 +37,7 @@ static __always_inline struct tcp_sock *socket_at(__u64 at)
 }
 
 // One field of each line.
-static __always_inline void have_lines(__u64 at, __u32 mode, __u32 orders_mask)
+static __always_inline void have_lines(__u64 at, __u32 mode)
 {
 	struct tcp_sock *tp = socket_at(at);
 	struct inet_connection_sock *icsk = &tp->inet_conn;
@@ -52,14 +50,10 @@ static __always_inline void have_lines(__u64 at, __u32 mode, __u32 orders_mask)
 	HAVE(sk->sk_backlog.len);
 	HAVE(sk->sk_tsq_flags);
 	HAVE(sk->sk_uid.val);
-	if (at & READS_LITTLE)
+	if (at & READS_LITTLE || mode != MODE_SNAPSHOT)
 		return;
-	if (orders_mask)
-		HAVE(sk->sk_bpf_storage);
 	HAVE(tp->notsent_lowat);
 	HAVE(tp->snd_cwnd_clamp);
-	if (mode != MODE_SNAPSHOT)
-		return;
 	HAVE(tp->write_seq);
 	HAVE(tp->snd_una);
 	if (at & READS_QUIET)
@@ -71,47 +65,45 @@ static __always_inline void have_lines(__u64 at, __u32 mode, __u32 orders_mask)
 	HAVE(tp->total_retrans);
 }
 
-// Where the order for a socket would be.
-static __always_inline struct order *place_of_order(__u64 at, __u32 orders_mask)
+static __always_inline __u64 cookie_at(__u64 at)
 {
-	__u64 cookie = socket_at(at)->inet_conn.icsk_inet.sk.__sk_common.skc_cookie.counter;
-	__u32 key = place(cookie) & orders_mask;
-
-	return bpf_map_lookup_elem(&orders, &key);
+	return socket_at(at)->inet_conn.icsk_inet.sk.__sk_common.skc_cookie.counter;
 }
 
-static __always_inline int has_order(__u64 at, __u32 orders_mask)
-{
-	struct order *order = place_of_order(at, orders_mask);
-
-	return order && order->cookie == socket_at(at)->inet_conn.icsk_inet.sk.__sk_common.skc_cookie.counter;
-}
-
+// What carrying out an order reads, in three steps, since each tells where the next one is.
 static __always_inline void have_orders(__u32 met, __u32 orders_mask)
 {
 	struct bpf_local_storage_data *record;
+	struct tcp_sock *tp;
 	struct order *order;
+	__u32 nth, key;
 	struct sock *sk;
-	__u32 nth;
 	__u64 at;
 
 	for (nth = 0; nth < BATCH; nth++) {
-		order = place_of_order(*last_walk(met + ORDER_AHEAD * BATCH + nth), orders_mask);
+		at = *last_walk(met + ORDER_AHEAD * BATCH + nth);
+		if (!may_have_order(cookie_at(at)))
+			continue;
+		key = place(cookie_at(at)) & orders_mask;
+		order = bpf_map_lookup_elem(&orders, &key);
 		if (order)
 			HAVE(order->cookie);
+		tp = socket_at(at);
+		sk = &tp->inet_conn.icsk_inet.sk;
+		HAVE(tp->notsent_lowat);
+		HAVE(tp->snd_cwnd_clamp);
+		HAVE(sk->sk_write_space);
+		HAVE(sk->sk_socket);
+		HAVE(sk->sk_bpf_storage);
 	}
 	for (nth = 0; nth < BATCH; nth++) {
 		at = *last_walk(met + ORDERED_AHEAD * BATCH + nth);
-		if (!has_order(at, orders_mask))
-			continue;
-		sk = &socket_at(at)->inet_conn.icsk_inet.sk;
-		HAVE(sk->sk_write_space);
-		HAVE(sk->sk_socket);
-		HAVE(sk->sk_bpf_storage->cache[0]); // ours, if nobody else keeps records in sockets
+		if (may_have_order(cookie_at(at)))
+			HAVE(socket_at(at)->inet_conn.icsk_inet.sk.sk_bpf_storage->cache[0]); // ours, if nobody else keeps records in sockets
 	}
 	for (nth = 0; nth < BATCH; nth++) {
 		at = *last_walk(met + RECORD_AHEAD * BATCH + nth);
-		if (!has_order(at, orders_mask))
+		if (!may_have_order(cookie_at(at)))
 			continue;
 		record = socket_at(at)->inet_conn.icsk_inet.sk.sk_bpf_storage->cache[0];
 		HAVE(record->smap);
@@ -140,7 +132,7 @@ static __always_inline __u32 look_ahead(const struct sock_common *common, const 
 	for (nth = 0; nth < BATCH; nth++)
 		HAVE(socket_at(*last_walk(gone + FIRST_AHEAD * BATCH + nth))->inet_conn.icsk_inet.sk.__sk_common.skc_daddr);
 	for (nth = 0; nth < BATCH; nth++)
-		have_lines(*last_walk(gone + LINES_AHEAD * BATCH + nth), control->mode, control->orders_mask);
+		have_lines(*last_walk(gone + LINES_AHEAD * BATCH + nth), control->mode);
 	if (control->orders_mask)
 		have_orders(gone, control->orders_mask);
 	return reads;

@@ -11,4 +11,7 @@
 
 #include "kernel.h"
 
+// Makes an address readable that may be none: there it reads as 0. Linux 6.2.
+extern void *bpf_rdonly_cast(const void *at, __u32 type) __ksym __weak;
+
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -76,20 +76,36 @@ struct arrival {
 	__u8 flags;
 };
 
-enum { ARRIVAL_BACKLOGGED = 1, ARRIVAL_AGAIN = 2 };
+// ARRIVAL_EVEN: of an even lap around the ring, the first one being 0. What is not written yet has another one.
+enum { ARRIVAL_BACKLOGGED = 1, ARRIVAL_AGAIN = 2, ARRIVAL_EVEN = 4 };
 
-// A connection. Arrivals stand in a ring: `copied` <= `processed` <= `arrived`, which only grow.
-struct watched {
-	struct row_key row; // tgid 0: nobody has read from it yet
-	__u32 arrived;
-	__u32 processed;
-	__u32 copied;
-	__u32 again; // not yet in a row
-	__u32 unmeasured; // likewise
-	// As of the last event.
+struct queues {
+	__u64 at_ns;
 	__u32 queue_bytes;
 	__u32 backlog_bytes;
 	__u32 gap_bytes;
+	__u32 zero;
+};
+
+// A connection. Arrivals stand in a ring: `copied` <= `processed` <= `arrived`, which only grow. Mostly one core hears segments,
+// and another one copies. So what they write is apart, and neither reads what the other has just written, but for the
+// ring.
+struct watched {
+	// Of the one that copies.
+	struct row_key row; // tgid 0: nobody has read from it yet
+	struct queues left; // by the last copy
+	__u32 copied;
+	__u32 apart[17];
+	// Of the one that hears.
+	struct queues queues; // as of the last segment
+	__u32 arrived;
+	__u32 processed;
+	__u32 copied_once; // as it was a while ago
+	__u32 again; // not yet in a row, as all that follows
+	__u32 unmeasured;
+	__u32 queue_bytes_most;
+	__u32 backlog_bytes_most;
+	__u32 gap_bytes_most;
 	struct arrival ring[ARRIVALS_MAX];
 };
 

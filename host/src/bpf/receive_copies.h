@@ -53,7 +53,17 @@ static long count(__u32 nth, struct copying *step)
 	struct row *row = step->row;
 	struct arrival slot = of->ring[of->copied % ARRIVALS_MAX];
 
-	if (of->copied == of->processed || (__s32)(slot.end - step->copied_seq) > 0)
+	if ((slot.flags & ARRIVAL_EVEN) != lap_of(of->copied)) {
+		// Nothing has come since. But two cores that noted arrivals at once may have left it so: then TCP is further.
+		if (nth || of->copied == of->processed)
+			return 1;
+		of->copied++;
+		return 0;
+	}
+	if ((__s32)(slot.end - step->copied_seq) > 0)
+		return 1;
+	// TCP has not seen it: it will, or it was dropped on the way.
+	if (slot.tcp_bin == BIN_NONE && of->copied == of->processed)
 		return 1;
 	of->copied++;
 	add(row->to_tcp, slot.tcp_bin, slot.segments);
@@ -64,12 +74,6 @@ static long count(__u32 nth, struct copying *step)
 	return 0;
 }
 
-static __always_inline void most(__u32 *most, __u32 now)
-{
-	if (now > *most)
-		*most = now;
-}
-
 // What a connection has counted goes to the row of its process.
 static __always_inline void settle(struct watched *of, struct row *row)
 {
@@ -78,6 +82,20 @@ static __always_inline void settle(struct watched *of, struct row *row)
 	if (of->unmeasured)
 		__sync_fetch_and_add(&row->unmeasured, of->unmeasured);
 	of->again = of->unmeasured = 0;
+	most(&row->queue_bytes_most, of->queue_bytes_most);
+	most(&row->backlog_bytes_most, of->backlog_bytes_most);
+	most(&row->gap_bytes_most, of->gap_bytes_most);
+	of->queue_bytes_most = of->backlog_bytes_most = of->gap_bytes_most = 0;
+}
+
+// Another process reads from it now.
+static __always_inline void hand_over(struct watched *of, const struct row_key *to)
+{
+	struct row *row = bpf_map_lookup_elem(&rows, &of->row);
+
+	if (row)
+		settle(of, row);
+	of->row = *to;
 }
 
 SEC("tp_btf/tcp_rcv_space_adjust")
@@ -92,6 +110,7 @@ int BPF_PROG(copied, struct sock *sk)
 	struct watched *of;
 	struct row *row;
 	__u32 zero = 0;
+	__u64 cookie;
 
 	// Not by a process, if nobody owns the lock.
 	if (!sk->sk_lock.owned || !service_of_socket(sk, &row_key.service))
@@ -108,20 +127,21 @@ int BPF_PROG(copied, struct sock *sk)
 	row = row_of(&row_key);
 	if (!of || !row)
 		return 0;
-	of->row = row_key;
-	most(&row->queue_bytes_most, of->queue_bytes);
-	most(&row->backlog_bytes_most, of->backlog_bytes);
-	most(&row->gap_bytes_most, of->gap_bytes);
-	note_queues(of, tp, 0);
-	settle(of, row);
+	if (of->row.tgid != row_key.tgid)
+		hand_over(of, &row_key);
 	step.of = of;
 	step.row = row;
 	step.now_ns = bpf_ktime_get_ns();
+	note_queues(&of->left, tp, step.now_ns, 0);
+	most(&row->queue_bytes_most, of->left.queue_bytes);
+	most(&row->backlog_bytes_most, of->left.backlog_bytes);
+	most(&row->gap_bytes_most, of->left.gap_bytes);
 	step.copied_seq = tp->copied_seq;
 	if (!count(0, &step))
 		bpf_loop(ARRIVALS_MAX, count, &step, 0);
 	reading = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (reading) {
+	cookie = sk->__sk_common.skc_cookie.counter;
+	if (reading && (!cookie || reading->cookie != cookie)) {
 		reading->sk = sk;
 		reading->cookie = bpf_get_socket_cookie(sk);
 		reading->row = row_key;

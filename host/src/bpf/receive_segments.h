@@ -3,13 +3,23 @@
 
 #pragma once
 
+// How many segments were merged into it.
+static __always_inline __u16 segments_of(struct sk_buff *skb)
+{
+	struct skb_shared_info *shared = (void *)(skb->head + skb->end);
+
+	if (!bpf_rdonly_cast)
+		return BPF_CORE_READ(shared, gso_segs);
+	shared = bpf_rdonly_cast(shared, bpf_core_type_id_kernel(struct skb_shared_info));
+	return shared->gso_segs;
+}
+
 SEC("tp_btf/netif_receive_skb")
 int BPF_PROG(arrived, struct sk_buff *skb)
 {
 	struct watched_key key = {};
-	struct skb_shared_info *shared;
+	struct arrival new = {}, *slot;
 	struct service service;
-	struct arrival *slot;
 	struct watched *of;
 	__u32 end, at;
 	__u16 segments;
@@ -27,16 +37,22 @@ int BPF_PROG(arrived, struct sk_buff *skb)
 	// It passes here once more if a bridge is in its way.
 	if (at != of->processed && of->ring[(at - 1) % ARRIVALS_MAX].end == end)
 		return 0;
-	if (at - of->copied >= ARRIVALS_MAX) {
-		__sync_fetch_and_add(&of->unmeasured, 1);
-		return 0;
+	if (at - of->copied_once >= ARRIVALS_MAX) {
+		of->copied_once = of->copied;
+		if (at - of->copied_once >= ARRIVALS_MAX) {
+			__sync_fetch_and_add(&of->unmeasured, 1);
+			return 0;
+		}
 	}
-	shared = (void *)(skb->head + skb->end);
-	segments = BPF_CORE_READ(shared, gso_segs);
+	segments = segments_of(skb);
+	new.end = end;
+	new.segments = segments ? segments : 1;
+	new.tcp_bin = BIN_NONE;
+	new.flags = lap_of(at);
 	slot = &of->ring[at % ARRIVALS_MAX];
-	*slot = (struct arrival){
-		.at_ns = bpf_ktime_get_ns(), .end = end, .segments = segments ? segments : 1, .tcp_bin = BIN_NONE
-	};
+	slot->at_ns = bpf_ktime_get_ns();
+	// At once, for who copies meanwhile.
+	*(volatile __u64 *)&slot->end = *(__u64 *)&new.end;
 	of->arrived = at + 1;
 	return 0;
 }
@@ -76,18 +92,25 @@ static long take(__u32 nth, struct processing *step)
 	if ((__s32)(of->arrived - step->at) <= 0 || (__s32)(slot->end - step->seq) <= 0 || (__s32)(slot->end - step->end) > 0)
 		return 1;
 	slot->tcp_bin = bin_of(step->now_ns - slot->at_ns);
-	slot->flags = step->flags;
+	slot->flags |= step->flags;
 	step->seq = slot->end; // what was sent again is not part of what was merged
 	step->at++;
 	return 0;
 }
 
-// What TCP notes of a segment, by one read.
+// What TCP notes of a segment.
 static __always_inline void note_segment(struct sk_buff *skb, struct processing *step, __u32 *ack)
 {
 	struct tcp_skb_cb *cb = 0;
 	__u8 octets[sizeof(skb->cb)];
 
+	if (bpf_rdonly_cast) {
+		cb = bpf_rdonly_cast(skb->cb, bpf_core_type_id_kernel(struct tcp_skb_cb));
+		step->seq = cb->seq;
+		step->end = cb->end_seq;
+		*ack = cb->ack_seq;
+		return;
+	}
 	if (bpf_probe_read_kernel(octets, sizeof(octets), skb->cb))
 		__builtin_memset(octets, 0, sizeof(octets));
 	step->seq = *(__u32 *)(octets + bpf_core_field_offset(cb->seq));
@@ -95,7 +118,7 @@ static __always_inline void note_segment(struct sk_buff *skb, struct processing 
 	*ack = *(__u32 *)(octets + bpf_core_field_offset(cb->ack_seq));
 }
 
-static __always_inline void note_queues(struct watched *of, struct tcp_sock *tp, __u32 more)
+static __always_inline void note_queues(struct queues *of, struct tcp_sock *tp, __u64 now_ns, __u32 more)
 {
 	__u32 queue_bytes = tp->rcv_nxt - tp->copied_seq;
 	struct sk_buff *last = tp->ooo_last_skb;
@@ -103,6 +126,7 @@ static __always_inline void note_queues(struct watched *of, struct tcp_sock *tp,
 	// A FIN has a sequence number, too.
 	if (tp->inet_conn.icsk_inet.sk.sk_shutdown & RCV_SHUTDOWN && queue_bytes)
 		queue_bytes--;
+	of->at_ns = now_ns;
 	of->queue_bytes = queue_bytes + more;
 	of->backlog_bytes = tp->inet_conn.icsk_inet.sk.sk_backlog.len;
 	of->gap_bytes = 0;
@@ -168,7 +192,10 @@ int BPF_PROG(processed, struct sock *sk, struct sk_buff *skb)
 	// Mostly it is the first one. Those before it were dropped on their way to TCP.
 	if (!find(0, &step))
 		bpf_loop(ARRIVALS_MAX, find, &step, 0);
-	note_queues(of, tp, step.found && step.seq == tp->rcv_nxt ? step.end - step.seq : 0);
+	note_queues(&of->queues, tp, step.now_ns, step.found && step.seq == tp->rcv_nxt ? step.end - step.seq : 0);
+	most(&of->queue_bytes_most, of->queues.queue_bytes);
+	most(&of->backlog_bytes_most, of->queues.backlog_bytes);
+	most(&of->gap_bytes_most, of->queues.gap_bytes);
 	if (!step.found)
 		return 0;
 	if (!take(0, &step) && step.seq != step.end)

@@ -72,6 +72,18 @@ static __always_inline __u32 bin_of(__u64 ns)
 	return ns < 1000000000 ? 4 : 5;
 }
 
+// Of the `nth` arrival.
+static __always_inline __u8 lap_of(__u32 nth)
+{
+	return nth / ARRIVALS_MAX % 2 ? 0 : ARRIVAL_EVEN;
+}
+
+static __always_inline void most(__u32 *most, __u32 now)
+{
+	if (now > *most)
+		*most = now;
+}
+
 static __always_inline void add(__u64 *bins, __u32 bin, __u64 count)
 {
 	if (bin < BINS)

@@ -25,6 +25,15 @@ struct {
 	__type(value, struct order);
 } orders SEC(".maps");
 
+// A bit for each place where the search for an order may begin, written likewise: this the processor has in its caches.
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, ORDER_MARKS / 64);
+	__type(key, __u32);
+	__type(value, __u64);
+} order_marks SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -38,18 +47,37 @@ static __always_inline __u32 place(__u64 cookie)
 	return cookie * 0x9e3779b97f4a7c15ULL >> 40;
 }
 
+// Most sockets have no order, and this tells that of nearly all of them.
+static __always_inline int may_have_order(__u64 cookie)
+{
+	__u32 nth = place(cookie) % ORDER_MARKS, word = nth / 64;
+	__u64 *bits = bpf_map_lookup_elem(&order_marks, &word);
+
+	return bits && *bits >> nth % 64 & 1;
+}
+
 #include "ahead.h"
 
-static __always_inline void addresses(const struct sock_common *common, struct socket_snapshot *snapshot)
+// `octets` are zeros.
+static __always_inline void local_address(const struct sock_common *common, __u8 *octets)
 {
 	if (common->skc_family == AF_INET6) {
-		__builtin_memcpy(snapshot->local, common->skc_v6_rcv_saddr.in6_u.u6_addr8, 16);
-		__builtin_memcpy(snapshot->peer, common->skc_v6_daddr.in6_u.u6_addr8, 16);
+		__builtin_memcpy(octets, common->skc_v6_rcv_saddr.in6_u.u6_addr8, 16);
 		return;
 	}
-	snapshot->local[10] = snapshot->local[11] = snapshot->peer[10] = snapshot->peer[11] = 0xff;
-	__builtin_memcpy(snapshot->local + 12, &common->skc_rcv_saddr, 4);
-	__builtin_memcpy(snapshot->peer + 12, &common->skc_daddr, 4);
+	octets[10] = octets[11] = 0xff;
+	__builtin_memcpy(octets + 12, &common->skc_rcv_saddr, 4);
+}
+
+// Likewise.
+static __always_inline void peer_address(const struct sock_common *common, __u8 *octets)
+{
+	if (common->skc_family == AF_INET6) {
+		__builtin_memcpy(octets, common->skc_v6_daddr.in6_u.u6_addr8, 16);
+		return;
+	}
+	octets[10] = octets[11] = 0xff;
+	__builtin_memcpy(octets + 12, &common->skc_daddr, 4);
 }
 
 // What TCP_INFO would tell (tcp_get_info in net/ipv4/tcp.c), as counters of the kernel.
@@ -152,7 +180,7 @@ static __always_inline struct order *order_for(const struct control *control, __
 	__u32 from = place(cookie), mask = control->orders_mask, nth, key;
 	struct order *order;
 
-	if (!mask)
+	if (!mask || !may_have_order(cookie))
 		return 0;
 	for (nth = 0; nth < ORDER_PROBES; nth++) {
 		key = (from + nth) & mask;
@@ -206,28 +234,60 @@ static __always_inline void of_records(struct bpf_iter__tcp *context, struct soc
 		tell(context, bpf_get_socket_cookie(common), OUTCOME_NONE);
 }
 
-// Nothing to send, nothing in flight, and so for a while; and no order, of which only a snapshot tells what became.
-static __always_inline int is_quiet(struct tcp_sock *tp, const struct control *control, const struct socket_snapshot *snapshot)
+// It matches, is open, and has no fixed send buffer: as user space takes it for granted of what it is told little of.
+static __always_inline int is_usual(const struct sock_common *common, __u8 flags)
+{
+	__u8 state = common->skc_state;
+
+	return flags == FLAG_MATCHED && (state == STATE_ESTABLISHED || state == STATE_CLOSE_WAIT);
+}
+
+// Nothing to send, nothing in flight, and so for a while.
+static __always_inline int is_quiet(struct tcp_sock *tp, const struct control *control)
 {
 	__u32 since = (__u32)bpf_jiffies64() - tp->lsndtime;
 
-	return snapshot->flags == FLAG_MATCHED && !snapshot->outcome &&
-	       (snapshot->state == STATE_ESTABLISHED || snapshot->state == STATE_CLOSE_WAIT) &&
-	       tp->write_seq == tp->snd_una && (!tp->data_segs_out || since >= control->quiet_ticks);
+	return tp->write_seq == tp->snd_una && (!tp->data_segs_out || since >= control->quiet_ticks);
+}
+
+static __always_inline void tell_quiet(struct bpf_iter__tcp *context, struct tcp_sock *tp, __u64 cookie)
+{
+	struct quiet quiet = {
+		.cookie = cookie | QUIET, .clamp_segments = tp->snd_cwnd_clamp, .lowat_bytes = tp->notsent_lowat
+	};
+
+	bpf_seq_write(context->meta->seq, &quiet, sizeof(quiet));
+}
+
+static __always_inline void tell_all(struct bpf_iter__tcp *context, struct tcp_sock *tp, __u64 cookie, __u8 flags,
+				     __u32 outcome)
+{
+	const struct sock_common *common = &tp->inet_conn.icsk_inet.sk.__sk_common;
+	struct socket_snapshot snapshot = {
+		.cookie = cookie, .state = common->skc_state, .flags = flags, .outcome = outcome,
+		.local_port = common->skc_num, .peer_port = bpf_ntohs(common->skc_dport),
+		.clamp_segments = tp->snd_cwnd_clamp, .lowat_bytes = tp->notsent_lowat
+	};
+
+	local_address(common, snapshot.local);
+	peer_address(common, snapshot.peer);
+	counters(tp, &snapshot);
+	bpf_seq_write(context->meta->seq, &snapshot, sizeof(snapshot));
 }
 
 // What it has read of the socket.
-static __always_inline __u32 see(struct bpf_iter__tcp *context, struct sock_common *common,
-				const struct control *control)
+static __always_inline __u32 see(struct bpf_iter__tcp *context, struct sock_common *common, const struct control *control)
 {
-	struct socket_snapshot snapshot = { .state = common->skc_state, .local_port = common->skc_num };
-	struct quiet quiet = {};
+	__u64 cgroup = 0, cookie;
+	__u32 outcome = OUTCOME_NONE;
 	struct order *order;
 	struct tcp_sock *tp;
-	__u64 cgroup = 0;
+	__u8 local[16] = {};
+	__u8 flags = 0;
 
-	addresses(common, &snapshot);
-	if (!matches_place(control->by, snapshot.local_port, snapshot.local))
+	if (control->by & BY_ADDRESS)
+		local_address(common, local);
+	if (!matches_place(control->by, common->skc_num, local))
 		return READS_LITTLE;
 	tp = bpf_skc_to_tcp_sock(common);
 	if (!tp)
@@ -235,29 +295,23 @@ static __always_inline __u32 see(struct bpf_iter__tcp *context, struct sock_comm
 	if (control->by & BY_CGROUP)
 		cgroup = cgroup_of(&tp->inet_conn.icsk_inet.sk);
 	if (!(control->by & BY_CGROUP) || bpf_map_lookup_elem(&cgroups, &cgroup))
-		snapshot.flags |= FLAG_MATCHED;
+		flags |= FLAG_MATCHED;
 	else if (!bpf_sk_storage_get(&touched, tp, 0, 0))
 		return READS_LITTLE;
 	if (BPF_CORE_READ_BITFIELD(&tp->inet_conn.icsk_inet.sk, sk_userlocks) & SNDBUF_LOCK)
-		snapshot.flags |= FLAG_SEND_BUFFER_FIXED;
-	snapshot.cookie = common->skc_cookie.counter;
-	if (!snapshot.cookie)
-		snapshot.cookie = bpf_get_socket_cookie(common);
-	order = order_for(control, snapshot.cookie);
+		flags |= FLAG_SEND_BUFFER_FIXED;
+	cookie = common->skc_cookie.counter;
+	if (!cookie)
+		cookie = bpf_get_socket_cookie(common);
+	order = order_for(control, cookie);
 	if (order)
-		snapshot.outcome = obey(tp, order);
-	snapshot.clamp_segments = tp->snd_cwnd_clamp;
-	snapshot.lowat_bytes = tp->notsent_lowat;
-	if (is_quiet(tp, control, &snapshot)) {
-		quiet.cookie = snapshot.cookie | QUIET;
-		quiet.clamp_segments = snapshot.clamp_segments;
-		quiet.lowat_bytes = snapshot.lowat_bytes;
-		bpf_seq_write(context->meta->seq, &quiet, sizeof(quiet));
+		outcome = obey(tp, order);
+	// What became of an order is told by a snapshot.
+	if (!outcome && is_usual(common, flags) && is_quiet(tp, control)) {
+		tell_quiet(context, tp, cookie);
 		return READS_QUIET;
 	}
-	snapshot.peer_port = bpf_ntohs(common->skc_dport);
-	counters(tp, &snapshot);
-	bpf_seq_write(context->meta->seq, &snapshot, sizeof(snapshot));
+	tell_all(context, tp, cookie, flags, outcome);
 	return READS_ALL;
 }
 

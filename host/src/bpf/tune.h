@@ -5,6 +5,7 @@
 
 // Bounds; host/src/limits.rs gives their reasons.
 #define ORDER_SLOTS 131072
+#define ORDER_MARKS 524288
 #define ORDER_PROBES 16
 
 // "No clamp", as far as it can be set.

@@ -9,7 +9,7 @@ use libbpf_rs::MapCore;
 
 use super::Order;
 use crate::failure::Failure;
-use crate::limits::{ORDER_PROBES, ORDER_SLOTS, ORDERS_MAX};
+use crate::limits::{ORDER_MARKS, ORDER_PROBES, ORDER_SLOTS, ORDERS_MAX};
 
 /// `struct order`.
 #[repr(C)]
@@ -27,33 +27,26 @@ struct Slot {
 
 /// The table.
 pub struct Orders {
-    slots: NonNull<Slot>,
+    slots: Shared<Slot>,
+    /// A bit for each place where the search for an order may begin. The program reads it first: it is in the processor's
+    /// caches, and the table is not.
+    marks: Shared<u64>,
     /// How many slots are in use, less one. 0: there is no order.
     mask: u32,
 }
 
-/// Memory of the table.
-const BYTES: usize = ORDER_SLOTS * size_of::<Slot>();
-
 impl Orders {
-    /// The memory of this map.
+    /// The memory of these maps.
     ///
     /// # Errors
     /// As mmap(2).
-    pub fn of(map: &impl MapCore) -> Result<Orders, Failure> {
-        Orders::mapped(map.as_fd().as_raw_fd(), libc::MAP_SHARED)
-    }
-
-    fn mapped(fd: RawFd, flags: libc::c_int) -> Result<Orders, Failure> {
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping, at an address that the kernel chooses; nothing else refers to it.
-        let at = unsafe { libc::mmap(ptr::null_mut(), BYTES, protection, flags, fd, 0) };
-        let slots = NonNull::new(at.cast()).filter(|_| at != libc::MAP_FAILED);
-        let slots = slots.ok_or_else(|| {
-            let error = io::Error::last_os_error();
-            Failure::runtime(format!("the memory of the program's orders: {error}"))
-        })?;
-        Ok(Orders { slots, mask: 0 })
+    pub fn of(slots: &impl MapCore, marks: &impl MapCore) -> Result<Orders, Failure> {
+        let shared = libc::MAP_SHARED;
+        Ok(Orders {
+            slots: Shared::mapped(slots.as_fd().as_raw_fd(), shared, ORDER_SLOTS)?,
+            marks: Shared::mapped(marks.as_fd().as_raw_fd(), shared, ORDER_MARKS / 64)?,
+            mask: 0,
+        })
     }
 
     /// What the program is told: 0, or the size of the part that is in use, less one.
@@ -74,8 +67,10 @@ impl Orders {
         for order in orders {
             let from = place(order.cookie);
             let mut free = (0..ORDER_PROBES).map(|probe| from.wrapping_add(probe) & self.mask);
-            if let Some(at) = free.find(|at| self.read(*at).cookie == 0) {
-                self.write(at, slot(order));
+            if let Some(at) = free.find(|at| self.slots.read(*at as usize).cookie == 0) {
+                self.slots.write(at as usize, slot(order));
+                let (word, bit) = mark(from);
+                self.marks.write(word, self.marks.read(word) | bit);
             }
         }
     }
@@ -83,35 +78,76 @@ impl Orders {
     /// No orders.
     pub fn clear(&mut self) {
         if self.mask > 0 {
-            // SAFETY: as in `read`; zeros are a `Slot`.
-            unsafe { ptr::write_bytes(self.slots.as_ptr(), 0, self.mask as usize + 1) };
+            self.slots.zero(self.mask as usize + 1);
+            self.marks.zero(ORDER_MARKS / 64);
         }
         self.mask = 0;
     }
+}
 
-    fn read(&self, at: u32) -> Slot {
-        // SAFETY: `at` is `mask` at most, and that is below `ORDER_SLOTS`: it is within the mapping, which starts on a page and
-        // was zero at first. The kernel's program only reads it, and only while this thread is in a system call.
-        unsafe { self.slots.add(at as usize).read() }
+/// Memory of a map of the kernel's program, which reads it while this thread is in a system call, and never else.
+struct Shared<T> {
+    at: NonNull<T>,
+    len: usize,
+}
+
+impl<T: Plain> Shared<T> {
+    /// `len` values of this file.
+    fn mapped(fd: RawFd, flags: libc::c_int, len: usize) -> Result<Shared<T>, Failure> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let len_bytes = len * size_of::<T>();
+        // SAFETY: a new mapping, at an address that the kernel chooses; nothing else refers to it.
+        let at = unsafe { libc::mmap(ptr::null_mut(), len_bytes, protection, flags, fd, 0) };
+        let mapped = NonNull::new(at.cast()).filter(|_| at != libc::MAP_FAILED);
+        let at = mapped.ok_or_else(|| {
+            let error = io::Error::last_os_error();
+            Failure::runtime(format!("the memory of the program's orders: {error}"))
+        })?;
+        Ok(Shared { at, len })
     }
 
-    fn write(&mut self, at: u32, slot: Slot) {
+    fn read(&self, nth: usize) -> T {
+        assert!(nth < self.len);
+        // SAFETY: within the mapping, which starts on a page and was zero at first: zeros are a `Plain`.
+        unsafe { self.at.add(nth).read() }
+    }
+
+    fn write(&mut self, nth: usize, value: T) {
+        assert!(nth < self.len);
         // SAFETY: as in `read`.
-        unsafe { self.slots.add(at as usize).write(slot) };
+        unsafe { self.at.add(nth).write(value) };
+    }
+
+    /// The first `len`.
+    fn zero(&mut self, len: usize) {
+        assert!(len <= self.len);
+        // SAFETY: as in `read`.
+        unsafe { ptr::write_bytes(self.at.as_ptr(), 0, len) };
     }
 }
 
-impl Drop for Orders {
+impl<T> Drop for Shared<T> {
     fn drop(&mut self) {
         // SAFETY: our own mapping, to which nothing refers any more.
-        unsafe { libc::munmap(self.slots.as_ptr().cast(), BYTES) };
+        unsafe { libc::munmap(self.at.as_ptr().cast(), self.len * size_of::<T>()) };
     }
 }
+
+/// Numbers alone: zeros are one of these.
+trait Plain: Copy {}
+impl Plain for Slot {}
+impl Plain for u64 {}
 
 /// Where the search for a cookie begins, before the mask. The kernel counts cookies up, so nobody chooses them, and any spread
 /// will do: Fibonacci hashing.
 fn place(cookie: u64) -> u32 {
     (cookie.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u32
+}
+
+/// The word of the marks, and the bit in it, of the place where a search begins.
+fn mark(place: u32) -> (usize, u64) {
+    let nth = place as usize % ORDER_MARKS;
+    (nth / 64, 1 << (nth % 64))
 }
 
 fn slot(order: &Order) -> Slot {
@@ -138,7 +174,14 @@ mod tests {
 
     /// As `order_for` of `host/src/bpf/tune.bpf.c` finds it.
     fn found(orders: &Orders, cookie: u64) -> Option<u32> {
-        let at = |probe| orders.read(place(cookie).wrapping_add(probe) & orders.mask());
+        let (word, bit) = mark(place(cookie));
+        if orders.marks.read(word) & bit == 0 {
+            return None;
+        }
+        let at = |probe| {
+            let at = place(cookie).wrapping_add(probe) & orders.mask();
+            orders.slots.read(at as usize)
+        };
         let slots = (0..ORDER_PROBES).filter(|_| orders.mask() > 0).map(at);
         let mut taken = slots.take_while(|slot| slot.cookie != 0);
         taken
@@ -159,7 +202,12 @@ mod tests {
     }
 
     fn empty() -> Orders {
-        Orders::mapped(-1, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS).expect("8 MB at most")
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        Orders {
+            slots: Shared::mapped(-1, flags, ORDER_SLOTS).expect("8 MB at most"),
+            marks: Shared::mapped(-1, flags, ORDER_MARKS / 64).expect("64 KB"),
+            mask: 0,
+        }
     }
 
     #[test]

@@ -59,7 +59,8 @@ impl Passes {
         let program =
             program.ok_or_else(|| Failure::runtime("the object file lacks its program"))?;
         let link = program.attach().map_err(refused)?;
-        let orders = Orders::of(&selection::map(&object, "orders")?)?;
+        let map = |name| selection::map(&object, name);
+        let orders = Orders::of(&map("orders")?, &map("order_marks")?)?;
         let mut passes = Passes {
             object,
             link,

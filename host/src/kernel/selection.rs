@@ -68,13 +68,24 @@ impl Selection {
 ///
 /// # Errors
 /// As bpf(2).
-pub fn choose_ports(object: &Object, ports: &[u16]) -> Result<(), Failure> {
+fn choose_ports(object: &Object, ports: &[u16]) -> Result<(), Failure> {
     let bits = map(object, "ports")?;
     for (word, ports) in port_words(ports) {
         bits.update(&word.to_ne_bytes(), &ports.to_ne_bytes(), MapFlags::ANY)
             .map_err(failed)?;
     }
     Ok(())
+}
+
+/// Tells a program of `receive` what it is about, before anything is attached: these ports, and its map `settings`.
+///
+/// # Errors
+/// As bpf(2).
+pub fn choose_meant(object: &Object, ports: &[u16], settings: &[u8]) -> Result<(), Failure> {
+    choose_ports(object, ports)?;
+    map(object, "settings")?
+        .update(&0u32.to_ne_bytes(), settings, MapFlags::ANY)
+        .map_err(failed)
 }
 
 /// A bit for each port, in words by their number.

@@ -12,9 +12,9 @@ use std::time::Duration;
 use ackpace_core::limits::TURN_OWED_US_MAX;
 use serde::Serialize;
 
+use super::guarding;
 use super::tracing::Chosen;
-use super::watch::meant;
-use crate::capabilities::{self, Capability};
+use crate::capabilities::Capability;
 use crate::failure::Failure;
 use crate::kernel::HAS_BPF;
 use crate::options::Guard;
@@ -98,19 +98,11 @@ pub fn run(options: &Guard, chosen: &Chosen, signals: Caught) -> Result<(), Fail
         })?;
     }
     let exact = Exact::open(chosen, slice_ns(), TURN_OWED_US_MAX * 1_000)?;
-    capabilities::keep_only(&[Capability::Bpf])
-        .map_err(|error| Failure::runtime(format!("capabilities: {error}")))?;
-    let stopped = signals.hear()?;
-    say!(
-        "receive: guards {} as the scheduler of this machine; Ctrl-C ends it",
-        meant(&options.port, options.pid)
-    );
+    let lead = "the scheduler of this machine";
+    let stopped = guarding::begin(options, Capability::Bpf, signals, lead)?;
     let result = wait(&exact, &stopped);
     let counts = exact.counted()?;
-    match options.json {
-        true => tell!("{}", serde_json::to_string(&counts).unwrap_or_default()),
-        false => say!("{}", told(&counts)),
-    }
+    guarding::report(options, &counts, &told(&counts));
     result
 }
 

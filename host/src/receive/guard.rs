@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use super::events::Events;
 use super::exact;
+use super::guarding::{begin, report};
 use super::ledger::{Entry, Ledger};
 use super::priority;
 use super::turns::{Counts, Event, Level, Order, Thread, Turns};
-use super::watch::{chosen, meant};
-use crate::capabilities::{self, Capability};
+use super::watch::chosen;
+use crate::capabilities::Capability;
 use crate::clock::{Clock, monotonic_ns};
 use crate::failure::Failure;
 use crate::limits::PAID_LOOK_MS_MAX;
@@ -46,19 +47,12 @@ pub fn run(options: &Guard) -> Result<(), Failure> {
     }
     let events = Events::open(&chosen)?;
     let is_real_time = priority::lead();
-    let kept = [Capability::SysNice];
-    capabilities::keep_only(&kept)
-        .map_err(|error| Failure::runtime(format!("capabilities: {error}")))?;
-    let stopped = signals.hear()?;
     let lead = if is_real_time {
-        "real-time task"
+        "a real-time task"
     } else {
-        "usual task (real time is refused here)"
+        "a usual task (real time is refused here)"
     };
-    say!(
-        "receive: guards {} as a {lead}; Ctrl-C ends it",
-        meant(&options.port, options.pid)
-    );
+    let stopped = begin(options, Capability::SysNice, signals, lead)?;
     let mut guard = Session {
         turns: Turns::default(),
         hands: Hands {
@@ -71,13 +65,8 @@ pub fn run(options: &Guard) -> Result<(), Failure> {
     };
     let result = guard.drive(events, &stopped);
     let undone = guard.end();
-    match options.json {
-        true => tell!(
-            "{}",
-            serde_json::to_string(&guard.turns.counts).unwrap_or_default()
-        ),
-        false => say!("{}", told(&guard.turns.counts, guard.hands.left_alone)),
-    }
+    let counts = &guard.turns.counts;
+    report(options, counts, &told(counts, guard.hands.left_alone));
     result.and(undone)
 }
 

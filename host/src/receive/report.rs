@@ -204,9 +204,10 @@ impl Receiver {
         self.unmeasured += seen.unmeasured;
         queues.receive_bytes += u64::from(seen.queue_bytes);
         queues.out_of_order_bytes += u64::from(seen.gap_bytes);
-        queues.receive_bytes_most = queues.receive_bytes_most.max(seen.queue_bytes);
-        queues.backlog_bytes_most = queues.backlog_bytes_most.max(seen.backlog_bytes);
-        queues.out_of_order_bytes_most = queues.out_of_order_bytes_most.max(seen.gap_bytes);
+        let longest = |of: &mut u32, seen: u32| *of = seen.max(*of);
+        longest(&mut queues.receive_bytes_most, seen.queue_bytes_most);
+        longest(&mut queues.backlog_bytes_most, seen.backlog_bytes_most);
+        longest(&mut queues.out_of_order_bytes_most, seen.gap_bytes_most);
     }
 }
 
@@ -234,6 +235,7 @@ mod tests {
             who: who(7, false),
             waiting: Bins([0, 0, 0, 0, 2, 0]),
             queue_bytes: 99,
+            queue_bytes_most: 100,
             again: 2,
             ..Watched::default()
         };
@@ -275,7 +277,7 @@ mod tests {
         assert_eq!((read.waiting.0[4], read.again), (4, 5));
         assert_eq!(
             (read.queues.receive_bytes, read.queues.receive_bytes_most),
-            (198, 99)
+            (198, 100)
         );
         assert_eq!(read.core.last_owner, None);
         for receiver in &report.receivers {

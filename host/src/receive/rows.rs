@@ -14,10 +14,12 @@ pub const SERVICE_BYTES: usize = 4;
 /// Bytes of `struct sender`.
 pub const SENDER_BYTES: usize = 16;
 /// Bytes of `struct watched` before its ring, and all of them.
-pub const WATCHED_HEAD_BYTES: usize = 40;
+pub const WATCHED_HEAD_BYTES: usize = 160;
 /// See above.
 pub const WATCHED_BYTES: usize = WATCHED_HEAD_BYTES + ARRIVALS_MAX * ARRIVAL_BYTES;
 const ARRIVAL_BYTES: usize = 16;
+/// Of its head, between what the copying core writes and what the other one does.
+const APART_BYTES: usize = 68;
 const AGAIN: u8 = 2;
 
 /// Upper ends of the first five bins, nanoseconds; the sixth has none. They are those of Wu and Crawford's Table 4.
@@ -127,16 +129,29 @@ pub struct Watched {
     pub who: Who,
     /// Its segments that were not copied yet, by age.
     pub waiting: Bins,
-    /// Not yet in a row.
-    pub again: u64,
-    /// Not yet in a row.
-    pub unmeasured: u64,
     /// Its receive queue.
     pub queue_bytes: u32,
-    /// Its backlog, in kernel memory.
-    pub backlog_bytes: u32,
     /// How far its segments out of order reach.
     pub gap_bytes: u32,
+    /// As in a [`Row`], and not yet in one, as all that follows.
+    pub again: u64,
+    /// See above.
+    pub unmeasured: u64,
+    /// See above.
+    pub queue_bytes_most: u32,
+    /// See above.
+    pub backlog_bytes_most: u32,
+    /// See above.
+    pub gap_bytes_most: u32,
+}
+
+/// `struct queues`: those of a connection at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Queues {
+    at_ns: u64,
+    queue_bytes: u32,
+    backlog_bytes: u32,
+    gap_bytes: u32,
 }
 
 /// The sender of a service, if it is on this machine.
@@ -175,6 +190,17 @@ impl Fields<'_> {
 
     fn bins(&mut self) -> Bins {
         Bins(std::array::from_fn(|_| self.long()))
+    }
+
+    fn queues(&mut self) -> Queues {
+        let queues = Queues {
+            at_ns: self.long(),
+            queue_bytes: self.word(),
+            backlog_bytes: self.word(),
+            gap_bytes: self.word(),
+        };
+        self.word();
+        queues
     }
 
     fn name(&mut self) -> String {
@@ -244,15 +270,21 @@ impl Watched {
     pub fn parse(bytes: &[u8], now_ns: u64) -> Watched {
         let mut fields = Fields(bytes);
         let who = Who::parse(&fields.take::<ROW_KEY_BYTES>());
-        let [arrived, _, copied, again, unmeasured] = std::array::from_fn(|_| fields.word());
+        let left = fields.queues();
+        let copied = fields.word();
+        fields.take::<APART_BYTES>();
+        let queues = fields.queues().max(left); // the later ones
+        let [arrived, _, _, again, unmeasured] = std::array::from_fn(|_| fields.word());
         let mut watched = Watched {
             who,
             waiting: Bins::default(),
+            queue_bytes: queues.queue_bytes,
+            gap_bytes: queues.gap_bytes,
             again: again.into(),
             unmeasured: unmeasured.into(),
-            queue_bytes: fields.word(),
-            backlog_bytes: fields.word(),
-            gap_bytes: fields.word(),
+            queue_bytes_most: fields.word(),
+            backlog_bytes_most: fields.word(),
+            gap_bytes_most: fields.word(),
         };
         // While it is read it may be written to: never more than the ring has.
         let waiting = arrived.wrapping_sub(copied).min(ARRIVALS_MAX as u32);
@@ -350,8 +382,14 @@ mod tests {
 
     fn watched(copied: u32, arrivals: &[(u64, u16, u8)]) -> Vec<u8> {
         let arrived = copied.wrapping_add(arrivals.len() as u32);
-        let words = [7, 9_400, arrived, copied, copied, 2, 3, 11, 12, 13];
+        let mut words = vec![7, 9_400];
+        words.extend([1, 1, 10, 20, 30, 0]); // at the later time: a long, in both byte orders
+        words.push(copied);
+        words.extend([0; APART_BYTES / 4]);
+        words.extend([0, 0, 99, 99, 99, 0]);
+        words.extend([arrived, copied, copied, 2, 3, 11, 12, 13]);
         let mut bytes: Vec<u8> = words.into_iter().flat_map(u32::to_ne_bytes).collect();
+        assert_eq!(bytes.len(), WATCHED_HEAD_BYTES);
         bytes.resize(WATCHED_BYTES, 0);
         for (nth, (at_ns, segments, flags)) in arrivals.iter().enumerate() {
             let at = copied.wrapping_add(nth as u32) as usize % ARRIVALS_MAX;
@@ -382,8 +420,13 @@ mod tests {
             (7, 9_400, false)
         );
         assert_eq!((seen.again, seen.unmeasured), (2, 3));
+        assert_eq!((seen.queue_bytes, seen.gap_bytes), (10, 30));
         assert_eq!(
-            (seen.queue_bytes, seen.backlog_bytes, seen.gap_bytes),
+            (
+                seen.queue_bytes_most,
+                seen.backlog_bytes_most,
+                seen.gap_bytes_most
+            ),
             (11, 12, 13)
         );
     }

@@ -25,8 +25,7 @@ const EPHEMERAL: (u16, u16) = (32_768, 60_999);
 pub fn run(options: &Watch) -> Result<(), Failure> {
     let signals = signals::catch()?;
     let tracing = Tracing::open(&chosen(&options.port, options.pid)?)?;
-    capabilities::keep_only(&[Capability::Bpf])
-        .map_err(|error| Failure::runtime(format!("capabilities: {error}")))?;
+    capabilities::keep_only(&[Capability::Bpf])?;
     let stopped = signals.hear()?;
     let (clock, before) = (Clock::start(), Counters::now());
     let report = || -> Result<Report, Failure> {

@@ -1,13 +1,14 @@
 //! What is kept of one socket between two snapshots, and the step that it leads to.
 
-use ackpace_core::conn::ConnId;
+use ackpace_core::conn::{ConnId, TcpSample};
 use ackpace_core::sndbuf::Pace;
 use ackpace_core::sndbuf::outside::{self, HandsOff, NONE_SEGMENTS, Seen, Setting, Step};
+use ackpace_core::sndbuf::reading::Reading;
 use ackpace_core::units::Instant;
 
-use super::{Change, Member, Why, acked, progress};
+use super::{Change, Member, Share, Why, acked, progress};
 use crate::limits::{LATELY_US, LOST_LATELY_US};
-use crate::snapshot::{Record, SocketSnapshot};
+use crate::snapshot::{Outcome, Record, SocketSnapshot};
 
 impl Member {
     pub(super) fn new(conn: ConnId, snapshot: SocketSnapshot) -> Member {
@@ -27,26 +28,74 @@ impl Member {
         }
     }
 
-    /// A new snapshot, `us` after the last one. For how long the clamp held it up meanwhile.
-    pub(super) fn take(&mut self, snapshot: SocketSnapshot, us: u64, now: Instant) -> u64 {
-        let before = std::mem::replace(&mut self.snapshot, snapshot);
-        if snapshot.sample.path.resent_segments != before.sample.path.resent_segments {
+    /// A new snapshot, `us` after the last one. Whether it sends, and for how long the clamp held it up meanwhile.
+    pub(super) fn take(
+        &mut self,
+        seen: &SocketSnapshot,
+        us: u64,
+        now: Instant,
+        keeps_setting: bool,
+    ) -> (bool, u64) {
+        let before = &self.snapshot;
+        let was_full = is_full(before);
+        let is_sending = seen.sample.unacked_bytes > 0 || acked(seen) != acked(before);
+        if seen.sample.path.resent_segments != before.sample.path.resent_segments {
             self.lost_at = Some(now);
         }
-        if let (Some(flow), Some(flow_before)) = (snapshot.sample.flow, before.sample.flow) {
+        if let (Some(flow), Some(flow_before)) = (seen.sample.flow, before.sample.flow) {
             let told = progress(flow_before, flow);
             (self.rate_bytes_per_s, self.pace) = told.unwrap_or((self.rate_bytes_per_s, self.pace));
         }
-        let full = |snapshot: &SocketSnapshot| {
-            snapshot.cwnd_segments >= snapshot.now.clamp_segments
-                && snapshot.sample.unsent_bytes.unwrap_or(0) > 0
+        self.snapshot = SocketSnapshot {
+            now: if keeps_setting { before.now } else { seen.now },
+            outcome: Outcome::None,
+            ..*seen
         };
-        // It was full both times: so it was in between.
-        if full(&snapshot) && full(&before) {
-            us
-        } else {
-            0
+        (is_sending, held_up_us(was_full, &self.snapshot, us))
+    }
+
+    /// What it tells the pool, and how much it still holds from before us. `None`: it takes no part. `start_bytes`: the share
+    /// of one that has none yet.
+    pub(super) fn reading(
+        &mut self,
+        is_sending: bool,
+        held_up_us: u64,
+        start_bytes: u64,
+    ) -> Option<(Reading, u64)> {
+        let snapshot = &self.snapshot;
+        if self.left.is_some() || !snapshot.is_matched || !snapshot.is_open {
+            return None;
         }
+        if !is_sending && self.share.is_none() {
+            return None; // it has nothing, and needs nothing
+        }
+        let share = *self.share.get_or_insert(Share {
+            bytes: start_bytes,
+            division: 0,
+        });
+        // What it held before us can't be taken back. It is let go, and not made up for by the others.
+        let left_bytes = self.before_us_bytes.saturating_sub(acked(snapshot));
+        let unacked_bytes = snapshot.sample.unacked_bytes;
+        let reading = Reading {
+            conn: self.conn,
+            address: snapshot.address(),
+            is_sending,
+            sample: TcpSample {
+                // Buffers come whole, so a socket may hold more than its share for good; others are not short of that.
+                unacked_bytes: unacked_bytes.saturating_sub(left_bytes).min(share.bytes),
+                ..snapshot.sample
+            },
+            counted: snapshot.counted,
+            control: snapshot.control,
+            pace: self.pace,
+            rate_bytes_per_s: self.rate_bytes_per_s,
+            held_up_us,
+            // What it was told is in force, but for the last eighth.
+            share_bytes: share.bytes,
+            division: share.division,
+            lent_bytes: 0,
+        };
+        Some((reading, left_bytes.min(unacked_bytes)))
     }
 
     /// The step that its share and what it has lead to.
@@ -120,5 +169,19 @@ impl Member {
             record.set.lowat_bytes = to.lowat_bytes;
         }
         snapshot.now = to;
+    }
+}
+
+/// Whether it has all in flight that its clamp allows, and more to send.
+fn is_full(snapshot: &SocketSnapshot) -> bool {
+    snapshot.cwnd_segments >= snapshot.now.clamp_segments
+        && snapshot.sample.unsent_bytes.unwrap_or(0) > 0
+}
+
+/// One that was full both times was so in between.
+fn held_up_us(was_full: bool, snapshot: &SocketSnapshot, us: u64) -> u64 {
+    match was_full && is_full(snapshot) {
+        true => us,
+        false => 0,
     }
 }

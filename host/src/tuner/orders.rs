@@ -19,11 +19,10 @@ impl Tuner {
         chosen || drained || self.drains || sockets <= self.at_once_sockets_max
     }
 
-    /// The orders that follow from snapshots and shares, and what the same walk counts. Those that wait are as many as the
+    /// Adds the orders that follow from snapshots and shares; what the same walk counts. Those that wait are as many as the
     /// kernel's program takes at most.
-    pub(super) fn changes(&mut self, now: Instant, wait: bool) -> (Vec<Change>, Sums) {
+    pub(super) fn changes(&mut self, now: Instant, wait: bool, changes: &mut Vec<Change>) -> Sums {
         let most = self.chosen.lowat_bytes_most;
-        let mut changes = Vec::new();
         let mut sums = Sums::default();
         for member in self.members.iter_mut() {
             member.order = None;
@@ -54,7 +53,7 @@ impl Tuner {
                 why,
             });
         }
-        (changes, sums)
+        sums
     }
 
     /// What became of orders: `outcome` of each socket that is still there. In a dry run all count as done.

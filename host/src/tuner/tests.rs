@@ -5,6 +5,7 @@ use ackpace_core::sndbuf::outside::Setting;
 
 use super::*;
 use crate::snapshot::Record;
+use ackpace_core::conn::TcpSample;
 use ackpace_core::sndbuf::Control;
 use ackpace_core::sndbuf::reading::Counted;
 use proptest::prelude::*;

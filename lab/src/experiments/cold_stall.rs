@@ -45,7 +45,7 @@ pub fn experiment() -> Experiment {
                 },
                 network: Network::Loopback,
                 memory_limit_bytes: None,
-                limits_sockets: false,
+                sockets_limit_bytes: None,
             },
             workload: Workload::Downloads(Downloads {
                 of: COLD,

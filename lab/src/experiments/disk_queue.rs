@@ -97,7 +97,7 @@ fn scenario(at: &Point) -> Scenario {
             },
             network: Network::Loopback,
             memory_limit_bytes: Some(256 << 20),
-            limits_sockets: false,
+            sockets_limit_bytes: None,
         },
         workload: Workload::Swarm(Swarm::new(clients)),
     }

@@ -115,7 +115,7 @@ fn scenario(at: &Point) -> Scenario {
             },
             network: Network::Loopback,
             memory_limit_bytes: Some(1 << 30),
-            limits_sockets: false,
+            sockets_limit_bytes: None,
         },
         workload: Workload::Swarm(Swarm::new(clients)),
     }

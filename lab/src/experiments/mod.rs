@@ -35,7 +35,7 @@ mod ssbt_fig18;
 mod ssbt_red;
 mod ssbt_web;
 mod sweep_once;
-mod tune_nginx;
+mod tune;
 
 use crate::experiment::Experiment;
 
@@ -87,7 +87,8 @@ pub fn all() -> Vec<Experiment> {
         send_memory::traps(),
         send_memory_cgroup::experiment(),
         sendfile::experiment(),
-        tune_nginx::experiment(),
+        tune::nginx(),
+        tune::apache(),
     ]
 }
 

@@ -99,7 +99,7 @@ fn scenario(at: &Point) -> Scenario {
     Scenario {
         place: Place {
             memory_limit_bytes: Some(MEMORY_BYTES),
-            limits_sockets: true,
+            sockets_limit_bytes: Some(MEMORY_BYTES),
             ..place
         },
         workload: Workload::Swarm(Swarm::new(clients)),

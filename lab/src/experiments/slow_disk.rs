@@ -232,7 +232,7 @@ pub fn place(files: &[Set], memory_mib: u64) -> Place {
         },
         network: Network::Loopback,
         memory_limit_bytes: Some(memory_mib << 20),
-        limits_sockets: false,
+        sockets_limit_bytes: None,
     }
 }
 

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use libbpf_rs::{Link, MapCore, MapFlags, Object};
+use libbpf_rs::{Link, Object};
 
 use super::{Chosen, Event};
 use crate::failure::Failure;
-use crate::kernel::object::{self, Aligned, failed};
+use crate::kernel::object::{self, Aligned};
 use crate::kernel::ring::Ring;
 use crate::kernel::selection;
 use crate::limits::EVENTS_MAX;
@@ -26,7 +26,8 @@ impl Program {
     /// As [`super::Events::open`].
     pub fn open(chosen: &Chosen) -> Result<Program, Failure> {
         let object = object::load(OBJECT, NEEDS)?;
-        choose(&object, chosen)?;
+        let settings = chosen.meant().map(u32::to_ne_bytes).concat();
+        selection::choose_meant(&object, &chosen.ports, &settings)?;
         let ring = Ring::of(&object, EVENTS_MAX, Event::parse)?;
         let links = object::attach(&object, NEEDS)?;
         Ok(Program {
@@ -40,13 +41,4 @@ impl Program {
     pub fn wait(&mut self, most: Duration, events: &mut Vec<Event>) -> Result<(), Failure> {
         self.ring.wait(most, events)
     }
-}
-
-/// Writes a `struct meant`, before anything is attached.
-fn choose(object: &Object, chosen: &Chosen) -> Result<(), Failure> {
-    selection::choose_ports(object, &chosen.ports)?;
-    let settings = chosen.meant().map(u32::to_ne_bytes).concat();
-    selection::map(object, "settings")?
-        .update(&0u32.to_ne_bytes(), &settings, MapFlags::ANY)
-        .map_err(failed)
 }

@@ -34,10 +34,7 @@ impl Program {
         }
         let mut object = object::load(OBJECT, NEEDS)?;
         let settings = settings(chosen, [slice_ns, owed_ns], cores as u32);
-        selection::choose_ports(&object, &chosen.ports)?;
-        selection::map(&object, "settings")?
-            .update(&0u32.to_ne_bytes(), &settings, MapFlags::ANY)
-            .map_err(failed)?;
+        selection::choose_meant(&object, &chosen.ports, &settings)?;
         let mut links = Vec::new();
         let parts = object
             .progs_mut()

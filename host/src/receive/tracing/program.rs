@@ -35,7 +35,6 @@ impl Program {
 
     /// Writes a `struct settings`, before anything is attached.
     fn choose(&self, chosen: &Chosen) -> Result<(), Failure> {
-        selection::choose_ports(&self.object, &chosen.ports)?;
         let halves = [chosen.ephemeral.0, chosen.ephemeral.1];
         let settings: Vec<u8> = chosen
             .meant()
@@ -43,9 +42,7 @@ impl Program {
             .flat_map(u32::to_ne_bytes)
             .chain(halves.into_iter().flat_map(u16::to_ne_bytes))
             .collect();
-        selection::map(&self.object, "settings")?
-            .update(&0u32.to_ne_bytes(), &settings, MapFlags::ANY)
-            .map_err(failed)
+        selection::choose_meant(&self.object, &chosen.ports, &settings)
     }
 
     /// Each entry of a map, but for those that go away meanwhile.

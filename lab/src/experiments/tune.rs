@@ -1,4 +1,4 @@
-//! Send memory for a program that knows nothing of it: nginx with and without `ackpace-host tune`.
+//! Send memory for programs that know nothing of it: nginx and Apache, with and without `ackpace-host tune`.
 
 use super::paced::{self, BIG, GRAIN_US, READ_BYTES, RUN_US};
 use crate::corpus::PROBE;
@@ -23,26 +23,69 @@ const FAST_MBIT_PER_S: f64 = 200.0;
 const SLOW_MBIT_PER_S: f64 = 1.0;
 /// A slow path's queue, as home routers have: the kernel fills it.
 const SLOW_QUEUE_MS: f64 = 1_000.0;
+/// What the processes and threads of Apache take beside their sockets, at most.
+const APACHE_BYTES: u64 = 96 << 20;
 const TUNE: &[&str] = &["--budget", "10MiB"];
 
-/// One fast client beside many slow ones.
-pub fn experiment() -> Experiment {
+/// A server that is measured with and without.
+struct TunedServer {
+    /// Its preset.
+    preset: &'static str,
+    /// The same, tuned.
+    tuned: &'static str,
+    name: &'static str,
+    title: &'static str,
+    against: &'static [&'static str],
+    subjects: &'static [&'static str],
+    scenario: fn(&Point) -> Scenario,
+}
+
+const ASKS: &str = "The server is not changed. It sends to one client behind 200 Mbit/s and to 200 behind 1 Mbit/s with a second of \
+    queue, round trips of 20 ms. The kernel has 16 MB for its sockets (the limit of its cgroup), or as much as it likes. `ackpace-host \
+    tune --budget 10MiB` divides 10 MiB of what all of them hold in flight and unsent. Does the fast one get more where memory is \
+    short, and how much smaller are the queues where it is not?";
+
+/// One fast client of nginx beside many slow ones.
+pub fn nginx() -> Experiment {
+    experiment(&TunedServer {
+        preset: "nginx",
+        tuned: "nginx tuned",
+        name: "tune-nginx",
+        title: "nginx, with and without `ackpace-host tune`",
+        against: &["nginx"],
+        subjects: &["nginx tuned"],
+        scenario: |at| scenario(at, SHORT_BYTES),
+    })
+}
+
+/// The same of Apache, with the MPM that distributions choose.
+pub fn apache() -> Experiment {
+    experiment(&TunedServer {
+        preset: "apache-event",
+        tuned: "apache-event tuned",
+        name: "tune-apache",
+        title: "Apache, with and without `ackpace-host tune`",
+        against: &["apache-event"],
+        subjects: &["apache-event tuned"],
+        scenario: |at| scenario(at, SHORT_BYTES + APACHE_BYTES),
+    })
+}
+
+fn experiment(server: &TunedServer) -> Experiment {
     let short: fn(&Point) -> bool = |at| at.count("memory") == 0;
     let ample: fn(&Point) -> bool = |at| at.count("memory") == 1;
     let over = |metric, title| Figure::over("memory", metric, title);
+    let judge = |metric, limit| Judge::against(metric, server.against, limit);
     Experiment {
-        name: "tune-nginx",
-        title: "nginx, with and without `ackpace-host tune`",
-        asks: "Unmodified nginx sends to one client behind 200 Mbit/s and to 200 behind 1 Mbit/s with a second of queue, round trips of \
-            20 ms. The kernel has 16 MB for its sockets (the limit of its cgroup), or as much as it likes. `ackpace-host tune --budget \
-            10MiB` divides 10 MiB of what all of them hold in flight and unsent. Does the fast one get more where memory is short, and how \
-            much smaller are the queues where it is not?",
+        name: server.name,
+        title: server.title,
+        asks: ASKS,
         source: "SSBT, section 4",
         contenders: vec![
-            Contender::preset("nginx").tuned("nginx tuned", TUNE),
-            Contender::preset("nginx"),
+            Contender::preset(server.preset).tuned(server.tuned, TUNE),
+            Contender::preset(server.preset),
         ],
-        subjects: &["nginx tuned"],
+        subjects: server.subjects,
         sweep: vec![Axis::named("memory", "memory", &MEMORY)],
         pace: Pace {
             rounds: 5,
@@ -51,16 +94,16 @@ pub fn experiment() -> Experiment {
             window_s: 10.0,
             window_quick_s: 8.0,
         },
-        scenario,
+        scenario: server.scenario,
         judged: vec![
-            Judge::against(FAST, &["nginx"], Limit::MedianRatioAtLeast(1.5)).at(short),
-            Judge::against(FAST, &["nginx"], Limit::None).at(ample),
-            Judge::against(ALL, &["nginx"], Limit::MedianRatioAtLeast(0.98)).at(ample),
-            Judge::against(QUEUE, &["nginx"], Limit::MedianRatioAtMost(0.5)).at(ample),
-            Judge::against(QUEUE, &["nginx"], Limit::None).at(short),
-            Judge::against("cpu_s_per_gb", &["nginx"], Limit::None),
-            Judge::against("voluntary_per_gb", &["nginx"], Limit::None),
-            Judge::against("jain", &["nginx"], Limit::None),
+            judge(FAST, Limit::MedianRatioAtLeast(1.5)).at(short),
+            judge(FAST, Limit::None).at(ample),
+            judge(ALL, Limit::MedianRatioAtLeast(0.98)).at(ample),
+            judge(QUEUE, Limit::MedianRatioAtMost(0.5)).at(ample),
+            judge(QUEUE, Limit::None).at(short),
+            judge("cpu_s_per_gb", Limit::None),
+            judge("voluntary_per_gb", Limit::None),
+            judge("jain", Limit::None),
         ],
         figures: vec![
             over(FAST, "The fast client"),
@@ -70,7 +113,8 @@ pub fn experiment() -> Experiment {
     }
 }
 
-fn scenario(at: &Point) -> Scenario {
+/// `memory_limit_bytes`: of the server, where the kernel is short of memory for its sockets.
+fn scenario(at: &Point, memory_limit_bytes: u64) -> Scenario {
     let fast = paced::range(0, 1);
     let slow = paced::range(1, SLOW);
     let slow_link = paced::link("slow", &slow, SLOW_MBIT_PER_S);
@@ -95,8 +139,8 @@ fn scenario(at: &Point) -> Scenario {
     let place = Place::wan(&[BIG, PROBE], topology);
     let place = match at.count("memory") {
         0 => Place {
-            memory_limit_bytes: Some(SHORT_BYTES),
-            limits_sockets: true,
+            memory_limit_bytes: Some(memory_limit_bytes),
+            sockets_limit_bytes: Some(SHORT_BYTES),
             ..place
         },
         _ => place,
