@@ -1,7 +1,7 @@
-//! The sockets that are tuned, each in a slot. Its number there is its name in the pool.
+//! The sockets that are tuned, each in a slot. Slot and generation are its name in the pool (`ConnId`).
 //!
-//! The kernel tells of sockets in the order of its own table, and slots are given in that order: so the next socket is
-//! mostly in the next slot, and a look walks through memory from front to back.
+//! The kernel tells of sockets in the order of its own table, and new slots are given in that order (freed ones again in any):
+//! so the next socket is mostly in the next slot, and a pass walks through memory from front to back.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -36,20 +36,20 @@ impl Hasher for CookieHasher {
     }
 }
 
-/// A place for one. The generation tells those apart that have it one after the other.
+/// A slot, free or taken. The generation tells those apart that have it one after the other.
 #[derive(Debug, Default)]
 struct Slot {
     generation: u32,
     member: Option<Member>,
 }
 
-/// All of them.
+/// All members, by slot and by cookie.
 #[derive(Debug, Default)]
 pub(super) struct Members {
     slots: Vec<Slot>,
     free: Vec<u32>,
     by_cookie: ByCookie<u32>,
-    /// The slot behind the one that was found last.
+    /// The slot after the one that was found or entered last.
     next: usize,
 }
 
@@ -58,7 +58,7 @@ impl Members {
         self.by_cookie.len()
     }
 
-    /// The slot of this socket.
+    /// The slot of this socket; the next one is looked for first in the slot after it.
     pub fn find(&mut self, cookie: u64) -> Option<usize> {
         let guess = self.slots.get(self.next);
         let is_next = guess
@@ -72,7 +72,7 @@ impl Members {
         Some(at)
     }
 
-    /// One more. Its slot.
+    /// Enters a socket that [`Members::find`] does not find, and returns its slot. The caller says in which pass it was seen.
     pub fn enter(&mut self, snapshot: SocketSnapshot) -> usize {
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot::default());
@@ -111,10 +111,10 @@ impl Members {
         slots.filter_map(|slot| slot.member.as_mut())
     }
 
-    /// Forgets all that were last seen by another look than this.
-    pub fn keep_seen(&mut self, snapshot: u64) {
+    /// Forgets all that were last seen in another pass than this.
+    pub fn keep_seen(&mut self, pass: u64) {
         for (slot, index) in self.slots.iter_mut().zip(0..) {
-            if let Some(member) = slot.member.take_if(|member| member.seen != snapshot) {
+            if let Some(member) = slot.member.take_if(|member| member.seen != pass) {
                 self.by_cookie.remove(&member.snapshot.cookie);
                 self.free.push(index);
             }
