@@ -240,7 +240,7 @@ fn the_drain_ends_after_its_timeout() {
     server.err_line(&[
         "WARN",
         "the end of drain_timeout",
-        ": 1 downloads were cut off",
+        ": 1 download was cut off",
     ]);
 }
 
