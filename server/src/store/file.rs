@@ -24,7 +24,7 @@ use crate::limits::{PATH_BYTES_MAX, UNSETTLED_US};
 #[derive(Debug)]
 pub struct File {
     /// Open for reading.
-    pub fd: Descriptor,
+    pub fd: Arc<Descriptor>,
     /// Its id in the machines.
     pub id: ObjectId,
     /// How its residency can be known.
@@ -107,7 +107,9 @@ const BLIND_SAMPLES: u32 = 5;
 
 /// Memory of an open file at worst, with its path, its mapping and its descriptor for direct reads.
 pub const FILE_BYTES: u64 =
-    (size_of::<File>() + size_of::<Direct>() + PATH_BYTES_MAX + 64) as u64 + WHOLE_BYTES;
+    (size_of::<File>() + size_of::<Descriptor>() + size_of::<Direct>() + PATH_BYTES_MAX + 80)
+        as u64
+        + WHOLE_BYTES;
 
 impl AsFd for File {
     fn as_fd(&self) -> BorrowedFd<'_> {
@@ -125,7 +127,7 @@ impl File {
         (st_dev, latency): (u64, Option<Arc<DeviceLatency>>),
     ) -> File {
         File {
-            fd,
+            fd: Arc::new(fd),
             id,
             residency,
             path: path.into(),
@@ -270,7 +272,7 @@ impl File {
     fn pages(&self) -> Option<&Pages> {
         let new = || {
             let identity = MappedVersion::of(&known(&self.fd).ok()?);
-            Pages::new(&self.fd, (self.st_dev, self.latency.is_some()), identity).ok()
+            Pages::new(&self.fd, self.latency.is_some(), identity).ok()
         };
         first_of(&self.pages, new)?.as_ref()
     }

@@ -11,19 +11,19 @@
 //! Addresses and mappings of a process are few beside the files that it may have open, so a very long file, and any file once
 //! many are mapped, is mapped a window at a time, for each question.
 
+mod held;
 mod lingering;
 mod map;
 pub mod reclaim;
 mod whole;
 mod windows;
 
-use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use ackpace_core::conn::Span;
 use rustix::io::Errno;
 
-use super::closing::{at_leisure, later};
+use super::closing::{Descriptor, at_leisure, later};
 use crate::limits::ENTERED_WINDOWS_MAX;
 use lingering::LINGERING_BYTES;
 pub use lingering::end_all as end_lingering;
@@ -42,23 +42,22 @@ pub const PAGE_TABLES_BYTES: u64 = ENTERED_WINDOWS_MAX as u64 * 4096;
 /// The first bytes of a file as addresses.
 #[derive(Debug)]
 pub struct Pages {
+    file: Arc<Descriptor>,
     /// All of it; `None`: what is asked about is mapped for the question.
     whole: Option<Arc<Whole>>,
     len_bytes: u64,
-    st_dev: u64,
     /// Windows of it may be entered: nothing drops their pages without a sign.
     is_here: bool,
 }
 
 impl Pages {
-    /// The pages of a file of the file system `st_dev`, as it is now; `is_here`: that file system asks no daemon and no
-    /// file server. Takes address space, and no memory.
+    /// The pages of a file as it is now; `is_here`: its file system asks no daemon and no file server. Takes address space, and no memory.
     ///
     /// # Errors
     /// As mmap(2): what can't be mapped (some FUSE files), or no address space.
     pub fn new(
-        file: &impl AsFd,
-        (st_dev, is_here): (u64, bool),
+        file: &Arc<Descriptor>,
+        is_here: bool,
         identity: MappedVersion,
     ) -> Result<Pages, Errno> {
         let kept = lingering::take(identity);
@@ -67,16 +66,16 @@ impl Pages {
             drop(Map::new(file, 0, identity.len_bytes.min(WINDOW_BYTES))?);
         }
         Ok(Pages {
+            file: file.clone(),
             whole,
             len_bytes: identity.len_bytes,
-            st_dev,
             is_here,
         })
     }
 
-    /// How many bytes of the span of this file, from its start, are in memory and hold what they should, if the file still has
+    /// How many bytes of the span, from its start, are in memory and hold what they should, if the file still has
     /// its version; `None` where the kernel does not say.
-    pub fn resident_bytes(&self, file: &impl AsFd, span: Span) -> Option<u64> {
+    pub fn resident_bytes(&self, span: Span) -> Option<u64> {
         match &self.whole {
             Some(whole) => {
                 if whole.is_proven(span) {
@@ -86,12 +85,12 @@ impl Pages {
                 // A FUSE daemon's pages are dropped without a sign when the file is opened once more.
                 let often = self.is_here.then(|| whole.asked_often(span));
                 for window in often.into_iter().flatten() {
-                    // Of a file that is unmapped meanwhile no window is entered.
-                    let whole = Arc::downgrade(whole);
+                    // Of a file that is closed or unmapped meanwhile no window is entered.
+                    let weak = (Arc::downgrade(whole), Arc::downgrade(&self.file));
                     // Between the question and this a page may be dropped, which is read then: no worker does it.
-                    at_leisure(self.st_dev, move || {
-                        if let Some(whole) = whole.upgrade() {
-                            whole.enter(window);
+                    at_leisure(self.file.st_dev(), move || {
+                        if let (Some(whole), Some(file)) = (weak.0.upgrade(), weak.1.upgrade()) {
+                            whole.enter(&file, window);
                         }
                     });
                 }
@@ -102,7 +101,7 @@ impl Pages {
                 let from_bytes = span.offset_bytes / page_bytes * page_bytes;
                 let end_bytes = span.end_bytes().min(self.len_bytes);
                 let len_bytes = end_bytes.checked_sub(from_bytes).filter(|len| *len > 0)?;
-                let map = Map::new(file, from_bytes, len_bytes).ok()?;
+                let map = Map::new(&self.file, from_bytes, len_bytes).ok()?;
                 map.resident_bytes(Span {
                     offset_bytes: span.offset_bytes - from_bytes,
                     ..span
@@ -126,8 +125,8 @@ impl Pages {
 impl Drop for Pages {
     fn drop(&mut self) {
         match self.whole.take() {
-            Some(whole) if whole.is_hot() => lingering::keep(self.st_dev, whole),
-            Some(whole) => later(self.st_dev, whole),
+            Some(whole) if whole.is_hot() => lingering::keep(self.file.st_dev(), whole),
+            Some(whole) => later(self.file.st_dev(), whole),
             None => {}
         }
     }
@@ -139,7 +138,11 @@ mod tests {
     use crate::limits::MAPPED_EACH_BYTES_MAX;
     use crate::store::attributes::known;
 
-    fn now(file: &std::fs::File) -> MappedVersion {
+    fn opened(file: std::fs::File, st_dev: u64) -> Arc<Descriptor> {
+        Arc::new(Descriptor::new(file.into(), st_dev))
+    }
+
+    fn now(file: &Arc<Descriptor>) -> MappedVersion {
         MappedVersion::of(&known(file).expect("an open file"))
     }
 
@@ -148,8 +151,8 @@ mod tests {
         let path = std::env::temp_dir().join(format!("ackpace-pages-{}", std::process::id()));
         let len_bytes = 5 * WINDOW_BYTES / 2;
         std::fs::write(&path, vec![7; len_bytes as usize]).expect("room for 2.5 MB");
-        let file = std::fs::File::open(&path).expect("our own file");
-        let pages = Pages::new(&file, (0, true), now(&file)).expect("a file of a temporary folder");
+        let file = opened(std::fs::File::open(&path).expect("our own file"), 0);
+        let pages = Pages::new(&file, true, now(&file)).expect("a file of a temporary folder");
         let half = |offset_bytes| Span {
             offset_bytes,
             len_bytes: WINDOW_BYTES / 2,
@@ -157,7 +160,7 @@ mod tests {
         let whole = pages.whole.as_ref().expect("a short file");
         // Windows of other tests may share its count, and another thread may enter it.
         while whole.entered() < 2 {
-            let told = pages.resident_bytes(&file, half(WINDOW_BYTES));
+            let told = pages.resident_bytes(half(WINDOW_BYTES));
             assert_eq!(told, Some(WINDOW_BYTES / 2));
         }
         // Pages that the kernel took out are missed, unless nothing was scanned: then the file's version tells.
@@ -166,7 +169,7 @@ mod tests {
             .and_then(|file| file.set_len(0))
             .expect("our own file");
         whole.forget();
-        assert_eq!(pages.resident_bytes(&file, half(0)), Some(0));
+        assert_eq!(pages.resident_bytes(half(0)), Some(0));
         std::fs::remove_file(&path).expect("our own file");
     }
 
@@ -175,24 +178,23 @@ mod tests {
         crate::store::closing::start(8192);
         let path = std::env::temp_dir().join(format!("ackpace-linger-{}", std::process::id()));
         std::fs::write(&path, [7; 4096]).expect("room for a page");
-        let file = std::fs::File::open(&path).expect("our own file");
+        let file = opened(std::fs::File::open(&path).expect("our own file"), 0);
         let page = Span {
             offset_bytes: 0,
             len_bytes: 4096,
         };
-        let mapped =
-            || Pages::new(&file, (0, true), now(&file)).expect("a file of a temporary folder");
+        let mapped = || Pages::new(&file, true, now(&file)).expect("a file of a temporary folder");
         let address = |pages: &Pages| pages.whole.as_ref().map(Arc::as_ptr);
         let identity = || now(&file);
 
         let seldom = mapped();
-        assert_eq!(seldom.resident_bytes(&file, page), Some(4096));
+        assert_eq!(seldom.resident_bytes(page), Some(4096));
         drop(seldom);
         assert!(lingering::take(identity()).is_none(), "asked for once");
 
         let often = mapped();
         for _ in 0..20 {
-            assert_eq!(often.resident_bytes(&file, page), Some(4096));
+            assert_eq!(often.resident_bytes(page), Some(4096));
         }
         let first = address(&often);
         drop(often);
@@ -203,7 +205,7 @@ mod tests {
         assert!(lingering::take(identity()).is_none(), "the process ends");
         let often = mapped();
         for _ in 0..20 {
-            assert_eq!(often.resident_bytes(&file, page), Some(4096));
+            assert_eq!(often.resident_bytes(page), Some(4096));
         }
         let second = address(&often);
         drop(often);
@@ -226,19 +228,18 @@ mod tests {
         }
         let path = std::env::temp_dir().join(format!("ackpace-enter-{}", std::process::id()));
         std::fs::write(&path, vec![7; WINDOW_BYTES as usize]).expect("room for a MiB");
-        let file = std::fs::File::open(&path).expect("our own file");
-        std::fs::remove_file(&path).expect("our own file");
         let st_dev = 5; // a lane that no other test has
+        let file = opened(std::fs::File::open(&path).expect("our own file"), st_dev);
+        std::fs::remove_file(&path).expect("our own file");
         crate::store::closing::start(8192);
         let (go_on, told) = channel();
         later(st_dev, Hung(told));
-        let pages =
-            Pages::new(&file, (st_dev, true), now(&file)).expect("a file of a temporary folder");
+        let pages = Pages::new(&file, true, now(&file)).expect("a file of a temporary folder");
         let all = Span {
             offset_bytes: 0,
             len_bytes: WINDOW_BYTES,
         };
-        let ask = || assert_eq!(pages.resident_bytes(&file, all), Some(WINDOW_BYTES));
+        let ask = || assert_eq!(pages.resident_bytes(all), Some(WINDOW_BYTES));
         (0..20).for_each(|_| ask());
         let entered = || {
             let whole = pages.whole.as_ref().expect("a short file");
@@ -280,11 +281,10 @@ mod tests {
         });
         let at_bytes = len_bytes - 5_000_000;
         std::os::unix::fs::FileExt::write_all_at(&file, &[7; 20_000], at_bytes).expect("room");
+        let file = opened(file, 0);
         let before = address_bytes();
         let all: Vec<Pages> = (0..20)
-            .map(|_| {
-                Pages::new(&file, (0, true), now(&file)).expect("a file of a temporary folder")
-            })
+            .map(|_| Pages::new(&file, true, now(&file)).expect("a file of a temporary folder"))
             .collect();
         // Other tests of this process unmap files meanwhile.
         assert!(address_bytes().saturating_sub(before) < MAPPED_EACH_BYTES_MAX);
@@ -293,7 +293,7 @@ mod tests {
             len_bytes,
         };
         for pages in &all {
-            let told = |span| pages.resident_bytes(&file, span);
+            let told = |span| pages.resident_bytes(span);
             assert_eq!(told(span(at_bytes, 20_000)), Some(20_000));
             assert_eq!(told(span(at_bytes + 4097, 9)), Some(9));
             assert!(told(span(at_bytes, 1 << 20)) < Some(1 << 20), "a hole");

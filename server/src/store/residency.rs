@@ -117,7 +117,7 @@ pub fn resident_bytes<'a>(
         Question::CountAndSample if are_counted() && are_sampled() => return Some(span.len_bytes),
         Question::CountAndSample | Question::EachPage => {}
     }
-    match pages().and_then(|pages| pages.resident_bytes(file, span)) {
+    match pages().and_then(|pages| pages.resident_bytes(span)) {
         Some(resident_bytes) => Some(resident_bytes),
         None if !are_counted() => Some(0),
         None => sampled_bytes(file, span),
@@ -157,7 +157,10 @@ pub fn pages_of(span: Span) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
+
     use crate::store::attributes::known;
+    use crate::store::closing::Descriptor;
     use crate::store::pages::MappedVersion;
 
     #[test]
@@ -204,9 +207,10 @@ mod tests {
             len_bytes: 20_000,
         };
         if may_ask(&file) {
+            let again = file.try_clone().expect("a descriptor");
             let pages = Pages::new(
-                &file,
-                (0, true),
+                &Arc::new(Descriptor::new(again.into(), 0)),
+                true,
                 MappedVersion::of(&known(&file).expect("open")),
             )
             .expect("a file of a temporary folder");

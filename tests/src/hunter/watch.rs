@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -79,8 +79,9 @@ pub fn workers(
             if lasted > ASLEEP && !own.told {
                 own.told = true;
                 let place = fs::read_to_string(thread.join("stack")).unwrap_or_default();
+                let others = others_of(pid, thread);
                 let text = format!(
-                    "{name} sleeps for a disk for more than {} ms (state D), in\n{place}",
+                    "{name} sleeps for a disk for more than {} ms (state D), in\n{place}{others}",
                     lasted.as_millis()
                 );
                 findings.add(
@@ -119,6 +120,22 @@ fn threads_of(pid: u32) -> Vec<(String, PathBuf)> {
             .then(|| (name.trim_end().to_owned(), path))
     });
     named.collect()
+}
+
+/// Where all other threads are that sleep for a disk or have work, with their names and states: one of them may hold the lock that
+/// this one waits for.
+fn others_of(pid: u32, this: &Path) -> String {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task"));
+    let paths = tasks.into_iter().flatten().flatten();
+    let others = paths.map(|task| task.path()).filter(|path| path != this);
+    let told = others.filter_map(|path| {
+        let status = fs::read_to_string(path.join("status")).ok()?;
+        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
+        let (name, state) = (field("Name:")?.trim(), field("State:")?.trim());
+        let stack = fs::read_to_string(path.join("stack")).unwrap_or_default();
+        (!state.starts_with('S')).then(|| format!("meanwhile {name}: {state}, in\n{stack}"))
+    });
+    told.collect()
 }
 
 fn anonymous_bytes(pid: u32) -> Option<u64> {

@@ -16,6 +16,7 @@ use ackpace_core::conn::Span;
 use rustix::fs::Statx;
 use rustix::mm::{Advice, madvise};
 
+use super::held::HeldPages;
 use super::map::Map;
 use super::reclaim;
 use super::windows::{WINDOW_BYTES, WINDOWS, Window};
@@ -203,19 +204,19 @@ impl Whole {
     }
 
     /// Enters this window, and those behind it, up to one that is not wholly in memory: who asks for this one often
-    /// will soon ask for them. Waits for the disk if a page is dropped between the question and the call, so no worker
-    /// calls it.
-    pub fn enter(&self, window: Span) {
+    /// will soon ask for them. Waits for the disk if a page of the `file` is dropped between the question and the call, so no
+    /// worker calls it.
+    pub fn enter(&self, file: &impl AsFd, window: Span) {
         let ahead = Span {
             len_bytes: ENTER_AHEAD * WINDOW_BYTES,
             ..window
         };
         self.windows(ahead)
-            .all(|(_, window)| self.enter_one(window));
+            .all(|(_, window)| self.enter_one(file, window));
     }
 
     /// Enters a window; `false`: it can't be entered now.
-    fn enter_one(&self, window: Span) -> bool {
+    fn enter_one(&self, file: &impl AsFd, window: Span) -> bool {
         // Asked before all else: what is dropped from now on ends the epoch, and with it the proof.
         let Some(epoch) = reclaim::epoch() else {
             return false;
@@ -223,7 +224,7 @@ impl Whole {
         if WINDOWS.is_entered_in(self.window(window), epoch) {
             return true;
         }
-        // The call below would read missing pages from the disk.
+        // Missing pages would be read from the disk.
         let is_here = self.map.resident_bytes(window) == Some(window.len_bytes);
         let Some(from) = self.map.address(window.offset_bytes).filter(|_| is_here) else {
             return false;
@@ -231,6 +232,11 @@ impl Whole {
         if !self.reserve(window) {
             return false;
         }
+        // A page that is dropped before the call below would be read by it, under the lock of the address space, and each page
+        // fault of a worker would wait for that disk.
+        let Ok(_held) = HeldPages::new(file, window) else {
+            return false;
+        };
         // SAFETY: the window lies inside the mapping, and no memory of ours changes. Linux before 5.14 refuses.
         let entered =
             unsafe { madvise(from, window.len_bytes as usize, Advice::LinuxPopulateRead) };
@@ -328,7 +334,7 @@ mod tests {
         assert_eq!(windows.len(), 3);
         assert!(!whole.is_proven(span(0, 10)), "nothing is entered");
         windows[..2].iter().for_each(|window| {
-            whole.enter_one(*window);
+            whole.enter_one(&file, *window);
         });
         let Some(epoch) = reclaim::epoch() else {
             println!("skipped: no pgscan_file in /proc/vmstat here");
