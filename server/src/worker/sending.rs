@@ -286,7 +286,9 @@ impl Worker {
                 if !blocked {
                     self.budget.topped_up(taken_bytes);
                 }
-                if !blocked && is_called {
+                // A sendfile(2) that took less may have met a new end of its file, and not a full socket.
+                let refused = blocked && path != SendPath::Sendfile;
+                if !refused && is_called {
                     // Edge-triggered EPOLLOUT needs SOCK_NOSPACE, which a refused send sets. EPOLL_CTL_MOD asks the
                     // socket and sets it, too.
                     let _ = epoll::modify(&self.epoll, &conn.transport, data_of(conn.id), INTEREST);
