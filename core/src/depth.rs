@@ -2,15 +2,16 @@
 //!
 //! A read in the device can't be cancelled, and a new client's first read waits for those before it. So K is as small
 //! as pays. A deeper queue lets the drive save positioning and keeps all disks of an array busy; how much that brings
-//! can't be told from outside. The length and the duration of reads give a starting value, with which a first read
-//! waits for [`IN_DEVICE_US`]. From there K is tried against twice as many and half as many, in short alternating
+//! can't be told from outside. The mean time between completions gives a starting value: as many reads as complete in
+//! [`IN_DEVICE_US`], so a new client's first read waits for about that long (Little's law). A device without an arm starts
+//! with [`READS_START_FLASH`] for each disk at most. From there K is tried against twice as many and half as many, in short alternating
 //! turns. More are kept if they bring 2 %, fewer if they cost no more than 1 %. A result holds for reads of one length,
 //! give or take a factor of two, and is tried again from time to time.
 //!
-//! Only times count in which streams run dry and somebody waits for a read to be made. Where all are served in time, K
-//! stays at or below its starting value: nobody would need what the device gained, and first reads would wait. Of two
-//! reads the longer one takes longer, whatever K is, so the time that the medium needs for it is left out
-//! ([`Served::medium_us`]).
+//! A read counts only if many of the last streams that had their turn had run dry, and if some due stream waited for room
+//! all the time that the read took. Where all are served in time, K stays at or below its starting value: nobody would need
+//! what the device gained, and first reads would wait. A longer read takes longer whatever K is, so turns are compared
+//! without the time that the medium needs ([`Served::medium_us`]).
 
 use crate::limits::{IN_DEVICE_US, IN_DEVICE_US_MAX, READS_IN_FLIGHT_MIN, READS_START_FLASH};
 
@@ -26,13 +27,14 @@ const PAIRS_MOST: u32 = 20;
 /// The least gain for which K is doubled, and the largest loss for which it is halved.
 const GAIN_LEAST: f64 = 0.02;
 const LOSS_MOST: f64 = 0.01;
-/// A verdict is clear beyond this many standard errors.
+/// A verdict is clear if the mean gain is this many standard errors away from the least one.
 const CLEAR: f64 = 2.0;
-/// A trial is given up after this many times the reads of a turn in which nobody waited.
+/// A trial is given up when more than so many times [`TURN_READS`] reads of one turn did not count.
 const PATIENCE: usize = 4;
 /// From this share of dry streams on, the device is too slow.
 const UNDERRUN_SHARE: f64 = 0.25;
-/// Reads between two trials; they double after a trial without a change.
+/// Reads to rest after a trial that changed K. Each trial without a change doubles the next rest; both directions are tried
+/// before the first one.
 const REST_READS: u32 = 500;
 const REST_READS_MOST: u32 = 32_000;
 /// Classes of read lengths, by factors of two from `CLASS_BYTES` on.
@@ -203,8 +205,8 @@ impl Depth {
         self.mean_len as u64
     }
 
-    /// A stream has its turn; `underrun`: it had run dry.
-    pub fn turn(&mut self, underrun: bool) {
+    /// A stream has its turn to be read; `underrun`: it had run dry.
+    pub fn stream_turn(&mut self, underrun: bool) {
         self.underruns += (f64::from(u8::from(underrun)) - self.underruns) / 64.0;
     }
 
@@ -228,9 +230,9 @@ impl Depth {
             }
             return None;
         };
-        if !trial.counts(served, counts) {
+        if !trial.ends_turn(served, counts) {
             self.trial = Some(trial).filter(|trial| trial.turn.lost <= PATIENCE * TURN_READS);
-            self.rest = REST_READS;
+            self.rest = REST_READS; // if the trial is given up
             return None;
         }
         let verdict = trial.verdict(self.mean_medium);
@@ -299,7 +301,7 @@ impl Depth {
         };
         self.found[self.class] = Some(at);
         if change {
-            // Go on in this direction. Where that ends, there is nothing to look for in the other one.
+            // Go on in this direction. If several steps led to its end, rest; after a first one, look in the other direction.
             self.up = up;
             (self.rest, self.rest_next) = (0, REST_READS);
             self.trial = self.next_trial().filter(|next| (next.to > next.from) == up);
@@ -338,7 +340,7 @@ impl Trial {
     }
 
     /// Whether a read ends a turn; `counts`: it is one that counts.
-    fn counts(&mut self, served: &Served, counts: bool) -> bool {
+    fn ends_turn(&mut self, served: &Served, counts: bool) -> bool {
         let most = LADDER[self.from.max(self.to)];
         // The first reads of a turn were given to the device under the other K.
         if self.turn.skipped < most {
@@ -363,7 +365,7 @@ impl Trial {
             self.first = us;
             return None;
         }
-        // In every other pair, the second turn had the other K.
+        // In every other pair the second turn had the current K and not the new one.
         let gain = 2.0 * (self.first - us) / (self.first + us);
         let gain = if self.turns % 4 == 2 { gain } else { -gain };
         self.pairs += 1;
@@ -410,7 +412,7 @@ mod tests {
     /// A device that takes `us(K)` for a read of 1 MiB, give or take a tenth, after so many reads.
     fn settled(depth: &mut Depth, reads: u32, us: impl Fn(usize) -> u64) -> usize {
         let mut dice = 12_345u64;
-        (0..200).for_each(|_| depth.turn(true));
+        (0..200).for_each(|_| depth.stream_turn(true));
         for _ in 0..reads {
             dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let us = us(depth.reads()) * (90 + (dice >> 33) % 21) / 100;
@@ -504,7 +506,7 @@ mod tests {
         });
         assert_eq!(depth.reads(), READS_START_FLASH);
         // A trial under way is given up.
-        (0..200).for_each(|_| depth.turn(true));
+        (0..200).for_each(|_| depth.stream_turn(true));
         depth.done(&Served {
             asked: true,
             ..calm

@@ -355,7 +355,7 @@ impl Disk {
         self.objects.read(object, span);
         let want = self.readers.get(&id).map(|reader| reader.want);
         if let Some(want) = want.filter(|want| want.rate_bytes_per_s > 0) {
-            self.depth.turn(has_underrun(&want, now));
+            self.depth.stream_turn(has_underrun(&want, now));
         }
         self.model.begun(idle, now);
         self.flights.push(flight);

@@ -155,7 +155,7 @@ pub const PIPELINED_MAX: u32 = 64;
 /// reads of 1 MB get 45 MB/s from a disk; twice as much gains 9 %.
 pub const WINDOW_BYTES: u64 = MIB;
 /// The greatest queue depth of one device. A read that the kernel has can't be cancelled, so a deep queue is dead
-/// weight: see `core/src/disk.rs` for the depth in use. Full: the next read is chosen when one completes.
+/// weight: see `core/src/depth.rs` for the depth in use. Full: the next read is chosen when one completes.
 pub const READS_IN_FLIGHT_MAX: usize = 64;
 /// The least queue depth of a disk with an arm: it is never idle while the next read is chosen.
 pub const READS_IN_FLIGHT_MIN: usize = 2;

@@ -1,14 +1,14 @@
 //! How much to read ahead for whom: TPF's TDAP, from each connection's rate and from what it still has.
 //!
-//! T_n (eq. 5) is the time until stream n runs dry. A stream is due when T_n ≤ T_D/2, and then read up to T_D in
-//! one piece, D4 (eq. 7). The paper leaves T_D's unit open (eq. 6); here it follows from what a sweep takes:
+//! T_n (eq. 5) is the time until stream n runs dry. A stream is due when T_n ≤ T_D/2. Then one read, of D4 bytes (eq. 7),
+//! fills it up to T_D. The paper leaves T_D's unit open (eq. 6); here it follows from what a sweep takes:
 //! N streams cost N positionings, and while they are served all of them go on taking bytes, so that a
-//! sweep in which each is read once lasts C = N t_p / (1 - B_net/R). Whoever is read at T_D/2 = C is served in time.
+//! sweep in which each is read once lasts C = N t_p / (1 - B_net/R). T_D is 2C: a stream that is due with C left waits for
+//! one sweep at most, and is served in time.
 //!
-//! Memory bounds T_D from above. Between two of its reads a stream's buffer falls from T_D to T_D - S, where S is the time
-//! of a sweep or half of T_D, whichever is longer, and at most T_D. So all buffers together hold B_net (T_D - S/2) in the mean,
-//! and that is to be nine tenths of M, the memory. What the sockets hold counts for T_n, too, but is not part of M:
-//! [`SEND_BUFFER_BYTES`] for each stream come on top.
+//! Memory bounds T_D from above. Between two reads a stream's buffer falls from T_D to T_D - S. S is the time of a sweep, but at
+//! least T_D/2 and at most T_D. So all buffers together hold B_net (T_D - S/2) in the mean. They may take nine tenths of M, the
+//! memory, and [`SEND_BUFFER_BYTES`] of each stream's socket, which counts for T_n but is not part of M.
 
 use crate::limits::{
     FILL_PERCENT_MAX, FILL_PERCENT_MIN, FIRST_READ_BYTES, PAPER_READ_BYTES, READ_BYTES_MAX,
@@ -18,11 +18,12 @@ use crate::limits::{
 use crate::model::Model;
 use crate::units::{Instant, US_PER_S};
 
-/// The share of the pool that is to be in use when a read begins.
+/// The share of the pool that is to be in use when a read begins. The nine tenths above are of what the
+/// calculation plans for.
 const FILL: f64 = 0.8;
 /// The part of the gap to [`FILL`] that one sweep closes.
 const FILL_GAIN: f64 = 0.5;
-/// Whenever a read found no memory, reads become shorter by this factor.
+/// Each time that memory becomes too short for the next read, reads become shorter by this factor.
 const FILL_SHORT: f64 = 0.98;
 
 /// How the length of a read is found.
@@ -73,7 +74,8 @@ pub enum LengthBound {
     Rate,
     /// [`FIRST_READ_BYTES`].
     First,
-    /// The stream's rate is not known: [`READ_BYTES_MIN`] at its second read, and then twice as much each time.
+    /// The stream's rate is still not known after its first read: [`READ_BYTES_MIN`] at its second one, which is less, and then twice
+    /// as much each time.
     Unknown,
     /// [`Prefetch::Fixed`].
     Fixed,
@@ -110,7 +112,7 @@ impl LengthBound {
 /// What sets T_D.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TargetBound {
-    /// Two sweeps take so long.
+    /// It is the time of two sweeps.
     Sweeps,
     /// [`READ_TARGET_US_MIN`]; memory may make it shorter still.
     Floor,
@@ -153,8 +155,8 @@ pub struct DeviceLoad {
     pub fill_percent: u64,
 }
 
-/// Learns how long reads may be for the pool to be as full as it is meant to be. A client may take all at once; then its receive
-/// buffer holds what the calculation keeps in the pool.
+/// Corrects the length of reads by how full the pool really is. Some clients take their bytes at once and keep them in their
+/// receive buffers, so the pool is emptier than the calculation says.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PoolController {
     factor: f64,
@@ -169,7 +171,8 @@ impl Default for PoolController {
 impl PoolController {
     /// One of `streams` has its turn, when `used` of `max` slots are in use, in a sweep whose reads memory bounds
     /// ([`Prefetch::lacks_memory`]).
-    /// Only streams that are found in an `underrun` make reads longer: longer reads are of no use to the others.
+    /// A pool that is too empty makes reads longer only for a stream in an `underrun`: longer reads are of no use to the others.
+    /// One that is too full always makes them shorter.
     pub fn turn(&mut self, underrun: bool, used: u32, max: u32, streams: u64) {
         let gap = FILL - f64::from(used) / f64::from(max.max(1));
         if underrun || gap < 0.0 {
@@ -215,7 +218,8 @@ impl Prefetch {
         }
     }
 
-    /// When a stream that runs dry at `underrun_at` is due, for T_D of 0.
+    /// By when to order a stream that runs dry at `underrun_at`: it is due T_D/2 before that. `Fixed` has no T_D, and takes off the
+    /// time that one read lasts.
     pub fn due_at(self, underrun_at: Instant, rate_bytes_per_s: u64) -> Instant {
         match self {
             Prefetch::Fixed { read_bytes } if rate_bytes_per_s > 0 => Instant {
@@ -227,8 +231,8 @@ impl Prefetch {
         }
     }
 
-    /// D4: how much to read for a stream, in bytes, and why. Except for `Fixed`, a short read finds out a rate that is not known; but
-    /// what is left of its response is read whole, if that is short ([`SHORT_REST_BYTES`], for a first read a quarter of it).
+    /// D4: how much to read for a stream, in bytes, and why. While its rate is unknown reads are short, except for `Fixed`. A rest of
+    /// its response of up to [`SHORT_REST_BYTES`], for a first read a quarter of that, is read whole.
     pub fn read_bytes(self, asked: &ReadNeed) -> (u64, LengthBound) {
         match self {
             Prefetch::Fixed { read_bytes } => (read_bytes, LengthBound::Fixed),

@@ -60,7 +60,7 @@ pub struct Demand {
     pub peer_window_bytes: u64,
     /// The fastest that its path delivered lately ([`estimate::Estimate::delivered_bytes_per_s`]).
     pub delivered_bytes_per_s: u64,
-    /// B_n for the send margin.
+    /// B_n: what its path delivered since the last reading, or the estimate for a client with a pace of its own.
     pub rate_bytes_per_s: u64,
     /// Its congestion control.
     pub control: Control,

@@ -204,7 +204,7 @@ impl Shell {
         self.hear_workers(now);
         self.pump(now);
         let slots_lacking = self.disk.slots_lacking();
-        self.handle.pool.set_hungry(slots_lacking);
+        self.handle.pool.wake_at_freed(slots_lacking);
         if slots_lacking > 0 {
             self.budget.lacks(now);
         }

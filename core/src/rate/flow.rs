@@ -2,8 +2,11 @@
 //! divided by the time in which it had something to read.
 //!
 //! A burst into an empty receive buffer shows no rate: its bytes are acknowledged, but the client's window shrinks by
-//! as many. The client has something to read while our socket holds bytes, and while its window is smaller than it was.
-//! At other times it may have nothing to read, so what it reads then gives only a lower bound.
+//! as many. The client has something to read while our socket holds bytes, or while its window is still smaller than with
+//! an empty receive buffer. At other times it may have nothing to read, so what it reads then gives only a lower bound.
+//!
+//! Programs read in bursts, so reading shows as steps with silences between them. A rate counts only from the end of one
+//! step to the end of another, or when a step lasts so long that it must be steady reading. A silence gives an upper bound.
 
 mod counters;
 mod growth;
@@ -21,7 +24,7 @@ use crate::units::Instant;
 /// A closed window opens when one part in so many of the receive buffer is free.
 const WINDOW_OPENS_PART: u64 = 16;
 
-/// The last send tells when a window opened, if at most one part in so many of it can have opened later.
+/// The last send tells when a window opened, if at most one part in so many of what it opened by can have opened later.
 const UNSURE_PART: u64 = 4;
 /// A silence is a pause only if it lasts at least one part in so many of the time measured before it.
 const PAUSE_PART: u64 = 2;
@@ -47,7 +50,7 @@ pub struct Gauge {
     before: Interval,
     /// Bytes read since the last step, too few to count as one.
     crumbs_bytes: u64,
-    /// `before` is a regular interval, and not the first one, in which the client's buffer still grows.
+    /// `before` is a regular interval. The first interval is none: the client's buffer still grows in it.
     begun: bool,
     /// The silence under way: the time after `now`, in which nothing was read.
     silent: Interval,
@@ -79,11 +82,12 @@ impl Gauge {
         self.has_unread_behind(self.last.map(|(_, flow)| flow).unwrap_or_default())
     }
 
+    /// A receiver may read as much again as its window, and two segments, before it tells of that.
     fn has_unread_behind(&self, flow: Flow) -> bool {
-        let untold_bytes = flow
+        let window_doubled_bytes = flow
             .window_bytes
             .saturating_add(flow.segment_bytes.saturating_mul(2));
-        self.unread_bytes > untold_bytes
+        self.unread_bytes > window_doubled_bytes
     }
 
     /// Starts over: the connection had nothing to send, or its path has changed.
@@ -135,6 +139,7 @@ impl Gauge {
         }
         let opened = self.when_opened(flow, now);
         let until_then = opened.and_then(|(then, at)| self.sample_once(then, at, least_us));
+        // The later verdict replaces the earlier one, which counted less. After a growth the later bound only caps it.
         match (until_then, self.sample_once(flow, now, least_us)) {
             (Some(sample @ Evidence::Sample { .. }), Some(Evidence::AtMost { bytes_per_s }))
                 if self.growth.seen =>
@@ -214,6 +219,8 @@ impl Gauge {
             .window_limited_us
             .saturating_sub(before.window_limited_us);
         let (had_unread, had_unread_bytes) = (self.has_unread(), self.unread_bytes);
+        // A window shrinks by what the receiver stores and grows by what its program reads. So the change of the window is that of
+        // the unread bytes, and the rest of what was acknowledged was read.
         let had_bytes = self.unread_bytes.saturating_add(acked_bytes);
         let unread_bytes = (self.unread_bytes.saturating_add(before.window_bytes))
             .saturating_sub(flow.window_bytes)
@@ -232,7 +239,8 @@ impl Gauge {
             (_, false) => false,
         };
         let long = busy_us >= us / 4 * 3;
-        // Only busy time counts. After it, the client read out a full buffer, which is as large as its window before.
+        // Only busy time counts. After it the client emptied a full buffer, about as large as its window before: these bytes
+        // were not read in busy time.
         let held_up = limited_us > 0 && busy_us < us / 20 * 19;
         let (fed_us, fed_bytes) = match (always, long) {
             (true, _) if had_unread => (us, read_bytes),
@@ -276,8 +284,8 @@ impl Gauge {
         }
         let bytes = core::mem::take(&mut self.crumbs_bytes);
         self.read(Interval { bytes, ..fed });
-        // No rate is valid within a step, unless it lasts so long that the client must be reading steadily. Behind a growth, a first
-        // piece is better than the bound, which is of a burst.
+        // No rate is valid within a step, unless it lasts so long that the client must be reading steadily. After a growth the
+        // first evidence may be of an unfinished step: the upper bound would be that of a burst.
         let first = self.growth.seen && !self.counted;
         if !first && self.now.uneven && self.step_samples < FLOW_STEPS {
             return None;
@@ -293,7 +301,8 @@ impl Gauge {
     /// A silence ends. Its time joins the interval, with two exceptions.
     ///
     /// One more than [`FLOW_STEPS`] times as long as all before it makes the measurement start over. One more than
-    /// twice as long as any before it is a pause ([`PAUSE_PART`]): the client reads in periods, and one begins here.
+    /// twice as long as any before it, and at least half as long as all time measured before it ([`PAUSE_PART`]), is a
+    /// pause: the client reads in periods, and one begins here.
     fn resume(&mut self) {
         let mut silent = core::mem::take(&mut self.silent);
         silent.silent_us = silent.us;
@@ -320,6 +329,7 @@ impl Gauge {
         let Some((from, before)) = self.last.replace((now, flow)) else {
             return;
         };
+        // Its time counts and its bytes do not, so what it reads at least stays a lower bound.
         let all_bytes = self.all_bytes;
         if flow.acked_bytes >= before.acked_bytes && flow.busy_us >= before.busy_us {
             let us = now.since_us(from);

@@ -1,7 +1,8 @@
 //! E-ATBT (SSBT 3.1): divides the pool by what each connection can use, in three rounds.
 //!
-//! 1. What it can have in flight, B_i = rate times round trip, by a law (`need_bytes`). Where the pool is short of these, a need
-//!    below an equal share is granted whole, and the rest goes to the others in proportion to need (`fill`).
+//! 1. What it can have in flight, B_i: the least of rate times round trip, the law of its congestion control, and the client's
+//!    window (`need_bytes`). Where the pool is short of these, each gets its need or an equal share, whichever is less. What
+//!    small needs leave of that goes to the others on top, in proportion to need (`fill`).
 //! 2. What its socket holds unsent, B_n T (`margin_bytes`). Where the pool is short of these, each connection gets
 //!    bytes for the same time. The paper has no such round: its sockets need nothing unsent.
 //! 3. What is left, in proportion to both together, so that those who need much can grow.
@@ -64,8 +65,8 @@ fn law_bytes(demand: &Demand) -> u64 {
     by_loss_bytes(demand).min(bound_bytes)
 }
 
-/// By its loss alone. Each law takes some square roots, and a look asks for that of each connection: so none is asked that does
-/// not count.
+/// By its loss alone. Each law costs several square roots, and each division of the pool asks for every connection. So a law
+/// is computed only where its result can count.
 fn by_loss_bytes(demand: &Demand) -> u64 {
     let path = &demand.path;
     let pftk_bytes = || path.pftk(demand.rto_us, u64::MAX).bytes();
@@ -83,10 +84,11 @@ fn by_loss_bytes(demand: &Demand) -> u64 {
 
 /// The bandwidth-delay product with a quarter more, and two segments for ACKs that come in pairs.
 ///
-/// A connection that its share holds up delivers no more than the share in a round trip. Its claim is half as much again
-/// as it delivered lately in the shortest round trip: so it grows while its round trips are short, and shrinks where it
-/// stands in a queue that is half as long as its path. Its fastest second and two segments more do not count: behind one
-/// link the claims of many would add up to the queue that they stand in. A drain shows them the round trip without it.
+/// A connection that its share holds up delivers no more than the share in a round trip. Its claim is half as much again as it
+/// delivers in the shortest round trip, by its rate since the last reading ([`Demand::rate_bytes_per_s`]). So the claim grows
+/// while the path has little queue, and shrinks once the queue is longer than half the path. Its fastest second and the two
+/// segments are left out: behind one link the claims of many would add up to the queue that they stand in. A drain shows
+/// them the round trip without it.
 fn product_bytes(demand: &Demand) -> u64 {
     let of = |rate_bytes_per_s, rtt_us| {
         let bytes = bytes_in(rtt_us, rate_bytes_per_s);
@@ -103,14 +105,15 @@ fn product_bytes(demand: &Demand) -> u64 {
     }
 }
 
-/// Whether its share, and nothing else, holds a connection up.
+/// Whether its share held a connection up for [`CREDIT_LIMITED_PERCENT_MIN`] percent of the time since the last reading, and its
+/// path, not its client, sets its pace.
 pub(super) fn is_held_up(demand: &Demand) -> bool {
     demand.pace == Pace::Path
         && demand.estimate == EstimateState::Known
         && demand.credit.limited_percent >= CREDIT_LIMITED_PERCENT_MIN
 }
 
-/// Whether its round trips show a queue, by more than they scatter on a path without one.
+/// Whether its round trips show a queue: after [`RTT_SCATTER_US`] is taken off, they are 30 % longer than the shortest one.
 pub(super) fn is_queued(demand: &Demand) -> bool {
     let rtt_us = demand.path.rtt_us.saturating_sub(RTT_SCATTER_US);
     rtt_us / 13 >= demand.rtt_min_us / 10
@@ -125,7 +128,8 @@ pub(super) struct Claims<'a> {
     pub margins: &'a [u64],
 }
 
-/// The three rounds. `order` has the needs' indices, smallest first; it is read only if the pool is short of the needs.
+/// The three rounds. `order` has the needs' indices, smallest first; it is read only if the pool is short of the needs, and
+/// may be old otherwise.
 pub(super) fn divide(claims: Claims, order: &[u32], pool_bytes: u64, shares: &mut Vec<u64>) {
     let Claims { needs, margins } = claims;
     let needed_bytes: u64 = needs.iter().sum();
@@ -151,7 +155,7 @@ pub(super) fn divide(claims: Claims, order: &[u32], pool_bytes: u64, shares: &mu
 /// goes to those who need more, in proportion to need. Whoever would get more than it needs leaves that, too, until
 /// nothing changes.
 ///
-/// In the end each share is min(need, pool/n + x need), with one x for all. Small needs reach theirs first, so one walk
+/// In the end each share is `min(need, pool / n + x * need)`, with one x for all. Small needs reach theirs first, so one walk
 /// by increasing need finds it. All is counted in n-ths of a byte, since a rounded equal share could make a share
 /// smaller when the pool grows. `order` has the needs' indices, smallest first.
 fn fill(needs: &[u64], order: &[u32], pool_bytes: u64, shares: &mut Vec<u64>) {
@@ -163,7 +167,8 @@ fn fill(needs: &[u64], order: &[u32], pool_bytes: u64, shares: &mut Vec<u64>) {
     let mut left = count * pool;
     for &at in order {
         let need = u128::from(needs[at as usize]);
-        let excess = left - open * pool; // what remains if all who are open have an equal share
+        // What remains if all who are open have an equal share. No need is granted that would make it negative.
+        let excess = left - open * pool;
         let beyond = (need * count).saturating_sub(pool); // what it needs above that share
         if beyond * open_needs <= excess * need {
             shares[at as usize] = need as u64;

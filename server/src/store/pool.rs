@@ -1,11 +1,12 @@
 //! Memory for what is read past the page cache: one mapping, lent out in slots of [`SLOT_BYTES`].
 //!
-//! A [`Lease`] owns its slots until it is dropped; nobody else can see or fill them. Low slots are lent first, and memory
-//! that was never lent is never touched, so what the process occupies follows what it uses, in steps of a huge page: reads
-//! into these cost a third of the CPU. Slots are not wiped: of a short read, only what came may be sent.
+//! A [`Lease`] owns its slots until it gives them back: some as soon as their bytes are sent, the rest when it is dropped.
+//! Nobody else can see or fill them. Low slots are lent first, and memory that was never lent is never touched, so what the
+//! process occupies follows what it uses. It grows by huge pages: reading into one costs a third of the CPU time of reading
+//! into small pages. A slot that was lent before still holds old bytes: of a short read, only what came may be sent.
 //!
-//! Slots are in circulation, or retired: these occupy nothing and are lent to nobody. A huge page with retired slots gets
-//! MADV_NOHUGEPAGE, or khugepaged would fill the retired part again.
+//! A slot is in circulation (free or lent) or retired. The kernel gets the memory of a retired slot back, and nobody gets the
+//! slot. A huge page with retired slots gets MADV_NOHUGEPAGE, or khugepaged would fill the retired part again.
 
 mod lease;
 mod runs;
@@ -33,7 +34,8 @@ const _: () = assert!(
     "a word of the map lies in one huge page"
 );
 
-/// The slots, and who hears of those that come back. The disk thread leases, retires and enlists slots; any thread returns them.
+/// The slots, and who hears of those that come back. One thread, the disk thread, leases, retires and enlists slots; any
+/// thread returns them. [`Pool::lease`] would be safe in several threads, too.
 #[derive(Debug)]
 pub struct Pool {
     /// The mapping, at a multiple of [`HUGE_PAGE_BYTES`] and as long as the slots.
@@ -48,10 +50,13 @@ pub struct Pool {
     touched: Box<[AtomicU64]>,
     /// For each huge page, whether it is told to be small ones.
     small: Box<[AtomicBool]>,
-    /// Free slots that nobody has a claim to. More than bits are set only while a slot is just being returned.
+    /// Free slots that no lease has claimed. A lease claims slots here and then clears their bits; a return sets bits and then
+    /// adds here. Another thread may see the two steps of a return in the other order, and looks for the bits again.
     unclaimed: AtomicU32,
+    /// Slots that came back since the last [`Pool::take_freed`].
     freed: AtomicU32,
-    hungry: AtomicU32,
+    /// So many of these wake the disk thread; 0: none do.
+    wake_at: AtomicU32,
     waker: Arc<ThreadWaker>,
 }
 
@@ -92,7 +97,7 @@ impl Pool {
             free,
             unclaimed: AtomicU32::new(slots),
             freed: AtomicU32::new(0),
-            hungry: AtomicU32::new(0),
+            wake_at: AtomicU32::new(0),
             waker,
         })
     }
@@ -119,7 +124,7 @@ impl Pool {
         self.slots
     }
 
-    /// Slots that nobody has.
+    /// Slots in circulation that no lease has.
     pub fn free_slots(&self) -> u32 {
         self.unclaimed.load(Ordering::Relaxed)
     }
@@ -140,10 +145,10 @@ impl Pool {
         self.freed.swap(0, Ordering::SeqCst)
     }
 
-    /// Ring the waker, once, when `slots` more have come back than [`Pool::take_freed`] told of; 0: don't.
-    pub fn set_hungry(&self, slots: u32) {
-        self.hungry.store(slots, Ordering::SeqCst);
-        self.feed(); // they may have come back in between
+    /// Wake the disk thread, once, as soon as `slots` slots have come back since the last [`Pool::take_freed`]; 0: don't.
+    pub fn wake_at_freed(&self, slots: u32) {
+        self.wake_at.store(slots, Ordering::SeqCst);
+        self.wake_if_enough(); // they may have come back in between
     }
 
     /// Take so many free slots out of circulation, the highest first, or all that are free: their memory goes back to the kernel.
@@ -164,7 +169,7 @@ impl Pool {
                     self.advise(page); // first, or khugepaged may fill what is cleared
                 }
                 gone.iter().for_each(|(at, bits)| self.clear(*at, *bits));
-                self.advise(page);
+                self.advise(page); // one that is wholly retired may be huge again
                 if left == 0 {
                     break;
                 }
@@ -275,8 +280,8 @@ impl Pool {
         runs
     }
 
-    /// Gives slots that were never lent their memory, by writing to it. A direct read into untouched memory has the kernel zero a huge
-    /// page under the process's lock of its address space, and each worker that asks for residency then waits for this thread.
+    /// Gives slots that were never lent their memory, by writing to it. A direct read into untouched memory makes the kernel
+    /// zero a huge page while it holds the lock of the address space. Workers that call mincore(2) would wait for that lock.
     fn touch(&self, run: Run) {
         for (word, bits) in run.words() {
             let fresh = bits & !self.touched[word].fetch_or(bits, Ordering::Relaxed);
@@ -297,19 +302,19 @@ impl Pool {
         }
         self.unclaimed.fetch_add(run.count, Ordering::Relaxed);
         self.freed.fetch_add(run.count, Ordering::SeqCst);
-        self.feed();
+        self.wake_if_enough();
     }
 
-    /// Of a return and a growing hunger at the same time, the later one sees the earlier: both are SeqCst.
-    fn feed(&self) {
-        let hungry = self.hungry.load(Ordering::SeqCst);
-        if hungry == 0 || self.freed.load(Ordering::SeqCst) < hungry {
+    /// If a return and [`Pool::wake_at_freed`] meet, at least one of both sees the other (SeqCst), so no wake-up is lost.
+    fn wake_if_enough(&self) {
+        let wake_at = self.wake_at.load(Ordering::SeqCst);
+        if wake_at == 0 || self.freed.load(Ordering::SeqCst) < wake_at {
             return;
         }
-        let sated = self
-            .hungry
-            .compare_exchange(hungry, 0, Ordering::SeqCst, Ordering::SeqCst);
-        if sated.is_ok() {
+        let reached = self
+            .wake_at
+            .compare_exchange(wake_at, 0, Ordering::SeqCst, Ordering::SeqCst);
+        if reached.is_ok() {
             self.waker.wake();
         }
     }

@@ -187,10 +187,10 @@ fn what_was_given_back_cannot_be_looked_at() {
 }
 
 #[test]
-fn the_return_that_stills_the_hunger_rings_once() {
+fn the_return_that_completes_the_number_wakes_once() {
     let (pool, waker) = pool(8);
     let mut leases: Vec<Lease> = (0..8).map(|_| pool.lease(1).expect("free")).collect();
-    pool.set_hungry(3);
+    pool.wake_at_freed(3);
     leases.truncate(6);
     assert!(!signalled(&waker), "two are not three");
     leases.truncate(5);
@@ -198,14 +198,14 @@ fn the_return_that_stills_the_hunger_rings_once() {
     leases.truncate(2);
     assert!(!signalled(&waker), "it was told");
     // What came back unheard counts at once.
-    pool.set_hungry(6);
+    pool.wake_at_freed(6);
     assert!(signalled(&waker));
     assert_eq!(pool.take_freed(), 6);
-    pool.set_hungry(1);
+    pool.wake_at_freed(1);
     assert!(!signalled(&waker), "these are known");
-    pool.set_hungry(0);
+    pool.wake_at_freed(0);
     leases.clear();
-    assert!(!signalled(&waker), "nobody is hungry any more");
+    assert!(!signalled(&waker), "nobody waits any more");
 }
 
 #[test]

@@ -1,9 +1,11 @@
 //! Sends from the page cache: by sendfile(2), or, where that might wait long for the disk, by a non-blocking copy through
 //! our own memory.
 //!
-//! An order names bytes that the machine believes to be in memory. Before sendfile(2), the kernel is asked about them:
-//! by mincore(2), cachestat(2) or a sample ([`ackpace_core::residency`]). A page may be dropped after its answer. What the
-//! wait for it would cost decides how the bytes are sent ([`means`]).
+//! An order names bytes that the machine believes to be in memory. Before a send the kernel may be asked which of them are,
+//! by mincore(2), cachestat(2) or a sample ([`ackpace_core::residency`]). It is not asked about files that live in memory,
+//! nor about those of a fast disk as long as no pages go missing. The kernel may drop a page after it has answered. If a
+//! wait for that page would be short, sendfile(2) may meet it; if not, the bytes are copied, unless nobody can drop them
+//! ([`means`]).
 
 use std::io::IoSlice;
 
@@ -27,8 +29,8 @@ pub(super) struct Cached<'a> {
     pub span: Span,
     /// What the kernel found in memory earlier in this turn, and when. While that answer holds, it is not asked again.
     pub sure: Option<(Confirmation, Span)>,
-    /// The kernel says again and again that they are missing, just after they were read. So it is not asked: they are
-    /// copied, and the copy shows what is there.
+    /// The kernel says again and again that they are missing, just after they were read. So it is not asked: all of them
+    /// count as resident, and a copy stops at the first missing page. Where no copy is possible, sendfile(2) may wait.
     pub unconfirmed: bool,
 }
 
@@ -79,7 +81,8 @@ pub(super) fn send_cached(
     sent
 }
 
-/// Whether nobody can drop these bytes, which are in memory. While pages go missing, that needs a fresh proof.
+/// Whether nobody can drop these bytes, which are in memory. While pages go missing the page tables are looked at now;
+/// else an earlier look counts.
 fn stays(source: &Source, here: Span, now: Instant) -> bool {
     match residency::in_doubt(now) {
         true => source.stays_resident(here),
@@ -90,22 +93,22 @@ fn stays(source: &Source, here: Span, now: Instant) -> bool {
 /// Sends bytes that were found in memory, in pieces. Bytes that stay there for certain ([`Source::is_proven`]) go in one
 /// piece. A piece that has waited for a page is the last one: the next order asks about the rest.
 ///
-/// When the socket has taken something no error is returned, since that has to be counted: the next order meets the
-/// error again. A file that is truncated meanwhile ends its piece early, as a full socket does; the next order shows
-/// which of the two it was.
+/// After the socket has taken bytes, an error is not returned, since these must be counted: the next order meets the error
+/// again. A file that is truncated meanwhile ends its piece early, as a full socket does. The worker asks epoll to look at
+/// the socket in both cases, and the next order shows which it was.
 fn send_in_pieces(transport: &Transport, promised: &Promised, span: Span) -> Sent {
     match promised.holds() {
         Holds::Yes => {}
-        Holds::NotYet => return Sent::Missing, // the file is being written: the next order asks again
+        Holds::NotYet => return Sent::Missing, // it is being written or checked: the next order asks again
         Holds::No => return Sent::Broken(Why::FileChanged),
     }
-    promised.turn.sleeps.begin(promised.turn.began);
+    promised.turn.sleeps.begin(promised.turn.began); // to tell a wait for the disk from a lost processor
     let (mut taken_bytes, mut blocked, mut waited) = (0, false, false);
     while taken_bytes < span.len_bytes && !blocked && !waited {
         let rest = span.behind(taken_bytes);
         let wait = promised.source.wait();
-        let stays = wait == PageWait::Long && promised.source.is_proven(rest);
-        let piece = piece(rest, wait, stays);
+        let proven = wait == PageWait::Long && promised.source.is_proven(rest);
+        let piece = piece(rest, wait, proven);
         let Turn { clock, sleeps, .. } = promised.turn;
         let began = clock.now();
         match promised.source.send_to(transport, piece) {
@@ -118,7 +121,7 @@ fn send_in_pieces(transport: &Transport, promised: &Promised, span: Span) -> Sen
             }
         }
         let took_us = clock.now().since_us(began);
-        waited = !stays && has_waited(took_us, || sleeps.take_any());
+        waited = !proven && has_waited(took_us, || sleeps.take_any());
         if waited {
             residency::missed(promised.turn.began);
             promised.source.has_waited(piece.len_bytes, took_us);
@@ -131,7 +134,7 @@ fn send_in_pieces(transport: &Transport, promised: &Promised, span: Span) -> Sen
 }
 
 /// How many bytes of the span, from its start, are in memory. The first `sure_bytes` are; the kernel is asked about
-/// the others, and where it can't say they count as being there.
+/// the others. Where it can't say they count as resident; a copy, where one is possible, finds out without waiting.
 fn resident_bytes(source: &Source, span: Span, sure_bytes: u64, occasion: Occasion) -> u64 {
     let sure_bytes = sure_bytes.min(span.len_bytes);
     let rest = span.behind(sure_bytes);
@@ -142,7 +145,8 @@ fn resident_bytes(source: &Source, span: Span, sure_bytes: u64, occasion: Occasi
     sure_bytes + told.unwrap_or(rest.len_bytes).min(rest.len_bytes)
 }
 
-/// Sends the span by way of the buffer `copied`, with reads that never wait (RWF_NOWAIT): sendfile(2) would wait for
+/// Sends the span by way of the buffer `copied`, with reads that never wait (RWF_NOWAIT), but may start to read what is
+/// missing: sendfile(2) would wait for
 /// the disk if a page were dropped in this moment. `holds` says whether what was read may be sent as the promised
 /// version. `None`: the file system has no such reads, and the caller uses sendfile(2).
 fn send_copied(
