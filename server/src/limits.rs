@@ -12,6 +12,9 @@ pub const CONFIG_ERRORS_MAX: usize = 20;
 /// Values of one list in the configuration. More: the list is refused.
 pub const LIST_LEN_MAX: usize = 256;
 
+/// Parts of an extension without quotes (`types.tar.gz`) that an error puts together again. More: it shows another example.
+pub const EXTENSION_PARTS_MAX: usize = 8;
+
 /// Devices (sets of disks) that get a slot of their own. More: the later ones share the last slot and its disk thread.
 pub const DEVICES_MAX: usize = 16;
 /// One device slot for so much of `memory_max`, bytes, since each costs threads and tables. Less memory: fewer slots,
