@@ -31,6 +31,7 @@ pub mod sched;
 pub mod serve;
 pub mod shares;
 pub mod signals;
+pub mod sites;
 pub mod socket_file;
 pub mod store;
 pub mod tally;

@@ -71,12 +71,31 @@ pub enum RootError {
         /// As the operator wrote it.
         path: PathBuf,
     },
+    /// One of `allow_roots` is no directory, or this user may not enter it.
+    #[error("{path}: {error}; name a directory that this user may enter")]
+    Allowed {
+        /// As the operator wrote it.
+        path: PathBuf,
+        /// The system's error.
+        error: io::Error,
+    },
     /// The kernel lacks a call that keeps requests inside the root.
     #[error(
         "openat2(2): {0}; it keeps requests inside the root and needs Linux 5.12, and a container runtime whose seccomp \
          profile allows it (Docker since 20.10)"
     )]
     Openat2(io::Error),
+}
+
+impl RootError {
+    /// The key of the option whose value it is about; `None`: no option mends it.
+    pub fn option(&self) -> Option<&'static str> {
+        match self {
+            RootError::Open { .. } | RootError::Kind { .. } => Some("root"),
+            RootError::Allowed { .. } => Some("allow_roots"),
+            RootError::Openat2(_) => None,
+        }
+    }
 }
 
 impl Root {
@@ -91,15 +110,16 @@ impl Root {
         allowed: &[PathBuf],
         hide: Hide,
     ) -> Result<Root, RootError> {
-        let allowed = allowed
-            .iter()
-            .map(|path| ServedDirectory::open(path))
-            .collect::<Result<_, _>>()?;
-        let failed = |error: Errno| RootError::Open {
-            path: path.to_owned(),
-            error: error.into(),
+        let allow = |path: &PathBuf| {
+            let path = path.to_owned();
+            ServedDirectory::open(&path).map_err(|error| RootError::Allowed { path, error })
         };
-        let stat = rustix::fs::stat(path).map_err(failed)?;
+        let allowed = allowed.iter().map(allow).collect::<Result<_, _>>()?;
+        let failed = |error: io::Error| RootError::Open {
+            path: path.to_owned(),
+            error,
+        };
+        let stat = rustix::fs::stat(path).map_err(|error| failed(error.into()))?;
         let mut root = Root {
             place: ServedDirectory::open(match FileType::from_raw_mode(stat.st_mode) {
                 FileType::Directory => path,
@@ -109,12 +129,13 @@ impl Root {
                         path: path.to_owned(),
                     });
                 }
-            })?,
+            })
+            .map_err(failed)?,
             only: None,
             follow,
             allowed,
             anywhere: match follow {
-                FollowSymlinks::All => Some(ServedDirectory::open(Path::new("/"))?),
+                FollowSymlinks::All => Some(ServedDirectory::open(Path::new("/")).map_err(failed)?),
                 FollowSymlinks::Inside | FollowSymlinks::None => None,
             },
             door: Door::new(hide),
@@ -127,7 +148,7 @@ impl Root {
             Err(Miss::Failed(error @ (Errno::NOSYS | Errno::PERM))) => {
                 Err(RootError::Openat2(error.into()))
             }
-            Err(Miss::Forbidden(_)) => Err(failed(Errno::ACCESS)),
+            Err(Miss::Forbidden(_)) => Err(failed(Errno::ACCESS.into())),
             Err(_) | Ok(_) => Ok(root),
         }
     }
@@ -135,10 +156,11 @@ impl Root {
     /// Serves one file of the place, by the name that the operator gave. Where that is a link, he named what it leads to:
     /// it may lead out of the place to the directory where it leads now.
     fn serve_only(&mut self, path: &Path) -> Result<(), RootError> {
-        let real = path.canonicalize().map_err(|error| RootError::Open {
+        let failed = |error: io::Error| RootError::Open {
             path: path.to_owned(),
             error,
-        })?;
+        };
+        let real = path.canonicalize().map_err(failed)?;
         let name = path.file_name().or(real.file_name()).unwrap_or_default();
         self.only = Some(name.as_bytes().to_vec());
         if !path.is_symlink() {
@@ -148,7 +170,8 @@ impl Root {
             self.follow = FollowSymlinks::Inside;
         }
         if folder(&real) != self.place.path {
-            self.allowed.push(ServedDirectory::open(folder(&real))?);
+            let place = ServedDirectory::open(folder(&real)).map_err(failed)?;
+            self.allowed.push(place);
         }
         Ok(())
     }
@@ -339,26 +362,11 @@ fn found(name: &VisibleName<'_>, wait: Wait, devices: &Devices) -> Result<Found,
 const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
 impl ServedDirectory {
-    fn open(path: &Path) -> Result<ServedDirectory, RootError> {
-        let failed = |error: Errno| RootError::Open {
-            path: path.to_owned(),
-            error: error.into(),
-        };
+    fn open(path: &Path) -> io::Result<ServedDirectory> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let dir =
-            rustix::fs::openat(CWD, path, flags, Mode::empty()).map_err(|error| match error {
-                Errno::NOTDIR => RootError::Kind {
-                    path: path.to_owned(),
-                },
-                error => failed(error),
-            })?;
-        let readable =
-            rustix::fs::accessat(&dir, ".", rustix::fs::Access::EXEC_OK, AtFlags::EACCESS);
-        readable.map_err(failed)?;
-        let path = path.canonicalize().map_err(|error| RootError::Open {
-            path: path.to_owned(),
-            error,
-        })?;
+        let dir = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
+        rustix::fs::accessat(&dir, ".", rustix::fs::Access::EXEC_OK, AtFlags::EACCESS)?;
+        let path = path.canonicalize()?;
         Ok(ServedDirectory { dir, path })
     }
 }

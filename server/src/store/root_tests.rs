@@ -233,6 +233,27 @@ fn what_cannot_be_a_root_is_refused_with_a_cure() {
 }
 
 #[test]
+fn what_cannot_be_allowed_is_refused_with_its_option_and_a_cure() {
+    let tree = Tree::new("allowed-refused");
+    for (name, why) in [
+        ("nothing", "No such file"),
+        ("root/file", "Not a directory"),
+    ] {
+        let (root, path) = (tree.dir.join("root"), tree.dir.join(name));
+        let allowed = [tree.dir.join("other"), path.clone()];
+        let refused = Root::open(&root, FollowSymlinks::Inside, &allowed, Hide::default());
+        let refused = refused.expect_err("it is no directory");
+        assert_eq!(refused.option(), Some("allow_roots"));
+        let text = refused.to_string();
+        assert!(
+            text.starts_with(&format!("{}: {why}", path.display()))
+                && text.ends_with("; name a directory that this user may enter"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
 fn what_the_kernel_has_not_cached_is_left_to_those_who_may_wait() {
     let tree = Tree::new("cached");
     let root = tree.root(FollowSymlinks::Inside);
