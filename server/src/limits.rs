@@ -212,6 +212,12 @@ pub const CONNECTIONS_MIN: u32 = 16;
 /// Open descriptors that are not connections or files of responses: listeners, wakers, logs, disk threads.
 pub const DESCRIPTORS_OWN: u64 = 64 + (DEVICES_MAX * (2 + READERS_MAX)) as u64;
 
+/// Descriptors that a start opens besides those of workers and places to listen at: standard ones, root, signals, logs, admin
+/// socket, metrics, a disk, and what is open for a moment. Fewer: the start is refused.
+pub const DESCRIPTORS_START: u64 = 20;
+/// The same of one worker: epoll, waker, inotify.
+pub const DESCRIPTORS_PER_WORKER: u64 = 3;
+
 /// Descriptors for which the kernel makes room at the start: 2 MiB of its memory. More: a worker may have to wait while
 /// the kernel makes more.
 pub const DESCRIPTORS_READY_MAX: u64 = 1 << 18;

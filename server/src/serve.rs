@@ -56,7 +56,7 @@ use crate::worker::{Shared, Worker, WorkerContext};
 pub fn check(loaded: &Loaded) -> Result<(), Failure> {
     let options = &loaded.options;
     let checks = [
-        shares(options, workers(options)).map(drop),
+        shares(options, workers(options)).and_then(|shares| check_descriptors(&shares, options)),
         check_site(options, &loaded.given),
         listeners::check(&options.listen, &options.congestion_control)
             .map_err(|error| Failure::operator(error.to_string())),
@@ -77,6 +77,11 @@ fn check_site(options: &ServeOptions, given: &Layer) -> Result<(), Failure> {
     let shares = shares(&enough, workers(options))?;
     let process = Process::new(&shares, &Arc::new(shares.ledger()));
     site(options, given, &process).map(drop)
+}
+
+fn check_descriptors(shares: &Shares, options: &ServeOptions) -> Result<(), Failure> {
+    let checked = shares.check_descriptors(options, descriptors_allowed());
+    checked.map_err(Failure::operator)
 }
 
 /// What is lost for want of descriptors, with these options.
@@ -100,10 +105,14 @@ pub fn limits(options: &ServeOptions) -> Result<String, Failure> {
 /// As [`check`]; an address that can't be listened on; and whatever ends the server early.
 pub fn run(loaded: Loaded) -> Result<(), Failure> {
     let Loaded { options, given, .. } = loaded;
-    let runtime = |what: &str, error: io::Error| Failure::runtime(format!("{what}: {error}"));
+    let runtime = |what: &str, error: io::Error| {
+        let cure = descriptors::cure(error.raw_os_error());
+        Failure::runtime(format!("{what}: {error}{cure}"))
+    };
     let workers = workers(&options);
     descriptors::raise_limit();
     let shares = shares(&options, workers)?;
+    check_descriptors(&shares, &options)?;
     descriptors::reserve(shares.descriptors());
     let ledger = Arc::new(shares.ledger());
     let process = Process::new(&shares, &ledger);
