@@ -222,6 +222,9 @@ pub const DESCRIPTORS_PER_WORKER: u64 = 3;
 /// the kernel makes more.
 pub const DESCRIPTORS_READY_MAX: u64 = 1 << 18;
 
+/// How long the service manager may take for what it is told. More: it is not told, and the log says so.
+pub const NOTIFY_MAX: Duration = Duration::from_secs(1);
+
 /// Clients at once of the port for metrics, and as many of the admin socket. More: the oldest one makes room.
 pub const CONTROL_CLIENTS_MAX: usize = 32;
 /// `ackpace top` and `why` wait so long for a server whose admin socket takes nobody.

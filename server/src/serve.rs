@@ -24,7 +24,7 @@ use crate::descriptors;
 use crate::disk::{Channel, Context as DiskContext};
 use crate::disks::Disks;
 use crate::divider::{self, Dividing};
-use crate::ending::{self, Running};
+use crate::ending::{self, Running, Stopping};
 use crate::failure::Failure;
 use crate::front::site::Site;
 use crate::greeting;
@@ -36,6 +36,7 @@ use crate::listeners::{self, Listeners, bind_metrics};
 use crate::log::{self, AccessLog, Diagnostics, Seldom};
 use crate::mailbox::{Mailboxes, ThreadWaker};
 use crate::memory;
+use crate::notify::ServiceManager;
 use crate::options::{
     Cancel, DelayBy, LogTarget, MetricsAt, OrderBy, Pacing, PrefetchBy, ReadBy, SendBy, SendNeed,
     SendShare, ServeOptions, Size, Workers, display_duration,
@@ -153,17 +154,9 @@ pub fn run(loaded: Loaded) -> Result<(), Failure> {
     let cost = shares.cost(options.connections_max).into_iter();
     let cost = cost.chain(shares.lost_descriptors(descriptors_allowed()));
     greeting::print(&options, &shared.site, &urls, metrics_url.as_deref(), cost);
-    let stop = {
-        let (shared, stopping) = (Arc::clone(&shared), running.stopping());
-        move || {
-            stopping.begin();
-            shared.stopping.store(true, Ordering::Release);
-            shared
-                .channels
-                .iter()
-                .for_each(|channel| channel.waker.wake());
-        }
-    };
+    let manager = ServiceManager::of_environment();
+    manager.ready();
+    let stop = stop(Arc::clone(&shared), running.stopping(), manager);
     let obeyed = signals.obey(log.handle(), diagnostics.handle(), stop);
     obeyed.map_err(|error| runtime("signals", error))?;
     let ended = running.wait(options.drain_timeout);
@@ -177,6 +170,17 @@ pub fn run(loaded: Loaded) -> Result<(), Failure> {
     tracing::debug!("turns: {turns}");
     diagnostics.stop();
     in_order
+}
+
+/// What a signal to stop does.
+fn stop(shared: Arc<Shared>, stopping: Stopping, manager: ServiceManager) -> impl Fn() {
+    move || {
+        stopping.begin();
+        shared.stopping.store(true, Ordering::Release);
+        let channels = shared.channels.iter();
+        channels.for_each(|channel| channel.waker.wake());
+        manager.stopping();
+    }
 }
 
 fn log_failure(target: &LogTarget, error: &io::Error) -> Failure {

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
@@ -149,5 +150,36 @@ fn a_start_with_too_few_descriptors_says_how_many_it_needs_and_with_these_it_ser
         "{answer}"
     );
     serving.terminate();
+    assert_eq!(serving.child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_service_manager_is_told_when_the_server_listens_and_when_it_stops() {
+    let directory = directory("notify");
+    let path = directory.join("manager");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    let heard = || {
+        let mut text = [0; 64];
+        let len = manager.recv(&mut text).unwrap();
+        String::from_utf8_lossy(&text[..len]).into_owned()
+    };
+    let run = Run {
+        directory: &directory,
+        variable: Some(("NOTIFY_SOCKET", &path)),
+        descriptors: 1024,
+    };
+    let arguments = [
+        "serve",
+        "-l=127.0.0.1:0",
+        "--admin=off",
+        "--connections-max=16",
+    ];
+    let mut serving = Serving::start(&run, &arguments);
+    assert_eq!(heard(), "READY=1\n");
+    let client = TcpStream::connect(serving.address()).unwrap();
+    serving.terminate();
+    assert_eq!(heard(), "STOPPING=1\n");
+    drop(client);
     assert_eq!(serving.child.wait().unwrap().code(), Some(0));
 }
