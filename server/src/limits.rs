@@ -82,6 +82,9 @@ pub const CLOSING_WAITS_MAX: usize = 200;
 /// Waits, of [`CLOSING_EACH`] each, for a program that has a lease on a file and was asked for it: a tenth of a second. More:
 /// requests for files of one that keeps it take the threads of the others.
 pub const LEASE_WAITS_MAX: usize = 20;
+/// How often a request that finds nothing looks whether the root was removed. Longer: clients are told for so long that single
+/// files are not there.
+pub const ROOT_LOOK_EACH: Duration = Duration::from_secs(1);
 /// Bytes of the page cache that are copied at once: a piece that fits in the processor's cache.
 pub const COPIED_BYTES_MAX: usize = 64 << 10;
 /// Calls that ask for the extents of one file, 64 extents each. More: the extents behind them are unknown.

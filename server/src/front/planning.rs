@@ -89,6 +89,10 @@ pub(super) fn planned(
             Status::ServiceUnavailable,
             "The server is at a limit; try again soon.",
         ),
+        SiteAnswer::Gone => error(
+            Status::ServiceUnavailable,
+            "The directory that is served here was removed.",
+        ),
         SiteAnswer::Failed(_) => error(Status::InternalServerError, "The file could not be read."),
     }
 }

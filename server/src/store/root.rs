@@ -11,7 +11,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
+use ackpace_core::units::{Instant, duration_us};
 use ackpace_wire::hide::Hide;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, readlinkat};
 use rustix::io::Errno;
@@ -21,7 +23,7 @@ use super::closing::{self, Descriptor, Standstill};
 use super::device::Devices;
 use super::door::{Door, VisibleName, c_path, open_at};
 pub use super::door::{Miss, Wait};
-use crate::limits::RACES_MAX;
+use crate::limits::{RACES_MAX, ROOT_LOOK_EACH};
 use crate::options::FollowSymlinks;
 
 /// The directory or file that is served.
@@ -36,6 +38,15 @@ pub struct Root {
     anywhere: Option<ServedDirectory>,
     door: Door,
     devices: Arc<Devices>,
+    removal: Removal,
+}
+
+/// What is known of the end of a root.
+#[derive(Debug, Default)]
+struct Removal {
+    is_seen: AtomicBool,
+    /// When it is looked for again.
+    look_us: AtomicU64,
 }
 
 /// An open directory and its real path.
@@ -140,6 +151,7 @@ impl Root {
             },
             door: Door::new(hide),
             devices: Arc::default(),
+            removal: Removal::default(),
         };
         if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
             root.serve_only(path)?;
@@ -185,6 +197,26 @@ impl Root {
     /// The directory that is served, or that holds the one file.
     pub fn path(&self) -> &Path {
         &self.place.path
+    }
+
+    /// Whether the directory was removed while it is served, as far as a look in the last [`ROOT_LOOK_EACH`] tells. No
+    /// directory comes back from that: one that is made anew under its name is another one.
+    pub fn is_removed(&self, now: Instant) -> bool {
+        let Removal { is_seen, look_us } = &self.removal;
+        let is_due = !is_seen.load(Relaxed) && look_us.load(Relaxed) <= now.us;
+        if is_due {
+            look_us.store(now.plus_us(duration_us(ROOT_LOOK_EACH)).us, Relaxed);
+            // A removed directory has no link. Those of overlays may tell nothing.
+            let is_removed = known(&self.place.dir).is_ok_and(|stat| stat.stx_nlink == 0);
+            if is_removed && !is_seen.swap(true, Relaxed) {
+                tracing::error!(
+                    "{}: the directory was removed; requests for what was in it get 503, and so does /readyz: make it anew, and \
+                     restart the server to serve that",
+                    self.place.path.display()
+                );
+            }
+        }
+        is_seen.load(Relaxed)
     }
 
     /// Everything that may be served: the root and the other places that links may lead to.

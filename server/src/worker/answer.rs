@@ -163,6 +163,12 @@ impl Worker {
         let Some(conn) = self.conns.get(stream.conn) else {
             return;
         };
+        let answer = match answer {
+            SiteAnswer::NotFound | SiteAnswer::Listing(_) if around.site.root.is_removed(now) => {
+                SiteAnswer::Gone
+            }
+            answer => answer,
+        };
         let plan = conn.front.plan(stream.nth, &answer, conn.format, &around);
         self.tally.answered(conn.front.status());
         let plain = conn.front.plain(around.site.files.site());

@@ -145,6 +145,7 @@ pub(super) fn tell_refused(
         | SiteAnswer::Slash
         | SiteAnswer::Elsewhere(_)
         | SiteAnswer::Listing(_)
-        | SiteAnswer::NotFound => {}
+        | SiteAnswer::NotFound
+        | SiteAnswer::Gone => {}
     }
 }
