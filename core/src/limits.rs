@@ -368,6 +368,8 @@ pub const DECISIONS_MAX: usize = 1024;
 pub const DEVICE_DECISIONS_MAX: usize = 128;
 /// How often the log tells of one device's decisions at most. More: the last ones are told together when it may again.
 pub const NOTICE_EACH_US: u64 = 10 * US_PER_S;
+/// The same of its queue depth, which changes with the length of its reads. More: `ackpace why DEVICE` has them.
+pub const NOTICE_DEPTH_EACH_US: u64 = 600 * US_PER_S;
 
 /// Threads for operations that may block: open, stat, getdents; one device has half of them at most. More work: it
 /// queues, one job per connection.

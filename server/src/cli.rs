@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::builder::OsStringValueParser;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, ValueHint, value_parser};
 use clap_complete::Shell;
 
@@ -54,8 +55,8 @@ fn run(
         .map_err(|error| mistyped(&arguments, error))?;
     match matches.subcommand() {
         None if matches.get_flag("test") => check(load(&matches, variables)?),
-        None => serve::run(load(&matches, variables)?.options),
-        Some(("serve", matches)) => serve::run(load(matches, variables)?.options),
+        None => serve::run(load(&matches, variables)?),
+        Some(("serve", matches)) => serve::run(load(matches, variables)?),
         Some(("check", matches)) => check(load(matches, variables)?),
         Some(("config", matches)) => say(&config::effective(&load(matches, variables)?.given)),
         Some(("limits", matches)) => say(&serve::limits(&load(matches, variables)?.options)?),
@@ -87,8 +88,36 @@ fn detached_boolean(arguments: &[OsString]) -> Option<String> {
     })
 }
 
+/// `--root DIR`: a key of the configuration file that is no option; what to write instead.
+fn named_root(arguments: &[OsString], error: &clap::Error) -> Option<String> {
+    let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidArg) else {
+        return None;
+    };
+    if error.kind() != ErrorKind::UnknownArgument || unknown != "--root" {
+        return None;
+    }
+    let words: Vec<_> = arguments
+        .iter()
+        .map(|word| word.to_string_lossy())
+        .collect();
+    let joined = words.iter().find_map(|word| word.strip_prefix("--root="));
+    let next = || {
+        let at = words.iter().position(|word| word == "--root")?;
+        words.get(at + 1).map(AsRef::as_ref)
+    };
+    let root = joined.or_else(next).filter(|root| !root.is_empty());
+    Some(format!(
+        "--root: there is no such option: the directory or file stands by itself, as in `ackpace serve {}` (in the configuration \
+         file it is the key root, in the environment ACKPACE_ROOT)",
+        root.map_or("DIR".to_owned(), shown)
+    ))
+}
+
 /// A misspelt command counts as a directory, and what follows it as a second one.
 fn mistyped(arguments: &[OsString], error: clap::Error) -> Failure {
+    if let Some(text) = named_root(arguments, &error) {
+        return Failure::operator(text);
+    }
     let mut words = arguments.iter().skip(1).map(|word| word.to_string_lossy());
     let (Some(first), Some(second)) = (words.next(), words.next()) else {
         return error.into();
@@ -324,7 +353,7 @@ fn load(
 }
 
 fn check(loaded: Loaded) -> Result<(), Failure> {
-    serve::check(&loaded.options)?;
+    serve::check(&loaded)?;
     if let Some(lost) = serve::lost_descriptors(&loaded.options) {
         say(&format!("{lost}\n"))?;
     }

@@ -1,5 +1,6 @@
 //! Descriptors of the process: how many it may have, and room for them in time.
 
+use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::limits::DESCRIPTORS_READY_MAX;
@@ -21,6 +22,17 @@ pub fn raise_limit() {
             maximum: limit.maximum,
         },
     );
+}
+
+/// What to do about an error, if it is that no descriptor was left; begins with a semicolon.
+pub fn cure(error: Option<i32>) -> &'static str {
+    match error.map(Errno::from_raw_os_error) {
+        Some(Errno::MFILE) => {
+            "; set LimitNOFILE= in the unit (or ulimit -n) to what ackpace limits tells"
+        }
+        Some(Errno::NFILE) => "; the machine has no descriptor left: raise sysctl fs.file-max",
+        _ => "",
+    }
 }
 
 /// Has the kernel make room for so many descriptors now. It doubles a table that is full, and whoever needs the next

@@ -9,6 +9,6 @@ pub mod http;
 pub mod listing;
 pub mod names;
 pub mod plain;
-mod planning;
+pub mod planning;
 pub mod shelf;
 pub mod site;

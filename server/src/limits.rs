@@ -12,6 +12,9 @@ pub const CONFIG_ERRORS_MAX: usize = 20;
 /// Values of one list in the configuration. More: the list is refused.
 pub const LIST_LEN_MAX: usize = 256;
 
+/// Parts of an extension without quotes (`types.tar.gz`) that an error puts together again. More: it shows another example.
+pub const EXTENSION_PARTS_MAX: usize = 8;
+
 /// Devices (sets of disks) that get a slot of their own. More: the later ones share the last slot and its disk thread.
 pub const DEVICES_MAX: usize = 16;
 /// One device slot for so much of `memory_max`, bytes, since each costs threads and tables. Less memory: fewer slots,
@@ -79,6 +82,9 @@ pub const CLOSING_WAITS_MAX: usize = 200;
 /// Waits, of [`CLOSING_EACH`] each, for a program that has a lease on a file and was asked for it: a tenth of a second. More:
 /// requests for files of one that keeps it take the threads of the others.
 pub const LEASE_WAITS_MAX: usize = 20;
+/// How often a request that finds nothing looks whether the root was removed. Longer: clients are told for so long that single
+/// files are not there.
+pub const ROOT_LOOK_EACH: Duration = Duration::from_secs(1);
 /// Bytes of the page cache that are copied at once: a piece that fits in the processor's cache.
 pub const COPIED_BYTES_MAX: usize = 64 << 10;
 /// Calls that ask for the extents of one file, 64 extents each. More: the extents behind them are unknown.
@@ -209,9 +215,18 @@ pub const CONNECTIONS_MIN: u32 = 16;
 /// Open descriptors that are not connections or files of responses: listeners, wakers, logs, disk threads.
 pub const DESCRIPTORS_OWN: u64 = 64 + (DEVICES_MAX * (2 + READERS_MAX)) as u64;
 
+/// Descriptors that a start opens besides those of workers and places to listen at: standard ones, root, signals, logs, admin
+/// socket, metrics, a disk, and what is open for a moment. Fewer: the start is refused.
+pub const DESCRIPTORS_START: u64 = 20;
+/// The same of one worker: epoll, waker, inotify.
+pub const DESCRIPTORS_PER_WORKER: u64 = 3;
+
 /// Descriptors for which the kernel makes room at the start: 2 MiB of its memory. More: a worker may have to wait while
 /// the kernel makes more.
 pub const DESCRIPTORS_READY_MAX: u64 = 1 << 18;
+
+/// How long the service manager may take for what it is told. More: it is not told, and the log says so.
+pub const NOTIFY_MAX: Duration = Duration::from_secs(1);
 
 /// Clients at once of the port for metrics, and as many of the admin socket. More: the oldest one makes room.
 pub const CONTROL_CLIENTS_MAX: usize = 32;

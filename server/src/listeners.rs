@@ -14,6 +14,7 @@ use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with, sockopt,
 };
 
+use crate::descriptors;
 use crate::limits::BACKLOG;
 use crate::options::{CongestionControl, Listen, UnixMode};
 use crate::socket_file::{SocketFile, is_stale};
@@ -197,7 +198,7 @@ fn refuse(listen: &Listen, error: Errno) -> ListenError {
             "; ports below 1024 need CAP_NET_BIND_SERVICE: choose a higher one or pass the socket as fd:3"
         }
         Errno::ADDRNOTAVAIL => "; this machine does not have that address (see `ip address`)",
-        _ => "",
+        error => descriptors::cure(Some(error.raw_os_error())),
     };
     ListenError::Refused {
         listen: listen.to_string(),

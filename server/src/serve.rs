@@ -16,19 +16,16 @@ use ackpace_core::sndbuf::atbt::Windows;
 use ackpace_core::sndbuf::eatbt::Need;
 use ackpace_core::units::duration_us;
 use ackpace_core::worker::{SendPolicy, Settings};
-use ackpace_wire::content_type::Overrides;
-use ackpace_wire::hide::Hide;
-use ackpace_wire::http::Coding;
 
 use crate::admin::{self, Board, place};
 use crate::clock::Clock;
+use crate::config::{Layer, Loaded};
 use crate::descriptors;
 use crate::disk::{Channel, Context as DiskContext};
 use crate::disks::Disks;
 use crate::divider::{self, Dividing};
-use crate::ending::{self, Running};
+use crate::ending::{self, Running, Stopping};
 use crate::failure::Failure;
-use crate::front::shelf::Shelf;
 use crate::front::site::Site;
 use crate::greeting;
 use crate::handover::HandOver;
@@ -39,16 +36,15 @@ use crate::listeners::{self, Listeners, bind_metrics};
 use crate::log::{self, AccessLog, Diagnostics, Seldom};
 use crate::mailbox::{Mailboxes, ThreadWaker};
 use crate::memory;
+use crate::notify::ServiceManager;
 use crate::options::{
     Cancel, DelayBy, LogTarget, MetricsAt, OrderBy, Pacing, PrefetchBy, ReadBy, SendBy, SendNeed,
-    SendShare, ServeOptions, Sibling, Size, Workers, display_duration,
+    SendShare, ServeOptions, Size, Workers, display_duration,
 };
 use crate::resolver::{Inbox, Resolver, Return};
 use crate::shares::{self, Shares, descriptors_allowed};
 use crate::signals::Caught;
-use crate::store::device::Devices;
-use crate::store::files::FileTable;
-use crate::store::root::Root;
+use crate::sites::{Process, site};
 use crate::store::{closing, pages};
 use crate::tally::Tally;
 use crate::turns::Turns;
@@ -58,10 +54,11 @@ use crate::worker::{Shared, Worker, WorkerContext};
 ///
 /// # Errors
 /// All that the operator has to mend: too little memory, a root that can't be served, a place to listen at, a log.
-pub fn check(options: &ServeOptions) -> Result<(), Failure> {
+pub fn check(loaded: &Loaded) -> Result<(), Failure> {
+    let options = &loaded.options;
     let checks = [
-        shares(options, workers(options)).map(drop),
-        check_site(options),
+        shares(options, workers(options)).and_then(|shares| check_descriptors(&shares, options)),
+        check_site(options, &loaded.given),
         listeners::check(&options.listen, &options.congestion_control)
             .map_err(|error| Failure::operator(error.to_string())),
         log::check(&options.access_log).map_err(|error| log_failure(&options.access_log, &error)),
@@ -73,14 +70,19 @@ pub fn check(options: &ServeOptions) -> Result<(), Failure> {
 }
 
 /// Whether the site can be served, however little memory there is.
-fn check_site(options: &ServeOptions) -> Result<(), Failure> {
+fn check_site(options: &ServeOptions, given: &Layer) -> Result<(), Failure> {
     let enough = ServeOptions {
         memory_max: Size::Auto,
         ..options.clone()
     };
     let shares = shares(&enough, workers(options))?;
     let process = Process::new(&shares, &Arc::new(shares.ledger()));
-    site(options, &process).map(drop)
+    site(options, given, &process).map(drop)
+}
+
+fn check_descriptors(shares: &Shares, options: &ServeOptions) -> Result<(), Failure> {
+    let checked = shares.check_descriptors(options, descriptors_allowed());
+    checked.map_err(Failure::operator)
 }
 
 /// What is lost for want of descriptors, with these options.
@@ -102,15 +104,20 @@ pub fn limits(options: &ServeOptions) -> Result<String, Failure> {
 ///
 /// # Errors
 /// As [`check`]; an address that can't be listened on; and whatever ends the server early.
-pub fn run(options: ServeOptions) -> Result<(), Failure> {
-    let runtime = |what: &str, error: io::Error| Failure::runtime(format!("{what}: {error}"));
+pub fn run(loaded: Loaded) -> Result<(), Failure> {
+    let Loaded { options, given, .. } = loaded;
+    let runtime = |what: &str, error: io::Error| {
+        let cure = descriptors::cure(error.raw_os_error());
+        Failure::runtime(format!("{what}: {error}{cure}"))
+    };
     let workers = workers(&options);
     descriptors::raise_limit();
     let shares = shares(&options, workers)?;
+    check_descriptors(&shares, &options)?;
     descriptors::reserve(shares.descriptors());
     let ledger = Arc::new(shares.ledger());
     let process = Process::new(&shares, &ledger);
-    let site = Arc::new(site(&options, &process)?);
+    let site = Arc::new(site(&options, &given, &process)?);
     let (controls, mode) = (&options.congestion_control, options.unix_mode);
     let mut listeners = Listeners::bind(&options.listen, workers, controls, mode)
         .map_err(|error| Failure::operator(error.to_string()))?;
@@ -147,17 +154,9 @@ pub fn run(options: ServeOptions) -> Result<(), Failure> {
     let cost = shares.cost(options.connections_max).into_iter();
     let cost = cost.chain(shares.lost_descriptors(descriptors_allowed()));
     greeting::print(&options, &shared.site, &urls, metrics_url.as_deref(), cost);
-    let stop = {
-        let (shared, stopping) = (Arc::clone(&shared), running.stopping());
-        move || {
-            stopping.begin();
-            shared.stopping.store(true, Ordering::Release);
-            shared
-                .channels
-                .iter()
-                .for_each(|channel| channel.waker.wake());
-        }
-    };
+    let manager = ServiceManager::of_environment();
+    manager.ready();
+    let stop = stop(Arc::clone(&shared), running.stopping(), manager);
     let obeyed = signals.obey(log.handle(), diagnostics.handle(), stop);
     obeyed.map_err(|error| runtime("signals", error))?;
     let ended = running.wait(options.drain_timeout);
@@ -171,6 +170,17 @@ pub fn run(options: ServeOptions) -> Result<(), Failure> {
     tracing::debug!("turns: {turns}");
     diagnostics.stop();
     in_order
+}
+
+/// What a signal to stop does.
+fn stop(shared: Arc<Shared>, stopping: Stopping, manager: ServiceManager) -> impl Fn() {
+    move || {
+        stopping.begin();
+        shared.stopping.store(true, Ordering::Release);
+        let channels = shared.channels.iter();
+        channels.for_each(|channel| channel.waker.wake());
+        manager.stopping();
+    }
 }
 
 fn log_failure(target: &LogTarget, error: &io::Error) -> Failure {
@@ -360,59 +370,6 @@ fn tell_rest(shared: &Shared, drain_timeout: Duration) {
                 "downloads were"
             },
         );
-    }
-}
-
-/// What all sites of the process share: each of these is made once.
-struct Process {
-    files: Arc<FileTable>,
-    devices: Arc<Devices>,
-    shelf: Shelf,
-}
-
-impl Process {
-    fn new(shares: &Shares, ledger: &Arc<Ledger>) -> Process {
-        Process {
-            files: Arc::default(),
-            devices: Arc::new(Devices::default().at_most(shares.devices)),
-            shelf: Shelf::new(shares.listing_bytes).on(Arc::clone(ledger), shares.readmes_bytes),
-        }
-    }
-}
-
-/// One more site of the process.
-fn site(options: &ServeOptions, process: &Process) -> Result<Site, Failure> {
-    let mend = |error: String| Failure::operator(error);
-    let hide = Hide::new(&options.hide).map_err(|error| mend(format!("--hide: {error}")))?;
-    let (follow, allowed) = (options.follow_symlinks, &options.allow_roots);
-    let root = Root::open(&options.root, follow, allowed, hide);
-    let types = options
-        .types
-        .iter()
-        .map(|pair| (pair.extension.as_str(), pair.media_type.as_str()));
-    Ok(Site {
-        root: root
-            .map_err(|error| mend(error.to_string()))?
-            .with(Arc::clone(&process.devices)),
-        files: process.files.site(),
-        devices: Arc::clone(&process.devices),
-        types: Overrides::new(types).map_err(|error| mend(format!("--types: {error}")))?,
-        index: options.index.clone(),
-        listing: options.listing,
-        siblings: options
-            .precompressed
-            .iter()
-            .map(|sibling| coding(*sibling))
-            .collect(),
-        shelf: process.shelf.clone(),
-    })
-}
-
-fn coding(sibling: Sibling) -> Coding {
-    match sibling {
-        Sibling::Zst => Coding::Zstd,
-        Sibling::Br => Coding::Brotli,
-        Sibling::Gz => Coding::Gzip,
     }
 }
 

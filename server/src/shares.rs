@@ -1,22 +1,24 @@
 //! How `memory_max` is divided. [`text`] prints it.
 
+mod descriptors;
 pub mod text;
 
 use ackpace_core::limits as core;
 use ackpace_core::units::{KIB, MIB};
 use ackpace_wire::limits as wire;
 
+pub use self::descriptors::allowed as descriptors_allowed;
 use crate::disk::{Completion, DiskAsk, SLOT_COST_BYTES};
 use crate::divider::ShareChannel;
 use crate::front::shelf::{README_COST_BYTES, Shelf};
 use crate::hints;
 use crate::ledger::Ledger;
 use crate::limits::{
-    CGROUP_PERCENT, CHORE_LANES, CLOSING_LANES, CLOSING_MAX, CONNECTIONS_COMMON, CONNECTIONS_MIN,
-    CONTROL_ANSWER_BYTES, CONTROL_HELD_BYTES_MAX, COPIED_BYTES_MAX, DESCRIPTORS_OWN,
-    DEVICE_EACH_BYTES, DEVICES_MAX, LOG_BATCH_BYTES, LOG_QUEUE_BYTES_MAX, LOG_QUEUE_LINES_MAX,
-    MACHINE_PERCENT, MEMORY_LITTLE_BYTES, PROGRAM_BYTES, QUERIES_BYTES_MAX, READERS_MAX,
-    REPORTS_MAX, RESPONSE_CACHE_TABLES_BYTES, THREAD_BYTES, UNCANCELLED_FILES_MAX,
+    CGROUP_PERCENT, CHORE_LANES, CLOSING_LANES, CONNECTIONS_COMMON, CONNECTIONS_MIN,
+    CONTROL_ANSWER_BYTES, CONTROL_HELD_BYTES_MAX, COPIED_BYTES_MAX, DEVICE_EACH_BYTES, DEVICES_MAX,
+    LOG_BATCH_BYTES, LOG_QUEUE_BYTES_MAX, LOG_QUEUE_LINES_MAX, MACHINE_PERCENT,
+    MEMORY_LITTLE_BYTES, PROGRAM_BYTES, QUERIES_BYTES_MAX, READERS_MAX, REPORTS_MAX,
+    RESPONSE_CACHE_TABLES_BYTES, THREAD_BYTES, UNCANCELLED_FILES_MAX,
 };
 use crate::log::Record;
 use crate::mailbox::Mailboxes;
@@ -67,34 +69,7 @@ pub struct Shares {
     pub send_bytes: Option<u64>,
 }
 
-/// How many descriptors this process may have at most; `None`: any number.
-pub fn descriptors_allowed() -> Option<u64> {
-    rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum
-}
-
 impl Shares {
-    /// Descriptors that the process opens at worst: a connection with a response needs up to three (socket, file, and the
-    /// file past the page cache).
-    pub fn descriptors(&self) -> u64 {
-        let open_files = u64::from(self.workers) * core::CACHED_OPEN_MAX as u64;
-        3 * self.connections() + open_files + CLOSING_MAX as u64 + DESCRIPTORS_OWN
-    }
-
-    /// What is lost where the process may have `allowed` only (`None`: any number), and the cure.
-    pub fn lost_descriptors(&self, allowed: Option<u64>) -> Option<String> {
-        let wanted = self.descriptors();
-        let allowed = allowed.filter(|allowed| *allowed < wanted)?;
-        let beyond = match allowed.saturating_sub(wanted - 3 * self.connections()) / 3 {
-            0 => "With a few downloads".to_owned(),
-            enough => format!("Beyond some {enough} downloads"),
-        };
-        Some(format!(
-            "lost: descriptors: {allowed} are allowed (ulimit -Hn), and {} connections want {wanted} at worst. {beyond}, clients \
-             wait or get 503; set LimitNOFILE={wanted} in the unit (or ulimit -n), or lower connections_max",
-            self.connections(),
-        ))
-    }
-
     fn connections(&self) -> u64 {
         u64::from(self.workers) * u64::from(self.connections_per_worker)
     }
@@ -655,5 +630,29 @@ mod tests {
         );
         assert!(lost.contains("With a few downloads"), "{lost}");
         assert!(lost.contains(&format!("LimitNOFILE={wanted}")), "{lost}");
+    }
+
+    #[test]
+    fn a_start_without_enough_descriptors_is_refused_with_the_number_and_the_cure() {
+        let options = options(&["--listen", "8080", "--listen", "8081"]);
+        let shares = Shares::divide(&options, 2, machine(64 << 30)).expect("plenty");
+        let (least, wanted) = (shares.descriptors_least(&options), shares.descriptors());
+        assert!(
+            least < 64,
+            "{least}: a start with 64 is a promise of the tests"
+        );
+        assert_eq!(shares.check_descriptors(&options, Some(least)), Ok(()));
+        assert_eq!(shares.check_descriptors(&options, None), Ok(()));
+        let refused = shares.check_descriptors(&options, Some(least - 1));
+        let refused = refused.expect_err("too few");
+        let begin = format!(
+            "descriptors: {} are allowed (ulimit -Hn), and a start with workers = 2 needs {least};",
+            least - 1
+        );
+        assert!(refused.starts_with(&begin), "{refused}");
+        let cure = format!(
+            "Set LimitNOFILE={wanted} in the unit (or ulimit -n {wanted} before the start)"
+        );
+        assert!(refused.ends_with(&cure), "{refused}");
     }
 }

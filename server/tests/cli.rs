@@ -350,6 +350,72 @@ fn a_root_that_is_not_there_has_exit_code_2() {
 }
 
 #[test]
+fn a_directory_that_is_not_there_is_told_with_the_option_that_names_it() {
+    let directory = directory("places");
+    let text = "root = \"gone\"\n\nallow_roots = [\"lost\"]\n";
+    std::fs::write(directory.join("a.toml"), text).unwrap();
+    std::fs::write(directory.join("b.toml"), "allow_roots = [\"lost\"]\n").unwrap();
+    let lost =
+        "lost: No such file or directory (os error 2); name a directory that this user may enter";
+    let gone = "gone: No such file or directory (os error 2); name a directory or a file that this user may read";
+    for (arguments, variables, expected) in [
+        (
+            &["--allow-roots", "lost"][..],
+            &[][..],
+            format!("--allow-roots: {lost}"),
+        ),
+        (
+            &[],
+            &[("ACKPACE_ALLOW_ROOTS", "lost")],
+            format!("ACKPACE_ALLOW_ROOTS: {lost}"),
+        ),
+        (
+            &["-c", "b.toml"],
+            &[],
+            format!("b.toml:1: allow_roots: {lost}"),
+        ),
+        (
+            &["-c", "a.toml", "--allow-roots="],
+            &[],
+            format!("a.toml:1: root: {gone}"),
+        ),
+        (&["gone"], &[], format!("DIR|FILE: {gone}")),
+        (
+            &[],
+            &[("ACKPACE_ROOT", "gone")],
+            format!("ACKPACE_ROOT: {gone}"),
+        ),
+    ] {
+        let run = Run {
+            directory: &directory,
+            variables,
+        };
+        for command in ["serve", "check"] {
+            let arguments = [&[command], arguments].concat();
+            let expected = (2, String::new(), format!("ackpace: {expected}\n"));
+            assert_eq!(run.run(&arguments), expected, "{arguments:?}");
+        }
+    }
+}
+
+#[test]
+fn a_root_that_is_given_as_an_option_is_told_where_it_belongs() {
+    for (arguments, root) in [
+        (&["serve", "--root", "/srv/a"][..], "/srv/a"),
+        (&["--root", "/srv/a"], "/srv/a"),
+        (&["check", "--root=/srv/a", "-l", "8080"], "/srv/a"),
+        (&["serve", "--root"], "DIR"),
+    ] {
+        let expected = format!(
+            "ackpace: --root: there is no such option: the directory or file stands by itself, as in `ackpace serve {root}` (in the \
+             configuration file it is the key root, in the environment ACKPACE_ROOT)\n"
+        );
+        let expected = (2, String::new(), expected);
+        assert_eq!(ackpace("root_option", arguments), expected, "{arguments:?}");
+    }
+}
+
+#[test]
 fn variables_that_mean_nothing_are_warned_of() {
     let directory = directory("variables");
     let variables = [("ACKPACE_WORKER", "2"), ("HOME", "/")];

@@ -259,3 +259,29 @@ impl Drop for AtTheEnd<'_> {
         self.0.store(true, Relaxed);
     }
 }
+
+#[test]
+fn the_log_names_what_was_refused_and_no_name_forges_a_line() {
+    let (tree, other) = (Tree::new(), Tree::new());
+    let secret = other.file("secret", SECRET);
+    symlink(
+        &secret,
+        tree.at("out\n2026-01-01T00:00:00Z ERROR forged \u{1b}[31m"),
+    )
+    .expect("a link");
+    tree.file("closed/a", "");
+    let server = Setup::new(tree.path())
+        .args(&["--log-level", "debug", "--listing=false"])
+        .start();
+    let target = "/out%0a2026-01-01T00:00:00Z%20ERROR%20forged%20%1b[31m?query";
+    assert_eq!(server.get(target, "").status, 404);
+    assert_eq!(server.get("/closed/", "").status, 403);
+    let root = tree.path().to_str().expect("UTF-8");
+    let path = format!(r#"path="{root}/out\n2026-01-01T00:00:00Z ERROR forged \u{{1b}}[31m""#);
+    server.err_line(&["DEBUG 404: ", &path, "remote=127.0.0.1"]);
+    server.err_line(&["DEBUG 403: ", &format!("path={root}/closed/ ")]);
+    let told = server.err();
+    let is_ours = |line: &str| !line.contains("forged") || line.contains(" DEBUG 404: ");
+    assert!(told.lines().all(is_ours), "{told}");
+    server.stop();
+}

@@ -238,6 +238,35 @@ fn a_server_is_ready_until_it_drains_and_alive_until_it_ends() {
     assert!(top.err.contains("is a server running"), "{}", top.err);
 }
 
+#[test]
+fn a_root_that_is_removed_is_not_ready_answers_503_and_is_told_once() {
+    let watched = Watched::start(&["--workers", "2"]);
+    assert_eq!(watched.server.get("/a", "").status, 200);
+    assert_eq!(watched.server.get("/", "").status, 200);
+    std::fs::remove_dir_all(watched.tree.at("site")).expect("our own tree");
+    let removed = (503, "the directory that is served was removed\n".into());
+    eventually("it is not ready", || {
+        let response = watched.scrape("/readyz", "");
+        (response.status, response.text()) == removed
+    });
+    eventually("/a is no longer in the response cache", || {
+        watched.server.get("/a", "").status == 503
+    });
+    for target in ["/", "/a", "/missing", "/?json", "/"] {
+        assert_eq!(watched.server.get(target, "").status, 503, "{target}");
+    }
+    watched.tree.file("site/a", "of another directory");
+    assert_eq!(watched.server.get("/a", "").status, 503);
+    assert_eq!(watched.scrape("/readyz", "").status, 503);
+    assert_eq!(watched.scrape("/healthz", "").status, 200);
+    watched
+        .server
+        .err_line(&["ERROR", "/site: the directory was removed", "restart"]);
+    let told = watched.server.err();
+    assert_eq!(told.matches("was removed").count(), 1, "{told}");
+    watched.server.stop();
+}
+
 fn libc_sigterm() -> i32 {
     15
 }

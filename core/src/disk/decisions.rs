@@ -11,7 +11,7 @@ use super::Disk;
 use crate::conn::{ObjectId, StreamId};
 use crate::depth::{DepthBound, TrialOutcome};
 use crate::history::History;
-use crate::limits::{DEVICE_DECISIONS_MAX, NOTICE_EACH_US};
+use crate::limits::{DEVICE_DECISIONS_MAX, NOTICE_DEPTH_EACH_US, NOTICE_EACH_US};
 use crate::prefetch::{DeviceLoad, TargetBound};
 use crate::units::Instant;
 
@@ -129,6 +129,7 @@ pub(super) struct Journal {
     recorded: Levels,
     logged: Levels,
     logged_at: Option<Instant>,
+    depth_logged_at: Option<Instant>,
     /// A one-time event that is still to be logged.
     unlogged: Option<DeviceDecision>,
     notice: Option<DeviceDecision>,
@@ -153,6 +154,7 @@ impl Journal {
             recorded: levels,
             logged: levels,
             logged_at: None,
+            depth_logged_at: None,
             unlogged: None,
             notice: None,
             blind: false,
@@ -213,8 +215,9 @@ impl Disk {
         decisions.into_iter()
     }
 
-    /// What the log should tell the operator, at most once in [`NOTICE_EACH_US`]: T_D or K halved or doubled since the
-    /// last notice, or a one-time event. Each is returned once.
+    /// What the log should tell the operator, at most once in [`NOTICE_EACH_US`]: T_D halved or doubled since the last
+    /// notice; so did K, since it was measured or memory is short, and the last notice of that is
+    /// [`NOTICE_DEPTH_EACH_US`] ago; or a one-time event. Each is returned once.
     pub fn take_notice(&mut self) -> Option<DeviceDecision> {
         self.journal.notice.take()
     }
@@ -255,8 +258,12 @@ impl Disk {
     /// Compares the levels with those of the last decision, and of the last notice.
     pub(super) fn observe(&mut self, now: Instant) {
         let state = self.state();
+        self.compare(&state, now);
+    }
+
+    fn compare(&mut self, state: &DeviceState, now: Instant) {
         let recorded = self.journal.recorded;
-        for change in changes(&recorded, &state) {
+        for change in changes(&recorded, state) {
             if change.is_of_a_part(4) {
                 self.journal.recorded.take(&change);
                 self.journal.record(change, now);
@@ -266,10 +273,12 @@ impl Disk {
         if waits.is_some_and(|at| now < at.plus_us(NOTICE_EACH_US)) {
             return;
         }
-        let logged = self.journal.logged;
-        let mut changed = changes(&logged, &state)
-            .into_iter()
-            .filter(|change| change.is_worth_a_line());
+        let (logged, depth_logged_at) = (self.journal.logged, self.journal.depth_logged_at);
+        let is_soon = depth_logged_at.is_some_and(|at| now < at.plus_us(NOTICE_DEPTH_EACH_US));
+        let mut changed = changes(&logged, state).into_iter().filter(|change| {
+            let is_depth = matches!(change, DeviceChange::Depth { .. });
+            change.is_worth_a_line() && !(is_depth && is_soon)
+        });
         let changed = changed
             .next()
             .map(|change| DeviceDecision { at: now, change });
@@ -278,6 +287,9 @@ impl Disk {
         };
         self.journal.logged.take(&notice.change);
         self.journal.logged_at = Some(now);
+        if matches!(notice.change, DeviceChange::Depth { .. }) {
+            self.journal.depth_logged_at = Some(now);
+        }
         self.journal.notice = Some(notice);
     }
 }
@@ -351,10 +363,12 @@ impl DeviceChange {
     }
 
     fn is_worth_a_line(&self) -> bool {
-        let logged = matches!(
-            self,
-            DeviceChange::Target { .. } | DeviceChange::Depth { .. }
-        );
+        let logged = match self {
+            DeviceChange::Target { .. } => true,
+            // Where nobody waits, K follows the length of the reads, up and down, and nobody has anything to do.
+            DeviceChange::Depth { bound, .. } => *bound != DepthBound::FirstRead,
+            _ => false,
+        };
         let levels = self.levels().filter(|_| logged);
         levels.is_some_and(|(from, to)| from != to && (to >= 2 * from || to <= from / 2))
     }

@@ -42,6 +42,10 @@ fn answered(request: &Request<'_>, board: &Board) -> Vec<u8> {
         b"/readyz" if board.shared.stopping.load(Relaxed) => {
             response(Status::ServiceUnavailable, plain, "draining\n", head)
         }
+        b"/readyz" if board.shared.site.root.is_removed(board.shared.clock.now()) => {
+            let text = "the directory that is served was removed\n";
+            response(Status::ServiceUnavailable, plain, text, head)
+        }
         b"/readyz" => response(Status::Ok, plain, "ready\n", head),
         b"/" => response(Status::Ok, plain, "/metrics\n/healthz\n/readyz\n", head),
         _ => response(Status::NotFound, plain, "Nothing is here: see /\n", head),

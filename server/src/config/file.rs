@@ -4,12 +4,16 @@ use std::ffi::{OsStr, OsString};
 use std::ops::Range;
 use std::path::Path;
 
+use clap::ValueHint;
 use toml::de::{DeTable, DeValue};
 use toml::{Spanned, de};
 
+use super::effective::assignment;
 use super::layer::{ConfigError, Given, Layer, Origin};
 use super::settings::{Setting, Shape, nearest};
-use crate::limits::{CONFIG_BYTES_MAX, CONFIG_ERRORS_MAX, CONFIG_RECOVER_BYTES_MAX};
+use crate::limits::{
+    CONFIG_BYTES_MAX, CONFIG_ERRORS_MAX, CONFIG_RECOVER_BYTES_MAX, EXTENSION_PARTS_MAX,
+};
 use crate::options::{ValueError, shown};
 
 /// Reads a configuration file with the name `path` from its bytes.
@@ -184,9 +188,9 @@ type Problem = (Range<usize>, String);
 
 /// The raw values that `value` gives to `setting`, or everything that is wrong with it.
 fn values(setting: &Setting, value: &Spanned<DeValue<'_>>) -> Result<Vec<OsString>, Vec<Problem>> {
-    let wrong_type = |span: Range<usize>, found: &DeValue<'_>| {
-        let (wanted, example) = wanted(setting);
-        let found = describe(found);
+    let wrong_type = |span: Range<usize>, found: &DeValue<'_>, meant: Option<OsString>| {
+        let (wanted, found) = (wanted(setting.shape), describe(found));
+        let example = example(setting, meant);
         (
             span,
             format!("must be {wanted}, not {found}; write {example}"),
@@ -200,7 +204,7 @@ fn values(setting: &Setting, value: &Spanned<DeValue<'_>>) -> Result<Vec<OsStrin
         (Shape::List, DeValue::Array(array)) => {
             let item = |item: &Spanned<DeValue<'_>>| match item.get_ref() {
                 DeValue::String(text) => checked(item.span(), text.to_string()),
-                other => Err(wrong_type(item.span(), other)),
+                other => Err(wrong_type(item.span(), other, meant(setting, other))),
             };
             len(setting, value, array.len())?;
             array.iter().map(item).collect()
@@ -211,7 +215,11 @@ fn values(setting: &Setting, value: &Spanned<DeValue<'_>>) -> Result<Vec<OsStrin
                 .get_ref()
             {
                 DeValue::String(text) => checked(item.span(), format!("{}={text}", key.get_ref())),
-                other => Err(wrong_type(item.span(), other)),
+                other => Err(wrong_type(
+                    item.span(),
+                    other,
+                    dotted(setting, key.get_ref(), other),
+                )),
             };
             table.iter().map(item).collect()
         }
@@ -224,7 +232,7 @@ fn values(setting: &Setting, value: &Spanned<DeValue<'_>>) -> Result<Vec<OsStrin
         (Shape::Text | Shape::IntegerOrText, DeValue::String(text)) => {
             vec![checked(value.span(), text.to_string())]
         }
-        (_, other) => vec![Err(wrong_type(value.span(), other))],
+        (_, other) => vec![Err(wrong_type(value.span(), other, meant(setting, other)))],
     };
     let (good, bad): (Vec<_>, Vec<_>) = items.into_iter().partition(Result::is_ok);
     if bad.is_empty() {
@@ -246,29 +254,56 @@ fn decimal(number: &de::DeInteger<'_>) -> String {
     }
 }
 
-/// The type that a setting takes, and a correct example line.
-fn wanted(setting: &Setting) -> (&'static str, String) {
-    let default = setting.defaults().into_iter().next();
-    let default = default.map(|value| value.to_string_lossy().into_owned());
-    let choice = setting.choices().into_iter().next();
-    let example = default
-        .or(choice)
-        .unwrap_or_else(|| setting.value_name().to_owned());
-    let key = &setting.key;
-    match setting.shape {
-        Shape::Boolean => ("true or false", format!("{key} = {example}")),
-        Shape::Integer => ("a whole number", format!("{key} = {example}")),
-        Shape::IntegerOrText => (
-            "a string or a whole number",
-            format!("{key} = \"{example}\""),
-        ),
-        Shape::Text => ("a string", format!("{key} = \"{example}\"")),
-        Shape::List => ("a list of strings", format!("{key} = [\"{example}\"]")),
-        Shape::Table => (
-            "a table of strings",
-            format!("{key} = {{ md = \"text/markdown\" }}"),
-        ),
+/// The type that options of a shape take.
+fn wanted(shape: Shape) -> &'static str {
+    match shape {
+        Shape::Boolean => "true or false",
+        Shape::Integer => "a whole number",
+        Shape::IntegerOrText => "a string or a whole number",
+        Shape::Text => "a string",
+        Shape::List => "a list of strings",
+        Shape::Table => "a table of strings",
     }
+}
+
+/// A correct line for the option: with the value that was meant, if that is known.
+fn example(setting: &Setting, meant: Option<OsString>) -> String {
+    let values = vec![meant.unwrap_or_else(|| setting.example())];
+    let origin = Origin::Default;
+    assignment(setting, &Given { values, origin })
+}
+
+/// What a value of the wrong type was meant to be, as it would be typed: the port in `listen = 8080`, the seconds in
+/// `idle_timeout = 30`. A number is no path.
+fn meant(setting: &Setting, found: &DeValue<'_>) -> Option<OsString> {
+    use ValueHint::{AnyPath, DirPath, FilePath};
+    let is_path = matches!(setting.arg.get_value_hint(), AnyPath | DirPath | FilePath);
+    let texts = match found {
+        DeValue::String(text) => vec![text.to_string()],
+        DeValue::Integer(number) if number.radix() == 10 && !is_path => {
+            let digits = decimal(number);
+            vec![digits.clone(), format!("{digits}s")]
+        }
+        _ => Vec::new(),
+    };
+    let mut texts = texts.into_iter().map(OsString::from);
+    texts.find(|text| setting.check(text).is_ok())
+}
+
+/// The entry that was meant by a key with dots and no quotes, such as `types.tar.gz`, which makes a table of each part.
+fn dotted(setting: &Setting, key: &str, value: &DeValue<'_>) -> Option<OsString> {
+    let (mut key, mut value) = (key.to_owned(), value);
+    for _ in 1..EXTENSION_PARTS_MAX {
+        let DeValue::Table(table) = value else { break };
+        let (part, inner) = table.iter().next()?;
+        key = format!("{key}.{}", part.get_ref());
+        value = inner.get_ref();
+    }
+    let DeValue::String(text) = value else {
+        return None;
+    };
+    let entry = OsString::from(format!("{key}={text}"));
+    setting.check(&entry).is_ok().then_some(entry)
 }
 
 fn describe(value: &DeValue<'_>) -> &'static str {

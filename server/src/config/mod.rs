@@ -203,6 +203,22 @@ fn check_together(options: &ServeOptions, given: &Layer) -> Result<(), LoadError
     Ok(())
 }
 
+/// Where the value of an option was given, for messages that begin with it: `--allow-roots`, `ACKPACE_ALLOW_ROOTS`,
+/// `a.toml:3: allow_roots`.
+pub fn place(given: &Layer, key: &str) -> String {
+    let origin = given
+        .get(key)
+        .map_or(&Origin::Default, |given| &given.origin);
+    let all = Setting::all();
+    let setting = all.iter().find(|setting| setting.key == key);
+    match origin {
+        Origin::CommandLine => setting.map_or_else(|| key.to_owned(), Setting::name),
+        Origin::Environment(name) => name.clone(),
+        Origin::File { .. } => format!("{origin}: {key}"),
+        Origin::Default => format!("{key} ({origin})"),
+    }
+}
+
 fn both(wide: &Listen, narrow: &Listen) -> String {
     match wide == narrow {
         true => format!("{narrow} is there twice"),
@@ -414,6 +430,31 @@ mod tests {
             warned(&[("prefetch_time", &["3s"])]).is_empty(),
             "the default"
         );
+    }
+
+    #[test]
+    fn a_place_is_what_the_operator_wrote() {
+        let path = PathBuf::from("a.toml");
+        let origins = [
+            (Origin::CommandLine, "--allow-roots", "DIR|FILE"),
+            (
+                Origin::Environment("ACKPACE_X".to_owned()),
+                "ACKPACE_X",
+                "ACKPACE_X",
+            ),
+            (
+                Origin::File { path, line: 3 },
+                "a.toml:3: allow_roots",
+                "a.toml:3: root",
+            ),
+            (Origin::Default, "allow_roots (default)", "root (default)"),
+        ];
+        for (origin, allow_roots, root) in origins {
+            let given = layer(&origin, &[("allow_roots", &["/a"]), ("root", &["/b"])]);
+            assert_eq!(place(&given, "allow_roots"), allow_roots);
+            assert_eq!(place(&given, "root"), root);
+        }
+        assert_eq!(place(&Layer::new(), "root"), "root (default)");
     }
 
     #[test]

@@ -3,12 +3,15 @@
 use std::any::TypeId;
 use std::error::Error;
 use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, Args, Command};
 
 use crate::limits::LIST_LEN_MAX;
-use crate::options::{ServeOptions, Size, TypeOverride, ValueError, Workers, shown};
+use crate::options::{
+    CongestionControl, ServeOptions, Size, TypeOverride, ValueError, Workers, shown,
+};
 
 /// How a value is written in TOML.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,6 +111,22 @@ impl Setting {
             .filter(|_| is_choice)
             .map(|value| value.get_name().to_owned())
             .collect()
+    }
+
+    /// A value that it takes, as it would be typed: the default, or one of its kind if that is an empty list.
+    pub fn example(&self) -> OsString {
+        let first = self.defaults().into_iter().next();
+        let choice = || self.choices().into_iter().next().map(OsString::from);
+        first.or_else(choice).unwrap_or_else(|| {
+            let parsed = self.arg.get_value_parser().type_id();
+            let of_kind = [
+                (TypeId::of::<TypeOverride>(), "md=text/markdown"),
+                (TypeId::of::<CongestionControl>(), "cubic"),
+                (TypeId::of::<PathBuf>(), "/srv/other"),
+            ];
+            let example = of_kind.into_iter().find(|(kind, _)| parsed == *kind);
+            example.map_or(self.value_name(), |(_, text)| text).into()
+        })
     }
 
     /// The arguments that give `values` on a command line.
@@ -235,6 +254,18 @@ mod tests {
                 assert_eq!(setting.check(&value), Ok(()), "{}", setting.key);
             }
         }
+    }
+
+    #[test]
+    fn every_example_is_a_value_that_can_be_given() {
+        for setting in Setting::all() {
+            assert_eq!(setting.check(&setting.example()), Ok(()), "{}", setting.key);
+        }
+        assert_eq!(setting("allow_roots").example(), "/srv/other");
+        assert_eq!(setting("congestion_control").example(), "cubic");
+        assert_eq!(setting("types").example(), "md=text/markdown");
+        assert_eq!(setting("precompressed").example(), ".zst");
+        assert_eq!(setting("hide").example(), ".git");
     }
 
     #[test]

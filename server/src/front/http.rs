@@ -490,7 +490,8 @@ impl Front {
         }
     }
 
-    fn unused(&self) -> &[u8] {
+    /// The bytes that are not used up: the head of the request, and what follows it.
+    pub fn unused(&self) -> &[u8] {
         self.buffer
             .as_ref()
             .map_or(&[], |buffer| &buffer[self.start..self.end])

@@ -7,8 +7,8 @@ use ackpace_wire::http::fields::Field;
 use ackpace_wire::http::negotiation::prefers_json;
 use ackpace_wire::http::target::{self, Target};
 use ackpace_wire::http::{
-    Context, Method, Part, Plan, Reject, Representation, Request, RequestBody, Status, Version,
-    plan,
+    Context, Method, Parsed, Part, Plan, Reject, Representation, Request, RequestBody, Status,
+    Version, parse, plan,
 };
 use ackpace_wire::listing::Format;
 
@@ -30,6 +30,15 @@ pub(super) fn query_of(request: &Request<'_>, target: &Target<'_>, site: &Site) 
         format: if json { Format::Json } else { Format::Html },
         chunked: listed.then_some(request.version == Version::Http11),
     }
+}
+
+/// The decoded path in a request head, without its first slash; empty if there is none.
+pub fn asked_path(head: &[u8]) -> Vec<u8> {
+    let Parsed::Complete { request, .. } = parse(head) else {
+        return Vec::new();
+    };
+    let target = target::resolve(request.target);
+    target.map_or_else(|_| Vec::new(), |target| target.path[1..].to_vec())
 }
 
 /// What a response depends on at this moment besides request and file.
@@ -79,6 +88,10 @@ pub(super) fn planned(
         SiteAnswer::Exhausted | SiteAnswer::Crowded | SiteAnswer::Leased => error(
             Status::ServiceUnavailable,
             "The server is at a limit; try again soon.",
+        ),
+        SiteAnswer::Gone => error(
+            Status::ServiceUnavailable,
+            "The directory that is served here was removed.",
         ),
         SiteAnswer::Failed(_) => error(Status::InternalServerError, "The file could not be read."),
     }

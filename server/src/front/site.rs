@@ -66,6 +66,8 @@ pub enum SiteAnswer {
     Listing(Option<Box<Listing>>),
     /// Nothing.
     NotFound,
+    /// Nothing, since the root was removed.
+    Gone,
     /// A link that is not followed, or a hidden name: both are answered 404. The reason is for the log.
     Astray(&'static str),
     /// It is there, but may not be served; the reason is for the log.

@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -164,6 +164,22 @@ impl Sink for Destination {
     fn is_empty(&self) -> bool {
         let meta = self.file.metadata();
         meta.is_ok_and(|meta| meta.is_file() && meta.len() == 0)
+    }
+
+    fn ends_torn(&self) -> bool {
+        let Some(path) = &self.path else { return false };
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(libc::O_NONBLOCK);
+        let last = || {
+            let file = options.open(path)?;
+            let (meta, mut last) = (file.metadata()?, [b'\n']);
+            if meta.is_file() && meta.len() > 0 {
+                file.read_exact_at(&mut last, meta.len() - 1)?;
+            }
+            io::Result::Ok(last)
+        };
+        // One that may be written and not be read is taken for whole.
+        last().is_ok_and(|last| last != [b'\n'])
     }
 
     fn room_bytes(&self, wait_max: Duration) -> Option<usize> {
@@ -399,6 +415,21 @@ mod tests {
             .permissions()
             .mode();
         assert_eq!(mode & 0o137, 0, "{mode:o}"); // the umask may take more away
+    }
+
+    #[test]
+    fn a_file_that_ends_in_half_a_line_gets_its_end_first() {
+        let path = Scratch::new("half");
+        let target = LogTarget::File(path.0.clone());
+        for (before, begin) in [("", ""), ("whole\n", "whole\n"), ("half", "half\n")] {
+            std::fs::write(&path.0, before).expect("a temporary folder");
+            let log = AccessLog::start(&target, LogFormat::Common).expect("a writable file");
+            log.handle().log(record("/1"));
+            log.stop();
+            let text = std::fs::read_to_string(&path.0).expect("was written");
+            let line = "unix: - - [01/Jan/1970:00:00:00 +0000] \"GET /1 HTTP/1.1\" 200 5\n";
+            assert_eq!(text, format!("{begin}{line}"));
+        }
     }
 
     #[test]

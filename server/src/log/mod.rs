@@ -6,6 +6,7 @@
 
 mod access;
 mod diagnostics;
+mod losses;
 pub mod pump;
 mod seldom;
 

@@ -12,6 +12,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
+use super::losses::Losses;
+pub use super::losses::Trouble;
 use crate::limits::{
     LOG_BATCH_BYTES, LOG_QUEUE_BYTES_MAX, LOG_QUEUE_LINES_MAX, LOG_REPORT_INTERVAL, LOG_REST,
     LOG_STOP_MAX, LOG_STUCK_LOOK_EACH,
@@ -28,26 +30,6 @@ pub struct Counts {
     pub failed: u64,
 }
 
-/// Troubles of the log itself.
-#[derive(Debug)]
-pub enum Trouble {
-    /// The writer could not keep up; at most one report per [`LOG_REPORT_INTERVAL`].
-    Dropped {
-        /// Lines since the last report.
-        lines: u64,
-    },
-    /// A write failed. Further lines are tried and lost without reports until one succeeds.
-    Failed {
-        /// The kernel's error.
-        error: io::Error,
-    },
-    /// A write succeeded again.
-    Recovered {
-        /// Lines lost meanwhile.
-        lines_lost: u64,
-    },
-}
-
 /// Where lines go.
 pub trait Sink: Write {
     /// Reopens the file whose name this sink knows, since another file may have that name now. Returns whether it is
@@ -58,6 +40,11 @@ pub trait Sink: Write {
 
     /// Whether the next write begins the file: it is empty, perhaps since somebody truncated it.
     fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Whether it ends in half a line that an earlier process left. Asked once for each file, by the thread that writes.
+    fn ends_torn(&self) -> bool {
         false
     }
 
@@ -258,8 +245,7 @@ struct Writer<W, Render, Report> {
     lines: u64,
     /// The sink ends in half a line: a write failed in the middle of one.
     torn: bool,
-    /// Lines lost since the last successful write; `None` while writes succeed.
-    failing: Option<u64>,
+    losses: Losses,
     /// How much of `shared.dropped` was reported.
     dropped_reported: u64,
     dropped_report_due: Option<Instant>,
@@ -268,14 +254,14 @@ struct Writer<W, Render, Report> {
 impl<W: Sink, Render, Report: FnMut(Trouble, &mut Vec<u8>)> Writer<W, Render, Report> {
     fn new(sink: W, render: Render, report: Report, shared: Arc<QueueState>) -> Self {
         Writer {
+            torn: sink.ends_torn(),
             sink,
             render,
             report,
             shared,
             batch: Vec::with_capacity(LOG_BATCH_BYTES),
             lines: 0,
-            torn: false,
-            failing: None,
+            losses: Losses::default(),
             dropped_reported: 0,
             dropped_report_due: None,
         }
@@ -309,11 +295,10 @@ impl<W: Sink, Render, Report: FnMut(Trouble, &mut Vec<u8>)> Writer<W, Render, Re
     /// Waits for a line, and no longer than until there is something to report.
     fn wait<L>(&self, receiver: &Receiver<Message<L>>) -> Result<Message<L>, RecvTimeoutError> {
         let unreported = self.shared.dropped.load(Relaxed) > self.dropped_reported;
-        match self.dropped_report_due {
-            Some(due) if unreported => {
-                receiver.recv_timeout(due.saturating_duration_since(Instant::now()))
-            }
-            _ => receiver.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        let dropped = self.dropped_report_due.filter(|_| unreported);
+        match dropped.into_iter().chain(self.losses.waits_until()).min() {
+            Some(due) => receiver.recv_timeout(due.saturating_duration_since(Instant::now())),
+            None => receiver.recv().map_err(|_| RecvTimeoutError::Disconnected),
         }
     }
 
@@ -350,6 +335,7 @@ impl<W: Sink, Render, Report: FnMut(Trouble, &mut Vec<u8>)> Writer<W, Render, Re
             }
         }
         self.dropped_report_due = None; // the last chance to report it
+        self.losses.hurry();
         self.write(Instant::now());
         self.write(Instant::now()); // reports of the first write
     }
@@ -357,6 +343,9 @@ impl<W: Sink, Render, Report: FnMut(Trouble, &mut Vec<u8>)> Writer<W, Render, Re
     /// Writes the batch and the pending reports. A report of this very write goes with the next batch.
     fn write(&mut self, now: Instant) {
         self.report_dropped(now);
+        if self.batch.is_empty() {
+            self.report_losses(now); // otherwise this write tells first how it is now
+        }
         if !self.batch.is_empty() {
             self.torn = self.torn && !self.sink.is_empty();
             if self.torn {
@@ -366,6 +355,7 @@ impl<W: Sink, Render, Report: FnMut(Trouble, &mut Vec<u8>)> Writer<W, Render, Re
             let mut batch = std::mem::take(&mut self.batch);
             let (taken_bytes, result) = self.write_most(&batch);
             self.account(&batch[..taken_bytes], lines, result);
+            self.report_losses(now);
             batch.clear();
             batch.append(&mut self.batch); // reports of this write
             self.batch = batch;
@@ -403,7 +393,7 @@ impl<W: Sink, Render, Report: FnMut(Trouble, &mut Vec<u8>)> Writer<W, Render, Re
 
     fn renew(&mut self) {
         if self.shared.renewing.swap(false, Relaxed) && self.sink.renew() {
-            self.torn = false; // the torn line is at the end of the other one
+            self.torn = self.sink.ends_torn(); // a line torn here is at the end of the other one
         }
     }
 
@@ -414,17 +404,12 @@ impl<W: Sink, Render, Report: FnMut(Trouble, &mut Vec<u8>)> Writer<W, Render, Re
         self.torn = taken.last().map_or(self.torn, |&last| last != b'\n');
         self.shared.written.fetch_add(written, Relaxed);
         self.shared.failed.fetch_add(lines - written, Relaxed);
-        match (result, self.failing) {
-            (Ok(()), None) => {}
-            (Ok(()), Some(lines_lost)) => {
-                self.failing = None;
-                self.tell(Trouble::Recovered { lines_lost });
-            }
-            (Err(_), Some(lines_lost)) => self.failing = Some(lines_lost + (lines - written)),
-            (Err(error), None) => {
-                self.failing = Some(lines - written);
-                self.tell(Trouble::Failed { error });
-            }
+        self.losses.add(lines - written, result);
+    }
+
+    fn report_losses(&mut self, now: Instant) {
+        if let Some(trouble) = self.losses.report(now) {
+            self.tell(trouble);
         }
     }
 

@@ -240,7 +240,7 @@ pub struct ServeOptions {
     /// Each level includes those before it: `error`, `warn`, `info`, `debug`.
     ///
     /// At `info` are start and stop, whatever goes wrong, and how disks are read: a line when a disk is first read, and one
-    /// when its T_D or K has halved or doubled. What many clients cause at once is told once in 10 s, with a count
+    /// when its T_D, or a K that was measured, has halved or doubled. What many clients cause at once is told once in 10 s, with a count
     /// (`times=39`). `debug` has a line for each connection.
     ///
     /// Default: `info`, which has no line for a request. Range: error, warn, info or debug.
@@ -250,9 +250,9 @@ pub struct ServeOptions {
     /// Where metrics are served: off or ADDR
     ///
     /// `/metrics` is OpenMetrics (or Prometheus' text format), `/healthz` says that the process lives, `/readyz` that
-    /// it takes new clients: 503 while it is stopping. An address is written as with `--listen`; there is no TLS and no
-    /// password, so keep it to this machine or a network that you trust. A scrape wakes each worker once.
-    /// docs/operating.md lists the metrics.
+    /// it takes new clients: 503 while it is stopping, or if the directory that it serves was removed. An address is
+    /// written as with `--listen`; there is no TLS and no password, so keep it to this machine or a network that you
+    /// trust. A scrape wakes each worker once. docs/operating.md lists the metrics.
     ///
     /// Default: off, as a port that nobody asked for is one too many. Range: off, or a TCP address.
     #[arg(long, value_name = "ADDR", default_value = "off", help_heading = "Watching",

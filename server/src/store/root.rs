@@ -11,7 +11,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
+use ackpace_core::units::{Instant, duration_us};
 use ackpace_wire::hide::Hide;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, readlinkat};
 use rustix::io::Errno;
@@ -21,7 +23,7 @@ use super::closing::{self, Descriptor, Standstill};
 use super::device::Devices;
 use super::door::{Door, VisibleName, c_path, open_at};
 pub use super::door::{Miss, Wait};
-use crate::limits::RACES_MAX;
+use crate::limits::{RACES_MAX, ROOT_LOOK_EACH};
 use crate::options::FollowSymlinks;
 
 /// The directory or file that is served.
@@ -36,6 +38,15 @@ pub struct Root {
     anywhere: Option<ServedDirectory>,
     door: Door,
     devices: Arc<Devices>,
+    removal: Removal,
+}
+
+/// What is known of the end of a root.
+#[derive(Debug, Default)]
+struct Removal {
+    is_seen: AtomicBool,
+    /// When it is looked for again.
+    look_us: AtomicU64,
 }
 
 /// An open directory and its real path.
@@ -71,12 +82,31 @@ pub enum RootError {
         /// As the operator wrote it.
         path: PathBuf,
     },
+    /// One of `allow_roots` is no directory, or this user may not enter it.
+    #[error("{path}: {error}; name a directory that this user may enter")]
+    Allowed {
+        /// As the operator wrote it.
+        path: PathBuf,
+        /// The system's error.
+        error: io::Error,
+    },
     /// The kernel lacks a call that keeps requests inside the root.
     #[error(
         "openat2(2): {0}; it keeps requests inside the root and needs Linux 5.12, and a container runtime whose seccomp \
          profile allows it (Docker since 20.10)"
     )]
     Openat2(io::Error),
+}
+
+impl RootError {
+    /// The key of the option whose value it is about; `None`: no option mends it.
+    pub fn option(&self) -> Option<&'static str> {
+        match self {
+            RootError::Open { .. } | RootError::Kind { .. } => Some("root"),
+            RootError::Allowed { .. } => Some("allow_roots"),
+            RootError::Openat2(_) => None,
+        }
+    }
 }
 
 impl Root {
@@ -91,15 +121,16 @@ impl Root {
         allowed: &[PathBuf],
         hide: Hide,
     ) -> Result<Root, RootError> {
-        let allowed = allowed
-            .iter()
-            .map(|path| ServedDirectory::open(path))
-            .collect::<Result<_, _>>()?;
-        let failed = |error: Errno| RootError::Open {
-            path: path.to_owned(),
-            error: error.into(),
+        let allow = |path: &PathBuf| {
+            let path = path.to_owned();
+            ServedDirectory::open(&path).map_err(|error| RootError::Allowed { path, error })
         };
-        let stat = rustix::fs::stat(path).map_err(failed)?;
+        let allowed = allowed.iter().map(allow).collect::<Result<_, _>>()?;
+        let failed = |error: io::Error| RootError::Open {
+            path: path.to_owned(),
+            error,
+        };
+        let stat = rustix::fs::stat(path).map_err(|error| failed(error.into()))?;
         let mut root = Root {
             place: ServedDirectory::open(match FileType::from_raw_mode(stat.st_mode) {
                 FileType::Directory => path,
@@ -109,16 +140,18 @@ impl Root {
                         path: path.to_owned(),
                     });
                 }
-            })?,
+            })
+            .map_err(failed)?,
             only: None,
             follow,
             allowed,
             anywhere: match follow {
-                FollowSymlinks::All => Some(ServedDirectory::open(Path::new("/"))?),
+                FollowSymlinks::All => Some(ServedDirectory::open(Path::new("/")).map_err(failed)?),
                 FollowSymlinks::Inside | FollowSymlinks::None => None,
             },
             door: Door::new(hide),
             devices: Arc::default(),
+            removal: Removal::default(),
         };
         if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
             root.serve_only(path)?;
@@ -127,7 +160,7 @@ impl Root {
             Err(Miss::Failed(error @ (Errno::NOSYS | Errno::PERM))) => {
                 Err(RootError::Openat2(error.into()))
             }
-            Err(Miss::Forbidden(_)) => Err(failed(Errno::ACCESS)),
+            Err(Miss::Forbidden(_)) => Err(failed(Errno::ACCESS.into())),
             Err(_) | Ok(_) => Ok(root),
         }
     }
@@ -135,10 +168,11 @@ impl Root {
     /// Serves one file of the place, by the name that the operator gave. Where that is a link, he named what it leads to:
     /// it may lead out of the place to the directory where it leads now.
     fn serve_only(&mut self, path: &Path) -> Result<(), RootError> {
-        let real = path.canonicalize().map_err(|error| RootError::Open {
+        let failed = |error: io::Error| RootError::Open {
             path: path.to_owned(),
             error,
-        })?;
+        };
+        let real = path.canonicalize().map_err(failed)?;
         let name = path.file_name().or(real.file_name()).unwrap_or_default();
         self.only = Some(name.as_bytes().to_vec());
         if !path.is_symlink() {
@@ -148,7 +182,8 @@ impl Root {
             self.follow = FollowSymlinks::Inside;
         }
         if folder(&real) != self.place.path {
-            self.allowed.push(ServedDirectory::open(folder(&real))?);
+            let place = ServedDirectory::open(folder(&real)).map_err(failed)?;
+            self.allowed.push(place);
         }
         Ok(())
     }
@@ -162,6 +197,26 @@ impl Root {
     /// The directory that is served, or that holds the one file.
     pub fn path(&self) -> &Path {
         &self.place.path
+    }
+
+    /// Whether the directory was removed while it is served, as far as a look in the last [`ROOT_LOOK_EACH`] tells. No
+    /// directory comes back from that: one that is made anew under its name is another one.
+    pub fn is_removed(&self, now: Instant) -> bool {
+        let Removal { is_seen, look_us } = &self.removal;
+        let is_due = !is_seen.load(Relaxed) && look_us.load(Relaxed) <= now.us;
+        if is_due {
+            look_us.store(now.plus_us(duration_us(ROOT_LOOK_EACH)).us, Relaxed);
+            // A removed directory has no link. Those of overlays may tell nothing.
+            let is_removed = known(&self.place.dir).is_ok_and(|stat| stat.stx_nlink == 0);
+            if is_removed && !is_seen.swap(true, Relaxed) {
+                tracing::error!(
+                    "{}: the directory was removed; requests for what was in it get 503, and so does /readyz: make it anew, and \
+                     restart the server to serve that",
+                    self.place.path.display()
+                );
+            }
+        }
+        is_seen.load(Relaxed)
     }
 
     /// Everything that may be served: the root and the other places that links may lead to.
@@ -339,26 +394,11 @@ fn found(name: &VisibleName<'_>, wait: Wait, devices: &Devices) -> Result<Found,
 const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
 impl ServedDirectory {
-    fn open(path: &Path) -> Result<ServedDirectory, RootError> {
-        let failed = |error: Errno| RootError::Open {
-            path: path.to_owned(),
-            error: error.into(),
-        };
+    fn open(path: &Path) -> io::Result<ServedDirectory> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let dir =
-            rustix::fs::openat(CWD, path, flags, Mode::empty()).map_err(|error| match error {
-                Errno::NOTDIR => RootError::Kind {
-                    path: path.to_owned(),
-                },
-                error => failed(error),
-            })?;
-        let readable =
-            rustix::fs::accessat(&dir, ".", rustix::fs::Access::EXEC_OK, AtFlags::EACCESS);
-        readable.map_err(failed)?;
-        let path = path.canonicalize().map_err(|error| RootError::Open {
-            path: path.to_owned(),
-            error,
-        })?;
+        let dir = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
+        rustix::fs::accessat(&dir, ".", rustix::fs::Access::EXEC_OK, AtFlags::EACCESS)?;
+        let path = path.canonicalize()?;
         Ok(ServedDirectory { dir, path })
     }
 }

@@ -233,6 +233,41 @@ fn what_cannot_be_a_root_is_refused_with_a_cure() {
 }
 
 #[test]
+fn what_cannot_be_allowed_is_refused_with_its_option_and_a_cure() {
+    let tree = Tree::new("allowed-refused");
+    for (name, why) in [
+        ("nothing", "No such file"),
+        ("root/file", "Not a directory"),
+    ] {
+        let (root, path) = (tree.dir.join("root"), tree.dir.join(name));
+        let allowed = [tree.dir.join("other"), path.clone()];
+        let refused = Root::open(&root, FollowSymlinks::Inside, &allowed, Hide::default());
+        let refused = refused.expect_err("it is no directory");
+        assert_eq!(refused.option(), Some("allow_roots"));
+        let text = refused.to_string();
+        assert!(
+            text.starts_with(&format!("{}: {why}", path.display()))
+                && text.ends_with("; name a directory that this user may enter"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn a_root_that_is_removed_is_seen_at_the_next_look_and_stays_removed() {
+    let tree = Tree::new("removed");
+    let root = tree.root(FollowSymlinks::Inside);
+    let at = |s: u64| Instant { us: s * 1_000_000 };
+    assert!(!root.is_removed(at(1)));
+    fs::remove_dir_all(tree.dir.join("root")).expect("our own tree");
+    let soon = at(1).plus_us(duration_us(ROOT_LOOK_EACH) - 1);
+    assert!(!root.is_removed(soon), "no look for each request");
+    assert!(root.is_removed(at(2)));
+    fs::create_dir(tree.dir.join("root")).expect("a directory");
+    assert!(root.is_removed(at(3)), "the new one is another one");
+}
+
+#[test]
 fn what_the_kernel_has_not_cached_is_left_to_those_who_may_wait() {
     let tree = Tree::new("cached");
     let root = tree.root(FollowSymlinks::Inside);

@@ -14,6 +14,7 @@ use ackpace_core::why::Why;
 use ackpace_core::worker::{In, Worker as Decider};
 
 use super::events::EventSource;
+use super::report::tell_refused;
 use super::source::Source;
 use super::{Shared, Worker};
 use crate::clock::unix_ms;
@@ -162,6 +163,12 @@ impl Worker {
         let Some(conn) = self.conns.get(stream.conn) else {
             return;
         };
+        let answer = match answer {
+            SiteAnswer::NotFound | SiteAnswer::Listing(_) if around.site.root.is_removed(now) => {
+                SiteAnswer::Gone
+            }
+            answer => answer,
+        };
         let plan = conn.front.plan(stream.nth, &answer, conn.format, &around);
         self.tally.answered(conn.front.status());
         let plain = conn.front.plain(around.site.files.site());
@@ -179,35 +186,12 @@ impl Worker {
             );
             count_ready(&self.tally, &self.response_cache);
         }
+        tell_refused(&self.shared, conn.remote, conn.front.unused(), &answer, now);
         match answer {
             SiteAnswer::File(served) => conn.source = Some(Source::File(served.file)),
             SiteAnswer::Listing(listing) => conn.listing = listing,
-            SiteAnswer::Astray(why) => tracing::debug!(remote = %conn.remote, "404: {why}"),
-            SiteAnswer::Forbidden(why) => tracing::debug!(remote = %conn.remote, "403: {why}"),
-            SiteAnswer::Failed(error) => {
-                let text = format_args!("500: {error}; look at the file, its rights and its disk");
-                self.shared.seldom.tell(Topic::Failed, None, text, now);
-            }
-            SiteAnswer::Exhausted => {
-                self.response_cache.shed(); // it may be what holds the descriptors
-                let text = format_args!(
-                    "503: no descriptors or memory left for a request; raise LimitNOFILE"
-                );
-                self.shared.seldom.tell(Topic::Exhausted, None, text, now);
-            }
-            SiteAnswer::Leased => {
-                let text = format_args!(
-                    "503: another program has a lease on a file and does not give it up; Samba has them with `kernel oplocks`"
-                );
-                self.shared.seldom.tell(Topic::Leased, None, text, now);
-            }
-            SiteAnswer::Crowded => {
-                let text = format_args!(
-                    "503: too many requests wait for a disk that does not answer; look at it (dmesg)"
-                );
-                self.shared.seldom.tell(Topic::Crowded, None, text, now);
-            }
-            SiteAnswer::Slash | SiteAnswer::Elsewhere(_) | SiteAnswer::NotFound => {}
+            SiteAnswer::Exhausted => self.response_cache.shed(), // it may be what holds the descriptors
+            _ => {}
         }
         conn.front.used(&mut self.heads);
         self.planned(stream, plan, now);

@@ -1,14 +1,18 @@
 //! What a worker tells: its load to the other workers, its counters to operators, and to the log what is wrong with a
 //! file.
 
+use std::fmt::Arguments;
 use std::io;
 
 use ackpace_core::conn::StreamId;
 use ackpace_core::disk::ReadError;
 use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
+use ackpace_wire::access_log::Remote;
 
-use super::Worker;
+use super::{Shared, Worker};
+use crate::front::planning::asked_path;
+use crate::front::site::SiteAnswer;
 use crate::log::Topic;
 
 impl Worker {
@@ -96,5 +100,52 @@ impl Worker {
                 now,
             ),
         }
+    }
+}
+
+/// Tells the log why the client did not get what its request `head` asks for, if an operator may want to know.
+pub(super) fn tell_refused(
+    shared: &Shared,
+    remote: Remote,
+    head: &[u8],
+    answer: &SiteAnswer,
+    now: Instant,
+) {
+    let path = || shared.site.shown(&asked_path(head));
+    let seldom = |topic, text: Arguments<'_>| shared.seldom.tell(topic, None, text, now);
+    match answer {
+        SiteAnswer::Astray(why) => tracing::debug!(path = path(), %remote, "404: {why}"),
+        SiteAnswer::Forbidden(why) => tracing::debug!(path = path(), %remote, "403: {why}"),
+        SiteAnswer::Failed(error) => seldom(
+            Topic::Failed,
+            format_args!(
+                "500 for {}: {error}; look at the file, its rights and its disk",
+                path()
+            ),
+        ),
+        SiteAnswer::Exhausted => seldom(
+            Topic::Exhausted,
+            format_args!("503: no descriptors or memory left for a request; raise LimitNOFILE"),
+        ),
+        SiteAnswer::Leased => seldom(
+            Topic::Leased,
+            format_args!(
+                "503 for {}: another program has a lease on the file and does not give it up; Samba has them with `kernel \
+                 oplocks`",
+                path()
+            ),
+        ),
+        SiteAnswer::Crowded => seldom(
+            Topic::Crowded,
+            format_args!(
+                "503: too many requests wait for a disk that does not answer; look at it (dmesg)"
+            ),
+        ),
+        SiteAnswer::File(_)
+        | SiteAnswer::Slash
+        | SiteAnswer::Elsewhere(_)
+        | SiteAnswer::Listing(_)
+        | SiteAnswer::NotFound
+        | SiteAnswer::Gone => {}
     }
 }

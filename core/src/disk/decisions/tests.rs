@@ -54,6 +54,61 @@ fn t_d_is_a_decision_when_it_changes_by_a_quarter_and_a_notice_when_it_doubles()
     );
 }
 
+/// The notice that follows when K is this, so many microseconds later.
+fn notice_of_depth(
+    disk: &mut Disk,
+    depth: (usize, DepthBound),
+    at: Instant,
+) -> Option<DeviceChange> {
+    let state = DeviceState {
+        depth,
+        ..disk.state()
+    };
+    disk.compare(&state, at);
+    disk.take_notice().map(|notice| notice.change)
+}
+
+#[test]
+fn a_queue_depth_is_a_line_if_it_was_measured_and_then_not_for_ten_minutes() {
+    let mut disk = Disk::new(SETTINGS);
+    let (start, _) = disk.state().depth;
+    let mut now = NOW;
+    let mut next = |depth, after_us| {
+        now = now.plus_us(after_us);
+        notice_of_depth(&mut disk, depth, now)
+    };
+    // Nobody waits, and reads become shorter and longer.
+    for reads in [2 * start, 4 * start, start, 2 * start] {
+        assert_eq!(
+            next((reads, DepthBound::FirstRead), NOTICE_DEPTH_EACH_US),
+            None
+        );
+    }
+    let (measured, memory) = (DepthBound::Measured, DepthBound::Memory);
+    let change = |from, to, bound| Some(DeviceChange::Depth { from, to, bound });
+    let soon_us = NOTICE_DEPTH_EACH_US - 1;
+    assert_eq!(
+        next((4 * start, measured), 1),
+        change(start, 4 * start, measured)
+    );
+    assert_eq!(
+        next((start, measured), NOTICE_EACH_US),
+        None,
+        "too soon for K"
+    );
+    assert_eq!(
+        next((4 * start, measured), soon_us),
+        None,
+        "it is what was told"
+    );
+    assert_eq!(next((start, memory), 0), change(4 * start, start, memory));
+    assert_eq!(next((4 * start, measured), soon_us), None);
+    assert_eq!(
+        next((4 * start, measured), 1),
+        change(start, 4 * start, measured)
+    );
+}
+
 #[test]
 fn a_second_reader_changes_the_read_path_of_the_first_and_that_is_told() {
     let mut disk = Disk::new(SETTINGS);

@@ -242,6 +242,89 @@ fn a_failing_sink_is_reported_once_until_it_recovers() {
 }
 
 #[test]
+fn a_sink_that_fails_and_recovers_in_turn_is_reported_once_per_interval() {
+    let full = || Err(io::ErrorKind::StorageFull.into());
+    // A full disk on which somebody frees a little now and then.
+    let script = (0..400).flat_map(|_| [full(), Ok(usize::MAX)]);
+    let (sink, troubles) = (Sink::new(script), Troubles::default());
+    let mut writer = writer(sink, noting(&troubles));
+    let start = Instant::now();
+    let step = LOG_REPORT_INTERVAL / 100;
+    for nth in 0..400 {
+        writer.take(line("a"));
+        writer.write(start + step * nth);
+    }
+    let failed = "failed StorageFull".to_owned();
+    let recovered = |lines: u64| format!("recovered, lost {lines}");
+    let expected = [
+        [failed.clone(), recovered(1)],
+        [failed.clone(), recovered(50)],
+        [failed.clone(), recovered(50)],
+        [failed, recovered(50)],
+    ];
+    assert_eq!(noted(&troubles), expected.concat());
+    // No further line comes, and those that were lost since are told all the same.
+    let due = writer.losses.waits_until().expect("49 are not told");
+    assert_eq!(due, start + LOG_REPORT_INTERVAL * 4);
+    writer.write(due);
+    assert_eq!(noted(&troubles).last(), Some(&recovered(49)));
+    assert_eq!(writer.losses.waits_until(), None);
+    assert_eq!(writer.shared.counts().failed, 200);
+}
+
+#[test]
+fn a_failure_that_began_too_soon_after_the_last_report_is_reported_when_it_may() {
+    let full = || Err(io::ErrorKind::StorageFull.into());
+    let script = [full(), Ok(2)].into_iter().chain((0..3).map(|_| full()));
+    let (sink, troubles) = (Sink::new(script), Troubles::default());
+    let mut writer = writer(sink, noting(&troubles));
+    let start = Instant::now();
+    for _ in 0..4 {
+        writer.take(line("a"));
+        writer.write(start);
+    }
+    assert_eq!(noted(&troubles).len(), 2, "{:?}", noted(&troubles));
+    writer.write(start + LOG_REPORT_INTERVAL);
+    assert_eq!(noted(&troubles)[2], "failed StorageFull");
+    writer.take(line("a"));
+    writer.write(start + LOG_REPORT_INTERVAL);
+    assert_eq!(noted(&troubles).len(), 3, "it fails on");
+    writer.take(line("a"));
+    writer.write(start + LOG_REPORT_INTERVAL);
+    assert_eq!(noted(&troubles)[3], "recovered, lost 3");
+}
+
+#[test]
+fn half_a_line_that_an_earlier_process_left_is_ended_before_the_first_one() {
+    struct Left(Sink);
+    impl Write for Left {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.write(bytes)
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    impl super::Sink for Left {
+        fn ends_torn(&self) -> bool {
+            !self.0.text().ends_with('\n')
+        }
+    }
+    let sink = Sink::default();
+    sink.taken
+        .lock()
+        .expect("no panic before")
+        .extend(b"half a li");
+    let mut writer = writer(Left(sink.clone()), noting(&Troubles::default()));
+    for text in ["a", "b"] {
+        writer.take(line(text));
+        writer.write(Instant::now());
+    }
+    assert_eq!(sink.text(), "half a li\na\nb\n");
+    assert_eq!(writer.shared.counts().written, 2);
+}
+
+#[test]
 fn a_line_torn_by_a_failure_is_ended_before_the_next_one() {
     let sink = Sink::new([
         Ok(5),

@@ -1,0 +1,67 @@
+//! Descriptors: how many are wanted at worst, how many are needed, and what is lost with fewer.
+
+use ackpace_core::limits::CACHED_OPEN_MAX;
+
+use super::Shares;
+use crate::limits::{CLOSING_MAX, DESCRIPTORS_OWN, DESCRIPTORS_PER_WORKER, DESCRIPTORS_START};
+use crate::options::ServeOptions;
+
+/// How many descriptors this process may have at most; `None`: any number.
+pub fn allowed() -> Option<u64> {
+    rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum
+}
+
+impl Shares {
+    /// Descriptors that the process opens at worst: a connection with a response needs up to three (socket, file, and the
+    /// file past the page cache).
+    pub fn descriptors(&self) -> u64 {
+        let open_files = u64::from(self.workers) * CACHED_OPEN_MAX as u64;
+        3 * self.connections() + open_files + CLOSING_MAX as u64 + DESCRIPTORS_OWN
+    }
+
+    /// What is lost where the process may have `allowed` only (`None`: any number), and the cure.
+    pub fn lost_descriptors(&self, allowed: Option<u64>) -> Option<String> {
+        let wanted = self.descriptors();
+        let allowed = allowed.filter(|allowed| *allowed < wanted)?;
+        let beyond = match allowed.saturating_sub(wanted - 3 * self.connections()) / 3 {
+            0 => "With a few downloads".to_owned(),
+            enough => format!("Beyond some {enough} downloads"),
+        };
+        Some(format!(
+            "lost: descriptors: {allowed} are allowed (ulimit -Hn), and {} connections want {wanted} at worst. {beyond}, clients \
+             wait or get 503; set LimitNOFILE={wanted} in the unit (or ulimit -n), or lower connections_max",
+            self.connections(),
+        ))
+    }
+
+    /// Descriptors without which nothing is served: those of a start, and three for one download.
+    pub fn descriptors_least(&self, options: &ServeOptions) -> u64 {
+        let places = (
+            options.listen.len() as u64,
+            options.allow_roots.len() as u64,
+        );
+        let each_worker = DESCRIPTORS_PER_WORKER + places.0;
+        DESCRIPTORS_START + places.1 + u64::from(self.workers) * each_worker + 3
+    }
+
+    /// Whether the process may have enough of them to start; `allowed` is `None` for any number.
+    ///
+    /// # Errors
+    /// One sentence with how many are needed, and how to get them.
+    pub fn check_descriptors(
+        &self,
+        options: &ServeOptions,
+        allowed: Option<u64>,
+    ) -> Result<(), String> {
+        let (least, wanted) = (self.descriptors_least(options), self.descriptors());
+        let Some(allowed) = allowed.filter(|allowed| *allowed < least) else {
+            return Ok(());
+        };
+        Err(format!(
+            "descriptors: {allowed} are allowed (ulimit -Hn), and a start with workers = {} needs {least}; {} connections want {wanted} \
+             at worst. Set LimitNOFILE={wanted} in the unit (or ulimit -n {wanted} before the start)",
+            self.workers,
+            self.connections(),
+        ))
+    }
+}

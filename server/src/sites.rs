@@ -1,0 +1,79 @@
+//! What is served: the sites of the process, and what they share.
+
+use std::sync::Arc;
+
+use ackpace_wire::content_type::Overrides;
+use ackpace_wire::hide::Hide;
+use ackpace_wire::http::Coding;
+
+use crate::config::{self, Layer};
+use crate::failure::Failure;
+use crate::front::shelf::Shelf;
+use crate::front::site::Site;
+use crate::ledger::Ledger;
+use crate::options::{ServeOptions, Sibling};
+use crate::shares::Shares;
+use crate::store::device::Devices;
+use crate::store::files::FileTable;
+use crate::store::root::Root;
+
+/// What all sites of the process share: each of these is made once.
+pub struct Process {
+    files: Arc<FileTable>,
+    devices: Arc<Devices>,
+    shelf: Shelf,
+}
+
+impl Process {
+    /// With the memory that these shares give.
+    pub fn new(shares: &Shares, ledger: &Arc<Ledger>) -> Process {
+        Process {
+            files: Arc::default(),
+            devices: Arc::new(Devices::default().at_most(shares.devices)),
+            shelf: Shelf::new(shares.listing_bytes).on(Arc::clone(ledger), shares.readmes_bytes),
+        }
+    }
+}
+
+/// One more site of the process; `given` says where its options came from.
+///
+/// # Errors
+/// What of it can't be served, with the option that names it.
+pub fn site(options: &ServeOptions, given: &Layer, process: &Process) -> Result<Site, Failure> {
+    let mend = |key: &str, error: &dyn std::fmt::Display| {
+        Failure::operator(format!("{}: {error}", config::place(given, key)))
+    };
+    let hide = Hide::new(&options.hide).map_err(|error| mend("hide", &error))?;
+    let (follow, allowed) = (options.follow_symlinks, &options.allow_roots);
+    let root = Root::open(&options.root, follow, allowed, hide);
+    let types = options
+        .types
+        .iter()
+        .map(|pair| (pair.extension.as_str(), pair.media_type.as_str()));
+    let root = root.map_err(|error| match error.option() {
+        Some(key) => mend(key, &error),
+        None => Failure::operator(error.to_string()),
+    });
+    Ok(Site {
+        root: root?.with(Arc::clone(&process.devices)),
+        files: process.files.site(),
+        devices: Arc::clone(&process.devices),
+        types: Overrides::new(types).map_err(|error| mend("types", &error))?,
+        index: options.index.clone(),
+        listing: options.listing,
+        siblings: options
+            .precompressed
+            .iter()
+            .map(|sibling| coding(*sibling))
+            .collect(),
+        shelf: process.shelf.clone(),
+    })
+}
+
+fn coding(sibling: Sibling) -> Coding {
+    match sibling {
+        Sibling::Zst => Coding::Zstd,
+        Sibling::Br => Coding::Brotli,
+        Sibling::Gz => Coding::Gzip,
+    }
+}
