@@ -22,6 +22,8 @@ use ackpace_lab_base::stats::median;
 use self::ends::Connections;
 use self::tuning::Tuning;
 
+/// For each connection: its share binds.
+const BUDGET_EACH_KIB: usize = 10;
 /// Counted from its first pass: by then all have joined, and their rates are known.
 const SETTLE: Duration = Duration::from_secs(7);
 /// Two periods of drains.
@@ -57,7 +59,7 @@ fn main() -> Result<()> {
     for round in 0..rounds {
         for turn in 0..builds.len() {
             let nth = (turn + round) % builds.len();
-            let cost = measure(&builds[nth], &connections.ports())?;
+            let cost = measure(&builds[nth], &connections.ports(), sockets)?;
             let each = cost.pass_us / sockets as f64;
             println!(
                 "{round:<6} {nth:<6} {each:>29.3} {:>7.0} {:>7.0} {:>7.0}",
@@ -100,8 +102,8 @@ struct Cost {
 }
 
 /// One build on its own, for [`SETTLE`] and [`WINDOW`].
-fn measure(build: &Path, ports: &str) -> Result<Cost> {
-    let mut tuning = Tuning::start(build, ports)?;
+fn measure(build: &Path, ports: &str, sockets: usize) -> Result<Cost> {
+    let mut tuning = Tuning::start(build, ports, sockets * BUDGET_EACH_KIB)?;
     thread::sleep(SETTLE);
     let before = tuning.counters()?;
     thread::sleep(WINDOW);

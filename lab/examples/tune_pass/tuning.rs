@@ -10,8 +10,6 @@ use std::{env, process};
 
 use ackpace_lab_base::error::{Doing, LabError, Result};
 
-/// 10 KB for each of 50,000: shares bind.
-const BUDGET: &str = "512MiB";
 /// How often it is asked for its first pass, [`ASKED_EACH`], until it counts as one that does not start: 2 minutes.
 const FIRST_ASKED_MAX: usize = 240;
 /// How often it is asked again later: 15 s, if it refuses at once.
@@ -36,11 +34,12 @@ pub struct Counters {
 
 impl Tuning {
     /// Starts it, and returns when its first pass is over.
-    pub fn start(build: &Path, ports: &str) -> Result<Tuning> {
+    pub fn start(build: &Path, ports: &str, budget_kib: usize) -> Result<Tuning> {
         let log = env::temp_dir().join(format!("tune-pass-{}.log", process::id()));
         let said = File::create_new(&log).doing(|| log.display().to_string())?;
         let mut command = Command::new(build);
-        command.args(["tune", "--budget", BUDGET, "--port", ports]);
+        let budget = format!("{budget_kib}KiB");
+        command.args(["tune", "--budget", &budget, "--port", ports]);
         let child = command.stderr(said).spawn();
         let mut tuning = Tuning {
             build: build.to_owned(),
