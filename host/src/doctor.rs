@@ -14,10 +14,10 @@ use crate::failure::Failure;
 use crate::kernel::{HAS_BPF, Kernel, Order};
 use crate::matching::Matching;
 use crate::place;
-use crate::receive::events::Events;
+use crate::receive::events::GuardEvents;
 use crate::receive::exact;
 use crate::receive::priority;
-use crate::receive::tracing::{Chosen, Tracing};
+use crate::receive::tracing::{ReceiverFilter, Tracing};
 use crate::snapshot::{Answer, Outcome, View};
 use crate::tcp_events::source::Source;
 
@@ -202,9 +202,9 @@ fn cuts() -> Finding {
 /// Attaches the program that watches receivers, and detaches it.
 fn tracepoints() -> Finding {
     // No port that can be: nothing is followed meanwhile.
-    let chosen = Chosen {
+    let chosen = ReceiverFilter {
         ports: vec![0],
-        ..Chosen::default()
+        ..ReceiverFilter::default()
     };
     let (ok, seen) = match Tracing::open(&chosen) {
         Ok(_) => (true, "attached, and detached".to_owned()),
@@ -216,11 +216,11 @@ fn tracepoints() -> Finding {
 
 /// Attaches the program of the guard, and detaches it.
 fn lost_locks() -> Finding {
-    let chosen = Chosen {
+    let chosen = ReceiverFilter {
         ports: vec![0],
-        ..Chosen::default()
+        ..ReceiverFilter::default()
     };
-    let (ok, seen) = match Events::open(&chosen) {
+    let (ok, seen) = match GuardEvents::open(&chosen) {
         Ok(_) => (true, "attached, and detached".to_owned()),
         Err(why) => (false, why.to_string()),
     };

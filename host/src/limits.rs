@@ -31,6 +31,9 @@ pub const CHANGE_LINES_PER_S_MAX: u64 = 20;
 pub const QUESTION_BYTES_MAX: usize = 64;
 /// How long one who asks for the status may take, in milliseconds. Longer: the connection ends, and the next one is heard.
 pub const QUESTION_MS_MAX: u64 = 1_000;
+/// How long one who asks for the status waits for the answer, in milliseconds: until others have taken their time. Longer: an
+/// error that says so.
+pub const ANSWER_MS_MAX: u64 = 5 * QUESTION_MS_MAX;
 /// An answer on the status socket, as its reader takes it. Longer: cut off.
 pub const ANSWER_BYTES_MAX: u64 = 1 << 20;
 /// How long a socket counts as one that lost, and is raised carefully, after it sent something again.

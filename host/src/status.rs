@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::failure::Failure;
-use crate::limits::{ANSWER_BYTES_MAX, QUESTION_BYTES_MAX, QUESTION_MS_MAX};
+use crate::limits::{ANSWER_BYTES_MAX, ANSWER_MS_MAX, QUESTION_BYTES_MAX, QUESTION_MS_MAX};
 use crate::tally::Tally;
 
 /// What is told, as of the last pass.
@@ -75,18 +75,23 @@ pub fn answer_at(path: &Path, board: &Board) -> io::Result<SocketFile> {
         .name("status".to_owned())
         .spawn(move || {
             for asker in listener.incoming().flatten() {
-                let _ = answer(asker, &board);
+                let _ = answer(asker, &board, QUESTION_MS_MAX);
             }
         })?;
     Ok(file)
 }
 
-fn answer(mut asker: UnixStream, board: &Board) -> io::Result<()> {
-    let wait = Some(Duration::from_millis(QUESTION_MS_MAX));
+fn answer(mut asker: UnixStream, board: &Board, wait_ms: u64) -> io::Result<()> {
+    let wait = Some(Duration::from_millis(wait_ms));
     asker.set_read_timeout(wait)?;
     asker.set_write_timeout(wait)?;
     // Read in any case: closing a socket with unread bytes would take the refusal from its reader.
-    let question = line(&mut asker)?;
+    let question = match line(&mut asker) {
+        Err(error) if is_timeout(&error) => {
+            return writeln!(asker, "refused: no question within {wait_ms} ms");
+        }
+        question => question?,
+    };
     let peer = rustix::net::sockopt::socket_peercred(&asker)?;
     let own = rustix::process::geteuid();
     if !peer.uid.is_root() && peer.uid != own {
@@ -118,35 +123,58 @@ fn line(asker: &mut UnixStream) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&text[..held]).trim().to_owned())
 }
 
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+    )
+}
+
 /// Asks the instance at `path`.
 ///
 /// # Errors
-/// There is none, or it refuses.
+/// There is none, it refuses, or it has not answered to the end.
 pub fn ask(path: &Path, question: &str) -> Result<String, Failure> {
-    let failed = |error: io::Error| match error.kind() {
+    let stream = UnixStream::connect(path);
+    let told = stream.and_then(|stream| hear(stream, question));
+    let told = told.map_err(|error| match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => Failure::runtime(
             "nothing tunes this network namespace: 'ackpace-host tune --budget 256MiB' would",
         ),
+        _ if is_timeout(&error) => Failure::runtime(format!(
+            "{}: no answer within {ANSWER_MS_MAX} ms: the machine is overloaded, ask again",
+            path.display()
+        )),
         _ => Failure::runtime(format!("{}: {error}", path.display())),
-    };
-    let mut stream = UnixStream::connect(path).map_err(failed)?;
-    stream
-        .set_read_timeout(Some(Duration::from_millis(5 * QUESTION_MS_MAX)))
-        .map_err(failed)?;
-    writeln!(stream, "{question}").map_err(failed)?;
-    let mut answer = String::new();
-    stream
-        .take(ANSWER_BYTES_MAX)
-        .read_to_string(&mut answer)
-        .map_err(failed)?;
-    match answer.strip_prefix("refused: ") {
+    })?;
+    match told.strip_prefix("refused: ") {
         Some(why) => Err(Failure::operator(why.trim())),
-        None => Ok(answer),
+        None => Ok(told),
     }
+}
+
+/// The whole answer to a question.
+fn hear(mut stream: UnixStream, question: &str) -> io::Result<String> {
+    stream.set_read_timeout(Some(Duration::from_millis(ANSWER_MS_MAX)))?;
+    // Fails if the question comes too late. What was told before that is there still, and says why.
+    let asked = stream.write_all(format!("{question}\n").as_bytes());
+    let mut answer = String::new();
+    let read = stream.take(ANSWER_BYTES_MAX).read_to_string(&mut answer);
+    if answer.ends_with('\n') {
+        return Ok(answer);
+    }
+    asked.and(read)?;
+    let cut = format!(
+        "the answer ended after {} bytes, within a line: ask again",
+        answer.len()
+    );
+    Err(io::Error::new(io::ErrorKind::UnexpectedEof, cut))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::Shutdown;
+
     use super::*;
 
     #[test]
@@ -182,5 +210,31 @@ mod tests {
                 .to_string()
                 .contains("nothing tunes")
         );
+    }
+
+    /// What one hears whose question is read, and answered by this.
+    fn heard(answer: &str) -> io::Result<String> {
+        let (asker, mut teller) = UnixStream::pair().expect("two sockets");
+        teller.write_all(answer.as_bytes()).expect("there is room");
+        teller.shutdown(Shutdown::Write).expect("as at its end");
+        hear(asker, "status")
+    }
+
+    #[test]
+    fn an_answer_that_is_empty_or_cut_is_an_error() {
+        for (answer, len_bytes) in [("", 0), ("{\"sockets\":", 11)] {
+            let why = heard(answer).expect_err("it is not whole").to_string();
+            let cut = format!("the answer ended after {len_bytes} bytes");
+            assert!(why.contains(&cut), "{why}");
+        }
+        assert_eq!(heard("{}\n").expect("it is whole"), "{}\n");
+    }
+
+    #[test]
+    fn who_asks_too_late_hears_why() {
+        let (asker, teller) = UnixStream::pair().expect("two sockets");
+        answer(teller, &Board::default(), 1).expect("it is told");
+        let told = hear(asker, "status").expect("its question found nobody, but was answered");
+        assert_eq!(told, "refused: no question within 1 ms\n");
     }
 }

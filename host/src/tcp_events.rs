@@ -56,7 +56,7 @@ pub fn run(options: &Events) -> Result<(), Failure> {
         "events: tells servers at {}; Ctrl-C ends it",
         path.display()
     );
-    let mut session = Session {
+    let mut session = EventsSession {
         audience,
         cgroup,
         cgroup_is_gone: false,
@@ -73,14 +73,14 @@ pub fn run(options: &Events) -> Result<(), Failure> {
     result
 }
 
-struct Session {
+struct EventsSession {
     audience: Audience,
     cgroup: Option<PathBuf>,
     cgroup_is_gone: bool,
     cgroups_at: Instant,
 }
 
-impl Session {
+impl EventsSession {
     fn drive(&mut self, source: &mut Source, stopped: &Receiver<()>) -> Result<(), Failure> {
         let mut heard = Vec::new();
         while stopped.try_recv() == Err(TryRecvError::Empty) {

@@ -19,7 +19,7 @@ use crate::place::{self, Lock, Place};
 use crate::signals;
 use crate::snapshot::{Answer, Outcome, SocketSnapshot, View};
 use crate::status::{self, Board};
-use crate::tuner::{Action, ByCookie, Change, Chosen, FLOOR_BYTES, Tuner};
+use crate::tuner::{Action, ByCookie, Change, FLOOR_BYTES, Tuner, TunerSettings};
 
 /// After so many snapshots `--once` is done: by the second one rates are known.
 const SNAPSHOTS_OF_ONCE: u64 = 2;
@@ -34,7 +34,7 @@ const DOES: &str = "tunes this network namespace";
 pub fn run(options: &Tune) -> Result<(), Failure> {
     // Caught before anything is changed.
     let signals = signals::catch()?;
-    let mut session = Session::start(options)?;
+    let mut session = TuneSession::start(options)?;
     let result = signals
         .hear()
         .and_then(|stopped| session.drive(options, &stopped));
@@ -60,7 +60,7 @@ pub fn restore() -> Result<(), Failure> {
 }
 
 /// What lives as long as `tune` does.
-struct Session {
+struct TuneSession {
     kernel: Kernel,
     tuner: Tuner,
     clock: Clock,
@@ -82,8 +82,8 @@ struct Held {
     _socket: status::SocketFile,
 }
 
-impl Session {
-    fn start(options: &Tune) -> Result<Session, Failure> {
+impl TuneSession {
+    fn start(options: &Tune) -> Result<TuneSession, Failure> {
         let matching = options.matching().map_err(Failure::operator)?;
         let cgroup = matching
             .cgroup
@@ -110,7 +110,7 @@ impl Session {
         capabilities::keep_only(&[Capability::Bpf])?;
         let clock = Clock::start();
         let board = Board::default();
-        let mut session = Session {
+        let mut session = TuneSession {
             tuner: Tuner::new(chosen(options), clock.now()),
             kernel,
             clock,
@@ -332,10 +332,10 @@ fn give_all_back(kernel: &mut Kernel) -> Result<u64, Failure> {
     }
 }
 
-fn chosen(options: &Tune) -> Chosen {
+fn chosen(options: &Tune) -> TunerSettings {
     let sysctl = fs::read_to_string("/proc/sys/net/ipv4/tcp_notsent_lowat");
     let most = sysctl.ok().and_then(|text| text.trim().parse().ok());
-    Chosen {
+    TunerSettings {
         policy: options.policy.chosen(),
         budget_bytes: options.budget.unwrap_or(0),
         // Keyed at random for each process.

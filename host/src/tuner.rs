@@ -30,7 +30,7 @@ pub const FLOOR_BYTES: u64 = 3 * 1_448;
 
 /// What the operator chose.
 #[derive(Clone, Copy, Debug)]
-pub struct Chosen {
+pub struct TunerSettings {
     /// How it is divided.
     pub policy: Policy,
     /// What is divided.
@@ -126,7 +126,7 @@ struct Share {
 /// The machine.
 #[derive(Debug)]
 pub struct Tuner {
-    chosen: Chosen,
+    chosen: TunerSettings,
     pool: Pool,
     members: Members,
     /// Sockets that match and were never seen to send.
@@ -155,7 +155,7 @@ pub struct Tuner {
 
 impl Tuner {
     /// Without any socket yet.
-    pub fn new(chosen: Chosen, now: Instant) -> Tuner {
+    pub fn new(chosen: TunerSettings, now: Instant) -> Tuner {
         let settings = Settings {
             policy: chosen.policy,
             pool_bytes: chosen.budget_bytes,

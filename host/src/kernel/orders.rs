@@ -14,7 +14,7 @@ use crate::limits::{ORDER_MARKS, ORDER_PROBES, ORDER_SLOTS, ORDERS_MAX};
 /// `struct order`.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Slot {
+struct OrderSlot {
     /// 0: nobody's.
     cookie: u64,
     give_back: u32,
@@ -27,7 +27,7 @@ struct Slot {
 
 /// The table.
 pub struct Orders {
-    slots: Shared<Slot>,
+    slots: Shared<OrderSlot>,
     /// A bit for each place where the search for an order may begin. The program reads it first: it is in the processor's
     /// caches, and the table is not.
     marks: Shared<u64>,
@@ -135,7 +135,7 @@ impl<T> Drop for Shared<T> {
 
 /// Numbers alone: zeros are one of these.
 trait Plain: Copy {}
-impl Plain for Slot {}
+impl Plain for OrderSlot {}
 impl Plain for u64 {}
 
 /// Where the search for a cookie begins, before the mask. The kernel counts cookies up, so nobody chooses them, and any spread
@@ -150,9 +150,9 @@ fn mark(place: u32) -> (usize, u64) {
     (nth / 64, 1 << (nth % 64))
 }
 
-fn slot(order: &Order) -> Slot {
+fn slot(order: &Order) -> OrderSlot {
     let to = order.to.unwrap_or_default();
-    Slot {
+    OrderSlot {
         cookie: order.cookie,
         give_back: u32::from(order.to.is_none()),
         from_clamp: order.from.clamp_segments,

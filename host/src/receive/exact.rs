@@ -13,7 +13,7 @@ use ackpace_core::limits::TURN_OWED_US_MAX;
 use serde::Serialize;
 
 use super::guarding;
-use super::tracing::Chosen;
+use super::tracing::ReceiverFilter;
 use crate::capabilities::Capability;
 use crate::failure::Failure;
 use crate::kernel::HAS_BPF;
@@ -33,7 +33,7 @@ const COUNTS_BYTES: usize = 48;
 
 /// What the scheduler has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Counts {
+pub struct ExactCounts {
     /// Slices that ended while the lock was owned.
     pub lost: u64,
     /// Of these, those after which the thread ran on.
@@ -48,13 +48,13 @@ pub struct Counts {
     pub ended: u64,
 }
 
-impl Counts {
+impl ExactCounts {
     /// From a `struct exact_counts`; `None` if it is none.
-    pub fn parse(bytes: &[u8]) -> Option<Counts> {
+    pub fn parse(bytes: &[u8]) -> Option<ExactCounts> {
         let bytes: &[u8; COUNTS_BYTES] = bytes.try_into().ok()?;
         let mut longs = bytes.chunks_exact(8).filter_map(|long| long.first_chunk());
         let mut next = || longs.next().map(|long| u64::from_ne_bytes(*long));
-        Some(Counts {
+        Some(ExactCounts {
             lost: next()?,
             turns: next()?,
             owed_too_much: next()?,
@@ -89,7 +89,7 @@ fn allows(state: io::Result<String>) -> Result<(), String> {
 ///
 /// # Errors
 /// What the operator has to mend, or what failed.
-pub fn run(options: &Guard, chosen: &Chosen, signals: Caught) -> Result<(), Failure> {
+pub fn run(options: &Guard, chosen: &ReceiverFilter, signals: Caught) -> Result<(), Failure> {
     if HAS_BPF {
         can_schedule().map_err(|why| {
             Failure::operator(format!(
@@ -120,7 +120,7 @@ fn wait(exact: &Exact, stopped: &Receiver<()>) -> Result<(), Failure> {
     }
 }
 
-fn told(counts: &Counts) -> String {
+fn told(counts: &ExactCounts) -> String {
     format!(
         "receive: {} slices ended with the lock; {} extra turns, {} of them given away at the end of the call; {} us charged; \
          {} ended or refused since too much was owed",
@@ -137,7 +137,7 @@ fn slice_ns() -> u64 {
 /// An attached scheduler. Dropping it gives all tasks back to the kernel's own.
 pub struct Exact {
     #[cfg(has_bpf)]
-    program: program::Program,
+    program: program::ExactProgram,
     #[cfg(not(has_bpf))]
     nothing: std::convert::Infallible,
 }
@@ -148,7 +148,7 @@ impl Exact {
     ///
     /// # Errors
     /// This binary has no BPF.
-    pub fn open(_: &Chosen, _: u64, _: u64) -> Result<Exact, Failure> {
+    pub fn open(_: &ReceiverFilter, _: u64, _: u64) -> Result<Exact, Failure> {
         Err(crate::kernel::no_bpf())
     }
 
@@ -156,7 +156,7 @@ impl Exact {
     ///
     /// # Errors
     /// Never called.
-    pub fn counted(&self) -> Result<Counts, Failure> {
+    pub fn counted(&self) -> Result<ExactCounts, Failure> {
         match self.nothing {}
     }
 }
@@ -167,8 +167,8 @@ impl Exact {
     ///
     /// # Errors
     /// The kernel refuses; what to do.
-    pub fn open(chosen: &Chosen, slice_ns: u64, owed_ns: u64) -> Result<Exact, Failure> {
-        let program = program::Program::open(chosen, slice_ns, owed_ns)?;
+    pub fn open(chosen: &ReceiverFilter, slice_ns: u64, owed_ns: u64) -> Result<Exact, Failure> {
+        let program = program::ExactProgram::open(chosen, slice_ns, owed_ns)?;
         Ok(Exact { program })
     }
 
@@ -176,7 +176,7 @@ impl Exact {
     ///
     /// # Errors
     /// As bpf(2).
-    pub fn counted(&self) -> Result<Counts, Failure> {
+    pub fn counted(&self) -> Result<ExactCounts, Failure> {
         self.program.counted()
     }
 }
@@ -192,7 +192,7 @@ mod tests {
     fn counts_are_read_in_their_order() {
         let longs = [1u64, 2, 3, 4, 5_999, 1 << 40];
         let bytes: Vec<u8> = longs.into_iter().flat_map(u64::to_ne_bytes).collect();
-        let counts = Counts {
+        let counts = ExactCounts {
             lost: 1,
             turns: 2,
             owed_too_much: 3,
@@ -200,8 +200,8 @@ mod tests {
             charged_us: 5,
             ended: 1 << 40,
         };
-        assert_eq!(Counts::parse(&bytes), Some(counts));
-        assert_eq!(Counts::parse(&bytes[1..]), None);
+        assert_eq!(ExactCounts::parse(&bytes), Some(counts));
+        assert_eq!(ExactCounts::parse(&bytes[1..]), None);
     }
 
     #[test]

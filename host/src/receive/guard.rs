@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration;
 
-use super::events::Events;
+use super::events::GuardEvents;
 use super::exact;
 use super::guarding::{begin, report};
 use super::ledger::{Entry, Ledger};
 use super::priority;
-use super::turns::{Counts, Event, Level, Order, Thread, Turns};
+use super::turns::{GuardEvent, Level, LevelOrder, Thread, TurnCounts, Turns};
 use super::watch::chosen;
 use crate::capabilities::Capability;
 use crate::clock::{Clock, monotonic_ns};
@@ -45,7 +45,7 @@ pub fn run(options: &Guard) -> Result<(), Failure> {
     if options.exact {
         return exact::run(options, &chosen, signals);
     }
-    let events = Events::open(&chosen)?;
+    let events = GuardEvents::open(&chosen)?;
     let is_real_time = priority::lead();
     let lead = if is_real_time {
         "a real-time task"
@@ -53,7 +53,7 @@ pub fn run(options: &Guard) -> Result<(), Failure> {
         "a usual task (real time is refused here)"
     };
     let stopped = begin(options, Capability::SysNice, signals, lead)?;
-    let mut guard = Session {
+    let mut guard = GuardSession {
         turns: Turns::default(),
         hands: Hands {
             ledger,
@@ -97,7 +97,7 @@ fn undo_left(ledger: &mut Ledger) -> Result<u64, Failure> {
     Ok(undone)
 }
 
-fn told(counts: &Counts, left_alone: u64) -> String {
+fn told(counts: &TurnCounts, left_alone: u64) -> String {
     format!(
         "receive: the core was lost with the lock {} times; {} extra turns, {} of them cut; {} us charged, {} us paid; none \
          for {} who owed too much, {} beyond the bound, {} left alone",
@@ -112,7 +112,7 @@ fn told(counts: &Counts, left_alone: u64) -> String {
     )
 }
 
-struct Session {
+struct GuardSession {
     turns: Turns,
     hands: Hands,
     clock: Clock,
@@ -127,9 +127,9 @@ struct Hands {
     left_alone: u64,
 }
 
-impl Session {
-    fn drive(&mut self, mut events: Events, stopped: &Receiver<()>) -> Result<(), Failure> {
-        let mut heard: Vec<Event> = Vec::new();
+impl GuardSession {
+    fn drive(&mut self, mut events: GuardEvents, stopped: &Receiver<()>) -> Result<(), Failure> {
+        let mut heard: Vec<GuardEvent> = Vec::new();
         loop {
             events.wait(self.wait(), &mut heard)?;
             for event in heard.drain(..) {
@@ -169,7 +169,7 @@ impl Session {
         least.clamp(Duration::from_millis(1), LOOK)
     }
 
-    fn carry_out(&mut self, order: Option<Order>) -> Result<(), Failure> {
+    fn carry_out(&mut self, order: Option<LevelOrder>) -> Result<(), Failure> {
         let Some(order) = order.filter(|_| !self.dry_run) else {
             return Ok(());
         };
@@ -190,7 +190,7 @@ impl Session {
         let changed: Vec<Thread> = self.hands.own.keys().copied().collect();
         let mut result = Ok(());
         for thread in changed {
-            let set = self.hands.set(Order {
+            let set = self.hands.set(LevelOrder {
                 thread,
                 level: Level::Own,
             });
@@ -202,7 +202,7 @@ impl Session {
 
 impl Hands {
     /// Whether it was done. If not, the thread is gone, or somebody else has set its nice value: both are left alone.
-    fn set(&mut self, order: Order) -> Result<bool, Failure> {
+    fn set(&mut self, order: LevelOrder) -> Result<bool, Failure> {
         let thread = order.thread;
         let known = match self.own.get(&thread) {
             Some(known) => Ok(*known),

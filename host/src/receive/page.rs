@@ -139,7 +139,7 @@ fn grouped(number: u64) -> String {
 mod tests {
     use super::*;
     use crate::receive::counters::Counters;
-    use crate::receive::report::{Core, Owner, Queues};
+    use crate::receive::report::{Core, Owner, QueueTotals};
     use crate::receive::rows::Sender;
 
     fn receiver() -> Receiver {
@@ -151,9 +151,9 @@ mod tests {
             connections: 1,
             to_tcp: Bins([122_657, 744, 896, 40, 300, 75]),
             backlogged: Bins([0, 0, 0, 0, 0, 75]),
-            queues: Queues {
+            queues: QueueTotals {
                 receive_bytes: 1_234_567,
-                ..Queues::default()
+                ..QueueTotals::default()
             },
             core: Core {
                 lost_owning: 2,

@@ -59,7 +59,7 @@ pub struct Receiver {
     /// Segments that wait for the copy now, by age.
     pub waiting: Bins,
     /// Queues.
-    pub queues: Queues,
+    pub queues: QueueTotals,
     /// The core.
     pub core: Core,
     /// Segments whose bytes had all arrived before: the sender resent them needlessly.
@@ -72,7 +72,7 @@ pub struct Receiver {
 
 /// Queues of all connections together now, and the longest of one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Queues {
+pub struct QueueTotals {
     /// Received, not copied.
     pub receive_bytes: u64,
     /// The longest of one connection.
@@ -173,11 +173,11 @@ impl Receiver {
             to_tcp: row.to_tcp,
             backlogged: row.backlogged,
             to_copy: row.to_copy,
-            queues: Queues {
+            queues: QueueTotals {
                 receive_bytes_most: row.queue_bytes_most,
                 backlog_bytes_most: row.backlog_bytes_most,
                 out_of_order_bytes_most: row.gap_bytes_most,
-                ..Queues::default()
+                ..QueueTotals::default()
             },
             core: Core {
                 lost_owning: row.lost_owning,

@@ -147,7 +147,7 @@ pub struct Watched {
 
 /// `struct queues`: those of a connection at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Queues {
+struct QueueSample {
     at_ns: u64,
     queue_bytes: u32,
     backlog_bytes: u32,
@@ -192,8 +192,8 @@ impl Fields<'_> {
         Bins(std::array::from_fn(|_| self.long()))
     }
 
-    fn queues(&mut self) -> Queues {
-        let queues = Queues {
+    fn queues(&mut self) -> QueueSample {
+        let queues = QueueSample {
             at_ns: self.long(),
             queue_bytes: self.word(),
             backlog_bytes: self.word(),

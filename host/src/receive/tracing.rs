@@ -6,7 +6,7 @@ use crate::failure::Failure;
 
 /// What is watched.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Chosen {
+pub struct ReceiverFilter {
     /// Ports of services, at either end; none: all connections.
     pub ports: Vec<u16>,
     /// This process alone.
@@ -15,7 +15,7 @@ pub struct Chosen {
     pub ephemeral: (u16, u16),
 }
 
-impl Chosen {
+impl ReceiverFilter {
     /// As a `struct meant` (`host/src/bpf/receiver.h`).
     pub fn meant(&self) -> [u32; 2] {
         [u32::from(!self.ports.is_empty()), self.pid.unwrap_or(0)]
@@ -25,7 +25,7 @@ impl Chosen {
 /// An attached program. Dropping it detaches it.
 pub struct Tracing {
     #[cfg(has_bpf)]
-    program: program::Program,
+    program: program::ReceiveProgram,
     #[cfg(not(has_bpf))]
     nothing: std::convert::Infallible,
 }
@@ -36,7 +36,7 @@ impl Tracing {
     ///
     /// # Errors
     /// This binary has no BPF.
-    pub fn open(_: &Chosen) -> Result<Tracing, Failure> {
+    pub fn open(_: &ReceiverFilter) -> Result<Tracing, Failure> {
         Err(crate::kernel::no_bpf())
     }
 
@@ -55,8 +55,8 @@ impl Tracing {
     ///
     /// # Errors
     /// The kernel refuses; what to do.
-    pub fn open(chosen: &Chosen) -> Result<Tracing, Failure> {
-        let program = program::Program::open(chosen)?;
+    pub fn open(chosen: &ReceiverFilter) -> Result<Tracing, Failure> {
+        let program = program::ReceiveProgram::open(chosen)?;
         Ok(Tracing { program })
     }
 

@@ -35,7 +35,7 @@ pub struct Thread {
 
 /// What the kernel told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Event {
+pub struct GuardEvent {
     /// Of whom.
     pub thread: Thread,
     /// When, by the kernel's monotonic clock.
@@ -59,9 +59,9 @@ pub enum Kind {
     },
 }
 
-impl Event {
+impl GuardEvent {
     /// From a `struct event`; `None` if it is none.
-    pub fn parse(bytes: &[u8]) -> Option<Event> {
+    pub fn parse(bytes: &[u8]) -> Option<GuardEvent> {
         let long = |at: usize| Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
         let word = |at: usize| Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
         let kind = match word(32)? {
@@ -71,7 +71,7 @@ impl Event {
             2 => Kind::Ended { ran_ns: long(8)? },
             _ => return None,
         };
-        Some(Event {
+        Some(GuardEvent {
             thread: Thread {
                 tid: word(24)?,
                 pid: word(28)?,
@@ -107,7 +107,7 @@ impl Level {
 
 /// What the shell is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Order {
+pub struct LevelOrder {
     /// To whom.
     pub thread: Thread,
     /// What it gets.
@@ -116,7 +116,7 @@ pub struct Order {
 
 /// What was done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Counts {
+pub struct TurnCounts {
     /// Cores lost with the lock.
     pub lost: u64,
     /// Extra turns.
@@ -148,18 +148,18 @@ struct State {
 pub struct Turns {
     threads: HashMap<Thread, State>,
     /// See there.
-    pub counts: Counts,
+    pub counts: TurnCounts,
 }
 
 impl Turns {
     /// An event, which the shell hears at `now`, `late_us` after it happened. The order that follows.
-    pub fn on(&mut self, event: &Event, late_us: u64, now: Instant) -> Option<Order> {
+    pub fn on(&mut self, event: &GuardEvent, late_us: u64, now: Instant) -> Option<LevelOrder> {
         let thread = event.thread;
         let level = match event.kind {
             Kind::Lost { has_backlog } => self.lost(thread, has_backlog, now),
             Kind::Ended { ran_ns } => self.ended(thread, ran_ns.div_ceil(1_000) + late_us),
         };
-        level.map(|level| Order { thread, level })
+        level.map(|level| LevelOrder { thread, level })
     }
 
     fn lost(&mut self, thread: Thread, packets_wait: bool, now: Instant) -> Option<Level> {
@@ -214,14 +214,14 @@ impl Turns {
     }
 
     /// Ends turns that take too long. How long they had a core is not known; all of it is charged.
-    pub fn poll(&mut self, now: Instant) -> Vec<Order> {
+    pub fn poll(&mut self, now: Instant) -> Vec<LevelOrder> {
         let mut orders = Vec::new();
         for (thread, state) in &mut self.threads {
             if state.level == Level::Raised && now >= state.turn.1 {
                 let used_us = now.since_us(state.turn.0);
                 self.counts.cut += 1;
                 self.counts.charged_us += used_us;
-                orders.push(Order {
+                orders.push(LevelOrder {
                     thread: *thread,
                     level: state.settle(used_us),
                 });
@@ -241,7 +241,7 @@ impl Turns {
     }
 
     /// One who pays has run for `ran_us` in all its life. The order that follows, once its debt is paid.
-    pub fn ran(&mut self, thread: Thread, ran_us: u64) -> Option<Order> {
+    pub fn ran(&mut self, thread: Thread, ran_us: u64) -> Option<LevelOrder> {
         let state = self
             .threads
             .get_mut(&thread)
@@ -254,7 +254,7 @@ impl Turns {
             return None;
         }
         state.level = Level::Own;
-        Some(Order {
+        Some(LevelOrder {
             thread,
             level: Level::Own,
         })
@@ -304,16 +304,16 @@ mod tests {
         Instant { us }
     }
 
-    fn lost(thread: Thread) -> Event {
-        Event {
+    fn lost(thread: Thread) -> GuardEvent {
+        GuardEvent {
             thread,
             at_ns: 0,
             kind: Kind::Lost { has_backlog: false },
         }
     }
 
-    fn ended(ran_us: u64) -> Event {
-        Event {
+    fn ended(ran_us: u64) -> GuardEvent {
+        GuardEvent {
             thread: THREAD,
             at_ns: 0,
             kind: Kind::Ended {
@@ -322,7 +322,7 @@ mod tests {
         }
     }
 
-    fn level(order: Option<Order>) -> Option<Level> {
+    fn level(order: Option<LevelOrder>) -> Option<Level> {
         order.map(|order| order.level)
     }
 
@@ -370,7 +370,7 @@ mod tests {
         assert!(turns.poll(at(until.us - 1)).is_empty());
         assert_eq!(
             turns.poll(until),
-            [Order {
+            [LevelOrder {
                 thread: THREAD,
                 level: Level::Paying
             }]
@@ -392,7 +392,7 @@ mod tests {
             started_ns: 6,
             ..THREAD
         };
-        let end = Event {
+        let end = GuardEvent {
             thread: other,
             ..ended(1)
         };
@@ -414,7 +414,7 @@ mod tests {
         });
         assert_eq!(turns.on(&one_more, 0, at(0)), None, "all are in a turn");
         assert_eq!(turns.counts.too_many, 1);
-        let free = Event {
+        let free = GuardEvent {
             kind: Kind::Ended { ran_ns: 0 },
             ..lost(Thread { tid: 3, ..THREAD })
         };
@@ -443,17 +443,17 @@ mod tests {
         };
         let kind = Kind::Lost { has_backlog: true };
         assert_eq!(
-            Event::parse(&bytes),
-            Some(Event {
+            GuardEvent::parse(&bytes),
+            Some(GuardEvent {
                 thread,
                 at_ns: 11,
                 kind
             })
         );
         let bytes: Vec<u8> = longs.chain(words(2)).collect();
-        let read = Event::parse(&bytes).expect("an end");
+        let read = GuardEvent::parse(&bytes).expect("an end");
         assert_eq!(read.kind, Kind::Ended { ran_ns: 22 });
-        assert_eq!(Event::parse(&bytes[1..]), None);
+        assert_eq!(GuardEvent::parse(&bytes[1..]), None);
     }
 
     proptest! {
@@ -466,7 +466,7 @@ mod tests {
                 let thread = Thread { tid, ..THREAD };
                 let orders = match what {
                     0 => turns.on(&lost(thread), 0, now).into_iter().collect(),
-                    1 => turns.on(&Event { thread, ..ended(us) }, 0, now).into_iter().collect(),
+                    1 => turns.on(&GuardEvent { thread, ..ended(us) }, 0, now).into_iter().collect(),
                     _ => turns.poll(now),
                 };
                 levels.extend(orders.iter().map(|order| (order.thread, order.level)));

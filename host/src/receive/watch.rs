@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::counters::Counters;
 use super::page::page;
 use super::report::Report;
-use super::tracing::{Chosen, Tracing};
+use super::tracing::{ReceiverFilter, Tracing};
 use crate::capabilities::{self, Capability};
 use crate::clock::Clock;
 use crate::failure::Failure;
@@ -78,7 +78,7 @@ pub fn meant(ports: &[u16], pid: Option<u32>) -> String {
 ///
 /// # Errors
 /// Too many ports, or no such process.
-pub fn chosen(ports: &[u16], pid: Option<u32>) -> Result<Chosen, Failure> {
+pub fn chosen(ports: &[u16], pid: Option<u32>) -> Result<ReceiverFilter, Failure> {
     if ports.len() > WATCH_PORTS_MAX {
         return Err(Failure::operator(format!(
             "--port takes {WATCH_PORTS_MAX} ports at most: leave it out to watch all"
@@ -89,7 +89,7 @@ pub fn chosen(ports: &[u16], pid: Option<u32>) -> Result<Chosen, Failure> {
             .map_err(|_| Failure::operator(format!("--pid {pid}: there is no such process")))?;
     }
     let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
-    Ok(Chosen {
+    Ok(ReceiverFilter {
         ports: ports.to_vec(),
         pid,
         ephemeral: ephemeral(&range).unwrap_or(EPHEMERAL),

@@ -16,7 +16,7 @@ use rustix::net::{
     bind, listen, recv, send, socket_with, sockopt,
 };
 
-use super::event::Event;
+use super::event::TcpEvent;
 use crate::limits::{LISTENERS_MAX, LISTENERS_OF_A_USER_MAX};
 use crate::status::SocketFile;
 
@@ -91,7 +91,7 @@ impl Audience {
     }
 
     /// Tells each of what is its own.
-    pub fn tell(&mut self, events: &[Event]) {
+    pub fn tell(&mut self, events: &[TcpEvent]) {
         let (hints, packet) = (&mut self.hints, &mut self.packet);
         let (told, lost) = (&mut self.told, &mut self.lost);
         self.listeners.retain(|listener| {
@@ -143,8 +143,8 @@ mod tests {
         }
     }
 
-    fn event(cookie: u64, uid: u32) -> Event {
-        Event {
+    fn event(cookie: u64, uid: u32) -> TcpEvent {
+        TcpEvent {
             hint: hint(cookie),
             uid,
         }
@@ -168,7 +168,7 @@ mod tests {
         let own = rustix::process::geteuid().as_raw();
         audience.tell(&[event(1, own), event(2, own ^ 1), event(3, own)]);
         assert_eq!(heard(&listener), [hint(1), hint(3)]);
-        let many: Vec<Event> = (0..300).map(|cookie| event(cookie, own)).collect();
+        let many: Vec<TcpEvent> = (0..300).map(|cookie| event(cookie, own)).collect();
         audience.tell(&many);
         assert_eq!(heard(&listener).len(), 300, "by several packets");
         assert_eq!((audience.told, audience.lost), (302, 0));
@@ -183,7 +183,7 @@ mod tests {
         let (slow, quick) = (join(&path), join(&path));
         audience.admit();
         let own = rustix::process::geteuid().as_raw();
-        let many: Vec<Event> = (0..128).map(|cookie| event(cookie, own)).collect();
+        let many: Vec<TcpEvent> = (0..128).map(|cookie| event(cookie, own)).collect();
         let mut rounds = 0;
         while audience.lost == 0 {
             audience.tell(&many);

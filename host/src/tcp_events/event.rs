@@ -7,20 +7,20 @@ const EVENT_BYTES: usize = 24;
 
 /// One event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Event {
+pub struct TcpEvent {
     /// What servers are told.
     pub hint: Hint,
     /// The user of the socket.
     pub uid: u32,
 }
 
-impl Event {
+impl TcpEvent {
     /// Reads a `struct tcp_event`; `None`: it is none.
-    pub fn parse(bytes: &[u8]) -> Option<Event> {
+    pub fn parse(bytes: &[u8]) -> Option<TcpEvent> {
         let bytes = bytes.get(..EVENT_BYTES)?;
         let long = |at: usize| Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
         let word = |at: usize| Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
-        Some(Event {
+        Some(TcpEvent {
             hint: Hint {
                 cookie: long(0)?,
                 at_ns: long(8)?,
@@ -44,9 +44,9 @@ mod tests {
             at_ns: 9,
             kind: HintKind::Reset,
         };
-        assert_eq!(Event::parse(&bytes), Some(Event { hint, uid: 1_000 }));
-        assert_eq!(Event::parse(&bytes[1..]), None, "cut");
+        assert_eq!(TcpEvent::parse(&bytes), Some(TcpEvent { hint, uid: 1_000 }));
+        assert_eq!(TcpEvent::parse(&bytes[1..]), None, "cut");
         bytes[16] = 9;
-        assert_eq!(Event::parse(&bytes), None, "no such kind");
+        assert_eq!(TcpEvent::parse(&bytes), None, "no such kind");
     }
 }

@@ -3,14 +3,14 @@
 
 use std::time::Duration;
 
-use super::event::Event;
+use super::event::TcpEvent;
 use crate::failure::Failure;
 use crate::matching::Matching;
 
 /// An attached program. Dropping it detaches it.
 pub struct Source {
     #[cfg(has_bpf)]
-    program: program::Program,
+    program: program::EventsProgram,
     #[cfg(not(has_bpf))]
     nothing: std::convert::Infallible,
 }
@@ -37,7 +37,7 @@ impl Source {
     ///
     /// # Errors
     /// Never called.
-    pub fn wait(&mut self, _: Duration, _: &mut Vec<Event>) -> Result<(), Failure> {
+    pub fn wait(&mut self, _: Duration, _: &mut Vec<TcpEvent>) -> Result<(), Failure> {
         match self.nothing {}
     }
 
@@ -54,7 +54,7 @@ impl Source {
     /// # Errors
     /// The kernel refuses; what to do.
     pub fn open(matching: &Matching) -> Result<Source, Failure> {
-        let program = program::Program::open(matching)?;
+        let program = program::EventsProgram::open(matching)?;
         Ok(Source { program })
     }
 
@@ -70,7 +70,7 @@ impl Source {
     ///
     /// # Errors
     /// As epoll_wait(2).
-    pub fn wait(&mut self, most: Duration, events: &mut Vec<Event>) -> Result<(), Failure> {
+    pub fn wait(&mut self, most: Duration, events: &mut Vec<TcpEvent>) -> Result<(), Failure> {
         self.program.wait(most, events)
     }
 

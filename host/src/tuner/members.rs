@@ -38,7 +38,7 @@ impl Hasher for CookieHasher {
 
 /// A slot, free or taken. The generation tells those apart that have it one after the other.
 #[derive(Debug, Default)]
-struct Slot {
+struct MemberSlot {
     generation: u32,
     member: Option<Member>,
 }
@@ -46,7 +46,7 @@ struct Slot {
 /// All members, by slot and by cookie.
 #[derive(Debug, Default)]
 pub(super) struct Members {
-    slots: Vec<Slot>,
+    slots: Vec<MemberSlot>,
     free: Vec<u32>,
     by_cookie: ByCookie<u32>,
     /// The slot after the one that was found or entered last.
@@ -75,7 +75,7 @@ impl Members {
     /// Enters a socket that [`Members::find`] does not find, and returns its slot. The caller says in which pass it was seen.
     pub fn enter(&mut self, snapshot: SocketSnapshot) -> usize {
         let index = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot::default());
+            self.slots.push(MemberSlot::default());
             self.slots.len() as u32 - 1
         });
         let slot = &mut self.slots[index as usize];

@@ -18,7 +18,7 @@ fn at(ms: u64) -> Instant {
 
 fn tuner(dry_run: bool) -> Tuner {
     use ackpace_core::sndbuf::eatbt::Need;
-    let chosen = Chosen {
+    let chosen = TunerSettings {
         policy: Policy::ByNeed(Need::Law),
         budget_bytes: BUDGET_BYTES,
         secret: 5,

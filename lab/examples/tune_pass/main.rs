@@ -10,20 +10,21 @@
 //! were never used.
 
 mod ends;
+mod tuning;
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
-use std::{env, fs, thread};
+use std::{env, thread};
 
-use ackpace_lab_base::error::{Doing, LabError, Result};
+use ackpace_lab_base::error::{LabError, Result};
 use ackpace_lab_base::stats::median;
 
 use self::ends::Connections;
+use self::tuning::Tuning;
 
-/// 10 KB for each of 50,000: shares bind.
-const BUDGET: &str = "512MiB";
-/// By then all have joined, and their rates are known.
+/// For each connection: its share binds.
+const BUDGET_EACH_KIB: usize = 10;
+/// Counted from its first pass: by then all have joined, and their rates are known.
 const SETTLE: Duration = Duration::from_secs(7);
 /// Two periods of drains.
 const WINDOW: Duration = Duration::from_secs(16);
@@ -58,7 +59,7 @@ fn main() -> Result<()> {
     for round in 0..rounds {
         for turn in 0..builds.len() {
             let nth = (turn + round) % builds.len();
-            let cost = measure(&builds[nth], &connections.ports())?;
+            let cost = measure(&builds[nth], &connections.ports(), sockets)?;
             let each = cost.pass_us / sockets as f64;
             println!(
                 "{round:<6} {nth:<6} {each:>29.3} {:>7.0} {:>7.0} {:>7.0}",
@@ -100,35 +101,13 @@ struct Cost {
     kernel_us: f64,
 }
 
-/// Its counters so far.
-struct Counters {
-    passes: f64,
-    cpu_us: f64,
-    user_ticks: f64,
-    kernel_ticks: f64,
-}
-
-/// `tune`, ended with this.
-struct Tuning(Child);
-
-impl Drop for Tuning {
-    fn drop(&mut self) {
-        // SAFETY: no pointers; our own child, which was not waited for.
-        unsafe { libc::kill(self.0.id() as libc::pid_t, libc::SIGTERM) };
-        let _ = self.0.wait();
-    }
-}
-
 /// One build on its own, for [`SETTLE`] and [`WINDOW`].
-fn measure(build: &Path, ports: &str) -> Result<Cost> {
-    let mut command = Command::new(build);
-    command.args(["tune", "--budget", BUDGET, "--port", ports]);
-    let child = command.stderr(Stdio::null()).spawn();
-    let tuning = Tuning(child.doing(|| build.display().to_string())?);
+fn measure(build: &Path, ports: &str, sockets: usize) -> Result<Cost> {
+    let mut tuning = Tuning::start(build, ports, sockets * BUDGET_EACH_KIB)?;
     thread::sleep(SETTLE);
-    let before = counters(build, tuning.0.id())?;
+    let before = tuning.counters()?;
     thread::sleep(WINDOW);
-    let after = counters(build, tuning.0.id())?;
+    let after = tuning.counters()?;
     let passes = after.passes - before.passes;
     if passes < 1.0 {
         let what = "no pass in the window: is the machine overloaded?";
@@ -139,29 +118,5 @@ fn measure(build: &Path, ports: &str) -> Result<Cost> {
         pass_us: (after.cpu_us - before.cpu_us) / passes,
         user_us: (after.user_ticks - before.user_ticks) * ticks_us / passes,
         kernel_us: (after.kernel_ticks - before.kernel_ticks) * ticks_us / passes,
-    })
-}
-
-fn counters(build: &Path, pid: u32) -> Result<Counters> {
-    let mut status = Command::new(build);
-    let told = status.args(["tune", "status", "--json"]).output();
-    let told = told.doing(|| "tune status".into())?;
-    let told: serde_json::Value =
-        serde_json::from_slice(&told.stdout).doing(|| "tune status".into())?;
-    let path = format!("/proc/{pid}/stat");
-    let stat = fs::read_to_string(&path).doing(|| path)?;
-    let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or("").split(' ').collect();
-    let field = |nth: usize| {
-        fields
-            .get(nth)
-            .and_then(|text| text.parse().ok())
-            .unwrap_or(0.0)
-    };
-    let number = |name: &str| told[name].as_f64().unwrap_or(0.0);
-    Ok(Counters {
-        passes: number("passes"),
-        cpu_us: number("cpu_us"),
-        user_ticks: field(11),
-        kernel_ticks: field(12),
     })
 }

@@ -7,8 +7,6 @@ use syn::visit::{self, Visit};
 use super::Finding;
 use crate::tree::Tree;
 
-/// Crates in which names still stand twice.
-const NOT_YET: [&str; 1] = ["host"];
 /// Each machine has these, and its module's name before them (`disk::In`).
 const OF_MACHINES: [&str; 3] = ["In", "Out", "Settings"];
 /// Each world of the simulator has these, and its module's name before them (`delivery::World`).
@@ -17,8 +15,7 @@ const WORLDS: &str = "sim/src/worlds/";
 
 /// Names of structs, enums and traits that another file of the crate has, too.
 pub fn check(tree: &Tree) -> Vec<Finding> {
-    let rooms = tree.rooms().filter(|room| !NOT_YET.contains(room));
-    rooms.flat_map(|room| of_crate(tree, room)).collect()
+    tree.rooms().flat_map(|room| of_crate(tree, room)).collect()
 }
 
 fn of_crate(tree: &Tree, room: &str) -> Vec<Finding> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use libbpf_rs::{Link, Object};
 
-use super::{Chosen, Event};
+use super::{GuardEvent, ReceiverFilter};
 use crate::failure::Failure;
 use crate::kernel::object::{self, Aligned};
 use crate::kernel::ring::Ring;
@@ -16,29 +16,29 @@ const NEEDS: &str = "this kernel has no BTF, or lacks a tracepoint or a function
                      has all";
 
 /// The program, attached as long as this lives.
-pub struct Program {
+pub struct GuardProgram {
     _links: Vec<Link>,
-    ring: Ring<Event>,
+    ring: Ring<GuardEvent>,
     _object: Object,
 }
 
-impl Program {
-    /// As [`super::Events::open`].
-    pub fn open(chosen: &Chosen) -> Result<Program, Failure> {
+impl GuardProgram {
+    /// As [`super::GuardEvents::open`].
+    pub fn open(chosen: &ReceiverFilter) -> Result<GuardProgram, Failure> {
         let object = object::load(OBJECT, NEEDS)?;
         let settings = chosen.meant().map(u32::to_ne_bytes).concat();
         selection::choose_meant(&object, &chosen.ports, &settings)?;
-        let ring = Ring::of(&object, EVENTS_MAX, Event::parse)?;
+        let ring = Ring::of(&object, EVENTS_MAX, GuardEvent::parse)?;
         let links = object::attach(&object, NEEDS)?;
-        Ok(Program {
+        Ok(GuardProgram {
             _links: links,
             ring,
             _object: object,
         })
     }
 
-    /// As [`super::Events::wait`].
-    pub fn wait(&mut self, most: Duration, events: &mut Vec<Event>) -> Result<(), Failure> {
+    /// As [`super::GuardEvents::wait`].
+    pub fn wait(&mut self, most: Duration, events: &mut Vec<GuardEvent>) -> Result<(), Failure> {
         self.ring.wait(most, events)
     }
 }

@@ -2,7 +2,7 @@
 
 use libbpf_rs::{Link, MapCore, MapFlags, Object, ProgramType};
 
-use super::{Chosen, Counts};
+use super::{ExactCounts, ReceiverFilter};
 use crate::failure::Failure;
 use crate::kernel::object::{self, Aligned, failed, refused};
 use crate::kernel::selection;
@@ -17,14 +17,18 @@ const SCHEDULER: &str = "exact";
 const SETTINGS_BYTES: usize = 32;
 
 /// The scheduler, in charge as long as this lives.
-pub struct Program {
+pub struct ExactProgram {
     _links: Vec<Link>,
     object: Object,
 }
 
-impl Program {
+impl ExactProgram {
     /// As [`super::Exact::open`].
-    pub fn open(chosen: &Chosen, slice_ns: u64, owed_ns: u64) -> Result<Program, Failure> {
+    pub fn open(
+        chosen: &ReceiverFilter,
+        slice_ns: u64,
+        owed_ns: u64,
+    ) -> Result<ExactProgram, Failure> {
         let cores = libbpf_rs::num_possible_cpus().map_err(failed)?;
         if cores > CORES_MAX {
             let what = format!(
@@ -50,24 +54,24 @@ impl Program {
                 .attach_struct_ops()
                 .map_err(|error| refused(&error, NEEDS))?,
         );
-        Ok(Program {
+        Ok(ExactProgram {
             _links: links,
             object,
         })
     }
 
     /// As [`super::Exact::counted`].
-    pub fn counted(&self) -> Result<Counts, Failure> {
+    pub fn counted(&self) -> Result<ExactCounts, Failure> {
         let counts = selection::map(&self.object, "counts")?
             .lookup(&0u32.to_ne_bytes(), MapFlags::ANY)
             .map_err(failed)?;
-        let counts = counts.and_then(|bytes| Counts::parse(&bytes));
+        let counts = counts.and_then(|bytes| ExactCounts::parse(&bytes));
         counts.ok_or_else(|| Failure::runtime("the scheduler's counts have another form"))
     }
 }
 
 /// A `struct exact_settings`, with a slice and what a thread may owe.
-fn settings(chosen: &Chosen, times_ns: [u64; 2], cores: u32) -> [u8; SETTINGS_BYTES] {
+fn settings(chosen: &ReceiverFilter, times_ns: [u64; 2], cores: u32) -> [u8; SETTINGS_BYTES] {
     let [by_port, pid] = chosen.meant();
     let mut bytes = [0; SETTINGS_BYTES];
     let longs = times_ns.map(u64::to_ne_bytes);
@@ -104,10 +108,10 @@ mod tests {
 
     #[test]
     fn settings_stand_in_their_order() {
-        let chosen = Chosen {
+        let chosen = ReceiverFilter {
             ports: vec![80],
             pid: Some(7),
-            ..Chosen::default()
+            ..ReceiverFilter::default()
         };
         let bytes = settings(&chosen, [1 << 40, 3], 2);
         let words: Vec<u32> = bytes
@@ -117,7 +121,7 @@ mod tests {
         let longs = [1u64 << 40, 3].map(|long| long.to_ne_bytes()).concat();
         assert_eq!(bytes[..16], longs);
         assert_eq!(words[4..], [1, 7, 2, 0]);
-        let all = settings(&Chosen::default(), [1, 1], 1);
+        let all = settings(&ReceiverFilter::default(), [1, 1], 1);
         assert_eq!(all[16..24], [0; 8], "all ports, all processes");
     }
 }

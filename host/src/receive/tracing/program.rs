@@ -2,7 +2,7 @@
 
 use libbpf_rs::{Link, MapCore, MapFlags, Object};
 
-use super::Chosen;
+use super::ReceiverFilter;
 use crate::clock::monotonic_ns;
 use crate::failure::Failure;
 use crate::kernel::object::{self, Aligned, failed};
@@ -16,15 +16,15 @@ const NEEDS: &str = "this kernel has no BTF, or lacks a tracepoint or a function
                      later has all";
 
 /// The program, attached as long as this lives.
-pub struct Program {
+pub struct ReceiveProgram {
     object: Object,
     _links: Vec<Link>,
 }
 
-impl Program {
+impl ReceiveProgram {
     /// As [`super::Tracing::open`].
-    pub fn open(chosen: &Chosen) -> Result<Program, Failure> {
-        let mut program = Program {
+    pub fn open(chosen: &ReceiverFilter) -> Result<ReceiveProgram, Failure> {
+        let mut program = ReceiveProgram {
             object: object::load(OBJECT, NEEDS)?,
             _links: Vec::new(),
         };
@@ -34,7 +34,7 @@ impl Program {
     }
 
     /// Writes a `struct settings`, before anything is attached.
-    fn choose(&self, chosen: &Chosen) -> Result<(), Failure> {
+    fn choose(&self, chosen: &ReceiverFilter) -> Result<(), Failure> {
         let halves = [chosen.ephemeral.0, chosen.ephemeral.1];
         let settings: Vec<u8> = chosen
             .meant()

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use libbpf_rs::{Link, MapCore, MapFlags, Object};
 
-use super::Event;
+use super::TcpEvent;
 use crate::failure::Failure;
 use crate::kernel::object::{self, Aligned, failed};
 use crate::kernel::ring::Ring;
@@ -17,16 +17,16 @@ static OBJECT: &Aligned<[u8]> =
 const NEEDS: &str = "this kernel has no BTF, or lacks a tracepoint that the program uses: Linux 5.16 or later has all";
 
 /// The program, attached as long as this lives.
-pub struct Program {
+pub struct EventsProgram {
     _links: Vec<Link>,
-    ring: Ring<Event>,
+    ring: Ring<TcpEvent>,
     selection: Selection,
     object: Object,
 }
 
-impl Program {
+impl EventsProgram {
     /// As [`super::Source::open`].
-    pub fn open(matching: &Matching) -> Result<Program, Failure> {
+    pub fn open(matching: &Matching) -> Result<EventsProgram, Failure> {
         let object = object::load(OBJECT, NEEDS)?;
         let mut selection = Selection::default();
         selection.choose(&object, matching)?;
@@ -34,9 +34,9 @@ impl Program {
         selection::map(&object, "settings")?
             .update(&0u32.to_ne_bytes(), &by, MapFlags::ANY)
             .map_err(failed)?;
-        let ring = Ring::of(&object, TCP_EVENTS_MAX, Event::parse)?;
+        let ring = Ring::of(&object, TCP_EVENTS_MAX, TcpEvent::parse)?;
         let links = object::attach(&object, NEEDS)?;
-        Ok(Program {
+        Ok(EventsProgram {
             _links: links,
             ring,
             selection,
@@ -50,7 +50,7 @@ impl Program {
     }
 
     /// As [`super::Source::wait`].
-    pub fn wait(&mut self, most: Duration, events: &mut Vec<Event>) -> Result<(), Failure> {
+    pub fn wait(&mut self, most: Duration, events: &mut Vec<TcpEvent>) -> Result<(), Failure> {
         self.ring.wait(most, events)
     }
 
