@@ -11,6 +11,14 @@ pub fn allowed() -> u64 {
     limit.unwrap_or(u64::MAX)
 }
 
+/// How many descriptors the process has besides the standard ones, if it has opened none yet: who started it left them open.
+/// 0 where /proc is not mounted.
+pub fn inherited() -> u64 {
+    const STANDARD_AND_THIS: usize = 4;
+    let open = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
+    open.saturating_sub(STANDARD_AND_THIS) as u64
+}
+
 /// Raises the soft limit of descriptors, which is often 1024 for the sake of select(2). A connection with a response
 /// needs up to three: socket, file, and the file past the page cache.
 pub fn raise_limit() {

@@ -216,14 +216,17 @@ pub const CONNECTIONS_MIN: u32 = 16;
 pub const DESCRIPTORS_OWN: u64 = 64 + (DEVICES_MAX * (2 + READERS_MAX)) as u64;
 
 /// Descriptors that a start opens besides those of workers and places to listen at: standard ones, root, signals, logs, admin
-/// socket, metrics, a disk, and what is open for a moment. Fewer: the start is refused.
-pub const DESCRIPTORS_START: u64 = 20;
+/// socket, metrics, the service manager's socket, a disk, and what is open for a moment. Fewer: the start is refused.
+pub const DESCRIPTORS_START: u64 = 24;
 /// The same of one worker: epoll, waker, inotify.
 pub const DESCRIPTORS_PER_WORKER: u64 = 3;
 
 /// Descriptors for which the kernel makes room at the start: 2 MiB of its memory. More: a worker may have to wait while
 /// the kernel makes more.
 pub const DESCRIPTORS_READY_MAX: u64 = 1 << 18;
+
+/// Characters of a path in a line of the log. More: it ends in `…`, since the line has more to tell and a bound of its own.
+pub const LOGGED_PATH_MAX: usize = 200;
 
 /// How long the service manager may take for what it is told. More: it is not told, and the log says so.
 pub const NOTIFY_MAX: Duration = Duration::from_secs(1);

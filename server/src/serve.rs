@@ -81,7 +81,8 @@ fn check_site(options: &ServeOptions, given: &Layer) -> Result<(), Failure> {
 }
 
 fn check_descriptors(shares: &Shares, options: &ServeOptions) -> Result<(), Failure> {
-    let checked = shares.check_descriptors(options, descriptors_allowed());
+    let (allowed, inherited) = (descriptors_allowed(), descriptors::inherited());
+    let checked = shares.check_descriptors(options, allowed, inherited);
     checked.map_err(Failure::operator)
 }
 

@@ -636,14 +636,16 @@ mod tests {
     fn a_start_without_enough_descriptors_is_refused_with_the_number_and_the_cure() {
         let options = options(&["--listen", "8080", "--listen", "8081"]);
         let shares = Shares::divide(&options, 2, machine(64 << 30)).expect("plenty");
-        let (least, wanted) = (shares.descriptors_least(&options), shares.descriptors());
+        let (least, wanted) = (shares.descriptors_least(&options, 0), shares.descriptors());
         assert!(
             least < 64,
             "{least}: a start with 64 is a promise of the tests"
         );
-        assert_eq!(shares.check_descriptors(&options, Some(least)), Ok(()));
-        assert_eq!(shares.check_descriptors(&options, None), Ok(()));
-        let refused = shares.check_descriptors(&options, Some(least - 1));
+        assert_eq!(shares.check_descriptors(&options, Some(least), 0), Ok(()));
+        assert_eq!(shares.check_descriptors(&options, None, 9), Ok(()));
+        let inherits = shares.check_descriptors(&options, Some(least), 1);
+        assert!(inherits.is_err(), "one is open already");
+        let refused = shares.check_descriptors(&options, Some(least - 1), 0);
         let refused = refused.expect_err("too few");
         let begin = format!(
             "descriptors: {} are allowed (ulimit -Hn), and a start with workers = 2 needs {least};",

@@ -366,7 +366,9 @@ impl DeviceChange {
         let logged = match self {
             DeviceChange::Target { .. } => true,
             // Where nobody waits, K follows the length of the reads, up and down, and nobody has anything to do.
-            DeviceChange::Depth { bound, .. } => *bound != DepthBound::FirstRead,
+            DeviceChange::Depth { bound, .. } => {
+                !matches!(bound, DepthBound::FirstRead | DepthBound::Most)
+            }
             _ => false,
         };
         let levels = self.levels().filter(|_| logged);

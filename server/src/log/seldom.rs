@@ -28,6 +28,8 @@ pub enum Topic {
     Crowded,
     /// A request got 503 for a file on which another program has a lease.
     Leased,
+    /// The threads of a disk could not be started.
+    DiskThreads,
     /// A listing broke off.
     Listing,
     /// A file was changed while it was sent.
@@ -39,7 +41,7 @@ pub enum Topic {
 impl Topic {
     fn level(self) -> Level {
         match self {
-            Topic::Failed | Topic::Unreadable => Level::ERROR,
+            Topic::Failed | Topic::Unreadable | Topic::DiskThreads => Level::ERROR,
             _ => Level::WARN,
         }
     }

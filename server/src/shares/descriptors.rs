@@ -4,7 +4,7 @@ use ackpace_core::limits::CACHED_OPEN_MAX;
 
 use super::Shares;
 use crate::limits::{CLOSING_MAX, DESCRIPTORS_OWN, DESCRIPTORS_PER_WORKER, DESCRIPTORS_START};
-use crate::options::ServeOptions;
+use crate::options::{FollowSymlinks, ServeOptions};
 
 /// How many descriptors this process may have at most; `None`: any number.
 pub fn allowed() -> Option<u64> {
@@ -34,17 +34,21 @@ impl Shares {
         ))
     }
 
-    /// Descriptors without which nothing is served: those of a start, and three for one download.
-    pub fn descriptors_least(&self, options: &ServeOptions) -> u64 {
+    /// Descriptors without which nothing is served: those of a start, three for one download, and `inherited` ones, which who
+    /// started the process left open.
+    pub fn descriptors_least(&self, options: &ServeOptions, inherited: u64) -> u64 {
         let places = (
             options.listen.len() as u64,
             options.allow_roots.len() as u64,
         );
+        let anywhere = u64::from(options.follow_symlinks == FollowSymlinks::All);
         let each_worker = DESCRIPTORS_PER_WORKER + places.0;
-        DESCRIPTORS_START + places.1 + u64::from(self.workers) * each_worker + 3
+        let start = DESCRIPTORS_START + inherited + anywhere + places.1;
+        start + u64::from(self.workers) * each_worker + 3
     }
 
-    /// Whether the process may have enough of them to start; `allowed` is `None` for any number.
+    /// Whether the process may have enough of them to start; `allowed` is `None` for any number, `inherited` are open already
+    /// besides the standard ones.
     ///
     /// # Errors
     /// One sentence with how many are needed, and how to get them.
@@ -52,8 +56,12 @@ impl Shares {
         &self,
         options: &ServeOptions,
         allowed: Option<u64>,
+        inherited: u64,
     ) -> Result<(), String> {
-        let (least, wanted) = (self.descriptors_least(options), self.descriptors());
+        let (least, wanted) = (
+            self.descriptors_least(options, inherited),
+            self.descriptors() + inherited,
+        );
         let Some(allowed) = allowed.filter(|allowed| *allowed < least) else {
             return Ok(());
         };

@@ -44,6 +44,8 @@ pub struct Root {
 /// What is known of the end of a root.
 #[derive(Debug, Default)]
 struct Removal {
+    /// Its file system counts the links of a directory: some FUSE file systems tell of none.
+    can_tell: bool,
     is_seen: AtomicBool,
     /// When it is looked for again.
     look_us: AtomicU64,
@@ -153,6 +155,7 @@ impl Root {
             devices: Arc::default(),
             removal: Removal::default(),
         };
+        root.removal.can_tell = known(&root.place.dir).is_ok_and(|stat| stat.stx_nlink > 0);
         if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
             root.serve_only(path)?;
         }
@@ -202,8 +205,12 @@ impl Root {
     /// Whether the directory was removed while it is served, as far as a look in the last [`ROOT_LOOK_EACH`] tells. No
     /// directory comes back from that: one that is made anew under its name is another one.
     pub fn is_removed(&self, now: Instant) -> bool {
-        let Removal { is_seen, look_us } = &self.removal;
-        let is_due = !is_seen.load(Relaxed) && look_us.load(Relaxed) <= now.us;
+        let Removal {
+            can_tell,
+            is_seen,
+            look_us,
+        } = &self.removal;
+        let is_due = *can_tell && !is_seen.load(Relaxed) && look_us.load(Relaxed) <= now.us;
         if is_due {
             look_us.store(now.plus_us(duration_us(ROOT_LOOK_EACH)).us, Relaxed);
             // A removed directory has no link. Those of overlays may tell nothing.

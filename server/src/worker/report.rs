@@ -13,6 +13,7 @@ use ackpace_wire::access_log::Remote;
 use super::{Shared, Worker};
 use crate::front::planning::asked_path;
 use crate::front::site::SiteAnswer;
+use crate::limits::LOGGED_PATH_MAX;
 use crate::log::Topic;
 
 impl Worker {
@@ -111,11 +112,18 @@ pub(super) fn tell_refused(
     answer: &SiteAnswer,
     now: Instant,
 ) {
-    let path = || shared.site.shown(&asked_path(head));
+    let path = || {
+        let mut path = shared.site.shown(&asked_path(head));
+        if let Some((end, _)) = path.char_indices().nth(LOGGED_PATH_MAX) {
+            path.truncate(end);
+            path.push('…');
+        }
+        path
+    };
     let seldom = |topic, text: Arguments<'_>| shared.seldom.tell(topic, None, text, now);
     match answer {
-        SiteAnswer::Astray(why) => tracing::debug!(path = path(), %remote, "404: {why}"),
-        SiteAnswer::Forbidden(why) => tracing::debug!(path = path(), %remote, "403: {why}"),
+        SiteAnswer::Astray(why) => tracing::debug!(%remote, path = path(), "404: {why}"),
+        SiteAnswer::Forbidden(why) => tracing::debug!(%remote, path = path(), "403: {why}"),
         SiteAnswer::Failed(error) => seldom(
             Topic::Failed,
             format_args!(

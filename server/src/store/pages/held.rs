@@ -4,28 +4,35 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use ackpace_core::conn::Span;
 use rustix::io::Errno;
-use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
+use rustix::pipe::{
+    PipeFlags, SpliceFlags, fcntl_getpipe_size, fcntl_setpipe_size, pipe_with, splice,
+};
 
 /// Pages of a file that stay in the page cache while this lives: neither fadvise(2) nor reclaim drops a page that a pipe
 /// refers to. Only a change of the file takes them out.
 #[derive(Debug)]
 pub struct HeldPages {
     _ends: (OwnedFd, OwnedFd),
+    /// They are so many, from the start of the span.
+    pub len_bytes: u64,
 }
 
 impl HeldPages {
-    /// The pages of the span, which begins a page and lies in the file. Reads what is missing, and waits for it, without any lock
-    /// of the address space.
+    /// The first pages of the span, which begins a page and lies in the file: all of them, or as many as the pipe has room for.
+    /// A user who has many pipes gets small ones (pipe(7), pipe-user-pages-soft). Reads what is missing, and waits for it,
+    /// without any lock of the address space.
     ///
     /// # Errors
-    /// As pipe2(2), `F_SETPIPE_SZ` in fcntl(2) and splice(2). EAGAIN: the pipe has no room for them all, or the file became shorter.
+    /// As pipe2(2) and splice(2). EAGAIN: the file became shorter.
     pub fn new(file: &impl AsFd, span: Span) -> Result<HeldPages, Errno> {
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
         let len_bytes = usize::try_from(span.len_bytes).map_err(|_| Errno::OVERFLOW)?;
-        fcntl_setpipe_size(&writer, len_bytes)?;
+        let _ = fcntl_setpipe_size(&writer, len_bytes); // refused: it stays as it is
+        let room_bytes = fcntl_getpipe_size(&writer)? as u64;
+        let until_bytes = span.end_bytes().min(span.offset_bytes + room_bytes);
         let mut at_bytes = span.offset_bytes;
-        while at_bytes < span.end_bytes() {
-            let left_bytes = (span.end_bytes() - at_bytes) as usize;
+        while at_bytes < until_bytes {
+            let left_bytes = (until_bytes - at_bytes) as usize;
             let (from, flags) = (Some(&mut at_bytes), SpliceFlags::NONBLOCK);
             if splice(file, from, &writer, None, left_bytes, flags)? == 0 {
                 return Err(Errno::AGAIN);
@@ -33,6 +40,7 @@ impl HeldPages {
         }
         Ok(HeldPages {
             _ends: (reader, writer),
+            len_bytes: until_bytes - span.offset_bytes,
         })
     }
 }
@@ -69,7 +77,7 @@ mod tests {
                 map.resident_bytes(all)
             };
             let held = HeldPages::new(&file, all).expect("a pipe");
-            assert_eq!(left_bytes(), Some(len_bytes), "held");
+            assert_eq!(left_bytes(), Some(held.len_bytes), "held");
             drop(held);
             match left_bytes() {
                 Some(0) => {}

@@ -14,6 +14,7 @@ use std::sync::{Mutex, PoisonError};
 
 use ackpace_core::conn::Span;
 use rustix::fs::Statx;
+use rustix::io::Errno;
 use rustix::mm::{Advice, madvise};
 
 use super::held::HeldPages;
@@ -226,24 +227,39 @@ impl Whole {
         }
         // Missing pages would be read from the disk.
         let is_here = self.map.resident_bytes(window) == Some(window.len_bytes);
-        let Some(from) = self.map.address(window.offset_bytes).filter(|_| is_here) else {
-            return false;
-        };
-        if !self.reserve(window) {
+        if !is_here || !self.reserve(window) {
             return false;
         }
-        // A page that is dropped before the call below would be read by it, under the lock of the address space, and each page
-        // fault of a worker would wait for that disk.
-        let Ok(_held) = HeldPages::new(file, window) else {
-            return false;
-        };
-        // SAFETY: the window lies inside the mapping, and no memory of ours changes. Linux before 5.14 refuses.
-        let entered =
-            unsafe { madvise(from, window.len_bytes as usize, Advice::LinuxPopulateRead) };
-        if entered.is_ok() {
-            WINDOWS.prove(self.window(window), epoch);
+        let entered = self.populate(file, window).is_ok();
+        match entered {
+            true => WINDOWS.prove(self.window(window), epoch),
+            false => self.release(window.offset_bytes),
         }
-        entered.is_ok()
+        entered
+    }
+
+    /// Puts the window's pages into our page tables.
+    fn populate(&self, file: &impl AsFd, window: Span) -> Result<(), Errno> {
+        let mut rest = window;
+        while rest.len_bytes > 0 {
+            // A page that is dropped before the next call would be read by it, under the lock of the address space, and each page
+            // fault of a worker would wait for that disk.
+            let held = HeldPages::new(file, rest)?;
+            let from = self.map.address(rest.offset_bytes).ok_or(Errno::INVAL)?;
+            // SAFETY: the window lies inside the mapping, and no memory of ours changes. Linux before 5.14 refuses.
+            unsafe { madvise(from, held.len_bytes as usize, Advice::LinuxPopulateRead) }?;
+            rest = rest.behind(held.len_bytes);
+        }
+        Ok(())
+    }
+
+    /// Gives back the place of the window there, which is not in the page tables, or only in part.
+    fn release(&self, offset_bytes: u64) {
+        let mut entered = self.entered.lock().unwrap_or_else(PoisonError::into_inner);
+        if entered.remove(&offset_bytes) {
+            ENTERED.fetch_sub(1, Ordering::Relaxed);
+            self.take_out(offset_bytes);
+        }
     }
 
     /// Keeps the window there in the page tables if it still has its proof, and takes it out if not; returns whether
