@@ -100,16 +100,29 @@ fn named_root(arguments: &[OsString], error: &clap::Error) -> Option<String> {
         .iter()
         .map(|word| word.to_string_lossy())
         .collect();
+    let command = match words.get(1).map(AsRef::as_ref) {
+        Some(name @ ("check" | "config" | "limits")) => name,
+        Some("top" | "why" | "doctor" | "completions" | "man" | "help") => return None,
+        _ => "serve",
+    };
     let joined = words.iter().find_map(|word| word.strip_prefix("--root="));
     let next = || {
         let at = words.iter().position(|word| word == "--root")?;
         words.get(at + 1).map(AsRef::as_ref)
     };
-    let root = joined.or_else(next).filter(|root| !root.is_empty());
+    // What a shell would take for something else, or what is cut where it is shown, can't be copied.
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_./@:+,-".contains(c);
+    let can_be_copied = |root: &&str| {
+        !root.is_empty()
+            && !root.starts_with('-')
+            && root.chars().all(plain)
+            && shown(root) == *root
+    };
+    let root = joined.or_else(next).filter(can_be_copied);
     Some(format!(
-        "--root: there is no such option: the directory or file stands by itself, as in `ackpace serve {}` (in the configuration \
+        "--root: there is no such option: the directory or file stands by itself, as in `ackpace {command} {}` (in the configuration \
          file it is the key root, in the environment ACKPACE_ROOT)",
-        root.map_or("DIR".to_owned(), shown)
+        root.unwrap_or("DIR")
     ))
 }
 

@@ -228,8 +228,10 @@ pub const DESCRIPTORS_READY_MAX: u64 = 1 << 18;
 /// Characters of a path in a line of the log. More: it ends in `…`, since the line has more to tell and a bound of its own.
 pub const LOGGED_PATH_MAX: usize = 200;
 
-/// How long the service manager may take for what it is told. More: it is not told, and the log says so.
+/// How long a start waits for room in the service manager's queue. More: the log says so, and a thread tries as often.
 pub const NOTIFY_MAX: Duration = Duration::from_secs(1);
+/// How long that thread tries. More: the manager is not told, and the log says so.
+pub const NOTIFY_LATE_MAX: Duration = Duration::from_secs(90);
 
 /// Clients at once of the port for metrics, and as many of the admin socket. More: the oldest one makes room.
 pub const CONTROL_CLIENTS_MAX: usize = 32;

@@ -176,11 +176,11 @@ pub fn run(loaded: Loaded) -> Result<(), Failure> {
 /// What a signal to stop does.
 fn stop(shared: Arc<Shared>, stopping: Stopping, manager: ServiceManager) -> impl Fn() {
     move || {
+        manager.stopping(); // first: with nothing under way, the process ends soon after the next line
         stopping.begin();
         shared.stopping.store(true, Ordering::Release);
         let channels = shared.channels.iter();
         channels.for_each(|channel| channel.waker.wake());
-        manager.stopping();
     }
 }
 

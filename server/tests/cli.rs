@@ -400,14 +400,21 @@ fn a_directory_that_is_not_there_is_told_with_the_option_that_names_it() {
 
 #[test]
 fn a_root_that_is_given_as_an_option_is_told_where_it_belongs() {
-    for (arguments, root) in [
-        (&["serve", "--root", "/srv/a"][..], "/srv/a"),
-        (&["--root", "/srv/a"], "/srv/a"),
-        (&["check", "--root=/srv/a", "-l", "8080"], "/srv/a"),
-        (&["serve", "--root"], "DIR"),
+    let long = format!("/srv/{}", "d".repeat(80));
+    for (arguments, told) in [
+        (&["serve", "--root", "/srv/a"][..], "serve /srv/a"),
+        (&["--root", "/srv/a"], "serve /srv/a"),
+        (&["check", "--root=/srv/a", "-l", "8080"], "check /srv/a"),
+        (&["limits", "--root", "/srv/a"], "limits /srv/a"),
+        (&["serve", "--root"], "serve DIR"),
+        (&["--root", "--listen", "8080"], "serve DIR"),
+        (&["serve", "--root", "/srv/my dir"], "serve DIR"),
+        (&["serve", "--root=/srv/\u{202e}gpj"], "serve DIR"),
+        (&["config", "--root=/srv/a\n"], "config DIR"),
+        (&["serve", "--root", &long], "serve DIR"),
     ] {
         let expected = format!(
-            "ackpace: --root: there is no such option: the directory or file stands by itself, as in `ackpace serve {root}` (in the \
+            "ackpace: --root: there is no such option: the directory or file stands by itself, as in `ackpace {told}` (in the \
              configuration file it is the key root, in the environment ACKPACE_ROOT)\n"
         );
         let expected = (2, String::new(), expected);

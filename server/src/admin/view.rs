@@ -5,7 +5,7 @@ use std::fmt::Write;
 use ackpace_core::units::{Bytes, Time};
 
 use crate::answers::{Connection, Explained, Top};
-use crate::log::acts_on_a_terminal;
+use crate::options::acts_on_a_terminal;
 
 /// Lines, and characters of each, that are visible.
 pub type Size = (usize, usize);

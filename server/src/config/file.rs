@@ -14,7 +14,7 @@ use super::settings::{Setting, Shape, nearest};
 use crate::limits::{
     CONFIG_BYTES_MAX, CONFIG_ERRORS_MAX, CONFIG_RECOVER_BYTES_MAX, EXTENSION_PARTS_MAX,
 };
-use crate::options::{ValueError, shown};
+use crate::options::{CongestionControl, UnixMode, ValueError, shown};
 
 /// Reads a configuration file with the name `path` from its bytes.
 ///
@@ -274,15 +274,19 @@ fn example(setting: &Setting, meant: Option<OsString>) -> String {
 }
 
 /// What a value of the wrong type was meant to be, as it would be typed: the port in `listen = 8080`, the seconds in
-/// `idle_timeout = 30`. A number is no path.
+/// `idle_timeout = 30`, the octal digits in `unix_mode = 0o660`. A number is no path and no name.
 fn meant(setting: &Setting, found: &DeValue<'_>) -> Option<OsString> {
     use ValueHint::{AnyPath, DirPath, FilePath};
-    let is_path = matches!(setting.arg.get_value_hint(), AnyPath | DirPath | FilePath);
+    let is_name = setting.takes::<CongestionControl>()
+        || matches!(setting.arg.get_value_hint(), AnyPath | DirPath | FilePath);
     let texts = match found {
         DeValue::String(text) => vec![text.to_string()],
-        DeValue::Integer(number) if number.radix() == 10 && !is_path => {
+        DeValue::Integer(number) if number.radix() == 10 && !is_name => {
             let digits = decimal(number);
             vec![digits.clone(), format!("{digits}s")]
+        }
+        DeValue::Integer(number) if number.radix() == 8 && setting.takes::<UnixMode>() => {
+            vec![number.as_str().to_owned()]
         }
         _ => Vec::new(),
     };

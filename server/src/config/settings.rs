@@ -76,6 +76,11 @@ impl Setting {
         }
     }
 
+    /// Whether its values are read as `T`.
+    pub fn takes<T: 'static>(&self) -> bool {
+        self.arg.get_value_parser().type_id() == TypeId::of::<T>()
+    }
+
     /// The environment variable of this option.
     pub fn variable(&self) -> String {
         format!("ACKPACE_{}", self.key.to_uppercase())

@@ -18,7 +18,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 use super::pump::{Counts, Handle, Pump, Sink, Trouble};
 use crate::limits::LOG_LINE_BYTES_MAX;
-use crate::options::LogLevel;
+use crate::options::{LogLevel, acts_on_a_terminal};
 
 /// How long an abrupt end waits for the lines before it: they say what led to it.
 const FLUSH_AT_END: Duration = Duration::from_millis(500);
@@ -194,12 +194,6 @@ fn push_start(unix_s: i64, level: &Level, line: &mut String) {
         Level::DEBUG => "DEBUG ",
         Level::TRACE => "TRACE ",
     });
-}
-
-/// Whether a terminal does something else with it than show it: control characters, and the marks that turn the direction
-/// of a line.
-pub fn acts_on_a_terminal(char: char) -> bool {
-    char.is_control() || matches!(char, '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Such characters as Rust writes them (`\n`, `\u{1b}`).

@@ -11,5 +11,5 @@ pub mod pump;
 mod seldom;
 
 pub use access::{AccessHandle, AccessLog, BRIEF_HELD_BYTES, Record, RequestText, check};
-pub use diagnostics::{Diagnostics, DiagnosticsHandle, acts_on_a_terminal};
+pub use diagnostics::{Diagnostics, DiagnosticsHandle};
 pub use seldom::{Seldom, Topic};

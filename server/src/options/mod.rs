@@ -26,4 +26,4 @@ pub use serve::ServeOptions;
 pub use size::Size;
 pub use targets::{AdminAt, LogTarget, MetricsAt, TcpEventsAt};
 pub use unix_mode::UnixMode;
-pub use value::{ValueError, shown};
+pub use value::{ValueError, acts_on_a_terminal, shown, shown_path};

@@ -1,5 +1,7 @@
 //! The common part of all option values: one error type and the parsers of plain values.
 
+use std::path::Path;
+
 /// Why a value was refused. The text names the value, what is wrong and what is allowed; the caller puts the place
 /// (file and line, variable or option) in front of it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -23,19 +25,36 @@ impl ValueError {
     }
 }
 
-/// `text` as it may be put into a message: without control characters, and cut to a readable length.
+/// Whether a terminal does something else with it than show it: control characters, and the marks that turn the direction
+/// of a line.
+pub fn acts_on_a_terminal(char: char) -> bool {
+    char.is_control() || matches!(char, '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
+}
+
+/// `text` as it may be put into a message: without what acts on a terminal, and cut to a readable length.
 pub fn shown(text: &str) -> String {
     const SHOWN_CHARS: usize = 60;
+    escaped(text, SHOWN_CHARS)
+}
+
+/// `path` as it may be put into a message: as [`shown`], but whole, up to the longest that Linux knows.
+pub fn shown_path(path: &Path) -> String {
+    const PATH_CHARS: usize = 4096;
+    escaped(&path.to_string_lossy(), PATH_CHARS)
+}
+
+/// The first `most` characters of `text`; those that act on a terminal as Rust writes them (`\n`, `\u{1b}`).
+fn escaped(text: &str, most: usize) -> String {
     let mut safe: String = text
         .chars()
-        .take(SHOWN_CHARS)
+        .take(most)
         .flat_map(|c| {
-            let escaped = c.is_control().then(|| c.escape_default());
+            let escaped = acts_on_a_terminal(c).then(|| c.escape_default());
             let plain = escaped.is_none().then_some(c);
             escaped.into_iter().flatten().chain(plain)
         })
         .collect();
-    if text.chars().nth(SHOWN_CHARS).is_some() {
+    if text.chars().nth(most).is_some() {
         safe.push('…');
     }
     if safe.is_empty() {
@@ -123,7 +142,20 @@ mod tests {
         assert_eq!(shown("plain"), "plain");
         assert_eq!(shown(""), "\"\"");
         assert_eq!(shown("a\u{1b}[31m\n"), "a\\u{1b}[31m\\n");
+        assert_eq!(shown("/srv/\u{202e}gpj\n"), "/srv/\\u{202e}gpj\\n");
         assert_eq!(shown(&"x".repeat(61)), format!("{}…", "x".repeat(60)));
         assert_eq!(shown(&"x".repeat(60)), "x".repeat(60));
+    }
+
+    #[test]
+    fn shown_paths_are_whole_and_harmless() {
+        let path = format!("/{}/\u{202e}\u{1b}]0;t\u{7}\n", "x".repeat(100));
+        let expected = format!("/{}/\\u{{202e}}\\u{{1b}}]0;t\\u{{7}}\\n", "x".repeat(100));
+        assert_eq!(shown_path(Path::new(&path)), expected);
+        let endless = "x".repeat(5000);
+        assert_eq!(
+            shown_path(Path::new(&endless)),
+            format!("{}…", "x".repeat(4096))
+        );
     }
 }

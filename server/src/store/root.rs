@@ -24,7 +24,7 @@ use super::device::Devices;
 use super::door::{Door, VisibleName, c_path, open_at};
 pub use super::door::{Miss, Wait};
 use crate::limits::{RACES_MAX, ROOT_LOOK_EACH};
-use crate::options::FollowSymlinks;
+use crate::options::{FollowSymlinks, shown_path};
 
 /// The directory or file that is served.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ pub enum Found {
 #[derive(Debug, thiserror::Error)]
 pub enum RootError {
     /// It is missing, or this user may not open it.
-    #[error("{path}: {error}; name a directory or a file that this user may read")]
+    #[error("{}: {error}; name a directory or a file that this user may read", shown_path(path))]
     Open {
         /// As the operator wrote it.
         path: PathBuf,
@@ -79,13 +79,13 @@ pub enum RootError {
         error: io::Error,
     },
     /// It is no directory (and, for the root itself, no file).
-    #[error("{path} is neither a directory nor a regular file; name one of these")]
+    #[error("{} is neither a directory nor a regular file; name one of these", shown_path(path))]
     Kind {
         /// As the operator wrote it.
         path: PathBuf,
     },
     /// One of `allow_roots` is no directory, or this user may not enter it.
-    #[error("{path}: {error}; name a directory that this user may enter")]
+    #[error("{}: {error}; name a directory that this user may enter", shown_path(path))]
     Allowed {
         /// As the operator wrote it.
         path: PathBuf,

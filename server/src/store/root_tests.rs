@@ -225,6 +225,9 @@ fn what_cannot_be_a_root_is_refused_with_a_cure() {
         missing.ends_with("; name a directory or a file that this user may read"),
         "{missing}"
     );
+    let forged = open("a\u{202e}\u{1b}]0;t\u{7}\nackpace: good").expect_err("it is not there");
+    let shown = "a\\u{202e}\\u{1b}]0;t\\u{7}\\nackpace: good: No such file";
+    assert!(forged.to_string().contains(shown), "{forged}");
     let fifo = open("fifo").expect_err("a fifo is no root").to_string();
     assert!(
         fifo.ends_with("is neither a directory nor a regular file; name one of these"),

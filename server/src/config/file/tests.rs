@@ -154,7 +154,15 @@ fn a_wrong_type_gets_the_right_one_and_an_example() {
         ),
         (
             "unix_mode = 0o660",
+            "13: unix_mode: must be a string, not a whole number; write unix_mode = \"660\"",
+        ),
+        (
+            "unix_mode = 0o7777",
             "13: unix_mode: must be a string, not a whole number; write unix_mode = \"umask\"",
+        ),
+        (
+            "congestion_control = 5",
+            "22: congestion_control: must be a list of strings, not a whole number; write congestion_control = [\"cubic\"]",
         ),
         (
             "access_log = false",
