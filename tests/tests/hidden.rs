@@ -279,7 +279,7 @@ fn the_log_names_what_was_refused_and_no_name_forges_a_line() {
     let root = tree.path().to_str().expect("UTF-8");
     let path = format!(r#"path="{root}/out\n2026-01-01T00:00:00Z ERROR forged \u{{1b}}[31m""#);
     server.err_line(&["DEBUG 404: ", &path, "remote=127.0.0.1"]);
-    server.err_line(&["DEBUG 403: ", &format!("path={root}/closed/ ")]);
+    server.err_line(&["DEBUG 403: ", &format!("path={root}/closed/")]);
     let told = server.err();
     let is_ours = |line: &str| !line.contains("forged") || line.contains(" DEBUG 404: ");
     assert!(told.lines().all(is_ours), "{told}");
