@@ -1,15 +1,11 @@
 //! The real binary as a user meets it: help, version, configuration, errors and exit codes.
 
-use std::path::{Path, PathBuf};
+mod common;
+
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// A directory of its own for one test, empty at its start.
-fn directory(test: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
-    let _ = std::fs::remove_dir_all(&path);
-    std::fs::create_dir_all(&path).unwrap();
-    path
-}
+use common::directory;
 
 /// Ends a run in this directory, with these variables and no others.
 struct Run<'a> {

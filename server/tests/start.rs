@@ -1,22 +1,18 @@
 //! The start and the stop of the real binary: what it needs, and what it tells whom.
 
+mod common;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixDatagram;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
+use common::directory;
+
 /// How long a server may take before a test gives it up.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A directory of its own for one test, empty at its start.
-fn directory(test: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
-    let _ = std::fs::remove_dir_all(&path);
-    std::fs::create_dir_all(&path).unwrap();
-    path
-}
 
 /// The server with no more than this many descriptors, in this directory, with one variable or none.
 struct Run<'a> {
