@@ -19,6 +19,14 @@ pub(crate) fn push_percent_encoded(segment: &[u8], out: &mut Vec<u8>) {
     }
 }
 
+/// Whether neither HTML nor JSON escapes any of it. Most names are such, and are copied at once.
+fn is_plain(text: &[u8]) -> bool {
+    let plain = |byte: &u8| {
+        matches!(byte, b' '..=b'~') && !matches!(byte, b'&' | b'<' | b'>' | b'"' | b'\'' | b'\\')
+    };
+    text.iter().all(plain)
+}
+
 /// Appends `text` for an HTML element's content or a quoted attribute. U+FFFD replaces bytes that are not
 /// UTF-8, control characters (which HTML forbids, and which could drive the terminal of a text browser), and
 /// bidirectional marks (which can show an `.exe` as `exe.pdf`).
@@ -32,6 +40,9 @@ pub(crate) fn push_html_lines(text: &[u8], out: &mut Vec<u8>) {
 }
 
 fn push_html_with(text: &[u8], keeps: impl Fn(u8) -> bool, out: &mut Vec<u8>) {
+    if is_plain(text) {
+        return out.extend_from_slice(text);
+    }
     for chunk in text.utf8_chunks() {
         let valid = chunk.valid().as_bytes();
         for (at, &byte) in valid.iter().enumerate() {
@@ -67,6 +78,14 @@ fn replace_last(pushed_bytes: usize, out: &mut Vec<u8>) {
 /// control characters, bidirectional marks and separators of lines, which act in a terminal or an editor.
 pub(crate) fn push_json_string(text: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
+    push_json_text(text, out);
+    out.push(b'"');
+}
+
+fn push_json_text(text: &[u8], out: &mut Vec<u8>) {
+    if is_plain(text) {
+        return out.extend_from_slice(text);
+    }
     for chunk in text.utf8_chunks() {
         let valid = chunk.valid().as_bytes();
         for (at, &byte) in valid.iter().enumerate() {
@@ -99,7 +118,6 @@ pub(crate) fn push_json_string(text: &[u8], out: &mut Vec<u8>) {
             out.extend_from_slice(REPLACEMENT);
         }
     }
-    out.push(b'"');
 }
 
 /// A character below U+10000 as `\uXXXX`.
@@ -158,6 +176,14 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig { rng_seed: RngSeed::Fixed(1), ..ProptestConfig::default() })]
+
+        #[test]
+        fn text_of_any_ascii_is_escaped_as_its_characters_are(text in "[ -~]{0,20}") {
+            for push in [push_html, push_json_text] {
+                let each: String = text.chars().map(|char| with(push, char.to_string().as_bytes())).collect();
+                prop_assert_eq!(with(push, text.as_bytes()), each);
+            }
+        }
 
         #[test]
         fn any_json_string_is_read_back_as_the_lossy_text(text: Vec<u8>) {
