@@ -8,7 +8,7 @@
 
 use crate::limits::{AHEAD_BYTES_MIN, AHEAD_RESERVE_BYTES_MAX, AHEAD_RESERVE_BYTES_MIN};
 
-/// The rule for one amount of memory. See the module.
+/// The rule for one amount of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ahead {
     /// The memory kept free for others.

@@ -102,7 +102,7 @@ pub struct TrialOutcome {
     pub adopted: bool,
 }
 
-/// Finds K for one device. See the module.
+/// Finds K for one device.
 #[derive(Clone, Debug)]
 pub struct Depth {
     rotational: bool,
@@ -293,25 +293,33 @@ impl Depth {
         to.map(|to| Trial::new(from, to))
     }
 
+    /// Takes the outcome of a trial, and says when the next one begins:
+    ///
+    /// | the trial | next |
+    /// |---|---|
+    /// | changed K | one more step in its direction, at once |
+    /// | changed K, but there is no further step | after a first step the way back, at once; after several a rest |
+    /// | changed nothing, the first one for reads of this length | the other direction, at once |
+    /// | changed nothing | a rest, each time twice as long |
+    ///
+    /// The way back measures the same two values again: a second look, since the verdict may be chance. A rest in its place
+    /// was tried. The devices of `sim/tests/delivery/depth.txt` then delivered 98.6 % of what they do with their best K, in
+    /// place of 98.9 % (the mean of ten rows).
     fn conclude(&mut self, trial: &Trial, change: bool) {
-        let (at, up) = if change {
-            (trial.to, trial.to > trial.from)
-        } else {
-            (trial.from, self.up)
-        };
+        let at = if change { trial.to } else { trial.from };
         self.found[self.class] = Some(at);
         if change {
-            // Go on in this direction. If several steps led to its end, rest; after a first one, look in the other direction.
-            self.up = up;
-            (self.rest, self.rest_next) = (0, REST_READS);
-            self.trial = self.next_trial().filter(|next| (next.to > next.from) == up);
+            self.up = trial.is_up();
+            self.rest_next = REST_READS;
+            let next = self.next_trial();
+            self.trial = next.filter(|next| next.is_up() == trial.is_up());
             if let Some(next) = &mut self.trial {
                 next.goes_on = true;
                 return;
             }
         }
-        let both = trial.goes_on || self.rest_next > REST_READS;
-        self.rest = if both { self.rest_next } else { 0 };
+        let is_first = !trial.goes_on && self.rest_next == REST_READS;
+        self.rest = if is_first { 0 } else { self.rest_next };
         self.rest_next = (self.rest_next * 2).min(REST_READS_MOST);
     }
 }
@@ -329,6 +337,11 @@ impl Trial {
             sum: 0.0,
             sum_squares: 0.0,
         }
+    }
+
+    /// Whether it tries a greater K.
+    fn is_up(&self) -> bool {
+        self.to > self.from
     }
 
     /// In the order A, B, B, A, so that a steady drift affects both alike.
@@ -373,11 +386,7 @@ impl Trial {
         self.sum_squares += gain * gain;
         let count = f64::from(self.pairs);
         let mean = self.sum / count;
-        let least = if self.to > self.from {
-            GAIN_LEAST
-        } else {
-            -LOSS_MOST
-        };
+        let least = if self.is_up() { GAIN_LEAST } else { -LOSS_MOST };
         let beyond = mean - least;
         let error_squared =
             (self.sum_squares / count - mean * mean).max(0.0) / (count - 1.0).max(1.0);
@@ -468,6 +477,31 @@ mod tests {
         let mut endless = Depth::new(true, 1);
         let most = settled(&mut endless, 8_000, |reads| 70_000 - reads as u64 * 1_000);
         assert_eq!(most, 2, "each takes 68 ms");
+    }
+
+    #[test]
+    fn a_first_step_that_ends_the_ladder_is_looked_at_again_before_a_rest() {
+        let mut depth = Depth::new(true, 1);
+        let flat = Served {
+            len_bytes: 1 << 20,
+            us: 15_000,
+            medium_us: 500,
+            asked: true,
+        };
+        (0..200).for_each(|_| _ = depth.done(&flat)); // nobody had run dry: no trial
+        (0..200).for_each(|_| depth.stream_turn(true));
+        let mut outcomes = (0..4_000).filter_map(|_| depth.done(&flat));
+        let change = outcomes.find(|outcome| outcome.adopted);
+        let change = change.expect("fewer cost nothing");
+        assert_eq!((change.from, change.to), (4, 2));
+        depth.done(&flat);
+        assert_eq!(depth.tried(), Some(4), "the way back");
+        let back = (0..4_000).find_map(|_| depth.done(&flat));
+        assert!(back.is_some_and(|outcome| !outcome.adopted));
+        for _ in 0..REST_READS {
+            depth.done(&flat);
+            assert_eq!((depth.tried(), depth.reads()), (None, 2));
+        }
     }
 
     #[test]

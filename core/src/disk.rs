@@ -68,7 +68,7 @@ struct Flight {
     waiters: Vec<ReaderId>,
 }
 
-/// Chooses reads for one device. See the module.
+/// Chooses reads for one device.
 pub struct Disk {
     settings: Settings,
     model: Model,
@@ -264,7 +264,7 @@ impl Disk {
         let horizon = now.plus_us(target_us / 2);
         while let Some(id) = self.scheduler.next_due(horizon) {
             let Some(entry) = self.entry(id) else { break };
-            let position = self.scheduler.ripen(&entry);
+            let position = self.scheduler.make_due(&entry);
             self.set_position(id, position);
         }
         let holds_back = self.holds_back();

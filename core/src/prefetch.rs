@@ -29,7 +29,7 @@ const FILL_SHORT: f64 = 0.98;
 /// How the length of a read is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prefetch {
-    /// By T_D of the present load. See the module.
+    /// By T_D of the present load, as the module says.
     Tdap,
     /// By eqs. 6 and 7 as they are printed, with units that fit (docs/papers.md): T_D is 2 B_D / B_net seconds, where B_D is what
     /// the disk gives to scattered reads, and each stream has its rate's part of the memory that is free.

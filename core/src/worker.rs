@@ -163,7 +163,7 @@ impl Conn {
     }
 }
 
-/// Decides for all connections of one worker. See the module.
+/// Decides for all connections of one worker.
 pub struct Worker {
     settings: Settings,
     table: Table,

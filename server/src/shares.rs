@@ -1,34 +1,25 @@
-//! How `memory_max` is divided. [`text`] prints it.
+//! How `memory_max` is divided: as many connections as it has room for, each at its worst, beside all other owners
+//! (`shares/owners.rs` has what each costs). [`text`] prints it.
 
 mod descriptors;
+mod owners;
 pub mod text;
 
 use ackpace_core::limits as core;
 use ackpace_core::units::{KIB, MIB};
-use ackpace_wire::limits as wire;
 
 pub use self::descriptors::allowed as descriptors_allowed;
-use crate::disk::{Completion, DiskAsk, SLOT_COST_BYTES};
-use crate::divider::ShareChannel;
+use crate::disk::SLOT_COST_BYTES;
 use crate::front::shelf::{README_COST_BYTES, Shelf};
-use crate::hints;
 use crate::ledger::Ledger;
 use crate::limits::{
-    CGROUP_PERCENT, CHORE_LANES, CLOSING_LANES, CONNECTIONS_COMMON, CONNECTIONS_MIN,
-    CONTROL_ANSWER_BYTES, CONTROL_HELD_BYTES_MAX, COPIED_BYTES_MAX, DEVICE_EACH_BYTES, DEVICES_MAX,
-    LOG_BATCH_BYTES, LOG_QUEUE_BYTES_MAX, LOG_QUEUE_LINES_MAX, MACHINE_PERCENT,
-    MEMORY_LITTLE_BYTES, PROGRAM_BYTES, QUERIES_BYTES_MAX, READERS_MAX, REPORTS_MAX,
-    RESPONSE_CACHE_TABLES_BYTES, THREAD_BYTES, UNCANCELLED_FILES_MAX,
+    CGROUP_PERCENT, CONNECTIONS_COMMON, CONNECTIONS_MIN, DEVICE_EACH_BYTES, DEVICES_MAX,
+    LOG_QUEUE_BYTES_MAX, MACHINE_PERCENT, MEMORY_LITTLE_BYTES, QUERIES_BYTES_MAX,
+    UNCANCELLED_FILES_MAX,
 };
-use crate::log::Record;
-use crate::mailbox::Mailboxes;
 use crate::memory::{self, Usable};
 use crate::options::{Cancel, LogTarget, SendShare, ServeOptions, Size, TcpEventsAt};
-use crate::resolver::RESULT_BYTES;
-use crate::store::closing::CHORES_BYTES;
 use crate::store::file::FILE_BYTES;
-use crate::store::files::KNOWN_BYTES;
-use crate::store::pages::{PAGES_BYTES, WINDOWS_BYTES};
 
 /// The most that each owner of memory may use, whatever the others do. Unused memory is lent to reading ahead
 /// ([`Ledger`]). The kernel's memory (page cache, sockets) is not in it.
@@ -70,10 +61,6 @@ pub struct Shares {
 }
 
 impl Shares {
-    fn connections(&self) -> u64 {
-        u64::from(self.workers) * u64::from(self.connections_per_worker)
-    }
-
     /// Divides the memory: fixed owners first, the rest by connections.
     ///
     /// # Errors
@@ -189,6 +176,11 @@ impl Shares {
         }
     }
 
+    /// Connections of all workers together.
+    fn connections(&self) -> u64 {
+        u64::from(self.workers) * u64::from(self.connections_per_worker)
+    }
+
     /// Connections of a worker for which the memory for sending has room.
     fn sendable(&self) -> u64 {
         let each = |pool_bytes| pool_bytes / core::SHARE_BYTES_MIN / u64::from(self.workers);
@@ -203,23 +195,14 @@ impl Shares {
 
     /// Memory that is charged at the start: that without connections, disks, cached responses and listings.
     fn fixed_bytes(&self) -> u64 {
-        let connections = u64::from(self.workers) * u64::from(self.connections_per_worker);
-        let elastic_bytes =
-            connections * self.connection_bytes() + self.object_cache_bytes + self.listing_bytes
-                - Shelf::aside_bytes(self.listing_bytes)
-                + self.readmes_bytes
-                + AHEAD_COST_BYTES
-                + self.devices as u64 * self.device_bytes();
+        let elastic_bytes = self.connections() * self.connection_bytes()
+            + self.object_cache_bytes
+            + self.listing_bytes
+            - Shelf::aside_bytes(self.listing_bytes)
+            + self.readmes_bytes
+            + AHEAD_COST_BYTES
+            + self.devices as u64 * self.device_bytes();
         self.total_bytes() - elastic_bytes
-    }
-
-    /// The cost of a disk when it is first read from: its threads, its mailboxes, and what it remembers.
-    pub fn device_bytes(&self) -> u64 {
-        let connections = u64::from(self.workers) * u64::from(self.connections_per_worker);
-        DEVICE_THREADS * THREAD_BYTES
-            + connections * ask_bytes()
-            + ackpace_core::disk::JOURNAL_BYTES
-            + self.remembered() * (core::OBJECT_BYTES + core::CACHED_EACH_BYTES)
     }
 
     /// Files that a disk remembers, and as many windows: by its part of the memory.
@@ -264,136 +247,7 @@ impl Shares {
             (self.memory_bytes / 4).min(tcp_bytes / 2) / u64::from(self.workers.max(1));
         fair_bytes.min(core::STEADY_QUEUE_BYTES)
     }
-
-    /// Each owner of memory and the most that it uses, in bytes.
-    pub fn owners(&self) -> Vec<(&'static str, u64)> {
-        let workers = u64::from(self.workers);
-        let connections = workers * u64::from(self.connections_per_worker);
-        vec![
-            (
-                "connections: state, request heads, responses, slices of listings",
-                connections * self.connection_bytes(),
-            ),
-            (
-                "mailboxes between workers, disks and resolvers",
-                connections * self.mailboxes_bytes()
-                    + if self.hints { hints::FIXED_BYTES } else { 0 },
-            ),
-            // The names and watches of their directories (inotify) belong to this budget, not beside it.
-            ("small files in the response cache", self.object_cache_bytes),
-            (
-                "shares of the memory for sending, and what is known of paths",
-                self.divider_bytes(),
-            ),
-            (
-                "which of them are watched, changed or asked for again",
-                ready_tables_bytes(self.object_cache_bytes) * workers,
-            ),
-            (
-                "what is read ahead of clients, and where it lies, at least",
-                AHEAD_COST_BYTES,
-            ),
-            (
-                "names of listings under way, and pages being made of them",
-                self.listing_bytes + self.readmes_bytes,
-            ),
-            ("requests that wait to be looked up", self.queries_bytes),
-            (
-                "requests for the access log until they are acknowledged",
-                self.records_bytes,
-            ),
-            ("queues of the logs", self.logs * self.log_bytes()),
-            (
-                "metrics, answers of the admin socket, decisions",
-                CONTROL_HELD_BYTES_MAX as u64 + CONTROL_ANSWER_BYTES + decisions_bytes() * workers,
-            ),
-            (
-                "what is known of files and their residency",
-                residency_cache_bytes() * workers
-                    + files_bytes()
-                    + self.devices as u64
-                        * self.remembered()
-                        * (core::OBJECT_BYTES + core::CACHED_EACH_BYTES)
-                    + self.parted_bytes,
-            ),
-            (
-                "windows of files: how often asked about, which are mapped, chores for them",
-                PAGES_BYTES + CHORES_BYTES,
-            ),
-            (
-                "the program and its threads",
-                PROGRAM_BYTES - WINDOWS_BYTES // they have a row of their own
-                    + THREAD_BYTES * (workers + THREADS_BESIDE)
-                    + THREAD_BYTES * DEVICE_THREADS * self.devices as u64
-                    + COPIED_BYTES_MAX as u64 * workers,
-            ),
-        ]
-    }
-
-    /// What the divider knows of each connection, and its mailboxes; 0 where send memory is not divided.
-    fn divider_bytes(&self) -> u64 {
-        let connections = u64::from(self.workers) * u64::from(self.connections_per_worker);
-        let fixed_bytes = THREAD_BYTES
-            + ackpace_core::sndbuf::remembered::TABLE_BYTES
-            + (REPORTS_MAX * (size_of::<ackpace_core::sndbuf::pool::In>() + 16)) as u64;
-        self.send_bytes
-            .map_or(0, |_| connections * self.divider_each_bytes() + fixed_bytes)
-    }
-
-    fn divider_each_bytes(&self) -> u64 {
-        let each_bytes = ackpace_core::sndbuf::pool::MEMBER_BYTES + ShareChannel::PLACE_BYTES;
-        self.send_bytes.map_or(0, |_| each_bytes)
-    }
-
-    /// The cost of one more connection at worst, without its mailboxes. Request heads and streams kept for reuse are in
-    /// it: a new one is made only if none is kept, so there are never more than connections.
-    pub fn connection_bytes(&self) -> u64 {
-        core::connection_bytes_max(&core::Holdings {
-            state_bytes: ackpace_core::worker::CONNECTION_BYTES
-                + crate::worker::PLACE_BYTES
-                + ackpace_core::disk::STREAM_BYTES
-                + core::OBJECT_BYTES,
-            head_bytes: wire::HEAD_BYTES_MAX as u64,
-            plan_bytes: wire::PLAN_BYTES_MAX as u64,
-            file_bytes: FILE_BYTES + KNOWN_BYTES,
-            slice_bytes: match self.listing_bytes {
-                0 => 0,
-                _ => (core::SLICE_BYTES + wire::LISTING_ENTRY_BYTES_MAX) as u64,
-            },
-            record_bytes: match self.records_bytes {
-                0 => 0,
-                _ => core::RECORD_BRIEF_BYTES_MAX,
-            },
-        })
-    }
-
-    /// Mailboxes of a connection: one at each device's thread, with its state there, one for completions, and one for
-    /// the results of resolvers; and one for hints, where these are wanted.
-    fn mailboxes_bytes(&self) -> u64 {
-        let hints_bytes = if self.hints { hints::PLACE_BYTES } else { 0 };
-        self.devices as u64 * ask_bytes()
-            + Mailboxes::<Completion>::PLACE_BYTES
-            + RESULT_BYTES
-            + hints_bytes
-    }
-
-    /// A queue with its entries, and a batch whose last line may be a long one, in a buffer that grew by doubling.
-    fn log_bytes(&self) -> u64 {
-        let places_bytes = LOG_QUEUE_LINES_MAX * (size_of::<Record>() + 64);
-        let batch_bytes = 2 * (LOG_BATCH_BYTES + wire::ACCESS_LOG_LINE_BYTES_MAX);
-        self.log_queue_bytes + (places_bytes + batch_bytes) as u64
-    }
-
-    fn total_bytes(&self) -> u64 {
-        self.owners().iter().map(|(_, bytes)| bytes).sum()
-    }
 }
-
-/// Threads other than the workers and those of devices: resolvers, logs, control, signals, lingering mappings.
-const THREADS_BESIDE: u64 = (core::RESOLVERS_MAX + 6 + CLOSING_LANES + CHORE_LANES) as u64;
-
-/// Threads of a device.
-const DEVICE_THREADS: u64 = (1 + READERS_MAX) as u64;
 
 /// Memory, of that for all, for which one file is remembered.
 const REMEMBERED_OF_BYTES: u64 = 32 * KIB;
@@ -415,33 +269,6 @@ fn memory_bytes(memory_max: Size, usable: Usable) -> u64 {
 fn page_cache_bytes(usable_bytes: u64, memory_bytes: u64) -> u64 {
     let rest_bytes = usable_bytes.saturating_sub(memory_bytes);
     rest_bytes.max(usable_bytes / 4)
-}
-
-/// The mailbox of a connection at a device's thread, with its state there.
-fn ask_bytes() -> u64 {
-    const BY_PLACE_BYTES: u64 = 64;
-    Mailboxes::<DiskAsk>::PLACE_BYTES + BY_PLACE_BYTES
-}
-
-fn decisions_bytes() -> u64 {
-    (core::DECISIONS_MAX * size_of::<ackpace_core::why::Decision>()) as u64
-}
-
-fn residency_cache_bytes() -> u64 {
-    ackpace_core::residency::limits::RESIDENCY_CACHED_MAX as u64
-        * ackpace_core::cache::SIGHTING_BYTES
-}
-
-/// Memory that each worker needs to cache any responses at all.
-fn ready_tables_bytes(object_cache_bytes: u64) -> u64 {
-    match object_cache_bytes {
-        0 => 0,
-        _ => RESPONSE_CACHE_TABLES_BYTES,
-    }
-}
-
-fn files_bytes() -> u64 {
-    core::OBJECTS_REMEMBERED_MAX as u64 * KNOWN_BYTES
 }
 
 #[cfg(test)]
@@ -544,7 +371,8 @@ mod tests {
 
     #[test]
     fn what_is_known_of_windows_is_an_owner_and_their_page_tables_are_named() {
-        use crate::limits::{ENTERED_WINDOWS_MAX, WINDOWS_COUNTED, WINDOWS_PROVEN};
+        use crate::limits::{CHORE_LANES, ENTERED_WINDOWS_MAX, WINDOWS_COUNTED, WINDOWS_PROVEN};
+        use crate::store::pages::WINDOWS_BYTES;
         let shares = Shares::divide(&options(&[]), 2, machine(64 << 30)).expect("plenty");
         let owners = shares.owners();
         let windows = owners.iter().find(|(of, _)| of.starts_with("windows"));

@@ -46,7 +46,7 @@ impl SendPath {
     }
 }
 
-/// The counters of one worker. See the module. On cache lines of its own, so that no other thread slows its writer.
+/// The counters of one worker. They have cache lines of their own, so that no other thread slows their writer.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Tally {

@@ -18,6 +18,7 @@ mod text;
 mod throttle;
 mod tree;
 mod tuning;
+mod watched;
 mod watching;
 
 pub use binary::{host_binary, lab_binary, server_binary};
@@ -34,6 +35,7 @@ pub use text::{Rng, pattern};
 pub use throttle::Throttle;
 pub use tree::{Tree, rested};
 pub use tuning::{Cgroup, Tuning};
+pub use watched::{Watched, metric};
 pub use watching::Watching;
 
 /// Time limit for anything before a test fails: far more than it takes on a busy machine.

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::client::command;
-use crate::{Conn, PATIENCE, Tree, server_binary};
+use crate::{Conn, PATIENCE, Tree, limit_receive_buffer, server_binary};
 
 /// How long a killed process may take to be gone.
 const KILLED: Duration = Duration::from_secs(10);
@@ -109,6 +109,24 @@ impl Setup {
         let mut server = self.spawn();
         let status = server.wait();
         (status.code(), server.err.text())
+    }
+
+    /// Starts it and waits until it refuses with exit code 2 and one line, which contains all these parts.
+    ///
+    /// # Panics
+    /// When it does anything else.
+    #[track_caller]
+    pub fn assert_refused(self, parts: &[&str]) {
+        let (code, err) = self.fails();
+        assert_eq!(code, Some(2), "{err}");
+        assert_eq!(
+            err.trim_end().lines().count(),
+            1,
+            "one clear message: {err}"
+        );
+        for part in parts {
+            assert!(err.contains(part), "no {part:?} in {err}");
+        }
     }
 
     fn spawn(self) -> Server {
@@ -236,6 +254,18 @@ impl Server {
     /// GETs a path on a new connection, with further field lines that each end with CRLF.
     pub fn get(&self, target: &str, fields: &str) -> crate::Response {
         self.connect().get(target, fields)
+    }
+
+    /// A download whose client has stopped reading after the head, with further field lines that each end with CRLF.
+    ///
+    /// # Panics
+    /// When the answer is not 200.
+    pub fn stalled(&self, target: &str, fields: &str) -> Conn {
+        let mut conn = self.connect();
+        limit_receive_buffer(&conn.stream, 64 << 10);
+        conn.send(format!("GET {target} HTTP/1.1\r\nHost: t\r\n{fields}\r\n"));
+        assert_eq!(conn.head().status, 200);
+        conn
     }
 
     /// What it has written on standard output so far.

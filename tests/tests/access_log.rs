@@ -1,12 +1,12 @@
-//! Times in the access log: those of the client's clock.
+//! The access log: what it tells of a request, and its times, which are those of the client's clock.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use ackpace_tests::{Server, Setup, Tree, run};
+use ackpace_tests::{Server, Setup, Tree, pattern, reset_on_drop, run};
 
 fn unix_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -177,4 +177,138 @@ fn a_fifo_without_a_reader_stops_the_start_and_a_stuck_one_is_told() {
     assert!(text.starts_with(b"127.0.0.1"));
     drop((conn, reader));
     server.stop();
+}
+
+#[test]
+fn the_combined_log_tells_what_was_asked_and_answered() {
+    let tree = Tree::new();
+    tree.file("a b", "0123456789");
+    let server = Server::start(&tree, &["--access-log", "-"]);
+    let fields = "Referer: http://r/\r\nUser-Agent: an \"agent\"\\\r\n";
+    assert_eq!(server.get("/a%20b?q", fields).status, 200);
+    let line = server.out_line(&["GET /a%20b?q"]);
+    let (before, rest) = line.split_once(" - - [").expect("the address");
+    assert_eq!(before, "127.0.0.1");
+    let (_, rest) = rest.split_once(" +0000] ").expect("the time in UTC");
+    assert_eq!(
+        rest,
+        r#""GET /a%20b?q HTTP/1.1" 200 10 "http://r/" "an \x22agent\x22\x5C""#
+    );
+
+    assert_eq!(server.get("/a%20b", "Range: bytes=3-5\r\n").status, 206);
+    server.out_line(&[r#""GET /a%20b HTTP/1.1" 206 3 "-" "-""#]);
+    let missing = server.get("/missing", "");
+    server.out_line(&[&format!(
+        r#""GET /missing HTTP/1.1" 404 {} "-" "-""#,
+        missing.body.len()
+    )]);
+    let bad = server.ask("GET /\x1b HTTP/1.1\r\n\r\n");
+    server.out_line(&[&format!(
+        r#"] "GET /\x1B HTTP/1.1" 400 {} "-" "-""#,
+        bad.body.len()
+    )]);
+    server.stop();
+}
+
+#[test]
+fn the_json_log_tells_a_complete_download_from_an_aborted_one() {
+    const LEN: usize = 32 << 20;
+    let tree = Tree::new();
+    let content = pattern(LEN, 13);
+    tree.file("big", &content);
+    let server = Server::start(&tree, &["--access-log", "-", "--access-log-format", "json"]);
+    let whole = server.get("/big?whole", "");
+    assert!(whole.body == content, "other bytes");
+    let line = server.out_line(&["/big?whole"]);
+    let expected = format!(
+        "\"status\":200,\"bytes_sent\":{LEN},\"bytes_acked\":{LEN},\"complete\":true,\"why\":null"
+    );
+    assert!(line.contains(&expected), "{line}");
+    assert!(
+        line.starts_with("{\"time\":\"") && line.ends_with('}'),
+        "{line}"
+    );
+
+    let mut aborted = server.stalled("/big", "User-Agent: a \"quoted\" agent\r\n");
+    aborted.exactly(100_000);
+    reset_on_drop(&aborted.stream);
+    drop(aborted);
+    let line = server.out_line(&["\"target\":\"/big\""]);
+    assert!(
+        line.contains("\"complete\":false,\"why\":\"peer_reset\""),
+        "{line}"
+    );
+    assert!(
+        line.contains(r#""user_agent":"a \"quoted\" agent""#),
+        "{line}"
+    );
+    let number = |key: &str| {
+        let (_, rest) = line
+            .split_once(key)
+            .unwrap_or_else(|| panic!("no {key} in {line}"));
+        rest.split(',')
+            .next()
+            .and_then(|value| value.parse::<usize>().ok())
+    };
+    let (sent, acked) = (number("\"bytes_sent\":"), number("\"bytes_acked\":"));
+    let (sent, acked) = (sent.expect("a number"), acked.expect("a number"));
+    assert!(sent < LEN && acked < sent, "{line}");
+    assert!(acked >= 100_000, "what was read had arrived: {line}");
+
+    // A range, and a client that closes orderly in the middle.
+    assert_eq!(server.get("/big?part", "Range: bytes=-7\r\n").body.len(), 7);
+    let line = server.out_line(&["/big?part"]);
+    assert!(
+        line.contains("\"bytes_acked\":7,\"complete\":true"),
+        "{line}"
+    );
+    assert!(line.contains("\"range\":\"bytes=-7\""), "{line}");
+    server.stop();
+}
+
+#[test]
+fn every_request_of_a_pipeline_is_logged_in_order() {
+    let tree = Tree::new();
+    tree.file("a", "a");
+    let server = Server::start(
+        &tree,
+        &["--access-log", "-", "--access-log-format", "common"],
+    );
+    let mut conn = server.connect();
+    let all: String = (0..150)
+        .map(|nth| format!("GET /a?{nth} HTTP/1.1\r\nHost: t\r\n\r\n"))
+        .collect();
+    conn.send(all);
+    for _ in 0..150 {
+        assert_eq!(conn.response().status, 200);
+    }
+    server.out_line(&["/a?149 "]);
+    let out = server.out();
+    let mut logged = out.lines().filter(|line| line.contains("GET /a?"));
+    for nth in 0..150 {
+        let line = logged.next().unwrap_or_default();
+        assert!(
+            line.ends_with(&format!("\"GET /a?{nth} HTTP/1.1\" 200 1")),
+            "{nth}: {line}"
+        );
+    }
+    drop(conn);
+    server.stop();
+}
+
+#[test]
+fn the_log_goes_to_a_file_that_is_appended_to() {
+    let tree = Tree::new();
+    tree.file("a", "a");
+    let home = Tree::new();
+    let log = home.file("access.log", "an old line\n");
+    let path = log.to_str().expect("UTF-8");
+    for _ in 0..2 {
+        let server = Server::start(&tree, &["--access-log", path]);
+        assert_eq!(server.get("/a", "").status, 200);
+        server.stop(); // writes what is still queued
+    }
+    let text = fs::read_to_string(&log).expect("the log");
+    assert!(text.starts_with("an old line\n127.0.0.1 "), "{text}");
+    assert_eq!(text.lines().count(), 3, "{text}");
 }

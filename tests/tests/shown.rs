@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use ackpace_tests::{
-    Conn, Disk, Outcome, PATIENCE, Server, Setup, Tree, client, command, eventually,
-    limit_receive_buffer, pattern, raise_own_limit, run, server_binary, skip,
+    Conn, Disk, Outcome, PATIENCE, Server, Setup, Tree, client, command, eventually, pattern,
+    raise_own_limit, run, server_binary, skip,
 };
 
 const MIB: usize = 1 << 20;
@@ -51,15 +51,6 @@ impl Watched {
         assert!(top.success, "{}", top.err);
         let (_, connections) = top.out.split_once("\"connections\":[").expect("a list");
         connections.to_owned()
-    }
-
-    /// A download whose client has stopped reading after the head.
-    fn stalled(&self, target: &str) -> Conn {
-        let mut conn = self.server.connect();
-        limit_receive_buffer(&conn.stream, 64 << 10);
-        conn.send(format!("GET {target} HTTP/1.1\r\nHost: t\r\n\r\n"));
-        assert_eq!(conn.head().status, 200);
-        conn
     }
 }
 
@@ -131,7 +122,9 @@ fn all_of_four_hundred_connections_are_told_of() {
         return skip("it needs 600 descriptors (ulimit -Hn)");
     }
     let watched = Watched::start(None, &["--workers", "2"]);
-    let conns: Vec<Conn> = (0..400).map(|_| watched.stalled("/big")).collect();
+    let conns: Vec<Conn> = (0..400)
+        .map(|_| watched.server.stalled("/big", ""))
+        .collect();
     let mut json = String::new();
     eventually("all are under way", || {
         json = watched.connections();
@@ -180,7 +173,7 @@ fn who_has_bytes_in_his_socket_does_not_wait_for_the_disk() {
         return;
     };
     let watched = Watched::start(Some(&disk), &["--workers", "1"]);
-    let mut conn = watched.stalled("/disk/a");
+    let mut conn = watched.server.stalled("/disk/a", "");
     eventually("some bytes are there", || {
         numbers(&watched.connections(), "sent_bytes")[0] > 64 << 10
     });
@@ -285,7 +278,9 @@ fn top_fits_its_terminal_ends_with_q_and_leaves_the_terminal_as_it_was() {
         return;
     };
     let watched = Watched::start(None, &["--workers", "1"]);
-    let conns: Vec<Conn> = (0..12).map(|_| watched.stalled("/big")).collect();
+    let conns: Vec<Conn> = (0..12)
+        .map(|_| watched.server.stalled("/big", ""))
+        .collect();
     python.args(["-c", TERMINAL]).arg(server_binary());
     let outcome = run(python.args(["top", "--admin"]).arg(&watched.admin));
     assert_eq!(outcome.out, "fine\n", "{}", outcome.err);

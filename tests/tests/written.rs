@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::{io, thread};
 
 use ackpace_tests::{
-    Conn, Rng, Server, Tree, allocate, cached_bytes, forget_cached, has_direct,
-    limit_receive_buffer, pattern, rested, skip,
+    Rng, Server, Tree, allocate, cached_bytes, forget_cached, has_direct, limit_receive_buffer,
+    pattern, rested, skip,
 };
 
 const LEN: usize = 8 << 20;
@@ -31,15 +31,6 @@ fn tree() -> Option<(Tree, Vec<u8>)> {
 fn writer(tree: &Tree) -> File {
     let file = File::options().write(true).open(tree.at("big"));
     file.expect("the file")
-}
-
-/// A download of `/big` whose client has stopped reading after the head.
-fn stalled(server: &Server) -> Conn {
-    let mut conn = server.connect();
-    limit_receive_buffer(&conn.stream, 64 << 10);
-    conn.send("GET /big HTTP/1.1\r\nHost: t\r\n\r\n");
-    assert_eq!(conn.head().status, 200);
-    conn
 }
 
 type Change = fn(&Tree) -> io::Result<()>;
@@ -81,7 +72,7 @@ fn whatever_happens_to_a_file_its_bytes_are_right_or_it_ends_early() {
         let server = Server::start(&tree, &[]);
         let file = File::open(tree.at("big")).expect("the file");
         forget_cached(&file);
-        let mut conn = stalled(&server);
+        let mut conn = server.stalled("/big", "");
         assert!(
             conn.exactly(BLOCK) == content[..BLOCK],
             "{what}: other bytes"

@@ -42,7 +42,7 @@ const _: () = assert!(
         <= CACHED_EACH_BYTES as usize
 );
 
-/// See the module.
+/// What was read into the page cache, and an estimate of how much that holds.
 pub(super) struct PageCacheModel {
     expected_bytes: u64,
     /// The estimate as of `lowered_at`; it grows back with time.

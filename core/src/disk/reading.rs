@@ -114,8 +114,8 @@ impl Disk {
                 .unwrap_or_else(|| self.settings.prefetch.due_at(underrun_at, rate_bytes_per_s)),
             device_bytes: self.objects.device_bytes(object, span.offset_bytes),
             served: reader.served,
-            urgent: reader.want.answers == 0 && !id.is_gone(),
-            short: is_short_rest(&reader.want) && !id.is_gone(),
+            is_first: reader.want.answers == 0 && !id.is_gone(),
+            is_short_rest: is_short_rest(&reader.want) && !id.is_gone(),
         })
     }
 

@@ -1,4 +1,15 @@
-//! The I/O scheduler: which wants are due, and in which order the arm reaches them.
+//! The I/O scheduler of a device: which want is read next. Each reader has one want at most.
+//!
+//! | a want is | in the order of | until |
+//! |---|---|---|
+//! | later: the bytes that its stream has last for a while | due time | [`Scheduler::make_due`] |
+//! | due | [`Order`] | [`Scheduler::take`]: it becomes a read |
+//! | urgent: the first one of a stream, or the short rest of a response that is due | [`Order`] | [`Scheduler::take`] |
+//!
+//! [`Scheduler::remove`] takes a want from any of them, when its stream ends or wants something else.
+//!
+//! A client sees nothing before its first bytes, so urgent wants go first. But they cost a seek each, and streams that are
+//! due run dry meanwhile: after [`URGENT_IN_A_ROW_MAX`] of them one due want has its turn.
 
 use alloc::collections::BTreeSet;
 
@@ -12,38 +23,39 @@ pub enum Order {
     /// By position on the device, in one direction, from the start again after the end (C-LOOK). Each stream at most
     /// once per sweep.
     CLook,
-    /// The stream that runs dry first (EDF): seeks more, and in overload starves nobody but serves nobody well.
+    /// The stream that runs dry first (EDF). It seeks more than C-LOOK, so where a device is too slow for its streams,
+    /// all of them run dry.
     Deadline,
     /// In the order of arrival.
     Arrival,
 }
 
-/// The scheduling state of a want.
+/// Where a want is queued, with its sort key there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Position {
-    /// Not due yet.
+    /// Until this time.
     Later(Instant),
     Due(Key),
-    /// Its stream is stalled and has received nothing yet, or little is left of its response: it does not wait for a
-    /// sweep.
     Urgent(Key),
 }
 
 /// C-LOOK: the sweep, and the position in it. Other orders: their sort key, then the order of arrival.
 type Key = (u64, u64);
 
-/// See the module.
+/// The queued wants of one device.
 pub(super) struct Scheduler {
     order: Order,
     later: BTreeSet<(Instant, ReaderId)>,
     due: BTreeSet<(Key, ReaderId)>,
     urgent: BTreeSet<(Key, ReaderId)>,
-    /// The current sweep.
+    /// The number of the current sweep over the device.
     sweep: u64,
-    /// The arm's position in it.
-    arm_bytes: u64,
+    /// Where the sweep is on the device. Urgent reads move the arm but not this: else the sweep would pass over all wants
+    /// between, and they would wait for the next one.
+    swept_to_bytes: u64,
+    /// Wants that became due so far: the order of arrival.
     arrivals: u64,
-    /// Urgent wants chosen in a row.
+    /// Urgent wants taken in a row.
     urgent_in_a_row: u32,
 }
 
@@ -52,14 +64,14 @@ pub(super) struct Scheduler {
 pub(super) struct QueuedWant {
     pub reader: ReaderId,
     pub due_at: Instant,
-    /// Where its bytes lie.
+    /// Where its first byte lies on the device.
     pub device_bytes: u64,
-    /// The sweep in which its stream was last read for.
+    /// The sweep in which its stream was last read for; `None`: it was not yet.
     pub served: Option<u64>,
-    /// Its stream has received nothing yet.
-    pub urgent: bool,
+    /// Its stream has received nothing from the device yet: urgent at once.
+    pub is_first: bool,
     /// It is the short rest of a response: urgent when it is due.
-    pub short: bool,
+    pub is_short_rest: bool,
 }
 
 impl Scheduler {
@@ -70,7 +82,7 @@ impl Scheduler {
             due: BTreeSet::new(),
             urgent: BTreeSet::new(),
             sweep: 0,
-            arm_bytes: 0,
+            swept_to_bytes: 0,
             arrivals: 0,
             urgent_in_a_row: 0,
         }
@@ -80,9 +92,9 @@ impl Scheduler {
         self.later.is_empty() && self.due.is_empty() && self.urgent.is_empty()
     }
 
-    /// Adds a want, which waits until it is due.
+    /// Adds a want: a first one is urgent, any other waits until it is due.
     pub fn add(&mut self, entry: &QueuedWant) -> Position {
-        if entry.urgent {
+        if entry.is_first {
             let key = self.key(entry);
             self.urgent.insert((key, entry.reader));
             return Position::Urgent(key);
@@ -99,13 +111,13 @@ impl Scheduler {
         };
     }
 
-    /// The next want that is due by `horizon`; to be given to [`Scheduler::ripen`].
+    /// The want that is due next, if that is at `horizon` or before. The caller gives it to [`Scheduler::make_due`].
     pub fn next_due(&self, horizon: Instant) -> Option<ReaderId> {
         let (_, reader) = self.later.first().filter(|(at, _)| *at <= horizon)?;
         Some(*reader)
     }
 
-    /// When the next want becomes due with a horizon of `ahead_us`.
+    /// When [`Scheduler::next_due`] will find a want again, if its horizon is always `ahead_us` from now.
     pub fn next_at(&self, ahead_us: u64) -> Option<Instant> {
         let (at, _) = self.later.first()?;
         Some(Instant {
@@ -113,11 +125,11 @@ impl Scheduler {
         })
     }
 
-    /// The want is due now.
-    pub fn ripen(&mut self, entry: &QueuedWant) -> Position {
+    /// Moves a want from the later ones to the due ones, or to the urgent ones.
+    pub fn make_due(&mut self, entry: &QueuedWant) -> Position {
         self.later.remove(&(entry.due_at, entry.reader));
         let key = self.key(entry);
-        if entry.short {
+        if entry.is_short_rest {
             self.urgent.insert((key, entry.reader));
             return Position::Urgent(key);
         }
@@ -125,8 +137,8 @@ impl Scheduler {
         Position::Due(key)
     }
 
-    /// The next two candidates, best first. Urgent wants go first, but the sweep has its turn after each few of them,
-    /// so that neither starves.
+    /// The best urgent want and the best due one, the one whose turn it is first. The other may go before it if that
+    /// one lacks slots or is held back.
     pub fn candidates(&self) -> [Option<ReaderId>; 2] {
         let first = |set: &BTreeSet<(Key, ReaderId)>| set.first().map(|(_, reader)| *reader);
         let (urgent, due) = (first(&self.urgent), first(&self.due));
@@ -137,7 +149,8 @@ impl Scheduler {
         }
     }
 
-    /// Takes a candidate; the arm moves to the end of what is read for it. Returns the sweep.
+    /// Takes a candidate, for which the device is read up to `end_bytes`. Returns the current sweep: the one in which the
+    /// stream is served ([`QueuedWant::served`]).
     pub fn take(&mut self, reader: ReaderId, position: Position, end_bytes: u64) -> u64 {
         self.remove(reader, position);
         self.urgent_in_a_row = match position {
@@ -146,7 +159,7 @@ impl Scheduler {
         };
         if let Position::Due((sweep, _)) = position {
             if self.order == Order::CLook {
-                (self.sweep, self.arm_bytes) = (sweep, end_bytes);
+                (self.sweep, self.swept_to_bytes) = (sweep, end_bytes);
             }
         }
         self.sweep
@@ -155,13 +168,13 @@ impl Scheduler {
     fn key(&mut self, entry: &QueuedWant) -> Key {
         match self.order {
             Order::CLook => {
-                let passed = entry.device_bytes < self.arm_bytes;
-                let served = entry.served == Some(self.sweep);
-                let behind = passed || served;
-                (self.sweep + u64::from(behind), entry.device_bytes)
+                let is_passed = entry.device_bytes < self.swept_to_bytes;
+                let is_served = entry.served == Some(self.sweep);
+                let waits_for_next = is_passed || is_served;
+                (self.sweep + u64::from(waits_for_next), entry.device_bytes)
             }
             Order::Deadline => {
-                self.arrivals += 1; // the oldest of equal deadlines
+                self.arrivals += 1; // of equal deadlines the oldest goes first
                 (entry.due_at.us, self.arrivals)
             }
             Order::Arrival => {
@@ -181,7 +194,7 @@ mod tests {
     fn slot(reader: ReaderId) -> u32 {
         match reader {
             ReaderId::Stream(_, slot) => slot,
-            ReaderId::Left(_) => panic!("no test has one that left"),
+            ReaderId::Left(_) => panic!("all readers of these tests are streams"),
         }
     }
 
@@ -191,19 +204,19 @@ mod tests {
             due_at: Instant { us: 0 },
             device_bytes,
             served,
-            urgent: false,
-            short: false,
+            is_first: false,
+            is_short_rest: false,
         }
     }
 
     #[test]
-    fn the_arm_goes_one_way_and_starts_again() {
+    fn a_sweep_goes_one_way_and_starts_again() {
         let mut scheduler = Scheduler::new(Order::CLook);
         let mut positions = BTreeMap::new();
         for (n, at) in [(1, 500), (2, 100), (3, 900)] {
             let entry = entry(n, at, None);
             scheduler.add(&entry);
-            positions.insert(entry.reader, scheduler.ripen(&entry));
+            positions.insert(entry.reader, scheduler.make_due(&entry));
         }
         let mut order = Vec::new();
         for round in 0..5 {
@@ -217,9 +230,9 @@ mod tests {
             scheduler.take(reader, position, at + 10);
             order.push(slot(reader));
             if round == 0 {
-                let late = entry(4, 50, None); // behind the arm: next time
+                let late = entry(4, 50, None); // the sweep has passed it: next time
                 scheduler.add(&late);
-                positions.insert(late.reader, scheduler.ripen(&late));
+                positions.insert(late.reader, scheduler.make_due(&late));
             }
         }
         assert_eq!(order, [2, 1, 3, 4]);
@@ -232,11 +245,11 @@ mod tests {
         for n in 0..2 {
             let due = entry(n, u64::from(n), None);
             scheduler.add(&due);
-            positions.insert(due.reader, scheduler.ripen(&due));
+            positions.insert(due.reader, scheduler.make_due(&due));
         }
         for n in 0..5 {
             let urgent = QueuedWant {
-                urgent: true,
+                is_first: true,
                 ..entry(10 + n, 0, None)
             };
             positions.insert(urgent.reader, scheduler.add(&urgent));
@@ -260,7 +273,7 @@ mod tests {
             for (n, device_bytes) in at.iter().enumerate() {
                 let entry = entry(n as u32, *device_bytes, None);
                 scheduler.add(&entry);
-                positions.insert(entry.reader, scheduler.ripen(&entry));
+                positions.insert(entry.reader, scheduler.make_due(&entry));
             }
             let mut served: BTreeMap<u32, u64> = BTreeMap::new();
             let streams = at.len();
@@ -275,7 +288,7 @@ mod tests {
                 last_turn[n] = turn;
                 let again = entry(slot(reader), at[n], Some(sweep));
                 scheduler.add(&again);
-                positions.insert(reader, scheduler.ripen(&again));
+                positions.insert(reader, scheduler.make_due(&again));
             }
         }
     }

@@ -1,15 +1,25 @@
 //! The machine that divides send memory among the connections of all workers. It decides when to sample them, when to
 //! divide, and whom to tell of a new share. It has a thread of its own (`server/src/divider.rs`), so no worker waits.
 //!
-//! Each second it asks every worker for readings of the connections that send, a piece at a time ([`sampling`]). When
-//! all have answered, or after [`DIVIDE_WAIT_US`](crate::limits::DIVIDE_WAIT_US), it divides the pool. A connection
-//! that joins brings its own reading. For such connections it divides again, at the earliest [`DIVIDE_APART_US`] after
-//! the last division. Until then they have a start share; one part in [`START_PART`] of the pool is reserved for these.
+//! Each second begins a round ([`sampling`]): it asks every worker for readings of the connections that send. A worker
+//! shows its slots piece by piece; when it has shown all, that was a *pass*, and connections that were not among them have
+//! left. The round ends when all workers have answered, or after [`DIVIDE_WAIT_US`](crate::limits::DIVIDE_WAIT_US). Then
+//! the pool is divided. A connection that joins brings its own reading. For such connections the pool is divided again
+//! between two rounds, at the earliest [`DIVIDE_APART_US`] after the last division. Until then they have a start share;
+//! one part in [`START_PART`] of the pool is reserved for these.
 //!
 //! Bytes in a socket can't be taken back, and a share stays in force until the worker has heard of a smaller one. So
-//! where a connection may hold more than its new share ([`member`]), the others get that much less until it has drained
-//! ([`within`]). All sockets together hold no more than the pool and the start shares of connections that have just
-//! joined. When a worker reports that a connection has drained, the pool is divided again for those who got less.
+//! these are counted of each connection ([`member`]):
+//!
+//! | bytes | are |
+//! |---|---|
+//! | held | in its socket, when it was last sampled |
+//! | share | what it was told last that it may hold |
+//! | taken | what it may hold at most: the largest share that may be in force, or what is held if that is more |
+//!
+//! A division computes what each should have, and then cuts that to what others have not taken ([`cut_to_fit`]). All
+//! sockets together hold no more than the pool and the start shares of connections that have just joined. When a worker
+//! reports that a connection has drained to its share, the pool is divided again for those whose shares were cut.
 //!
 //! Now and then a division begins a drain ([`Drains`]), if some connection may learn by it. For a moment, connections
 //! that are limited by their shares get small ones. The queues on their paths empty, and TCP measures the round trip
@@ -57,10 +67,27 @@ pub const MEMBER_BYTES: u64 = (SLOT_BYTES
     + 2 * size_of::<Stalled>()
     + 64) as u64;
 
-/// One whose client takes nothing: since when, where it is, and what is in its socket.
-type Stalled = (Instant, Place, u64);
+/// A connection whose client takes nothing. They are sorted by when they stalled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Stalled {
+    from: Instant,
+    place: Place,
+    /// What its socket holds.
+    held_bytes: u64,
+}
 
-/// The machine.
+/// What the connections have together at a division.
+#[derive(Clone, Copy, Debug, Default)]
+struct MemberSums {
+    /// Held by those that have a share.
+    held_bytes: u64,
+    /// Held by stalled ones. They get no other share than this.
+    stalled_bytes: u64,
+    /// Taken by those that the division leaves out: they are stalled, or have no share any more.
+    left_out_bytes: u64,
+}
+
+/// The send memory of all workers, and who has which share of it.
 #[derive(Debug)]
 pub struct Pool {
     settings: Settings,
@@ -69,18 +96,19 @@ pub struct Pool {
     members: Members,
     sampling: SamplingRounds,
     drains: Drains,
-    /// Since the last division a connection joined, or freed memory that others wait for.
-    awaited: bool,
-    /// The last division had to cut some shares ([`within`]), because others have not freed that memory yet.
-    short: bool,
+    /// The pool is divided again before the next round: since the last division a connection joined, or freed memory that
+    /// others wait for.
+    divides_again: bool,
+    /// The last division cut some shares, because others have not freed that memory yet.
+    were_cut: bool,
     divided_at: Instant,
     outs: VecDeque<Out>,
     totals: PoolTotals,
-    // Buffers, for members with a share.
+    /// What is taken by all connections, also by those that have no share any more.
+    taken_bytes: u64,
+    // Buffers of a division. The first three have an entry for each connection that gets a share of it.
     places: Vec<Place>,
     taken: Vec<u64>,
-    /// What is taken by all, with those who have no share.
-    taken_bytes: u64,
     shares: Vec<u64>,
     stalled: Vec<Stalled>,
 }
@@ -101,8 +129,8 @@ impl Pool {
             members: Members::new(settings.workers),
             sampling: SamplingRounds::new(settings.workers, now),
             drains: Drains::default(),
-            awaited: false,
-            short: false,
+            divides_again: false,
+            were_cut: false,
             divided_at: now,
             outs: VecDeque::new(),
             totals: PoolTotals {
@@ -110,15 +138,15 @@ impl Pool {
                 start_bytes: start_bytes(settings.pool_bytes, 0, 0),
                 ..PoolTotals::default()
             },
+            taken_bytes: 0,
             places: Vec::new(),
             taken: Vec::new(),
-            taken_bytes: 0,
             shares: Vec::new(),
             stalled: Vec::new(),
         }
     }
 
-    /// How it stands, as of the last division.
+    /// The sums of the pool, as of the last division.
     pub fn totals(&self) -> PoolTotals {
         self.totals
     }
@@ -128,8 +156,9 @@ impl Pool {
         self.drains.ends_at().is_some()
     }
 
+    /// A connection begins to send.
     fn joined(&mut self, worker: u16, reading: &Reading, now: Instant) {
-        self.awaited = true;
+        self.divides_again = true;
         let pass = self.sampling.pass(worker);
         let claim = |known: &Known| self.divider.claim(&known.demand(reading), TARGET_US_MAX);
         if let Some((member, known)) = self.members.named(worker, reading.conn) {
@@ -143,7 +172,8 @@ impl Pool {
         self.members.insert(place, member, known);
     }
 
-    fn sampled(&mut self, worker: u16, from: u32, next: Option<u32>) {
+    /// A worker has shown its connections from one slot on, up to the `next` one if there are more.
+    fn shown(&mut self, worker: u16, from: u32, next: Option<u32>) {
         match self.sampling.answered(worker, from, next) {
             Answered::Nothing => {}
             Answered::Ask(out) => self.outs.push_back(out),
@@ -158,7 +188,8 @@ impl Pool {
         }
     }
 
-    fn read(&mut self, worker: u16, reading: &Reading, now: Instant) {
+    /// One of the connections that a worker has shown.
+    fn sampled(&mut self, worker: u16, reading: &Reading, now: Instant) {
         let (pass, division) = (self.sampling.pass(worker), self.totals.divisions + 1);
         let Some((member, known)) = self.members.named(worker, reading.conn) else {
             return self.joined(worker, reading, now); // the message that told so was lost
@@ -185,99 +216,115 @@ impl Pool {
         }
     }
 
+    /// A smaller share is in force, so less may be taken by the connection.
     fn lessened(&mut self, worker: u16, conn: ConnId, holding: Holding) {
         let named = self.members.named(worker, conn);
         let less = named.map(|(member, _)| member.held(holding));
-        self.awaited |= self.short && less == Some(true);
+        self.divides_again |= self.were_cut && less == Some(true);
     }
 
+    /// A connection has no share any more, and nothing is taken by it.
     fn left(&mut self, worker: u16, conn: ConnId) {
         let named = self.members.named(worker, conn);
         let less = named.map(|(member, _)| member.left());
-        self.awaited |= self.short && less == Some(true);
+        self.divides_again |= self.were_cut && less == Some(true);
     }
 
+    /// Divides the pool, and tells those whose shares have changed.
     fn divide(&mut self, now: Instant) {
-        (self.awaited, self.divided_at) = (false, now);
+        (self.divides_again, self.divided_at) = (false, now);
+        let sums = self.gather();
+        let pool_bytes = self.settings.pool_bytes;
+        let budget_bytes = pool_bytes - pool_bytes / START_PART;
+        // What each should have: as if all others held no more than their shares.
+        self.divider
+            .divide_added(budget_bytes.saturating_sub(sums.stalled_bytes));
+        let shares = self.divider.in_phase(self.drains.phase(now));
+        self.shares.clear();
+        self.shares.extend_from_slice(shares);
+        // What it can have now.
+        let left_bytes = budget_bytes.saturating_sub(sums.left_out_bytes);
+        self.were_cut = cut_to_fit(&mut self.shares, &self.taken, left_bytes);
+        let connections = (self.places.len() + self.stalled.len()) as u64;
+        self.totals = PoolTotals {
+            pool_bytes,
+            shares_bytes: 0, // each that is told adds its own
+            held_bytes: sums.held_bytes,
+            connections,
+            divisions: self.totals.divisions + 1,
+            start_bytes: 0, // by what is taken when all are told
+        };
+        self.tell_stalled(sums.stalled_bytes);
+        for nth in 0..self.places.len() {
+            self.tell(self.places[nth], self.shares[nth], u64::MAX);
+        }
+        self.totals.start_bytes = start_bytes(pool_bytes, connections, self.taken_bytes);
+    }
+
+    /// Fills the buffers for a division, and adds up.
+    fn gather(&mut self) -> MemberSums {
         self.places.clear();
         self.divider.clear();
         self.taken.clear();
         self.stalled.clear();
-        let (mut held_bytes, mut aside_bytes, mut stalled_bytes) = (0, 0, 0);
         self.taken_bytes = 0;
+        let mut sums = MemberSums::default();
         for (place, member) in self.members.iter() {
-            let socket_bytes = member.shown.socket_bytes;
-            self.taken_bytes += member.taken_bytes();
-            match (member.told, member.shown.stalled_from) {
-                (None, _) => aside_bytes += member.taken_bytes(),
-                (Some(_), Some(from)) => {
-                    held_bytes += socket_bytes;
-                    aside_bytes += member.taken_bytes();
-                    stalled_bytes += socket_bytes;
-                    self.stalled.push((from, place, socket_bytes));
-                }
-                (Some(_), None) => {
-                    held_bytes += socket_bytes;
-                    self.places.push(place);
-                    self.divider.add(&member.shown.claim);
-                    self.taken.push(member.taken_bytes());
-                }
+            let (held_bytes, taken_bytes) = (member.shown.socket_bytes, member.taken_bytes());
+            self.taken_bytes += taken_bytes;
+            if member.told.is_none() {
+                sums.left_out_bytes += taken_bytes;
+                continue;
+            }
+            sums.held_bytes += held_bytes;
+            if let Some(from) = member.shown.stalled_from {
+                sums.left_out_bytes += taken_bytes;
+                sums.stalled_bytes += held_bytes;
+                self.stalled.push(Stalled {
+                    from,
+                    place,
+                    held_bytes,
+                });
+            } else {
+                self.places.push(place);
+                self.divider.add(&member.shown.claim);
+                self.taken.push(taken_bytes);
             }
         }
-        let pool_bytes = self.settings.pool_bytes;
-        let budget_bytes = pool_bytes - pool_bytes / START_PART;
-        self.divider
-            .divide_added(budget_bytes.saturating_sub(stalled_bytes));
-        let shares = self.divider.in_phase(self.drains.phase(now));
-        self.shares.clear();
-        self.shares.extend_from_slice(shares);
-        let left_bytes = budget_bytes.saturating_sub(aside_bytes);
-        self.short = within(&mut self.shares, &self.taken, left_bytes);
-        let connections = (self.places.len() + self.stalled.len()) as u64;
-        self.totals = PoolTotals {
-            pool_bytes,
-            shares_bytes: 0,
-            held_bytes,
-            connections,
-            divisions: self.totals.divisions + 1,
-            start_bytes: 0,
-        };
-        self.tell_stalled(stalled_bytes);
-        for nth in 0..self.places.len() {
-            self.tell(self.places[nth], self.shares[nth], u64::MAX);
-        }
-        let free_bytes = pool_bytes.saturating_sub(self.taken_bytes);
-        self.totals.start_bytes = start_bytes(pool_bytes, connections, pool_bytes - free_bytes);
+        sums
     }
 
     /// A stalled client keeps what its socket holds. While all of them together hold too much and a share limits
     /// somebody else, the first to stall get a shorter pause timeout: as many as hold the excess.
     fn tell_stalled(&mut self, stalled_bytes: u64) {
         let members = &mut self.members;
-        let mut is_short = |place: &Place| {
+        let mut is_held_up = |place: &Place| {
             let member = members.at(*place);
             member.is_some_and(|member| member.shown.is_held_up)
         };
         let most_bytes = self.settings.pool_bytes / STALLED_PART;
-        let mut excess_bytes = match self.places.iter().any(&mut is_short) {
+        let mut excess_bytes = match self.places.iter().any(&mut is_held_up) {
             true => stalled_bytes.saturating_sub(most_bytes),
             false => 0,
         };
         self.stalled.sort_unstable();
         for nth in 0..self.stalled.len() {
-            let (_, place, socket_bytes) = self.stalled[nth];
+            let Stalled {
+                place, held_bytes, ..
+            } = self.stalled[nth];
             let pause_us_max = if excess_bytes > 0 {
                 PAUSED_US
             } else {
                 u64::MAX
             };
-            excess_bytes = excess_bytes.saturating_sub(socket_bytes);
+            excess_bytes = excess_bytes.saturating_sub(held_bytes);
             let member = self.members.at(place);
             let before_bytes = member.map_or(0, |member| member.share_bytes());
-            self.tell(place, socket_bytes.min(before_bytes), pause_us_max);
+            self.tell(place, held_bytes.min(before_bytes), pause_us_max);
         }
     }
 
+    /// Tells a connection its share, if that is worth telling.
     fn tell(&mut self, place: Place, share_bytes: u64, pause_us_max: u64) {
         let Some(member) = self.members.at(place) else {
             return;
@@ -295,7 +342,7 @@ impl Pool {
         }
     }
 
-    /// What is due at this time.
+    /// Does what is due at this time: begins a round, or ends it with a division, or divides between two rounds.
     fn advance(&mut self, now: Instant) {
         if self.sampling.is_asking() {
             if self.sampling.due_at() <= now {
@@ -308,13 +355,13 @@ impl Pool {
             }
         } else if self.sampling.due_at() <= now {
             self.outs.extend(self.sampling.begin(now));
-        } else if self.drains.take_over(now) || self.awaited && now >= self.awaited_at() {
+        } else if self.drains.take_over(now) || self.divides_again && now >= self.again_at() {
             self.divide(now);
         }
     }
 
-    /// When to divide again for connections that joined, or that wait for memory that others free.
-    fn awaited_at(&self) -> Instant {
+    /// When the pool may be divided again before the next round.
+    fn again_at(&self) -> Instant {
         self.divided_at.plus_us(DIVIDE_APART_US)
     }
 }
@@ -333,9 +380,9 @@ impl Machine for Pool {
                 next,
             } => {
                 for reading in &readings {
-                    self.read(worker, reading, now);
+                    self.sampled(worker, reading, now);
                 }
-                self.sampled(worker, from, next);
+                self.shown(worker, from, next);
             }
             In::Lessened {
                 worker,
@@ -362,12 +409,12 @@ impl Machine for Pool {
             return Some(due_at);
         }
         let drained_at = self.drains.ends_at().unwrap_or(due_at);
-        let awaited_at = if self.awaited {
-            self.awaited_at()
+        let again_at = if self.divides_again {
+            self.again_at()
         } else {
             due_at
         };
-        Some(due_at.min(drained_at).min(awaited_at))
+        Some(due_at.min(drained_at).min(again_at))
     }
 }
 
@@ -381,9 +428,10 @@ fn start_bytes(pool_bytes: u64, others: u64, taken_bytes: u64) -> u64 {
         .clamp(SHARE_BYTES_MIN, SHARE_SEGMENTS_START * SEGMENT_BYTES)
 }
 
-/// Cuts shares until all fit into the pool. Only what a share grants beyond the bytes already taken is cut, in
-/// proportion. Returns whether any share was cut.
-fn within(shares: &mut [u64], taken: &[u64], pool_bytes: u64) -> bool {
+/// Cuts shares until they fit into `pool_bytes` beside what is taken: of each connection the larger one of its share and
+/// its taken bytes counts. Only what a share grants beyond the taken bytes is cut, in proportion. Returns whether any
+/// share was cut.
+fn cut_to_fit(shares: &mut [u64], taken: &[u64], pool_bytes: u64) -> bool {
     let both = || shares.iter().zip(taken);
     let all: u128 = both()
         .map(|(share, taken)| u128::from(*share.max(taken)))

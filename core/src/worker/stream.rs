@@ -1,9 +1,24 @@
-//! One response under way: which bytes come next, head, file or listing, and what has to happen before they can be
-//! sent. Of a file, what the worker believes of the page cache ([`crate::cache`]) decides: send, ask, want or wait.
-//! A want goes to the thread of its disk (`server/src/disk.rs`).
+//! One response under way: which of its bytes come next, and what has to happen before they can be sent.
+//!
+//! A response has parts ([`Part`]): texts (its head, and what stands between ranges), ranges of a file, a listing. Bytes of
+//! a file lie in the page cache, or in slots: memory into which its disk was read for this stream alone ([`Held`]). The
+//! worker must not wait for a disk, so it offers bytes of the page cache only where it believes them to be there
+//! ([`crate::cache`]). All others become a [`Want`], which goes to the thread of the disk (`server/src/disk.rs`).
+//!
+//! | [`Stream::step`] | the stream then has | until |
+//! |---|---|---|
+//! | `Send` | offered bytes | [`Stream::sent`] says how many the socket took, or [`Stream::missing`] that they are not in memory |
+//! | `Probe` | a `probe` at the page cache | [`Stream::probed`], at once; missing bytes become a want |
+//! | `Want` | an `outstanding` want, one at most | [`Stream::filled`]: its bytes are `fetched`; or [`Stream::unfilled`]: it is `broken` from there on |
+//! | `Slice` | `asked` for a slice of the listing | [`Stream::sliced`] |
+//! | `Wait` | nothing to send before its want or its slice is answered | that answer |
+//! | `Broken`, `Done` | ended | |
+//!
+//! While it sends what is fetched, it has the bytes after that read ahead (`stream/read_ahead.rs`).
 
 mod losses;
 mod outstanding;
+mod read_ahead;
 mod rest;
 mod resume;
 mod waiting;
@@ -14,7 +29,7 @@ use super::stall::Stall;
 use crate::cache::{ResidencyCache, ResidencyVerdict, rest_of_window};
 use crate::congestion::Delay;
 use crate::conn::{Held, ObjectId, Part, Plan, ResidencySource, Span, StreamId, Want, WantSeq};
-use crate::limits::{FETCHED_MAX, READ_BYTES_MAX, SEND_BYTES_MAX, UNTAKEN_US};
+use crate::limits::SEND_BYTES_MAX;
 use crate::send::Supply;
 use crate::units::Instant;
 use crate::why::Why;
@@ -33,6 +48,7 @@ pub(super) struct SendSpan {
     pub part: u16,
     pub from_bytes: u64,
     pub len_bytes: u64,
+    /// Where the bytes are, if they are a file's.
     pub held: Held,
     /// More bytes of the response follow.
     pub more: bool,
@@ -65,7 +81,7 @@ pub(super) enum StreamStep {
 pub(super) struct Undo {
     /// The disk machine has a want for bytes that are no longer needed.
     pub want: bool,
-    /// The shell holds slots that will not be sent.
+    /// The shell holds slots whose bytes will not be sent.
     pub slots: bool,
 }
 
@@ -75,24 +91,24 @@ pub(super) struct Stream {
     pub started_at: Instant,
     /// Bytes of the whole response, head included, that the kernel took. Never more than its head promises.
     pub sent_bytes: u64,
-    /// What the socket has not yet taken of the last offer; caps what [`Stream::sent`] accepts.
+    /// What the socket has not yet taken of the last offer: the most that [`Stream::sent`] accepts.
     offered_bytes: u64,
     pub waited_disk_us: u64,
     pub waited_net_us: u64,
+    /// The part that is being sent: an index into the parts of the plan.
     part: u16,
     /// Offset in the part, or in its current slice.
     at_bytes: u64,
-    /// The page cache is being asked about this. No step is asked for before the answer.
+    /// What the page cache is being asked about. The shell answers before it asks for another step.
     probe: Option<PendingProbe>,
+    /// The want that the disk machine has not answered yet, if there is one.
     pub outstanding: Outstanding,
     undo: Undo,
-    /// Where bytes were last found missing when they were to be sent, and how often in a row.
-    missed: (u64, u32),
-    /// Nothing can be read from this byte of the file on: a want for it failed, and no other was made since.
-    broken: Option<(u64, Why)>,
-    /// Pieces fetched for the stream and not sent yet, in order from the next byte on: where each ends in the file, and
-    /// what holds it.
-    fetched: SmallVec<[(u64, Held); 2]>,
+    missed: MissCount,
+    /// A want failed, and no other was made since.
+    broken: Option<BrokenFrom>,
+    /// What was fetched for the stream and is not sent yet, in the order of the file from the next byte on.
+    fetched: SmallVec<[FetchedPiece; 2]>,
     slice: SliceState,
     /// Set while the response is stalled.
     stall: Option<Stall>,
@@ -107,10 +123,35 @@ struct PendingProbe {
     end_bytes: u64,
 }
 
+/// How often in a row the byte at `at_bytes` of the file was found missing when it was to be sent.
+#[derive(Clone, Copy, Default)]
+struct MissCount {
+    at_bytes: u64,
+    times: u32,
+}
+
+/// The first byte of the file that can't be read, and why.
+#[derive(Clone, Copy)]
+struct BrokenFrom {
+    from_bytes: u64,
+    why: Why,
+}
+
+/// Bytes of the file that were fetched: they begin where the piece before them ends, or at the next byte to send.
+#[derive(Clone, Copy)]
+struct FetchedPiece {
+    end_bytes: u64,
+    held: Held,
+}
+
+/// The slice of a listing that is being sent.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SliceState {
+    /// There is none.
     Empty,
+    /// It is being made.
     Asked,
+    /// It is there; the `last` one ends the listing.
     Ready { len_bytes: u64, last: bool },
 }
 
@@ -135,11 +176,61 @@ impl Stream {
             probe: None,
             outstanding: Outstanding::new(id, delay),
             undo: Undo::default(),
-            missed: (0, 0),
+            missed: MissCount::default(),
             broken: None,
             fetched: SmallVec::new(),
             slice: SliceState::Empty,
             stall: None,
+        }
+    }
+
+    /// The next step. It counts as asked for at once; only a send advances later, by [`Stream::sent`].
+    pub fn step(
+        &mut self,
+        residency_cache: &ResidencyCache,
+        supply: &Supply,
+        now: Instant,
+    ) -> StreamStep {
+        loop {
+            let Some(part) = self.plan.parts.get(usize::from(self.part)) else {
+                return StreamStep::Done;
+            };
+            // `parts`: how many parts leave with these bytes.
+            let (len_bytes, parts) = match part {
+                Part::Bytes(_) => self.texts(),
+                &Part::Body {
+                    object,
+                    residency,
+                    span,
+                    ..
+                } => {
+                    let body = Body {
+                        object,
+                        residency,
+                        span,
+                    };
+                    if self.at_bytes < span.len_bytes {
+                        return self.body_step(residency_cache, &body, supply, now);
+                    }
+                    (span.len_bytes, 1)
+                }
+                Part::Slices => match self.slice {
+                    SliceState::Ready { len_bytes, last } if self.at_bytes < len_bytes || last => {
+                        (len_bytes, 1)
+                    }
+                    SliceState::Asked => return StreamStep::Wait,
+                    SliceState::Empty | SliceState::Ready { .. } => {
+                        (self.slice, self.at_bytes) = (SliceState::Asked, 0);
+                        return StreamStep::Slice;
+                    }
+                },
+            };
+            if self.at_bytes < len_bytes {
+                let left_bytes = len_bytes - self.at_bytes;
+                let slices_follow = matches!(self.slice, SliceState::Ready { last: false, .. });
+                return self.send(Held::PageCache, left_bytes, left_bytes, slices_follow);
+            }
+            self.leave_part(parts);
         }
     }
 
@@ -149,110 +240,9 @@ impl Stream {
         core::mem::take(&mut self.undo)
     }
 
-    /// The next step. A question is marked as asked at once; a send does not advance until [`Stream::sent`].
-    pub fn step(
-        &mut self,
-        residency_cache: &ResidencyCache,
-        supply: &Supply,
-        now: Instant,
-    ) -> StreamStep {
-        loop {
-            let mut parts = 1;
-            let len_bytes = match self.plan.parts.get(usize::from(self.part)) {
-                None => return StreamStep::Done,
-                Some(Part::Bytes(_)) => {
-                    parts = self.plan.texts(self.part).count() as u16;
-                    self.plan
-                        .texts(self.part)
-                        .map(|text| text.len() as u64)
-                        .sum()
-                }
-                Some(Part::Body { span, .. }) => span.len_bytes,
-                Some(Part::Slices) => match self.slice {
-                    SliceState::Ready { len_bytes, last } if self.at_bytes < len_bytes || last => {
-                        len_bytes
-                    }
-                    SliceState::Asked => return StreamStep::Wait,
-                    SliceState::Empty | SliceState::Ready { .. } => {
-                        (self.slice, self.at_bytes) = (SliceState::Asked, 0);
-                        return StreamStep::Slice;
-                    }
-                },
-            };
-            if self.at_bytes >= len_bytes {
-                self.leave_part(parts);
-                continue;
-            }
-            if let Some(&Part::Body {
-                object,
-                residency,
-                span,
-                ..
-            }) = self.plan.parts.get(usize::from(self.part))
-            {
-                return self.body_step(
-                    residency_cache,
-                    &Body {
-                        object,
-                        residency,
-                        span,
-                    },
-                    supply,
-                    now,
-                );
-            }
-            let left_bytes = len_bytes - self.at_bytes;
-            let more = matches!(self.slice, SliceState::Ready { last: false, .. });
-            return self.send(Held::PageCache, left_bytes, left_bytes, more);
-        }
-    }
-
-    /// The part is sent, with the `parts - 1` texts that follow it and went out in the same send. Whatever was asked or fetched
-    /// for it is void.
-    fn leave_part(&mut self, parts: u16) {
-        (self.part, self.at_bytes, self.slice) = (self.part + parts, 0, SliceState::Empty);
-        self.undo.want |= self.outstanding.drop_it();
-        self.drop_fetched();
-        (self.probe, self.broken, self.missed) = (None, None, (0, 0));
-    }
-
-    /// Offer what is ready of the rest of the part, in pieces short enough to let others have their turn. Never more
-    /// than the head promises, whatever the parts hold.
-    fn send(&mut self, held: Held, ready_bytes: u64, left_bytes: u64, more: bool) -> StreamStep {
-        let len_bytes = ready_bytes
-            .min(left_bytes)
-            .min(SEND_BYTES_MAX)
-            .min(self.owed_bytes().unwrap_or(u64::MAX));
-        self.offered_bytes = len_bytes;
-        if len_bytes == 0 {
-            return StreamStep::Broken(Why::Misframed);
-        }
-        StreamStep::Send(SendSpan {
-            part: self.part,
-            from_bytes: self.at_bytes,
-            len_bytes,
-            held,
-            more: more || len_bytes < left_bytes || self.parts_follow(),
-            unconfirmed: self.is_unconfirmed(self.body_at_bytes()),
-        })
-    }
-
     /// Whether a stream that waits for the disk will be resumed: by the disk machine, or by whoever makes its listing.
     pub fn is_awaited(&self) -> bool {
         self.outstanding.get().is_some() || self.slice == SliceState::Asked
-    }
-
-    /// Offset of the next byte to send, in the file.
-    fn body_at_bytes(&self) -> u64 {
-        match self.plan.parts.get(usize::from(self.part)) {
-            Some(Part::Body { span, .. }) => span.offset_bytes + self.at_bytes,
-            _ => 0,
-        }
-    }
-
-    /// A slice of a listing was made.
-    pub fn sliced(&mut self, len_bytes: u64, last: bool) {
-        (self.slice, self.at_bytes) = (SliceState::Ready { len_bytes, last }, 0);
     }
 
     /// The socket took `taken_bytes` of what it was offered. Returns how many of them count.
@@ -264,147 +254,9 @@ impl Stream {
         taken_bytes
     }
 
-    /// The next step within a file. What is fetched is sent, and what is believed to be in the page cache; of the rest
-    /// the page cache is asked, or the disk.
-    fn body_step(
-        &mut self,
-        residency_cache: &ResidencyCache,
-        body: &Body,
-        supply: &Supply,
-        now: Instant,
-    ) -> StreamStep {
-        let span = body.span;
-        let at_bytes = span.offset_bytes + self.at_bytes;
-        self.fetched.retain(|(end_bytes, _)| *end_bytes > at_bytes);
-        if let Some(step) = self.look_ahead(residency_cache, body, supply, now) {
-            return step;
-        }
-        let broken = self
-            .broken
-            .filter(|(from_bytes, _)| *from_bytes <= at_bytes);
-        if let Some((_, why)) = broken.filter(|_| self.fetched.is_empty()) {
-            return StreamStep::Broken(why);
-        }
-        let left_bytes = span.len_bytes - self.at_bytes;
-        let (end_bytes, held) = self
-            .fetched
-            .first()
-            .copied()
-            .unwrap_or((span.end_bytes(), Held::PageCache));
-        if held == Held::Slots {
-            return self.send(held, end_bytes - at_bytes, left_bytes, false);
-        }
-        let window = rest_of_window(at_bytes, end_bytes);
-        match residency_cache.verdict(body.object, body.residency, window, now) {
-            ResidencyVerdict::Resident => {}
-            _ if self.is_unconfirmed(at_bytes) && !self.fetched.is_empty() => {} // the copy, which never waits, finds out
-            ResidencyVerdict::Probe | ResidencyVerdict::Unknown if self.waits_at(at_bytes) => {
-                return StreamStep::Wait;
-            }
-            ResidencyVerdict::Probe => return self.ask(body, window),
-            ResidencyVerdict::Unknown => {
-                let absent = matches!(self.missed, (missed_bytes, 1..) if missed_bytes == at_bytes);
-                self.lose_fetched();
-                let rest = to_end(at_bytes, span.end_bytes());
-                return StreamStep::Want(self.want(body.object, rest, absent, supply, now));
-            }
-        }
-        let ready_bytes = resident_bytes(residency_cache, body, window, end_bytes, now);
-        self.send(held, ready_bytes, left_bytes, false)
-    }
-
-    /// Reads ahead: a stream with fetched pieces keeps one want for the bytes after them, and the want's deadline
-    /// follows the client's rate. No want is made while enough is fetched, or after a failed read. Nor is one made
-    /// while slots wait for a client of unknown rate whose socket is not full: whether it takes them all decides.
-    fn look_ahead(
-        &mut self,
-        residency_cache: &ResidencyCache,
-        body: &Body,
-        supply: &Supply,
-        now: Instant,
-    ) -> Option<StreamStep> {
-        let at_bytes = body.span.offset_bytes + self.at_bytes;
-        let end_bytes = body.span.end_bytes();
-        if let Some(told) = self.outstanding.get() {
-            let underrun_at = self.underrun_at(told.span.offset_bytes, supply, now);
-            let rate_bytes_per_s = supply.rate_bytes_per_s;
-            let anew = self.outstanding.redate(underrun_at, rate_bytes_per_s, now);
-            return anew.map(StreamStep::Want);
-        }
-        if self.broken.is_some() {
-            return None;
-        }
-        let &(mut ahead_bytes, held) = self.fetched.last()?;
-        if held == Held::Slots && supply.rate_bytes_per_s == 0 && !supply.full {
-            return None; // unknown rate, socket not full: whether it takes all slots decides the next read
-        }
-        while ahead_bytes < end_bytes && self.fetched.len() < FETCHED_MAX {
-            let next = rest_of_window(ahead_bytes, end_bytes);
-            match residency_cache.verdict(body.object, body.residency, next, now) {
-                // Read for somebody else. Far ahead it may be evicted before it is sent.
-                ResidencyVerdict::Resident if ahead_bytes - at_bytes < READ_BYTES_MAX => {
-                    ahead_bytes = next.end_bytes();
-                    self.fetch(ahead_bytes, Held::PageCache);
-                }
-                ResidencyVerdict::Resident => return None,
-                ResidencyVerdict::Probe => return Some(self.ask(body, next)),
-                ResidencyVerdict::Unknown => {
-                    let rest = to_end(ahead_bytes, end_bytes);
-                    let want = self.want(body.object, rest, false, supply, now);
-                    return Some(StreamStep::Want(want));
-                }
-            }
-        }
-        None
-    }
-
-    fn ask(&mut self, body: &Body, span: Span) -> StreamStep {
-        let (object, end_bytes) = (body.object, body.span.end_bytes());
-        self.probe = Some(PendingProbe {
-            object,
-            span,
-            end_bytes,
-        });
-        StreamStep::Probe { object, span }
-    }
-
-    fn want(
-        &mut self,
-        object: ObjectId,
-        span: Span,
-        absent: bool,
-        supply: &Supply,
-        now: Instant,
-    ) -> Want {
-        let underrun_at = self.underrun_at(span.offset_bytes, supply, now);
-        self.broken = None;
-        self.undo.want = false; // this one replaces it
-        let rate_bytes_per_s = supply.rate_bytes_per_s;
-        (self.outstanding).begin(object, span, absent, underrun_at, rate_bytes_per_s)
-    }
-
-    /// Whether the current want begins exactly here. If others' reads brought bytes beyond its start, it is not waited for.
-    fn waits_at(&self, at_bytes: u64) -> bool {
-        let here = |want: Want| want.span.offset_bytes == at_bytes;
-        self.fetched.is_empty() && self.outstanding.get().is_some_and(here)
-    }
-
-    /// When the stream runs dry, if it has all bytes before `from_bytes`. A client of unknown rate may never take more, and
-    /// thousands of them would fill the pool. So once its socket is full, and a third as much as it has taken is read ahead, its
-    /// want is dated [`UNTAKEN_US`] ahead: nothing more is read until it takes some.
-    fn underrun_at(&self, from_bytes: u64, supply: &Supply, now: Instant) -> Instant {
-        let ahead_bytes = from_bytes.saturating_sub(self.body_at_bytes());
-        if supply.rate_bytes_per_s == 0 && supply.full && ahead_bytes >= self.sent_bytes / 3 {
-            return now.plus_us(UNTAKEN_US);
-        }
-        supply.underrun_at(ahead_bytes, now)
-    }
-
-    fn fetch(&mut self, end_bytes: u64, held: Held) {
-        match self.fetched.last_mut() {
-            Some((end, before)) if *before == held => *end = end_bytes,
-            _ => self.fetched.push((end_bytes, held)),
-        }
+    /// A slice of a listing was made.
+    pub fn sliced(&mut self, len_bytes: u64, last: bool) {
+        (self.slice, self.at_bytes) = (SliceState::Ready { len_bytes, last }, 0);
     }
 
     /// The answer to a probe: how many bytes from the start of the span are in memory. If that is not all of them, the
@@ -427,7 +279,7 @@ impl Stream {
         }
         residency_cache.gone(object, span);
         if self.body_at_bytes() == span.offset_bytes {
-            self.lose_fetched();
+            self.drop_missing();
         }
         let rest = to_end(span.offset_bytes, end_bytes);
         Some(self.want(object, rest, true, supply, now))
@@ -447,7 +299,8 @@ impl Stream {
             return false;
         };
         let at_bytes = self.body_at_bytes();
-        let ahead_bytes = self.fetched.last().map_or(at_bytes, |(end, _)| *end);
+        let last = self.fetched.last();
+        let ahead_bytes = last.map_or(at_bytes, |piece| piece.end_bytes);
         let follows = span.offset_bytes <= ahead_bytes.max(at_bytes);
         debug_assert!(
             follows && want.span.covers(span),
@@ -459,7 +312,7 @@ impl Stream {
             self.undo.slots |= held == Held::Slots;
             return true;
         }
-        self.fetch(span.end_bytes(), held);
+        self.add_fetched(span.end_bytes(), held);
         let mut from_bytes = span.offset_bytes;
         while held == Held::PageCache && from_bytes < span.end_bytes() {
             let piece = rest_of_window(from_bytes, span.end_bytes());
@@ -468,10 +321,147 @@ impl Stream {
         }
         true
     }
+
+    /// The next step within a file. More is read ahead if it is time to. Then the next bytes are sent, if they are fetched
+    /// or believed to be in the page cache. If not, the page cache is asked, or they become a want.
+    fn body_step(
+        &mut self,
+        residency_cache: &ResidencyCache,
+        body: &Body,
+        supply: &Supply,
+        now: Instant,
+    ) -> StreamStep {
+        let span = body.span;
+        let at_bytes = span.offset_bytes + self.at_bytes;
+        self.fetched.retain(|piece| piece.end_bytes > at_bytes);
+        if let Some(step) = self.read_ahead(residency_cache, body, supply, now) {
+            return step;
+        }
+        let is_fetched = !self.fetched.is_empty();
+        if let Some(BrokenFrom { from_bytes, why }) = self.broken {
+            if from_bytes <= at_bytes && !is_fetched {
+                return StreamStep::Broken(why);
+            }
+        }
+        let left_bytes = span.len_bytes - self.at_bytes;
+        // What was not fetched may be in the page cache.
+        let unfetched = FetchedPiece {
+            end_bytes: span.end_bytes(),
+            held: Held::PageCache,
+        };
+        let FetchedPiece { end_bytes, held } = self.fetched.first().copied().unwrap_or(unfetched);
+        if held == Held::Slots {
+            return self.send(held, end_bytes - at_bytes, left_bytes, false);
+        }
+        let window = rest_of_window(at_bytes, end_bytes);
+        match residency_cache.verdict(body.object, body.residency, window, now) {
+            ResidencyVerdict::Resident => {}
+            _ if self.is_unconfirmed(at_bytes) && is_fetched => {} // the copy, which never waits, finds out
+            ResidencyVerdict::Probe | ResidencyVerdict::Unknown if self.waits_at(at_bytes) => {
+                return StreamStep::Wait;
+            }
+            ResidencyVerdict::Probe => return self.ask(body, window),
+            ResidencyVerdict::Unknown => {
+                let absent = self.missed.times > 0 && self.missed.at_bytes == at_bytes;
+                self.drop_missing();
+                let rest = to_end(at_bytes, span.end_bytes());
+                return StreamStep::Want(self.want(body.object, rest, absent, supply, now));
+            }
+        }
+        let ready_bytes = resident_bytes(residency_cache, body, window, end_bytes, now);
+        self.send(held, ready_bytes, left_bytes, false)
+    }
+
+    /// Asks whether these bytes of the file are in memory.
+    fn ask(&mut self, body: &Body, span: Span) -> StreamStep {
+        let (object, end_bytes) = (body.object, body.span.end_bytes());
+        self.probe = Some(PendingProbe {
+            object,
+            span,
+            end_bytes,
+        });
+        StreamStep::Probe { object, span }
+    }
+
+    /// Makes a want for these bytes. `absent`: the page cache is known to lack the first ones ([`Want::absent`]).
+    fn want(
+        &mut self,
+        object: ObjectId,
+        span: Span,
+        absent: bool,
+        supply: &Supply,
+        now: Instant,
+    ) -> Want {
+        let underrun_at = self.underrun_at(span.offset_bytes, supply, now);
+        self.broken = None;
+        self.undo.want = false; // this one replaces it
+        let rate_bytes_per_s = supply.rate_bytes_per_s;
+        (self.outstanding).begin(object, span, absent, underrun_at, rate_bytes_per_s)
+    }
+
+    /// Whether the stream waits for its want: that begins here. One that begins earlier is out of date: other readers'
+    /// reads brought its first bytes, which are sent by now.
+    fn waits_at(&self, at_bytes: u64) -> bool {
+        let here = |want: Want| want.span.offset_bytes == at_bytes;
+        self.fetched.is_empty() && self.outstanding.get().is_some_and(here)
+    }
+
+    /// The bytes up to here are fetched.
+    fn add_fetched(&mut self, end_bytes: u64, held: Held) {
+        match self.fetched.last_mut() {
+            Some(last) if last.held == held => last.end_bytes = end_bytes,
+            _ => self.fetched.push(FetchedPiece { end_bytes, held }),
+        }
+    }
+
+    /// Goes on after `parts` that are sent: one, or texts that left together. What was asked or fetched for them is void.
+    fn leave_part(&mut self, parts: u16) {
+        (self.part, self.at_bytes, self.slice) = (self.part + parts, 0, SliceState::Empty);
+        self.undo.want |= self.outstanding.drop_it();
+        self.drop_fetched();
+        (self.probe, self.broken, self.missed) = (None, None, MissCount::default());
+    }
+
+    /// Offers what is ready of the rest of the part, in pieces short enough to let others have their turn. It never offers
+    /// more than the head promises, whatever the parts hold.
+    fn send(&mut self, held: Held, ready_bytes: u64, left_bytes: u64, more: bool) -> StreamStep {
+        let len_bytes = ready_bytes
+            .min(left_bytes)
+            .min(SEND_BYTES_MAX)
+            .min(self.owed_bytes().unwrap_or(u64::MAX));
+        self.offered_bytes = len_bytes;
+        if len_bytes == 0 {
+            return StreamStep::Broken(Why::Misframed);
+        }
+        StreamStep::Send(SendSpan {
+            part: self.part,
+            from_bytes: self.at_bytes,
+            len_bytes,
+            held,
+            more: more || len_bytes < left_bytes || self.parts_follow(),
+            unconfirmed: self.is_unconfirmed(self.body_at_bytes()),
+        })
+    }
+
+    /// The texts from this part on, which leave in one send: their bytes together, and how many parts they are.
+    fn texts(&self) -> (u64, u16) {
+        let texts = self.plan.texts(self.part);
+        texts.fold((0, 0), |(bytes, parts), text| {
+            (bytes + text.len() as u64, parts + 1)
+        })
+    }
+
+    /// Offset of the next byte to send, in the file.
+    fn body_at_bytes(&self) -> u64 {
+        match self.plan.parts.get(usize::from(self.part)) {
+            Some(Part::Body { span, .. }) => span.offset_bytes + self.at_bytes,
+            _ => 0,
+        }
+    }
 }
 
-/// How many bytes from the start of this resident window on one send may take: those of the windows that follow, too,
-/// as long as they are believed resident.
+/// How many bytes one send may take from the start of this resident window on: also those of the windows that follow, as
+/// long as they are believed resident.
 fn resident_bytes(
     residency_cache: &ResidencyCache,
     body: &Body,

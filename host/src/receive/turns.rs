@@ -1,9 +1,18 @@
-//! Who gets an extra turn, and who pays one back: the machine of `receive guard`, by the policy of core's `turn.rs` with
-//! [`When::LockOwned`]. It is pure: events and times are arguments, orders are answers.
+//! The machine of `receive guard`: which thread gets an extra turn, and how it pays that back. It is pure: events and times
+//! are arguments, orders are answers.
 //!
-//! Linux has no expired array to keep a task out of. Here a turn is a nice value of [`RAISED_NICE`] until the receive call
-//! ends, and a debt is paid at [`PAYING_STEPS`] above the own nice value, where a task gets half of what it would get. So
-//! what it runs then stands for a slice twice as long, of which it pays half, as [`Account::slice_us`] has it.
+//! A thread owns its socket's lock while it receives. If it loses its core there, TCP can only queue what arrives, and sends
+//! no ACK before the thread runs again. So the guard raises its priority until its receive call ends. What it ran meanwhile
+//! is its debt to the other threads, by the policy of core's `turn.rs` with [`When::LockOwned`].
+//!
+//! | a thread is | its nice value | until |
+//! |---|---|---|
+//! | [`Level::Own`] | as it was found | it loses its core with the lock, and owes less than it may |
+//! | [`Level::Raised`], in an extra turn | [`RAISED_NICE`] | its call ends, or the turn is cut: it was as long as it may be |
+//! | [`Level::Paying`], with a debt of [`PAID_FROM_US`] or more | [`PAYING_STEPS`] above its own | all is paid, or the next turn begins |
+//!
+//! A thread that pays runs at half of its weight: for each microsecond that it runs, it goes without another one. So the
+//! debt falls by what it runs.
 
 use std::collections::HashMap;
 
@@ -13,38 +22,39 @@ use serde::Serialize;
 
 use crate::limits::{GUARDED_MAX, PAID_FROM_US};
 
-/// Nice value of an extra turn.
+/// The nice value during an extra turn: the strongest.
 pub const RAISED_NICE: i32 = -20;
-/// Steps of nice while a debt is paid: a weight of 526 in place of 1024 (`sched_prio_to_weight`).
+/// Steps of nice by which a thread is weaker while it pays: at nice 0 a weight of 526 in place of 1024
+/// (`sched_prio_to_weight`).
 pub const PAYING_STEPS: i32 = 3;
 /// The weakest nice value.
 const WEAKEST_NICE: i32 = 19;
 /// Bytes of a `struct event` (`host/src/bpf/guard.h`).
-pub const EVENT_BYTES: usize = 40;
+const EVENT_BYTES: usize = 40;
 
-/// A thread. Its number may be used again; with its start it is unique.
+/// A thread. The kernel uses a thread's number again after it has ended; with the start time it is unique.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Thread {
-    /// Its number.
+    /// The number of the thread (gettid(2)).
     pub tid: u32,
-    /// Its process.
+    /// The number of its process.
     pub pid: u32,
-    /// When it started, nanoseconds since the machine did.
+    /// When it started, nanoseconds since boot.
     pub started_ns: u64,
 }
 
-/// What the kernel told.
+/// What the program in the kernel tells of a thread (`host/src/bpf/guard.h`, `struct event`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GuardEvent {
-    /// Of whom.
+    /// The thread.
     pub thread: Thread,
-    /// When, by the kernel's monotonic clock.
+    /// When it happened, by CLOCK_MONOTONIC.
     pub at_ns: u64,
-    /// What.
+    /// What happened.
     pub kind: Kind,
 }
 
-/// What happened.
+/// What happened to a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// It lost its core while it owned a socket's lock.
@@ -52,30 +62,32 @@ pub enum Kind {
         /// Packets stood behind the lock already.
         has_backlog: bool,
     },
-    /// Its call has ended, or it sleeps.
+    /// Its receive call has ended, or it sleeps.
     Ended {
-        /// For how long it had a core since.
+        /// For how long it had a core since [`Kind::Lost`].
         ran_ns: u64,
     },
 }
 
 impl GuardEvent {
-    /// From a `struct event`; `None` if it is none.
+    /// Reads a `struct event`; `None`: it is too short, or of no known kind.
     pub fn parse(bytes: &[u8]) -> Option<GuardEvent> {
-        let long = |at: usize| Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
-        let word = |at: usize| Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
-        let kind = match word(32)? {
+        // Three __u64: at_ns, ran_ns, started_ns. Then four __u32: tid, tgid, kind, has_backlog.
+        let (longs, words) = bytes.get(..EVENT_BYTES)?.split_at(24);
+        let long = |nth: usize| Some(u64::from_ne_bytes(*longs.get(8 * nth..)?.first_chunk()?));
+        let word = |nth: usize| Some(u32::from_ne_bytes(*words.get(4 * nth..)?.first_chunk()?));
+        let kind = match word(2)? {
             1 => Kind::Lost {
-                has_backlog: word(36)? != 0,
+                has_backlog: word(3)? != 0,
             },
-            2 => Kind::Ended { ran_ns: long(8)? },
+            2 => Kind::Ended { ran_ns: long(1)? },
             _ => return None,
         };
         Some(GuardEvent {
             thread: Thread {
-                tid: word(24)?,
-                pid: word(28)?,
-                started_ns: long(16)?,
+                tid: word(0)?,
+                pid: word(1)?,
+                started_ns: long(2)?,
             },
             at_ns: long(0)?,
             kind,
@@ -83,14 +95,14 @@ impl GuardEvent {
     }
 }
 
-/// How a thread stands.
+/// The state of a thread, which its nice value follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// As it was found.
+    /// It has its own nice value.
     Own,
-    /// In an extra turn.
+    /// It is in an extra turn.
     Raised,
-    /// Paying.
+    /// It pays.
     Paying,
 }
 
@@ -105,77 +117,79 @@ impl Level {
     }
 }
 
-/// What the shell is to do.
+/// An order to the shell: give this thread the nice value of this level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LevelOrder {
-    /// To whom.
+    /// The thread.
     pub thread: Thread,
-    /// What it gets.
+    /// Its level from now on.
     pub level: Level,
 }
 
-/// What was done so far.
+/// What was done since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TurnCounts {
-    /// Cores lost with the lock.
+    /// How often a thread lost its core with the lock.
     pub lost: u64,
-    /// Extra turns.
+    /// Extra turns that were given.
     pub turns: u64,
-    /// None given: the thread owes too much.
+    /// Extra turns that were refused, since the thread owes too much.
     pub owed_too_much: u64,
-    /// None given: too many threads are known.
+    /// Extra turns that were refused, since [`GUARDED_MAX`] threads are known.
     pub too_many: u64,
-    /// Turns that took as long as they may, and were ended.
+    /// Extra turns that were cut, since they were as long as they may be.
     pub cut: u64,
-    /// What was charged, microseconds.
+    /// What threads ran in extra turns, microseconds: their debts.
     pub charged_us: u64,
-    /// What was paid, microseconds.
+    /// What they have paid of that, microseconds.
     pub paid_us: u64,
 }
 
+/// What is known of a thread that is not at its own level, or owes something.
 #[derive(Clone, Copy, Debug)]
 struct State {
     account: Account,
     level: Level,
-    /// Since when it is raised, and until when it may be.
-    turn: (Instant, Instant),
-    /// What it had run when it began to pay, or paid last.
+    /// When its last extra turn began.
+    raised_at: Instant,
+    /// When that turn is cut.
+    cut_at: Instant,
+    /// Since it pays: its running time at the last [`Turns::ran`]. `None` before the first one.
     ran_us: Option<u64>,
 }
 
-/// The machine.
+/// The threads, at most [`GUARDED_MAX`].
 #[derive(Debug, Default)]
 pub struct Turns {
     threads: HashMap<Thread, State>,
-    /// See there.
+    /// What was done since the start.
     pub counts: TurnCounts,
 }
 
 impl Turns {
-    /// An event, which the shell hears at `now`, `late_us` after it happened. The order that follows.
+    /// Takes an event, which the shell hears at `now`, `late_us` after it happened. Returns the order that follows.
     pub fn on(&mut self, event: &GuardEvent, late_us: u64, now: Instant) -> Option<LevelOrder> {
         let thread = event.thread;
         let level = match event.kind {
             Kind::Lost { has_backlog } => self.lost(thread, has_backlog, now),
+            // It stays raised until this order is carried out.
             Kind::Ended { ran_ns } => self.ended(thread, ran_ns.div_ceil(1_000) + late_us),
         };
         level.map(|level| LevelOrder { thread, level })
     }
 
+    /// A thread has lost its core with the lock: it gets an extra turn, unless it is in one or owes too much.
     fn lost(&mut self, thread: Thread, packets_wait: bool, now: Instant) -> Option<Level> {
         self.counts.lost += 1;
-        if self.threads.len() >= GUARDED_MAX && !self.threads.contains_key(&thread) {
-            self.threads
-                .retain(|_, state| state.level != Level::Own || state.account.owed_us() > 0);
-            if self.threads.len() >= GUARDED_MAX {
-                self.counts.too_many += 1;
-                return None;
-            }
+        if !self.has_room_for(thread) {
+            self.counts.too_many += 1;
+            return None;
         }
         let new = || State {
             account: Account::default(),
             level: Level::Own,
-            turn: (now, now),
+            raised_at: now,
+            cut_at: now,
             ran_us: None,
         };
         let state = self.threads.entry(thread).or_insert_with(new);
@@ -190,11 +204,22 @@ impl Turns {
             return None;
         }
         state.level = Level::Raised;
-        state.turn = (now, now.plus_us(extra_us));
+        (state.raised_at, state.cut_at) = (now, now.plus_us(extra_us));
         self.counts.turns += 1;
         Some(Level::Raised)
     }
 
+    /// Whether the table has room for a thread. If need be, forgets those that are at their own level and owe nothing.
+    fn has_room_for(&mut self, thread: Thread) -> bool {
+        if self.threads.len() < GUARDED_MAX || self.threads.contains_key(&thread) {
+            return true;
+        }
+        self.threads
+            .retain(|_, state| state.level != Level::Own || state.account.owed_us() > 0);
+        self.threads.len() < GUARDED_MAX
+    }
+
+    /// A call has ended, and with it the extra turn, in which the thread ran for `used_us`.
     fn ended(&mut self, thread: Thread, used_us: u64) -> Option<Level> {
         let state = self.threads.get_mut(&thread)?;
         if state.level != Level::Raised {
@@ -204,21 +229,22 @@ impl Turns {
         Some(state.settle(used_us))
     }
 
-    /// When to [`Turns::poll`] next: the first end of a turn.
+    /// When to [`Turns::poll`] next: when the first turn is cut.
     pub fn deadline(&self) -> Option<Instant> {
         let raised = self
             .threads
             .values()
             .filter(|state| state.level == Level::Raised);
-        raised.map(|state| state.turn.1).min()
+        raised.map(|state| state.cut_at).min()
     }
 
-    /// Ends turns that take too long. How long they had a core is not known; all of it is charged.
+    /// Cuts turns that are as long as they may be. How long these threads had a core is not known: the whole turn is
+    /// charged.
     pub fn poll(&mut self, now: Instant) -> Vec<LevelOrder> {
         let mut orders = Vec::new();
         for (thread, state) in &mut self.threads {
-            if state.level == Level::Raised && now >= state.turn.1 {
-                let used_us = now.since_us(state.turn.0);
+            if state.level == Level::Raised && now >= state.cut_at {
+                let used_us = now.since_us(state.raised_at);
                 self.counts.cut += 1;
                 self.counts.charged_us += used_us;
                 orders.push(LevelOrder {
@@ -231,7 +257,7 @@ impl Turns {
         orders
     }
 
-    /// Those who pay.
+    /// The threads that pay.
     pub fn paying(&self) -> Vec<Thread> {
         let paying = self
             .threads
@@ -240,14 +266,16 @@ impl Turns {
         paying.map(|(thread, _)| *thread).collect()
     }
 
-    /// One who pays has run for `ran_us` in all its life. The order that follows, once its debt is paid.
+    /// A thread that pays has run for `ran_us` since it started. Returns the order that follows once its debt is paid.
     pub fn ran(&mut self, thread: Thread, ran_us: u64) -> Option<LevelOrder> {
         let state = self
             .threads
             .get_mut(&thread)
             .filter(|state| state.level == Level::Paying)?;
-        let us = ran_us.saturating_sub(state.ran_us.replace(ran_us).unwrap_or(ran_us));
+        let before_us = state.ran_us.replace(ran_us).unwrap_or(ran_us);
+        let us = ran_us.saturating_sub(before_us);
         let owed_us = state.account.owed_us();
+        // At its own weight it would have run for twice as long. Of such a slice the account pays half.
         state.account.slice_us(2 * us, 1);
         self.counts.paid_us += owed_us - state.account.owed_us();
         if state.account.owed_us() > 0 {
@@ -260,12 +288,12 @@ impl Turns {
         })
     }
 
-    /// It is gone, or somebody else has set its nice value: it is forgotten.
+    /// Forgets a thread, since it has ended or somebody else has set its nice value.
     pub fn forget(&mut self, thread: Thread) {
         self.threads.remove(&thread);
     }
 
-    /// All who are not as they were found.
+    /// The threads that are not at their own level.
     pub fn changed(&self) -> Vec<Thread> {
         let changed = self
             .threads
@@ -276,7 +304,7 @@ impl Turns {
 }
 
 impl State {
-    /// A turn is over. Small debts are collected before they are paid.
+    /// Charges a turn that is over. The thread pays once its turns add up to a debt of [`PAID_FROM_US`].
     fn settle(&mut self, used_us: u64) -> Level {
         self.account.charge(used_us);
         self.level = match self.account.owed_us() >= PAID_FROM_US {

@@ -1,31 +1,42 @@
-//! The order of jobs. Jobs queue in the lane of their device, so that a device which hangs delays only its own jobs.
-//! Long jobs, which read directories again, have a quarter of the threads at most, and at least one while any of them
-//! waits.
+//! Which job a free thread of the pool takes. Jobs wait in the lane of their device, and the lanes take turns. A device
+//! that hangs keeps all threads that its jobs got, so two bounds leave threads to others:
+//!
+//! - A lane gets at most half of the threads that other lanes leave. Devices that hang one after the other keep 8, 4, 2,
+//!   1 and 1 of 16 threads, so others can work until the fifth hangs.
+//! - Long jobs get at most a quarter of the threads, and the next free one if none of them runs. A long job makes a slice
+//!   of a listing whose names were not kept: it reads the directory from its start. This bound counts all devices together,
+//!   so long jobs of one device that hangs can hold up those of all others.
+//!
+//! How many jobs may wait is bounded where they are admitted (`server/src/resolver.rs`).
 
 use std::collections::VecDeque;
 
 use crate::limits::DEVICES_MAX;
 
-/// Jobs by device, and how many of each are running. A lane has at most half of the threads that the others leave: the
-/// first device has half of all, the next one a quarter, and one thread is left for the fourth.
+/// The jobs that wait, by device, and how many are running.
 pub struct Lanes<J> {
     lanes: Vec<Lane<J>>,
+    /// Threads of the pool.
     threads: usize,
+    /// Threads that run a job.
     busy: usize,
-    /// How many of those run long jobs.
+    /// Threads that run a long job.
     long_busy: usize,
+    /// Jobs that wait, in all lanes.
     waiting: usize,
     /// The lane whose turn it is.
     turn: usize,
 }
 
+/// The jobs of one device.
 struct Lane<J> {
-    /// Short jobs, and long ones.
+    /// Its short jobs that wait, and its long ones; `usize::from(long)` is the index.
     waiting: [VecDeque<J>; 2],
+    /// Threads that run one of its jobs.
     busy: usize,
 }
 
-/// A taken job; to be returned when it is done.
+/// A job that a thread runs. The thread gives it to [`Lanes::done`] afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {
     /// Its device.
@@ -35,7 +46,7 @@ pub struct Taken {
 }
 
 impl<J> Lanes<J> {
-    /// Empty lanes for so many threads.
+    /// Empty lanes for a pool of `threads`.
     pub fn new(threads: usize) -> Lanes<J> {
         let lane = |_| Lane {
             waiting: [VecDeque::new(), VecDeque::new()],
@@ -68,9 +79,9 @@ impl<J> Lanes<J> {
         self.waiting += 1;
     }
 
-    /// Takes the next job; the lanes take turns.
+    /// Takes the next job that may run now.
     pub fn take(&mut self) -> Option<(Taken, J)> {
-        let (at, long) = self.next()?;
+        let (at, long) = self.next_lane()?;
         let job = self.lanes[at].waiting[usize::from(long)].pop_front()?;
         self.lanes[at].busy += 1;
         self.long_busy += usize::from(long);
@@ -80,37 +91,40 @@ impl<J> Lanes<J> {
         Some((Taken { device, long }, job))
     }
 
-    /// Whether a job may begin.
+    /// Whether a job may run now.
     pub fn is_ready(&self) -> bool {
-        self.next().is_some()
+        self.next_lane().is_some()
     }
 
-    /// Ends a job.
+    /// A thread has ended a job.
     pub fn done(&mut self, taken: Taken) {
         self.lanes[usize::from(taken.device)].busy -= 1;
         self.long_busy -= usize::from(taken.long);
         self.busy -= 1;
     }
 
-    fn next(&self) -> Option<(usize, bool)> {
+    /// The lane of the next job that may run, and whether that is a long one. Long jobs go first if none is running, and
+    /// else last.
+    fn next_lane(&self) -> Option<(usize, bool)> {
         if self.waiting == 0 {
             return None;
         }
-        // Long ones go first if none is running, and else last.
+        let (short, long) = (|| self.next_lane_of(false), || self.next_lane_of(true));
         match self.long_busy {
-            0 => self.next_of(true).or_else(|| self.next_of(false)),
-            busy if busy < self.threads / 4 => self.next_of(false).or_else(|| self.next_of(true)),
-            _ => self.next_of(false),
+            0 => long().or_else(short),
+            busy if busy < self.threads / 4 => short().or_else(long),
+            _ => short(),
         }
     }
 
-    fn next_of(&self, long: bool) -> Option<(usize, bool)> {
+    /// The first lane from the one whose turn it is that has such a job, and may get one more thread.
+    fn next_lane_of(&self, long: bool) -> Option<(usize, bool)> {
         let count = self.lanes.len();
         let mut order = (self.turn..self.turn + count).map(|at| at % count);
         let at = order.find(|&at| {
             let lane = &self.lanes[at];
-            let left = self.threads - (self.busy - lane.busy);
-            !lane.waiting[usize::from(long)].is_empty() && lane.busy < left.div_ceil(2)
+            let left_by_others = self.threads - (self.busy - lane.busy);
+            !lane.waiting[usize::from(long)].is_empty() && lane.busy < left_by_others.div_ceil(2)
         });
         at.map(|at| (at, long))
     }

@@ -80,7 +80,7 @@ fn files_that_are_kept_open_are_bounded() {
             content(1).object,
             residency,
             b"",
-            (0, None),
+            None,
         ))
     };
     let mut response_cache = ResponseCache::new(1 << 30);
@@ -110,7 +110,7 @@ fn a_file_that_is_kept_open_and_is_another_one_now_is_looked_up_again() {
         content(1).object,
         residency,
         b"",
-        (0, None),
+        None,
     ));
     let content = Content {
         version: file.version().expect("open"),

@@ -31,8 +31,6 @@ pub struct File {
     pub residency: ResidencySource,
     /// Its path when it was found, relative to the root: for the log.
     pub path: Box<[u8]>,
-    /// The file system that it is on, as stat(2) names it.
-    pub st_dev: u64,
     /// How long its device takes for a read; `None`: its file system asks a daemon or a file server.
     latency: Option<Arc<DeviceLatency>>,
     direct: OnceLock<Result<Arc<Direct>, Why>>,
@@ -105,11 +103,22 @@ fn name_of(fd: &OwnedFd) -> Option<NameHash> {
 /// How often in a row a page is there and not reported, before the kernel counts as blind.
 const BLIND_SAMPLES: u32 = 5;
 
-/// Memory of an open file at worst, with its path, its mapping and its descriptor for direct reads.
-pub const FILE_BYTES: u64 =
-    (size_of::<File>() + size_of::<Descriptor>() + size_of::<Direct>() + PATH_BYTES_MAX + 80)
-        as u64
-        + WHOLE_BYTES;
+/// Memory of an open file at worst: itself, its two descriptors, its path and its mapping.
+pub const FILE_BYTES: u64 = (shared_bytes(size_of::<File>())
+    + shared_bytes(size_of::<Descriptor>())
+    + shared_bytes(size_of::<Direct>())
+    + block_bytes(PATH_BYTES_MAX)) as u64
+    + WHOLE_BYTES;
+
+/// Memory of a value in an [`Arc`], with its two counts.
+const fn shared_bytes(value_bytes: usize) -> usize {
+    block_bytes(value_bytes + 2 * size_of::<usize>())
+}
+
+/// Memory of a block, with what the allocator notes of it (glibc: its size).
+const fn block_bytes(len_bytes: usize) -> usize {
+    len_bytes + size_of::<usize>()
+}
 
 impl AsFd for File {
     fn as_fd(&self) -> BorrowedFd<'_> {
@@ -118,20 +127,19 @@ impl AsFd for File {
 }
 
 impl File {
-    /// An open file: its descriptor, id, source of residency, path, and its file system with the latency of its device.
+    /// An open file: its descriptor, id, source of residency, path, and the latency of its device.
     pub fn new(
         fd: Descriptor,
         id: ObjectId,
         residency: ResidencySource,
         path: &[u8],
-        (st_dev, latency): (u64, Option<Arc<DeviceLatency>>),
+        latency: Option<Arc<DeviceLatency>>,
     ) -> File {
         File {
             fd: Arc::new(fd),
             id,
             residency,
             path: path.into(),
-            st_dev,
             latency,
             direct: OnceLock::new(),
             pages: OnceLock::new(),

@@ -173,7 +173,7 @@ impl Files {
         let _ = fadvise(&fd, 0, None, Advice::Random);
         let residency = device.residency(&fd);
         let latency = is_here.then(|| Arc::clone(&device.latency));
-        let file = Arc::new(File::new(fd, id, residency, path, (stat.st_dev, latency)));
+        let file = Arc::new(File::new(fd, id, residency, path, latency));
         let faster = lock(part, wait)?.enter(key, &file);
         let file = faster.unwrap_or(file);
         measure(&file, stat);
@@ -187,7 +187,7 @@ fn measure(file: &Arc<File>, stat: &Stat) {
     let latency = file.latency().filter(|of| of.is_to_be_measured(len_bytes));
     if let Some(latency) = latency.map(Arc::clone) {
         let file = Arc::clone(file);
-        at_leisure(file.st_dev, move || {
+        at_leisure(file.fd.st_dev(), move || {
             // A file system that refuses such reads stays unknown.
             match file.open_direct() {
                 Ok(direct) => latency.measure(&direct, len_bytes),

@@ -95,7 +95,7 @@ impl Reader {
     /// The file system's error, with its offset; the bytes before that were read.
     ///
     /// # Panics
-    /// If the span is empty, not aligned, or longer than the lease: the numbers are our own.
+    /// If the span is empty, not aligned, or longer than the lease: the disk machine orders no such read.
     pub fn read_direct(
         &self,
         file: &impl AsFd,

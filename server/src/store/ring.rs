@@ -1,7 +1,16 @@
 //! Reads past the page cache by io_uring: one ring for the thread of each device, and no threads of its own.
 //!
-//! The kernel writes into a lease while a read is under way. So the ring owns the lease until then, even if the ring
-//! itself is dropped before.
+//! A read is made in pieces. Usually one piece is the whole read; more follow where the kernel reads less than it was
+//! asked for, or meets a bad block ([`Progress`] knows the next one). A piece goes through these states:
+//!
+//! | a piece is | until |
+//! |---|---|
+//! | in the submission queue, since the kernel has no memory to start it | [`Ring::completions`] submits it again, after [`Ring::retry_after`] |
+//! | in the kernel | the ring's descriptor becomes readable, and [`Ring::completions`] takes the result |
+//! | completed | the next piece is submitted, or the caller gets the [`CompletedRead`] |
+//!
+//! The kernel writes into the memory of a read, a [`Lease`] of the pool, at any time until it has completed the piece. The
+//! ring owns the lease until then. A ring that is dropped before leaks it, since a device that hangs may never complete.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -39,26 +48,29 @@ pub struct CompletedRead<T> {
     pub span: Span,
     /// The memory with the bytes.
     pub lease: Lease,
-    /// The number of bytes read, as returned by [`super::reader::Reader::read_direct`].
+    /// The number of bytes read, fewer than the span has only where the file ends. Or the first error with its offset in
+    /// the file; the bytes before that were read.
     pub result: Result<u64, ReadError>,
 }
 
 /// The reads under way. Used by one thread at a time.
 pub struct Ring<T> {
     ring: IoUring,
-    /// By the number that the kernel returns.
-    flights: Box<[Option<Box<Submitted<T>>>]>,
+    /// The reads under way. The index of a read is the `user_data` that the kernel gets with its piece and gives back.
+    reads: Box<[Option<Box<Submitted<T>>>]>,
+    /// Indexes into `reads` that are not in use.
     free: Vec<u32>,
 }
 
-/// A read that the kernel is making.
+/// A read under way, with a piece that is in the submission queue or in the kernel.
 struct Submitted<T> {
     order: ReadOrder<T>,
     progress: Progress,
+    /// Of the current piece.
     vectors: Vectors,
 }
 
-/// The addresses that the kernel writes to.
+/// The parts of the lease that the kernel writes a piece to. They stay here until it has completed the piece.
 struct Vectors(Vec<libc::iovec>);
 
 // SAFETY: the pointers lead into the lease beside them, which is Send itself; only the kernel follows them.
@@ -68,74 +80,75 @@ impl<T> Ring<T> {
     /// A ring for `entries` reads at once.
     ///
     /// # Errors
-    /// Where io_uring is refused: [`refusal`] explains it in a line. Threads read then.
+    /// Where io_uring is refused; [`refusal`] says why. The reading threads make all reads then.
     pub fn new(entries: u32) -> io::Result<Ring<T>> {
         let ring = IoUring::new(entries.next_power_of_two())?;
         Ok(Ring {
             ring,
-            flights: (0..entries).map(|_| None).collect(),
+            reads: (0..entries).map(|_| None).collect(),
             free: (0..entries).rev().collect(),
         })
     }
 
-    /// Starts a read. The kernel may take it later: see [`Ring::retry_after`].
+    /// Starts a read with its first piece.
     ///
     /// # Errors
     /// The order itself, if as many reads as there are entries are under way.
     ///
     /// # Panics
-    /// If the span is empty, not aligned, or longer than the lease: the numbers are our own.
+    /// If the span is empty, not aligned, or longer than the lease: the disk machine orders no such read.
     pub fn submit(&mut self, order: ReadOrder<T>) -> Result<(), ReadOrder<T>> {
-        let Some(place) = self.free.pop() else {
+        let Some(index) = self.free.pop() else {
             return Err(order);
         };
         let (progress, first) = Progress::new(order.span);
-        let vectors = Vectors(Vec::new());
-        let flight = Submitted {
+        let read = Submitted {
             order,
             progress,
-            vectors,
+            vectors: Vectors(Vec::new()), // until its first piece starts
         };
-        self.start(place, Box::new(flight), first);
+        self.start(index, Box::new(read), first);
         Ok(())
     }
 
-    /// Reads that the ring holds.
+    /// The number of reads under way.
     pub fn in_flight(&self) -> usize {
-        self.flights.len() - self.free.len()
+        self.reads.len() - self.free.len()
     }
 
-    /// The reads that ended since the last call. To be called when the descriptor is readable, or after
-    /// [`Ring::retry_after`].
+    /// Submits what the kernel has not taken yet, and returns the reads that ended since the last call. Call this when the
+    /// ring's descriptor is readable, and after [`Ring::retry_after`].
     pub fn completions(&mut self) -> impl Iterator<Item = CompletedRead<T>> + '_ {
-        self.enter();
+        self.submit_queued();
         std::iter::from_fn(move || self.completion())
     }
 
-    /// When to call [`Ring::completions`] again although the descriptor is not readable: the kernel had no memory to
-    /// start a read. `None`: all are started.
+    /// After which time to call [`Ring::completions`] although the descriptor is not readable: the kernel had no memory to
+    /// start a piece. `None`: it has started all.
     pub fn retry_after(&mut self) -> Option<Duration> {
         (!self.ring.submission().is_empty()).then_some(RING_RETRY)
     }
 
+    /// Takes results of pieces until a read is over. A read that is not over goes on with its next piece.
     fn completion(&mut self) -> Option<CompletedRead<T>> {
         loop {
             let entry = self.ring.completion().next()?;
-            let place = entry.user_data() as u32;
-            let flight = self.flights.get_mut(place as usize).and_then(Option::take);
-            let Some(mut flight) = flight else {
+            let index = entry.user_data() as u32;
+            let read = self.reads.get_mut(index as usize).and_then(Option::take);
+            let Some(mut read) = read else {
                 debug_assert!(false, "the kernel answers what it was asked");
                 continue;
             };
+            // The bytes that were read, or an errno (io_uring(7)).
             let answer = u64::try_from(entry.result()).map_err(|_| -entry.result());
-            let direct = &flight.order.direct;
-            match flight.progress.on(answer, || direct.len_bytes()) {
-                Next::Read(piece) => self.start(place, flight, piece),
+            let direct = &read.order.direct;
+            match read.progress.on(answer, || direct.len_bytes()) {
+                Next::Read(piece) => self.start(index, read, piece),
                 Next::Done(result) => {
-                    self.free.push(place);
+                    self.free.push(index);
                     let ReadOrder {
                         tag, span, lease, ..
-                    } = flight.order;
+                    } = read.order;
                     return Some(CompletedRead {
                         tag,
                         span,
@@ -147,33 +160,34 @@ impl<T> Ring<T> {
         }
     }
 
-    /// Hands one piece of a read to the kernel.
-    fn start(&mut self, place: u32, mut flight: Box<Submitted<T>>, piece: NextRead) {
-        let into = flight.order.lease.iovecs(piece.from_bytes, piece.len_bytes);
+    /// Queues a piece of a read, and submits it.
+    fn start(&mut self, index: u32, mut read: Box<Submitted<T>>, piece: NextRead) {
+        let into = read.order.lease.iovecs(piece.from_bytes, piece.len_bytes);
         let vectors = into.into_iter().map(|mut into| libc::iovec {
             iov_base: into.as_mut_ptr().cast(),
             iov_len: into.len(),
         });
-        flight.vectors = Vectors(vectors.collect());
-        let file = types::Fd(flight.order.direct.as_fd().as_raw_fd());
-        let vectors = &flight.vectors.0;
+        read.vectors = Vectors(vectors.collect());
+        let file = types::Fd(read.order.direct.as_fd().as_raw_fd());
+        let vectors = &read.vectors.0;
         let entry = opcode::Readv::new(file, vectors.as_ptr(), vectors.len() as u32)
-            .offset(flight.order.span.offset_bytes + piece.from_bytes)
+            .offset(read.order.span.offset_bytes + piece.from_bytes)
             .build()
-            .user_data(place.into());
-        self.flights[place as usize] = Some(flight);
-        // SAFETY: the file, the vectors and the memory that they name belong to the flight. It is kept until the kernel
-        // has completed it, or for ever, and until then nothing reads the memory.
+            .user_data(index.into());
+        self.reads[index as usize] = Some(read);
+        // SAFETY: the file, the vectors and the memory that they name belong to the read. It stays in `reads` until the
+        // kernel has completed the piece, or is leaked, and until then nothing reads the memory.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         assert!(
             pushed.is_ok(),
-            "each flight has one entry, and there is room for all"
+            "each read has one entry, and there is room for all"
         );
-        self.enter();
+        self.submit_queued();
     }
 
-    /// Submits entries that the kernel has not taken yet. Those that it has no memory for now stay in the queue.
-    fn enter(&mut self) {
+    /// Submits what is in the submission queue. Where the kernel refuses (EAGAIN, EBUSY: no memory now), the rest stays there
+    /// for [`Ring::retry_after`].
+    fn submit_queued(&mut self) {
         while !self.ring.submission().is_empty() {
             match self.ring.submit() {
                 Ok(taken) if taken > 0 => {}
@@ -193,11 +207,12 @@ impl<T> AsFd for Ring<T> {
 }
 
 impl<T> Drop for Ring<T> {
-    /// Does not wait: a device may hang. The memory of reads under way is leaked, since the kernel still writes there.
+    /// Does not wait: a device may hang. Memory of reads that are over goes back to the pool. That of all others is leaked,
+    /// since the kernel still writes there.
     fn drop(&mut self) {
         while self.completion().is_some() {}
-        for flight in self.flights.iter_mut().filter_map(Option::take) {
-            std::mem::forget(flight);
+        for read in self.reads.iter_mut().filter_map(Option::take) {
+            std::mem::forget(read);
         }
     }
 }
@@ -240,7 +255,7 @@ mod tests {
             .ok()
     }
 
-    /// Of each lease: more than any read here takes.
+    /// Slots of each lease: more than any read here takes.
     const SLOTS: u32 = (192 * 1024 / SLOT_BYTES) as u32;
 
     fn pool(slots: u32) -> Arc<Pool> {

@@ -100,7 +100,7 @@ enum Turn {
     Charged { from_ns: u64 },
 }
 
-/// See the module.
+/// The scheduler of one CPU.
 #[derive(Clone, Debug)]
 pub struct Scheduler {
     rule: Rule,

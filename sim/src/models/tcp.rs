@@ -59,7 +59,7 @@ struct Usage {
     until_bytes: u64,
 }
 
-/// See the module.
+/// A connection, from the sender's socket to the program that reads.
 #[derive(Clone, Debug)]
 pub struct Connection {
     profile: ConnectionProfile,

@@ -67,7 +67,7 @@ const JUST_NOW: Duration = Duration::from_secs(1);
 /// ours.
 const SLOW_HEAD: Duration = Duration::from_secs(8);
 
-/// See the module.
+/// What one connection was asked, and how far its answers have come.
 pub struct Oracle {
     rules: Rules,
     asks: VecDeque<Asked>,

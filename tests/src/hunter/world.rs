@@ -39,7 +39,7 @@ pub struct Wanted {
 /// Ranges that are remembered; further ones are ignored.
 const WANTED: usize = 6;
 
-/// See the module.
+/// The files that the server serves, while others change them.
 pub struct World {
     /// The content of each file over time.
     pub history: History,

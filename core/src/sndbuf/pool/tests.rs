@@ -237,16 +237,16 @@ fn the_next_client_of_an_address_starts_with_what_is_known_of_it() {
 #[test]
 fn what_somebody_still_holds_is_granted_to_nobody_else() {
     let mut shares = [500, 300, 200];
-    within(&mut shares, &[0, 0, 0], 1_000);
+    cut_to_fit(&mut shares, &[0, 0, 0], 1_000);
     assert_eq!(shares, [500, 300, 200]);
-    within(&mut shares, &[0, 300, 600], 1_000);
+    cut_to_fit(&mut shares, &[0, 300, 600], 1_000);
     assert_eq!(
         shares,
         [100, 300, 200],
         "400 are held beyond the third's share"
     );
     let mut shares = [10, 10];
-    within(&mut shares, &[5, 5_000], 100);
+    cut_to_fit(&mut shares, &[5, 5_000], 100);
     assert_eq!(shares, [5, 10]);
 }
 
@@ -370,7 +370,7 @@ proptest! {
     ) {
         let (wanted, held): (Vec<u64>, Vec<u64>) = both.into_iter().unzip();
         let mut shares = wanted.clone();
-        within(&mut shares, &held, pool_bytes);
+        cut_to_fit(&mut shares, &held, pool_bytes);
         let taken: u64 = shares.iter().zip(&held).map(|(share, held)| share.max(held)).sum();
         let held_alone: u64 = held.iter().sum();
         prop_assert!(taken <= pool_bytes.max(held_alone));
@@ -403,7 +403,7 @@ proptest! {
             let totals = pool.totals();
             let floors = totals.connections * SHARE_BYTES_MIN;
             prop_assert!(totals.shares_bytes <= POOL_BYTES.max(floors), "{totals:?}");
-            prop_assert!(pool.deadline() >= Some(now) || pool.awaited, "it would spin");
+            prop_assert!(pool.deadline() >= Some(now) || pool.divides_again, "it would spin");
         }
         prop_assert!(US_PER_S == DIVIDE_EACH_US);
     }

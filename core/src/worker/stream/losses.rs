@@ -1,6 +1,6 @@
 //! Bytes that a stream will not send from where they are, or will never have.
 
-use super::{Stream, Undo};
+use super::{BrokenFrom, MissCount, Stream, Undo};
 use crate::cache::{ResidencyCache, rest_of_window};
 use crate::conn::{Held, Part, WantSeq};
 use crate::limits::MISSES_MAX;
@@ -13,7 +13,10 @@ impl Stream {
         let Some(want) = self.outstanding.answered(seq) else {
             return false;
         };
-        self.broken = Some((want.span.offset_bytes, why));
+        self.broken = Some(BrokenFrom {
+            from_bytes: want.span.offset_bytes,
+            why,
+        });
         true
     }
 
@@ -29,15 +32,15 @@ impl Stream {
         if self
             .fetched
             .first()
-            .is_none_or(|(_, held)| *held == Held::PageCache)
+            .is_none_or(|piece| piece.held == Held::PageCache)
         {
             self.drop_fetched();
         }
         self.count_miss(at_bytes);
     }
 
-    /// Drops what was fetched: it left the page cache before it was sent, if it was there.
-    pub(super) fn lose_fetched(&mut self) {
+    /// Drops what was fetched, if anything: it left the page cache before it was sent. That is a miss.
+    pub(super) fn drop_missing(&mut self) {
         if !self.fetched.is_empty() {
             self.count_miss(self.body_at_bytes());
         }
@@ -45,27 +48,28 @@ impl Stream {
     }
 
     fn count_miss(&mut self, at_bytes: u64) {
-        self.missed = match self.missed {
-            (before_bytes, times) if before_bytes == at_bytes => (at_bytes, times + 1),
-            _ => (at_bytes, 1),
+        let times = match self.missed {
+            before if before.at_bytes == at_bytes => before.times + 1,
+            _ => 1,
         };
+        self.missed = MissCount { at_bytes, times };
     }
 
     /// Whether these bytes were missing again and again just after they were read.
     pub(super) fn is_unconfirmed(&self, at_bytes: u64) -> bool {
-        self.missed.0 == at_bytes && self.missed.1 >= MISSES_MAX
+        self.missed.at_bytes == at_bytes && self.missed.times >= MISSES_MAX
     }
 
     /// Drops the fetched pieces: they will not be sent from where they are. A want behind them is dropped, too, since
     /// it would leave a gap.
     pub(super) fn drop_fetched(&mut self) {
-        self.undo.slots |= self.fetched.iter().any(|(_, held)| *held == Held::Slots);
+        self.undo.slots |= (self.fetched.iter()).any(|piece| piece.held == Held::Slots);
         self.fetched.clear();
         let at_bytes = self.body_at_bytes();
         self.undo.want |= self.outstanding.drop_behind(at_bytes);
     }
 
-    /// Drop all fetched pieces and the want, since the client does not read. `false` if there were none.
+    /// Drops all fetched pieces and the want, since the client does not read. `false` if there were none.
     pub(in crate::worker) fn let_go(&mut self) -> bool {
         let held = self.outstanding.drop_it() || !self.fetched.is_empty();
         self.fetched.clear();

@@ -37,11 +37,8 @@ impl Stream {
     fn seek(&mut self, sent_bytes: u64) {
         (self.sent_bytes, self.at_bytes) = (sent_bytes, sent_bytes);
         while let Some(part) = self.plan.parts.get(usize::from(self.part)) {
-            let texts = self.plan.texts(self.part);
             let (len_bytes, parts) = match part {
-                Part::Bytes(_) => texts.fold((0, 0), |(bytes, texts), text| {
-                    (bytes + text.len() as u64, texts + 1)
-                }),
+                Part::Bytes(_) => self.texts(),
                 Part::Body { span, .. } => (span.len_bytes, 1),
                 Part::Slices => return,
             };

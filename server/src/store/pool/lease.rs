@@ -68,7 +68,7 @@ impl Lease {
     /// than [`IOVECS_MAX`] slices these come first.
     ///
     /// # Panics
-    /// If that is more than it has: the numbers are our own.
+    /// If that is more than it has.
     pub fn slices(&self, from_bytes: u64, len_bytes: u64) -> SmallVec<[IoSlice<'_>; 4]> {
         let slice = |(at, len): (*mut u8, usize)| {
             // SAFETY: the bytes are ours, inside the mapping, and were zeroed by the kernel at first; whoever writes to

@@ -246,8 +246,8 @@ mod tests {
             generation: 0,
         };
         let fd = Descriptor::new(OwnedFd::from(fd), stat.st_dev);
-        let place = (stat.st_dev, Some(Arc::default()));
-        Arc::new(File::new(fd, id, ResidencySource::Ask, b"a", place))
+        let latency = Some(Arc::default());
+        Arc::new(File::new(fd, id, ResidencySource::Ask, b"a", latency))
     }
 
     /// Drops all pages from there on, as another program might.

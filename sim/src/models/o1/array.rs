@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 const PRIORITIES: usize = 40;
 
-/// See the module.
+/// Processes that are ready to run, by their priority.
 #[derive(Clone, Debug)]
 pub(super) struct Array {
     queues: [VecDeque<usize>; PRIORITIES],

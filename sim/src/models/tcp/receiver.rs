@@ -80,7 +80,7 @@ impl Tuning {
     }
 }
 
-/// See the module.
+/// The receiver of one connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Receiver {
     program: Program,

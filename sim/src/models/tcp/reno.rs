@@ -13,7 +13,7 @@ const FIRST_WINDOW: u64 = 10;
 /// Timeout before the first round trip (RFC 6298, 2.1).
 const FIRST_TIMEOUT_US: u64 = 1_000_000;
 
-/// See the module. Windows are in packets.
+/// A sender. Its windows are in packets.
 #[derive(Clone, Debug)]
 pub struct RenoSender {
     window: u64,

@@ -7,7 +7,7 @@ use ackpace_core::conn::Span;
 /// Granularity: a block is in memory whole or not at all.
 const BLOCK_BYTES: u64 = 16 << 10;
 
-/// See the module.
+/// The page cache of a world.
 pub(super) struct PageCache {
     blocks_max: u64,
     /// When each block of each file was last used.

@@ -19,7 +19,7 @@ pub(super) enum ClientEvent {
     Writable,
 }
 
-/// See the module.
+/// The sockets of all clients, and when something happens on each.
 pub(super) struct Paths {
     sockets: Vec<Socket>,
     resets_at: Vec<Option<Instant>>,

@@ -44,7 +44,7 @@ pub use self::alone_worker::worker_alone;
 use self::input::Input;
 use self::shell::Run;
 
-/// Runs the worker and the disk machine together. See the module.
+/// Runs the worker and the disk machine together, as `data` decides.
 ///
 /// # Panics
 /// When a law is broken. With `ACKPACE_TRACE` set, the events that led there are printed.

@@ -47,7 +47,7 @@ struct Peer {
     underrun_ms: u64,
 }
 
-/// See the module.
+/// A run of the world: its sockets, its disk and the worker.
 pub(super) struct Run<'a> {
     world: &'a World,
     worker: Worker,

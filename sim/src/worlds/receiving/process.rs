@@ -32,7 +32,7 @@ pub(super) enum After {
     Sleeps,
 }
 
-/// See the module.
+/// The process that receives, and the step that it is in.
 #[derive(Clone, Debug)]
 pub(super) struct ReceivingProcess {
     costs: Costs,

@@ -47,7 +47,7 @@ pub(super) struct Counts {
     pub zero_windows: u64,
 }
 
-/// See the module.
+/// The sender of one connection.
 #[derive(Clone, Debug)]
 pub(super) struct Sender {
     /// The first that is not acknowledged, the next to send, and the first that was never sent.

@@ -41,7 +41,7 @@ pub(super) enum Arrival {
     Wakes,
 }
 
-/// See the module.
+/// The receiver's socket: its lock and its queues.
 #[derive(Clone, Debug)]
 pub(super) struct ReceivingSocket {
     capacity: u64,

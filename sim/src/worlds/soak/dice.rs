@@ -3,7 +3,7 @@
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::RngCore;
 
-/// See the module.
+/// A sequence of random numbers that its seed determines.
 pub(super) struct Dice(Pcg64Mcg);
 
 impl Dice {
