@@ -261,6 +261,7 @@ fn start(
             listeners,
             response_cache_bytes: shares.object_cache_bytes / u64::from(shares.workers),
         };
+        places_bound: shares.places_bound(options.connections_max),
         admin_channels.push(channel);
         let worker = Worker::new(settings, Arc::clone(&shared), context)?;
         running.start(move || worker.run())?;
