@@ -14,7 +14,7 @@ use crate::admin::client::{self, Shown};
 use crate::config::{self, Loaded, Setting, Shape};
 use crate::failure::Failure;
 use crate::limits::CONFIG_ERRORS_MAX;
-use crate::options::{ServeOptions, shown};
+use crate::options::{ServeOptions, shown, shown_path};
 use crate::{doctor, help, serve};
 
 const ABOUT: &str = "Serve files over HTTP at the pace of their acknowledgements";
@@ -55,8 +55,8 @@ fn run(
         .map_err(|error| mistyped(&arguments, error))?;
     match matches.subcommand() {
         None if matches.get_flag("test") => check(load(&matches, variables)?),
-        None => serve::run(load(&matches, variables)?),
-        Some(("serve", matches)) => serve::run(load(matches, variables)?),
+        None => serve(&matches, variables),
+        Some(("serve", matches)) => serve(matches, variables),
         Some(("check", matches)) => check(load(matches, variables)?),
         Some(("config", matches)) => say(&config::effective(&load(matches, variables)?.given)),
         Some(("limits", matches)) => say(&serve::limits(&load(matches, variables)?.options)?),
@@ -365,13 +365,21 @@ fn load(
     Ok(loaded)
 }
 
+fn serve(
+    matches: &ArgMatches,
+    variables: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Result<(), Failure> {
+    let signals = serve::catch_signals()?; // first of all: a configuration may come from a pipe
+    serve::run(load(matches, variables)?, signals)
+}
+
 fn check(loaded: Loaded) -> Result<(), Failure> {
     serve::check(&loaded)?;
     if let Some(lost) = serve::lost_descriptors(&loaded.options) {
         say(&format!("{lost}\n"))?;
     }
     match loaded.config {
-        Some(path) => say(&format!("{}: good\n", path.display())),
+        Some(path) => say(&format!("{}: good\n", shown_path(&path))),
         None => say("the configuration is good (no file was given)\n"),
     }
 }

@@ -1,17 +1,21 @@
 //! The messages of a server that is ready: its addresses, how files will be read, and what this kernel lacks.
 
-use std::io::Write;
-use std::os::fd::OwnedFd;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 
 use ackpace_core::conn::{ResidencySource, Span};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
 
 use crate::front::site::Site;
-use crate::options::{Listen, ServeOptions};
+use crate::limits::GREETING_WAIT_MAX;
+use crate::options::{Listen, ServeOptions, shown_path};
 use crate::store::residency::cached_pages;
 
-/// Prints them on standard output, which may be closed, and what little memory and few descriptors cost.
+/// Prints them on standard output, which may be closed, and what little memory and few descriptors cost. Where nobody reads
+/// what is printed, such as after a restart into a pipe that is full, the rest is left out: the server is there for others.
 pub fn print(
     options: &ServeOptions,
     site: &Site,
@@ -19,22 +23,42 @@ pub fn print(
     metrics: Option<&str>,
     cost: impl IntoIterator<Item = String>,
 ) {
-    let mut out = std::io::stdout().lock();
     let metrics = metrics.map(|url| format!("metrics at {url}"));
-    for line in lines(options, site, urls)
-        .into_iter()
-        .chain(cost)
-        .chain(metrics)
-    {
-        if writeln!(out, "{line}").is_err() {
-            return;
+    let lines = lines(options, site, urls).into_iter();
+    let lines = lines.chain(cost).chain(metrics);
+    let text: String = lines.map(|line| line + "\n").collect();
+    if write_while_read(&io::stdout(), text.as_bytes()) == Err(Errno::AGAIN) {
+        tracing::warn!(
+            "standard output is not read: the first lines are left out; have somebody read it"
+        );
+    }
+}
+
+/// Writes `text` in pieces that a pipe which has room takes at once. EAGAIN: there was no room for [`GREETING_WAIT_MAX`].
+fn write_while_read(out: &impl AsFd, text: &[u8]) -> rustix::io::Result<()> {
+    let wait_max = Timespec::try_from(GREETING_WAIT_MAX).ok();
+    let mut rest = text;
+    while !rest.is_empty() {
+        let mut polled = [PollFd::new(out, PollFlags::OUT)];
+        match poll(&mut polled, wait_max.as_ref()) {
+            Ok(0) => return Err(Errno::AGAIN),
+            Ok(_) => {}
+            Err(Errno::INTR) => continue, // by a signal, which is obeyed soon
+            Err(error) => return Err(error),
+        }
+        match rustix::io::write(out, &rest[..rest.len().min(libc::PIPE_BUF)]) {
+            Ok(0) => return Err(Errno::IO),
+            Ok(written) => rest = &rest[written..],
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
         }
     }
-    let _ = out.flush();
+    Ok(())
 }
 
 fn lines(options: &ServeOptions, site: &Site, urls: &[String]) -> Vec<String> {
     let served = site.shown(site.root.only().unwrap_or_default());
+    let served = shown_path(Path::new(&served));
     let served = if served.len() > 1 {
         served.trim_end_matches('/')
     } else {
@@ -46,7 +70,7 @@ fn lines(options: &ServeOptions, site: &Site, urls: &[String]) -> Vec<String> {
         .collect();
     for (path, dir) in site.root.places() {
         let (how, lost) = reading(site, dir, site.root.only());
-        lines.push(format!("reading {}: {how}", path.display()));
+        lines.push(format!("reading {}: {how}", shown_path(path)));
         lines.extend(lost.filter(|lost| !lines.contains(lost)));
     }
     lines

@@ -89,6 +89,9 @@ pub const ROOT_LOOK_EACH: Duration = Duration::from_secs(1);
 pub const COPIED_BYTES_MAX: usize = 64 << 10;
 /// Calls that ask for the extents of one file, 64 extents each. More: the extents behind them are unknown.
 pub const FIEMAP_CALLS_MAX: u32 = 16;
+/// How long a piece of the first lines waits for room in the pipe that is standard output. Longer: nobody reads it, and the rest
+/// is left out.
+pub const GREETING_WAIT_MAX: Duration = Duration::from_secs(1);
 /// How long a worker may take to end once the drain is over: it cuts off all connections in one turn. Longer: it hangs, and
 /// the process ends with an error.
 pub const WORKERS_LATE_MAX: Duration = Duration::from_secs(5);

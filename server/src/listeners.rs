@@ -16,7 +16,7 @@ use rustix::net::{
 
 use crate::descriptors;
 use crate::limits::BACKLOG;
-use crate::options::{CongestionControl, Listen, UnixMode};
+use crate::options::{CongestionControl, Listen, UnixMode, shown_path};
 use crate::socket_file::{SocketFile, is_stale};
 
 /// Why a listener could not be made.
@@ -126,7 +126,7 @@ impl Listeners {
                 Listen::Unix(path) => {
                     let socket = bind_unix(path, unix_mode, wanted)?;
                     all.unix.extend(SocketFile::bound_at(path));
-                    all.urls.push(format!("unix:{}", path.display()));
+                    all.urls.push(format!("unix:{}", shown_path(path)));
                     share(&mut by_worker, socket).map_err(refused)?;
                 }
                 Listen::Fd(fd) => {

@@ -105,12 +105,8 @@ pub fn limits(options: &ServeOptions) -> Result<String, Failure> {
 ///
 /// # Errors
 /// As [`check`]; an address that can't be listened on; and whatever ends the server early.
-pub fn run(loaded: Loaded) -> Result<(), Failure> {
+pub fn run(loaded: Loaded, signals: Caught) -> Result<(), Failure> {
     let Loaded { options, given, .. } = loaded;
-    let runtime = |what: &str, error: io::Error| {
-        let cure = descriptors::cure(error.raw_os_error());
-        Failure::runtime(format!("{what}: {error}{cure}"))
-    };
     let workers = workers(&options);
     descriptors::raise_limit();
     let shares = shares(&options, workers)?;
@@ -120,6 +116,10 @@ pub fn run(loaded: Loaded) -> Result<(), Failure> {
     let process = Process::new(&shares, &ledger);
     let site = Arc::new(site(&options, &given, &process)?);
     let (controls, mode) = (&options.congestion_control, options.unix_mode);
+    // From here on a stop is orderly: no file of a socket stays behind.
+    signals
+        .catch_stops()
+        .map_err(|error| runtime("signals", error))?;
     let mut listeners = Listeners::bind(&options.listen, workers, controls, mode)
         .map_err(|error| Failure::operator(error.to_string()))?;
     let diagnostics =
@@ -128,8 +128,6 @@ pub fn run(loaded: Loaded) -> Result<(), Failure> {
         .map_err(|error| log_failure(&options.access_log, &error))?;
     diagnostics.handle().bound(shares.log_queue_bytes);
     log.handle().bound(shares.log_queue_bytes);
-    // Signals are caught before the first connection, so that a stop is orderly from the start.
-    let signals = Caught::catch().map_err(|error| runtime("signals", error))?;
     let metrics = match options.metrics {
         MetricsAt::Off => None,
         MetricsAt::Tcp { addr, all } => Some(bind_metrics(addr, all).map_err(Failure::operator)?),
@@ -171,6 +169,25 @@ pub fn run(loaded: Loaded) -> Result<(), Failure> {
     tracing::debug!("turns: {turns}");
     diagnostics.stop();
     in_order
+}
+
+/// A failure of the system, with what to do about it.
+fn runtime(what: &str, error: io::Error) -> Failure {
+    let cure = match error.raw_os_error() {
+        Some(libc::EAGAIN) => {
+            "; no thread could be started: raise TasksMax= in the unit, pids.max of the container, ulimit -u or ulimit -v"
+        }
+        other => descriptors::cure(other),
+    };
+    Failure::runtime(format!("{what}: {error}{cure}"))
+}
+
+/// Catches the signals that end no server.
+///
+/// # Errors
+/// As [`Caught::catch`].
+pub fn catch_signals() -> Result<Caught, Failure> {
+    Caught::catch().map_err(|error| runtime("signals", error))
 }
 
 /// What a signal to stop does.
@@ -244,6 +261,7 @@ fn start(
         clock,
         ledger,
         connection_bytes: shares.connection_bytes(),
+        places_bound: shares.places_bound(options.connections_max),
         seldom: Seldom::default(),
         cut_off: AtomicU64::new(0),
         addresses: addresses(options, places.saturating_mul(workers as u32)),

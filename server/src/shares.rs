@@ -217,11 +217,21 @@ impl Shares {
         self.remembered() * core::REMEMBERED_EACH_BYTES
     }
 
+    /// The option that bounds the connections of a worker.
+    pub fn places_bound(&self, connections_max: u64) -> &'static str {
+        let most = u64::from(self.connections_per_worker);
+        match most {
+            most if most >= connections_max => "connections_max",
+            most if self.send_bytes.is_some() && most == self.sendable() => "send_memory",
+            _ => "memory_max",
+        }
+    }
+
     /// The cost of little memory, in a line for the operator.
     pub fn cost(&self, connections_max: u64) -> Option<String> {
         let most = self.connections_per_worker;
         // Whoever wants fewer connections says so; by the memory for sending, fewer come as a surprise.
-        let by_sending = u64::from(most) == self.sendable() && u64::from(most) < connections_max;
+        let by_sending = self.places_bound(connections_max) == "send_memory";
         if let Some(bytes) = self.send_bytes.filter(|_| by_sending) {
             return Some(format!(
                 "little send memory: {} KiB (--send-memory) are enough for {most} connections of a worker, more wait",
@@ -348,6 +358,7 @@ mod tests {
             );
             let cost = shares.cost(options.connections_max);
             assert!(cost.is_some_and(|cost| cost.contains(&format!(" {mib} MiB"))));
+            assert_eq!(shares.places_bound(options.connections_max), "memory_max");
         }
         let roomy = Shares::divide(&options(&[]), 2, machine(64 << 30)).expect("plenty");
         assert_eq!(roomy.cost(16_384), None);
@@ -355,11 +366,11 @@ mod tests {
 
     #[test]
     fn a_pool_with_room_for_fewer_connections_than_allowed_is_told_of() {
-        let cost = |send_memory, connections_max| {
+        let shares = |send_memory| {
             let args = ["--send-share", "by-need", "--send-memory", send_memory];
-            let shares = Shares::divide(&options(&args), 1, machine(64 << 30)).expect("plenty");
-            shares.cost(connections_max)
+            Shares::divide(&options(&args), 1, machine(64 << 30)).expect("plenty")
         };
+        let cost = |send_memory, connections_max| shares(send_memory).cost(connections_max);
         for (send_memory, connections) in [("1MiB", 362), ("8MiB", 2_896), ("44MiB", 15_931)] {
             let cost = cost(send_memory, 16_384).expect("fewer than 16,384");
             let many = format!("enough for {connections} connections");
@@ -367,6 +378,10 @@ mod tests {
         }
         assert_eq!(cost("auto", 16_384), None);
         assert_eq!(cost("8MiB", 2_000), None, "no more were asked for");
+        let bound = |send_memory, most| shares(send_memory).places_bound(most);
+        assert_eq!(bound("8MiB", 16_384), "send_memory");
+        assert_eq!(bound("8MiB", 2_000), "connections_max");
+        assert_eq!(bound("auto", 16_384), "connections_max");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::io;
 use std::thread;
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::signal_name;
 
@@ -13,12 +13,23 @@ use crate::log::{AccessHandle, DiagnosticsHandle};
 pub struct Caught(Signals);
 
 impl Caught {
-    /// From now on these signals do not end the process by themselves.
+    /// From now on the signals that end no server do not end this process either. A start takes a while, and a log may be
+    /// rotated meanwhile. SIGXFSZ comes with the error of a write to a log that is as long as RLIMIT_FSIZE allows.
     ///
     /// # Errors
     /// As sigaction(2) and pipe(2).
     pub fn catch() -> io::Result<Caught> {
-        Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2]).map(Caught)
+        Signals::new([SIGHUP, SIGUSR1, SIGUSR2, SIGXFSZ]).map(Caught)
+    }
+
+    /// From now on the signals to stop do not end the process by themselves. Until then they end a start that waits, such as for
+    /// the disk of its root.
+    ///
+    /// # Errors
+    /// As sigaction(2).
+    pub fn catch_stops(&self) -> io::Result<()> {
+        let mut stops = [SIGTERM, SIGINT].into_iter();
+        stops.try_for_each(|signal| self.0.add_signal(signal))
     }
 
     /// Starts a thread that handles them for as long as the process lives. The first of TERM and INT calls `stop`; the
@@ -52,6 +63,7 @@ impl Caught {
                         stop();
                     }
                     SIGUSR1 => log.reopen(),
+                    SIGXFSZ => {} // the log tells the error of the write
                     SIGHUP => {
                         log.reopen();
                         tracing::warn!(

@@ -85,21 +85,7 @@ impl Setup {
     /// When it ends before that.
     pub fn start(self) -> Server {
         let mut server = self.spawn();
-        server
-            .out
-            .wait("its greeting", |text| text.contains("\nreading "));
-        let text = server.out.text();
-        let line = text.lines().find(|line| line.starts_with("serving "));
-        // The path that is served may hold " at " too.
-        let places = ["http://", "unix:", "fd:"];
-        let url = line.and_then(|line| {
-            let mut parts = line.split(" at ").skip(1);
-            parts.find(|part| places.iter().any(|place| part.starts_with(place)))
-        });
-        let url = url.and_then(|url| url.split(" (").next());
-        server.url = url
-            .unwrap_or_else(|| panic!("no address in {text:?}"))
-            .to_owned();
+        server.greeted();
         server
     }
 
@@ -129,7 +115,11 @@ impl Setup {
         }
     }
 
-    fn spawn(self) -> Server {
+    /// Starts it and does not wait for it.
+    ///
+    /// # Panics
+    /// When there is no such program.
+    pub fn spawn(self) -> Server {
         // A user without rights may not reach the binary where it was built.
         let (home, binary) = match self.user {
             None => (None, server_binary().to_owned()),
@@ -212,6 +202,27 @@ impl Server {
     /// Serves this directory with these arguments.
     pub fn start(tree: &Tree, args: &[&str]) -> Server {
         Setup::new(tree.path()).args(args).start()
+    }
+
+    /// Waits until it serves, and learns its address.
+    ///
+    /// # Panics
+    /// When it ends before that.
+    pub fn greeted(&mut self) {
+        self.out
+            .wait("its greeting", |text| text.contains("\nreading "));
+        let text = self.out.text();
+        let line = text.lines().find(|line| line.starts_with("serving "));
+        // The path that is served may hold " at " too.
+        let places = ["http://", "unix:", "fd:"];
+        let url = line.and_then(|line| {
+            let mut parts = line.split(" at ").skip(1);
+            parts.find(|part| places.iter().any(|place| part.starts_with(place)))
+        });
+        let url = url.and_then(|url| url.split(" (").next());
+        self.url = url
+            .unwrap_or_else(|| panic!("no address in {text:?}"))
+            .to_owned();
     }
 
     /// Its process id.

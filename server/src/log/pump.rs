@@ -375,6 +375,10 @@ impl<W: Sink, Render, Report: FnMut(Trouble, &mut Vec<u8>)> Writer<W, Render, Re
                     if self.shared.stopping.load(Relaxed) {
                         return (taken_bytes, Err(error));
                     }
+                    if self.shared.renewing.swap(false, Relaxed) && self.sink.renew() {
+                        taken_bytes = self.line_start(batch, taken_bytes);
+                        continue;
+                    }
                     self.report_dropped(Instant::now());
                     std::thread::park_timeout(LOG_REST);
                 }
@@ -382,6 +386,13 @@ impl<W: Sink, Render, Report: FnMut(Trouble, &mut Vec<u8>)> Writer<W, Render, Re
             }
         }
         (taken_bytes, Ok(()))
+    }
+
+    /// Where the line begins that was cut after `taken_bytes` of a batch: another file gets all of it. The line feed before a batch
+    /// is for the file whose line was torn.
+    fn line_start(&self, batch: &[u8], taken_bytes: usize) -> usize {
+        let before = batch[..taken_bytes].iter().rposition(|&byte| byte == b'\n');
+        before.map_or(self.torn.into(), |end| end + 1)
     }
 
     fn write_some(&mut self, bytes: &[u8]) -> io::Result<usize> {

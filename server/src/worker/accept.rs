@@ -133,7 +133,8 @@ impl Worker {
         };
         let Some(conn) = added else {
             let text = format_args!(
-                "a client is turned away: no place is left in any worker. Raise connections_max if this lasts"
+                "a client is turned away: no place is left in any worker. Raise {} if this lasts",
+                self.shared.places_bound
             );
             self.shared.seldom.tell(Topic::NoPlace, None, text, now);
             return self.closed();
@@ -162,8 +163,8 @@ impl Worker {
     pub(super) fn listen(&mut self, on: bool, now: Instant) {
         if !on && !self.draining && self.room() == 0 {
             let text = format_args!(
-                "worker {} has no place left: new clients wait in its backlog until a connection ends. Raise connections_max if this lasts",
-                self.index
+                "worker {} has no place left: new clients wait in its backlog until a connection ends. Raise {} if this lasts",
+                self.index, self.shared.places_bound
             );
             self.shared.seldom.tell(Topic::Full, None, text, now);
         }

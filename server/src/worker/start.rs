@@ -58,6 +58,8 @@ pub struct Shared {
     pub ledger: Arc<Ledger>,
     /// Bytes that one connection is charged in `ledger`.
     pub connection_bytes: u64,
+    /// The option that bounds the connections of a worker.
+    pub places_bound: &'static str,
     /// The lines of the log that many clients cause at once.
     pub seldom: Seldom,
     /// Connections with a response that were cut off at the end of the drain.

@@ -3,6 +3,9 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
 
+#[path = "renewal_tests.rs"]
+mod renewal;
+
 /// A sink that follows its script, then takes everything.
 #[derive(Clone, Default)]
 struct Sink {
@@ -428,64 +431,5 @@ fn a_report_may_write_a_line_of_its_own() {
             dropped: 0,
             failed: 1
         }
-    );
-}
-
-/// A sink that counts how often it was renewed.
-struct Renewed {
-    sink: Sink,
-    times: usize,
-}
-
-impl Write for Renewed {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.sink.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl super::Sink for Renewed {
-    fn renew(&mut self) -> bool {
-        self.times += 1;
-        self.sink = Sink::default();
-        true
-    }
-}
-
-#[test]
-fn a_line_torn_before_a_sink_is_renewed_as_the_same_file_gets_its_end() {
-    let file = Sink::new([Ok(1), Err(io::ErrorKind::StorageFull.into())]);
-    let mut writer = writer(file.clone(), noting(&Troubles::default()));
-    writer.take(line("aa"));
-    writer.write(Instant::now());
-    writer.shared.renewing.store(true, Relaxed);
-    writer.renew();
-    writer.take(line("bb"));
-    writer.write(Instant::now());
-    assert_eq!(file.text(), "a\nbb\n");
-}
-
-#[test]
-fn a_renewed_sink_gets_what_comes_after_and_no_end_of_a_line_torn_before() {
-    let old = Sink::new([Ok(1), Err(io::ErrorKind::StorageFull.into())]);
-    let renewed = Renewed {
-        sink: old.clone(),
-        times: 0,
-    };
-    let mut writer = writer(renewed, noting(&Troubles::default()));
-    writer.take(line("aa"));
-    writer.write(Instant::now());
-    writer.shared.renewing.store(true, Relaxed);
-    writer.renew();
-    writer.renew();
-    writer.take(line("bb"));
-    writer.write(Instant::now());
-    assert_eq!(writer.sink.times, 1, "asked once");
-    assert_eq!(
-        (old.text(), writer.sink.sink.text()),
-        ("a".into(), "bb\n".into())
     );
 }
