@@ -12,7 +12,20 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Address(pub u64);
 
+/// The network of a client: the /24 of its IPv4 address, or the /48 of its IPv6 one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Network(u64);
+
 impl Address {
+    /// The network that it belongs to.
+    pub fn network(self) -> Network {
+        let host_bits = match self.0 >> 32 {
+            0 => 8,
+            _ => 16, // of the 64 bits of an IPv6 address
+        };
+        Network(self.0 >> host_bits << host_bits)
+    }
+
     /// A number of its own, for a table whose owner keeps `secret`: nobody can choose addresses that meet there. Each bit
     /// of the input changes half of the output (the finish of SplitMix64).
     pub fn hash(self, secret: u64) -> u64 {
@@ -128,6 +141,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_network_is_24_bits_of_ipv4_and_48_of_ipv6() {
+        let same = |one: u64, other: u64| Address(one).network() == Address(other).network();
+        assert!(same(0xc000_0201, 0xc000_02ff) && !same(0xc000_0201, 0xc000_0301));
+        let of_48 = 0xa001_0db8_0000_0000; // as the shell marks them
+        assert!(same(of_48, of_48 | 0xffff) && !same(of_48, of_48 | 0x1_0000));
+    }
 
     proptest! {
         /// Whoever comes and goes, each address has the count of its connections, and in the end nothing is kept.

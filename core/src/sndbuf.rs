@@ -4,7 +4,8 @@
 //! most that it may have in flight and unsent together. How is the operator's choice ([`Policy`]), a file each:
 //! [`equal`] (EQ), [`atbt`] (by window) and [`eatbt`] (by need). Before that, [`estimate`] turns what TCP counts into
 //! what the laws of [`crate::law`] ask for, and [`remembered`] keeps that for the next connection of a client, and
-//! [`drain`] says when round trips without a queue are looked for. [`pool`] is the machine around all this: it asks workers
+//! [`drain`] says when round trips without a queue are looked for. [`bottleneck`] has those claim the same that probably
+//! share a link. [`pool`] is the machine around all this: it asks workers
 //! what TCP says, divides, and tells shares. [`bound`] holds a socket to its share, [`depletion`] says when it is
 //! filled again, [`reserve`] has what sockets lend each other, and [`outside`] bounds one of another program.
 //!
@@ -14,6 +15,7 @@
 //! - a larger pool makes no share smaller, and the order of the demands does not matter.
 
 pub mod atbt;
+mod bottleneck;
 pub mod bound;
 pub mod depletion;
 pub mod drain;
@@ -29,8 +31,10 @@ pub mod reserve;
 use alloc::vec::Vec;
 
 use self::atbt::Windows;
+use self::bottleneck::HeldUp;
 use self::drain::Phase;
 use self::eatbt::Need;
+use crate::addresses::Network;
 use crate::law::Conditions;
 use crate::limits::SEND_POOL_BYTES_MAX;
 
@@ -48,6 +52,8 @@ pub enum Policy {
 /// What a connection that sends asks for, and by which evidence.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Demand {
+    /// The network of its client.
+    pub network: Network,
     /// Segment, smoothed round trip, loss; the segment bounds the claim from below.
     pub path: Conditions,
     /// `tcpi_rto`, T_0 of PFTK.
@@ -134,6 +140,8 @@ pub struct Claim {
     margin_bytes: u64,
     /// What it keeps in a drain; `None`: all.
     kept_bytes: Option<u64>,
+    /// By need: its share holds it up.
+    held_up: Option<HeldUp>,
     /// Whether a drain may show it a shorter round trip.
     pub learns: bool,
 }
@@ -148,6 +156,8 @@ pub struct Divider {
     margins: Vec<u64>,
     /// What is kept in a drain.
     kept: Vec<Option<u64>>,
+    /// Those that their shares hold up.
+    held_up: Vec<(HeldUp, u32)>,
     /// Demands by increasing need.
     order: Vec<u32>,
     shares: Vec<u64>,
@@ -161,6 +171,7 @@ impl Divider {
             needs: Vec::new(),
             margins: Vec::new(),
             kept: Vec::new(),
+            held_up: Vec::new(),
             order: Vec::new(),
             shares: Vec::new(),
         }
@@ -191,6 +202,10 @@ impl Divider {
             need_bytes,
             margin_bytes,
             kept_bytes: drain::kept_bytes(self.policy, demand),
+            held_up: match self.policy {
+                Policy::ByNeed(Need::Law) => HeldUp::of(demand),
+                Policy::ByNeed(Need::Paper) | Policy::Window(_) | Policy::Equal => None,
+            },
             learns: drain::would_learn(demand),
         }
     }
@@ -200,10 +215,13 @@ impl Divider {
         self.needs.clear();
         self.margins.clear();
         self.kept.clear();
+        self.held_up.clear();
     }
 
     /// One more takes part, with this claim.
     pub fn add(&mut self, claim: &Claim) {
+        let at = self.needs.len() as u32;
+        self.held_up.extend(claim.held_up.map(|held| (held, at)));
         self.needs.push(claim.need_bytes);
         self.margins.push(claim.margin_bytes);
         self.kept.push(claim.kept_bytes);
@@ -219,6 +237,8 @@ impl Divider {
                 atbt::divide(&self.needs, &self.order, pool_bytes, &mut self.shares);
             }
             Policy::ByNeed(_) => {
+                let (needs, margins) = (&mut self.needs, &mut self.margins);
+                bottleneck::even_out(&mut self.held_up, needs, margins);
                 // Where all needs fit, their order does not matter.
                 if self.needs.iter().sum::<u64>() > pool_bytes {
                     self.sort();

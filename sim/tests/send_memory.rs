@@ -100,6 +100,27 @@ fn lossy() -> Case {
     }
 }
 
+/// Eight alike behind one link of 40 Mbit/s and 20 ms, whose queue can hold what the pool has beside their product.
+fn alike() -> Case {
+    let shared = LinkProfile {
+        queue: QueueDiscipline::DropTail {
+            limit_bytes: 250_000,
+        },
+        ..link(40, 10_000, 0.0)
+    };
+    let flow = |nth: usize| Flow {
+        link: 0,
+        back_us: 10_000,
+        starts_at_us: nth as u64 * 137_000,
+    };
+    Case {
+        name: "8 alike",
+        links: vec![shared],
+        flows: (0..8).map(flow).collect(),
+        pool_bytes: 256 << 10,
+    }
+}
+
 /// Results of the first connection, and of all others together.
 #[derive(Clone, Copy, Debug)]
 struct Measured {
@@ -108,7 +129,7 @@ struct Measured {
     first: Outcome,
 }
 
-fn run(case: &Case, policy: Policy, seed: u64) -> Measured {
+fn outcomes(case: &Case, policy: Policy, seed: u64) -> Vec<Outcome> {
     let world = World {
         links: case.links.clone(),
         flows: case.flows.clone(),
@@ -118,7 +139,17 @@ fn run(case: &Case, policy: Policy, seed: u64) -> Measured {
         ends_at_us: 90_000_000,
         seed,
     };
-    let outcomes = world.run();
+    world.run()
+}
+
+/// The goodput of each connection, bytes per second.
+fn rates(case: &Case, policy: Policy, seed: u64) -> Vec<f64> {
+    let outcomes = outcomes(case, policy, seed);
+    outcomes.iter().map(|one| one.bytes_per_s as f64).collect()
+}
+
+fn run(case: &Case, policy: Policy, seed: u64) -> Measured {
+    let outcomes = outcomes(case, policy, seed);
     let rates = outcomes.iter().map(|one| one.bytes_per_s);
     let mbits = |bytes_per_s: u64| bytes_per_s as f64 * 8e-6;
     Measured {
@@ -174,6 +205,25 @@ fn by_policy(seed: u64, case: &Case, table: &mut Table<4>) -> [Measured; 4] {
         table.row(format!("{:15}  {name}", case.name), figures);
         of
     })
+}
+
+#[test]
+fn those_behind_one_link_get_the_same_where_shares_bind_all_of_them() {
+    let tables = over_seeds(&SEEDS, |seed| {
+        let columns = [("all Mbit/s", 1), ("Jain", 3)];
+        let mut table = Table::new(seed, "shares", columns);
+        let [equal, .., law] = POLICIES.map(|(name, policy)| {
+            let rates = rates(&alike(), policy, seed);
+            let sum: f64 = rates.iter().sum();
+            let squares: f64 = rates.iter().map(|rate| rate * rate).sum();
+            let jain = sum * sum / (rates.len() as f64 * squares);
+            table.row(name.into(), [sum * 8e-6, jain]);
+            jain
+        });
+        assert!(law >= 0.95 && law >= 0.99 * equal, "{table}");
+        table
+    });
+    compare("alike", &Table::medians(&tables).to_string());
 }
 
 #[test]

@@ -34,7 +34,7 @@ pub(super) fn need_bytes(demand: &Demand, need: Need) -> u64 {
     let segments = |count: u64| demand.path.mss_bytes.max(1).saturating_mul(count);
     let bytes = match (demand.estimate, need) {
         (EstimateState::New, _) => segments(SHARE_SEGMENTS_START),
-        (EstimateState::Known, Need::Law) => law_bytes(demand),
+        (EstimateState::Known, Need::Law) => product_bytes(demand).min(most_bytes(demand)),
         (EstimateState::Known, Need::Paper) => {
             let window = demand.path.pftk(demand.rto_us, demand.peer_window_bytes);
             window.bytes()
@@ -59,10 +59,10 @@ pub(super) fn margin_bytes(demand: &Demand, need: Need, margin_us: u64) -> u64 {
     }
 }
 
-/// The least of law, product and window.
-fn law_bytes(demand: &Demand) -> u64 {
-    let bound_bytes = product_bytes(demand).min(demand.peer_window_bytes);
-    by_loss_bytes(demand).min(bound_bytes)
+/// What it can have in flight whatever its share: the least of law and window.
+pub(super) fn most_bytes(demand: &Demand) -> u64 {
+    let most_bytes = by_loss_bytes(demand).min(demand.peer_window_bytes);
+    most_bytes.max(floor_bytes(demand)).min(NEED_BYTES_MAX)
 }
 
 /// By its loss alone. Each law costs several square roots, and each division of the pool asks for every connection. So a law

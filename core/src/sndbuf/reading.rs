@@ -230,6 +230,7 @@ impl Known {
             ..
         } = *reading;
         Demand {
+            network: reading.address.network(),
             path: Conditions {
                 mss_bytes: reading.segment_bytes(),
                 rtt_us: sample.rtt_us,

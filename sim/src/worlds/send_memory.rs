@@ -7,6 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use ackpace_core::addresses::Address;
 use ackpace_core::law::{Acks, Conditions};
 use ackpace_core::sndbuf::drain::{Drains, would_learn};
 use ackpace_core::sndbuf::estimate::{Estimate, PathSample};
@@ -316,6 +317,7 @@ impl FlowState {
     /// Its demand in the next division.
     fn demand(&self) -> Demand {
         Demand {
+            network: Address(self.flow.link as u64 * 256).network(),
             path: Conditions {
                 mss_bytes: MSS_BYTES,
                 rtt_us: self.sender.rtt_us(),
