@@ -32,6 +32,7 @@ use self::members::{Members, SLOT_BYTES};
 pub use self::messages::{In, Out, PoolTotals, Settings};
 use self::sampling::{Answered, SamplingRounds};
 use super::drain::Drains;
+use super::estimate::Fade;
 use super::reading::{Holding, Known, Reading};
 use super::remembered::Remembered;
 use super::{Claim, Divider};
@@ -74,6 +75,7 @@ pub struct Pool {
     /// The last division had to cut some shares ([`within`]), because others have not freed that memory yet.
     short: bool,
     divided_at: Instant,
+    fade: Fade,
     outs: VecDeque<Out>,
     totals: PoolTotals,
     // Buffers, for members with a share.
@@ -104,6 +106,7 @@ impl Pool {
             awaited: false,
             short: false,
             divided_at: now,
+            fade: Fade::default(),
             outs: VecDeque::new(),
             totals: PoolTotals {
                 pool_bytes: settings.pool_bytes,
@@ -133,7 +136,7 @@ impl Pool {
         let pass = self.sampling.pass(worker);
         let claim = |known: &Known| self.divider.claim(&known.demand(reading), TARGET_US_MAX);
         if let Some((member, known)) = self.members.named(worker, reading.conn) {
-            known.read(reading, now);
+            known.read(reading, now, &mut self.fade);
             return member.joins(known, reading, claim(known), pass);
         }
         let belief = self.remembered.belief(reading.address, now);
@@ -163,7 +166,7 @@ impl Pool {
         let Some((member, known)) = self.members.named(worker, reading.conn) else {
             return self.joined(worker, reading, now); // the message that told so was lost
         };
-        known.read(reading, now);
+        known.read(reading, now, &mut self.fade);
         let claim = self.divider.claim(&known.demand(reading), TARGET_US_MAX);
         member.shown = Shown::of(known, reading, claim);
         member.held(reading.holding());
