@@ -29,7 +29,9 @@ pub const CGROUP_DEPTH_MAX: usize = 32;
 pub const CHANGE_LINES_PER_S_MAX: u64 = 20;
 /// A question on the status socket. Longer: the connection ends.
 pub const QUESTION_BYTES_MAX: usize = 64;
-/// How long one who asks for the status may take, in milliseconds. Longer: the connection ends, and the next one is heard.
+/// Those who are asking for the status at once; few do. More: they wait in the backlog until one has its answer, or its time is over.
+pub const ASKERS_MAX: usize = 64;
+/// How long one who asks for the status may take, for its question and to read the answer, in milliseconds. Longer: its connection ends.
 pub const QUESTION_MS_MAX: u64 = 1_000;
 /// How long one who asks for the status waits for the answer, in milliseconds: until others have taken their time. Longer: an
 /// error that says so.

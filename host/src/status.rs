@@ -10,8 +10,15 @@ use std::thread;
 use std::time::Duration;
 
 use crate::failure::Failure;
-use crate::limits::{ANSWER_BYTES_MAX, ANSWER_MS_MAX, QUESTION_BYTES_MAX, QUESTION_MS_MAX};
+use crate::limits::{ANSWER_BYTES_MAX, ANSWER_MS_MAX, QUESTION_MS_MAX};
 use crate::tally::Tally;
+
+mod door;
+
+use self::door::Door;
+
+/// For root and the user of this process, as whoever asks must be. Each asker takes a place; so nobody else can take all of them.
+const MODE: u32 = 0o600;
 
 /// What is told, as of the last pass.
 #[derive(Clone, Debug, Default)]
@@ -68,59 +75,12 @@ pub fn answer_at(path: &Path, board: &Board) -> io::Result<SocketFile> {
     let _ = fs::remove_file(path);
     let listener = UnixListener::bind(path)?;
     let file = SocketFile::of(path);
-    // Peers are told apart by their credentials, so that a refusal says why.
-    fs::set_permissions(path, fs::Permissions::from_mode(0o666))?;
-    let board = board.clone();
-    thread::Builder::new()
-        .name("status".to_owned())
-        .spawn(move || {
-            for asker in listener.incoming().flatten() {
-                let _ = answer(asker, &board, QUESTION_MS_MAX);
-            }
-        })?;
+    // Who may not ask can't connect. Who did so before this is told apart by his credentials.
+    fs::set_permissions(path, fs::Permissions::from_mode(MODE))?;
+    let door = Door::new(listener, board.clone(), QUESTION_MS_MAX)?;
+    let thread = thread::Builder::new().name("status".to_owned());
+    thread.spawn(|| door.serve())?;
     Ok(file)
-}
-
-fn answer(mut asker: UnixStream, board: &Board, wait_ms: u64) -> io::Result<()> {
-    let wait = Some(Duration::from_millis(wait_ms));
-    asker.set_read_timeout(wait)?;
-    asker.set_write_timeout(wait)?;
-    // Read in any case: closing a socket with unread bytes would take the refusal from its reader.
-    let question = match line(&mut asker) {
-        Err(error) if is_timeout(&error) => {
-            return writeln!(asker, "refused: no question within {wait_ms} ms");
-        }
-        question => question?,
-    };
-    let peer = rustix::net::sockopt::socket_peercred(&asker)?;
-    let own = rustix::process::geteuid();
-    if !peer.uid.is_root() && peer.uid != own {
-        return writeln!(
-            asker,
-            "refused: only root and user {} may ask",
-            own.as_raw()
-        );
-    }
-    match question.as_str() {
-        "status" => writeln!(asker, "{}", serde_json::to_string(&board.read())?),
-        "metrics" => write!(asker, "{}", board.read().metrics()),
-        _ => writeln!(
-            asker,
-            "refused: 'status' and 'metrics' are what can be asked"
-        ),
-    }
-}
-
-/// A line, or what comes before the bound or the end.
-fn line(asker: &mut UnixStream) -> io::Result<String> {
-    let (mut text, mut held) = ([0; QUESTION_BYTES_MAX], 0);
-    while held < text.len() && !text[..held].contains(&b'\n') {
-        match asker.read(&mut text[held..])? {
-            0 => break,
-            read => held += read,
-        }
-    }
-    Ok(String::from_utf8_lossy(&text[..held]).trim().to_owned())
 }
 
 fn is_timeout(error: &io::Error) -> bool {
@@ -140,6 +100,9 @@ pub fn ask(path: &Path, question: &str) -> Result<String, Failure> {
     let told = told.map_err(|error| match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => Failure::runtime(
             "nothing tunes this network namespace: 'ackpace-host tune --budget 256MiB' would",
+        ),
+        io::ErrorKind::PermissionDenied => Failure::operator(
+            "only root and the user of the instance that tunes may ask: run it as root, as by sudo",
         ),
         _ if is_timeout(&error) => Failure::runtime(format!(
             "{}: no answer within {ANSWER_MS_MAX} ms: the machine is overloaded, ask again",
@@ -183,6 +146,8 @@ mod tests {
             std::env::temp_dir().join(format!("ackpace-host-status-{}.sock", std::process::id()));
         let board = Board::default();
         let file = answer_at(&path, &board).expect("a free path");
+        let meta = fs::metadata(&path).expect("it is there");
+        assert_eq!(meta.permissions().mode() & 0o777, 0o600);
         board.show(&Tally {
             sockets: 7,
             ..Tally::default()
@@ -228,13 +193,5 @@ mod tests {
             assert!(why.contains(&cut), "{why}");
         }
         assert_eq!(heard("{}\n").expect("it is whole"), "{}\n");
-    }
-
-    #[test]
-    fn who_asks_too_late_hears_why() {
-        let (asker, teller) = UnixStream::pair().expect("two sockets");
-        answer(teller, &Board::default(), 1).expect("it is told");
-        let told = hear(asker, "status").expect("its question found nobody, but was answered");
-        assert_eq!(told, "refused: no question within 1 ms\n");
     }
 }

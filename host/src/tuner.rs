@@ -308,7 +308,7 @@ impl Tuner {
         snapshot.sample.unacked_bytes = 0;
         snapshot.sample.unsent_bytes = Some(0);
         if member.share.is_none() && snapshot == *before {
-            member.seen = self.passes;
+            self.members.see(at, self.passes);
             return None;
         }
         self.saw(&snapshot, now)
@@ -327,8 +327,7 @@ impl Tuner {
         if snapshot.outcome != Outcome::None {
             self.obeyed(at, snapshot.outcome, now);
         }
-        let member = self.members.at(at)?;
-        member.seen = self.passes;
+        let member = self.members.see(at, self.passes)?;
         let (us, keeps_setting) = (self.since_us, self.chosen.dry_run);
         let (is_sending, held_up_us) = member.take(snapshot, us, now, keeps_setting);
         self.reads(at, is_sending, held_up_us)

@@ -91,9 +91,17 @@ pub const LOWAT_BYTES_MIN: u64 = 16 * KIB;
 /// The least clamp of a socket whose congestion control models its path, in segments: twice bbr's own least window. With
 /// less it could not measure.
 pub const CLAMP_MODEL_SEGMENTS_MIN: u64 = 8;
-/// A setting of another program's socket is changed only by this part of it or more, since a clamp erases what a loss
-/// has taught. Less: more such changes. More: shares are missed by more.
-pub const CHANGE_PART_MIN: u64 = 8;
+/// What is set for another program's socket allows so much less than its share, one part in this: a share that falls by less
+/// needs no order. Less: more orders. More: more memory lies idle.
+pub const SETTING_BELOW_PART: u64 = 16;
+/// A clamp of another program's socket rises by one part in this of itself at least, since it erases what a loss has taught. Less: a share
+/// that goes up and down by a tenth takes an order each time. More: a socket may be further below its share.
+pub const CLAMP_RISE_PART_MIN: u64 = 4;
+/// The same for a control that models its path: a clamp that is too small makes it measure less.
+pub const CLAMP_MODEL_RISE_PART_MIN: u64 = 8;
+/// TCP_NOTSENT_LOWAT of another program's socket changes by one part in this of itself at least, where it is within the share.
+/// Less: more orders. More: the program is woken more often than its share asks for, 1.5 times with this one.
+pub const LOWAT_PART_MIN: u64 = 2;
 /// Connections that a worker looks at in one turn for the division of send memory, some 2 us each. More: its next turn
 /// goes on.
 pub const READINGS_PER_TURN_MAX: usize = 128;

@@ -15,6 +15,31 @@ use crate::units::{Instant, US_PER_S};
 /// What a second leaves of the weight of all before it.
 const FADE_PER_S: f64 = 0.93;
 
+/// What is left of a weight after some time. A look samples thousands of connections after the same time as the last one did, so the
+/// last answer is kept.
+#[derive(Clone, Copy, Debug)]
+pub struct Fade {
+    us: u64,
+    left: f64,
+}
+
+/// After no time.
+impl Default for Fade {
+    fn default() -> Fade {
+        Fade { us: 0, left: 1.0 }
+    }
+}
+
+impl Fade {
+    fn after(&mut self, us: u64) -> f64 {
+        if self.us != us {
+            let left = pow(FADE_PER_S, us as f64 / US_PER_S as f64);
+            *self = Fade { us, left };
+        }
+        self.left
+    }
+}
+
 /// What TCP has counted of a connection, in all (tcp(7), `struct tcp_info`). Counters may wrap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PathSample {
@@ -72,6 +97,11 @@ impl Estimate {
 
     /// A sample of its counters, one a second.
     pub fn sampled(&mut self, sample: PathSample, now: Instant) {
+        self.sampled_among(sample, now, &mut Fade::default());
+    }
+
+    /// Likewise, after samples of others by the same `fade`.
+    pub fn sampled_among(&mut self, sample: PathSample, now: Instant, fade: &mut Fade) {
         let counters = |at, sample: PathSample| Counters {
             at,
             sent_segments: sample.sent_segments,
@@ -84,7 +114,7 @@ impl Estimate {
             return;
         }
         let us = now.since_us(before.at);
-        let faded = pow(FADE_PER_S, us as f64 / US_PER_S as f64);
+        let faded = fade.after(us);
         let events = sample.loss_events.wrapping_sub(before.loss_events);
         self.sent = self.sent * faded + f64::from(segments);
         self.lost = self.lost * faded + f64::from(events);

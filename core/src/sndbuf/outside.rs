@@ -7,13 +7,18 @@
 //!
 //! A clamp is not free. With it Linux sets the threshold of slow start to the same value (`bpf_sol_tcp_setsockopt`), so
 //! the window that a loss has taught is forgotten, and the socket starts slowly up to its clamp. So a clamp is written
-//! seldom: not while it would not bind, not for an eighth more or less, and after a loss no higher than half above the
+//! seldom: not while it would not bind, not for less than a quarter more, and after a loss no higher than half above the
 //! present window.
+//!
+//! No order is free either: where tens of thousands send, a sixth of a look went into orders, most of them up and down again with
+//! a share that moved a little. So a setting has a band ([`held`]). Clamp and TCP_NOTSENT_LOWAT together never exceed the share, so all
+//! settings together never exceed what is divided. They aim a little below it, so that a small fall needs no order, and rise
+//! only where a socket gains by it.
 
 use super::Control;
 use crate::limits::{
-    CHANGE_PART_MIN, CLAMP_MODEL_SEGMENTS_MIN, LOWAT_BYTES_MIN, SHARE_SEGMENTS_MIN,
-    SHARE_SEGMENTS_START, TARGET_US_MAX,
+    CLAMP_MODEL_RISE_PART_MIN, CLAMP_MODEL_SEGMENTS_MIN, CLAMP_RISE_PART_MIN, LOWAT_BYTES_MIN,
+    LOWAT_PART_MIN, SETTING_BELOW_PART, SHARE_SEGMENTS_MIN, SHARE_SEGMENTS_START, TARGET_US_MAX,
 };
 use crate::units::bytes_in;
 
@@ -48,6 +53,8 @@ pub struct Seen {
     pub rate_bytes_per_s: u64,
     /// Its shortest round trip; 0: not known.
     pub rtt_min_us: u64,
+    /// Its client's window.
+    pub window_bytes: u64,
     /// Its congestion control.
     pub control: Control,
     /// It sent again in the last seconds.
@@ -173,16 +180,20 @@ fn hands_off(seen: &Seen) -> Option<HandsOff> {
     }
 }
 
-/// The share as a setting: bytes for [`TARGET_US_MAX`] unsent, half of the share at most, and the rest in flight.
+/// A share as a setting: bytes for [`TARGET_US_MAX`] unsent, half of the share at most, and the rest in flight. Both together are the
+/// share at most, or the least clamp and a segment.
 fn wanted(seen: &Seen, share_bytes: u64, lowat_bytes_most: u32) -> Setting {
     let segment_bytes = seen.segment_bytes.max(1);
+    let least_segments = least_segments(seen);
     let by_rate = match seen.rate_bytes_per_s {
         0 => share_bytes / 2,
         rate => bytes_in(TARGET_US_MAX, rate).max(LOWAT_BYTES_MIN),
     };
-    let lowat_bytes = by_rate.min(share_bytes / 2).max(segment_bytes);
+    let beside_bytes = share_bytes.saturating_sub(segment_bytes.saturating_mul(least_segments));
+    let lowat_bytes = by_rate.min(share_bytes / 2).min(beside_bytes);
+    let lowat_bytes = lowat_bytes.max(segment_bytes);
     let segments = share_bytes.saturating_sub(lowat_bytes) / segment_bytes;
-    let segments = segments.max(least_segments(seen));
+    let segments = segments.max(least_segments);
     Setting {
         clamp_segments: segments.min(u64::from(NONE_SEGMENTS)) as u32,
         lowat_bytes: lowat_bytes.min(lowat_bytes_most.into()) as u32,
@@ -203,33 +214,67 @@ fn least_segments(seen: &Seen) -> u64 {
 }
 
 /// The setting of a socket that sends, and what moved it.
+///
+/// - It has to change where it allows more than the share. What is set then allows one part in [`SETTING_BELOW_PART`] less than the
+///   share, so that the next small fall changes nothing.
+/// - A clamp rises where it binds, by one part in [`CLAMP_RISE_PART_MIN`] at least.
+/// - TCP_NOTSENT_LOWAT changes by one part in [`LOWAT_PART_MIN`] at least. It decides how often the program is woken, and not how fast
+///   the connection is.
+///
+/// So one that uses all that it may has at least two thirds of its share: four fifths of 15/32 in flight and two thirds of 15/32 unsent.
 fn held(seen: &Seen, share_bytes: u64, lowat_bytes_most: u32) -> (Setting, Cause) {
-    let wanted = wanted(seen, share_bytes, lowat_bytes_most);
-    let clamp_segments = clamp(seen, wanted.clamp_segments);
+    let aim_bytes = share_bytes - share_bytes / SETTING_BELOW_PART;
+    let wanted = wanted(seen, aim_bytes, lowat_bytes_most);
     let lowat_bytes = match differs(seen.now.lowat_bytes, wanted.lowat_bytes) {
         true => wanted.lowat_bytes,
         false => seen.now.lowat_bytes,
     };
-    let cause = match clamp_segments {
+    let kept = Setting {
+        clamp_segments: clamp(seen, wanted.clamp_segments, Fits::Yes),
+        lowat_bytes,
+    };
+    // The least may be more than the share. Then it is what has to be kept to, but for an eighth: it moves with the rate.
+    let most_bytes = match allowed_bytes(seen, wanted) {
+        least_bytes if least_bytes > share_bytes => least_bytes.saturating_add(least_bytes / 8),
+        _ => share_bytes,
+    };
+    let to = match allowed_bytes(seen, kept) <= most_bytes {
+        true => kept,
+        false => Setting {
+            clamp_segments: clamp(seen, wanted.clamp_segments, Fits::No),
+            ..wanted
+        },
+    };
+    let cause = match to.clamp_segments {
         _ if seen.ours.is_none() => Cause::Joined,
         segments if segments < seen.now.clamp_segments => Cause::ShareFell,
         segments if segments > seen.now.clamp_segments => Cause::ShareRose,
         _ => Cause::Rate,
     };
-    let to = Setting {
-        clamp_segments,
-        lowat_bytes,
-    };
     (to, cause)
 }
 
+/// What this setting lets the socket hold; without a clamp what its window has now.
+fn allowed_bytes(seen: &Seen, setting: Setting) -> u64 {
+    let segments = match setting.clamp_segments {
+        NONE_SEGMENTS.. => seen.cwnd_segments,
+        segments => segments,
+    };
+    let flight_bytes = seen.segment_bytes.max(1).saturating_mul(segments.into());
+    flight_bytes.saturating_add(setting.lowat_bytes.into())
+}
+
+/// Whether the present setting is within the share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fits {
+    Yes,
+    No,
+}
+
 /// The clamp for which the share allows `wanted_segments`.
-fn clamp(seen: &Seen, wanted_segments: u32) -> u32 {
+fn clamp(seen: &Seen, wanted_segments: u32, fits: Fits) -> u32 {
     let now = seen.now.clamp_segments;
     let cwnd = seen.cwnd_segments;
-    if !differs(now, wanted_segments) {
-        return now;
-    }
     let has_learnt =
         seen.lost_lately || now >= NONE_SEGMENTS && seen.threshold_segments < NONE_SEGMENTS;
     // How far slow start may lead a path that has shown a limit.
@@ -241,14 +286,33 @@ fn clamp(seen: &Seen, wanted_segments: u32) -> u32 {
         // None yet: it stays so while it would not bind, if there is a threshold to lose.
         true if has_learnt && cwnd < wanted_segments / 2 => now,
         true => wanted_segments.min(most_segments),
-        false if wanted_segments < now => wanted_segments,
-        // It may have more, and does not use what it has.
-        false if u64::from(cwnd) * 4 < u64::from(now) * 3 => now,
+        false if wanted_segments < now && fits == Fits::No => wanted_segments,
+        // It may have more, and does not use what it has, or could not.
+        false if !binds(seen) => now,
         false => match wanted_segments.min(most_segments) {
-            more if more > now && differs(now, more) => more,
+            more if is_worth_a_clamp(seen.control, now, more) => more,
             _ => now,
         },
     }
+}
+
+/// Whether the clamp is what bounds the bytes in flight: the window has come near to it, and the client's own is larger.
+fn binds(seen: &Seen) -> bool {
+    let (now, cwnd) = (
+        u64::from(seen.now.clamp_segments),
+        u64::from(seen.cwnd_segments),
+    );
+    cwnd * 4 >= now * 3 && seen.window_bytes > now.saturating_mul(seen.segment_bytes)
+}
+
+/// Whether a larger clamp is worth the threshold of slow start that it overwrites.
+fn is_worth_a_clamp(control: Control, now: u32, wanted: u32) -> bool {
+    let part = match control {
+        Control::Reno | Control::Cubic => CLAMP_RISE_PART_MIN,
+        Control::Model => CLAMP_MODEL_RISE_PART_MIN,
+    };
+    let (now, wanted) = (u64::from(now), u64::from(wanted));
+    wanted > now && (wanted - now) * part >= now
 }
 
 /// A socket that sends nothing keeps its setting, but for a clamp below a first flight.
@@ -259,10 +323,10 @@ fn rested(seen: &Seen) -> Setting {
     }
 }
 
-/// Whether a change is worth its price.
+/// Whether TCP_NOTSENT_LOWAT is worth an order: by half more, or by half less.
 fn differs(now: u32, wanted: u32) -> bool {
     let (now, wanted) = (u64::from(now), u64::from(wanted));
-    now.abs_diff(wanted) * CHANGE_PART_MIN >= now.max(1) && now != wanted
+    now.abs_diff(wanted) * LOWAT_PART_MIN >= now.max(1) && now != wanted
 }
 
 #[cfg(test)]

@@ -42,6 +42,7 @@ use self::members::{Members, SLOT_BYTES};
 pub use self::messages::{In, Out, PoolTotals, Settings};
 use self::sampling::{Answered, SamplingRounds};
 use super::drain::Drains;
+use super::estimate::Fade;
 use super::reading::{Holding, Known, Reading};
 use super::remembered::Remembered;
 use super::{Claim, Divider};
@@ -102,6 +103,7 @@ pub struct Pool {
     /// The last division cut some shares, because others have not freed that memory yet.
     were_cut: bool,
     divided_at: Instant,
+    fade: Fade,
     outs: VecDeque<Out>,
     totals: PoolTotals,
     /// What is taken by all connections, also by those that have no share any more.
@@ -132,6 +134,7 @@ impl Pool {
             divides_again: false,
             were_cut: false,
             divided_at: now,
+            fade: Fade::default(),
             outs: VecDeque::new(),
             totals: PoolTotals {
                 pool_bytes: settings.pool_bytes,
@@ -162,7 +165,7 @@ impl Pool {
         let pass = self.sampling.pass(worker);
         let claim = |known: &Known| self.divider.claim(&known.demand(reading), TARGET_US_MAX);
         if let Some((member, known)) = self.members.named(worker, reading.conn) {
-            known.read(reading, now);
+            known.read(reading, now, &mut self.fade);
             return member.joins(known, reading, claim(known), pass);
         }
         let belief = self.remembered.belief(reading.address, now);
@@ -194,7 +197,7 @@ impl Pool {
         let Some((member, known)) = self.members.named(worker, reading.conn) else {
             return self.joined(worker, reading, now); // the message that told so was lost
         };
-        known.read(reading, now);
+        known.read(reading, now, &mut self.fade);
         let claim = self.divider.claim(&known.demand(reading), TARGET_US_MAX);
         member.shown = Shown::of(known, reading, claim);
         member.held(reading.holding());

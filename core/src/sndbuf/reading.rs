@@ -1,6 +1,6 @@
 //! What a worker says of a connection that sends, and what becomes of it: losses, an estimate, a demand.
 
-use super::estimate::{Belief, Estimate, PathSample};
+use super::estimate::{Belief, Estimate, Fade, PathSample};
 use super::{Control, Credit, Demand, Pace};
 use crate::addresses::Address;
 use crate::congestion::{CaState, Path};
@@ -169,22 +169,22 @@ impl Known {
             credit: Credit::default(),
             quiet_from: None,
         };
-        known.sampled(reading, now);
+        known.sampled(reading, now, &mut Fade::default());
         known
     }
 
-    /// One more reading.
-    pub fn read(&mut self, reading: &Reading, now: Instant) {
+    /// One more reading, after those of others by the same `fade`.
+    pub fn read(&mut self, reading: &Reading, now: Instant, fade: &mut Fade) {
         let us = now.since_us(self.read_at).max(1);
         let percent = u128::from(reading.held_up_us) * 100 / u128::from(us);
         self.credit = Credit {
             share_bytes: reading.share_bytes,
             limited_percent: percent.min(100) as u64,
         };
-        self.sampled(reading, now);
+        self.sampled(reading, now, fade);
     }
 
-    fn sampled(&mut self, reading: &Reading, now: Instant) {
+    fn sampled(&mut self, reading: &Reading, now: Instant, fade: &mut Fade) {
         self.delivered_bytes_per_s = delivered_bytes_per_s(self.progress, reading);
         let sample = PathSample {
             sent_segments: reading.counted.sent_segments,
@@ -192,7 +192,7 @@ impl Known {
             delivered_bytes_per_s: self.delivered_bytes_per_s,
             rtt_us: reading.sample.rtt_us,
         };
-        self.estimate.sampled(sample, now);
+        self.estimate.sampled_among(sample, now, fade);
         let is_quiet = is_quiet(self.progress, reading);
         self.quiet_from = is_quiet.then(|| self.quiet_from.unwrap_or(self.read_at));
         (self.progress, self.read_at) = (Progress::of(reading), now);
@@ -350,7 +350,7 @@ mod tests {
         ] {
             let mut known = Known::new(&first, None, Instant { us: 0 });
             let second = reading(acked_bytes, busy_us);
-            known.read(&second, Instant { us: 1_000_000 });
+            known.read(&second, Instant { us: 1_000_000 }, &mut Fade::default());
             let demand = known.demand(&second);
             assert_eq!(demand.rate_bytes_per_s, rate);
         }

@@ -14,6 +14,9 @@
 // Sockets whose lines are read at once, and how far each kind of line is read ahead, in such batches.
 #define BATCH 8
 enum { FIRST_AHEAD = 5, LINES_AHEAD = 4, ORDER_AHEAD = 3, ORDERED_AHEAD = 2, RECORD_AHEAD = 1 };
+// With fewer places for orders than this, at most half of them taken, what orders need is not read ahead: to ask three times for each
+// socket whether it has one would take longer than to wait for those few.
+#define ORDERS_AHEAD_MIN 8192
 // So many sockets may be gone since the last pass, one after the other, until the walk is lost.
 #define GONE_MAX 16
 
@@ -133,7 +136,7 @@ static __always_inline __u32 look_ahead(const struct sock_common *common, const 
 		HAVE(socket_at(*last_walk(gone + FIRST_AHEAD * BATCH + nth))->inet_conn.icsk_inet.sk.__sk_common.skc_daddr);
 	for (nth = 0; nth < BATCH; nth++)
 		have_lines(*last_walk(gone + LINES_AHEAD * BATCH + nth), control->mode);
-	if (control->orders_mask)
+	if (control->orders_mask + 1 >= ORDERS_AHEAD_MIN)
 		have_orders(gone, control->orders_mask);
 	return reads;
 }

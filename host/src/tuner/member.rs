@@ -122,6 +122,7 @@ impl Member {
             segment_bytes: snapshot.segment_bytes(),
             rate_bytes_per_s: self.rate_bytes_per_s,
             rtt_min_us: snapshot.sample.path.rtt_min_us,
+            window_bytes: snapshot.sample.flow.map_or(0, |flow| flow.window_bytes),
             control: snapshot.control,
             lost_lately: self.lost_at.is_some_and(|at| since(at, LOST_LATELY_US)),
             lately_segments: self

@@ -51,6 +51,8 @@ pub(super) struct Members {
     by_cookie: ByCookie<u32>,
     /// The slot after the one that was found or entered last.
     next: usize,
+    /// In which pass one was seen last, and how many were seen in it.
+    seen: (u64, usize),
 }
 
 impl Members {
@@ -72,7 +74,8 @@ impl Members {
         Some(at)
     }
 
-    /// Enters a socket that [`Members::find`] does not find, and returns its slot. The caller says in which pass it was seen.
+    /// Enters a socket that [`Members::find`] does not find, and returns its slot. The caller says in which pass it was seen
+    /// ([`Members::see`]).
     pub fn enter(&mut self, snapshot: SocketSnapshot) -> usize {
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(MemberSlot::default());
@@ -95,6 +98,17 @@ impl Members {
         self.slots.get_mut(at)?.member.as_mut()
     }
 
+    /// Likewise; it was seen in this pass.
+    pub fn see(&mut self, at: usize, pass: u64) -> Option<&mut Member> {
+        let member = self.slots.get_mut(at)?.member.as_mut()?;
+        if self.seen.0 != pass {
+            self.seen = (pass, 0);
+        }
+        self.seen.1 += usize::from(member.seen != pass);
+        member.seen = pass;
+        Some(member)
+    }
+
     /// The one of this name; `None`, if it is gone, whoever has its slot by now.
     pub fn named(&mut self, conn: ConnId) -> Option<&mut Member> {
         let slot = self.slots.get_mut(conn.index as usize)?;
@@ -113,6 +127,10 @@ impl Members {
 
     /// Forgets all that were last seen in another pass than this.
     pub fn keep_seen(&mut self, pass: u64) {
+        // Mostly nobody has gone: then it walks over nobody.
+        if self.seen == (pass, self.len()) {
+            return;
+        }
         for (slot, index) in self.slots.iter_mut().zip(0..) {
             if let Some(member) = slot.member.take_if(|member| member.seen != pass) {
                 self.by_cookie.remove(&member.snapshot.cookie);
@@ -133,13 +151,13 @@ mod tests {
         for cookie in 1..=3 {
             assert_eq!(members.find(cookie), None);
             let at = members.enter(snapshot(cookie));
-            members.at(at).expect("just now").seen = 1;
+            members.see(at, 1).expect("just now");
         }
         let second = members.find(2).expect("it is there");
         let name = members.at(second).expect("likewise").conn;
         for cookie in [1, 3] {
             let at = members.find(cookie).expect("whatever was found before");
-            members.at(at).expect("likewise").seen = 2;
+            members.see(at, 2).expect("likewise");
         }
         members.keep_seen(2);
         assert_eq!((members.find(2), members.len()), (None, 2));

@@ -27,6 +27,8 @@ pub struct Tuning {
 /// Its counters so far.
 pub struct Counters {
     pub passes: f64,
+    /// How many match now.
+    pub sockets: f64,
     pub cpu_us: f64,
     pub user_ticks: f64,
     pub kernel_ticks: f64,
@@ -61,6 +63,7 @@ impl Tuning {
         };
         Ok(Counters {
             passes: number(&told, "passes"),
+            sockets: number(&told, "sockets"),
             cpu_us: number(&told, "cpu_us"),
             user_ticks: field(11),
             kernel_ticks: field(12),
