@@ -323,7 +323,7 @@ fn any_demand() -> impl Strategy<Value = Demand> {
     let kinds = (0..3usize, any::<bool>(), any::<bool>());
     let loss = (0.0..10.0f64).prop_map(|x| 10f64.powf(-x));
     let hostile = (numbers, kinds, loss).prop_map(|(n, (control, by_path, known), p)| Demand {
-        network: Address(n[4] % 4 << 8).network(),
+        network: Address((n[4] % 4) << 8).network(),
         path: Conditions {
             mss_bytes: n[0],
             rtt_us: n[1],
