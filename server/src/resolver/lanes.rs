@@ -4,8 +4,8 @@
 //! - A lane gets at most half of the threads that other lanes leave. Devices that hang one after the other keep 8, 4, 2,
 //!   1 and 1 of 16 threads, so others can work until the fifth hangs.
 //! - Long jobs get at most a quarter of the threads, and the next free one if none of them runs. A long job makes a slice
-//!   of a listing whose names were not kept: it reads the directory from its start. This bound counts all devices together,
-//!   so long jobs of one device that hangs can hold up those of all others.
+//!   of a listing whose names were not kept: it reads the directory from its start. Of this quarter, too, a lane gets at most
+//!   half of what other lanes leave.
 //!
 //! How many jobs may wait is bounded where they are admitted (`server/src/resolver.rs`).
 
@@ -34,6 +34,8 @@ struct Lane<J> {
     waiting: [VecDeque<J>; 2],
     /// Threads that run one of its jobs.
     busy: usize,
+    /// Threads that run a long one.
+    long_busy: usize,
 }
 
 /// A job that a thread runs. The thread gives it to [`Lanes::done`] afterwards.
@@ -51,6 +53,7 @@ impl<J> Lanes<J> {
         let lane = |_| Lane {
             waiting: [VecDeque::new(), VecDeque::new()],
             busy: 0,
+            long_busy: 0,
         };
         Lanes {
             lanes: (0..DEVICES_MAX).map(lane).collect(),
@@ -82,8 +85,9 @@ impl<J> Lanes<J> {
     /// Takes the next job that may run now.
     pub fn take(&mut self) -> Option<(Taken, J)> {
         let (at, long) = self.next_lane()?;
-        let job = self.lanes[at].waiting[usize::from(long)].pop_front()?;
-        self.lanes[at].busy += 1;
+        let lane = &mut self.lanes[at];
+        let job = lane.waiting[usize::from(long)].pop_front()?;
+        (lane.busy, lane.long_busy) = (lane.busy + 1, lane.long_busy + usize::from(long));
         self.long_busy += usize::from(long);
         (self.busy, self.waiting) = (self.busy + 1, self.waiting - 1);
         self.turn = at + 1;
@@ -98,7 +102,8 @@ impl<J> Lanes<J> {
 
     /// A thread has ended a job.
     pub fn done(&mut self, taken: Taken) {
-        self.lanes[usize::from(taken.device)].busy -= 1;
+        let lane = &mut self.lanes[usize::from(taken.device)];
+        (lane.busy, lane.long_busy) = (lane.busy - 1, lane.long_busy - usize::from(taken.long));
         self.long_busy -= usize::from(taken.long);
         self.busy -= 1;
     }
@@ -112,9 +117,14 @@ impl<J> Lanes<J> {
         let (short, long) = (|| self.next_lane_of(false), || self.next_lane_of(true));
         match self.long_busy {
             0 => long().or_else(short),
-            busy if busy < self.threads / 4 => short().or_else(long),
+            busy if busy < self.long_threads() => short().or_else(long),
             _ => short(),
         }
+    }
+
+    /// Threads that may run long jobs.
+    fn long_threads(&self) -> usize {
+        (self.threads / 4).max(1)
     }
 
     /// The first lane from the one whose turn it is that has such a job, and may get one more thread.
@@ -124,7 +134,10 @@ impl<J> Lanes<J> {
         let at = order.find(|&at| {
             let lane = &self.lanes[at];
             let left_by_others = self.threads - (self.busy - lane.busy);
-            !lane.waiting[usize::from(long)].is_empty() && lane.busy < left_by_others.div_ceil(2)
+            let long_left_by_others = self.long_threads() - (self.long_busy - lane.long_busy);
+            !lane.waiting[usize::from(long)].is_empty()
+                && lane.busy < left_by_others.div_ceil(2)
+                && (!long || lane.long_busy < long_left_by_others.div_ceil(2))
         });
         at.map(|at| (at, long))
     }
@@ -169,13 +182,29 @@ mod tests {
         for job in 0..100 {
             lanes.put(0, true, job);
         }
-        let taken: Vec<_> = std::iter::from_fn(|| lanes.take()).collect();
-        assert_eq!(taken.len(), 4, "a quarter of the threads");
+        let mut taken: Vec<_> = std::iter::from_fn(|| lanes.take()).collect();
+        assert_eq!(taken.len(), 2, "half of a quarter of the threads");
+        for job in 0..100 {
+            lanes.put(7, true, job);
+        }
+        lanes.put(8, true, 0);
+        taken.extend(std::iter::from_fn(|| lanes.take()));
+        let of: Vec<_> = taken
+            .iter()
+            .map(|(taken, _)| (taken.device, taken.long))
+            .collect();
+        let first = [(0, true), (0, true)];
+        assert_eq!(
+            of,
+            [first, [(7, true), (8, true)]].concat(),
+            "if all of the first hang"
+        );
+        assert!(lanes.take().is_none(), "the quarter is taken");
         for job in 100..200 {
             lanes.put(0, false, job);
         }
         let short = std::iter::from_fn(|| lanes.take()).all(|(taken, _)| !taken.long);
-        assert!(short && lanes.busy() == 8);
+        assert!(short && lanes.busy() == 9, "seven of the first");
         for (taken, _) in taken {
             lanes.done(taken);
         }
