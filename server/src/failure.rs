@@ -1,5 +1,7 @@
 //! Why a command ends early: the message, and the exit code that tells a script who has to act.
 
+use crate::greeting::write_while_read;
+
 /// Why a command ended without having done its work.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
@@ -45,7 +47,8 @@ impl Failure {
         }
     }
 
-    /// Prints the message, on the stream where it belongs. A closed stream is no failure.
+    /// Prints the message, on the stream where it belongs. A closed stream is no failure, and what nobody reads is left out: a
+    /// start that failed has to end.
     pub fn print(&self) {
         match self {
             Self::Usage(error) => {
@@ -58,6 +61,6 @@ impl Failure {
 }
 
 fn print_line(line: &str) {
-    use std::io::Write;
-    let _ = writeln!(std::io::stderr(), "ackpace: {line}");
+    let line = format!("ackpace: {line}\n");
+    let _ = write_while_read(&std::io::stderr(), line.as_bytes());
 }

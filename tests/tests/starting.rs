@@ -22,6 +22,36 @@ fn open_fifo(path: &Path, flags: i32) -> io::Result<File> {
     options.open(path)
 }
 
+/// A pipe that is full, and has a reader who does not read.
+fn full_pipe(home: &Tree) -> File {
+    let output = fifo(home, "output");
+    // One that is open for both is there without a reader.
+    let mut options = OpenOptions::new();
+    let kept = options
+        .read(true)
+        .write(true)
+        .open(&output)
+        .expect("a FIFO");
+    let mut filling = open_fifo(&output, 0).expect("it has a reader");
+    let full = loop {
+        match filling.write_all(&[b'x'; 4096]) {
+            Ok(()) => {}
+            Err(error) => break error.kind(),
+        }
+    };
+    assert_eq!(full, ErrorKind::WouldBlock);
+    kept
+}
+
+/// Makes `output` the descriptor `fd` of this process.
+fn become_fd(output: i32, fd: i32) -> io::Result<()> {
+    // SAFETY: a system call with numbers.
+    match unsafe { libc::dup2(output, fd) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
 #[test]
 fn a_signal_that_ends_no_server_does_not_end_a_start_either() {
     let (tree, home) = (Tree::new(), Tree::new());
@@ -61,39 +91,30 @@ fn a_start_that_waits_is_ended_by_sigterm() {
 #[test]
 fn a_server_whose_output_is_full_serves_and_ends_as_any_other() {
     let (tree, home) = (Tree::new(), Tree::new());
-    let output = fifo(&home, "output");
-    // One that is open for both is there without a reader.
-    let mut options = OpenOptions::new();
-    let kept = options
-        .read(true)
-        .write(true)
-        .open(&output)
-        .expect("a FIFO");
-    let mut filling = open_fifo(&output, 0).expect("it has a reader");
-    let full = loop {
-        match filling.write_all(&[b'x'; 4096]) {
-            Ok(()) => {}
-            Err(error) => break error.kind(),
-        }
-    };
-    assert_eq!(full, ErrorKind::WouldBlock);
+    let kept = full_pipe(&home);
     let socket = home.at("socket");
     let fd = kept.as_raw_fd();
     let server = Setup::new(tree.path())
         .listen(format!("unix:{}", socket.display()))
-        .before(move || {
-            // SAFETY: a system call with numbers.
-            match unsafe { libc::dup2(fd, 1) } {
-                -1 => Err(io::Error::last_os_error()),
-                _ => Ok(()),
-            }
-        })
+        .before(move || become_fd(fd, 1))
         .spawn();
     eventually("it listens", || UnixStream::connect(&socket).is_ok());
     server.signal(libc::SIGUSR2); // ends a wait, not the start
     server.err_line(&["WARN", "standard output is not read"]);
     server.stop();
     assert!(!socket.exists(), "the socket stayed");
+}
+
+#[test]
+fn a_start_that_fails_ends_though_nobody_reads_why() {
+    let home = Tree::new();
+    let kept = full_pipe(&home);
+    let fd = kept.as_raw_fd();
+    let missing = home.at("missing");
+    let mut server = Setup::new(&missing)
+        .before(move || become_fd(fd, 2))
+        .spawn();
+    assert_eq!(server.wait().code(), Some(2));
 }
 
 #[test]

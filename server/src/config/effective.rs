@@ -70,7 +70,7 @@ fn entry(text: &str) -> Option<String> {
     Some(format!("{} = {}", quoted(key), quoted(value)))
 }
 
-/// A TOML basic string.
+/// A TOML basic string. What acts on a terminal, such as a bidirectional mark, is escaped, too.
 fn quoted(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');
@@ -78,8 +78,11 @@ fn quoted(text: &str) -> String {
         match c {
             '"' => quoted.push_str("\\\""),
             '\\' => quoted.push_str("\\\\"),
-            c if c.is_control() => {
-                let _ = write!(quoted, "\\u{:04X}", u32::from(c));
+            c if c.escape_debug().len() > 1 && c != '\'' => {
+                let _ = match u32::from(c) {
+                    code @ ..0x1_0000 => write!(quoted, "\\u{code:04X}"),
+                    code => write!(quoted, "\\U{code:08X}"),
+                };
             }
             c => quoted.push(c),
         }
@@ -124,6 +127,10 @@ mod tests {
         assert_eq!(
             line("root", &["a \"b\"\\\u{7f}\n"]),
             "root = \"a \\\"b\\\"\\\\\\u007F\\u000A\""
+        );
+        assert_eq!(
+            line("root", &["\u{202e}\u{e0001}é's"]),
+            "root = \"\\u202E\\U000E0001é's\""
         );
         assert_eq!(line("listing", &["off"]), "listing = false");
         assert_eq!(line("listing", &["yes"]), "listing = true");
