@@ -15,7 +15,7 @@ use crate::config::{self, Loaded, Setting, Shape};
 use crate::failure::Failure;
 use crate::limits::CONFIG_ERRORS_MAX;
 use crate::options::{ServeOptions, shown, shown_path};
-use crate::{doctor, help, serve};
+use crate::{descriptors, doctor, help, serve};
 
 const ABOUT: &str = "Serve files over HTTP at the pace of their acknowledgements";
 const LONG_ABOUT: &str = "ackpace serves a directory, or one file, over HTTP/1.1 to browsers, download tools, package managers and players. \
@@ -369,6 +369,7 @@ fn serve(
     matches: &ArgMatches,
     variables: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Result<(), Failure> {
+    descriptors::inherited(); // before we open any
     let signals = serve::catch_signals()?; // first of all: a configuration may come from a pipe
     serve::run(load(matches, variables)?, signals)
 }

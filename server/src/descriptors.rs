@@ -1,5 +1,7 @@
 //! Descriptors of the process: how many it may have, and room for them in time.
 
+use std::sync::OnceLock;
+
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -11,12 +13,15 @@ pub fn allowed() -> u64 {
     limit.unwrap_or(u64::MAX)
 }
 
-/// How many descriptors the process has besides the standard ones, if it has opened none yet: who started it left them open.
-/// 0 where /proc is not mounted.
+/// How many descriptors besides the standard ones were left open by who started the process. They are counted at the first call,
+/// which has to come before the process opens any. 0 where /proc is not mounted.
 pub fn inherited() -> u64 {
     const STANDARD_AND_THIS: usize = 4;
-    let open = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
-    open.saturating_sub(STANDARD_AND_THIS) as u64
+    static COUNTED: OnceLock<u64> = OnceLock::new();
+    *COUNTED.get_or_init(|| {
+        let open = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
+        open.saturating_sub(STANDARD_AND_THIS) as u64
+    })
 }
 
 /// Raises the soft limit of descriptors, which is often 1024 for the sake of select(2). A connection with a response
