@@ -1,14 +1,20 @@
-//! The I/O scheduler of a device: which want is read next. Each reader has one want at most.
+//! The I/O scheduler of a device: which want is read next. A [`Want`](crate::conn::Want) asks for the bytes that follow those
+//! which a stream has. Each reader has one want at most; a reader is a stream, or one that left where reads are not
+//! cancelled ([`ReaderId`]).
 //!
 //! | a want is | in the order of | until |
 //! |---|---|---|
-//! | later: the bytes that its stream has last for a while | due time | [`Scheduler::make_due`] |
+//! | later: the bytes that its stream has last for a while | [`QueuedWant::due_at`] | [`Scheduler::make_due`] |
 //! | due | [`Order`] | [`Scheduler::take`]: it becomes a read |
 //! | urgent: the first one of a stream, or the short rest of a response that is due | [`Order`] | [`Scheduler::take`] |
 //!
 //! [`Scheduler::remove`] takes a want from any of them, when its stream ends or wants something else.
 //!
-//! A client sees nothing before its first bytes, so urgent wants go first. But they cost a seek each, and streams that are
+//! The caller makes wants due some time ahead of `due_at`, so that a sweep reaches them before their streams run dry
+//! ([`crate::prefetch`]).
+//!
+//! Urgent wants go first: a client sees nothing before its first bytes, and one that needs little more should not wait for
+//! several sweeps ([`SHORT_REST_BYTES`](crate::limits::SHORT_REST_BYTES)). But they cost a seek each, and streams that are
 //! due run dry meanwhile: after [`URGENT_IN_A_ROW_MAX`] of them one due want has its turn.
 
 use alloc::collections::BTreeSet;
@@ -33,7 +39,7 @@ pub enum Order {
 /// Where a want is queued, with its sort key there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Position {
-    /// Until this time.
+    /// By its `due_at`.
     Later(Instant),
     Due(Key),
     Urgent(Key),
@@ -63,10 +69,11 @@ pub(super) struct Scheduler {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct QueuedWant {
     pub reader: ReaderId,
+    /// Its deadline: when its stream runs dry, or later if congestion put it off (`disk/delay.rs`).
     pub due_at: Instant,
     /// Where its first byte lies on the device.
     pub device_bytes: u64,
-    /// The sweep in which its stream was last read for; `None`: it was not yet.
+    /// The sweep in which the last read for its stream was made; `None`: none was made yet.
     pub served: Option<u64>,
     /// Its stream has received nothing from the device yet: urgent at once.
     pub is_first: bool,
@@ -92,7 +99,7 @@ impl Scheduler {
         self.later.is_empty() && self.due.is_empty() && self.urgent.is_empty()
     }
 
-    /// Adds a want: a first one is urgent, any other waits until it is due.
+    /// Adds a want: a first one is urgent, any other waits for [`Scheduler::make_due`].
     pub fn add(&mut self, entry: &QueuedWant) -> Position {
         if entry.is_first {
             let key = self.key(entry);
@@ -111,7 +118,8 @@ impl Scheduler {
         };
     }
 
-    /// The want that is due next, if that is at `horizon` or before. The caller gives it to [`Scheduler::make_due`].
+    /// The later want with the earliest `due_at`, if that is at `horizon` or before. The caller gives it to
+    /// [`Scheduler::make_due`].
     pub fn next_due(&self, horizon: Instant) -> Option<ReaderId> {
         let (_, reader) = self.later.first().filter(|(at, _)| *at <= horizon)?;
         Some(*reader)
@@ -137,8 +145,8 @@ impl Scheduler {
         Position::Due(key)
     }
 
-    /// The best urgent want and the best due one, the one whose turn it is first. The other may go before it if that
-    /// one lacks slots or is held back.
+    /// The best urgent want and the best due one, the one whose turn it is first. The caller reads the second one instead
+    /// if memory for the first is short, or if an urgent read in the device holds the first back (`disk/room.rs`).
     pub fn candidates(&self) -> [Option<ReaderId>; 2] {
         let first = |set: &BTreeSet<(Key, ReaderId)>| set.first().map(|(_, reader)| *reader);
         let (urgent, due) = (first(&self.urgent), first(&self.due));

@@ -1,5 +1,9 @@
 //! Freshness: a response may be used for a second after its file was looked up. The first request in the second half of
 //! that second triggers a new lookup after its own response is sent. So nobody waits as long as requests keep coming.
+//!
+//! Some cached responses are a head and an open file (`server/src/response_cache/mod.rs`). Such a file may change within the
+//! second. So the first use in a turn compares it with its head. A turn is a pass of the worker's loop; `now` stays the same
+//! in it.
 
 use crate::limits::{CACHED_FRESH_US, REVALIDATIONS_PER_TURN_MAX};
 use crate::units::Instant;
@@ -8,8 +12,9 @@ use crate::units::Instant;
 #[derive(Clone, Copy, Debug)]
 pub struct Freshness {
     looked_up: Instant,
-    /// The turn in which an open file was last compared with what its head says.
+    /// The turn in which an open file was last compared with the version that the head describes.
     compared: Instant,
+    /// It has triggered the new lookup.
     due: bool,
 }
 
@@ -33,13 +38,13 @@ impl Freshness {
         self.compared != now
     }
 
-    /// An open file was compared in this turn and matches its head, or need not be compared.
+    /// The response holds in this turn: its open file was compared and matches the head, or it is a copy.
     pub fn compared(&mut self, now: Instant) {
         self.compared = now;
     }
 
-    /// Whether this use of the response should trigger a new lookup of its file, while `waiting` files wait for theirs.
-    /// Returns `true` once.
+    /// Whether this use of the response should trigger a new lookup of its file. Returns `true` once. `waiting` files are to be
+    /// looked up already; with [`REVALIDATIONS_PER_TURN_MAX`] of them a later use triggers it.
     pub fn falls_due(&mut self, now: Instant, waiting: usize) -> bool {
         let late = self.age_us(now) >= CACHED_FRESH_US / 2;
         let falls_due = late && !self.due && waiting < REVALIDATIONS_PER_TURN_MAX;

@@ -1,9 +1,10 @@
-//! Connections that probably share a bottleneck claim the same.
+//! Connections that probably share a bottleneck claim the same part of the send memory.
 //!
-//! A connection that its share holds up is as fast as its share is large, and it claims by its rate. So behind one full link
-//! a difference between two shares, however it began, proves itself right: nothing draws them together, and chance drives
-//! them apart. Here those that are probably behind one link each claim the mean of what they claim. Their claims come
-//! to no more together, so nobody else gets less.
+//! A claim is what a connection can use: its need in flight, and its margin, unsent (`sndbuf/eatbt.rs`). Where its share
+//! of the memory holds a connection up, the share sets its rate, and its rate sets what it claims next. So behind one full
+//! link a difference between two shares, however it began, proves itself right: nothing draws them together, and chance
+//! drives them apart. Here those that are probably behind one link each claim the mean of what they claim. Together they
+//! claim no more than before, but for floors of a few segments, so nobody else gets less.
 //!
 //! Who shares a link is told by two signs. They are of one network, and they stand in a queue of the same length. RFC 8382
 //! groups flows by statistics of their delay, too. Where there is no queue, nobody knows yet what more memory would bring
@@ -15,21 +16,22 @@ use super::eatbt::{floor_bytes, is_held_up, most_bytes};
 use crate::addresses::Network;
 use crate::limits::{NEED_BYTES_MAX, RTT_SCATTER_US};
 
-/// Queues are of the same length if they differ by less than one part in so many.
+/// Two queues are of the same length if they differ by no more than the shorter one divided by this, or by no more than
+/// [`RTT_SCATTER_US`].
 const ALIKE_PART: u64 = 4;
 
 /// A connection that its share holds up, with the signs of where its bottleneck is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct HeldUp {
     network: Network,
-    /// What its round trips are longer than the shortest one.
+    /// The delay of the queue that it stands in: its round trip less its shortest one.
     queue_us: u64,
-    /// What it claims in flight at least ([`floor_bytes`]) and at most, whatever its share ([`most_bytes`]).
+    /// The least and the most that it claims in flight, whatever its share: [`floor_bytes`] and [`most_bytes`].
     within_bytes: (u64, u64),
 }
 
 impl HeldUp {
-    /// By its demand; `None`: its share does not hold it up.
+    /// From its demand; `None`: its share does not hold it up.
     pub fn of(demand: &Demand) -> Option<HeldUp> {
         is_held_up(demand).then(|| HeldUp {
             network: demand.network,
@@ -46,7 +48,8 @@ impl HeldUp {
 }
 
 /// Evens out the claims of connections that probably share a bottleneck. `held_up` has these and their indices in `needs` and
-/// `margins`, in any order. Nobody claims more in flight than law and window allow, nor less than a few segments. O(n log n) in their number.
+/// `margins`, in any order. Each group begins with the shortest queue that no group has yet. Nobody claims more in flight than
+/// the law of its congestion control and its client's window allow, nor less than a few segments. O(n log n) in their number.
 pub(super) fn even_out(held_up: &mut [(HeldUp, u32)], needs: &mut [u64], margins: &mut [u64]) {
     held_up.sort_unstable();
     let mut rest = &held_up[..];

@@ -1,18 +1,20 @@
 //! The machine of `receive guard`: which thread gets an extra turn, and how it pays that back. It is pure: events and times
-//! are arguments, orders are answers.
+//! are arguments, orders are answers. Its shell (`host/src/receive/guard.rs`) hears the kernel and sets nice values.
 //!
 //! A thread owns its socket's lock while it receives. If it loses its core there, TCP can only queue what arrives, and sends
 //! no ACK before the thread runs again. So the guard raises its priority until its receive call ends. What it ran meanwhile
-//! is its debt to the other threads, by the policy of core's `turn.rs` with [`When::LockOwned`].
+//! is its debt to the other threads, by the policy of core's `turn.rs` with [`When::LockOwned`]: it may owe up to
+//! `TURN_OWED_US_MAX`, and a turn lasts no longer than what is left of that.
 //!
 //! | a thread is | its nice value | until |
 //! |---|---|---|
-//! | [`Level::Own`] | as it was found | it loses its core with the lock, and owes less than it may |
+//! | [`Level::Own`], with less debt or none | as it was found | it loses its core with the lock, and owes less than it may |
 //! | [`Level::Raised`], in an extra turn | [`RAISED_NICE`] | its call ends, or the turn is cut: it was as long as it may be |
 //! | [`Level::Paying`], with a debt of [`PAID_FROM_US`] or more | [`PAYING_STEPS`] above its own | all is paid, or the next turn begins |
 //!
-//! A thread that pays runs at half of its weight: for each microsecond that it runs, it goes without another one. So the
-//! debt falls by what it runs.
+//! A thread that pays has half of its weight, so beside many busy threads it runs for half as long as at its own weight. For
+//! each microsecond that it runs, it leaves one to them, and its debt falls by that. Beside a single one it leaves less: it
+//! has a third of the core in place of half, but its debt falls as fast.
 
 use std::collections::HashMap;
 
@@ -32,7 +34,7 @@ const WEAKEST_NICE: i32 = 19;
 /// Bytes of a `struct event` (`host/src/bpf/guard.h`).
 const EVENT_BYTES: usize = 40;
 
-/// A thread. The kernel uses a thread's number again after it has ended; with the start time it is unique.
+/// A thread. The kernel uses a thread's number again after that thread has ended; with the start time it is unique.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Thread {
     /// The number of the thread (gettid(2)).
@@ -62,7 +64,7 @@ pub enum Kind {
         /// Packets stood behind the lock already.
         has_backlog: bool,
     },
-    /// Its receive call has ended, or it sleeps.
+    /// Its receive call has ended. Or it left its core asleep, without the lock, or under another policy than SCHED_NORMAL.
     Ended {
         /// For how long it had a core since [`Kind::Lost`].
         ran_ns: u64,
@@ -145,7 +147,8 @@ pub struct TurnCounts {
     pub paid_us: u64,
 }
 
-/// What is known of a thread that is not at its own level, or owes something.
+/// What is known of a thread that had an extra turn. It is kept until [`Turns::forget`]; or, once the thread is at its own level
+/// and owes nothing, until [`Turns::has_room_for`] needs the place.
 #[derive(Clone, Copy, Debug)]
 struct State {
     account: Account,
@@ -154,7 +157,7 @@ struct State {
     raised_at: Instant,
     /// When that turn is cut.
     cut_at: Instant,
-    /// Since it pays: its running time at the last [`Turns::ran`]. `None` before the first one.
+    /// Its running time at the last [`Turns::ran`]. `None`: there was none since its last turn.
     ran_us: Option<u64>,
 }
 
@@ -172,7 +175,7 @@ impl Turns {
         let thread = event.thread;
         let level = match event.kind {
             Kind::Lost { has_backlog } => self.lost(thread, has_backlog, now),
-            // It stays raised until this order is carried out.
+            // It stays raised until this order is carried out, so it may have run while the event was on its way.
             Kind::Ended { ran_ns } => self.ended(thread, ran_ns.div_ceil(1_000) + late_us),
         };
         level.map(|level| LevelOrder { thread, level })
@@ -275,7 +278,8 @@ impl Turns {
         let before_us = state.ran_us.replace(ran_us).unwrap_or(ran_us);
         let us = ran_us.saturating_sub(before_us);
         let owed_us = state.account.owed_us();
-        // At its own weight it would have run for twice as long. Of such a slice the account pays half.
+        // At its own weight it would have run for twice as long. The account takes that for a full slice and pays half of it at
+        // most, in grains of a microsecond.
         state.account.slice_us(2 * us, 1);
         self.counts.paid_us += owed_us - state.account.owed_us();
         if state.account.owed_us() > 0 {

@@ -1,13 +1,18 @@
-//! Which job a free thread of the pool takes. Jobs wait in the lane of their device, and the lanes take turns. A device
-//! that hangs keeps all threads that its jobs got, so two bounds leave threads to others:
+//! Which job a free thread of the pool takes. A job looks up a path, or makes the next slice of a directory listing. Jobs wait
+//! in the lane of their device, and the lanes take turns. A device that hangs keeps all threads that its jobs got, so two
+//! bounds leave threads to others:
 //!
-//! - A lane gets at most half of the threads that other lanes leave. Devices that hang one after the other keep 8, 4, 2,
-//!   1 and 1 of 16 threads, so others can work until the fifth hangs.
-//! - Long jobs get at most a quarter of the threads, and the next free one if none of them runs. A long job makes a slice
-//!   of a listing whose names were not kept: it reads the directory from its start. Of this quarter, too, a lane gets at most
-//!   half of what other lanes leave.
+//! - A lane gets at most half of the threads that other lanes leave, rounded up. Devices that hang one after the other keep
+//!   8, 4, 2, 1 and 1 of 16 threads, so others can work until the fifth hangs.
+//! - Long jobs get at most a quarter of the threads, and the next free one if none of them runs. Of this quarter, too, a
+//!   lane gets at most half of what other lanes leave.
 //!
-//! How many jobs may wait is bounded where they are admitted (`server/src/resolver.rs`).
+//! A job is long if it makes a slice of a listing whose names are kept no more (`server/src/front/shelf.rs`): it has to read
+//! the directory from its start. This shows only when it runs. So each job is queued as a short one first, and a long one
+//! then goes back to the queue.
+//!
+//! The caller holds a lock around all this. It bounds how many jobs may wait, where it admits them
+//! (`server/src/resolver.rs`).
 
 use std::collections::VecDeque;
 
@@ -38,7 +43,7 @@ struct Lane<J> {
     long_busy: usize,
 }
 
-/// A job that a thread runs. The thread gives it to [`Lanes::done`] afterwards.
+/// What a running job counts for. Its thread gives this to [`Lanes::done`] afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {
     /// Its device.
@@ -100,7 +105,7 @@ impl<J> Lanes<J> {
         self.next_lane().is_some()
     }
 
-    /// A thread has ended a job.
+    /// A thread has ended a job, so others may be ready now.
     pub fn done(&mut self, taken: Taken) {
         let lane = &mut self.lanes[usize::from(taken.device)];
         (lane.busy, lane.long_busy) = (lane.busy - 1, lane.long_busy - usize::from(taken.long));
@@ -127,7 +132,7 @@ impl<J> Lanes<J> {
         (self.threads / 4).max(1)
     }
 
-    /// The first lane from the one whose turn it is that has such a job, and may get one more thread.
+    /// The first lane that has such a job and may get one more thread, beginning with the lane whose turn it is.
     fn next_lane_of(&self, long: bool) -> Option<(usize, bool)> {
         let count = self.lanes.len();
         let mut order = (self.turn..self.turn + count).map(|at| at % count);

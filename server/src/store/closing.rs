@@ -1,9 +1,15 @@
-//! Closes files, and runs chores, in threads of their own, each for some of the file systems.
+//! Closes files, and runs chores, in threads of their own, each for some of the file systems. A chore is work that may be
+//! delayed, or forgotten.
 //!
-//! close(2) may wait for a disk: the last close of a deleted file frees its blocks, and ext4 writes out a file that was
-//! truncated and rewritten, whichever process closes it. munmap(2) takes time for each mapped page. Populating a
-//! mapping waits for the disk if a page was just evicted: that is a chore, work that may be delayed, or forgotten. No worker may
-//! wait for any of these. A file system waits only for those that share its thread. The threads rest between, and collect what comes.
+//! No worker may wait for any of these:
+//! - close(2) may wait for a disk: the last close of a deleted file frees its blocks, and ext4 writes out a file that was
+//!   truncated and rewritten, whichever process closes it.
+//! - munmap(2) takes time for each mapped page.
+//! - Populating a mapping waits for the disk if a page was just evicted. That is a chore.
+//!
+//! A file system waits only for those that share its thread. A thread that has closed some files rests, and collects what comes
+//! meanwhile, so that a busy server does not wake it for each file. A rest ends after [`CLOSING_REST`], when many files wait,
+//! or when somebody hurries the thread ([`hurry`]). Where the process may have few descriptors, no thread rests.
 
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -25,7 +31,8 @@ static LANES: [ClosingLane; CLOSING_LANES] =
 static CHORES: [ClosingLane; CHORE_LANES] = [const { ClosingLane::new(CLOSING_REST) }; CHORE_LANES];
 /// For the chore that ends lingering mappings, which waits for no disk.
 static DISKLESS: ClosingLane = ClosingLane::new(CLOSING_REST);
-/// How many files may wait in a lane before no more are opened; 0: [`start`] was not called.
+/// With so many files waiting, a lane is full: no more are opened while its thread stands still ([`standstill`]). 0: [`start`]
+/// was not called.
 static PENDING_BOUND: AtomicUsize = AtomicUsize::new(0);
 
 /// Work that may be delayed.
@@ -37,7 +44,7 @@ const CHORE_HOLDS_BYTES: usize = 32;
 pub const CHORES_BYTES: u64 =
     ((CHORE_LANES + 1) * CHORES_MAX * (CHORE_HOLDS_BYTES + size_of::<Chore>() + 8)) as u64;
 
-/// Things to be dropped by one thread, and its chores. Nobody who brings some takes a lock.
+/// Things to be dropped by one thread, or its chores: in the server, no lane has both. Nobody who brings some takes a lock.
 struct ClosingLane {
     things: SegQueue<Box<dyn Send>>,
     chores: SegQueue<Chore>,
@@ -49,9 +56,9 @@ struct ClosingLane {
     thread: OnceLock<Thread>,
     /// For how long the thread collects things after it has dropped some.
     rest: Duration,
-    /// It does so now, and looks by itself when that is over.
+    /// The thread rests now. Who brings a thing need not wake it: it looks by itself when its rest is over.
     rests: AtomicBool,
-    /// It is not to rest before it has dropped what waits.
+    /// Somebody hurried the thread while things waited and it did not rest: its next rest is left out.
     hurried: AtomicBool,
     /// When the thread last made progress ([`now_ms`]): it woke up, dropped a thing or ran a chore.
     done_ms: AtomicU64,
@@ -72,8 +79,9 @@ pub fn later(st_dev: u64, thing: impl Send + 'static) {
     }
 }
 
-/// Does this some [`CHORES_EACH`] to [`CHORES_REST`] from now, in a thread for this file system that closes no files. It wakes once
-/// for many chores. A chore that finds [`CHORES_MAX`] waiting is forgotten.
+/// Runs the chore in a thread for this file system that closes no files, usually within [`CHORES_REST`] and not before
+/// [`CHORES_EACH`] (`ChoreTiming`): the thread wakes once for many chores. A chore that finds [`CHORES_MAX`] waiting is
+/// forgotten. Before [`start`], the caller runs it.
 pub fn at_leisure<C: FnOnce() + Send + 'static>(st_dev: u64, chore: C) {
     const { assert!(size_of::<C>() <= CHORE_HOLDS_BYTES) };
     if is_started() {
@@ -83,8 +91,8 @@ pub fn at_leisure<C: FnOnce() + Send + 'static>(st_dev: u64, chore: C) {
     }
 }
 
-/// The same in the one thread for chores that wait for no disk, also before [`start`]. A chore may sleep; later ones wait for it.
-/// `false`: the chore is dropped.
+/// Runs the chore as [`at_leisure`] does, but in the one thread for chores that wait for no disk, also before [`start`]. A
+/// chore may sleep; later ones wait for it. `false`: the chore is forgotten.
 pub fn without_disk<C: FnOnce() + Send + 'static>(chore: C) -> bool {
     const { assert!(size_of::<C>() <= CHORE_HOLDS_BYTES) };
     DISKLESS.push_chore(Box::new(chore))
@@ -95,7 +103,7 @@ pub fn is_started() -> bool {
     PENDING_BOUND.load(Ordering::Relaxed) > 0
 }
 
-/// For how long a thread has closed nothing, so that no more files should be opened: its disk does nothing.
+/// For how long a thread has made no progress, though files wait. Its disk does nothing, so no more files should be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standstill {
     /// For a moment: it may go on soon.
@@ -113,7 +121,8 @@ pub fn standstill(st_dev: u64) -> Option<Standstill> {
     lane.standstill().filter(|_| is_full)
 }
 
-/// Whether files that wait to be closed may be closed soon. Somebody waits for that: threads that rest go on at once.
+/// Ends the rest of all threads, since the caller waits for a descriptor. Returns whether files may be closed soon: some waited
+/// while a thread rested, or wait for a thread that does not hang.
 pub fn goes_on() -> bool {
     if hurry() {
         return true; // they may be closed by now
@@ -165,8 +174,8 @@ impl ClosingLane {
         }
     }
 
-    /// For how long its thread has made no progress. An idle thread makes none either, so ask only while things wait. One that
-    /// rests will go on.
+    /// For how long its thread has made no progress; `None`: it goes on, or rests. An idle thread makes no progress either, so
+    /// ask only while things wait.
     fn standstill(&self) -> Option<Standstill> {
         if self.rests.load(Ordering::SeqCst) {
             return None;
@@ -211,7 +220,7 @@ impl ClosingLane {
         if !self.rests.load(Ordering::SeqCst) {
             return false;
         }
-        self.done_ms.store(now_ms(), Ordering::Relaxed); // it stands still from now on, if it does
+        self.done_ms.store(now_ms(), Ordering::Relaxed); // its rest was no standstill
         let rested = self.rests.swap(false, Ordering::SeqCst);
         if rested {
             self.hurried.store(false, Ordering::SeqCst); // its rest has ended, and the next one may be whole
@@ -241,8 +250,8 @@ impl ClosingLane {
         }
     }
 
-    /// Never ends. The first thing is dropped at once, and those of the next [`CLOSING_REST`] together, as are the chores of
-    /// [`CHORES_EACH`] or longer: a busy server does not wake it for each of them.
+    /// Never ends. Drops the first thing at once. Then rests if it may, and drops together what came meanwhile. Runs chores
+    /// together, too, when they are due ([`ChoreTiming`]).
     fn run(&self) {
         let _ = self.thread.set(thread::current());
         fence(Ordering::SeqCst);
@@ -264,12 +273,13 @@ impl ClosingLane {
         }
     }
 
-    /// Waits for things, or until chores are due. A thread that rests leaves things until then, unless it is told to hurry.
+    /// Returns when things wait or chores are due. With `rests_until` the thread rests: it leaves things until then, unless many
+    /// come or somebody hurries it. [`ClosingLane::hurry`] ends the rest from another thread.
     fn wait(&self, timing: &mut ChoreTiming, rests_until: Option<Instant>) {
         self.rests.store(rests_until.is_some(), Ordering::SeqCst);
         let hurried = self.hurried.swap(false, Ordering::SeqCst);
         if hurried || self.pending.load(Ordering::SeqCst) >= things_until_hurry() {
-            self.rests.store(false, Ordering::SeqCst); // that was before it rested
+            self.rests.store(false, Ordering::SeqCst); // who hurried, or brought the last, saw no rest to end
         }
         loop {
             if self.chores_waiting.load(Ordering::SeqCst) > 0 {
@@ -299,7 +309,7 @@ impl ClosingLane {
         PENDING_BOUND.load(Ordering::Relaxed) == CLOSING_MAX
     }
 
-    /// Whether so many chores wait that the thread rests no longer.
+    /// Whether so many chores wait that the thread waits for [`CHORES_REST`] no longer.
     fn has_many(&self) -> bool {
         self.chores_waiting.load(Ordering::SeqCst) >= CHORES_MANY
     }
@@ -355,7 +365,8 @@ impl ChoreTiming {
     }
 }
 
-/// With so many things waiting a thread rests no longer, so that all of them hold back a quarter of the bound at most.
+/// With so many things waiting a thread rests no longer, so that all threads together hold back a quarter of [`CLOSING_MAX`] at
+/// most.
 const fn things_until_hurry() -> usize {
     CLOSING_MAX / 4 / CLOSING_LANES
 }
