@@ -162,7 +162,7 @@ impl Scheduler {
     pub fn take(&mut self, reader: ReaderId, position: Position, end_bytes: u64) -> u64 {
         self.remove(reader, position);
         self.urgent_in_a_row = match position {
-            Position::Urgent(_) => self.urgent_in_a_row + 1,
+            Position::Urgent(_) => self.urgent_in_a_row.saturating_add(1),
             _ => 0,
         };
         if let Position::Due((sweep, _)) = position {

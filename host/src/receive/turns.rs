@@ -147,8 +147,8 @@ pub struct TurnCounts {
     pub paid_us: u64,
 }
 
-/// What is known of a thread that had an extra turn. It is kept until [`Turns::forget`]; or, once the thread is at its own level
-/// and owes nothing, until [`Turns::has_room_for`] needs the place.
+/// What is known of a thread that had an extra turn. It is kept until [`Turns::forget`]; or, once the thread is at its own
+/// level, until [`Turns::has_room_for`] needs the place.
 #[derive(Clone, Copy, Debug)]
 struct State {
     account: Account,
@@ -212,14 +212,19 @@ impl Turns {
         Some(Level::Raised)
     }
 
-    /// Whether the table has room for a thread. If need be, forgets those that are at their own level and owe nothing.
+    /// Whether the table has room for a thread. If need be, forgets threads at their own level: those that owe nothing, or else
+    /// those that owe too little to pay. Nobody looks whether these have ended, so they would keep their places for good.
     fn has_room_for(&mut self, thread: Thread) -> bool {
-        if self.threads.len() < GUARDED_MAX || self.threads.contains_key(&thread) {
+        let is_full = |turns: &Turns| turns.threads.len() >= GUARDED_MAX;
+        if self.threads.contains_key(&thread) || !is_full(self) {
             return true;
         }
-        self.threads
-            .retain(|_, state| state.level != Level::Own || state.account.owed_us() > 0);
-        self.threads.len() < GUARDED_MAX
+        let owes = |state: &State| state.account.owed_us() > 0;
+        (self.threads).retain(|_, state| state.level != Level::Own || owes(state));
+        if is_full(self) {
+            (self.threads).retain(|_, state| state.level != Level::Own);
+        }
+        !is_full(self)
     }
 
     /// A call has ended, and with it the extra turn, in which the thread ran for `used_us`.
@@ -432,6 +437,28 @@ mod tests {
         assert_eq!(turns.changed(), [THREAD]);
         turns.forget(THREAD);
         assert!(turns.changed().is_empty());
+    }
+
+    #[test]
+    fn those_who_owe_too_little_to_pay_make_room_for_others() {
+        let mut turns = Turns::default();
+        let thread = |tid| Thread { tid, ..THREAD };
+        let turn_of = |tid, turns: &mut Turns| {
+            let begun = turns.on(&lost(thread(tid)), 0, at(0)).is_some();
+            let end = GuardEvent {
+                thread: thread(tid),
+                ..ended(50)
+            };
+            turns.on(&end, 0, at(0));
+            begun
+        };
+        for tid in 0..GUARDED_MAX as u32 {
+            assert!(turn_of(tid, &mut turns));
+        }
+        // All of these may have ended since: they do not pay, so nobody looks.
+        assert!(turns.paying().is_empty());
+        assert!(turn_of(u32::MAX, &mut turns));
+        assert_eq!(turns.counts.too_many, 0);
     }
 
     #[test]

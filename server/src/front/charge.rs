@@ -51,6 +51,12 @@ impl Holding {
 }
 
 impl Charge {
+    /// Counts more memory, which was taken from the ledger before.
+    pub fn grow(&mut self, bytes: usize) {
+        self.of.used_bytes.fetch_add(bytes, Relaxed);
+        self.own_bytes += bytes;
+    }
+
     /// The bytes that it counts.
     pub fn own_bytes(&self) -> usize {
         self.own_bytes

@@ -6,6 +6,7 @@
 use rustix::fs::FileType;
 
 use super::charge::Charge;
+use super::shelf::PieceGrowth;
 use crate::sched::Breath;
 
 /// How far a directory was listed: directories come first, then names bytewise.
@@ -46,13 +47,16 @@ pub struct Names {
     more: bool,
     /// The charge for its memory.
     pub(super) charge: Charge,
+    /// `None`: it does not grow.
+    growth: Option<PieceGrowth>,
 }
 
 impl Names {
-    /// No names yet, and memory for `room_bytes` of them.
-    pub(super) fn new(room_bytes: usize, charge: Charge) -> Names {
+    /// No names yet, and memory for `room_bytes` of them; with `growth` for more, if there are more.
+    pub(super) fn new(room_bytes: usize, charge: Charge, growth: Option<PieceGrowth>) -> Names {
         Names {
             charge,
+            growth,
             bytes: Vec::new(),
             entries: Vec::new(),
             room_bytes,
@@ -87,7 +91,9 @@ impl Names {
 
     /// Adds a name, in any order, that is not beyond. Without memory the later half of the names is dropped.
     pub fn push(&mut self, name: &[u8], kind: FileType, directory: bool, breath: &mut Breath) {
-        if self.cost_bytes() + cost_bytes(name) > self.room_bytes {
+        let lacks_room = |names: &Names| names.cost_bytes() + cost_bytes(name) > names.room_bytes;
+        while lacks_room(self) && self.grow() {}
+        if lacks_room(self) {
             self.halve(breath);
             if self.is_beyond(directory, name) {
                 return;
@@ -111,8 +117,18 @@ impl Names {
         }
     }
 
+    /// Gets memory for twice as many names; `false`: there is none. A piece that was cut does not grow: the names behind the cut are
+    /// gone.
+    fn grow(&mut self) -> bool {
+        let growth = self.growth.as_ref().filter(|_| !self.more);
+        let more = growth.and_then(|growth| growth.more(self.room_bytes, &mut self.charge));
+        self.room_bytes = more.unwrap_or(self.room_bytes);
+        more.is_some()
+    }
+
     /// Sorts the names, all of which are there, and gives back unused memory.
     pub fn finish(&mut self, breath: &mut Breath) {
+        self.growth = None;
         self.sort(breath);
         self.bytes.shrink_to_fit();
         self.entries.shrink_to_fit();
@@ -185,7 +201,7 @@ mod tests {
         let (mut listed, mut last) = (Vec::new(), None::<Cursor>);
         let mut breath = Breath::begin();
         loop {
-            let mut piece = Names::new(room_bytes, Charge::default());
+            let mut piece = Names::new(room_bytes, Charge::default(), None);
             for (directory, name) in names {
                 let was_listed = |last: &Cursor| !last.is_before(*directory, name);
                 if last.as_ref().is_some_and(was_listed) || piece.is_beyond(*directory, name) {

@@ -105,22 +105,16 @@ impl Shelf {
         Some(ReadmeRead { shelf: self })
     }
 
-    /// A piece to be filled. It is no longer than a fair share for each listing under way, so that no piece is dropped
+    /// A piece to be filled. It grows with its names, up to a fair share for each listing under way, so that no piece is dropped
     /// before it is used.
     pub fn piece(&self) -> Names {
-        let _one_by_one = lock(&self.lying);
         let fair_bytes = self.room_bytes / (self.tickets.load(Relaxed) + 1);
-        let used_bytes = self.holding.used_bytes();
-        let free_bytes = self.room_bytes.saturating_sub(used_bytes) / GROWTH / 2;
-        match fair_bytes.min(free_bytes) {
-            large if large > self.aside_bytes && self.holding.lend(GROWTH * large) => {
-                Names::new(large, self.holding.charge(GROWTH * large))
-            }
-            _ => {
-                let small = fair_bytes.min(self.aside_bytes).max(PIECE_BYTES_MIN);
-                Names::new(small, Charge::default())
-            }
-        }
+        let small_bytes = fair_bytes.min(self.aside_bytes).max(PIECE_BYTES_MIN);
+        let growth = PieceGrowth {
+            shelf: self.clone(),
+            most_bytes: fair_bytes,
+        };
+        Names::new(small_bytes, self.holding.charge(0), Some(growth))
     }
 
     /// Memory for something else that a listing holds between two slices, if it is available.
@@ -157,6 +151,32 @@ impl Shelf {
             lying: Some(Arc::clone(&self.lying)),
             tickets: Arc::clone(&self.tickets),
         }
+    }
+}
+
+/// Lets a piece grow while it is filled.
+#[derive(Debug)]
+pub(super) struct PieceGrowth {
+    shelf: Shelf,
+    /// The most that the piece may become.
+    most_bytes: usize,
+}
+
+impl PieceGrowth {
+    /// Twice the room of a piece, or as much as it may have, and `charge` for all of that; `None`: there is no memory. Half of what is
+    /// free stays free, for others who begin.
+    pub fn more(&self, room_bytes: usize, charge: &mut Charge) -> Option<usize> {
+        let more_bytes = (2 * room_bytes).min(self.most_bytes);
+        if more_bytes <= room_bytes {
+            return None;
+        }
+        let Shelf { holding, lying, .. } = &self.shelf;
+        let _one_by_one = lock(lying);
+        let wanted_bytes = (GROWTH * more_bytes).saturating_sub(charge.own_bytes());
+        let free_bytes = self.shelf.room_bytes.saturating_sub(holding.used_bytes());
+        let fits = wanted_bytes <= free_bytes / 2 && holding.lend(wanted_bytes);
+        fits.then(|| charge.grow(wanted_bytes))?;
+        Some(more_bytes)
     }
 }
 
@@ -255,13 +275,26 @@ mod tests {
     fn a_piece_is_large_where_there_is_room_and_all_resolvers_have_one_where_there_is_none() {
         const MOST_BYTES: usize = 64 << 20;
         let shelf = Shelf::new(MOST_BYTES as u64);
-        let pieces: Vec<Names> = (0..RESOLVERS_MAX).map(|_| shelf.piece()).collect();
-        assert!(pieces[0].room_bytes >= MOST_BYTES / 8);
+        let long = || filled(shelf.piece(), MOST_BYTES / 8);
+        let pieces: Vec<Names> = (0..RESOLVERS_MAX).map(|_| long()).collect();
+        assert!(!pieces[0].more() && pieces[0].room_bytes >= MOST_BYTES / 8);
         let least_bytes = pieces.iter().map(|piece| piece.room_bytes).min();
         assert_eq!(least_bytes, Some(MOST_BYTES / 4 / RESOLVERS_MAX / GROWTH));
         let all_bytes: usize = pieces.iter().map(|piece| GROWTH * piece.room_bytes).sum();
         assert!(all_bytes <= MOST_BYTES, "{all_bytes} in the hands of all");
         drop(pieces);
+        assert_eq!(shelf.holding.used_bytes(), 0);
+    }
+
+    #[test]
+    fn a_piece_takes_no_more_than_its_names_need() {
+        let shelf = Shelf::new(64 << 20);
+        let short = filled(shelf.piece(), 100_000);
+        assert_eq!(shelf.holding.used_bytes(), 0, "it has that anyway");
+        // 50,000 names of a mirror, four times at once.
+        let long: Vec<Names> = (0..4).map(|_| filled(shelf.piece(), 2_100_000)).collect();
+        assert!(long.iter().all(|names| !names.more()), "each is read once");
+        drop((short, long));
         assert_eq!(shelf.holding.used_bytes(), 0);
     }
 
