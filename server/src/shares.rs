@@ -5,6 +5,8 @@ mod descriptors;
 mod owners;
 pub mod text;
 
+use std::fmt;
+
 use ackpace_core::limits as core;
 use ackpace_core::units::{KIB, MIB};
 
@@ -58,6 +60,28 @@ pub struct Shares {
     pub hints: bool,
     /// The memory for sending, where it is divided; it is the kernel's, and not in `memory_bytes`.
     pub send_bytes: Option<u64>,
+}
+
+/// What bounds the connections of a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlacesBound {
+    /// The option for that.
+    ConnectionsMax,
+    /// The memory for sending.
+    SendMemory,
+    /// The memory of the server.
+    MemoryMax,
+}
+
+/// The key of the option.
+impl fmt::Display for PlacesBound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            PlacesBound::ConnectionsMax => "connections_max",
+            PlacesBound::SendMemory => "send_memory",
+            PlacesBound::MemoryMax => "memory_max",
+        })
+    }
 }
 
 impl Shares {
@@ -218,12 +242,12 @@ impl Shares {
     }
 
     /// The option that bounds the connections of a worker.
-    pub fn places_bound(&self, connections_max: u64) -> &'static str {
+    pub fn places_bound(&self, connections_max: u64) -> PlacesBound {
         let most = u64::from(self.connections_per_worker);
         match most {
-            most if most >= connections_max => "connections_max",
-            most if self.send_bytes.is_some() && most == self.sendable() => "send_memory",
-            _ => "memory_max",
+            most if most >= connections_max => PlacesBound::ConnectionsMax,
+            most if self.send_bytes.is_some() && most == self.sendable() => PlacesBound::SendMemory,
+            _ => PlacesBound::MemoryMax,
         }
     }
 
@@ -231,7 +255,7 @@ impl Shares {
     pub fn cost(&self, connections_max: u64) -> Option<String> {
         let most = self.connections_per_worker;
         // Whoever wants fewer connections says so; by the memory for sending, fewer come as a surprise.
-        let by_sending = self.places_bound(connections_max) == "send_memory";
+        let by_sending = self.places_bound(connections_max) == PlacesBound::SendMemory;
         if let Some(bytes) = self.send_bytes.filter(|_| by_sending) {
             return Some(format!(
                 "little send memory: {} KiB (--send-memory) are enough for {most} connections of a worker, more wait",
@@ -358,7 +382,10 @@ mod tests {
             );
             let cost = shares.cost(options.connections_max);
             assert!(cost.is_some_and(|cost| cost.contains(&format!(" {mib} MiB"))));
-            assert_eq!(shares.places_bound(options.connections_max), "memory_max");
+            assert_eq!(
+                shares.places_bound(options.connections_max),
+                PlacesBound::MemoryMax
+            );
         }
         let roomy = Shares::divide(&options(&[]), 2, machine(64 << 30)).expect("plenty");
         assert_eq!(roomy.cost(16_384), None);
@@ -379,9 +406,9 @@ mod tests {
         assert_eq!(cost("auto", 16_384), None);
         assert_eq!(cost("8MiB", 2_000), None, "no more were asked for");
         let bound = |send_memory, most| shares(send_memory).places_bound(most);
-        assert_eq!(bound("8MiB", 16_384), "send_memory");
-        assert_eq!(bound("8MiB", 2_000), "connections_max");
-        assert_eq!(bound("auto", 16_384), "connections_max");
+        assert_eq!(bound("8MiB", 16_384), PlacesBound::SendMemory);
+        assert_eq!(bound("8MiB", 2_000), PlacesBound::ConnectionsMax);
+        assert_eq!(bound("auto", 16_384), PlacesBound::ConnectionsMax);
     }
 
     #[test]

@@ -31,6 +31,7 @@ use crate::resolver::{Inbox, Resolver};
 use crate::response_cache::ResponseCache;
 use crate::response_cache::watch::Watch;
 use crate::sched::Sleeps;
+use crate::shares::PlacesBound;
 use crate::tally::Tally;
 use crate::tcp;
 
@@ -58,8 +59,8 @@ pub struct Shared {
     pub ledger: Arc<Ledger>,
     /// Bytes that one connection is charged in `ledger`.
     pub connection_bytes: u64,
-    /// The option that bounds the connections of a worker.
-    pub places_bound: &'static str,
+    /// What bounds the connections of a worker.
+    pub places_bound: PlacesBound,
     /// The lines of the log that many clients cause at once.
     pub seldom: Seldom,
     /// Connections with a response that were cut off at the end of the drain.
