@@ -5,8 +5,6 @@ mod descriptors;
 mod owners;
 pub mod text;
 
-use std::fmt;
-
 use ackpace_core::limits as core;
 use ackpace_core::units::{KIB, MIB};
 
@@ -20,7 +18,7 @@ use crate::limits::{
     UNCANCELLED_FILES_MAX,
 };
 use crate::memory::{self, Usable};
-use crate::options::{Cancel, LogTarget, SendShare, ServeOptions, Size, TcpEventsAt};
+use crate::options::{Cancel, LogTarget, PlacesBound, SendShare, ServeOptions, Size, TcpEventsAt};
 use crate::store::file::FILE_BYTES;
 
 /// The most that each owner of memory may use, whatever the others do. Unused memory is lent to reading ahead
@@ -60,28 +58,6 @@ pub struct Shares {
     pub hints: bool,
     /// The memory for sending, where it is divided; it is the kernel's, and not in `memory_bytes`.
     pub send_bytes: Option<u64>,
-}
-
-/// What bounds the connections of a worker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PlacesBound {
-    /// The option for that.
-    ConnectionsMax,
-    /// The memory for sending.
-    SendMemory,
-    /// The memory of the server.
-    MemoryMax,
-}
-
-/// The key of the option.
-impl fmt::Display for PlacesBound {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            PlacesBound::ConnectionsMax => "connections_max",
-            PlacesBound::SendMemory => "send_memory",
-            PlacesBound::MemoryMax => "memory_max",
-        })
-    }
 }
 
 impl Shares {

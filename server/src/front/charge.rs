@@ -51,15 +51,50 @@ impl Holding {
 }
 
 impl Charge {
-    /// Counts more memory, which was taken from the ledger before.
-    pub fn grow(&mut self, bytes: usize) {
-        self.of.used_bytes.fetch_add(bytes, Relaxed);
-        self.own_bytes += bytes;
+    /// Takes more memory and counts it, if that leaves half of what is free of `all_bytes_max`; returns whether it does.
+    fn grow(&mut self, bytes: usize, all_bytes_max: usize) -> bool {
+        let Holding { used_bytes, .. } = &self.of;
+        let more = |used_bytes: usize| {
+            let free_bytes = all_bytes_max.saturating_sub(used_bytes);
+            (bytes <= free_bytes / 2).then_some(used_bytes + bytes)
+        };
+        if used_bytes.fetch_update(Relaxed, Relaxed, more).is_err() {
+            return false;
+        }
+        let is_lent = self.of.lend(bytes);
+        match is_lent {
+            true => self.own_bytes += bytes,
+            false => _ = used_bytes.fetch_sub(bytes, Relaxed),
+        }
+        is_lent
     }
 
     /// The bytes that it counts.
     pub fn own_bytes(&self) -> usize {
         self.own_bytes
+    }
+}
+
+/// A growing collection may have allocated so many times the memory of its entries.
+pub const GROWTH: usize = 2;
+
+/// How far a piece of names may grow while it is filled.
+#[derive(Clone, Copy, Debug)]
+pub struct PieceGrowth {
+    /// The most that the piece may become.
+    pub piece_bytes_max: usize,
+    /// The most that all pieces together may take.
+    pub all_bytes_max: usize,
+}
+
+impl PieceGrowth {
+    /// Room for twice as many names as now, or for as many as the piece may have; `charge` counts all of it then. `None`: there is
+    /// no memory. Half of what is free stays free, for others who begin.
+    pub fn more_bytes(&self, room_bytes: usize, charge: &mut Charge) -> Option<usize> {
+        let more_bytes = (2 * room_bytes).min(self.piece_bytes_max);
+        let wanted_bytes = (GROWTH * more_bytes).saturating_sub(charge.own_bytes);
+        let grows = more_bytes > room_bytes && charge.grow(wanted_bytes, self.all_bytes_max);
+        grows.then_some(more_bytes)
     }
 }
 

@@ -5,8 +5,7 @@
 
 use rustix::fs::FileType;
 
-use super::charge::Charge;
-use super::shelf::PieceGrowth;
+use super::charge::{Charge, PieceGrowth};
 use crate::sched::Breath;
 
 /// How far a directory was listed: directories come first, then names bytewise.
@@ -121,7 +120,7 @@ impl Names {
     /// gone.
     fn grow(&mut self) -> bool {
         let growth = self.growth.as_ref().filter(|_| !self.more);
-        let more = growth.and_then(|growth| growth.more(self.room_bytes, &mut self.charge));
+        let more = growth.and_then(|growth| growth.more_bytes(self.room_bytes, &mut self.charge));
         self.room_bytes = more.unwrap_or(self.room_bytes);
         more.is_some()
     }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ackpace_core::limits::RESOLVERS_MAX;
 use ackpace_wire::limits::README_BYTES_MAX;
 
-use super::charge::{Charge, Holding};
+use super::charge::{Charge, GROWTH, Holding, PieceGrowth};
 use super::names::Names;
 use crate::ledger::Ledger;
 use crate::limits::PIECE_BYTES_MIN;
@@ -111,8 +111,8 @@ impl Shelf {
         let fair_bytes = self.room_bytes / (self.tickets.load(Relaxed) + 1);
         let small_bytes = fair_bytes.min(self.aside_bytes).max(PIECE_BYTES_MIN);
         let growth = PieceGrowth {
-            shelf: self.clone(),
-            most_bytes: fair_bytes,
+            piece_bytes_max: fair_bytes,
+            all_bytes_max: self.room_bytes,
         };
         Names::new(small_bytes, self.holding.charge(0), Some(growth))
     }
@@ -151,32 +151,6 @@ impl Shelf {
             lying: Some(Arc::clone(&self.lying)),
             tickets: Arc::clone(&self.tickets),
         }
-    }
-}
-
-/// Lets a piece grow while it is filled.
-#[derive(Debug)]
-pub(super) struct PieceGrowth {
-    shelf: Shelf,
-    /// The most that the piece may become.
-    most_bytes: usize,
-}
-
-impl PieceGrowth {
-    /// Twice the room of a piece, or as much as it may have, and `charge` for all of that; `None`: there is no memory. Half of what is
-    /// free stays free, for others who begin.
-    pub fn more(&self, room_bytes: usize, charge: &mut Charge) -> Option<usize> {
-        let more_bytes = (2 * room_bytes).min(self.most_bytes);
-        if more_bytes <= room_bytes {
-            return None;
-        }
-        let Shelf { holding, lying, .. } = &self.shelf;
-        let _one_by_one = lock(lying);
-        let wanted_bytes = (GROWTH * more_bytes).saturating_sub(charge.own_bytes());
-        let free_bytes = self.shelf.room_bytes.saturating_sub(holding.used_bytes());
-        let fits = wanted_bytes <= free_bytes / 2 && holding.lend(wanted_bytes);
-        fits.then(|| charge.grow(wanted_bytes))?;
-        Some(more_bytes)
     }
 }
 
@@ -229,9 +203,6 @@ fn lock(lying: &Mutex<Lying>) -> MutexGuard<'_, Lying> {
 
 /// Memory of a README until it is a page: the text itself, and up to six bytes of page for each of its bytes.
 pub const README_COST_BYTES: usize = 7 * README_BYTES_MAX;
-
-/// A growing collection may have allocated so many times the memory of its entries.
-const GROWTH: usize = 2;
 
 #[cfg(test)]
 mod tests {

@@ -228,6 +228,28 @@ impl fmt::Display for CongestionControl {
     }
 }
 
+/// The option that bounds the connections of a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlacesBound {
+    /// The option for that.
+    ConnectionsMax,
+    /// The memory for sending.
+    SendMemory,
+    /// The memory of the server.
+    MemoryMax,
+}
+
+/// The key of the option.
+impl fmt::Display for PlacesBound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            PlacesBound::ConnectionsMax => "connections_max",
+            PlacesBound::SendMemory => "send_memory",
+            PlacesBound::MemoryMax => "memory_max",
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -18,7 +18,7 @@ mod value;
 pub use duration::display as display_duration;
 pub use kinds::{
     Cancel, CongestionControl, DelayBy, FollowSymlinks, LogFormat, LogLevel, OrderBy, Pacing,
-    PrefetchBy, ReadBy, SendBy, SendNeed, SendShare, Sibling, Workers,
+    PlacesBound, PrefetchBy, ReadBy, SendBy, SendNeed, SendShare, Sibling, Workers,
 };
 pub use listen::Listen;
 pub use names::TypeOverride;

@@ -27,11 +27,11 @@ use crate::hints::Hints;
 use crate::ledger::Ledger;
 use crate::limits::COPIED_BYTES_MAX;
 use crate::log::{AccessHandle, Seldom};
+use crate::options::PlacesBound;
 use crate::resolver::{Inbox, Resolver};
 use crate::response_cache::ResponseCache;
 use crate::response_cache::watch::Watch;
 use crate::sched::Sleeps;
-use crate::shares::PlacesBound;
 use crate::tally::Tally;
 use crate::tcp;
 
