@@ -51,6 +51,7 @@ struct Case {
 fn many_slow(name: &'static str, slow: usize) -> Case {
     let flow = |nth: usize| Flow {
         link: nth.min(1),
+        network: nth.min(1) as u8,
         back_us: if nth == 0 { 10_000 } else { 2_000 },
         starts_at_us: nth as u64 * 137_000,
     };
@@ -73,6 +74,7 @@ fn long_queue(name: &'static str, slow: usize) -> Case {
     };
     let flow = |nth: usize| Flow {
         link: nth.min(1),
+        network: nth.min(1) as u8,
         back_us: 6_000,
         starts_at_us: nth as u64 * 30_000,
     };
@@ -89,6 +91,7 @@ fn lossy() -> Case {
     let loss = |nth: usize| if nth == 0 { 0.0001 } else { 0.02 };
     let flow = |nth: usize| Flow {
         link: nth,
+        network: nth as u8,
         back_us: 6_000,
         starts_at_us: nth as u64 * 137_000,
     };
@@ -110,6 +113,7 @@ fn alike() -> Case {
     };
     let flow = |nth: usize| Flow {
         link: 0,
+        network: 0,
         back_us: 10_000,
         starts_at_us: nth as u64 * 137_000,
     };
@@ -205,6 +209,23 @@ fn by_policy(seed: u64, case: &Case, table: &mut Table<4>) -> [Measured; 4] {
         table.row(format!("{:15}  {name}", case.name), figures);
         of
     })
+}
+
+#[test]
+fn a_fast_connection_keeps_its_rate_among_slow_ones_of_its_own_network() {
+    for seed in SEEDS {
+        for mut case in [lossy(), many_slow("Fig 17, 15 slow", 15)] {
+            let first = |case: &Case| run(case, Policy::ByNeed(Need::Law), seed).first_mbits;
+            let apart = first(&case);
+            case.flows.iter_mut().for_each(|flow| flow.network = 0);
+            let together = first(&case);
+            assert!(
+                together >= 0.95 * apart,
+                "{}, seed {seed}: {together} of {apart}",
+                case.name
+            );
+        }
+    }
 }
 
 #[test]

@@ -7,12 +7,12 @@
 //! claim no more than before, but for floors of a few segments, so nobody else gets less.
 //!
 //! Who shares a link is told by two signs. They are of one network, and they stand in a queue of the same length. RFC 8382
-//! groups flows by statistics of their delay, too. Where there is no queue, nobody knows yet what more memory would bring
-//! them, so those of one network are treated alike. A mistake shows: whoever gets more than its path carries stands in a longer
-//! queue, or is no longer held up.
+//! groups flows by statistics of their delay, too. Without a queue there is no sign of one link: a fast line and a slow or lossy
+//! one of the same network look alike then, so each keeps its claim. A mistake shows: whoever gets more than its path carries
+//! stands in a longer queue, or is no longer held up.
 
 use super::Demand;
-use super::eatbt::{floor_bytes, is_held_up, most_bytes};
+use super::eatbt::{floor_bytes, is_held_up, is_queued, most_bytes};
 use crate::addresses::Network;
 use crate::limits::{NEED_BYTES_MAX, RTT_SCATTER_US};
 
@@ -20,7 +20,7 @@ use crate::limits::{NEED_BYTES_MAX, RTT_SCATTER_US};
 /// [`RTT_SCATTER_US`].
 const ALIKE_PART: u64 = 4;
 
-/// A connection that its share holds up, with the signs of where its bottleneck is.
+/// A connection that its share holds up and that stands in a queue, with the signs of where its bottleneck is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct HeldUp {
     network: Network,
@@ -31,9 +31,9 @@ pub(super) struct HeldUp {
 }
 
 impl HeldUp {
-    /// From its demand; `None`: its share does not hold it up.
+    /// From its demand; `None`: its share does not hold it up, or its round trips show no queue.
     pub fn of(demand: &Demand) -> Option<HeldUp> {
-        is_held_up(demand).then(|| HeldUp {
+        (is_held_up(demand) && is_queued(demand)).then(|| HeldUp {
             network: demand.network,
             queue_us: demand.path.rtt_us.saturating_sub(demand.rtt_min_us),
             within_bytes: (floor_bytes(demand).min(NEED_BYTES_MAX), most_bytes(demand)),
@@ -90,7 +90,8 @@ mod tests {
             .collect();
         let (mut needs, mut margins) = (claims.to_vec(), claims.to_vec());
         even_out(&mut signs, &mut needs, &mut margins);
-        for ((need, margin), demand) in needs.iter().zip(&margins).zip(held_up) {
+        let all = needs.iter().zip(&margins).zip(held_up);
+        for ((need, margin), demand) in all.filter(|(_, demand)| HeldUp::of(demand).is_some()) {
             let within = floor_bytes(demand)..=most_bytes(demand);
             assert_eq!(*need, (*margin).clamp(*within.start(), *within.end()));
         }
@@ -112,13 +113,13 @@ mod tests {
             queued(0x0a00_00fe, 37_000),
             queued(0x0a00_0102, 30_000), // another network
             queued(0x0a00_0003, 50_000), // another queue
-            queued(0x0a00_0004, 0),      // none
+            queued(0x0a00_0004, 0),      // none: another line, perhaps
             queued(0x0a00_0005, RTT_SCATTER_US),
         ];
         let claims = [10_000, 30_000, 7_000, 9_000, 100_000, 300_000];
         assert_eq!(
             evened(&demands, &claims),
-            [20_000, 20_000, 7_000, 9_000, 200_000, 200_000]
+            [20_000, 20_000, 7_000, 9_000, 100_000, 300_000]
         );
         let mut free = demands;
         free[1].credit.limited_percent = 0;

@@ -401,7 +401,7 @@ proptest! {
         let shares = divider.divide(&demands, pool_bytes, MARGIN_US).to_vec();
         let (needs, margins) = (&divider.needs, &divider.margins);
         for ((demand, need), margin_bytes) in demands.iter().zip(needs).zip(margins) {
-            if !is_paper && eatbt::is_held_up(demand) {
+            if !is_paper && HeldUp::of(demand).is_some() {
                 prop_assert!((eatbt::floor_bytes(demand).min(NEED_BYTES_MAX)..=eatbt::most_bytes(demand)).contains(need), "evened out, within law and window");
             } else {
                 prop_assert_eq!(*need, eatbt::need_bytes(demand, kind));

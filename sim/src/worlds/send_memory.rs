@@ -31,6 +31,8 @@ const MARGIN_US: u64 = 200_000;
 pub struct Flow {
     /// Index of the link that its packets take.
     pub link: usize,
+    /// The network of its client, by a number.
+    pub network: u8,
     /// Delay of its ACKs on the way back.
     pub back_us: u64,
     /// When it begins.
@@ -317,7 +319,7 @@ impl FlowState {
     /// Its demand in the next division.
     fn demand(&self) -> Demand {
         Demand {
-            network: Address(self.flow.link as u64 * 256).network(),
+            network: Address(u64::from(self.flow.network) << 8).network(),
             path: Conditions {
                 mss_bytes: MSS_BYTES,
                 rtt_us: self.sender.rtt_us(),
