@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use ackpace_tests::{Setup, Tree, eventually, run};
+use ackpace_tests::{Server, Setup, Tree, eventually, run};
 
 fn fifo(home: &Tree, name: &str) -> PathBuf {
     let path = home.at(name);
@@ -52,22 +52,28 @@ fn become_fd(output: i32, fd: i32) -> io::Result<()> {
     }
 }
 
-#[test]
-fn a_signal_that_ends_no_server_does_not_end_a_start_either() {
-    let (tree, home) = (Tree::new(), Tree::new());
-    tree.file("a", "a");
-    let config = fifo(&home, "config.toml");
+/// A server that waits for its configuration, which comes from the pipe that is returned.
+fn reading_its_configuration(tree: &Tree, home: &Tree) -> (Server, Option<File>) {
+    let config = fifo(home, "config.toml");
     let args = ["-c", config.to_str().expect("UTF-8")];
-    let mut server = Setup::new(tree.path()).args(&args).spawn();
+    let server = Setup::new(tree.path()).args(&args).spawn();
     let mut opened = None;
     eventually("it reads its configuration", || {
         opened = open_fifo(&config, 0).ok();
         opened.is_some()
     });
+    (server, opened)
+}
+
+#[test]
+fn a_signal_that_ends_no_server_does_not_end_a_start_either() {
+    let (tree, home) = (Tree::new(), Tree::new());
+    tree.file("a", "a");
+    let (mut server, config) = reading_its_configuration(&tree, &home);
     for signal in [libc::SIGUSR1, libc::SIGHUP, libc::SIGUSR2] {
         server.signal(signal);
     }
-    drop(opened); // a file without keys
+    drop(config); // a file without keys
     server.greeted();
     assert_eq!(server.get("/a", "").text(), "a");
     server.stop();
@@ -76,16 +82,10 @@ fn a_signal_that_ends_no_server_does_not_end_a_start_either() {
 #[test]
 fn a_start_that_waits_is_ended_by_sigterm() {
     let (tree, home) = (Tree::new(), Tree::new());
-    let config = fifo(&home, "config.toml");
-    let args = ["-c", config.to_str().expect("UTF-8")];
-    let mut server = Setup::new(tree.path()).args(&args).spawn();
-    let mut opened = None;
-    eventually("it reads its configuration", || {
-        opened = open_fifo(&config, 0).ok();
-        opened.is_some()
-    });
+    let (mut server, config) = reading_its_configuration(&tree, &home);
     server.signal(libc::SIGTERM);
     assert_eq!(server.wait().code(), None, "by the signal");
+    drop(config);
 }
 
 #[test]
