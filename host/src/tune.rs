@@ -61,12 +61,18 @@ pub fn restore() -> Result<(), Failure> {
 
 /// What lives as long as `tune` does.
 struct TuneSession {
+    /// Looks at sockets, and changes them.
     kernel: Kernel,
+    /// Decides what is changed.
     tuner: Tuner,
     clock: Clock,
+    /// Writes a line for each change.
     journal: Journal,
+    /// What `ackpace-host status` is told.
     board: Board,
+    /// The cgroup whose sockets are meant; `None`: those of all.
     cgroup: Option<PathBuf>,
+    /// That cgroup was removed: its sockets have back what they had.
     cgroup_is_gone: bool,
     // What the last look and the last orders led to: kept, so that no pass allocates.
     view: View,
@@ -77,6 +83,7 @@ struct TuneSession {
 
 /// What tells others that this instance tunes.
 struct Held {
+    /// Where its files are: lock, socket, and the pinned record of changes.
     place: Place,
     _lock: Lock,
     _socket: status::SocketFile,

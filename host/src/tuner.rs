@@ -93,7 +93,9 @@ impl Why {
 /// What is known of a socket.
 #[derive(Clone, Copy, Debug)]
 struct Member {
+    /// The name by which the pool knows it.
     conn: ConnId,
+    /// The last look at it.
     snapshot: SocketSnapshot,
     /// What the record in the socket says, if we changed it.
     ours: Option<Record>,
@@ -101,6 +103,7 @@ struct Member {
     before_us_bytes: u64,
     /// By the last two snapshots.
     rate_bytes_per_s: u64,
+    /// What sets its client's pace.
     pace: Pace,
     /// Its share; `None`: it sends nothing, and has none.
     share: Option<Share>,
@@ -126,12 +129,17 @@ struct Share {
 /// The machine.
 #[derive(Debug)]
 pub struct Tuner {
+    /// What the operator has chosen.
     chosen: TunerSettings,
+    /// Divides the memory, as it does for one worker.
     pool: Pool,
+    /// The sockets that were seen to send.
     members: Members,
     /// Sockets that match and were never seen to send.
     strangers: u64,
+    /// Looks at the sockets so far.
     passes: u64,
+    /// When the last one was.
     sampled_at: Instant,
     /// How long before this look the last one was.
     since_us: u64,
@@ -329,15 +337,15 @@ impl Tuner {
         }
         let member = self.members.see(at, self.passes)?;
         let (us, keeps_setting) = (self.since_us, self.chosen.dry_run);
-        let (is_sending, held_up_us) = member.take(snapshot, us, now, keeps_setting);
-        self.reads(at, is_sending, held_up_us)
+        let (is_sending, share_limited_us) = member.take(snapshot, us, now, keeps_setting);
+        self.reads(at, is_sending, share_limited_us)
     }
 
     /// The reading of the one in this slot, if it takes part.
-    fn reads(&mut self, at: usize, is_sending: bool, held_up_us: u64) -> Option<Reading> {
+    fn reads(&mut self, at: usize, is_sending: bool, share_limited_us: u64) -> Option<Reading> {
         let start_bytes = self.pool.totals().start_bytes;
         let member = self.members.at(at)?;
-        let (reading, before_bytes) = member.reading(is_sending, held_up_us, start_bytes)?;
+        let (reading, before_bytes) = member.reading(is_sending, share_limited_us, start_bytes)?;
         self.tally.before_bytes += before_bytes;
         Some(reading)
     }
@@ -371,10 +379,13 @@ impl Tuner {
 /// What is counted of sockets.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
+    /// Sockets that match, those that we have set, and those of these that have a clamp.
     sockets: u64,
     tuned: u64,
     clamped: u64,
+    /// Kernel memory for what all of them hold (`sk_wmem_queued`).
     queued_bytes: u64,
+    /// Sockets that are left alone, by reason.
     left: [u64; HandsOff::ALL.len()],
 }
 
@@ -409,7 +420,7 @@ fn progress(before: Flow, now: Flow) -> Option<(u64, Pace)> {
         .saturating_sub(before.window_limited_us);
     let rate = u128::from(bytes) * u128::from(US_PER_S) / u128::from(us);
     let pace = match limited_us * 2 > us {
-        true => Pace::Itself,
+        true => Pace::Client,
         false => Pace::Path,
     };
     Some((rate as u64, pace))

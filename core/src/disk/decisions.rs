@@ -115,9 +115,13 @@ impl ReadPath {
 /// The values that are compared to find decisions.
 #[derive(Clone, Copy)]
 struct Levels {
+    /// T_D.
     target_us: u64,
+    /// K, reads that the device gets at once.
     depth: usize,
+    /// Memory for reading ahead.
     memory_bytes: u64,
+    /// How full of that the pool is to be.
     fill_percent: u64,
 }
 
@@ -125,14 +129,20 @@ struct Levels {
 pub(super) struct Journal {
     /// Read paths have a history of their own: they are many, and must not displace the others.
     changes: History<DeviceDecision>,
+    /// The decisions about read paths.
     read_paths: History<DeviceDecision>,
+    /// The levels of the last decisions.
     recorded: Levels,
+    /// The levels of the last notices.
     logged: Levels,
+    /// When the last notice was, and the last one about K.
     logged_at: Option<Instant>,
     depth_logged_at: Option<Instant>,
     /// A one-time event that is still to be logged.
     unlogged: Option<DeviceDecision>,
+    /// What the log has still to be told.
     notice: Option<DeviceDecision>,
+    /// The kernel does not tell what is cached of the device's files.
     blind: bool,
 }
 

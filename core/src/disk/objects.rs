@@ -6,37 +6,41 @@ use alloc::vec::Vec;
 
 use super::ReaderId;
 use super::layout::Layout;
-use super::page_cache::Gone;
+use super::page_cache::Absence;
 use crate::conn::{ObjectId, Span};
 use crate::limits::{
-    EXTENTS_COMMON, EXTENTS_MAX, EXTENTS_SURE, HAD_SPANS_MAX, OBJECT_BYTES, OBJECTS_REMEMBERED_MAX,
-    OBJECTS_REMEMBERED_MIN, POPULAR_US, REMEMBERED_EACH_BYTES, RESUME_BYTES_MAX, UNSHARED_US,
-    VAIN_WINDOWS_MAX,
+    EVICTED_WINDOWS_MAX, EXTENTS_COMMON, EXTENTS_MAX, EXTENTS_SURE, HAD_SPANS_MAX, OBJECT_BYTES,
+    OBJECTS_REMEMBERED_MAX, OBJECTS_REMEMBERED_MIN, POPULAR_US, REMEMBERED_EACH_BYTES,
+    RESUME_BYTES_MAX, UNSHARED_US,
 };
 use crate::units::Instant;
 
 #[derive(Default)]
 struct Object {
+    /// Where its bytes lie on the device; `None`: not known yet, or dropped.
     layout: Option<Layout>,
     /// Readers that wait for the layout.
     waiting: Vec<ReaderId>,
+    /// The readers of the file now.
     readers: BTreeSet<ReaderId>,
     /// When the latest reader came.
     last_reader_at: Option<Instant>,
     /// What was read for its readers, a span for each starting point, the newest first. Forgotten when no reader came
     /// for [`POPULAR_US`].
     had: VecDeque<Had>,
+    /// Until this time the file is read into the page cache for readers to come.
     popular_until: Instant,
-    /// Windows that were read into the page cache in vain: they were evicted before a reader needed them. Each window
-    /// that a reader still found there takes one off.
-    vain_windows: u32,
-    /// There were too many of those: until this time the file is not shared.
-    vain_until: Instant,
+    /// Windows that were read into the page cache and were evicted before a reader needed them. Each window that a reader still
+    /// found there takes one off.
+    evicted_windows: u32,
+    /// There were too many of those, [`EVICTED_WINDOWS_MAX`]: until this time the file is not shared.
+    sharing_off_until: Instant,
 }
 
 /// What was read of a file from a starting point on.
 #[derive(Clone, Copy)]
 struct Had {
+    /// The bytes.
     span: Span,
     /// [`Begins::read_bytes`] of the latest reader that began here.
     begun_at_bytes: u64,
@@ -108,6 +112,7 @@ const _: () = assert!(
 
 /// The files of one device.
 pub(super) struct Objects {
+    /// The files that are read, and those that were lately.
     known: BTreeMap<ObjectId, Object>,
     /// All of them, in the order in which they are looked at to be forgotten.
     by_age: VecDeque<ObjectId>,
@@ -115,6 +120,7 @@ pub(super) struct Objects {
     fragmented: VecDeque<ObjectId>,
     /// How many extents the files in `fragmented` have.
     extents: usize,
+    /// How many may be known while nobody reads some of them.
     remembered_max: usize,
 }
 
@@ -159,7 +165,10 @@ impl Objects {
             object.had.clear();
         }
         let popular = now < object.popular_until;
-        if !begins.has_read && now >= object.vain_until && object.would_be_there(begins, popular) {
+        if !begins.has_read
+            && now >= object.sharing_off_until
+            && object.would_be_there(begins, popular)
+        {
             object.popular_until = now.plus_us(POPULAR_US);
         }
         object.begin(begins);
@@ -203,27 +212,31 @@ impl Objects {
         object.is_some_and(|object| now < object.popular_until)
     }
 
-    /// Whether the file is not to be shared, since what is read of it into the page cache is evicted before anybody
-    /// needs it.
-    pub fn is_vain(&self, id: ObjectId, now: Instant) -> bool {
+    /// Whether the file is not to be shared for now, since what was read of it into the page cache was evicted before anybody
+    /// needed it ([`Objects::gone`]).
+    pub fn is_sharing_off(&self, id: ObjectId, now: Instant) -> bool {
         let object = self.known.get(&id);
-        object.is_some_and(|object| now < object.vain_until)
+        object.is_some_and(|object| now < object.sharing_off_until)
     }
 
-    /// A reader did not find a window of the file in the page cache. When [`VAIN_WINDOWS_MAX`] more were read into it
-    /// in vain than were found there, the file loses its popularity. Windows found evicted also lower the estimate of
-    /// what the page cache holds. If the last of them was read after that ([`Gone::Vain`]), the lower estimate did not
-    /// help: the file is not shared for a while, or it would become popular and lose that again and again.
-    pub fn gone(&mut self, id: ObjectId, gone: Gone, now: Instant) {
-        let Some(object) = self.known.get_mut(&id).filter(|_| gone != Gone::Unread) else {
+    /// A reader did not find a window of the file in the page cache. When [`EVICTED_WINDOWS_MAX`] more were found evicted than
+    /// still there, the file loses its popularity. Windows found evicted also lower the estimate of what the page cache holds. If
+    /// the last of them was read after the estimate was lowered ([`Absence::EvictedSince`]), that did not help: the file is not
+    /// shared for [`UNSHARED_US`], or it would become popular and lose that again and again.
+    pub fn gone(&mut self, id: ObjectId, gone: Absence, now: Instant) {
+        let Some(object) = self
+            .known
+            .get_mut(&id)
+            .filter(|_| gone != Absence::NotCached)
+        else {
             return;
         };
-        object.vain_windows += 1;
-        if object.vain_windows as usize >= VAIN_WINDOWS_MAX {
-            object.vain_windows = 0;
+        object.evicted_windows += 1;
+        if object.evicted_windows as usize >= EVICTED_WINDOWS_MAX {
+            object.evicted_windows = 0;
             object.popular_until = now;
-            if gone == Gone::Vain {
-                object.vain_until = now.plus_us(UNSHARED_US);
+            if gone == Absence::EvictedSince {
+                object.sharing_off_until = now.plus_us(UNSHARED_US);
             }
         }
     }
@@ -232,7 +245,7 @@ impl Objects {
     pub fn found(&mut self, id: ObjectId, windows: usize) {
         if let Some(object) = self.known.get_mut(&id) {
             let windows = u32::try_from(windows).unwrap_or(u32::MAX);
-            object.vain_windows = object.vain_windows.saturating_sub(windows);
+            object.evicted_windows = object.evicted_windows.saturating_sub(windows);
         }
     }
 

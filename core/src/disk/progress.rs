@@ -44,8 +44,12 @@ impl Disk {
     }
 
     fn sums(&self) -> (u64, u64, u64) {
-        let filled_bytes_per_s = self.filled_bytes_per_s;
-        (self.rates_bytes_per_s, self.rates_known, filled_bytes_per_s)
+        let cache_fill_bytes_per_s = self.cache_fill_bytes_per_s;
+        (
+            self.rates_bytes_per_s,
+            self.rates_known,
+            cache_fill_bytes_per_s,
+        )
     }
 
     /// The same, summed up over all streams.
@@ -55,7 +59,7 @@ impl Disk {
             let rate_bytes_per_s = reader.want.rate_bytes_per_s;
             sums.0 += rate_bytes_per_s;
             sums.1 += u64::from(rate_bytes_per_s > 0);
-            sums.2 += reader.filled_bytes_per_s;
+            sums.2 += reader.cache_fill_bytes_per_s;
         }
         sums
     }

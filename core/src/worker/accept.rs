@@ -6,6 +6,7 @@
 use alloc::sync::Arc;
 
 use super::messages::Out;
+use super::turns::QueueEnd;
 use super::{Conn, Settings, Worker};
 use crate::addresses::{Address, AddressCounts, CountedIn};
 use crate::conn::ConnId;
@@ -18,6 +19,7 @@ use crate::why::Why;
 /// What was found out when a connection was accepted. It goes to [`Door::leave`] once, when the connection is gone.
 #[derive(Clone, Copy)]
 pub(super) struct Admitted {
+    /// Its client; `None`: one without an address.
     pub address: Option<Address>,
     /// The entry that counts its address; `None`: no entry does.
     counted: Option<CountedIn>,
@@ -27,8 +29,11 @@ pub(super) struct Admitted {
 
 /// Whether new connections may come in.
 pub(super) struct Door {
+    /// Connections at once, from all addresses.
     connections_max: u32,
+    /// Connections at once from one address; 0: no bound.
     per_address_max: u32,
+    /// Counts connections by address, for all workers; `None`: nothing bounds them.
     by_address: Option<Arc<AddressCounts>>,
     /// The last order to the shell was to listen.
     listening: bool,
@@ -160,7 +165,7 @@ impl Worker {
         let admitted = self.door.admit(address);
         self.table
             .insert(Conn::new(id, &self.settings, admitted, now));
-        self.wake(id.index, false);
+        self.wake(id.index, QueueEnd::Back);
     }
 
     /// Closes an idle connection if there is no room for another one, since one without a request is worth less than

@@ -19,8 +19,11 @@ const NOBODY: u32 = u32::MAX;
 /// The responses of one connection that wait for their last ACK. Offsets count all bytes ever given to the connection's
 /// socket.
 pub(super) struct Arrivals {
+    /// All bytes that were ever given to the socket.
     sent_bytes: u64,
+    /// How many of them its client has acknowledged, as far as is known.
     acked_bytes: u64,
+    /// Where the body of the response under way begins.
     body_from_bytes: u64,
     /// What the log keeps of the request under way.
     record_bytes: u64,
@@ -47,10 +50,14 @@ impl Default for Arrivals {
 /// A response that has ended and waits for its last ACK.
 #[derive(Clone, Copy)]
 struct Arrival {
+    /// Which response.
     stream: StreamId,
+    /// Where its body begins, and where it ends: offsets as in [`Arrivals`].
     body_from_bytes: u64,
     end_bytes: u64,
+    /// What the log keeps of it.
     record_bytes: u64,
+    /// Its outcome, but for what was acknowledged.
     outcome: Outcome,
     /// The next one of its connection.
     next: u32,
@@ -63,14 +70,18 @@ const _: () = assert!(size_of::<Option<Arrival>>() as u64 * 2 <= ARRIVAL_BYTES);
 
 /// All responses of a worker that wait for their last ACK, in the order in which they ended.
 pub(super) struct Unsettled {
+    /// The responses. Links between them are indices here, [`NOBODY`] for none.
     places: Vec<Option<Arrival>>,
+    /// Places without one.
     free: Vec<u32>,
+    /// The ends of the list by order of ending.
     oldest: u32,
     newest: u32,
     /// Memory kept for them.
     waiting_bytes: u64,
     /// What the log keeps of requests under way.
     under_way_bytes: u64,
+    /// What both may be together.
     bytes_max: u64,
 }
 

@@ -12,7 +12,9 @@ use crate::limits::STREAMS_SPARE_MAX;
 /// The table of connections.
 #[derive(Default)]
 pub(super) struct Table {
+    /// The slots; `None`: free.
     places: Vec<Option<Conn>>,
+    /// How many are not free.
     open: u32,
     /// Memory of ended streams, for new ones: no response allocates its own.
     #[allow(clippy::vec_box, reason = "the boxes are what is kept")]

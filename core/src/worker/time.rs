@@ -4,6 +4,7 @@ use super::Worker;
 use super::messages::Out;
 use super::stream::Stream;
 use super::timeouts::TimeoutVerdict;
+use super::turns::QueueEnd;
 use super::{Conn, ConnPhase};
 use crate::limits::{AWAITED_CHECK_US, SCAN_SLICE, TOUCHED_MAX};
 use crate::units::Instant;
@@ -54,10 +55,10 @@ impl Worker {
             let (wait, us) = stream.waits(now);
             wait == Wait::Disk && us >= AWAITED_CHECK_US && !stream.is_awaited()
         };
-        let stands = conn.phase == ConnPhase::Sending && !conn.queued && conn.output.writable;
+        let stands = conn.phase == ConnPhase::Sending && !conn.queued && conn.output.may_offer;
         if stands && conn.stream.as_deref().is_some_and(forgotten) {
             self.counts.mended();
-            self.wake(index, false);
+            self.wake(index, QueueEnd::Back);
         }
     }
 

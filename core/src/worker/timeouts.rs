@@ -36,12 +36,14 @@ pub(super) struct Timeouts {
     moved_at: Instant,
     /// Last sign of life: progress, or a closed window whose probes are answered.
     alive_at: Instant,
+    /// The last TCP_INFO sample.
     measured_at: Instant,
     /// When input was last discarded. That is no sign of progress: a client that keeps sending without reading the
     /// answer gets no more time for it.
     skipped_at: Instant,
     /// When everything was acknowledged while lingering.
     delivered_at: Option<Instant>,
+    /// All bytes that were ever given to the socket, and those of them that its client has acknowledged.
     sent_bytes: u64,
     acked_bytes: u64,
     /// Start of the current interval of `RATE_MIN_WINDOW_US`, and what was acknowledged before it.
@@ -53,6 +55,7 @@ pub(super) struct Timeouts {
     trickles: bool,
     /// The longest pause, where memory for sending is short of that which this client holds.
     pause_us_max: u64,
+    /// The limits that the operator has set.
     settings: Limits,
 }
 

@@ -146,6 +146,7 @@ struct GuardSession {
 
 /// Sets nice values, and keeps the record of that.
 struct NiceSetter {
+    /// The record of changes.
     ledger: Ledger,
     /// The threads that do not have their own nice value now, by us.
     changed: HashMap<Thread, Changed>,
