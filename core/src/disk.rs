@@ -67,7 +67,7 @@ struct Flight {
     urgent: bool,
     /// For whom it was chosen first, why, and when.
     chosen: (ReaderId, Chosen, Instant),
-    /// Readers that get bytes of it, first the one for which it was chosen.
+    /// Readers that get bytes of it. When it begins, the first is the one for which it was chosen.
     waiters: Vec<ReaderId>,
 }
 
@@ -272,6 +272,7 @@ impl Disk {
         read
     }
 
+    /// Makes wants due, and tries the two that are first ([`Scheduler::candidates`]).
     fn choose_candidate(&mut self, now: Instant) -> Option<Out> {
         if !self.has_room() {
             return None;
@@ -290,6 +291,8 @@ impl Disk {
         let mut passed = false;
         for id in candidates.into_iter().flatten() {
             let position = self.readers.get(&id)?.position?;
+            // The first candidate may be passed over so often: while its slots are lacking, or while a first read in the device
+            // holds it back.
             let patient = self.bypassed < BYPASSES_MAX;
             if holds_back && patient && !matches!(position, Position::Urgent(_)) {
                 passed = true;
@@ -332,6 +335,7 @@ impl Disk {
         Some(self.read(id, (position, chosen), span, into, now))
     }
 
+    /// Orders this read for this reader: its want leaves the scheduler, and readers whose next bytes it brings join.
     fn read(
         &mut self,
         id: ReaderId,

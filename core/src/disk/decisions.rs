@@ -171,6 +171,7 @@ impl Journal {
         }
     }
 
+    /// Adds a decision to its history.
     pub fn record(&mut self, change: DeviceChange, now: Instant) {
         let decision = DeviceDecision { at: now, change };
         match change {
@@ -251,12 +252,14 @@ impl Disk {
         }
     }
 
+    /// The device refuses reads past the page cache: from now on none is made.
     pub(super) fn became_indirect(&mut self, now: Instant) {
         if core::mem::replace(&mut self.settings.direct, false) {
             self.journal.record(DeviceChange::Indirect, now);
         }
     }
 
+    /// The kernel does not tell what is cached of the device's files.
     pub(super) fn became_blind(&mut self, now: Instant) {
         if !core::mem::replace(&mut self.journal.blind, true) {
             let change = DeviceChange::Blind;
@@ -372,6 +375,7 @@ impl DeviceChange {
         levels.is_some_and(|(from, to)| from.abs_diff(to) >= (from / part).max(1))
     }
 
+    /// Whether an operator should read of it: T_D or K has halved or doubled, for a reason that concerns him.
     fn is_worth_a_line(&self) -> bool {
         let logged = match self {
             DeviceChange::Target { .. } => true,

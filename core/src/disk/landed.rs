@@ -38,6 +38,7 @@ impl Disk {
         }
     }
 
+    /// What a completed read is to those who wait for it.
     pub(super) fn land(
         &mut self,
         flight: &Flight,
@@ -82,6 +83,7 @@ impl Landed {
         }
     }
 
+    /// Why it was made, as this reader is told: for itself, or for another one.
     fn chosen_for(&self, id: ReaderId) -> Chosen {
         let (chosen_for, chosen) = self.chosen;
         let reason = if id == chosen_for {

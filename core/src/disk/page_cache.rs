@@ -133,6 +133,7 @@ impl PageCacheModel {
         Some(cached)
     }
 
+    /// Forgets the windows that were read longest ago, while there are too many.
     fn forget_some(&mut self) {
         while self.windows.len() > self.windows_max {
             let Some((_, oldest)) = self.by_age.pop_first() else {

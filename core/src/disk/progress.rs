@@ -22,6 +22,7 @@ impl Disk {
         self.mended
     }
 
+    /// From time to time: schedules the wants that nothing works for, and looks at the state of the device.
     pub(super) fn mend(&mut self, now: Instant) {
         if self.readers.is_empty() || now < self.check_at() {
             return;
@@ -43,6 +44,7 @@ impl Disk {
         assert!(rated || self.rates_bytes_per_s == 0, "a rate of nobody");
     }
 
+    /// The sums over all readers, as they are kept: rates, readers whose rate is known, and what is brought into the page cache.
     fn sums(&self) -> (u64, u64, u64) {
         let cache_fill_bytes_per_s = self.cache_fill_bytes_per_s;
         (
@@ -64,10 +66,12 @@ impl Disk {
         sums
     }
 
+    /// When to look again.
     pub(super) fn check_at(&self) -> Instant {
         self.checked_at.plus_us(AWAITED_CHECK_US)
     }
 
+    /// The readers of [`Disk::forgotten`].
     fn forgotten_readers(&self) -> Vec<ReaderId> {
         let flights = self.flights.iter();
         let read_for: BTreeSet<ReaderId> = flights

@@ -177,6 +177,7 @@ impl Scheduler {
         self.sweep
     }
 
+    /// Where a want goes in the order of what is due.
     fn key(&mut self, entry: &QueuedWant) -> Key {
         match self.order {
             Order::CLook => {

@@ -203,6 +203,7 @@ impl Bound {
         self.stake.lend((conn, look), open, reserve, now)
     }
 
+    /// What the reserve has to know of the socket.
     fn look(&self, held_bytes: u64, wanted_bytes: u64) -> Look {
         Look {
             share_bytes: self.share_bytes,

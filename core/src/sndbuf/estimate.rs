@@ -32,6 +32,7 @@ impl Default for Fade {
 }
 
 impl Fade {
+    /// What is left of a weight after this time.
     fn after(&mut self, us: u64) -> f64 {
         if self.us != us {
             let left = pow(FADE_PER_S, us as f64 / US_PER_S as f64);

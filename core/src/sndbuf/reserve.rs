@@ -143,6 +143,7 @@ impl Reserve {
         }
     }
 
+    /// Whether nobody lends anything now.
     fn rests(&self, now: Instant) -> bool {
         now < self.rests_until
     }
@@ -168,10 +169,12 @@ impl Reserve {
         }
     }
 
+    /// What may still be lent.
     fn free_bytes(&self) -> u64 {
         lendable_bytes(self.pledged_bytes).saturating_sub(self.lent_bytes)
     }
 
+    /// The longest loan.
     fn loan_bytes_max(&self) -> u64 {
         (lendable_bytes(self.pledged_bytes) / self.part).min(LOAN_BYTES_MAX)
     }
@@ -213,6 +216,7 @@ impl LoanTurns {
 }
 
 impl Open {
+    /// What may go in flight at once.
     fn room_bytes(&self) -> u64 {
         let bytes = self.window_bytes.min(self.cwnd_bytes);
         bytes.saturating_sub(self.in_flight_bytes)
@@ -366,6 +370,7 @@ impl Stake {
         *self = Stake::default();
     }
 
+    /// Whether the socket is nearly empty, and would take part.
     fn is_dry(&self, look: Look) -> bool {
         let standing_bytes = self.standing_bytes(look.share_bytes);
         look.takes_part && look.held_bytes <= standing_bytes / DRY_PART
@@ -399,16 +404,19 @@ impl Stake {
         standing_bytes.saturating_sub(look.held_bytes)
     }
 
+    /// Pledges so much, in place of what it had pledged.
     fn pledge(&mut self, bytes: u64, reserve: &mut Reserve) {
         reserve.pledged_bytes = reserve.pledged_bytes - self.pledged_bytes + bytes;
         self.pledged_bytes = bytes;
     }
 
+    /// Has borrowed so much, in place of what it had.
     fn borrow(&mut self, bytes: u64, reserve: &mut Reserve) {
         reserve.lent_bytes = reserve.lent_bytes - self.lent_bytes + bytes;
         self.lent_bytes = bytes;
     }
 
+    /// Would pledge so much, in place of what it said before; 0: it does not run dry.
     fn runs_dry(&mut self, bytes: u64, reserve: &mut Reserve) {
         reserve.dry_bytes = reserve.dry_bytes - self.dry_bytes + bytes;
         self.dry_bytes = bytes;

@@ -75,10 +75,12 @@ impl Door {
         self.connections_max
     }
 
+    /// A connection waits in the backlog.
     pub fn incoming(&mut self) {
         self.incoming = true;
     }
 
+    /// Accepting failed for lack of descriptors or memory.
     pub fn failed(&mut self, now: Instant) {
         self.again_at = Some(now.plus_us(ACCEPT_RETRY_US));
     }
@@ -161,6 +163,7 @@ impl Door {
 }
 
 impl Worker {
+    /// A connection was accepted: it gets its first turn.
     pub(super) fn accepted(&mut self, id: ConnId, address: Option<Address>, now: Instant) {
         let admitted = self.door.admit(address);
         self.table

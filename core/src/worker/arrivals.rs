@@ -113,6 +113,7 @@ impl Unsettled {
         over.then_some(oldest.stream.conn)
     }
 
+    /// Adds a response that has ended, as the newest. Returns its place.
     fn push(&mut self, arrival: Arrival) -> u32 {
         self.waiting_bytes += arrival.record_bytes + ARRIVAL_BYTES;
         let arrival = Arrival {
@@ -138,6 +139,7 @@ impl Unsettled {
         place
     }
 
+    /// Takes a response out of the list: it is settled.
     fn remove(&mut self, place: u32) -> Option<Arrival> {
         let arrival = self.places.get_mut(place as usize)?.take()?;
         self.waiting_bytes -= arrival.record_bytes + ARRIVAL_BYTES;
@@ -174,7 +176,7 @@ impl Arrivals {
 
     /// A response under way goes on after so many of its bytes. Those before count as well: whoever ends it logs all of
     /// it.
-    pub fn goes_on(&mut self, response_bytes: u64, head_len_bytes: u64) {
+    pub fn adopt_response(&mut self, response_bytes: u64, head_len_bytes: u64) {
         self.body_from_bytes = (self.sent_bytes - response_bytes).saturating_add(head_len_bytes);
     }
 

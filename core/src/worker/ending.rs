@@ -25,6 +25,7 @@ impl Drain {
         }
     }
 
+    /// Whether the worker was told to stop.
     pub fn is_under_way(&self) -> bool {
         self.since.is_some()
     }

@@ -17,7 +17,7 @@ use crate::why::{Wait, What, Why};
 
 /// What TCP said last about a connection.
 pub(super) struct TcpEvidence {
-    /// The state of its path.
+    /// The state of its path, to notice when that gets worse.
     watch: Watch,
     /// When a sample was last asked for.
     watched_at: Instant,
@@ -187,8 +187,8 @@ impl Worker {
         }
     }
 
-    /// An empty socket takes more. What it took last was less for another reason (a file that ended early). One that a timer
-    /// fills may wait for a loan from the shares of others.
+    /// Finds a socket that counts as full and is empty: it may be offered more. It took less than it was offered for another reason,
+    /// such as a file that ended early. One that a timer fills may wait for a loan from the shares of others, and is left out.
     fn find_stalled(&mut self, id: ConnId, sample: &TcpSample) -> bool {
         let Some(conn) = self.table.get_mut(id) else {
             return false;

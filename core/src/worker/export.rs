@@ -122,7 +122,7 @@ impl Worker {
                 sound &= plan.is_sound() && plan.parts.len() < usize::from(u16::MAX);
                 sound &= plan.promised_bytes() >= Some(response.sent_bytes);
                 if sound {
-                    self.go_on_with(&mut conn, response, plan, now);
+                    self.resume_response(&mut conn, response, plan, now);
                 }
             }
         }
@@ -139,7 +139,8 @@ impl Worker {
         self.wake(id.index, QueueEnd::Front);
     }
 
-    fn go_on_with(
+    /// The response under way of an adopted connection goes on from its next byte.
+    fn resume_response(
         &mut self,
         conn: &mut Conn,
         response: &ExportedResponse<LocalFile>,
@@ -148,7 +149,7 @@ impl Worker {
     ) {
         conn.request = Request::adopted(response.request_body, now);
         conn.arrivals
-            .goes_on(response.sent_bytes, response.head_len_bytes);
+            .adopt_response(response.sent_bytes, response.head_len_bytes);
         conn.timeouts.was(false, false, 0, now);
         conn.timeouts.response_begun(now);
         let (id, delay) = (conn.stream_id(), self.settings.delay);

@@ -108,6 +108,7 @@ impl Worker {
         self.wake(id.index, QueueEnd::Front);
     }
 
+    /// What a receive has brought decides what the connection does next.
     fn take_received(&mut self, id: ConnId, received: Received, now: Instant) {
         let Some(conn) = self.table.get_mut(id) else {
             return;
@@ -172,6 +173,7 @@ impl Worker {
         self.wake(id.index, QueueEnd::Back);
     }
 
+    /// The input has ended: no request follows.
     fn peer_ended(&mut self, id: ConnId, phase: ConnPhase, now: Instant) {
         let Some(conn) = self.table.get_mut(id) else {
             return;

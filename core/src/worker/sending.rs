@@ -99,7 +99,7 @@ pub(super) struct ReadAnswer {
 }
 
 impl Worker {
-    /// The kernel reports the socket writable (EPOLLOUT). Only a response that waits for its socket goes on by that.
+    /// The kernel reports the socket writable (EPOLLOUT). That ends a stall for the socket or the client, not one for the disk.
     pub(super) fn writable(&mut self, id: ConnId, now: Instant) {
         let Some(conn) = self.table.get_mut(id) else {
             return;

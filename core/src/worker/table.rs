@@ -41,6 +41,7 @@ impl Table {
         self.places.get_mut(index as usize)?.as_mut()
     }
 
+    /// The connection of this id, if it still has its slot.
     pub fn get(&self, id: ConnId) -> Option<&Conn> {
         self.at(id.index).filter(|conn| conn.id == id)
     }
@@ -58,6 +59,7 @@ impl Table {
         self.get_mut(id.conn).filter(|conn| conn.nth == id.nth)
     }
 
+    /// The response of this id, if it is under way.
     pub fn stream(&self, id: StreamId) -> Option<&Stream> {
         self.with(id)?.stream.as_deref()
     }

@@ -22,6 +22,7 @@ impl Worker {
         }
     }
 
+    /// A connection is due: ends it, has it measured, or leaves it, as its time limits say.
     fn check(&mut self, index: u32, now: Instant) {
         let drained = self.drain.cuts_at().is_some_and(|at| at <= now);
         self.mend(index, now);

@@ -1,4 +1,5 @@
-//! The response cache: complete responses for small files that are requested often. Each worker has its own.
+//! The response cache: complete responses for small files that are requested often. Each worker has its own. Its memory is its part
+//! of the option `object_cache`.
 //!
 //! `core/src/response_cache.rs` decides what enters, what is evicted, and for how long a response may be used after its file was
 //! looked up: a second (`CACHED_FRESH_US`). This file keeps the table, and does what is decided.

@@ -30,6 +30,7 @@ use crate::store::root::Wait;
 use crate::tally::Tally;
 
 impl Worker {
+    /// Finds the response to the request just received: in the response cache, at once, or by a resolver.
     pub(super) fn resolve(&mut self, stream: StreamId, refuse: bool, now: Instant) {
         let around = around(&self.shared, self.draining, &self.log, &self.decider);
         let Some(conn) = self.conns.get(stream.conn) else {
@@ -47,7 +48,7 @@ impl Worker {
                     .compared_now
                     .then(|| Confirmation::new(now, self.shared.clock.now()));
             }
-            let plan = (conn.front).ready(stream.nth, found.response, found.content, &around);
+            let plan = (conn.front).cached_plan(stream.nth, found.response, found.content, &around);
             conn.from_response_cache = true;
             self.tally.response_cache_hits.add(1);
             self.tally.answered(conn.front.status());
@@ -103,6 +104,7 @@ impl Worker {
         }
     }
 
+    /// A resolver has found a file, or made a slice of a listing.
     pub(super) fn resolver_done(&mut self, stream: StreamId, done: Done, now: Instant) {
         match done {
             Done::Found(answer) => self.answer(stream, answer, now),

@@ -59,7 +59,7 @@ pub(super) struct Order {
 struct Body {
     /// The version that the head describes.
     version: Version,
-    /// How much of a later version may be sent as that one.
+    /// Whether all bytes must be of that version, or may lie in a file that grows.
     promise: Promise,
     /// In the file.
     span: Span,
@@ -84,9 +84,9 @@ struct Attempt {
 enum SocketState {
     /// It does, as far as is known: it took all that it was offered.
     Open,
-    /// The kernel refused some bytes. EPOLLOUT will fire.
+    /// It refused some bytes. EPOLLOUT is to say when it takes more.
     Full,
-    /// Its share of the send memory is full, or it waits for a loan. The kernel refused nothing.
+    /// It took all that it was offered, but its share of the send memory is full, or it waits for a loan.
     ShareFull,
 }
 
@@ -95,7 +95,7 @@ enum Sent {
     /// The socket took bytes; none is allowed.
     Taken {
         taken_bytes: u64,
-        /// The kernel refused others that were offered.
+        /// It did not take others that were offered: the kernel refused them, or, by sendfile(2), the file ended early.
         refused: bool,
     },
     /// The file is not what was promised, or can't be read.

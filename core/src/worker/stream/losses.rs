@@ -47,6 +47,7 @@ impl Stream {
         self.drop_fetched();
     }
 
+    /// The byte at `at_bytes` was missing once more.
     fn count_miss(&mut self, at_bytes: u64) {
         let times = match self.missed {
             before if before.at_bytes == at_bytes => before.times + 1,
