@@ -26,11 +26,12 @@ use self::budget::Budget;
 pub use self::budget::SLOT_COST_BYTES;
 use self::readers::{Finished, ReaderJob, Readers};
 pub use self::snapshot::{DeviceSnapshot, ToldDecision};
-pub use self::start::start;
+pub use self::start::{start, tell_lacking};
 pub use self::tally::DeviceTally;
 use self::wanted::Wanted;
 use crate::clock::Clock;
 use crate::ledger::Ledger;
+use crate::log::Seldom;
 use crate::mailbox::{Mailboxes, ThreadWaker};
 use crate::store::device::{Device, Devices};
 use crate::store::file::File;
@@ -134,6 +135,8 @@ pub struct Context {
     pub pool_bytes: u64,
     /// Memory of a disk's thread, its readers and its tables.
     pub device_bytes: u64,
+    /// The lines of the log that many clients cause at once.
+    pub seldom: Arc<Seldom>,
 }
 
 /// A disk's thread and its state.

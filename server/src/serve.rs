@@ -235,12 +235,13 @@ fn start(
         inboxes,
     } = ends(workers, places)?;
     let channels = Arc::new(channels);
+    let seldom = Arc::default();
     let disks = disks_of(
         options,
         shares,
         (&site, &ledger),
         (&channels, places),
-        clock,
+        (clock, &seldom),
     );
     closing::start(descriptors::allowed());
     pages::reclaim::start();
@@ -262,7 +263,7 @@ fn start(
         ledger,
         connection_bytes: shares.connection_bytes(),
         places_bound: shares.places_bound(options.connections_max),
-        seldom: Seldom::default(),
+        seldom,
         cut_off: AtomicU64::new(0),
         addresses: addresses(options, places.saturating_mul(workers as u32)),
     });
@@ -295,7 +296,7 @@ fn disks_of(
     shares: &Shares,
     (site, ledger): (&Site, &Arc<Ledger>),
     (channels, places): (&Arc<Vec<Channel>>, u32),
-    clock: Clock,
+    (clock, seldom): (Clock, &Arc<Seldom>),
 ) -> Arc<Disks> {
     Arc::new(Disks::new(DiskContext {
         devices: Arc::clone(&site.devices),
@@ -306,6 +307,7 @@ fn disks_of(
         ledger: Arc::clone(ledger),
         pool_bytes: shares.prefetch_bytes,
         device_bytes: shares.device_bytes(),
+        seldom: Arc::clone(seldom),
     }))
 }
 

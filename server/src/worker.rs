@@ -43,11 +43,10 @@ use self::source::Source;
 pub use self::start::{Shared, WorkerContext};
 use crate::answers::Question;
 use crate::clock::unix_ms;
-use crate::descriptors;
-use crate::disk::{Completion, DiskAsk, ReadBytes};
+use crate::disk::{self, Completion, DiskAsk, ReadBytes};
 use crate::front::http::{Ended, HeadPool};
 use crate::limits::{COMPLETIONS_PER_TURN_MAX, QUESTIONS_PER_TURN_MAX, RESULTS_PER_TURN_MAX};
-use crate::log::{AccessHandle, Topic};
+use crate::log::AccessHandle;
 use crate::mailbox::ThreadWaker;
 use crate::resolver::Inbox;
 use crate::response_cache::ResponseCache;
@@ -433,14 +432,7 @@ impl Worker {
                 self.disks_to_wake |= 1 << device;
             }
             Err(error) => {
-                let cure = match descriptors::cure(error.raw_os_error()) {
-                    "" => "; raise TasksMax= or ulimit -u",
-                    cure => cure,
-                };
-                let text = format_args!(
-                    "the threads of a disk could not be started: {error}; its files can't be read{cure}"
-                );
-                self.shared.seldom.tell(Topic::DiskThreads, None, text, now);
+                disk::tell_lacking(&error, &self.shared.seldom, now);
                 self.decider.on(
                     In::Failed {
                         stream: want.stream,

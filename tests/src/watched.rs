@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use crate::{
-    Conn, Outcome, Response, Server, Setup, Tree, command, pattern, rested, run, server_binary,
+    Conn, Disk, Outcome, Response, Server, Setup, Tree, command, pattern, rested, run,
+    server_binary,
 };
 
 /// A server with metrics and an admin socket. It serves `/big`, of [`Watched::BIG_BYTES`], and `/a`, `0123456789`.
@@ -28,16 +29,25 @@ impl Watched {
     /// # Panics
     /// When it does not start.
     pub fn start(args: &[&str]) -> Watched {
+        Watched::start_with(Watched::BIG_BYTES, None, args)
+    }
+
+    /// The same with another length of `/big`, and with the files of this disk below `/disk`.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub fn start_with(big_bytes: usize, disk: Option<&Disk>, args: &[&str]) -> Watched {
         let tree = Tree::new();
-        tree.file("site/big", pattern(Watched::BIG_BYTES, 3));
+        tree.file("site/big", pattern(big_bytes, 3));
         rested(&tree.file("site/a", "0123456789"));
         let admin = tree.at("admin.sock");
         let path = admin.to_str().expect("UTF-8").to_owned();
         let watching = ["--metrics", "0", "--admin", &path];
-        let server = Setup::new(tree.at("site"))
-            .args(&watching)
-            .args(args)
-            .start();
+        let setup = Setup::new(tree.at("site")).args(&watching).args(args);
+        let server = match disk {
+            Some(disk) => disk.served_at(&tree.dir("site/disk"), setup).start(),
+            None => setup.start(),
+        };
         let line = server.out_line(&["metrics at http://"]);
         let url = line.trim_end().trim_start_matches("metrics at http://");
         let address = url.trim_end_matches("/metrics").parse();

@@ -9,21 +9,10 @@ use std::process::Command;
 
 use ackpace_tests::{
     Conn, Rng, Server, Setup, Tree, cached_bytes, client, eventually, forget_cached, has_direct,
-    limit_receive_buffer, mount_for_child, needs_root, pattern, run, skip,
+    mount_for_child, needs_root, pattern, run, skip,
 };
 
 const LEN: usize = 32 << 20;
-
-/// A download of `/big` whose client has stopped reading after the head, so that most of the file is not sent yet.
-fn stalled(server: &Server) -> Conn {
-    let mut conn = server.connect();
-    limit_receive_buffer(&conn.stream, 64 << 10);
-    conn.send("GET /big HTTP/1.1\r\nHost: t\r\n\r\n");
-    let head = conn.head();
-    assert_eq!(head.status, 200);
-    assert_eq!(head.field("Content-Length"), Some(LEN.to_string().as_str()));
-    conn
-}
 
 fn assert_ends_early(mut conn: Conn, server: &Server, why: &str) {
     let body = conn.rest_or_reset();
@@ -63,7 +52,7 @@ fn tree() -> (Tree, Vec<u8>) {
 fn a_file_that_is_truncated_under_way_ends_early_and_is_logged() {
     let (tree, _) = tree();
     let server = Server::start(&tree, &[]);
-    let conn = stalled(&server);
+    let conn = server.stalled("/big", "");
     let file = File::options()
         .write(true)
         .open(tree.at("big"))
@@ -83,7 +72,7 @@ fn a_file_that_is_truncated_under_way_ends_early_and_is_logged() {
 fn a_file_that_changes_under_many_downloads_is_told_in_a_line_or_two() {
     let (tree, _) = tree();
     let server = Server::start(&tree, &[]);
-    let conns: Vec<_> = (0..20).map(|_| stalled(&server)).collect();
+    let conns: Vec<_> = (0..20).map(|_| server.stalled("/big", "")).collect();
     let file = File::options()
         .write(true)
         .open(tree.at("big"))
@@ -111,7 +100,7 @@ fn a_file_that_changes_under_many_downloads_is_told_in_a_line_or_two() {
 fn a_file_that_is_emptied_under_way_ends_early_and_is_logged() {
     let (tree, _) = tree();
     let server = Server::start(&tree, &[]);
-    let conn = stalled(&server);
+    let conn = server.stalled("/big", "");
     File::create(tree.at("big")).expect("the file, emptied");
     assert_ends_early(conn, &server, "file_changed");
     assert_eq!(server.get("/big", "").field("Content-Length"), Some("0"));
@@ -122,7 +111,7 @@ fn a_file_that_is_emptied_under_way_ends_early_and_is_logged() {
 fn a_file_that_is_changed_in_place_ends_early_and_is_logged() {
     let (tree, _) = tree();
     let server = Server::start(&tree, &[]);
-    let conn = stalled(&server);
+    let conn = server.stalled("/big", "");
     let file = File::options()
         .write(true)
         .open(tree.at("big"))
@@ -136,7 +125,7 @@ fn a_file_that_is_changed_in_place_ends_early_and_is_logged() {
 fn a_file_that_grows_under_way_is_sent_in_its_promised_length() {
     let (tree, content) = tree();
     let server = Server::start(&tree, &[]);
-    let conn = stalled(&server);
+    let conn = server.stalled("/big", "");
     let mut file = File::options()
         .append(true)
         .open(tree.at("big"))
@@ -151,7 +140,7 @@ fn a_file_that_grows_under_way_is_sent_in_its_promised_length() {
 fn a_file_that_is_replaced_by_rename_is_finished_as_it_was() {
     let (tree, content) = tree();
     let server = Server::start(&tree, &[]);
-    let conn = stalled(&server);
+    let conn = server.stalled("/big", "");
     let new = tree.file("new", "the new one");
     fs::rename(new, tree.at("big")).expect("a rename");
     assert_eq!(server.get("/big", "").text(), "the new one");
@@ -163,7 +152,7 @@ fn a_file_that_is_replaced_by_rename_is_finished_as_it_was() {
 fn a_file_that_is_deleted_under_way_is_finished() {
     let (tree, content) = tree();
     let server = Server::start(&tree, &[]);
-    let conn = stalled(&server);
+    let conn = server.stalled("/big", "");
     fs::remove_file(tree.at("big")).expect("a removal");
     assert_eq!(server.get("/big", "").status, 404);
     assert_whole(conn, &content);
@@ -241,7 +230,7 @@ fn a_disk_that_fails_midway_ends_the_response_and_is_logged_with_file_and_offset
     // Twice, so that it is popular and stays in the page cache.
     assert_eq!(server.get("/small", "").text(), "small");
     assert_eq!(server.get("/small", "").text(), "small");
-    let mut conn = stalled(&server);
+    let mut conn = server.stalled("/big", "");
     assert!(conn.exactly(4096) == content[..4096], "other bytes");
     // Truncates the disk here: 20 of 32 MiB are gone, more than buffers on the way can hold.
     let image = File::options()

@@ -1,57 +1,24 @@
 //! The instruments tell the truth about clients: their rates, what they wait for, and that none is missing.
 
 use std::io::Read;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use ackpace_tests::{
-    Conn, Disk, Outcome, PATIENCE, Server, Setup, Tree, client, command, eventually, pattern,
-    raise_own_limit, run, server_binary, skip,
+    Conn, Disk, PATIENCE, Watched, client, eventually, raise_own_limit, run, server_binary, skip,
 };
 
 const MIB: usize = 1 << 20;
-const LEN: usize = 96 * MIB;
 
-/// A server with an admin socket.
-struct Watched {
-    _tree: Tree,
-    server: Server,
-    admin: PathBuf,
+fn watched(disk: Option<&Disk>, args: &[&str]) -> Watched {
+    Watched::start_with(96 * MIB, disk, args)
 }
 
-impl Watched {
-    fn start(disk: Option<&Disk>, args: &[&str]) -> Watched {
-        let tree = Tree::new();
-        tree.file("site/big", pattern(LEN, 3));
-        let admin = tree.at("admin.sock");
-        let path = admin.to_str().expect("UTF-8").to_owned();
-        let setup = Setup::new(tree.at("site"))
-            .args(&["--admin", &path])
-            .args(args);
-        let server = match disk {
-            Some(disk) => disk.served_at(&tree.dir("site/disk"), setup).start(),
-            None => setup.start(),
-        };
-        Watched {
-            _tree: tree,
-            server,
-            admin,
-        }
-    }
-
-    fn ackpace(&self, args: &[&str]) -> Outcome {
-        let mut command = command(server_binary());
-        command.arg(args[0]).arg("--admin").arg(&self.admin);
-        run(command.args(&args[1..]))
-    }
-
-    /// The connections in the JSON output of `top`.
-    fn connections(&self) -> String {
-        let top = self.ackpace(&["top", "--once", "--json"]);
-        assert!(top.success, "{}", top.err);
-        let (_, connections) = top.out.split_once("\"connections\":[").expect("a list");
-        connections.to_owned()
-    }
+/// The connections in the JSON output of `top`.
+fn connections(watched: &Watched) -> String {
+    let top = watched.ackpace(&["top", "--once", "--json"]);
+    assert!(top.success, "{}", top.err);
+    let (_, connections) = top.out.split_once("\"connections\":[").expect("a list");
+    connections.to_owned()
 }
 
 /// The values of this field, in order.
@@ -68,7 +35,7 @@ fn numbers(json: &str, name: &str) -> Vec<u64> {
 #[test]
 fn a_client_that_reads_at_a_pace_of_its_own_is_shown_as_fast_as_it_is() {
     const BYTES_PER_S: u64 = 1_000_000;
-    let watched = Watched::start(None, &["--workers", "1"]);
+    let watched = watched(None, &["--workers", "1"]);
     let mut conn = watched.server.connect();
     conn.send("GET /big HTTP/1.1\r\nHost: t\r\n\r\n");
     assert_eq!(conn.head().status, 200);
@@ -93,7 +60,7 @@ fn a_client_that_reads_at_a_pace_of_its_own_is_shown_as_fast_as_it_is() {
             continue;
         }
         looked = since;
-        let json = watched.connections();
+        let json = connections(&watched);
         let rate = numbers(&json, "rate_bytes_per_s")[0];
         // What it really took in the last ten seconds, however busy the machine is.
         let window = since.saturating_sub(Duration::from_secs(10));
@@ -121,13 +88,13 @@ fn all_of_four_hundred_connections_are_told_of() {
     if raise_own_limit() < 600 {
         return skip("it needs 600 descriptors (ulimit -Hn)");
     }
-    let watched = Watched::start(None, &["--workers", "2"]);
+    let watched = watched(None, &["--workers", "2"]);
     let conns: Vec<Conn> = (0..400)
         .map(|_| watched.server.stalled("/big", ""))
         .collect();
     let mut json = String::new();
     eventually("all are under way", || {
-        json = watched.connections();
+        json = connections(&watched);
         json.matches("\"phase\":\"sending\"").count() == conns.len()
     });
     assert!(json.ends_with("],\"left_out\":0}\n"), "{json}");
@@ -172,10 +139,10 @@ fn who_has_bytes_in_his_socket_does_not_wait_for_the_disk() {
     let Some(disk) = Disk::up(&[("a", 64 * MIB as u64)]) else {
         return;
     };
-    let watched = Watched::start(Some(&disk), &["--workers", "1"]);
+    let watched = watched(Some(&disk), &["--workers", "1"]);
     let mut conn = watched.server.stalled("/disk/a", "");
     eventually("some bytes are there", || {
-        numbers(&watched.connections(), "sent_bytes")[0] > 64 << 10
+        numbers(&connections(&watched), "sent_bytes")[0] > 64 << 10
     });
     disk.tell("hang");
     let peer = conn.stream.local_addr().expect("an address").to_string();
@@ -186,7 +153,7 @@ fn who_has_bytes_in_his_socket_does_not_wait_for_the_disk() {
         why.contains("not in memory yet")
     });
     let times = || {
-        let json = watched.connections();
+        let json = connections(&watched);
         let one = |name: &str| numbers(&json, name)[0];
         let held = one("unsent_bytes") + one("in_flight_bytes");
         (one("waited_disk_us"), one("waited_net_us"), held, json)
@@ -277,7 +244,7 @@ fn top_fits_its_terminal_ends_with_q_and_leaves_the_terminal_as_it_was() {
     let Some(mut python) = client("python3") else {
         return;
     };
-    let watched = Watched::start(None, &["--workers", "1"]);
+    let watched = watched(None, &["--workers", "1"]);
     let conns: Vec<Conn> = (0..12)
         .map(|_| watched.server.stalled("/big", ""))
         .collect();

@@ -4,21 +4,26 @@ use std::io;
 use std::sync::Arc;
 use std::thread;
 
-use ackpace_core::disk::{Disk, Settings};
+use ackpace_core::disk::{Disk, ReadError, Settings};
 use ackpace_core::limits::{READS_IN_FLIGHT_MAX, SLOT_BYTES};
-use crossbeam_channel::bounded;
+use ackpace_core::units::Instant;
+use crossbeam_channel::{Receiver, bounded};
+use rustix::event::{PollFd, PollFlags, poll};
 
 use super::budget::Budget;
 use super::readers::Readers;
 use super::tally::DeviceTally;
 use super::wanted::Wanted;
-use super::{Context, DiskHandle, Shell};
+use super::{Completion, Context, DiskAsk, DiskHandle, Question, Shell};
+use crate::descriptors;
+use crate::log::{Seldom, Topic};
 use crate::mailbox::{Mailboxes, ThreadWaker};
 use crate::sched;
 use crate::store::pool::Pool;
 use crate::store::ring::{self, Ring};
 
-/// Starts the thread of a device and its readers. They live as long as the process, since a read that hangs in the
+/// Starts the thread of a device, which starts its readers: a worker calls this in a turn, and eight more threads
+/// would keep it for half a millisecond. All of them live as long as the process, since a read that hangs in the
 /// kernel can't be cancelled.
 ///
 /// # Errors
@@ -46,37 +51,106 @@ pub fn start(index: u16, context: &Context) -> io::Result<Arc<DiskHandle>> {
         waker: Arc::clone(&waker),
         tally: DeviceTally::default(),
     });
-    let ring = match Ring::new(READS_IN_FLIGHT_MAX as u32) {
-        Ok(ring) => Some(ring),
-        Err(error) => {
-            tracing::warn!("{}", ring::refusal(&error));
-            None
-        }
-    };
-    let readers = Readers::start(index, Arc::clone(&handle.waker), context)?;
-    let shell = Shell {
-        disk: Disk::new(settings),
-        files: Wanted::new(settings.cancel),
-        landed: None,
-        handle: Arc::clone(&handle),
-        questions: asked,
-        channels: Arc::clone(&context.channels),
-        readers,
-        ring,
-        clock: context.clock,
-        devices: Arc::clone(&context.devices),
+    let starting = Starting {
         index,
-        budget: Budget::new(Arc::clone(&context.ledger)),
-        indirect: !settings.direct,
+        settings,
+        context: context.clone(),
+        handle: Arc::clone(&handle),
     };
     thread::Builder::new()
         .name(format!("disk-{index}"))
         .spawn(move || {
             sched::give_way();
-            shell.run();
+            starting.shell(asked).run();
         })?;
-    // Behind all that may fail: nobody would give it back.
+    // Behind all that may fail here: nobody would give it back.
     context.ledger.take(context.device_bytes);
     context.ledger.enter(usize::from(index), waker);
     Ok(handle)
+}
+
+/// Tells the log that the threads of a disk could not be started, and what to do about it.
+pub fn tell_lacking(error: &io::Error, seldom: &Seldom, now: Instant) {
+    let cure = match descriptors::cure(error.raw_os_error()) {
+        "" => "; raise TasksMax= or ulimit -u",
+        cure => cure,
+    };
+    let text = format_args!(
+        "the threads of a disk could not be started: {error}; its files can't be read{cure}"
+    );
+    seldom.tell(Topic::DiskThreads, None, text, now);
+}
+
+/// A disk's thread that has no readers yet.
+pub(super) struct Starting {
+    pub index: u16,
+    /// Those of this device.
+    pub settings: Settings,
+    pub context: Context,
+    pub handle: Arc<DiskHandle>,
+}
+
+impl Starting {
+    /// The thread's state, once its readers have been started.
+    fn shell(self, questions: Receiver<Question>) -> Shell {
+        let waker = &self.handle.waker;
+        let readers = self.readers(|| Readers::start(self.index, Arc::clone(waker), &self.context));
+        let ring = match Ring::new(READS_IN_FLIGHT_MAX as u32) {
+            Ok(ring) => Some(ring),
+            Err(error) => {
+                tracing::warn!("{}", ring::refusal(&error));
+                None
+            }
+        };
+        let (settings, context) = (self.settings, self.context);
+        Shell {
+            disk: Disk::new(settings),
+            files: Wanted::new(settings.cancel),
+            landed: None,
+            handle: self.handle,
+            questions,
+            channels: context.channels,
+            readers,
+            ring,
+            clock: context.clock,
+            devices: context.devices,
+            index: self.index,
+            budget: Budget::new(context.ledger),
+            indirect: !settings.direct,
+        }
+    }
+
+    /// Starts the readers by this function. While that fails, each want fails, and the next one tries again.
+    pub fn readers(&self, start: impl Fn() -> io::Result<Readers>) -> Readers {
+        loop {
+            match start() {
+                Ok(readers) => return readers,
+                Err(error) => {
+                    tell_lacking(&error, &self.context.seldom, self.context.clock.now());
+                    self.fail_wants(&error);
+                    // Only a signal ends this early, which does no harm.
+                    let _ = poll(&mut [PollFd::new(&*self.handle.waker, PollFlags::IN)], None);
+                    self.handle.waker.awake();
+                }
+            }
+        }
+    }
+
+    fn fail_wants(&self, error: &io::Error) {
+        let (asks, channels) = (&self.handle.asks, &self.context.channels);
+        for (asks, channel) in asks.iter().zip(channels.iter()) {
+            while let Some(ask) = asks.take() {
+                let DiskAsk::Want(want, _) = ask else {
+                    continue;
+                };
+                let error = ReadError {
+                    errno: error.raw_os_error().unwrap_or(libc::EAGAIN),
+                    offset_bytes: want.span.offset_bytes,
+                };
+                let failed = Completion::Failed(want.stream, want.seq, error);
+                channel.completions.put(want.stream.conn.index, failed);
+                channel.waker.wake();
+            }
+        }
+    }
 }

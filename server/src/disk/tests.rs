@@ -1,3 +1,6 @@
+use std::cell::Cell;
+use std::io;
+
 use ackpace_core::congestion::Delay;
 use ackpace_core::conn::{ConnId, WantSeq};
 use ackpace_core::disk::{Layout, Order, Settings};
@@ -7,6 +10,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use rustix::fs::{MemfdFlags, fstat, ftruncate, memfd_create};
 
 use super::readers::{Finished, ReaderJob};
+use super::start::Starting;
 use super::*;
 use crate::ledger::Ledger;
 use crate::store::closing::Descriptor;
@@ -30,18 +34,7 @@ impl Bench {
             completions: Mailboxes::new(4),
             waker: waker(),
         };
-        let settings = Settings {
-            prefetch: Prefetch::Tdap,
-            order: Order::CLook,
-            cancel: true,
-            delay: Delay::Rate,
-            direct: true,
-            memory_bytes: 1 << 20,
-            page_cache_bytes: 1 << 20,
-            rotational: true,
-            spindles: 1,
-            reads: None,
-        };
+        let settings = settings();
         let slots = (settings.memory_bytes / SLOT_BYTES) as u32;
         let ledger = Arc::new(Ledger::new(u64::MAX >> 1, 0, u64::MAX >> 1));
         ledger.enter(0, waker());
@@ -111,6 +104,21 @@ impl Bench {
 
     fn completions(&self) -> Option<Completion> {
         self.shell.channels[0].completions.take()
+    }
+}
+
+fn settings() -> Settings {
+    Settings {
+        prefetch: Prefetch::Tdap,
+        order: Order::CLook,
+        cancel: true,
+        delay: Delay::Rate,
+        direct: true,
+        memory_bytes: 1 << 20,
+        page_cache_bytes: 1 << 20,
+        rotational: true,
+        spindles: 1,
+        reads: None,
     }
 }
 
@@ -238,4 +246,44 @@ fn a_smaller_budget_is_obeyed_from_the_next_read_on() {
     let (_, span, _) = bench.read().expect("a read");
     assert_eq!(span.len_bytes, SLOT_BYTES, "a quarter of it");
     assert_eq!(pool.slots(), 4, "the others have it");
+}
+
+#[test]
+fn a_want_fails_while_no_reader_starts_and_a_later_one_tries_again() {
+    let bench = Bench::new();
+    let shell = &bench.shell;
+    let context = Context {
+        devices: Arc::clone(&shell.devices),
+        channels: Arc::clone(&shell.channels),
+        places: 4,
+        clock: shell.clock,
+        settings: settings(),
+        ledger: Arc::new(Ledger::new(1 << 20, 0, 1 << 20)),
+        pool_bytes: 1 << 20,
+        device_bytes: 0,
+        seldom: Arc::default(),
+    };
+    let starting = Starting {
+        index: 0,
+        settings: settings(),
+        context,
+        handle: Arc::clone(&shell.handle),
+    };
+    let ask = want(1, 0, 0);
+    let wanted = stream_of(&ask);
+    shell.handle.ask(0, 1, ask);
+    shell.handle.wake();
+    let tries = Cell::new(0);
+    let _readers = starting.readers(|| {
+        tries.set(tries.get() + 1);
+        match (tries.get(), bench.completions()) {
+            (1, None) => Err(io::Error::from_raw_os_error(libc::EMFILE)),
+            (2, Some(Completion::Failed(stream, WantSeq(1), error))) => {
+                assert_eq!((stream, error.errno), (wanted, libc::EMFILE));
+                Ok(Readers::by_hand().0)
+            }
+            (n, completion) => panic!("try {n}: {completion:?}"),
+        }
+    });
+    assert_eq!(tries.get(), 2);
 }

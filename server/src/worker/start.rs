@@ -62,7 +62,7 @@ pub struct Shared {
     /// What bounds the connections of a worker.
     pub places_bound: PlacesBound,
     /// The lines of the log that many clients cause at once.
-    pub seldom: Seldom,
+    pub seldom: Arc<Seldom>,
     /// Connections with a response that were cut off at the end of the drain.
     pub cut_off: AtomicU64,
     /// Connections of each client address; `None`: nothing bounds them.
