@@ -1,4 +1,5 @@
-//! Which path a read takes ([`ReadPath`]): into the page cache, or past it into slots. And who joins a read under way.
+//! Which path a read takes: past the page cache into slots, or into it, for one of the reasons that [`ReadPath`] lists. And who
+//! joins a read under way.
 //!
 //! A *reader* is a stream that reads a file of this device; its *want* is for the bytes that it needs next. A *flight* is a read
 //! that is in the device; its waiters are the readers that get bytes of it.

@@ -1,5 +1,5 @@
 //! Whose turn it is: the run queues of connections that have something to do. A connection stands in one of them at most, and
-//! once ([`super::Conn::queued`]). [`super::Worker::wake`] puts it there, and [`super::Worker::poll`] takes the next one.
+//! once ([`super::Conn::queued`]). [`super::Worker::wake`] puts it there, and [`super::Worker::conn_step`] takes the next one.
 
 use alloc::collections::VecDeque;
 

@@ -197,6 +197,7 @@ impl ResponseCache {
         }
         let compared_now = slot.freshness.needs_comparison(now);
         if compared_now {
+            // A copy is current unasked.
             if !slot.response.is_current(&slot.content) {
                 return None;
             }

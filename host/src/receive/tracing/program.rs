@@ -36,7 +36,7 @@ impl ReceiveProgram {
     /// Writes a `struct settings`, before anything is attached.
     fn choose(&self, filter: &ReceiverFilter) -> Result<(), Failure> {
         let halves = [filter.ephemeral.0, filter.ephemeral.1];
-        let settings: Vec<u8> = chosen
+        let settings: Vec<u8> = filter
             .settings()
             .into_iter()
             .flat_map(u32::to_ne_bytes)
