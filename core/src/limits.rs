@@ -267,7 +267,7 @@ pub const CACHED_EACH_BYTES: u64 = 160;
 /// middle of a file shorter than this is never a second reader.
 pub const RESUME_BYTES_MAX: u64 = 16 * MIB;
 /// Starting points from which a file was read recently. More: the oldest is forgotten.
-pub const HAD_SPANS_MAX: usize = 4;
+pub const PAST_READS_MAX: usize = 4;
 /// Extents known of one file. More: the rest counts as following the last.
 pub const EXTENTS_MAX: usize = 64;
 /// How often in a row bytes of one place may be missing from the page cache when they are to be sent, although they

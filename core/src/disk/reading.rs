@@ -1,7 +1,7 @@
 //! What is kept of a reader, a stream that reads from a device, and how it enters and changes. A reader has one want: for the
 //! bytes of its file that follow those it has. Its want is queued ([`super::scheduler`]), is being read (a flight), or is answered.
 
-use super::objects::Begins;
+use super::objects::ReaderStart;
 use super::reader::ReaderId;
 use super::scheduler::{Position, QueuedWant};
 use super::sharing::Answer;
@@ -62,13 +62,13 @@ impl Disk {
 
     /// The reader counts among those of its file.
     pub(super) fn enter_object(&mut self, id: ReaderId, want: &Want, now: Instant) {
-        let begins = Begins {
+        let start = ReaderStart {
             from_bytes: want.span.offset_bytes,
             has_read: want.answers > 0,
             read_bytes: self.page_cache.read_bytes(),
             room_bytes: self.page_cache.bytes(now),
         };
-        self.objects.enter(want.object, id, &begins, now);
+        self.objects.enter(want.object, id, &start, now);
     }
 
     /// Keeps the read of a stream that left, as a server does that cannot cancel its requests.
