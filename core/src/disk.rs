@@ -58,47 +58,64 @@ use crate::units::Instant;
 /// A read in the device and who waits for it.
 struct Flight {
     read: ReadId,
+    /// The file, and which bytes of it.
     object: ObjectId,
     span: Span,
+    /// What will hold the bytes.
     held: Held,
     /// It was queued as urgent: the first read of its stream, or the short rest of a response.
     urgent: bool,
     /// For whom it was chosen first, why, and when.
     chosen: (ReaderId, Chosen, Instant),
+    /// Readers that get bytes of it. When it begins, the first is the one for which it was chosen.
     waiters: Vec<ReaderId>,
 }
 
 /// Chooses reads for one device.
 pub struct Disk {
     settings: Settings,
+    /// How fast the device is, as measured.
     model: Model,
+    /// How full the pool of slots is to be.
     pool_controller: PoolController,
+    /// The streams that read from the device.
     readers: BTreeMap<ReaderId, Reader>,
     /// What those take together whose rate is known, and how many these are.
     rates_bytes_per_s: u64,
     rates_known: u64,
+    /// The files that are read.
     objects: Objects,
+    /// What was read into the page cache, and how much that holds.
     page_cache: PageCacheModel,
-    /// What all readers together bring into the page cache, by their rates.
-    filled_bytes_per_s: u64,
+    /// The rate at which all readers together bring bytes into the page cache ([`sharing`]): the sum of theirs.
+    cache_fill_bytes_per_s: u64,
+    /// The wants that are queued.
     scheduler: Scheduler,
+    /// The reads in the device.
     flights: Vec<Flight>,
+    /// Look-ups of names that need the device now.
     look_ups: u32,
+    /// Slots of the pool that are taken.
     slots_used: u32,
     /// Slots that the next read lacks.
     slots_lacking: u32,
     /// Bypass count: reads in a row that went before a want whose turn it was. It lacked slots, or waited for a first
     /// read (`holds_back`).
     bypassed: u32,
+    /// K, how many reads the device gets at once.
     depth: Depth,
     /// Since the last read came back the device had room, and no stream was due.
     had_spare_depth: bool,
+    /// Orders that go before the next read.
     outs: VecDeque<Out>,
+    /// The number of the last read, or of a reader that left.
     next: u64,
+    /// How congestion has put wants off.
     delayed: Delayed,
     /// When each want was last checked for work under way, and how many had none (lost wakeups).
     checked_at: Instant,
     mended: u64,
+    /// The last decisions, for operators.
     journal: Journal,
 }
 
@@ -114,7 +131,7 @@ impl Disk {
             rates_known: 0,
             objects: Objects::new(settings.memory_bytes),
             page_cache: PageCacheModel::new(settings.page_cache_bytes, settings.memory_bytes),
-            filled_bytes_per_s: 0,
+            cache_fill_bytes_per_s: 0,
             scheduler: Scheduler::new(settings.order),
             flights: Vec::new(),
             look_ups: 0,
@@ -210,7 +227,7 @@ impl Disk {
             return;
         };
         self.remove_rate(reader.want.rate_bytes_per_s);
-        self.filled_bytes_per_s -= reader.filled_bytes_per_s;
+        self.cache_fill_bytes_per_s -= reader.cache_fill_bytes_per_s;
         self.objects.leave(reader.want.object, id);
         if let Some(position) = reader.position {
             self.scheduler.remove(id, position);
@@ -255,6 +272,7 @@ impl Disk {
         read
     }
 
+    /// Makes wants due, and tries the two that are first ([`Scheduler::candidates`]).
     fn choose_candidate(&mut self, now: Instant) -> Option<Out> {
         if !self.has_room() {
             return None;
@@ -273,6 +291,8 @@ impl Disk {
         let mut passed = false;
         for id in candidates.into_iter().flatten() {
             let position = self.readers.get(&id)?.position?;
+            // The first candidate may be passed over so often: while its slots are lacking, or while a first read in the device
+            // holds it back.
             let patient = self.bypassed < BYPASSES_MAX;
             if holds_back && patient && !matches!(position, Position::Urgent(_)) {
                 passed = true;
@@ -315,6 +335,7 @@ impl Disk {
         Some(self.read(id, (position, chosen), span, into, now))
     }
 
+    /// Orders this read for this reader: its want leaves the scheduler, and readers whose next bytes it brings join.
     fn read(
         &mut self,
         id: ReaderId,
@@ -349,7 +370,7 @@ impl Disk {
             Destination::PageCache => self.join(&mut flight),
         }
         if let Some(reader) = self.readers.get_mut(&id) {
-            reader.fills = into == Destination::PageCache;
+            reader.reads_for_cache = into == Destination::PageCache;
         }
         self.update_fill_rate(id);
         self.objects.read(object, span);

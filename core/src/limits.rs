@@ -42,7 +42,7 @@ pub const TURN_TOP_UP_BYTES_MAX: u64 = MIB;
 pub const SEND_BYTES_MAX: u64 = 2 * MIB;
 /// The least that the kernel is asked about before a long send to a socket that refused more. With less, the extra
 /// sends cost more than the questions they save.
-pub const REACH_BYTES_MIN: u64 = 256 << 10;
+pub const PROBE_BYTES_MIN: u64 = 256 << 10;
 /// The least T, the time for which a socket is filled. A shorter one wakes the worker more often; a longer one saves
 /// little and costs memory.
 pub const TARGET_US_MIN: u64 = 100_000;
@@ -66,9 +66,9 @@ pub const STEADY_QUEUE_BYTES: u64 = 384 * MIB;
 pub const SEND_BUFFER_BYTES: u64 = 64 * KIB;
 /// A full socket becomes writable when it has bytes left for this long: time to top it up before it is empty, even if
 /// its client has become ten times as fast.
-pub const CALL_US: u64 = 30_000;
+pub const EPOLLOUT_US: u64 = 30_000;
 /// But not later than when this is left: what a slow client takes at once.
-pub const CALL_BYTES_MIN: u64 = 8 * KIB;
+pub const EPOLLOUT_BYTES_MIN: u64 = 8 * KIB;
 /// A slow client's socket is filled with at least this, one of the kernel's buffers, which is more than it takes in T.
 pub const TOP_UP_BYTES_MIN: u64 = SEND_BUFFER_BYTES;
 /// With many slow clients it is more, so that a worker makes no more top-ups than this for all of them.
@@ -247,7 +247,7 @@ pub const FETCHED_MAX: usize = 8;
 pub const POPULAR_US: u64 = 3600 * US_PER_S;
 /// A file stops being shared when this many more of its windows were evicted before their next reader came than were
 /// still there, readers at one place excepted. Fewer could be an accident, and cost little.
-pub const VAIN_WINDOWS_MAX: usize = 8;
+pub const EVICTED_WINDOWS_MAX: usize = 8;
 /// For this long a file whose windows were evicted is not shared, and the learned capacity of the page cache stands.
 /// Then it may be twice as much, up to the initial estimate. Trying again costs the reads of a few windows in this
 /// time.
@@ -267,7 +267,7 @@ pub const CACHED_EACH_BYTES: u64 = 160;
 /// middle of a file shorter than this is never a second reader.
 pub const RESUME_BYTES_MAX: u64 = 16 * MIB;
 /// Starting points from which a file was read recently. More: the oldest is forgotten.
-pub const HAD_SPANS_MAX: usize = 4;
+pub const PAST_READS_MAX: usize = 4;
 /// Extents known of one file. More: the rest counts as following the last.
 pub const EXTENTS_MAX: usize = 64;
 /// How often in a row bytes of one place may be missing from the page cache when they are to be sent, although they

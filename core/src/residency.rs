@@ -11,7 +11,7 @@ pub mod latency;
 pub mod limits;
 
 use crate::conn::{ResidencySource, Span};
-use crate::limits::{REACH_BYTES_MIN, SEND_BYTES_MAX};
+use crate::limits::{PROBE_BYTES_MIN, SEND_BYTES_MAX};
 use crate::units::Instant;
 use latency::PageWait;
 use limits::{
@@ -87,7 +87,7 @@ impl Confirmation {
     }
 
     /// Whether it still holds now, in this turn.
-    pub fn holds(&self, turn: Instant, now: Instant) -> bool {
+    pub fn is_valid(&self, turn: Instant, now: Instant) -> bool {
         self.turn == turn && now.since_us(self.given_at) < CONFIRMED_US
     }
 }
@@ -110,22 +110,23 @@ pub fn trusted_bytes(span: Span, confirmed: Option<Span>, is_absent: bool) -> u6
     }
 }
 
-/// How far to ask: asking costs by the page, and a socket mostly takes less than a long offer. So the next offer is half as
-/// long again as what the socket took when it refused the rest, and grows while it takes all.
+/// How many bytes the page cache is asked about before the next send. Asking costs by the page, and a socket mostly takes less
+/// than a long offer. So the limit is half as long again as what the socket took when it last refused the rest. It doubles
+/// while the socket takes all.
 #[derive(Clone, Copy, Debug)]
-pub struct Reach {
+pub struct ProbeLimit {
     bytes: u64,
 }
 
-impl Default for Reach {
-    fn default() -> Reach {
+impl Default for ProbeLimit {
+    fn default() -> ProbeLimit {
         let bytes = SEND_BYTES_MAX;
-        Reach { bytes }
+        ProbeLimit { bytes }
     }
 }
 
-impl Reach {
-    /// The beginning of the span, as far as the socket will probably take it.
+impl ProbeLimit {
+    /// The beginning of the span, as far as the socket probably takes it.
     pub fn of(&self, span: Span) -> Span {
         let len_bytes = span.len_bytes.min(self.bytes);
         Span { len_bytes, ..span }
@@ -137,7 +138,7 @@ impl Reach {
             true => taken_bytes + taken_bytes / 2,
             false => 2 * self.bytes,
         };
-        self.bytes = bytes.clamp(REACH_BYTES_MIN, SEND_BYTES_MAX);
+        self.bytes = bytes.clamp(PROBE_BYTES_MIN, SEND_BYTES_MAX);
     }
 }
 
@@ -285,11 +286,11 @@ mod tests {
     fn a_confirmation_holds_in_its_turn_and_not_for_long() {
         let given_at = TURN.plus_us(100);
         let confirmation = Confirmation::new(TURN, given_at);
-        assert!(confirmation.holds(TURN, given_at.plus_us(CONFIRMED_US - 1)));
+        assert!(confirmation.is_valid(TURN, given_at.plus_us(CONFIRMED_US - 1)));
         let late = given_at.plus_us(CONFIRMED_US);
-        assert!(!confirmation.holds(TURN, late), "off its processor");
+        assert!(!confirmation.is_valid(TURN, late), "off its processor");
         let next = TURN.plus_us(1);
-        assert!(!confirmation.holds(next, given_at), "another turn");
+        assert!(!confirmation.is_valid(next, given_at), "another turn");
     }
 
     #[test]
@@ -318,22 +319,23 @@ mod tests {
 
     #[test]
     fn the_kernel_is_asked_as_far_as_the_socket_takes() {
-        let mut reach = Reach::default();
-        let asked_bytes = |reach: Reach| reach.of(span(7, SEND_BYTES_MAX)).len_bytes;
-        assert_eq!(asked_bytes(reach), SEND_BYTES_MAX, "nothing is known");
-        reach.took(1 << 20, true);
-        assert_eq!(asked_bytes(reach), 3 << 19);
-        reach.took(0, true);
-        assert_eq!(asked_bytes(reach), REACH_BYTES_MIN);
+        let mut probe_limit = ProbeLimit::default();
+        let asked_bytes =
+            |probe_limit: ProbeLimit| probe_limit.of(span(7, SEND_BYTES_MAX)).len_bytes;
+        assert_eq!(asked_bytes(probe_limit), SEND_BYTES_MAX, "nothing is known");
+        probe_limit.took(1 << 20, true);
+        assert_eq!(asked_bytes(probe_limit), 3 << 19);
+        probe_limit.took(0, true);
+        assert_eq!(asked_bytes(probe_limit), PROBE_BYTES_MIN);
         assert_eq!(
-            reach.of(span(0, 9)),
+            probe_limit.of(span(0, 9)),
             span(0, 9),
             "never more than is offered"
         );
         for _ in 0..64 {
-            reach.took(asked_bytes(reach), false);
+            probe_limit.took(asked_bytes(probe_limit), false);
         }
-        assert_eq!(asked_bytes(reach), SEND_BYTES_MAX);
+        assert_eq!(asked_bytes(probe_limit), SEND_BYTES_MAX);
     }
 
     #[test]

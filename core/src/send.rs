@@ -1,17 +1,18 @@
 //! Which socket is given bytes to send, and when: TPF's IDSR, clocked by the kernel's ACK path.
 //!
-//! A socket is filled with what its client takes in T ([`rounds::Target`]) plus [`CALL_US`]. Then the kernel is told to
+//! A socket is filled with what its client takes in T ([`rounds::Target`]) plus [`EPOLLOUT_US`]. Then the kernel is told to
 //! make it writable again when only that rest is left ([`Refill`]). This needs no timer, and works whatever the rate has
 //! become. One such notification tops up *every* socket that would become writable before the next round. So a worker
 //! wakes about once in T, however many connections it has.
 //!
-//! This file estimates one socket, [`rounds`] sets the target for all of them, [`refills`] says when
-//! those are filled that their shares of the send memory hold up, and [`control`] decides for all of this: everything
-//! else goes through it.
+//! This file estimates one socket, [`rounds`] sets the target for all of them, [`refill_timers`] says when those are filled
+//! whose shares of the send memory are full, and [`control`] decides for all of this: everything else goes through it.
+//!
+//! To *fill* a socket means to give it bytes up to its target, [`SendQueue::fill_bytes`].
 
 pub mod burst;
 pub mod control;
-pub mod refills;
+pub mod refill_timers;
 pub mod rounds;
 mod supply;
 
@@ -20,7 +21,7 @@ use self::rounds::Target;
 pub use self::supply::Supply;
 use crate::conn::TcpSample;
 use crate::limits::{
-    CALL_BYTES_MIN, CALL_US, FIRST_SAMPLE_BYTES_MIN, GUESS_SAMPLE_US, INTERVAL_US_MIN,
+    EPOLLOUT_BYTES_MIN, EPOLLOUT_US, FIRST_SAMPLE_BYTES_MIN, GUESS_SAMPLE_US, INTERVAL_US_MIN,
     LOAN_BYTES_MAX, LOWAT_BYTES_MAX, LOWAT_BYTES_START, ROOM_BYTES_MIN, STEADY_BYTES_MAX,
 };
 use crate::prefetch::us_for;
@@ -34,7 +35,7 @@ use crate::units::{Instant, KIB, bytes_in};
 /// An empty socket says something about its client only if more than this should still be in it.
 const UNBELIEVED_BYTES_MIN: u64 = 4 * KIB;
 
-/// The send margin of one connection: D1, what its socket holds unsent, and B_n.
+/// The unsent bytes in the socket of one connection (D1, its send margin), and how fast its client takes them (B_n).
 #[derive(Clone, Copy, Debug)]
 pub struct SendQueue {
     rate: Rate,
@@ -69,8 +70,8 @@ pub struct SendQueue {
     most_bytes: u64,
     /// It was given bytes that its client may not have read yet.
     unsettled: bool,
-    /// The next sample of TCP's counters is for the client's window alone.
-    glances: bool,
+    /// The next sample of TCP's counters is for the client's window alone (a *glance*).
+    awaits_glance: bool,
     /// The level below which it becomes writable, as the kernel was last told.
     told_bytes: u64,
     /// It has become writable since the last sample, and was given nothing.
@@ -89,8 +90,8 @@ pub struct Refill {
     pub bytes: u64,
     /// TCP_NOTSENT_LOWAT while it is being filled.
     pub lowat_bytes: u32,
-    /// Once full, it becomes writable when less than this is left.
-    pub call_bytes: u32,
+    /// Once full, it becomes writable (EPOLLOUT) when less than this is left.
+    pub epollout_bytes: u32,
 }
 
 impl SendQueue {
@@ -114,7 +115,7 @@ impl SendQueue {
             rtt_us: 0,
             most_bytes: u64::MAX,
             unsettled: false,
-            glances: false,
+            awaits_glance: false,
             told_bytes: 0,
             writable: false,
             short: false,
@@ -150,9 +151,9 @@ impl SendQueue {
         self.share_bytes.saturating_add(self.loan_bytes)
     }
 
-    /// It holds so much, unsent and in flight, before it is offered more.
-    pub fn holds(&mut self, held_bytes: u64, now: Instant) {
-        self.acked.holds(held_bytes, now);
+    /// The level of the socket before it is offered more: it holds `held_bytes`, unsent and in flight.
+    pub fn socket_level(&mut self, held_bytes: u64, now: Instant) {
+        self.acked.socket_level(held_bytes, now);
     }
 
     /// What it holds, if its share bounds that and it was looked at.
@@ -234,7 +235,9 @@ impl SendQueue {
     /// A sample of TCP's counters that was wanted for the client's window alone. `false`: it is to be counted, since it
     /// was wanted for more, or tells more.
     pub fn glanced(&mut self, sample: &TcpSample) -> bool {
-        let flow = sample.flow.filter(|_| core::mem::take(&mut self.glances));
+        let flow = sample
+            .flow
+            .filter(|_| core::mem::take(&mut self.awaits_glance));
         let flow = flow.filter(|flow| !self.gauge.is_grown(*flow));
         flow.map(|flow| self.gauge.glance(flow)).is_some()
     }
@@ -325,20 +328,23 @@ impl SendQueue {
         }
     }
 
-    /// The socket has become writable: less is left in it than that level. `true`: TCP's counters are wanted before it is
-    /// filled, since its client's window is widest then.
-    pub fn writable(&mut self) -> bool {
+    /// The socket has become writable: less is left in it than the level that the kernel was told.
+    pub fn became_writable(&mut self) {
         self.writable = true;
-        self.glances = self.is_of_interest();
-        self.glances
+        self.awaits_glance = self.is_of_interest();
+    }
+
+    /// Whether TCP's counters are wanted before the socket is filled, since its client's window is widest then.
+    pub fn awaits_glance(&self) -> bool {
+        self.awaits_glance
     }
 
     /// The level up to which the socket is filled.
     pub fn fill_bytes(&self, target: Target) -> u64 {
         match self.rate.send_bytes_per_s() {
             0 => u64::from(LOWAT_BYTES_START).min(self.share_bytes),
-            rate => bytes_in(target.us + CALL_US, rate)
-                .max(self.call_bytes() + target.least_bytes)
+            rate => bytes_in(target.us + EPOLLOUT_US, rate)
+                .max(self.epollout_bytes() + target.least_bytes)
                 .max(self.steady_bytes(target))
                 .min(LOWAT_BYTES_MAX.into())
                 .min(self.most_bytes)
@@ -359,9 +365,9 @@ impl SendQueue {
     }
 
     /// A full socket becomes writable when less than this is left.
-    fn call_bytes(&self) -> u64 {
-        bytes_in(CALL_US, self.rate.send_bytes_per_s())
-            .clamp(CALL_BYTES_MIN, u64::from(LOWAT_BYTES_MAX) / 2)
+    fn epollout_bytes(&self) -> u64 {
+        bytes_in(EPOLLOUT_US, self.rate.send_bytes_per_s())
+            .clamp(EPOLLOUT_BYTES_MIN, u64::from(LOWAT_BYTES_MAX) / 2)
             .min(self.most_bytes / 2)
             .min(self.share_bytes / 2)
     }
@@ -391,7 +397,7 @@ impl SendQueue {
         let fill_bytes = self.fill_bytes(target);
         let room_bytes = fill_bytes.saturating_sub(self.level_bytes(now));
         let known = self.rate.send_bytes_per_s() > 0;
-        let (up_to_bytes, call_bytes) = match own_bytes.filter(|_| known) {
+        let (up_to_bytes, epollout_bytes) = match own_bytes.filter(|_| known) {
             Some(own_bytes) => {
                 let bytes = own_bytes.min(self.offer_bytes()).max(fill_bytes);
                 (Some(bytes), bytes / 2)
@@ -399,15 +405,15 @@ impl SendQueue {
             None if !known => (Some(fill_bytes), fill_bytes / 2),
             // A prediction by a guess says nothing, so the kernel is asked.
             None if room_bytes < ROOM_BYTES_MIN || fill_bytes == self.most_bytes => {
-                (Some(fill_bytes), self.call_bytes())
+                (Some(fill_bytes), self.epollout_bytes())
             }
-            None => (None, self.call_bytes()),
+            None => (None, self.epollout_bytes()),
         };
-        self.told_bytes = call_bytes;
+        self.told_bytes = epollout_bytes;
         Refill {
             bytes: up_to_bytes.map_or(room_bytes, |_| u64::MAX),
             lowat_bytes: up_to_bytes.map_or(LOWAT_BYTES_MAX, |bytes| bytes as u32),
-            call_bytes: call_bytes as u32, // both at most LOWAT_BYTES_MAX
+            epollout_bytes: epollout_bytes as u32, // both at most LOWAT_BYTES_MAX
         }
     }
 
@@ -479,12 +485,13 @@ impl SendQueue {
         self.fill_bytes(target) * 4 > before_bytes * 5
     }
 
-    /// Whether to top up the connection along with another: it would become writable before `until`. One that its share holds
-    /// up has no room for more until its client acknowledges, and nothing predicts when the kernel calls it.
+    /// Whether to top up the connection along with another: it would become writable before `until`. One whose share is nearly
+    /// full has no room for more until its client acknowledges, and nothing predicts when EPOLLOUT fires for it.
     pub fn joins(&self, until: Instant) -> bool {
-        let held_up = (self.held_bytes()).is_some_and(|bytes| bytes >= self.share_bytes / 4 * 3);
+        let share_is_full =
+            (self.held_bytes()).is_some_and(|bytes| bytes >= self.share_bytes / 4 * 3);
         let known = self.rate.send_bytes_per_s() > 0;
-        known && !held_up && self.level_bytes(until) <= self.call_bytes()
+        known && !share_is_full && self.level_bytes(until) <= self.epollout_bytes()
     }
 }
 

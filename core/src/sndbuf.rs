@@ -31,7 +31,7 @@ pub mod reserve;
 use alloc::vec::Vec;
 
 use self::atbt::Windows;
-use self::bottleneck::HeldUp;
+use self::bottleneck::ShareLimited;
 use self::drain::Phase;
 use self::eatbt::Need;
 use crate::addresses::Network;
@@ -64,18 +64,18 @@ pub struct Demand {
     pub cwnd_bytes: u64,
     /// `tcpi_snd_wnd`, W_max of PFTK.
     pub peer_window_bytes: u64,
-    /// The fastest that its path delivered lately ([`estimate::Estimate::delivered_bytes_per_s`]).
-    pub delivered_bytes_per_s: u64,
+    /// The fastest that its path delivered lately ([`estimate::Estimate::delivered_max_bytes_per_s`]).
+    pub delivered_max_bytes_per_s: u64,
     /// B_n: what its path delivered since the last reading, or the estimate for a client with a pace of its own.
     pub rate_bytes_per_s: u64,
     /// Its congestion control.
     pub control: Control,
-    /// What holds it up.
+    /// What sets its pace.
     pub pace: Pace,
     /// Whether its numbers say anything yet.
     pub estimate: EstimateState,
-    /// What became of its last share.
-    pub credit: Credit,
+    /// How it used its last share.
+    pub share_use: ShareUse,
 }
 
 /// A congestion control, by the law that it follows.
@@ -101,14 +101,14 @@ impl Control {
     }
 }
 
-/// What holds a client up.
+/// What sets the pace at which a client takes bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pace {
-    /// Its path.
+    /// Its path: it takes all that arrives.
     #[default]
     Path,
-    /// The client reads at a pace of its own: it needs what it takes.
-    Itself,
+    /// The client itself: it reads more slowly than its path delivers, and needs what it takes.
+    Client,
 }
 
 /// Whether a connection takes part with its estimates.
@@ -123,10 +123,10 @@ pub enum EstimateState {
 
 /// How a connection used its last share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Credit {
+pub struct ShareUse {
     /// The share.
     pub share_bytes: u64,
-    /// For how much of the time it held the connection up, in hundredths: nothing unsent, and the share in flight.
+    /// For how much of the time the share limited the connection, in hundredths: all of it was in flight, nothing unsent.
     pub limited_percent: u64,
 }
 
@@ -140,8 +140,8 @@ pub struct Claim {
     margin_bytes: u64,
     /// What it keeps in a drain; `None`: all.
     kept_bytes: Option<u64>,
-    /// By need: its share holds it up.
-    held_up: Option<HeldUp>,
+    /// By need, for a share-limited connection in a queue: where its bottleneck probably is.
+    share_limited: Option<ShareLimited>,
     /// Whether a drain may show it a shorter round trip.
     pub learns: bool,
 }
@@ -154,12 +154,13 @@ pub struct Divider {
     needs: Vec<u64>,
     /// Unsent, B_n T; the second round.
     margins: Vec<u64>,
-    /// What is kept in a drain.
+    /// What each keeps in a drain; `None`: all.
     kept: Vec<Option<u64>>,
-    /// Those that their shares hold up.
-    held_up: Vec<(HeldUp, u32)>,
-    /// Demands by increasing need.
+    /// The share-limited connections in a queue, and their indices in `needs`.
+    share_limited: Vec<(ShareLimited, u32)>,
+    /// The indices of `needs`, smallest need first.
     order: Vec<u32>,
+    /// The shares of the last division.
     shares: Vec<u64>,
 }
 
@@ -171,7 +172,7 @@ impl Divider {
             needs: Vec::new(),
             margins: Vec::new(),
             kept: Vec::new(),
-            held_up: Vec::new(),
+            share_limited: Vec::new(),
             order: Vec::new(),
             shares: Vec::new(),
         }
@@ -202,8 +203,8 @@ impl Divider {
             need_bytes,
             margin_bytes,
             kept_bytes: drain::kept_bytes(self.policy, demand),
-            held_up: match self.policy {
-                Policy::ByNeed(Need::Law) => HeldUp::of(demand),
+            share_limited: match self.policy {
+                Policy::ByNeed(Need::Law) => ShareLimited::of(demand),
                 Policy::ByNeed(Need::Paper) | Policy::Window(_) | Policy::Equal => None,
             },
             learns: drain::would_learn(demand),
@@ -215,13 +216,14 @@ impl Divider {
         self.needs.clear();
         self.margins.clear();
         self.kept.clear();
-        self.held_up.clear();
+        self.share_limited.clear();
     }
 
     /// One more takes part, with this claim.
     pub fn add(&mut self, claim: &Claim) {
         let at = self.needs.len() as u32;
-        self.held_up.extend(claim.held_up.map(|held| (held, at)));
+        self.share_limited
+            .extend(claim.share_limited.map(|limited| (limited, at)));
         self.needs.push(claim.need_bytes);
         self.margins.push(claim.margin_bytes);
         self.kept.push(claim.kept_bytes);
@@ -238,7 +240,7 @@ impl Divider {
             }
             Policy::ByNeed(_) => {
                 let (needs, margins) = (&mut self.needs, &mut self.margins);
-                bottleneck::even_out(&mut self.held_up, needs, margins);
+                bottleneck::even_out(&mut self.share_limited, needs, margins);
                 // Where all needs fit, their order does not matter.
                 if self.needs.iter().sum::<u64>() > pool_bytes {
                     self.sort();

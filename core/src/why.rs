@@ -180,7 +180,8 @@ pub enum TopUp {
     First,
     /// The kernel reported the socket writable: little was left in it.
     Writable,
-    /// The kernel reported another socket writable, and would have reported this one before the next round.
+    /// Another socket was filled: the kernel would have reported this one writable before the next round. Or a timer filled it,
+    /// since its share of the send memory was full (`core/src/send/refill_timers.rs`).
     Near,
 }
 

@@ -2,9 +2,9 @@
 //!
 //! One request passes through these messages: `Receive` → `Received` → `Resolve` → `Resolved` with its plan → for each
 //! window of the file `Probe` or `Want`, then `Send` → `Sent` until the plan is done → the next request. Cold windows
-//! go to [`crate::disk`] as a `Want` and come back as `Filled`.
+//! go to [`crate::disk`] as a `Want` and come back as `Fetched`.
 //!
-//! Each duty has a file of its own: [`accept`], [`requests`], [`sending`] (with what it reads), [`sender`] (its share of
+//! Each duty has a file of its own: [`accept`], [`requests`], [`sending`] (the steps of a response), [`sender`] (its share of
 //! the send memory), [`evidence`] (what TCP says), [`ending`], [`export`] (to another machine) and [`time`]. Each file also defines the state that its duty keeps,
 //! per worker and per connection. They build on [`table`] (connections by slot), [`turns`] (whose turn it is),
 //! [`budget`] (when a turn of the shell is over), [`stream`] (what comes next in one
@@ -53,7 +53,7 @@ pub use self::snapshot::{Response, Snapshot};
 use self::stream::Stream;
 use self::table::Table;
 use self::timeouts::Timeouts;
-use self::turns::Turns;
+use self::turns::{QueueEnd, Turns};
 use crate::addresses;
 use crate::cache::ResidencyCache;
 use crate::conn::{ConnId, Held, Plan, StreamId, TcpEvent};
@@ -61,7 +61,7 @@ use crate::limits::{CONNECTIONS_MAX, FETCHED_MAX, TICK_SLACK_US};
 use crate::machine::Machine;
 pub use crate::send::control::SendPolicy;
 use crate::send::control::{Controller, Taken};
-use crate::send::refills;
+use crate::send::refill_timers;
 use crate::units::Instant;
 use crate::wheel::Wheel;
 use crate::why::Decisions;
@@ -88,6 +88,7 @@ struct Conn {
     worker: u16,
     /// Number of the response under way or the next one, wrapping.
     nth: u16,
+    /// What it was counted as when it was accepted, to be given back when it leaves.
     admitted: Admitted,
     phase: ConnPhase,
     /// Its input, and the request under way.
@@ -98,7 +99,9 @@ struct Conn {
     output: Output,
     /// What TCP last said about it.
     evidence: TcpEvidence,
+    /// What of its responses has reached the client.
     arrivals: Arrivals,
+    /// Its time limits.
     timeouts: Timeouts,
     /// It is queued for a step ([`Turns`]).
     queued: bool,
@@ -148,11 +151,11 @@ impl Conn {
     fn sample_at(&self) -> Option<Instant> {
         let stream = self.stream.as_ref();
         let fetched = stream.is_some_and(|stream| stream.outstanding.has_wanted());
-        let stands = fetched && self.output.writable;
-        let margin = &self.output.margin;
-        margin
+        let stands = fetched && self.output.may_offer;
+        let queue = &self.output.send_queue;
+        queue
             .sample_at()
-            .filter(|_| stands || margin.is_of_interest() && stream.is_some())
+            .filter(|_| stands || queue.is_of_interest() && stream.is_some())
     }
 
     /// Whether it is in the middle of a body. That is long work, so it proceeds one step at a time, between the steps
@@ -166,15 +169,21 @@ impl Conn {
 /// Decides for all connections of one worker.
 pub struct Worker {
     settings: Settings,
+    /// All connections.
     table: Table,
+    /// Whether and how many connections are accepted.
     door: Door,
+    /// The connections with something to do, in the order of their turns.
     turns: Turns,
+    /// What all sockets are offered, and when.
     send: Controller,
     /// What a connection may hold that begins to send; `None`: send memory is not divided.
     start_share_bytes: Option<u64>,
+    /// What is believed to be in the page cache.
     residency_cache: ResidencyCache,
     /// Responses whose last byte is not acknowledged yet.
     unsettled: Unsettled,
+    /// The next time limit of each connection.
     wheel: Wheel,
     /// Connections whose next time limit may have changed since it was put into the wheel.
     touched: Vec<u32>,
@@ -182,9 +191,13 @@ pub struct Worker {
     touched_at: Instant,
     /// The last step was a slice of the timer scan.
     scanning: bool,
+    /// Whether the worker was told to stop, and when.
     drain: Drain,
+    /// Orders that go before any further step.
     outs: VecDeque<Out>,
+    /// What happened so far, for the metrics.
     counts: Counts,
+    /// The last decisions, for operators.
     decisions: Decisions,
 }
 
@@ -235,10 +248,10 @@ impl Worker {
         Some(&self.table.stream(stream)?.plan)
     }
 
-    /// Queue a connection for a step. One that continues what it was doing goes to the front.
-    fn wake(&mut self, index: u32, goes_on: bool) {
+    /// Queues a connection for its next step ([`Turns`]).
+    fn wake(&mut self, index: u32, end: QueueEnd) {
         if let Some(conn) = self.table.at_mut(index) {
-            self.turns.push(conn, goes_on);
+            self.turns.push(conn, end);
         }
     }
 
@@ -255,7 +268,7 @@ impl Worker {
             TcpEvent::Congestion => return self.hinted(id, now),
             TcpEvent::Sample(sample) => return self.sampled(id, sample, now),
         }
-        self.wake(id.index, false);
+        self.wake(id.index, QueueEnd::Back);
     }
 
     /// The next step of the connection whose turn it is.
@@ -286,7 +299,7 @@ pub const CONNECTION_BYTES: u64 = (size_of::<Option<Conn>>()
     + size_of::<Stream>()
     + addresses::EACH_BYTES
     + 2 * size_of::<(Instant, ConnId)>()
-    + refills::REFILL_BYTES as usize
+    + refill_timers::REFILL_TIMER_BYTES as usize
     + 4 * size_of::<Out>()
     + 2 * FETCHED_MAX * size_of::<(u64, Held)>()
     + 128) as u64;
@@ -310,7 +323,7 @@ impl Worker {
             self.door.again_at(),
             self.door.looks_at(self.table.open()),
             self.send.unpaces_at(),
-            self.send.refills_at(),
+            self.send.refill_timer_at(),
         ];
         times.into_iter().flatten().min()
     }
@@ -353,22 +366,22 @@ impl Machine for Worker {
                 len_bytes,
                 last,
             } => self.sliced(stream, len_bytes, last),
-            In::Filled {
+            In::Fetched {
                 stream,
                 seq,
                 span,
                 held,
                 chosen,
             } => {
-                let fill = ReadAnswer {
+                let answer = ReadAnswer {
                     seq,
                     span,
                     held,
                     chosen,
                 };
-                self.filled(stream, &fill, now);
+                self.fetched(stream, &answer, now);
             }
-            In::Unfilled { stream, seq, why } => self.unfilled(stream, seq, why),
+            In::FetchFailed { stream, seq, why } => self.fetch_failed(stream, seq, why),
             In::Failed { stream, why } => self.failed(stream, why, now),
             In::Export {
                 conn,
@@ -381,8 +394,8 @@ impl Machine for Worker {
             } => self.adopt(conn, address, &exported, now),
             In::Share { conn, grant } => self.share(conn, Some(grant)),
             In::NoShare { conn, held_bytes } => self.no_share(conn, held_bytes),
-            In::Holds { conn, held_bytes } => self.holds(conn, held_bytes, now),
-            In::ShareLasts { conn, lasts } => self.share_lasts(conn, lasts, now),
+            In::SocketLevel { conn, held_bytes } => self.socket_level(conn, held_bytes, now),
+            In::RefillAfter { conn, delay } => self.refill_after(conn, delay, now),
             In::StartShare { share_bytes } => self.start_share_bytes = Some(share_bytes),
             In::Drain => self.begin_drain(now),
         }
@@ -403,8 +416,8 @@ impl Machine for Worker {
             if self.send.take_due() {
                 self.top_up(now);
             }
-            if self.send.refills_at().is_some_and(|at| at <= now) {
-                self.refill(now);
+            if self.send.refill_timer_at().is_some_and(|at| at <= now) {
+                self.refill_by_timer(now);
             }
             if let Some(conn) = self.send.take_unpaced(now) {
                 self.unpace(conn);

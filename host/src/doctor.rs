@@ -202,11 +202,11 @@ fn cuts() -> Finding {
 /// Attaches the program that watches receivers, and detaches it.
 fn tracepoints() -> Finding {
     // No port that can be: nothing is followed meanwhile.
-    let chosen = ReceiverFilter {
+    let filter = ReceiverFilter {
         ports: vec![0],
         ..ReceiverFilter::default()
     };
-    let (ok, seen) = match Tracing::open(&chosen) {
+    let (ok, seen) = match Tracing::open(&filter) {
         Ok(_) => (true, "attached, and detached".to_owned()),
         Err(why) => (false, why.to_string()),
     };
@@ -216,11 +216,11 @@ fn tracepoints() -> Finding {
 
 /// Attaches the program of the guard, and detaches it.
 fn lost_locks() -> Finding {
-    let chosen = ReceiverFilter {
+    let filter = ReceiverFilter {
         ports: vec![0],
         ..ReceiverFilter::default()
     };
-    let (ok, seen) = match GuardEvents::open(&chosen) {
+    let (ok, seen) = match GuardEvents::open(&filter) {
         Ok(_) => (true, "attached, and detached".to_owned()),
         Err(why) => (false, why.to_string()),
     };
@@ -237,7 +237,9 @@ fn raising() -> Finding {
 
 /// Tries it on a thread that ends.
 fn real_time() -> Finding {
-    let ok = std::thread::spawn(priority::lead).join().unwrap_or(false);
+    let ok = std::thread::spawn(priority::become_real_time)
+        .join()
+        .unwrap_or(false);
     let seen = if ok { "allowed" } else { "refused" };
     let lost = "some milliseconds of each extra turn on a busy machine: the guard then waits for a core itself";
     let cure = "CAP_SYS_NICE; and in version 1, a CPU cgroup with cpu.rt_runtime_us above 0, as the topmost one has";

@@ -14,7 +14,9 @@ use crate::tuner::Change;
 pub struct Journal {
     /// JSON on standard output, not text on standard error.
     json: bool,
+    /// Nothing is changed: the lines say what would be.
     dry_run: bool,
+    /// The second that is under way, how many lines it has, and how many were held back in it.
     second: u64,
     lines: u64,
     held_back: u64,

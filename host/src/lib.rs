@@ -8,7 +8,8 @@
 //!
 //! `events` tells servers at once what TCP does to their connections ([`tcp_events`]).
 //!
-//! `receive` tells what a busy machine does to processes that receive ([`receive`]); it changes nothing.
+//! `receive` tells what a busy machine does to processes that receive ([`receive`]). Of its commands only `receive guard` changes
+//! anything: nice values, which it gives back.
 
 /// A line on standard error. A closed stream is no reason to end, least of all with sockets that are changed.
 macro_rules! say {

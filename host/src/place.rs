@@ -57,6 +57,7 @@ impl Place {
 /// The right to change something alone, as long as it lives. Its file goes away with it.
 #[derive(Debug)]
 pub struct Lock {
+    /// The file, which is locked as long as it is open.
     path: PathBuf,
     _file: File,
 }

@@ -4,7 +4,7 @@
 //! the sender's timer may expire meanwhile. [`watch`] measures how long segments wait; [`rows`] is what the kernel counts,
 //! [`report`] what is made of it, [`page`] how it is told. [`advise`] tells what of the machine's settings bears on that
 //! ([`facts`]), and changes nothing. [`guard`] gives such a process an extra turn, which it pays back ([`turns`]);
-//! [`exact`] does so by a scheduler of its own; [`guarding`] is what both share.
+//! [`exact`] does so by a scheduler of its own; [`guard_common`] is what both share.
 
 pub mod advise;
 pub mod counters;
@@ -12,7 +12,7 @@ pub mod events;
 pub mod exact;
 pub mod facts;
 pub mod guard;
-pub mod guarding;
+pub mod guard_common;
 pub mod ledger;
 pub mod page;
 pub mod priority;

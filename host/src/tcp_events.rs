@@ -74,9 +74,13 @@ pub fn run(options: &Events) -> Result<(), Failure> {
 }
 
 struct EventsSession {
+    /// The servers that are told.
     audience: Audience,
+    /// The cgroup whose sockets are meant; `None`: those of all.
     cgroup: Option<PathBuf>,
+    /// That cgroup was removed.
     cgroup_is_gone: bool,
+    /// When cgroups were last looked at.
     cgroups_at: Instant,
 }
 

@@ -1,5 +1,5 @@
-//! `tune`: drives the machine ([`crate::tuner`]) with the kernel ([`crate::kernel`]) until it is stopped, and undoes all of
-//! it at the end.
+//! `tune`: drives the machine that decides ([`crate::tuner`], which introduces its words) with the kernel ([`crate::kernel`])
+//! until it is stopped, and undoes all changes at the end.
 
 use std::fs;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -61,12 +61,18 @@ pub fn restore() -> Result<(), Failure> {
 
 /// What lives as long as `tune` does.
 struct TuneSession {
+    /// Looks at sockets, and changes them.
     kernel: Kernel,
+    /// Decides what is changed.
     tuner: Tuner,
     clock: Clock,
+    /// Writes a line for each change.
     journal: Journal,
+    /// What `ackpace-host status` is told.
     board: Board,
+    /// The cgroup whose sockets are meant; `None`: those of all.
     cgroup: Option<PathBuf>,
+    /// That cgroup was removed: its sockets have back what they had.
     cgroup_is_gone: bool,
     // What the last look and the last orders led to: kept, so that no pass allocates.
     view: View,
@@ -77,12 +83,14 @@ struct TuneSession {
 
 /// What tells others that this instance tunes.
 struct Held {
+    /// Where its files are: lock, socket, and the pinned record of changes.
     place: Place,
     _lock: Lock,
     _socket: status::SocketFile,
 }
 
 impl TuneSession {
+    /// Takes the lock, opens the program in the kernel, and undoes what a killed instance has left.
     fn start(options: &Tune) -> Result<TuneSession, Failure> {
         let matching = options.matching().map_err(Failure::operator)?;
         let cgroup = matching
@@ -176,6 +184,7 @@ impl TuneSession {
         Ok(())
     }
 
+    /// Takes turns whenever the tuner has something to do, until it is stopped.
     fn drive(&mut self, options: &Tune, stopped: &Receiver<()>) -> Result<(), Failure> {
         loop {
             self.turn()?;
@@ -253,6 +262,7 @@ impl TuneSession {
         Ok(())
     }
 
+    /// Tells the kernel which cgroups are below the one that is meant: they come and go.
     fn select_cgroups(&mut self) -> Result<(), Failure> {
         if let Some(directory) = &self.cgroup {
             let found = cgroups::below(directory);
@@ -271,6 +281,7 @@ impl TuneSession {
         Ok(())
     }
 
+    /// Has the kernel set what is ordered, and tells the tuner what came of it.
     fn carry_out(&mut self, changes: &[Change]) -> Result<(), Failure> {
         let outcomes = &mut self.outcomes;
         outcomes.clear();
@@ -304,6 +315,7 @@ impl TuneSession {
         Ok(())
     }
 
+    /// Gives all sockets back what they had, and removes the record. Returns how many had something else.
     fn finish(&mut self) -> Result<u64, Failure> {
         let Some(held) = self.held.take() else {
             return Ok(0);
@@ -332,6 +344,7 @@ fn give_all_back(kernel: &mut Kernel) -> Result<u64, Failure> {
     }
 }
 
+/// What the options mean to the tuner.
 fn chosen(options: &Tune) -> TunerSettings {
     let sysctl = fs::read_to_string("/proc/sys/net/ipv4/tcp_notsent_lowat");
     let most = sysctl.ok().and_then(|text| text.trim().parse().ok());

@@ -1,9 +1,13 @@
-//! What snapshots of sockets lead to. Pure: snapshots come in, orders go out, time is an argument.
+//! The machine of `tune`: what snapshots of sockets lead to. Pure: snapshots come in, orders go out, time is an argument.
+//!
+//! A *look* is a pass over all sockets of the network namespace by a program in the kernel ([`crate::kernel`]). It takes a
+//! *snapshot* of each socket that matches. An *order* gives one socket another setting: a clamp of its congestion window, and
+//! TCP_NOTSENT_LOWAT. The *record* in a changed socket says what it had before us.
 //!
 //! The division is the server's own ([`ackpace_core::sndbuf::pool`]), with one worker: this machine is asked for snapshots as
 //! a worker is, and hears of shares. What a share means for a socket of another program is
-//! [`ackpace_core::sndbuf::outside`]. In between this file keeps what two snapshots together tell: rates, what holds a
-//! client up, losses of the last seconds.
+//! [`ackpace_core::sndbuf::outside`]. In between this file keeps what two snapshots together tell: rates, what sets a client's
+//! pace, losses of the last seconds.
 
 mod member;
 mod members;
@@ -31,17 +35,17 @@ pub const FLOOR_BYTES: u64 = 3 * 1_448;
 /// What the operator chose.
 #[derive(Clone, Copy, Debug)]
 pub struct TunerSettings {
-    /// How it is divided.
+    /// How the memory is divided.
     pub policy: Policy,
-    /// What is divided.
+    /// The memory that is divided.
     pub budget_bytes: u64,
-    /// A random number.
+    /// A random number, for the table of remembered addresses.
     pub secret: u64,
     /// `net.ipv4.tcp_notsent_lowat`, which a setting never exceeds.
     pub lowat_bytes_most: u32,
     /// Nothing will be carried out: each order counts as if it had been.
     pub dry_run: bool,
-    /// It ends after its first orders, so none can wait.
+    /// `tune` ends after its first orders, so none can wait.
     pub once: bool,
 }
 
@@ -52,7 +56,7 @@ pub enum Action {
     Snapshot,
     /// Carry these out; answered by [`Tuner::carried_out`].
     Orders(Vec<Change>),
-    /// Have the next snapshot carry these out, and none that were left before; answered in the snapshots.
+    /// Have the next look carry these out, and none that were left before; answered by its snapshots.
     Leave(Vec<Order>),
 }
 
@@ -93,7 +97,9 @@ impl Why {
 /// What is known of a socket.
 #[derive(Clone, Copy, Debug)]
 struct Member {
+    /// The name by which the pool knows it.
     conn: ConnId,
+    /// The last look at it.
     snapshot: SocketSnapshot,
     /// What the record in the socket says, if we changed it.
     ours: Option<Record>,
@@ -101,6 +107,7 @@ struct Member {
     before_us_bytes: u64,
     /// By the last two snapshots.
     rate_bytes_per_s: u64,
+    /// What sets its client's pace.
     pace: Pace,
     /// Its share; `None`: it sends nothing, and has none.
     share: Option<Share>,
@@ -126,22 +133,27 @@ struct Share {
 /// The machine.
 #[derive(Debug)]
 pub struct Tuner {
+    /// What the operator has chosen.
     chosen: TunerSettings,
+    /// Divides the memory, as it does for one worker.
     pool: Pool,
+    /// The sockets that were seen to send.
     members: Members,
     /// Sockets that match and were never seen to send.
     strangers: u64,
+    /// Looks at the sockets so far.
     passes: u64,
+    /// When the last one was.
     sampled_at: Instant,
     /// How long before this look the last one was.
     since_us: u64,
     /// The slot from which the pool has asked; a look answers by the piece.
     asked_from: u32,
-    /// What waits for the next look.
+    /// Changes that wait for the next look.
     waiting: Vec<Change>,
-    /// Of how much of that nothing was heard yet.
+    /// Of how many of these nothing was heard yet.
     unheard: u64,
-    /// What of that was done by the last look.
+    /// Those that the last look has carried out.
     done: Vec<Change>,
     /// The last orders were for a drain.
     drains: bool,
@@ -253,7 +265,7 @@ impl Tuner {
         self.done.clear();
     }
 
-    /// Some of the sockets that match, and of those that were changed.
+    /// The look shows some of the sockets that match, and of those that were changed.
     pub fn looked(&mut self, view: &View, now: Instant) {
         let mut readings = Vec::with_capacity(view.snapshots.len());
         let snapshots = view.snapshots.iter();
@@ -264,7 +276,7 @@ impl Tuner {
         self.heard(now);
     }
 
-    /// Of all others there was none.
+    /// The look is over: a socket that it has not shown is gone, or matches no more.
     pub fn end_look(&mut self, now: Instant) {
         self.members.keep_seen(self.passes);
         self.dirty = true;
@@ -329,15 +341,15 @@ impl Tuner {
         }
         let member = self.members.see(at, self.passes)?;
         let (us, keeps_setting) = (self.since_us, self.chosen.dry_run);
-        let (is_sending, held_up_us) = member.take(snapshot, us, now, keeps_setting);
-        self.reads(at, is_sending, held_up_us)
+        let (is_sending, share_limited_us) = member.take(snapshot, us, now, keeps_setting);
+        self.reads(at, is_sending, share_limited_us)
     }
 
     /// The reading of the one in this slot, if it takes part.
-    fn reads(&mut self, at: usize, is_sending: bool, held_up_us: u64) -> Option<Reading> {
+    fn reads(&mut self, at: usize, is_sending: bool, share_limited_us: u64) -> Option<Reading> {
         let start_bytes = self.pool.totals().start_bytes;
         let member = self.members.at(at)?;
-        let (reading, before_bytes) = member.reading(is_sending, held_up_us, start_bytes)?;
+        let (reading, before_bytes) = member.reading(is_sending, share_limited_us, start_bytes)?;
         self.tally.before_bytes += before_bytes;
         Some(reading)
     }
@@ -371,10 +383,13 @@ impl Tuner {
 /// What is counted of sockets.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
+    /// Sockets that match, those that we have set, and those of these that have a clamp.
     sockets: u64,
     tuned: u64,
     clamped: u64,
+    /// Kernel memory for what all of them hold (`sk_wmem_queued`).
     queued_bytes: u64,
+    /// Sockets that are left alone, by reason.
     left: [u64; HandsOff::ALL.len()],
 }
 
@@ -409,7 +424,7 @@ fn progress(before: Flow, now: Flow) -> Option<(u64, Pace)> {
         .saturating_sub(before.window_limited_us);
     let rate = u128::from(bytes) * u128::from(US_PER_S) / u128::from(us);
     let pace = match limited_us * 2 > us {
-        true => Pace::Itself,
+        true => Pace::Client,
         false => Pace::Path,
     };
     Some((rate as u64, pace))

@@ -51,7 +51,7 @@ pub enum DiskAsk {
 #[derive(Debug)]
 pub enum Completion {
     /// The want of this number is fulfilled, up to the end of the span, by a read that was chosen for this reason.
-    Filled(StreamId, WantSeq, Span, ReadBytes, Chosen),
+    Fetched(StreamId, WantSeq, Span, ReadBytes, Chosen),
     /// Its read failed.
     Failed(StreamId, WantSeq, ReadError),
 }
@@ -75,7 +75,7 @@ pub struct SlotBytes {
     /// The bytes of the file that they hold.
     pub span: Span,
     /// The file was checked after they were read, so they are of the promised version, even if the file changes later.
-    pub proven: bool,
+    pub version_checked: bool,
 }
 
 /// The receiving side of one worker for the completions of all disks.
@@ -339,7 +339,7 @@ impl Shell {
                 span,
                 into,
             } => self.read(read, object, span, into, now),
-            Out::Filled {
+            Out::Fetched {
                 read,
                 stream,
                 seq,
@@ -349,8 +349,8 @@ impl Shell {
                 urgent,
             } => {
                 let fill = self.landed_bytes(read, span, held);
-                let filled = Completion::Filled(stream, seq, span, fill, chosen);
-                self.tell(stream, filled, urgent);
+                let fetched = Completion::Fetched(stream, seq, span, fill, chosen);
+                self.tell(stream, fetched, urgent);
             }
             Out::Failed { stream, seq, error } => {
                 self.tell(stream, Completion::Failed(stream, seq, error), true);
@@ -371,7 +371,7 @@ impl Shell {
                 lease,
                 from_bytes: all.offset_bytes,
                 span,
-                proven: false,
+                version_checked: false,
             }),
             // A bug, but the stream goes on: it asks where its bytes are, and wants again.
             (Held::Slots, None) => {

@@ -54,8 +54,9 @@ use crate::response_cache::watch::Watch;
 use crate::sched::Sleeps;
 use crate::tally::Tally;
 
-/// A worker's thread and its state.
+/// A worker's thread and its state. What it is given is documented in [`Shared`] and [`WorkerContext`].
 pub struct Worker {
+    /// The machine, which decides.
     decider: Decider,
     index: usize,
     shared: Arc<Shared>,
@@ -73,9 +74,10 @@ pub struct Worker {
     heads: HeadPool,
     /// A buffer for bytes of the page cache that are copied without waiting for a disk.
     copied: Box<[u8]>,
+    /// Whether this thread gave up its processor itself: then a send has waited for a page.
     sleeps: Sleeps,
     response_cache: ResponseCache,
-    /// `None` where inotify(7) is refused.
+    /// Reports changes of the files of cached responses; `None` where inotify(7) is refused.
     watch: Option<Watch>,
     draining: bool,
     /// The disk threads to wake at the end of the turn, a bit each.
@@ -204,8 +206,8 @@ impl Worker {
         let shared = Arc::clone(&self.shared);
         for _ in 0..COMPLETIONS_PER_TURN_MAX {
             match shared.channels[self.index].completions.take() {
-                Some(Completion::Filled(stream, seq, span, fill, chosen)) => {
-                    self.filled((stream, seq), span, (fill, chosen), now);
+                Some(Completion::Fetched(stream, seq, span, fill, chosen)) => {
+                    self.fetched((stream, seq), span, (fill, chosen), now);
                 }
                 Some(Completion::Failed(stream, seq, error)) => {
                     self.read_failed((stream, seq), error, now);
@@ -217,7 +219,7 @@ impl Worker {
     }
 
     /// Bytes of a stream are in memory. Slots that come for a departed client are freed at once.
-    fn filled(
+    fn fetched(
         &mut self,
         (stream, seq): (StreamId, WantSeq),
         span: Span,
@@ -237,14 +239,14 @@ impl Worker {
                 Held::Slots
             }
         };
-        let filled = In::Filled {
+        let fetched = In::Fetched {
             stream,
             seq,
             span,
             held,
             chosen,
         };
-        self.decider.on(filled, now);
+        self.decider.on(fetched, now);
     }
 
     /// The waker was woken: by a disk, a resolver, another worker, the control thread, or to stop the server.
@@ -271,9 +273,9 @@ impl Worker {
             _ => Why::ReadFailed,
         };
         if self.decider.awaits(stream, seq) {
-            self.tell_unfilled(stream, error, why, now);
+            self.tell_read_failed(stream, error, why, now);
         }
-        self.decider.on(In::Unfilled { stream, seq, why }, now);
+        self.decider.on(In::FetchFailed { stream, seq, why }, now);
     }
 
     /// What epoll reports of a socket. A send that a reset met after some bytes has taken the error along, so EPOLLERR is
@@ -320,7 +322,7 @@ impl Worker {
                 len_bytes,
                 held,
                 more,
-                unconfirmed,
+                skip_residency_check,
                 refill,
             } => {
                 let order = Order {
@@ -332,7 +334,7 @@ impl Worker {
                     },
                     held,
                     more,
-                    unconfirmed,
+                    skip_residency_check,
                     refill,
                 };
                 self.send(&order, now);
@@ -345,7 +347,7 @@ impl Worker {
                     conn.transport.set_pace(rate_bytes_per_s);
                 }
             }
-            Out::Share { conn, grant, joins } => self.bound(conn, grant, joins, now),
+            Out::Share { conn, grant, joins } => self.change_share(conn, grant, joins, now),
             Out::Sample(conn) => self.sample(conn, now),
             Out::Arrived { stream, outcome } => self.arrived(stream, &outcome),
             Out::Shutdown(conn) => {
@@ -398,7 +400,7 @@ impl Worker {
             let told = source.and_then(|source| source.resident_bytes(span, Occasion::Choice));
             resident_bytes = told.unwrap_or(0);
             if resident_bytes == span.len_bytes {
-                conn.sure = Some((Confirmation::new(now, self.shared.clock.now()), span));
+                conn.resident_now = Some((Confirmation::new(now, self.shared.clock.now()), span));
             }
         }
         self.decider.on(
@@ -465,9 +467,9 @@ impl Worker {
             });
             conn.uncork();
             conn.pieces.clear();
-            (conn.sure, conn.proven) = (None, None); // later sends of this turn may be of another file
+            (conn.resident_now, conn.version_confirmed) = (None, None); // later sends of this turn may be of another file
             (conn.source, conn.listing, conn.slice) = (None, None, Vec::new());
-            conn.refers = false;
+            conn.used_sendfile = false;
         }
     }
 

@@ -77,17 +77,21 @@ fn hostile_paths_answers_and_folders_take_what_is_counted_and_no_more() {
                 },
             );
             let path = path(nth, path_bytes);
-            let moment = response_cache.changes().moment(now);
-            if response_cache.changes().sight(watch, moment).is_none() {
+            let looked_up = response_cache.changes().looked_up_at(now);
+            if response_cache
+                .changes()
+                .watch_state(watch, looked_up)
+                .is_none()
+            {
                 let _ = response_cache.changes().enter(watch, 0);
             }
             let _ = response_cache.changes().enter_file(nth as i32 + 100_000, 0);
-            let moment = response_cache.changes().moment(now);
+            let looked_up = response_cache.changes().looked_up_at(now);
             let made = Made {
                 content,
                 response: CachedResponse::whole(&[b'h'; 300], &vec![b'b'; body_bytes]),
-                moment,
-                sight: response_cache.changes().sight(watch, moment),
+                looked_up,
+                watch_state: response_cache.changes().watch_state(watch, looked_up),
             };
             let key = Key {
                 site,

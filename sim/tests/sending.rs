@@ -5,7 +5,8 @@
 mod table;
 
 use ackpace_core::limits::{
-    CALL_US, SEND_QUEUE_BYTES, SEND_QUEUE_PERCENT, TARGET_US_MAX, TARGET_US_MIN, TOP_UP_BYTES_MAX,
+    EPOLLOUT_US, SEND_QUEUE_BYTES, SEND_QUEUE_PERCENT, TARGET_US_MAX, TARGET_US_MIN,
+    TOP_UP_BYTES_MAX,
 };
 use ackpace_core::units::Instant;
 use ackpace_core::worker::SendPolicy;
@@ -116,7 +117,7 @@ fn eager_and_margin(name: &str, clients: &[Client], table: &mut Table<5>) {
     // ones become writable earlier, and a round comes 0.2 T after the last one at the earliest.
     let steady = clients.iter().all(|client| client.pace == Pace::Steady);
     let target_us =
-        SEND_QUEUE_BYTES / 100 * SEND_QUEUE_PERCENT * 5_000_000 / margin.sent_bytes - CALL_US;
+        SEND_QUEUE_BYTES / 100 * SEND_QUEUE_PERCENT * 5_000_000 / margin.sent_bytes - EPOLLOUT_US;
     let target_us = target_us.clamp(TARGET_US_MIN, TARGET_US_MAX);
     let wakes_max = match steady {
         true => 5_000_000 * 10 / (9 * target_us) + 10,

@@ -115,9 +115,13 @@ impl ReadPath {
 /// The values that are compared to find decisions.
 #[derive(Clone, Copy)]
 struct Levels {
+    /// T_D.
     target_us: u64,
+    /// K, reads that the device gets at once.
     depth: usize,
+    /// Memory for reading ahead.
     memory_bytes: u64,
+    /// How full of that the pool is to be.
     fill_percent: u64,
 }
 
@@ -125,14 +129,20 @@ struct Levels {
 pub(super) struct Journal {
     /// Read paths have a history of their own: they are many, and must not displace the others.
     changes: History<DeviceDecision>,
+    /// The decisions about read paths.
     read_paths: History<DeviceDecision>,
+    /// The levels of the last decisions.
     recorded: Levels,
+    /// The levels of the last notices.
     logged: Levels,
+    /// When the last notice was, and the last one about K.
     logged_at: Option<Instant>,
     depth_logged_at: Option<Instant>,
     /// A one-time event that is still to be logged.
     unlogged: Option<DeviceDecision>,
+    /// What the log has still to be told.
     notice: Option<DeviceDecision>,
+    /// The kernel does not tell what is cached of the device's files.
     blind: bool,
 }
 
@@ -161,6 +171,7 @@ impl Journal {
         }
     }
 
+    /// Adds a decision to its history.
     pub fn record(&mut self, change: DeviceChange, now: Instant) {
         let decision = DeviceDecision { at: now, change };
         match change {
@@ -241,12 +252,14 @@ impl Disk {
         }
     }
 
+    /// The device refuses reads past the page cache: from now on none is made.
     pub(super) fn became_indirect(&mut self, now: Instant) {
         if core::mem::replace(&mut self.settings.direct, false) {
             self.journal.record(DeviceChange::Indirect, now);
         }
     }
 
+    /// The kernel does not tell what is cached of the device's files.
     pub(super) fn became_blind(&mut self, now: Instant) {
         if !core::mem::replace(&mut self.journal.blind, true) {
             let change = DeviceChange::Blind;
@@ -362,6 +375,7 @@ impl DeviceChange {
         levels.is_some_and(|(from, to)| from.abs_diff(to) >= (from / part).max(1))
     }
 
+    /// Whether an operator should read of it: T_D or K has halved or doubled, for a reason that concerns him.
     fn is_worth_a_line(&self) -> bool {
         let logged = match self {
             DeviceChange::Target { .. } => true,

@@ -20,6 +20,7 @@ pub struct Delayed {
 pub(super) struct CongestedWant {
     /// Whether it is due and waits for the sweep.
     due: bool,
+    /// When it is due.
     due_at: Instant,
     /// The length of the read that would be made for it now.
     read_bytes: u64,

@@ -8,10 +8,13 @@ use crate::units::Instant;
 
 /// A completed read, as its waiters see it.
 pub(super) struct Landed {
+    /// The read.
     read: ReadId,
+    /// What holds its bytes.
     held: crate::conn::Held,
     /// The bytes that were read.
     pub span: Span,
+    /// How many bytes it brought, or where it failed.
     result: Result<u64, ReadError>,
     /// For which stream it was chosen, and why.
     chosen: (ReaderId, Chosen),
@@ -35,6 +38,7 @@ impl Disk {
         }
     }
 
+    /// What a completed read is to those who wait for it.
     pub(super) fn land(
         &mut self,
         flight: &Flight,
@@ -59,7 +63,7 @@ impl Landed {
         let Want { stream, seq, .. } = *want;
         let failed = |error| Out::Failed { stream, seq, error };
         if let Some(span) = common(want.span, self.span) {
-            return Some(Out::Filled {
+            return Some(Out::Fetched {
                 read: self.read,
                 stream,
                 seq,
@@ -79,6 +83,7 @@ impl Landed {
         }
     }
 
+    /// Why it was made, as this reader is told: for itself, or for another one.
     fn chosen_for(&self, id: ReaderId) -> Chosen {
         let (chosen_for, chosen) = self.chosen;
         let reason = if id == chosen_for {

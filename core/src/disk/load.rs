@@ -18,11 +18,13 @@ impl Disk {
         }
     }
 
+    /// A reader has this rate from now on; 0: it is not known.
     pub(super) fn add_rate(&mut self, rate_bytes_per_s: u64) {
         self.rates_bytes_per_s += rate_bytes_per_s;
         self.rates_known += u64::from(rate_bytes_per_s > 0);
     }
 
+    /// It has this rate no longer.
     pub(super) fn remove_rate(&mut self, rate_bytes_per_s: u64) {
         self.rates_bytes_per_s -= rate_bytes_per_s;
         self.rates_known -= u64::from(rate_bytes_per_s > 0);

@@ -113,7 +113,7 @@ pub enum Out {
         into: Destination,
     },
     /// Tell the stream that bytes from the start of its want are in memory.
-    Filled {
+    Fetched {
         /// The read.
         read: ReadId,
         /// The stream.

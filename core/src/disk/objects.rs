@@ -1,50 +1,54 @@
 //! The files of a device that are being read or were read recently: where their bytes lie on it, and whether a file is
-//! popular, so that it is read into the page cache and not past it.
+//! popular, so that it is read into the page cache and not past it, or not to be shared for a while.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use super::ReaderId;
 use super::layout::Layout;
-use super::page_cache::Gone;
+use super::page_cache::Absence;
 use crate::conn::{ObjectId, Span};
 use crate::limits::{
-    EXTENTS_COMMON, EXTENTS_MAX, EXTENTS_SURE, HAD_SPANS_MAX, OBJECT_BYTES, OBJECTS_REMEMBERED_MAX,
-    OBJECTS_REMEMBERED_MIN, POPULAR_US, REMEMBERED_EACH_BYTES, RESUME_BYTES_MAX, UNSHARED_US,
-    VAIN_WINDOWS_MAX,
+    EVICTED_WINDOWS_MAX, EXTENTS_COMMON, EXTENTS_MAX, EXTENTS_SURE, OBJECT_BYTES,
+    OBJECTS_REMEMBERED_MAX, OBJECTS_REMEMBERED_MIN, PAST_READS_MAX, POPULAR_US,
+    REMEMBERED_EACH_BYTES, RESUME_BYTES_MAX, UNSHARED_US,
 };
 use crate::units::Instant;
 
 #[derive(Default)]
 struct Object {
+    /// Where its bytes lie on the device; `None`: not known yet, or dropped.
     layout: Option<Layout>,
     /// Readers that wait for the layout.
     waiting: Vec<ReaderId>,
+    /// The readers of the file now.
     readers: BTreeSet<ReaderId>,
     /// When the latest reader came.
     last_reader_at: Option<Instant>,
-    /// What was read for its readers, a span for each starting point, the newest first. Forgotten when no reader came
-    /// for [`POPULAR_US`].
-    had: VecDeque<Had>,
+    /// What was read for its readers lately, a span for each byte at which one began, the newest first. Forgotten when no reader
+    /// came for [`POPULAR_US`].
+    past_reads: VecDeque<PastRead>,
+    /// Until this time the file is read into the page cache for readers to come.
     popular_until: Instant,
-    /// Windows that were read into the page cache in vain: they were evicted before a reader needed them. Each window
-    /// that a reader still found there takes one off.
-    vain_windows: u32,
-    /// There were too many of those: until this time the file is not shared.
-    vain_until: Instant,
+    /// Windows that were read into the page cache and were evicted before a reader needed them. Each window that a reader still
+    /// found there takes one off.
+    evicted_windows: u32,
+    /// There were too many of those, [`EVICTED_WINDOWS_MAX`]: until this time the file is not shared.
+    sharing_off_until: Instant,
 }
 
 /// What was read of a file from a starting point on.
 #[derive(Clone, Copy)]
-struct Had {
+struct PastRead {
+    /// The bytes.
     span: Span,
-    /// [`Begins::read_bytes`] of the latest reader that began here.
+    /// [`ReaderStart::read_bytes`] of the latest reader that began here.
     begun_at_bytes: u64,
 }
 
 /// How a reader begins to read a file.
 #[derive(Clone, Copy)]
-pub(super) struct Begins {
+pub(super) struct ReaderStart {
     /// The byte at which it begins.
     pub from_bytes: u64,
     /// Its stream has read before, so it is no further reader.
@@ -58,41 +62,42 @@ pub(super) struct Begins {
 impl Object {
     /// Whether a reader that begins here wants bytes that an earlier one has had, and that would still be in the page
     /// cache if they had been read into it. They would, if no more was read into it since than it holds. The last
-    /// [`RESUME_BYTES_MAX`] of a span do not count. When a connection breaks they may have been on their way, and the
-    /// same client asks for them again.
-    fn would_be_there(&self, begins: &Begins, popular: bool) -> bool {
-        let from_bytes = begins.from_bytes;
-        let mut had = self.had.iter().filter(|had| {
-            let arrived = from_bytes.saturating_add(RESUME_BYTES_MAX) < had.span.end_bytes();
-            from_bytes == had.span.offset_bytes || from_bytes > had.span.offset_bytes && arrived
+    /// [`RESUME_BYTES_MAX`] of a past read do not count. When a connection breaks they may have been on their way, and the same
+    /// client asks for them again. `popular`: the file was read into the page cache already.
+    fn would_be_cached(&self, start: &ReaderStart, popular: bool) -> bool {
+        let from_bytes = start.from_bytes;
+        let mut past_reads = self.past_reads.iter().filter(|past| {
+            let arrived = from_bytes.saturating_add(RESUME_BYTES_MAX) < past.span.end_bytes();
+            from_bytes == past.span.offset_bytes || from_bytes > past.span.offset_bytes && arrived
         });
-        had.any(|had| {
+        past_reads.any(|past| {
             // What was read past the page cache would have filled it, too.
-            let own_bytes = if popular { 0 } else { had.span.len_bytes };
-            let since_bytes = begins.read_bytes - had.begun_at_bytes;
-            since_bytes.saturating_add(own_bytes) <= begins.room_bytes
+            let own_bytes = if popular { 0 } else { past.span.len_bytes };
+            let since_bytes = start.read_bytes - past.begun_at_bytes;
+            since_bytes.saturating_add(own_bytes) <= start.room_bytes
         })
     }
 
     /// A reader begins here. If an earlier one came as far as this, its span goes on; if not, a new one begins.
-    fn begin(&mut self, begins: &Begins) {
-        let (from_bytes, begun_at_bytes) = (begins.from_bytes, begins.read_bytes);
-        let goes_on =
-            |had: &Had| (had.span.offset_bytes..=had.span.end_bytes()).contains(&from_bytes);
-        if !self.had.iter().any(goes_on) {
-            self.had.truncate(HAD_SPANS_MAX - 1);
+    fn begin(&mut self, start: &ReaderStart) {
+        let (from_bytes, begun_at_bytes) = (start.from_bytes, start.read_bytes);
+        let goes_on = |past: &PastRead| {
+            (past.span.offset_bytes..=past.span.end_bytes()).contains(&from_bytes)
+        };
+        if !self.past_reads.iter().any(goes_on) {
+            self.past_reads.truncate(PAST_READS_MAX - 1);
             let span = Span {
                 offset_bytes: from_bytes,
                 len_bytes: 0,
             };
-            self.had.push_front(Had {
+            self.past_reads.push_front(PastRead {
                 span,
                 begun_at_bytes,
             });
         }
-        let same = |had: &&mut Had| had.span.offset_bytes == from_bytes;
-        if let Some(had) = self.had.iter_mut().find(same) {
-            had.begun_at_bytes = begun_at_bytes;
+        let same = |past: &&mut PastRead| past.span.offset_bytes == from_bytes;
+        if let Some(past) = self.past_reads.iter_mut().find(same) {
+            past.begun_at_bytes = begun_at_bytes;
         }
     }
 }
@@ -101,13 +106,14 @@ impl Object {
 const _: () = assert!(
     2 * (size_of::<ObjectId>() + size_of::<Object>())
         + 2 * size_of::<ObjectId>()
-        + HAD_SPANS_MAX * size_of::<Had>()
+        + PAST_READS_MAX * size_of::<PastRead>()
         + (EXTENTS_SURE + EXTENTS_COMMON) * size_of::<(u64, u64)>()
         <= OBJECT_BYTES as usize
 );
 
 /// The files of one device.
 pub(super) struct Objects {
+    /// The files that are read, and those that were lately.
     known: BTreeMap<ObjectId, Object>,
     /// All of them, in the order in which they are looked at to be forgotten.
     by_age: VecDeque<ObjectId>,
@@ -115,6 +121,7 @@ pub(super) struct Objects {
     fragmented: VecDeque<ObjectId>,
     /// How many extents the files in `fragmented` have.
     extents: usize,
+    /// How many may be known while nobody reads some of them.
     remembered_max: usize,
 }
 
@@ -148,7 +155,7 @@ impl Objects {
 
     /// A stream begins to read a file. The file becomes popular if another reader had these bytes so recently that they
     /// could still be in the page cache. A client that resumes, or plays a file request by request, is one reader.
-    pub fn enter(&mut self, id: ObjectId, reader: ReaderId, begins: &Begins, now: Instant) {
+    pub fn enter(&mut self, id: ObjectId, reader: ReaderId, start: &ReaderStart, now: Instant) {
         let object = self.known.entry(id).or_insert_with(|| {
             self.by_age.push_back(id);
             Object::default()
@@ -156,13 +163,16 @@ impl Objects {
         object.readers.insert(reader);
         let before = object.last_reader_at.replace(now);
         if before.is_some_and(|before| now.since_us(before) >= POPULAR_US) {
-            object.had.clear();
+            object.past_reads.clear();
         }
         let popular = now < object.popular_until;
-        if !begins.has_read && now >= object.vain_until && object.would_be_there(begins, popular) {
+        if !start.has_read
+            && now >= object.sharing_off_until
+            && object.would_be_cached(start, popular)
+        {
             object.popular_until = now.plus_us(POPULAR_US);
         }
-        object.begin(begins);
+        object.begin(start);
         self.forget_some();
     }
 
@@ -172,11 +182,11 @@ impl Objects {
             return;
         };
         let end_bytes = span.end_bytes();
-        for Had { span: had, .. } in &mut object.had {
+        for PastRead { span: past, .. } in &mut object.past_reads {
             // Reads begin at whole blocks, a little before the byte that was wanted.
-            let touches = span.offset_bytes <= had.end_bytes() && had.offset_bytes < end_bytes;
-            if touches && end_bytes > had.end_bytes() {
-                had.len_bytes = end_bytes - had.offset_bytes;
+            let touches = span.offset_bytes <= past.end_bytes() && past.offset_bytes < end_bytes;
+            if touches && end_bytes > past.end_bytes() {
+                past.len_bytes = end_bytes - past.offset_bytes;
             }
         }
     }
@@ -203,27 +213,31 @@ impl Objects {
         object.is_some_and(|object| now < object.popular_until)
     }
 
-    /// Whether the file is not to be shared, since what is read of it into the page cache is evicted before anybody
-    /// needs it.
-    pub fn is_vain(&self, id: ObjectId, now: Instant) -> bool {
+    /// Whether the file is not to be shared for now, since what was read of it into the page cache was evicted before anybody
+    /// needed it ([`Objects::gone`]).
+    pub fn is_sharing_off(&self, id: ObjectId, now: Instant) -> bool {
         let object = self.known.get(&id);
-        object.is_some_and(|object| now < object.vain_until)
+        object.is_some_and(|object| now < object.sharing_off_until)
     }
 
-    /// A reader did not find a window of the file in the page cache. When [`VAIN_WINDOWS_MAX`] more were read into it
-    /// in vain than were found there, the file loses its popularity. Windows found evicted also lower the estimate of
-    /// what the page cache holds. If the last of them was read after that ([`Gone::Vain`]), the lower estimate did not
-    /// help: the file is not shared for a while, or it would become popular and lose that again and again.
-    pub fn gone(&mut self, id: ObjectId, gone: Gone, now: Instant) {
-        let Some(object) = self.known.get_mut(&id).filter(|_| gone != Gone::Unread) else {
+    /// A reader did not find a window of the file in the page cache. When [`EVICTED_WINDOWS_MAX`] more were found evicted than
+    /// still there, the file loses its popularity. Windows found evicted also lower the estimate of what the page cache holds. If
+    /// the last of them was read after the estimate was lowered ([`Absence::EvictedSince`]), that did not help: the file is not
+    /// shared for [`UNSHARED_US`], or it would become popular and lose that again and again.
+    pub fn gone(&mut self, id: ObjectId, gone: Absence, now: Instant) {
+        let Some(object) = self
+            .known
+            .get_mut(&id)
+            .filter(|_| gone != Absence::NotCached)
+        else {
             return;
         };
-        object.vain_windows += 1;
-        if object.vain_windows as usize >= VAIN_WINDOWS_MAX {
-            object.vain_windows = 0;
+        object.evicted_windows += 1;
+        if object.evicted_windows as usize >= EVICTED_WINDOWS_MAX {
+            object.evicted_windows = 0;
             object.popular_until = now;
-            if gone == Gone::Vain {
-                object.vain_until = now.plus_us(UNSHARED_US);
+            if gone == Absence::EvictedSince {
+                object.sharing_off_until = now.plus_us(UNSHARED_US);
             }
         }
     }
@@ -232,7 +246,7 @@ impl Objects {
     pub fn found(&mut self, id: ObjectId, windows: usize) {
         if let Some(object) = self.known.get_mut(&id) {
             let windows = u32::try_from(windows).unwrap_or(u32::MAX);
-            object.vain_windows = object.vain_windows.saturating_sub(windows);
+            object.evicted_windows = object.evicted_windows.saturating_sub(windows);
         }
     }
 
@@ -352,8 +366,8 @@ mod tests {
     }
 
     /// A reader that begins here, with nothing read into a large page cache meanwhile.
-    fn from(from_bytes: u64) -> Begins {
-        Begins {
+    fn from(from_bytes: u64) -> ReaderStart {
+        ReaderStart {
             from_bytes,
             has_read: false,
             read_bytes: 0,
@@ -422,7 +436,7 @@ mod tests {
         for n in 0..100 {
             download(&mut objects, n * 1000, n * 1000 + 20);
         }
-        assert_eq!(objects.known[&id(1)].had.len(), HAD_SPANS_MAX);
+        assert_eq!(objects.known[&id(1)].past_reads.len(), PAST_READS_MAX);
         assert!(!objects.is_popular(id(1), AT(100_000)));
     }
 

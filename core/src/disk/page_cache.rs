@@ -10,7 +10,7 @@ use alloc::collections::BTreeMap;
 use crate::conn::{ObjectId, Span};
 use crate::limits::{
     CACHED_BYTES_MIN, CACHED_EACH_BYTES, CACHED_WINDOWS_MAX, CACHED_WINDOWS_MIN,
-    REMEMBERED_EACH_BYTES, UNSHARED_US, VAIN_WINDOWS_MAX, WINDOW_BYTES,
+    EVICTED_WINDOWS_MAX, REMEMBERED_EACH_BYTES, UNSHARED_US, WINDOW_BYTES,
 };
 use crate::units::Instant;
 
@@ -20,20 +20,21 @@ type Window = (ObjectId, u64);
 /// The part of a window that was read into the page cache.
 #[derive(Clone, Copy)]
 struct Cached {
+    /// Which bytes of the file.
     span: Span,
     /// Bytes that the device had read into the page cache by then.
     at_bytes: u64,
 }
 
-/// What an absent byte says about the page cache.
+/// What a byte that is not in the page cache says about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Gone {
+pub(super) enum Absence {
     /// Nothing: it was not read into the page cache, or only a moment ago.
-    Unread,
-    /// It was read in vain, before the estimate was lowered.
-    Known,
-    /// It was read in vain by the current estimate.
-    Vain,
+    NotCached,
+    /// It was evicted before a reader came, and had been read before the estimate was last lowered.
+    EvictedBefore,
+    /// The same, but it had been read since: the current estimate is too high.
+    EvictedSince,
 }
 
 /// A node of the map is half empty at worst.
@@ -44,16 +45,21 @@ const _: () = assert!(
 
 /// What was read into the page cache, and an estimate of how much that holds.
 pub(super) struct PageCacheModel {
+    /// What the page cache holds at most, by the memory of the machine.
     expected_bytes: u64,
     /// The estimate as of `lowered_at`; it grows back with time.
     learned_bytes: u64,
+    /// When the estimate was last lowered.
     lowered_at: Instant,
     /// What had been read by then. Windows from before it are already known to have been too many.
     lowered_at_bytes: u64,
     /// All bytes ever read into the page cache.
     read_bytes: u64,
+    /// What was read into it lately.
     windows: BTreeMap<Window, Cached>,
+    /// The same windows by [`Cached::at_bytes`], the oldest first.
     by_age: BTreeMap<u64, Window>,
+    /// How many are remembered.
     windows_max: usize,
 }
 
@@ -127,6 +133,7 @@ impl PageCacheModel {
         Some(cached)
     }
 
+    /// Forgets the windows that were read longest ago, while there are too many.
     fn forget_some(&mut self) {
         while self.windows.len() > self.windows_max {
             let Some((_, oldest)) = self.by_age.pop_first() else {
@@ -147,15 +154,15 @@ impl PageCacheModel {
         cached.is_some_and(|cached| self.read_bytes - cached.at_bytes <= self.bytes(now))
     }
 
-    /// This byte is wanted since it is not in the page cache. Returns whether it had been read into it in vain.
-    pub fn gone(&mut self, object: ObjectId, at_bytes: u64, now: Instant) -> Gone {
+    /// This byte is wanted, since it is not in the page cache. The estimate learns from that. Returns what it says.
+    pub fn gone(&mut self, object: ObjectId, at_bytes: u64, now: Instant) -> Absence {
         let Some(cached) = self.cached(object, at_bytes) else {
-            return Gone::Unread;
+            return Absence::NotCached;
         };
         self.forget((object, at_bytes / WINDOW_BYTES));
         let age_bytes = self.read_bytes - cached.at_bytes;
         if age_bytes < CACHED_BYTES_MIN {
-            return Gone::Unread;
+            return Absence::NotCached;
         }
         let known = cached.at_bytes < self.lowered_at_bytes;
         let room_bytes = self.bytes(now);
@@ -166,11 +173,15 @@ impl PageCacheModel {
         } else if age_bytes / 2 <= room_bytes {
             (self.learned_bytes, self.lowered_at) = (room_bytes, now); // twice that is too much
         }
-        if known { Gone::Known } else { Gone::Vain }
+        if known {
+            Absence::EvictedBefore
+        } else {
+            Absence::EvictedSince
+        }
     }
 
     /// A stream went from `from_bytes` to `to_bytes` on what it found in the page cache. Returns how many windows of
-    /// that had been read into it, [`VAIN_WINDOWS_MAX`] at most.
+    /// that had been read into it, [`EVICTED_WINDOWS_MAX`] at most.
     pub fn found(
         &mut self,
         object: ObjectId,
@@ -192,7 +203,7 @@ impl PageCacheModel {
         if age_bytes > self.bytes(now) {
             self.learned_bytes = age_bytes;
         }
-        1 + ages.take(VAIN_WINDOWS_MAX - 1).count()
+        1 + ages.take(EVICTED_WINDOWS_MAX - 1).count()
     }
 }
 
@@ -226,15 +237,24 @@ mod tests {
     #[test]
     fn what_was_gone_says_that_it_holds_less_until_nothing_was_for_a_while() {
         let mut room = room_after(101, 1 << 30);
-        assert_eq!(room.gone(FILE, 60 * WINDOW_BYTES, NOW), Gone::Vain);
+        assert_eq!(
+            room.gone(FILE, 60 * WINDOW_BYTES, NOW),
+            Absence::EvictedSince
+        );
         assert_eq!(room.bytes(NOW), 30 * MIB);
-        assert_eq!(room.gone(FILE, 50 * WINDOW_BYTES, NOW), Gone::Known);
+        assert_eq!(
+            room.gone(FILE, 50 * WINDOW_BYTES, NOW),
+            Absence::EvictedBefore
+        );
         assert_eq!(room.bytes(NOW), 30 * MIB);
         let later = |times| NOW.plus_us(times * UNSHARED_US);
         assert_eq!(room.bytes(later(1)), 60 * MIB);
         assert_eq!(room.bytes(later(20)), 1 << 30, "what is expected");
         // Not all of that, then.
-        assert_eq!(room.gone(FILE, 49 * WINDOW_BYTES, later(1)), Gone::Known);
+        assert_eq!(
+            room.gone(FILE, 49 * WINDOW_BYTES, later(1)),
+            Absence::EvictedBefore
+        );
         assert_eq!(room.bytes(later(1)), 51 * MIB / 4 * 3);
     }
 
@@ -243,11 +263,11 @@ mod tests {
         let mut room = room_after(9, 1 << 30);
         assert_eq!(
             room.gone(FILE, WINDOW_BYTES, NOW),
-            Gone::Unread,
+            Absence::NotCached,
             "a moment ago"
         );
         assert_eq!(room.bytes(NOW), 1 << 30);
-        assert_eq!(room.gone(FILE, 100 * WINDOW_BYTES, NOW), Gone::Unread);
+        assert_eq!(room.gone(FILE, 100 * WINDOW_BYTES, NOW), Absence::NotCached);
     }
 
     #[test]
@@ -256,7 +276,7 @@ mod tests {
         assert!(room.may_hold(FILE, 85 * WINDOW_BYTES, NOW));
         assert!(!room.may_hold(FILE, 40 * WINDOW_BYTES, NOW));
         let found = room.found(FILE, 20 * WINDOW_BYTES, 41 * WINDOW_BYTES, NOW);
-        assert_eq!(found, VAIN_WINDOWS_MAX);
+        assert_eq!(found, EVICTED_WINDOWS_MAX);
         assert_eq!(room.bytes(NOW), 60 * MIB);
         assert_eq!(
             room.found(FILE, 90 * WINDOW_BYTES, 92 * WINDOW_BYTES, NOW),

@@ -22,6 +22,7 @@ impl Disk {
         self.mended
     }
 
+    /// From time to time: schedules the wants that nothing works for, and looks at the state of the device.
     pub(super) fn mend(&mut self, now: Instant) {
         if self.readers.is_empty() || now < self.check_at() {
             return;
@@ -43,9 +44,14 @@ impl Disk {
         assert!(rated || self.rates_bytes_per_s == 0, "a rate of nobody");
     }
 
+    /// The sums over all readers, as they are kept: rates, readers whose rate is known, and what is brought into the page cache.
     fn sums(&self) -> (u64, u64, u64) {
-        let filled_bytes_per_s = self.filled_bytes_per_s;
-        (self.rates_bytes_per_s, self.rates_known, filled_bytes_per_s)
+        let cache_fill_bytes_per_s = self.cache_fill_bytes_per_s;
+        (
+            self.rates_bytes_per_s,
+            self.rates_known,
+            cache_fill_bytes_per_s,
+        )
     }
 
     /// The same, summed up over all streams.
@@ -55,15 +61,17 @@ impl Disk {
             let rate_bytes_per_s = reader.want.rate_bytes_per_s;
             sums.0 += rate_bytes_per_s;
             sums.1 += u64::from(rate_bytes_per_s > 0);
-            sums.2 += reader.filled_bytes_per_s;
+            sums.2 += reader.cache_fill_bytes_per_s;
         }
         sums
     }
 
+    /// When to look again.
     pub(super) fn check_at(&self) -> Instant {
         self.checked_at.plus_us(AWAITED_CHECK_US)
     }
 
+    /// The readers of [`Disk::forgotten`].
     fn forgotten_readers(&self) -> Vec<ReaderId> {
         let flights = self.flights.iter();
         let read_for: BTreeSet<ReaderId> = flights

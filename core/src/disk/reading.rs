@@ -1,6 +1,7 @@
-//! What is kept of a stream that reads from a device, and how it enters and changes.
+//! What is kept of a reader, a stream that reads from a device, and how it enters and changes. A reader has one want: for the
+//! bytes of its file that follow those it has. Its want is queued ([`super::scheduler`]), is being read (a flight), or is answered.
 
-use super::objects::Begins;
+use super::objects::ReaderStart;
 use super::reader::ReaderId;
 use super::scheduler::{Position, QueuedWant};
 use super::sharing::Answer;
@@ -11,6 +12,7 @@ use crate::units::Instant;
 
 /// A stream that reads from this device.
 pub(super) struct Reader {
+    /// Its latest want.
     pub want: Want,
     /// Where its want is queued; `None`: it waits for its file's layout, or is being read, or is answered.
     pub position: Option<Position>,
@@ -20,12 +22,13 @@ pub(super) struct Reader {
     pub served: Option<u64>,
     /// Its want is put off: it becomes due as if the stream ran dry then.
     pub put_off_to: Option<Instant>,
-    /// The last read of its bytes was made for it, into the page cache.
-    pub fills: bool,
+    /// The last read of its bytes was chosen for it, and goes into the page cache. `false` for one that joined the read of another
+    /// ([`Disk::join`]), although it gets the same bytes: the page cache is filled once.
+    pub reads_for_cache: bool,
     /// The path of its last read.
     pub path: Option<ReadPath>,
-    /// What it counts for in [`Disk::filled_bytes_per_s`].
-    pub filled_bytes_per_s: u64,
+    /// Its part of [`Disk::cache_fill_bytes_per_s`].
+    pub cache_fill_bytes_per_s: u64,
 }
 
 impl Reader {
@@ -37,9 +40,9 @@ impl Reader {
             answered: None,
             served: None,
             put_off_to: None,
-            fills: false,
+            reads_for_cache: false,
             path: None,
-            filled_bytes_per_s: 0,
+            cache_fill_bytes_per_s: 0,
         }
     }
 }
@@ -57,14 +60,15 @@ impl Disk {
         self.readers.insert(id, Reader::new(want));
     }
 
+    /// The reader counts among those of its file.
     pub(super) fn enter_object(&mut self, id: ReaderId, want: &Want, now: Instant) {
-        let begins = Begins {
+        let start = ReaderStart {
             from_bytes: want.span.offset_bytes,
             has_read: want.answers > 0,
             read_bytes: self.page_cache.read_bytes(),
             room_bytes: self.page_cache.bytes(now),
         };
-        self.objects.enter(want.object, id, &begins, now);
+        self.objects.enter(want.object, id, &start, now);
     }
 
     /// Keeps the read of a stream that left, as a server does that cannot cancel its requests.
@@ -92,12 +96,14 @@ impl Disk {
         self.update_fill_rate(id);
     }
 
+    /// Notes where the reader's want is queued.
     pub(super) fn set_position(&mut self, id: ReaderId, position: Position) {
         if let Some(reader) = self.readers.get_mut(&id) {
             reader.position = Some(position);
         }
     }
 
+    /// What the scheduler has to know of a reader's want: when it is due, and where its bytes lie.
     pub(super) fn entry(&self, id: ReaderId) -> Option<QueuedWant> {
         let reader = self.readers.get(&id)?;
         let Want {
@@ -119,6 +125,7 @@ impl Disk {
         })
     }
 
+    /// It is known where a file lies: the wants that waited for that are queued, unless a flight serves them by now.
     pub(super) fn mapped(&mut self, object: ObjectId, layout: Layout) {
         for id in self.objects.mapped(object, layout) {
             let waits = self.readers.get(&id).is_some_and(|reader| {

@@ -44,6 +44,7 @@ impl Disk {
         self.flights.len()
     }
 
+    /// How many slots the memory for reading ahead has.
     pub(super) fn slots_max(&self) -> u32 {
         u32::try_from(self.settings.memory_bytes / SLOT_BYTES).unwrap_or(u32::MAX)
     }

@@ -41,7 +41,9 @@ pub enum Order {
 pub(super) enum Position {
     /// By its `due_at`.
     Later(Instant),
+    /// Due, by its key in the order.
     Due(Key),
+    /// Urgent, likewise.
     Urgent(Key),
 }
 
@@ -50,7 +52,9 @@ type Key = (u64, u64);
 
 /// The queued wants of one device.
 pub(super) struct Scheduler {
+    /// The order of what is due.
     order: Order,
+    /// The wants by where they are queued (see above), first the one that is next.
     later: BTreeSet<(Instant, ReaderId)>,
     due: BTreeSet<(Key, ReaderId)>,
     urgent: BTreeSet<(Key, ReaderId)>,
@@ -173,6 +177,7 @@ impl Scheduler {
         self.sweep
     }
 
+    /// Where a want goes in the order of what is due.
     fn key(&mut self, entry: &QueuedWant) -> Key {
         match self.order {
             Order::CLook => {

@@ -1,10 +1,14 @@
-//! Sharing: whether to read a stream's next bytes into the page cache, because another reader will need them before
-//! they are evicted.
+//! Which path a read takes: past the page cache into slots, or into it, for one of the reasons that [`ReadPath`] lists. And who
+//! joins a read under way.
 //!
-//! The second of two readers arrives where the first is now when it has taken all bytes between them. Until then all
-//! readers that share, the first included, fill the page cache at the sum of their rates. If they bring in no more than
-//! it holds ([`super::page_cache`]), the bytes are still there, and the pair shares. So the nearest pairs share, and
-//! one more sharing pair may end it for the pair that is farthest apart.
+//! A *reader* is a stream that reads a file of this device; its *want* is for the bytes that it needs next. A *flight* is a read
+//! that is in the device; its waiters are the readers that get bytes of it.
+//!
+//! One path needs a rule, [`ReadPath::Followed`]: a reader *shares*, so reads into the page cache, if another reader will need
+//! the same bytes before they are evicted. The reader behind reaches the place of the reader ahead once it has taken all bytes
+//! between them. Until then all readers that share, the one ahead included, fill the page cache at the sum of their rates
+//! ([`Disk::cache_fill_bytes_per_s`]). If they bring in no more than it holds ([`super::page_cache`]), the bytes are still there,
+//! and the pair shares. So the nearest pairs share. One more pair raises the sum, so the pair that is farthest apart may stop.
 
 use super::{DeviceChange, Disk, Flight, ReadError, ReadPath, ReaderId, first};
 use crate::conn::{Held, Span, Want};
@@ -14,18 +18,29 @@ use crate::units::{Instant, US_PER_S};
 /// The last answer to a reader that has sent no want since.
 #[derive(Clone, Copy)]
 pub(super) struct Answer {
+    /// When it was given.
     pub at: Instant,
     /// The reader has all bytes before this one.
     pub end_bytes: u64,
 }
 
+/// How far a reader is from a byte of its file.
+struct Distance {
+    /// The bytes between those that it has and that byte.
+    bytes: u64,
+    /// The time until it has taken all before that byte.
+    us: u64,
+}
+
 impl Disk {
-    /// Which path a read for this stream takes: into the page cache if it will stay there for others, past it if
-    /// possible.
+    /// Which path a read for this reader takes: into the page cache if the bytes may be there already, or will be needed by
+    /// others; past it otherwise, if the device can.
     pub(super) fn read_path(&self, id: ReaderId, want: &Want, now: Instant) -> ReadPath {
         let (object, from_bytes) = (want.object, want.span.offset_bytes);
         if !want.absent && self.page_cache.may_hold(object, from_bytes, now) {
-            return ReadPath::Cached; // the page cache was not asked, and it may be there
+            // They were read lately, and the kernel was not asked whether they are still there (or can't be, of this file
+            // system): a read through the page cache finds them.
+            return ReadPath::Cached;
         }
         if self.objects.is_popular(object, now) {
             return ReadPath::Popular;
@@ -39,7 +54,7 @@ impl Disk {
         }
     }
 
-    /// Records in the journal that the reads of a stream take another path than before. Its first path is not recorded.
+    /// Records in the journal that the reads of a reader take another path than before. Its first path is not recorded.
     pub(super) fn note_path(&mut self, id: ReaderId, to: ReadPath, now: Instant) {
         let Some(reader) = self.readers.get_mut(&id) else {
             return;
@@ -52,7 +67,8 @@ impl Disk {
         }
     }
 
-    /// Joins the stream to a read under way that brings what it wants, and to no other; `false`: there is none.
+    /// The reader waits for the first flight that brings its next byte, and leaves all others. A flight into slots serves only
+    /// those who wait for it already. `false`: none brings that byte.
     pub(super) fn join_flight(&mut self, id: ReaderId, want: &Want) -> bool {
         let mut waits = false;
         for flight in &mut self.flights {
@@ -71,7 +87,8 @@ impl Disk {
         waits
     }
 
-    /// All whose next bytes are in the window join its read.
+    /// All queued readers whose next byte is brought by this new flight into the page cache join it: their wants leave the
+    /// scheduler. The flight's first waiter is the reader for which it was chosen.
     pub(super) fn join(&mut self, flight: &mut Flight) {
         for id in self.objects.readers(flight.object) {
             let Some(reader) = self.readers.get_mut(&id) else {
@@ -81,49 +98,56 @@ impl Disk {
                 continue;
             }
             if let Some(position) = reader.position.take() {
-                reader.fills = false;
+                reader.reads_for_cache = false;
                 self.scheduler.remove(id, position);
                 flight.waiters.push(id);
             }
         }
-        let joined = flight.waiters.iter().skip(1);
+        let joined = flight.waiters.iter().skip(1); // the caller updates the first one
         joined.for_each(|id| self.update_fill_rate(*id));
     }
 
-    /// Whether another reader of the file follows closely enough to need these bytes while they are in the page cache.
-    /// Three readers within a window always share, however little memory there is: even if some bytes are evicted and
-    /// read again, that takes fewer reads than one for each.
+    /// Whether another reader of the file follows so closely that it needs these bytes while they are in the page cache.
+    ///
+    /// Three readers within a window always share, however little memory there is: even if some bytes are evicted and read
+    /// again, that takes fewer reads than one for each. Two do not while sharing is off for the file
+    /// ([`super::objects::Objects::is_sharing_off`]): lately too many of its windows were evicted before a reader came.
     fn is_followed(&self, id: ReaderId, want: &Want, now: Instant) -> bool {
         let Some(reader) = self.readers.get(&id) else {
             return false;
         };
         let rate = self.rate_or_mean(want);
-        let mut filled_bytes_per_s = self.filled_bytes_per_s;
+        let mut cache_fill_bytes_per_s = self.cache_fill_bytes_per_s;
         let mut room_bytes = self.page_cache.bytes(now);
-        if !reader.fills {
-            filled_bytes_per_s += rate - reader.filled_bytes_per_s.min(rate);
-            room_bytes -= room_bytes / 4; // a stream that begins to share should not have to stop soon
+        if !reader.reads_for_cache {
+            cache_fill_bytes_per_s += rate - reader.cache_fill_bytes_per_s.min(rate);
+            room_bytes -= room_bytes / 4; // a reader that begins to share should not have to stop soon
         }
-        let vain = self.objects.is_vain(want.object, now);
+        let is_off = self.objects.is_sharing_off(want.object, now);
+        // The bytes must also stay until this reader itself has sent them from there: until it runs dry, and a window longer.
         let own_us = us_for(WINDOW_BYTES, rate).saturating_add(want.underrun_at.since_us(now));
-        let lives = |us: u64| {
-            let bytes = u128::from(filled_bytes_per_s) * u128::from(us.max(own_us));
+        let stays_cached_for = |us: u64| {
+            let bytes = u128::from(cache_fill_bytes_per_s) * u128::from(us.max(own_us));
             bytes / u128::from(US_PER_S) <= u128::from(room_bytes)
         };
-        let mut crowd = 0;
+        let mut crowd = 0; // others within a window
         let mut others = self.objects.readers(want.object).filter(|of| *of != id);
         others.any(|other| {
-            let comes = self.comes_in_us(other, want.span.offset_bytes, now);
-            comes.is_some_and(|(behind_bytes, us)| {
-                crowd += u32::from(behind_bytes < WINDOW_BYTES);
-                crowd >= 2 || !vain && lives(us)
+            let distance = self.distance_to(other, want.span.offset_bytes, now);
+            distance.is_some_and(|distance| {
+                crowd += u32::from(distance.bytes < WINDOW_BYTES);
+                crowd >= 2 || !is_off && stays_cached_for(distance.us)
             })
         })
     }
 
-    /// How far a reader is from this byte of its file, in bytes, and how long until it has taken all before it, in
-    /// microseconds; `None`: it has that byte's window already or does not want the byte.
-    fn comes_in_us(&self, id: ReaderId, to_bytes: u64, now: Instant) -> Option<(u64, u64)> {
+    /// How far a reader is from the byte at `to_bytes` of its file; `None`: it has that byte's window already, or its response
+    /// ends before the byte.
+    ///
+    /// It has all bytes before its want; if the want is answered and no other was sent since, all that the answer brought. When it
+    /// runs dry (`underrun_at`) it has taken all before its want. From then on, or from the answer if that came later, it comes
+    /// nearer at its rate: it sends what the answer brought, and then what it finds in the page cache, without a new want.
+    fn distance_to(&self, id: ReaderId, to_bytes: u64, now: Instant) -> Option<Distance> {
         let reader = self.readers.get(&id)?;
         let want = reader.want.span;
         let (since, has_bytes) = match reader.answered {
@@ -134,15 +158,18 @@ impl Disk {
         if has_bytes >= window_end_bytes || want.end_bytes() <= to_bytes {
             return None;
         }
-        // Time since its answer counts: it goes on past its answered bytes with what it finds in the page cache.
         let from = reader.want.underrun_at.max(since);
         let rate = self.rate_or_mean(&reader.want);
         let takes_us = us_for(to_bytes.saturating_sub(want.offset_bytes), rate);
         let us = from.plus_us(takes_us).since_us(now);
-        Some((to_bytes.saturating_sub(has_bytes), us))
+        Some(Distance {
+            bytes: to_bytes.saturating_sub(has_bytes),
+            us,
+        })
     }
 
-    /// B_n; where it is not known, the mean of the others. If no rate is known, all count as equal.
+    /// B_n, bytes per second; where it is not known, the mean of those that are. If none is, 1: then all count as equally fast,
+    /// and what they bring in until one has caught up with another follows from the bytes between them alone.
     fn rate_or_mean(&self, want: &Want) -> u64 {
         let mean = self.rates_bytes_per_s.checked_div(self.rates_known);
         match want.rate_bytes_per_s {
@@ -151,23 +178,24 @@ impl Disk {
         }
     }
 
-    /// Updates the rate at which the stream's reads fill the page cache, after something has changed for it. A stream
-    /// that finds all its bytes there wants nothing, and fills nothing.
+    /// Updates the rate at which the reader brings bytes into the page cache, after something has changed for it. That is its own
+    /// rate, if its last read was made for it and into the page cache ([`super::reading::Reader::reads_for_cache`]), and its want
+    /// is not answered. A reader that finds all its bytes there wants nothing, and brings nothing.
     pub(super) fn update_fill_rate(&mut self, id: ReaderId) {
         let Some(want) = self.readers.get(&id).map(|reader| reader.want) else {
             return;
         };
         let rate = self.rate_or_mean(&want);
         if let Some(reader) = self.readers.get_mut(&id) {
-            let fills = reader.fills && reader.answered.is_none();
-            let before = reader.filled_bytes_per_s;
-            reader.filled_bytes_per_s = if fills { rate } else { 0 };
-            self.filled_bytes_per_s =
-                self.filled_bytes_per_s.saturating_sub(before) + reader.filled_bytes_per_s;
+            let brings = reader.reads_for_cache && reader.answered.is_none();
+            let before = reader.cache_fill_bytes_per_s;
+            reader.cache_fill_bytes_per_s = if brings { rate } else { 0 };
+            self.cache_fill_bytes_per_s =
+                self.cache_fill_bytes_per_s.saturating_sub(before) + reader.cache_fill_bytes_per_s;
         }
     }
 
-    /// The bytes that a read has brought.
+    /// The bytes that a flight has brought. Those that are in the page cache now are noted there.
     pub(super) fn landed(&mut self, flight: &Flight, result: Result<u64, ReadError>) -> Span {
         let got_bytes = match result {
             Ok(bytes) => bytes,
@@ -181,8 +209,9 @@ impl Disk {
         landed
     }
 
-    /// What a new want tells about the page cache: what its stream has passed since its last answer was there, and
-    /// where the want begins it was not.
+    /// What a new want tells about the page cache. Between its last answer (`before`) and this want its reader found all bytes in
+    /// the page cache. At the start of the want it did not, if the want says so ([`Want::absent`]) and no flight brings that byte
+    /// at present.
     pub(super) fn learn(&mut self, before: Option<Answer>, want: &Want, now: Instant) {
         let (object, from_bytes) = (want.object, want.span.offset_bytes);
         if let Some(answer) = before {

@@ -125,7 +125,7 @@ fn the_device_never_holds_more_than_its_places() {
     disk.on(done(&first[1]), NOW);
     let next = orders(&mut disk, NOW);
     assert!(
-        matches!(next[0], Out::Filled { stream: s, urgent: true, held: Held::Slots, .. } if s == stream(1))
+        matches!(next[0], Out::Fetched { stream: s, urgent: true, held: Held::Slots, .. } if s == stream(1))
     );
     assert!(next.len() >= 2, "an answer, and the next read: {next:?}");
 }
@@ -164,7 +164,7 @@ fn the_short_rest_of_a_response_is_told_from_a_first_read() {
     let (mut disk, first) = disk_with(SETTINGS, 1);
     disk.on(done(&first[0]), NOW);
     let reason = |outs: &[Out]| match &outs[0] {
-        Out::Filled { chosen, urgent, .. } => (chosen.reason, *urgent),
+        Out::Fetched { chosen, urgent, .. } => (chosen.reason, *urgent),
         other => panic!("expected an answer, got {other:?}"),
     };
     assert_eq!(reason(&orders(&mut disk, NOW)), (Reason::First, true));
@@ -225,7 +225,7 @@ fn a_file_with_two_readers_is_read_once_through_the_page_cache() {
     assert_eq!(orders(&mut disk, NOW), [], "a read under way is joined");
     disk.on(done(&first[0]), NOW);
     let told = orders(&mut disk, NOW);
-    let cached = |out: &Out| matches!(out, Out::Filled { held: Held::PageCache, span, .. } if span.end_bytes() == WINDOW_BYTES);
+    let cached = |out: &Out| matches!(out, Out::Fetched { held: Held::PageCache, span, .. } if span.end_bytes() == WINDOW_BYTES);
     assert!(told.len() == 3 && told.iter().all(cached), "{told:?}");
 }
 
@@ -246,7 +246,7 @@ fn the_last_reader_of_a_shared_file_cancels_its_read() {
 fn an_answer_that_was_not_heard_voids_the_want_and_wakes_who_stands_still() {
     let (mut disk, first) = disk_with(SETTINGS, 1);
     disk.on(done(&first[0]), NOW);
-    assert!(matches!(orders(&mut disk, NOW)[..], [Out::Filled { .. }]));
+    assert!(matches!(orders(&mut disk, NOW)[..], [Out::Fetched { .. }]));
     disk.on(In::Want(want(0, 0, 0, 0)), NOW);
     assert_eq!(orders(&mut disk, NOW), [Out::Nudge(stream(0))]);
     disk.on(In::Want(want(0, 0, FIRST_READ_BYTES, 1)), NOW);
@@ -281,7 +281,7 @@ fn an_unaligned_want_is_read_from_its_block_and_told_as_wanted() {
         )
     );
     disk.on(done(&outs[0]), NOW);
-    assert!(matches!(orders(&mut disk, NOW)[..], [Out::Filled { span, .. }] if span == want.span));
+    assert!(matches!(orders(&mut disk, NOW)[..], [Out::Fetched { span, .. }] if span == want.span));
 }
 
 #[test]
@@ -400,7 +400,7 @@ impl Shell {
                     assert!(used_bytes <= disk.settings.memory_bytes, "above the pool");
                     self.device.insert(read, (span, slots));
                 }
-                Out::Filled {
+                Out::Fetched {
                     read, stream, span, ..
                 } => {
                     let want = self.wants.remove(&stream).expect("told what nobody asked");

@@ -19,10 +19,10 @@ pub const SHARE_BYTES_MIN: u64 = 2 * 1_448;
 pub const SEND_BUFFER_BYTES_MIN: u64 = 4_608;
 /// What one of the kernel's buffers costs beside its payload at least; 64-bit Linux takes some 900 bytes.
 pub const SEND_BUFFER_COST_BYTES: u64 = 512;
-/// A share that lasts for less than this, until only what must be in flight is left, is filled when the kernel calls. A timer
+/// A share that lasts for less than this, until only what must be in flight is left, is filled when EPOLLOUT fires. A timer
 /// is late by a part of a millisecond, and knows nothing of ACKs.
 pub const REFILL_US_MIN: u64 = 10_000;
-/// One that lasts longer, too: it seldom calls, and its client may become faster.
+/// One that lasts longer, too: EPOLLOUT seldom fires for it, and its client may become faster.
 pub const REFILL_US_MAX: u64 = 400_000;
 /// How fast a share is used up is measured over this time at least, first and where a socket is found nearly empty. Less:
 /// ACKs come in bursts.
@@ -41,7 +41,7 @@ pub const LOAN_WORTH: u64 = 8;
 /// A socket that was found so often in a row with bytes in it takes back what it has pledged. Less: it would pledge again at the
 /// next chance.
 pub const PLEDGE_LOOKS: u32 = 16;
-/// How long a socket waits for a loan before it goes on with its share. Less: shares that are worth no call are sent while
+/// How long a socket waits for a loan before it goes on with its share. Less: shares that are worth no system call are sent while
 /// thousands wait for their turn. More: clients wait for longer if borrowers give nothing back.
 pub const LOAN_WAIT_US: u64 = 200_000;
 /// A worker that sleeps for [`LOAN_SLEPT_US_MAX`] of this time while sockets wait for loans has too little memory for them.
@@ -112,7 +112,7 @@ pub const LOSS_SEGMENTS_MIN: u64 = 50;
 /// Delivery rates of which the fastest counts, one a second. More: the oldest is forgotten.
 pub const DELIVERY_RATES_MAX: usize = 10;
 /// A share that holds its connection up in less of the time than this, in hundredths, does not have to grow.
-pub const CREDIT_LIMITED_PERCENT_MIN: u64 = 10;
+pub const SHARE_LIMITED_PERCENT_MIN: u64 = 10;
 /// Addresses whose estimates are kept for their next connections, 40 bytes each. Full: the oldest of four is forgotten,
 /// and its client starts like a new one.
 pub const ADDRESSES_REMEMBERED_MAX: usize = 16_384;

@@ -60,7 +60,7 @@ impl Acked {
     }
 
     /// The socket holds so much, before it is offered more.
-    pub fn holds(&mut self, held_bytes: u64, now: Instant) {
+    pub fn socket_level(&mut self, held_bytes: u64, now: Instant) {
         let acked_bytes = self.given_bytes.wrapping_sub(held_bytes);
         self.looked = Some((now, acked_bytes));
         self.held_bytes = Some(held_bytes);
@@ -162,7 +162,7 @@ mod tests {
         let mut acked = Acked::default();
         acked.given(held_bytes);
         for nth in 0..=10 {
-            acked.holds(held_bytes, at(10 * nth));
+            acked.socket_level(held_bytes, at(10 * nth));
             assert!(acked.look(underrun));
             acked.given(60_000 - held_bytes);
             assert_eq!(acked.held_bytes(), Some(60_000));
@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(sample(&acked).bytes, 0);
         let prefetch = acked.sample(AckedFor::Prefetch, RTT_US);
         assert_eq!(prefetch.map(|sample| sample.bytes), Some(400_000));
-        acked.holds(30_000, at(200));
+        acked.socket_level(30_000, at(200));
         assert!(acked.look(false));
         let after = sample(&acked);
         assert_eq!(
@@ -216,9 +216,9 @@ mod tests {
     #[test]
     fn bytes_that_nobody_told_of_are_no_rate() {
         let mut acked = Acked::default();
-        acked.holds(0, at(0));
+        acked.socket_level(0, at(0));
         assert!(acked.look(true));
-        acked.holds(900, at(100));
+        acked.socket_level(900, at(100));
         assert!(acked.look(true));
         assert_eq!(sample(&acked).bytes, 0);
     }

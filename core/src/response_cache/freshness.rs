@@ -38,7 +38,8 @@ impl Freshness {
         self.compared != now
     }
 
-    /// The response holds in this turn: its open file was compared and matches the head, or it is a copy.
+    /// The response may be used without a comparison for the rest of this turn: its open file was compared and matches the head, or
+    /// it is a copy.
     pub fn compared(&mut self, now: Instant) {
         self.compared = now;
     }

@@ -102,8 +102,8 @@ impl<T: Costly> SecondChance<T> {
         self.budget_bytes
     }
 
-    /// Use no more than is held now, until [`SecondChance::allow`] returns the budget step by step.
-    pub fn close(&mut self) {
+    /// Uses no more than is held now, until [`SecondChance::allow`] returns the budget step by step.
+    pub fn use_no_more(&mut self) {
         self.allowed_bytes = self.held_bytes;
     }
 

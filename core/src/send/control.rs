@@ -6,7 +6,7 @@
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-use super::refills::{Refilled, Refills};
+use super::refill_timers::{RefillTimer, RefillTimers};
 use super::rounds::{Target, TopUps, TotalDemand};
 use super::{Refill, SendQueue, Supply};
 use crate::conn::{ConnId, Held, TcpSample};
@@ -31,8 +31,8 @@ pub enum SendPolicy {
 pub struct Controller {
     /// `None`: sockets are filled as soon as they are writable.
     top_ups: Option<TopUps>,
-    /// Sockets that their shares hold up.
-    refills: Refills,
+    /// The timers of sockets whose shares are full.
+    refill_timers: RefillTimers,
     /// Connections that are paced, and until when: one round trip each.
     paced: BTreeSet<(Instant, ConnId)>,
 }
@@ -57,9 +57,9 @@ pub struct Taken {
     pub unsent_bytes: Option<u64>,
 }
 
-/// A socket that has enough for now and will become writable again.
+/// A socket that is full: it has enough for now, and will become writable again or be filled by a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Filled {
+pub struct SocketFull {
     /// What its connection waits for: for its margin to be taken, or for the kernel to take more.
     pub wait: Wait,
     /// What it was given since the last sample.
@@ -105,7 +105,7 @@ impl Controller {
                 SendPolicy::Margin { budget_bytes } => Some(TopUps::new(budget_bytes)),
                 SendPolicy::Eager => None,
             },
-            refills: Refills::default(),
+            refill_timers: RefillTimers::default(),
             paced: BTreeSet::new(),
         }
     }
@@ -129,7 +129,7 @@ impl Controller {
     /// `open`: number of the worker's connections.
     pub fn refill(
         &self,
-        margin: &mut SendQueue,
+        queue: &mut SendQueue,
         offer: Offer,
         supply: &Supply,
         open: u32,
@@ -139,41 +139,41 @@ impl Controller {
         // A client that takes nothing is recognised by how little its socket holds.
         let own = offer.held == Held::Slots && supply.rate_bytes_per_s > 0;
         let own_bytes = own.then(|| top_ups.own_bytes(open));
-        Some(margin.refill(own_bytes, offer.rest_bytes, top_ups.target_of(open), now))
+        Some(queue.refill(own_bytes, offer.rest_bytes, top_ups.target_of(open), now))
     }
 
     /// The result of an offer: the rate is measured. `Some`: the socket is full and will become writable; `None`: it
     /// may be offered more.
-    pub fn taken(&self, margin: &mut SendQueue, taken: Taken, now: Instant) -> Option<Filled> {
+    pub fn taken(&self, queue: &mut SendQueue, taken: Taken, now: Instant) -> Option<SocketFull> {
         let Taken {
             taken_bytes,
             full,
             unsent_bytes,
         } = taken;
         match unsent_bytes.filter(|_| !full) {
-            Some(unsent_bytes) => margin.taken(taken_bytes, unsent_bytes, now),
-            None => margin.given(taken_bytes, now),
+            Some(unsent_bytes) => queue.taken(taken_bytes, unsent_bytes, now),
+            None => queue.given(taken_bytes, now),
         }
         if !full {
             return None;
         }
         let target = self.target();
-        let given_bytes = margin.given_bytes();
+        let given_bytes = queue.given_bytes();
         if let Some(unsent_bytes) = unsent_bytes {
             // Without margins the rate is still measured: reading ahead depends on it.
-            let grown = margin.full(unsent_bytes, target.unwrap_or_default(), now);
+            let grown = queue.full(unsent_bytes, target.unwrap_or_default(), now);
             if grown && target.is_some() {
                 return None;
             }
         }
-        let fill_bytes = margin.fill_bytes(target.unwrap_or_default());
+        let fill_bytes = queue.fill_bytes(target.unwrap_or_default());
         // Some of it may have been sent since.
         let is_margin = |unsent_bytes: u64| unsent_bytes >= fill_bytes / 2;
         let wait = match target.and(unsent_bytes).is_some_and(is_margin) {
             true => Wait::Margin,
             false => Wait::Socket,
         };
-        Some(Filled {
+        Some(SocketFull {
             wait,
             given_bytes,
             fill_bytes,
@@ -192,27 +192,27 @@ impl Controller {
         self.top_ups.as_mut().is_some_and(TopUps::take_due)
     }
 
-    /// The share of a socket has no room, and is used up then. `before`: what was said of it before.
-    pub fn lasts(&mut self, refilled: Refilled, before: Option<Refilled>) {
-        self.unlasts(before);
-        self.refills.add(refilled);
+    /// Sets the timer of a socket whose share is full. `before`: the timer that it has, which this one replaces.
+    pub fn set_refill_timer(&mut self, timer: RefillTimer, before: Option<RefillTimer>) {
+        self.cancel_refill_timer(before);
+        self.refill_timers.add(timer);
     }
 
-    /// A socket of which this was said is gone.
-    pub fn unlasts(&mut self, before: Option<Refilled>) {
-        if let Some(refilled) = before {
-            self.refills.remove(refilled);
+    /// Cancels the timer of a socket, if it has one: the kernel reported it writable, or it is gone.
+    pub fn cancel_refill_timer(&mut self, timer: Option<RefillTimer>) {
+        if let Some(timer) = timer {
+            self.refill_timers.remove(timer);
         }
     }
 
-    /// If a round is due of those whose shares have had no room: who is filled in it.
-    pub fn take_refills(&mut self, now: Instant) -> Vec<ConnId> {
-        self.refills.take_due(now)
+    /// If a timer is due: takes it and those that fire soon after. Their sockets are filled now, in one round.
+    pub fn take_due_refill_timers(&mut self, now: Instant) -> Vec<ConnId> {
+        self.refill_timers.take_due(now)
     }
 
-    /// When it is due.
-    pub fn refills_at(&self) -> Option<Instant> {
-        self.refills.due_at()
+    /// When the first refill timer fires.
+    pub fn refill_timer_at(&self) -> Option<Instant> {
+        self.refill_timers.due_at()
     }
 
     /// A round of top-ups begins, over the margins of all sending connections.
@@ -223,8 +223,8 @@ impl Controller {
     ) -> Option<Round> {
         let top_ups = self.top_ups.as_mut()?;
         let (from, mut demand) = (top_ups.target(), TotalDemand::default());
-        for margin in sending {
-            demand.add(margin, from);
+        for queue in sending {
+            demand.add(queue, from);
         }
         let until = top_ups.round(demand, now);
         Some(Round {

@@ -2,7 +2,7 @@
 
 use super::SendQueue;
 use crate::limits::{
-    CALL_US, DEMAND_US_MAX, OWN_BYTES_MAX, REACH_US_MAX, SEND_QUEUE_BYTES, SEND_QUEUE_PERCENT,
+    DEMAND_US_MAX, EPOLLOUT_US, OWN_BYTES_MAX, REACH_US_MAX, SEND_QUEUE_BYTES, SEND_QUEUE_PERCENT,
     SLOW_TOP_UPS_PER_S, STEADY_BYTES_MAX, STEADY_QUEUE_BYTES, STEADY_US_MAX, TARGET_US_MAX,
     TARGET_US_MIN, TOP_UP_BYTES_MAX, TOP_UP_BYTES_MIN,
 };
@@ -17,7 +17,7 @@ const ROUND_AFTER_TENTHS: u64 = 2;
 /// How far sockets are filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// T: a full socket holds what its client takes in this time plus [`CALL_US`].
+    /// T: a full socket holds what its client takes in this time plus [`EPOLLOUT_US`].
     pub us: u64,
     /// The least top-up above the level at which a socket becomes writable. A client that takes less in T is topped up
     /// more rarely than others.
@@ -161,7 +161,7 @@ impl TopUps {
         let us = us_for(bytes, demand.rates_bytes_per_s);
         self.target = Target {
             us: us
-                .saturating_sub(CALL_US)
+                .saturating_sub(EPOLLOUT_US)
                 .clamp(TARGET_US_MIN, TARGET_US_MAX),
             least_bytes: (demand.slow_bytes_per_s / SLOW_TOP_UPS_PER_S)
                 .clamp(TOP_UP_BYTES_MIN, TOP_UP_BYTES_MAX),

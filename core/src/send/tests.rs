@@ -57,7 +57,10 @@ fn a_socket_is_filled_with_what_its_client_takes_in_t_and_what_is_left_when_it_c
     margin.begin(AT(0));
     let refill = margin.refill(None, u64::MAX, TARGET, AT(0));
     let start = (u64::MAX, LOWAT_BYTES_START, LOWAT_BYTES_START / 2);
-    assert_eq!((refill.bytes, refill.lowat_bytes, refill.call_bytes), start);
+    assert_eq!(
+        (refill.bytes, refill.lowat_bytes, refill.epollout_bytes),
+        start
+    );
     fill(&mut margin, &mut socket, AT(0));
     for round in 1..20 {
         socket = socket.saturating_sub(rate / 20);
@@ -67,7 +70,7 @@ fn a_socket_is_filled_with_what_its_client_takes_in_t_and_what_is_left_when_it_c
     assert!(near(margin.rate_bytes_per_s(), rate), "{margin:?}");
     assert!(near(socket, rate * 230 / 1000), "{socket}");
     let mut refill = |ms: u64| margin.refill(None, u64::MAX, TARGET, AT(950 + ms));
-    assert!(near(refill(0).call_bytes.into(), rate * 30 / 1000));
+    assert!(near(refill(0).epollout_bytes.into(), rate * 30 / 1000));
     assert!(near(refill(100).bytes, rate / 10));
     assert!(!margin.joins(AT(950 + 190)) && margin.joins(AT(950 + 210)));
     assert_eq!(margin.margin_us(AT(950)).map(|us| us / MS / 10), Some(23));
@@ -77,10 +80,10 @@ fn a_socket_is_filled_with_what_its_client_takes_in_t_and_what_is_left_when_it_c
 fn a_slow_client_is_topped_up_by_a_buffer_of_the_kernel_and_a_very_slow_one_calls_in_time() {
     let mut margin = SendQueue::at_rate(100_000);
     let refill = margin.refill(None, u64::MAX, TARGET, AT(0));
-    let fill_bytes = CALL_BYTES_MIN + TOP_UP_BYTES_MIN;
+    let fill_bytes = EPOLLOUT_BYTES_MIN + TOP_UP_BYTES_MIN;
     assert_eq!(
-        (refill.bytes, refill.call_bytes),
-        (fill_bytes, CALL_BYTES_MIN as u32)
+        (refill.bytes, refill.epollout_bytes),
+        (fill_bytes, EPOLLOUT_BYTES_MIN as u32)
     );
 }
 
@@ -91,7 +94,10 @@ fn what_is_read_for_one_alone_goes_in_as_soon_as_it_can() {
     for (rate, bytes) in [(100_000, OWN_BYTES_MAX), (10_000_000, 2_300_000)] {
         let refill = refill(rate, OWN_BYTES_MAX);
         let up_to = (u64::MAX, bytes as u32, bytes as u32 / 2);
-        assert_eq!((refill.bytes, refill.lowat_bytes, refill.call_bytes), up_to);
+        assert_eq!(
+            (refill.bytes, refill.lowat_bytes, refill.epollout_bytes),
+            up_to
+        );
     }
 }
 
@@ -102,7 +108,7 @@ fn the_kernels_call_is_believed_and_not_the_prediction() {
     margin.full(230_000, TARGET, AT(0));
     let room_bytes = |margin: &mut SendQueue| margin.refill(None, u64::MAX, TARGET, AT(50)).bytes;
     assert_eq!(room_bytes(&mut margin), 50_000);
-    margin.writable(); // after 50 ms, though it should have lasted for 200
+    margin.became_writable(); // after 50 ms, though it should have lasted for 200
     assert_eq!(room_bytes(&mut margin), 200_000);
     margin.given(200_000, AT(0));
     margin.full(229_000, TARGET, AT(50));
@@ -116,7 +122,10 @@ fn if_a_socket_should_be_full_the_kernel_is_asked() {
     margin.full(1_000_000, TARGET, AT(0));
     let refill = margin.refill(None, u64::MAX, TARGET, AT(0));
     let asked = (u64::MAX, 230_000, 30_000);
-    assert_eq!((refill.bytes, refill.lowat_bytes, refill.call_bytes), asked);
+    assert_eq!(
+        (refill.bytes, refill.lowat_bytes, refill.epollout_bytes),
+        asked
+    );
 }
 
 #[test]
@@ -139,7 +148,7 @@ fn a_client_that_calls_every_millisecond_is_measured_all_the_same() {
     fill(&mut margin, &mut socket, AT(0));
     socket = 0; // slow at first: it waits for a disk
     fill(&mut margin, &mut socket, AT(2_000));
-    let least_bytes = CALL_BYTES_MIN + TOP_UP_BYTES_MIN;
+    let least_bytes = EPOLLOUT_BYTES_MIN + TOP_UP_BYTES_MIN;
     assert_eq!(margin.fill_bytes(TARGET), least_bytes);
     for ms in 2_001..2_100 {
         socket = 0; // then it takes whatever there is, at once
@@ -257,8 +266,8 @@ proptest! {
             prop_assert!(refill.bytes >= ROOM_BYTES_MIN && refill.lowat_bytes >= LOWAT_BYTES_START / 2);
             prop_assert!(refill.bytes == u64::MAX || refill.bytes <= LOWAT_BYTES_MAX.into());
             // TCP_NOTSENT_LOWAT is twice that.
-            prop_assert!(refill.call_bytes <= LOWAT_BYTES_MAX / 2);
-            prop_assert!(u64::from(refill.call_bytes) >= CALL_BYTES_MIN);
+            prop_assert!(refill.epollout_bytes <= LOWAT_BYTES_MAX / 2);
+            prop_assert!(u64::from(refill.epollout_bytes) >= EPOLLOUT_BYTES_MIN);
         }
     }
 }
@@ -277,7 +286,7 @@ fn the_end_of_a_response_goes_in_late_whoever_reads_it() {
     let mut bytes =
         |own_bytes, rest_bytes| margin.refill(own_bytes, rest_bytes, target, AT(0)).bytes;
     let short_bytes = bytes(None, STEADY_BYTES_MAX);
-    assert_eq!(short_bytes, CALL_BYTES_MIN + TOP_UP_BYTES_MIN);
+    assert_eq!(short_bytes, EPOLLOUT_BYTES_MIN + TOP_UP_BYTES_MIN);
     assert_eq!(bytes(None, STEADY_BYTES_MAX + 1), 1_000_000, "4 s");
     assert_eq!(bytes(Some(0), u64::MAX), u64::MAX, "as much as it takes");
     assert!(

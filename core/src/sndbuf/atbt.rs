@@ -34,7 +34,7 @@ pub(super) fn need_bytes(demand: &Demand, windows: Windows) -> u64 {
 
 /// Max-min by needs with equal re-assignment; what nobody needs goes to all in equal parts, so that windows can grow.
 pub(super) fn divide(needs: &[u64], order: &[u32], pool_bytes: u64, shares: &mut Vec<u64>) {
-    equal::fill(needs, order, pool_bytes, shares);
+    equal::max_min(needs, order, pool_bytes, shares);
     let needed_bytes: u64 = needs.iter().sum();
     let surplus_bytes = pool_bytes.saturating_sub(needed_bytes);
     let each = surplus_bytes.checked_div(needs.len() as u64).unwrap_or(0);

@@ -12,7 +12,7 @@
 //! stands in a longer queue, or is no longer held up.
 
 use super::Demand;
-use super::eatbt::{floor_bytes, is_held_up, is_queued, most_bytes};
+use super::eatbt::{floor_bytes, in_flight_max_bytes, is_queued, is_share_limited};
 use crate::addresses::Network;
 use crate::limits::{NEED_BYTES_MAX, RTT_SCATTER_US};
 
@@ -20,46 +20,54 @@ use crate::limits::{NEED_BYTES_MAX, RTT_SCATTER_US};
 /// [`RTT_SCATTER_US`].
 const ALIKE_PART: u64 = 4;
 
-/// A connection that its share holds up and that stands in a queue, with the signs of where its bottleneck is.
+/// A share-limited connection ([`is_share_limited`]) that stands in a queue, with the signs of where its bottleneck is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct HeldUp {
+pub(super) struct ShareLimited {
+    /// The network of its client.
     network: Network,
     /// The delay of the queue that it stands in: its round trip less its shortest one.
     queue_us: u64,
-    /// The least and the most that it claims in flight, whatever its share: [`floor_bytes`] and [`most_bytes`].
+    /// The least and the most that it claims in flight, whatever its share: [`floor_bytes`] and [`in_flight_max_bytes`].
     within_bytes: (u64, u64),
 }
 
-impl HeldUp {
-    /// From its demand; `None`: its share does not hold it up, or its round trips show no queue.
-    pub fn of(demand: &Demand) -> Option<HeldUp> {
-        (is_held_up(demand) && is_queued(demand)).then(|| HeldUp {
+impl ShareLimited {
+    /// From its demand; `None`: it is not share-limited, or its round trips show no queue.
+    pub fn of(demand: &Demand) -> Option<ShareLimited> {
+        (is_share_limited(demand) && is_queued(demand)).then(|| ShareLimited {
             network: demand.network,
             queue_us: demand.path.rtt_us.saturating_sub(demand.rtt_min_us),
-            within_bytes: (floor_bytes(demand).min(NEED_BYTES_MAX), most_bytes(demand)),
+            within_bytes: (
+                floor_bytes(demand).min(NEED_BYTES_MAX),
+                in_flight_max_bytes(demand),
+            ),
         })
     }
 
     /// Whether this one, which does not come before `first` in their order, probably has the same bottleneck.
-    fn is_beside(&self, first: &HeldUp) -> bool {
+    fn is_beside(&self, first: &ShareLimited) -> bool {
         let apart_us = RTT_SCATTER_US.max(first.queue_us / ALIKE_PART);
         self.network == first.network && self.queue_us <= first.queue_us.saturating_add(apart_us)
     }
 }
 
-/// Evens out the claims of connections that probably share a bottleneck. `held_up` has these and their indices in `needs` and
+/// Evens out the claims of connections that probably share a bottleneck. `share_limited` has these and their indices in `needs` and
 /// `margins`, in any order. Each group begins with the shortest queue that no group has yet. Nobody claims more in flight than
 /// the law of its congestion control and its client's window allow, nor less than a few segments. O(n log n) in their number.
-pub(super) fn even_out(held_up: &mut [(HeldUp, u32)], needs: &mut [u64], margins: &mut [u64]) {
-    held_up.sort_unstable();
-    let mut rest = &held_up[..];
+pub(super) fn even_out(
+    share_limited: &mut [(ShareLimited, u32)],
+    needs: &mut [u64],
+    margins: &mut [u64],
+) {
+    share_limited.sort_unstable();
+    let mut rest = &share_limited[..];
     while let Some((first, _)) = rest.first() {
         let len = rest.partition_point(|(one, _)| one.is_beside(first));
         let (beside, others) = rest.split_at(len);
         let (need_bytes, margin_bytes) = (mean(beside, needs), mean(beside, margins));
         for (one, at) in beside {
-            let (least_bytes, most_bytes) = one.within_bytes;
-            needs[*at as usize] = need_bytes.min(most_bytes).max(least_bytes);
+            let (least_bytes, max_bytes) = one.within_bytes;
+            needs[*at as usize] = need_bytes.min(max_bytes).max(least_bytes);
             margins[*at as usize] = margin_bytes;
         }
         rest = others;
@@ -67,7 +75,7 @@ pub(super) fn even_out(held_up: &mut [(HeldUp, u32)], needs: &mut [u64], margins
 }
 
 /// The mean of what these claim; there is at least one.
-fn mean(of: &[(HeldUp, u32)], claimed: &[u64]) -> u64 {
+fn mean(of: &[(ShareLimited, u32)], claimed: &[u64]) -> u64 {
     let claimed = of.iter().map(|(_, at)| u128::from(claimed[*at as usize]));
     let sum: u128 = claimed.sum();
     (sum / of.len().max(1) as u128) as u64 // not above the largest
@@ -79,20 +87,21 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::tests::held_up;
+    use super::super::tests::share_limited;
     use super::*;
     use crate::addresses::Address;
 
-    fn evened(held_up: &[Demand], claims: &[u64]) -> Vec<u64> {
-        let signs = held_up.iter().map(HeldUp::of).zip(0..);
+    fn evened(share_limited: &[Demand], claims: &[u64]) -> Vec<u64> {
+        let signs = share_limited.iter().map(ShareLimited::of).zip(0..);
         let mut signs: Vec<_> = signs
             .filter_map(|(sign, at)| sign.map(|sign| (sign, at)))
             .collect();
         let (mut needs, mut margins) = (claims.to_vec(), claims.to_vec());
         even_out(&mut signs, &mut needs, &mut margins);
-        let all = needs.iter().zip(&margins).zip(held_up);
-        for ((need, margin), demand) in all.filter(|(_, demand)| HeldUp::of(demand).is_some()) {
-            let within = floor_bytes(demand)..=most_bytes(demand);
+        let all = needs.iter().zip(&margins).zip(share_limited);
+        for ((need, margin), demand) in all.filter(|(_, demand)| ShareLimited::of(demand).is_some())
+        {
+            let within = floor_bytes(demand)..=in_flight_max_bytes(demand);
             assert_eq!(*need, (*margin).clamp(*within.start(), *within.end()));
         }
         margins
@@ -100,7 +109,7 @@ mod tests {
 
     /// One whose share holds it up, of this client and in a queue of this length.
     fn queued(address: u64, queue_us: u64) -> Demand {
-        let mut demand = held_up(40_000);
+        let mut demand = share_limited(40_000);
         demand.network = Address(address).network();
         demand.path.rtt_us = demand.rtt_min_us + queue_us;
         demand
@@ -122,7 +131,7 @@ mod tests {
             [20_000, 20_000, 7_000, 9_000, 100_000, 300_000]
         );
         let mut free = demands;
-        free[1].credit.limited_percent = 0;
+        free[1].share_use.limited_percent = 0;
         assert_eq!(
             evened(&free, &claims)[..2],
             [10_000, 30_000],

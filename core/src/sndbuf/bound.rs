@@ -1,17 +1,20 @@
 //! How a socket is held to its share, and woken when it may have more (docs/decisions/0026).
 //!
 //! We count what the socket holds, unsent and in flight (SIOCOUTQ), and offer no more than its share has left. SO_SNDBUF
-//! is the share, too, so the kernel makes the socket writable when two thirds are left. No wake-up may be lost, and none
-//! may be in vain, or the worker would spin. Both follow from one rule: whenever the kernel calls the socket writable,
-//! there is room for a [`Bound::room_bytes`] above 0.
+//! is the share, too, so the kernel reports the socket writable (EPOLLOUT) when two thirds are left. No EPOLLOUT may be lost,
+//! and none may come while there is no room, or the worker would spin. Both follow from one rule: whenever the kernel reports
+//! the socket writable, [`Bound::room_bytes`] is above 0.
 //!
-//! A share that lasts some time ([`super::depletion`]) needs no call: then the worker's timer says when the socket is filled
-//! again, and SO_SNDBUF is out of the way.
+//! A share that lasts some time ([`super::depletion`]) needs no EPOLLOUT: then a timer of the worker says when the socket is
+//! filled again, and SO_SNDBUF is out of the way.
+//!
+//! The share limits its connection while all of it is in flight and nothing is unsent: that time is measured, too
+//! ([`Bound::take_share_limited_us`]).
 //!
 //! Sockets at short round trips lend each other a part of their shares ([`super::reserve`]). What is said above holds of what is
 //! left of a share then; SO_SNDBUF is out of the way only while a loan is being sent.
 
-use super::depletion::{Depletion, InFlight, Lasts};
+use super::depletion::{Depletion, InFlight, RefillDelay};
 use super::reserve::{self, Borrows, Loan, Look, Open, Reserve, Stake};
 use crate::conn::ConnId;
 use crate::limits::{
@@ -57,18 +60,25 @@ pub fn counted_bytes(share_bytes: u64) -> u64 {
 /// The bound of one socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bound {
+    /// The share: [`counted_bytes`] of what it was granted.
     share_bytes: u64,
+    /// The length of a segment: whole ones are offered.
     segment_bytes: u64,
+    /// What must be in flight, by the rate of the client.
     in_flight: InFlight,
+    /// The division that the share is from; 0: none yet.
     division: u64,
+    /// How long a share lasts.
     depletion: Depletion,
-    /// The worker's timer says when it is filled, and not the kernel.
+    /// A timer of the worker starts the next filling, not EPOLLOUT.
     timed: bool,
-    /// Since when the share has had no room, if the timer says when it has again.
+    /// Since when the share has been full, if a timer starts the next filling.
     filled_at: Option<Instant>,
-    /// Since when nothing but the share holds it up.
-    held_up_from: Option<Instant>,
-    held_up_us: u64,
+    /// Since when the share has limited the connection, if it does.
+    share_limited_from: Option<Instant>,
+    /// For how long it did before that, since the time was last taken.
+    share_limited_us: u64,
+    /// What it lends to others, and borrows from them.
     stake: Stake,
 }
 
@@ -86,14 +96,13 @@ impl Bound {
             depletion: Depletion::default(),
             timed: false,
             filled_at: None,
-            held_up_from: None,
-            held_up_us: 0,
+            share_limited_from: None,
+            share_limited_us: 0,
             stake: Stake::default(),
         }
     }
 
-    /// The share changes; the time for which it held the connection up is still counted.
-    /// The socket holds `held_bytes`.
+    /// The share changes, while the socket holds `held_bytes`. The time for which it limited the connection is still counted.
     pub fn change(&mut self, grant: Grant, held_bytes: u64, reserve: &mut Reserve) {
         let mut stake = self.stake;
         stake.share(counted_bytes(grant.share_bytes), held_bytes, reserve);
@@ -102,8 +111,8 @@ impl Bound {
             depletion: self.depletion,
             timed: self.timed,
             filled_at: self.filled_at,
-            held_up_from: self.held_up_from,
-            held_up_us: self.held_up_us,
+            share_limited_from: self.share_limited_from,
+            share_limited_us: self.share_limited_us,
             ..Bound::new(grant)
         };
     }
@@ -128,8 +137,8 @@ impl Bound {
         self.division
     }
 
-    /// SO_SNDBUF, as the kernel keeps it after it has doubled what it is given. Where it is no alarm it leaves room for what
-    /// buffers cost beside their payload.
+    /// SO_SNDBUF, as the kernel keeps it after it has doubled what it is given. Where no EPOLLOUT is needed it leaves room for
+    /// what buffers cost beside their payload.
     pub fn send_buffer_bytes(&self) -> u64 {
         match self.timed {
             true => self.share_bytes.saturating_mul(2),
@@ -143,7 +152,7 @@ impl Bound {
         most_bytes.saturating_mul(2)
     }
 
-    /// Whether the worker's timer says when it is filled.
+    /// Whether a timer of the worker starts the next filling.
     pub fn is_timed(&self) -> bool {
         self.timed
     }
@@ -160,11 +169,11 @@ impl Bound {
     /// The socket holds so much, before it is offered more. `unsent_bytes` of it are not in flight, if that was asked:
     /// [`Bound::is_timed`].
     pub fn seen(&mut self, held_bytes: u64, unsent_bytes: Option<u64>, now: Instant) {
-        self.goes_on(now);
+        self.limit_ends(now);
         self.depletion.seen(held_bytes, self.in_flight, now);
         let limited = unsent_bytes.is_some_and(|unsent_bytes| unsent_bytes < self.segment_bytes);
         if let Some(from) = self.filled_at.take().filter(|_| limited) {
-            self.held_up_us = self.held_up_us.saturating_add(now.since_us(from));
+            self.share_limited_us = self.share_limited_us.saturating_add(now.since_us(from));
         }
     }
 
@@ -194,6 +203,7 @@ impl Bound {
         self.stake.lend((conn, look), open, reserve, now)
     }
 
+    /// What the reserve has to know of the socket.
     fn look(&self, held_bytes: u64, wanted_bytes: u64) -> Look {
         Look {
             share_bytes: self.share_bytes,
@@ -208,9 +218,9 @@ impl Bound {
         self.stake.settle(held_bytes, self.share_bytes, reserve);
     }
 
-    /// It is its turn to borrow. Whether it still waits for that.
-    pub fn called(&mut self) -> bool {
-        self.stake.called()
+    /// It is its turn to borrow. `false`: it waits for that no longer.
+    pub fn takes_loan_turn(&mut self) -> bool {
+        self.stake.takes_turn()
     }
 
     /// The socket is gone, or has no share any more.
@@ -223,42 +233,43 @@ impl Bound {
         self.depletion.given(bytes);
     }
 
-    /// The share has no room now, or the socket waits for a loan. `Some`: it is to be filled again after this time, or, with a loan, before;
-    /// `None`: the kernel calls, and
-    /// [`Bound::stopped`] follows.
-    pub fn lasts(&mut self, now: Instant) -> Option<Lasts> {
+    /// The share is full, or the socket waits for a loan. `Some`: the socket is to be filled again after this delay; one that waits
+    /// for a loan, sooner if it gets one. `None`: EPOLLOUT says when, and [`Bound::stopped`] is to follow.
+    pub fn refill_delay(&mut self, now: Instant) -> Option<RefillDelay> {
         if self.stake.waits() {
             self.stopped(0, now);
-            return Some(Lasts {
+            return Some(RefillDelay {
                 us: LOAN_WAIT_US,
                 whole_us: LOAN_WAIT_US,
             });
         }
         // Who lends runs dry: its share lasts for no time, whatever its worker lets it take.
-        let lasts = match self.stake.pledges() {
+        let delay = match self.stake.pledges() {
             true => None,
-            false => (self.depletion).lasts(self.share_bytes, self.in_flight, self.timed),
+            false => self
+                .depletion
+                .refill_delay(self.share_bytes, self.in_flight, self.timed),
         };
-        self.timed = lasts.is_some();
+        self.timed = delay.is_some();
         self.filled_at = self.timed.then_some(now);
-        lasts
+        delay
     }
 
     /// How much the socket may be offered while it holds `held_bytes`: whole segments, so that no small ones travel; if
-    /// the share has not even room for one, all that the kernel may call for.
+    /// the share has not even room for one, all that EPOLLOUT may stand for.
     pub fn room_bytes(&self, held_bytes: u64) -> u64 {
         let left_bytes = self.standing_bytes().saturating_sub(held_bytes);
         match left_bytes {
             _ if held_bytes == 0 => left_bytes,
             left if left >= self.segment_bytes => left - left % self.segment_bytes,
-            left if left >= self.called_bytes() => left,
+            left if left >= self.epollout_room_bytes() => left,
             _ => 0,
         }
     }
 
-    /// What the share has left at least when the kernel calls the socket writable. It does so while its buffers, with
+    /// What the share has left at least when the kernel reports the socket writable. It does so while the socket's buffers, with
     /// what they cost, take no more than two thirds of SO_SNDBUF.
-    fn called_bytes(&self) -> u64 {
+    fn epollout_room_bytes(&self) -> u64 {
         let standing_bytes = self.standing_bytes();
         let level_bytes = match standing_bytes {
             bytes if bytes >= SEND_BUFFER_BYTES_MIN => bytes * 2 / 3,
@@ -267,26 +278,26 @@ impl Bound {
         (standing_bytes - level_bytes).max(1)
     }
 
-    /// The share has no room now, and the socket holds `unsent_bytes` that are not in flight.
+    /// The share is full, and the socket holds `unsent_bytes` that are not in flight. EPOLLOUT starts the next filling.
     pub fn stopped(&mut self, unsent_bytes: u64, now: Instant) {
         let limited = unsent_bytes < self.segment_bytes;
-        self.held_up_from = limited.then_some(now);
+        self.share_limited_from = limited.then_some(now);
     }
 
-    /// The socket is offered more, or looked at.
-    pub fn goes_on(&mut self, now: Instant) {
-        if let Some(from) = self.held_up_from.take() {
-            self.held_up_us = self.held_up_us.saturating_add(now.since_us(from));
+    /// The socket is offered more: the time for which the share limited its connection ends.
+    pub fn limit_ends(&mut self, now: Instant) {
+        if let Some(from) = self.share_limited_from.take() {
+            self.share_limited_us = self.share_limited_us.saturating_add(now.since_us(from));
         }
     }
 
-    /// For how long the share has held the connection up since this was asked last, in microseconds.
-    pub fn take_held_up_us(&mut self, now: Instant) -> u64 {
-        if self.held_up_from.is_some() {
-            self.goes_on(now);
-            self.held_up_from = Some(now);
+    /// For how long the share has limited the connection since this was last asked, in microseconds.
+    pub fn take_share_limited_us(&mut self, now: Instant) -> u64 {
+        if self.share_limited_from.is_some() {
+            self.limit_ends(now);
+            self.share_limited_from = Some(now);
         }
-        core::mem::take(&mut self.held_up_us)
+        core::mem::take(&mut self.share_limited_us)
     }
 }
 
@@ -332,17 +343,17 @@ mod tests {
         let at = |us| Instant { us };
         let mut bound = bound(10_000, 1_448);
         bound.stopped(5_000, at(10));
-        bound.goes_on(at(20));
+        bound.limit_ends(at(20));
         assert_eq!(
-            bound.take_held_up_us(at(20)),
+            bound.take_share_limited_us(at(20)),
             0,
             "bytes wait for a window, not for the share"
         );
         bound.stopped(0, at(30));
-        assert_eq!(bound.take_held_up_us(at(50)), 20);
-        bound.goes_on(at(55));
-        bound.goes_on(at(80));
-        assert_eq!(bound.take_held_up_us(at(90)), 5);
+        assert_eq!(bound.take_share_limited_us(at(50)), 20);
+        bound.limit_ends(at(55));
+        bound.limit_ends(at(80));
+        assert_eq!(bound.take_share_limited_us(at(90)), 5);
     }
 
     /// The kernel's side of a socket: buffers with what they cost, and the rule by which it calls.

@@ -25,12 +25,12 @@ pub struct InFlight {
     pub segment_bytes: u64,
 }
 
-/// How long a socket that may hold no more can wait until it is filled again, microseconds.
+/// How long a socket whose share is full can wait until it is filled again, microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lasts {
-    /// With what it holds now.
+pub struct RefillDelay {
+    /// From now on, with what it holds now.
     pub us: u64,
-    /// With a whole share, at least as long.
+    /// If it had just been given a whole share: at least as long.
     pub whole_us: u64,
 }
 
@@ -97,7 +97,12 @@ impl Depletion {
     /// `None`: EPOLLOUT says when it is filled, since too little is known, or a whole share lasts too short or too
     /// long for a timer. `is_timed`: a timer filled it the last time; then the lower limit is half, so that it seldom
     /// changes.
-    pub fn lasts(&self, share_bytes: u64, in_flight: InFlight, is_timed: bool) -> Option<Lasts> {
+    pub fn refill_delay(
+        &self,
+        share_bytes: u64,
+        in_flight: InFlight,
+        is_timed: bool,
+    ) -> Option<RefillDelay> {
         if in_flight.rtt_us == 0 || self.rate_bytes_per_s == 0 {
             return None;
         }
@@ -111,10 +116,12 @@ impl Depletion {
             REFILL_US_MIN
         };
         let whole_us = us_of(share_bytes);
-        (us_min..=REFILL_US_MAX).contains(&whole_us).then(|| Lasts {
-            us: us_of(self.held_bytes).clamp(REFILL_US_MIN / 2, whole_us), // `whole_us` is not less
-            whole_us,
-        })
+        (us_min..=REFILL_US_MAX)
+            .contains(&whole_us)
+            .then(|| RefillDelay {
+                us: us_of(self.held_bytes).clamp(REFILL_US_MIN / 2, whole_us), // `whole_us` is not less
+                whole_us,
+            })
     }
 }
 
@@ -159,7 +166,7 @@ mod tests {
             depletion.given(given_bytes);
             held_bytes = share_bytes;
             // EPOLLOUT, until a rate is known.
-            let lasts = depletion.lasts(share_bytes, IN_FLIGHT, true);
+            let lasts = depletion.refill_delay(share_bytes, IN_FLIGHT, true);
             lasts_us = lasts.map_or(lasts_us, |lasts| lasts.us);
         }
         let all_bytes = bytes_in(20_000_000, rate_bytes_per_s);
@@ -187,7 +194,7 @@ mod tests {
         let mut at = Instant { us: 0 };
         for _ in 0..60 {
             // Its client takes 400 KB/s. EPOLLOUT, where it is used, comes when a third is gone.
-            let lasts = depletion.lasts(20_000, IN_FLIGHT, true);
+            let lasts = depletion.refill_delay(20_000, IN_FLIGHT, true);
             let us = lasts.map_or(17_000, |lasts| lasts.us);
             at = at.plus_us(us);
             let held_bytes = 20_000u64.saturating_sub(us * 4 / 10);
@@ -213,19 +220,22 @@ mod tests {
             ..IN_FLIGHT
         };
         // 26,448 bytes must be in flight.
-        assert_eq!(depletion.lasts(36_400, IN_FLIGHT, false), None);
-        assert!(depletion.lasts(36_500, IN_FLIGHT, false).is_some());
+        assert_eq!(depletion.refill_delay(36_400, IN_FLIGHT, false), None);
+        assert!(depletion.refill_delay(36_500, IN_FLIGHT, false).is_some());
         assert!(
-            depletion.lasts(31_500, IN_FLIGHT, true).is_some(),
+            depletion.refill_delay(31_500, IN_FLIGHT, true).is_some(),
             "it was so before"
         );
-        assert_eq!(depletion.lasts(36_500, unknown, true), None);
+        assert_eq!(depletion.refill_delay(36_500, unknown, true), None);
         assert_eq!(
-            depletion.lasts(1_000_000, IN_FLIGHT, true),
+            depletion.refill_delay(1_000_000, IN_FLIGHT, true),
             None,
             "for a second"
         );
-        assert_eq!(Depletion::default().lasts(36_500, IN_FLIGHT, true), None);
+        assert_eq!(
+            Depletion::default().refill_delay(36_500, IN_FLIGHT, true),
+            None
+        );
     }
 
     proptest! {
@@ -236,7 +246,7 @@ mod tests {
             for (held_bytes, given_bytes, us) in samples {
                 depletion.seen(held_bytes, in_flight, Instant { us });
                 depletion.given(given_bytes);
-                if let Some(lasts) = depletion.lasts(share_bytes, in_flight, true) {
+                if let Some(lasts) = depletion.refill_delay(share_bytes, in_flight, true) {
                     prop_assert!((REFILL_US_MIN / 2..=lasts.whole_us).contains(&lasts.us));
                     prop_assert!(lasts.whole_us <= REFILL_US_MAX);
                 }

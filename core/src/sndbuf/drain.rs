@@ -10,7 +10,7 @@
 //!
 //! A drain costs throughput and wake-ups. So there is one only if some connection may learn by it ([`would_learn`]).
 
-use super::eatbt::{Need, floor_bytes, is_held_up, is_queued};
+use super::eatbt::{Need, floor_bytes, is_queued, is_share_limited};
 use super::{Demand, Policy};
 use crate::limits::{DRAIN_EACH_ROUNDS, DRAIN_US};
 use crate::units::Instant;
@@ -31,12 +31,13 @@ pub enum Phase {
 /// long as its shortest one. So either its path has no queue, or it has had one ever since the connection began. A
 /// connection whose round trips are longer than its shortest one has seen its path without that queue.
 pub fn would_learn(demand: &Demand) -> bool {
-    is_held_up(demand) && !is_queued(demand)
+    is_share_limited(demand) && !is_queued(demand)
 }
 
 /// When drains begin and end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drains {
+    /// Rounds of samples so far.
     rounds: u64,
     /// When the drain ends or ended; `None`: there is none, or its end was taken note of.
     ends_at: Option<Instant>,
@@ -77,8 +78,8 @@ impl Drains {
 
 /// What a connection keeps in a drain. `None`: all; only those that their last shares limited give up something.
 pub(super) fn kept_bytes(policy: Policy, demand: &Demand) -> Option<u64> {
-    let gives_up = policy == Policy::ByNeed(Need::Law) && is_held_up(demand);
-    let kept_bytes = demand.credit.share_bytes / KEPT_DIVISOR;
+    let gives_up = policy == Policy::ByNeed(Need::Law) && is_share_limited(demand);
+    let kept_bytes = demand.share_use.share_bytes / KEPT_DIVISOR;
     gives_up.then(|| kept_bytes.max(floor_bytes(demand)))
 }
 
@@ -120,14 +121,14 @@ mod tests {
 
     #[test]
     fn who_sees_a_queue_learns_nothing_by_a_drain() {
-        let held_up = super::super::tests::held_up(40_000);
-        assert!(would_learn(&held_up));
-        let mut queued = held_up;
+        let share_limited = super::super::tests::share_limited(40_000);
+        assert!(would_learn(&share_limited));
+        let mut queued = share_limited;
         queued.path.rtt_us = 70_000;
         assert!(!would_learn(&queued), "it knows 50 ms");
         let free = Demand {
-            credit: Default::default(),
-            ..held_up
+            share_use: Default::default(),
+            ..share_limited
         };
         assert!(!would_learn(&free), "its share does not hold it up");
     }

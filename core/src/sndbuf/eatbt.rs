@@ -1,11 +1,16 @@
 //! E-ATBT (SSBT 3.1): divides the pool by what each connection can use, in three rounds.
 //!
-//! 1. What it can have in flight, B_i: the least of rate times round trip, the law of its congestion control, and the client's
-//!    window (`need_bytes`). Where the pool is short of these, each gets its need or an equal share, whichever is less. What
-//!    small needs leave of that goes to the others on top, in proportion to need (`fill`).
-//! 2. What its socket holds unsent, B_n T (`margin_bytes`). Where the pool is short of these, each connection gets
-//!    bytes for the same time. The paper has no such round: its sockets need nothing unsent.
-//! 3. What is left, in proportion to both together, so that those who need much can grow.
+//! 1. The needs: what each can have in flight, B_i (`need_bytes`). That is the least of rate times round trip, the law of its
+//!    congestion control, and the client's window. If the pool is smaller than their sum, each gets its need or an equal part,
+//!    whichever is less. The others divide what small needs leave of their equal parts, in proportion to need (`max_min`).
+//! 2. The margins: what each socket should hold unsent, rate times margin time, B_n T (`margin_bytes`). If what is left of the
+//!    pool is smaller than their sum, each gets a margin for the same time. The paper has no such round: its sockets need
+//!    nothing unsent.
+//! 3. What is left of the pool, in proportion to need and margin together, so that those who need much can grow.
+//!
+//! Before the first round, [`super::bottleneck`] evens out the claims of connections that probably share a link.
+//!
+//! A connection is *share-limited* if its share, not its client or its congestion window, keeps it from sending more.
 
 use crate::units::bytes_in;
 use alloc::vec::Vec;
@@ -13,7 +18,7 @@ use alloc::vec::Vec;
 use super::{Control, Demand, EstimateState, Pace, add_by_weight};
 use crate::law::Loss;
 use crate::limits::{
-    CREDIT_LIMITED_PERCENT_MIN, NEED_BYTES_MAX, RTT_SCATTER_US, SHARE_SEGMENTS_MIN,
+    NEED_BYTES_MAX, RTT_SCATTER_US, SHARE_LIMITED_PERCENT_MIN, SHARE_SEGMENTS_MIN,
     SHARE_SEGMENTS_START, WINDOW_BYTES_MAX,
 };
 
@@ -28,13 +33,13 @@ pub enum Need {
     Paper,
 }
 
-/// What a connection can have in flight, at least [`SHARE_SEGMENTS_MIN`] segments. One of which too little is known
-/// claims a first flight.
+/// What a connection can have in flight, at least [`SHARE_SEGMENTS_MIN`] segments. A connection of which too little is known
+/// claims a first flight, [`SHARE_SEGMENTS_START`] segments.
 pub(super) fn need_bytes(demand: &Demand, need: Need) -> u64 {
     let segments = |count: u64| demand.path.mss_bytes.max(1).saturating_mul(count);
     let bytes = match (demand.estimate, need) {
         (EstimateState::New, _) => segments(SHARE_SEGMENTS_START),
-        (EstimateState::Known, Need::Law) => product_bytes(demand).min(most_bytes(demand)),
+        (EstimateState::Known, Need::Law) => product_bytes(demand).min(in_flight_max_bytes(demand)),
         (EstimateState::Known, Need::Paper) => {
             let window = demand.path.pftk(demand.rto_us, demand.peer_window_bytes);
             window.bytes()
@@ -43,13 +48,13 @@ pub(super) fn need_bytes(demand: &Demand, need: Need) -> u64 {
     bytes.max(floor_bytes(demand)).min(NEED_BYTES_MAX)
 }
 
-/// What it claims at least.
+/// The least that a connection claims in flight.
 pub(super) fn floor_bytes(demand: &Demand) -> u64 {
     let segment_bytes = demand.path.mss_bytes.max(1);
     segment_bytes.saturating_mul(SHARE_SEGMENTS_MIN)
 }
 
-/// B_n T, what a socket holds beside what is in flight.
+/// B_n T: what a socket should hold unsent, beside what is in flight. `margin_us` is T.
 pub(super) fn margin_bytes(demand: &Demand, need: Need, margin_us: u64) -> u64 {
     match (demand.estimate, need) {
         (EstimateState::Known, Need::Law) => {
@@ -59,19 +64,20 @@ pub(super) fn margin_bytes(demand: &Demand, need: Need, margin_us: u64) -> u64 {
     }
 }
 
-/// What it can have in flight whatever its share: the least of law and window.
-pub(super) fn most_bytes(demand: &Demand) -> u64 {
-    let most_bytes = by_loss_bytes(demand).min(demand.peer_window_bytes);
-    most_bytes.max(floor_bytes(demand)).min(NEED_BYTES_MAX)
+/// Upper limit on the bytes in flight of a connection, by its loss law and its client's window. Its share does not count.
+pub(super) fn in_flight_max_bytes(demand: &Demand) -> u64 {
+    let max_bytes = by_loss_bytes(demand).min(demand.peer_window_bytes);
+    max_bytes.max(floor_bytes(demand)).min(NEED_BYTES_MAX)
 }
 
-/// By its loss alone. Each law costs several square roots, and each division of the pool asks for every connection. So a law
-/// is computed only where its result can count.
+/// What a connection can have in flight by its loss alone. Each law costs several square roots, and each change of a demand
+/// asks again. So a law is computed only where its result can count.
 fn by_loss_bytes(demand: &Demand) -> u64 {
     let path = &demand.path;
     let pftk_bytes = || path.pftk(demand.rto_us, u64::MAX).bytes();
     match demand.control {
-        Control::Model => u64::MAX,
+        Control::Model => u64::MAX, // loss does not limit it
+        // No loss was seen: the largest window that TCP can announce is the limit (RFC 7323, section 2.3).
         Control::Reno | Control::Cubic if path.loss == Loss::NONE => WINDOW_BYTES_MAX,
         Control::Reno => pftk_bytes(),
         // On short or lossy paths cubic is as reno, and there timeouts count.
@@ -82,59 +88,71 @@ fn by_loss_bytes(demand: &Demand) -> u64 {
     }
 }
 
-/// The bandwidth-delay product with a quarter more, and two segments for ACKs that come in pairs.
+/// The bandwidth-delay product: what a connection delivers in a round trip, with some slack.
 ///
-/// A connection that its share holds up delivers no more than the share in a round trip. Its claim is half as much again as it
-/// delivers in the shortest round trip, by its rate since the last reading ([`Demand::rate_bytes_per_s`]). So the claim grows
-/// while the path has little queue, and shrinks once the queue is longer than half the path. Its fastest second and the two
-/// segments are left out: behind one link the claims of many would add up to the queue that they stand in. A drain shows
-/// them the round trip without it.
+/// | what sets its pace | rate | round trip | slack |
+/// |---|---|---|---|
+/// | the client | its estimate, [`Demand::rate_bytes_per_s`] | smoothed | a quarter, and two segments |
+/// | the path | the fastest lately, [`Demand::delivered_max_bytes_per_s`] | shortest | a quarter, and two segments |
+/// | the path, and the connection is share-limited | since the last reading, [`Demand::rate_bytes_per_s`] | shortest | half |
+///
+/// The two segments are for ACKs that come in pairs. A client that sets its own pace stands in no queue of its own making, so
+/// its smoothed round trip is taken.
+///
+/// A share-limited connection delivers no more than its share in a round trip. Its claim is half as much again as it delivers
+/// in the shortest one. So the claim grows while the path has little queue, and shrinks once the queue is longer than half the
+/// path. Its fastest rate and the two segments are left out: behind one link the claims of many would add up to the queue that
+/// they stand in. A drain ([`super::drain`]) shows them the round trip without that queue.
 fn product_bytes(demand: &Demand) -> u64 {
     let of = |rate_bytes_per_s, rtt_us| {
         let bytes = bytes_in(rtt_us, rate_bytes_per_s);
-        let beside = demand.path.mss_bytes.saturating_mul(2);
-        bytes.saturating_add(bytes / 4).saturating_add(beside)
+        let two_segments_bytes = demand.path.mss_bytes.saturating_mul(2);
+        bytes
+            .saturating_add(bytes / 4)
+            .saturating_add(two_segments_bytes)
     };
     match demand.pace {
-        Pace::Itself => of(demand.rate_bytes_per_s, demand.path.rtt_us),
-        Pace::Path if is_held_up(demand) => {
+        Pace::Client => of(demand.rate_bytes_per_s, demand.path.rtt_us),
+        Pace::Path if is_share_limited(demand) => {
             let bytes = bytes_in(demand.rtt_min_us, demand.rate_bytes_per_s);
             bytes.saturating_add(bytes / 2)
         }
-        Pace::Path => of(demand.delivered_bytes_per_s, demand.rtt_min_us),
+        Pace::Path => of(demand.delivered_max_bytes_per_s, demand.rtt_min_us),
     }
 }
 
-/// Whether its share held a connection up for [`CREDIT_LIMITED_PERCENT_MIN`] percent of the time since the last reading, and its
-/// path, not its client, sets its pace.
-pub(super) fn is_held_up(demand: &Demand) -> bool {
+/// Whether a connection is share-limited: its share alone kept it from sending for [`SHARE_LIMITED_PERCENT_MIN`] percent of the
+/// time since the last reading, and its path, not its client, sets its pace.
+pub(super) fn is_share_limited(demand: &Demand) -> bool {
     demand.pace == Pace::Path
         && demand.estimate == EstimateState::Known
-        && demand.credit.limited_percent >= CREDIT_LIMITED_PERCENT_MIN
+        && demand.share_use.limited_percent >= SHARE_LIMITED_PERCENT_MIN
 }
 
-/// Whether its round trips show a queue: after [`RTT_SCATTER_US`] is taken off, they are 30 % longer than the shortest one.
+/// Whether the round trips of a connection show a queue: less [`RTT_SCATTER_US`], the smoothed one is at least 30 % longer than
+/// the shortest one.
 pub(super) fn is_queued(demand: &Demand) -> bool {
     let rtt_us = demand.path.rtt_us.saturating_sub(RTT_SCATTER_US);
     rtt_us / 13 >= demand.rtt_min_us / 10
 }
 
-/// What is claimed: in flight (first round) and unsent (second round), each at most [`NEED_BYTES_MAX`].
+/// What is claimed: in flight (first round) and unsent (second round), each at most [`NEED_BYTES_MAX`]. Both are evened out
+/// among connections that probably share a bottleneck ([`super::bottleneck::even_out`]).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Claims<'a> {
-    /// `need_bytes` of each.
+    /// Bytes in flight that each connection claims: `need_bytes`, evened out.
     pub needs: &'a [u64],
-    /// `margin_bytes` of each, likewise.
+    /// Unsent bytes that each connection claims: `margin_bytes`, evened out.
     pub margins: &'a [u64],
 }
 
-/// The three rounds. `order` has the needs' indices, smallest first; it is read only if the pool is short of the needs, and
-/// may be old otherwise.
+/// The three rounds. `order` has the indices of the needs, smallest need first. It is read only if the pool is smaller than
+/// the sum of the needs, so it may be old otherwise.
 pub(super) fn divide(claims: Claims, order: &[u32], pool_bytes: u64, shares: &mut Vec<u64>) {
     let Claims { needs, margins } = claims;
     let needed_bytes: u64 = needs.iter().sum();
     let Some(left_bytes) = pool_bytes.checked_sub(needed_bytes) else {
-        return fill(needs, order, pool_bytes, shares);
+        return max_min(needs, order, pool_bytes, shares);
     };
     shares.clear();
     shares.extend_from_slice(needs);
@@ -151,14 +169,14 @@ pub(super) fn divide(claims: Claims, order: &[u32], pool_bytes: u64, shares: &mu
     add_by_weight(shares, both, surplus_bytes);
 }
 
-/// Max-min with proportional re-assignment (SSBT 2 and 3.1): each has an equal share, and what some leave of theirs
-/// goes to those who need more, in proportion to need. Whoever would get more than it needs leaves that, too, until
-/// nothing changes.
+/// Max-min with proportional re-assignment (SSBT 2 and 3.1). Each connection has an equal part of the pool. What some do not
+/// need of theirs goes to those who need more, in proportion to need. If one of those gets more than it needs by that, it
+/// leaves that, too, until nothing changes.
 ///
-/// In the end each share is `min(need, pool / n + x * need)`, with one x for all. Small needs reach theirs first, so one walk
-/// by increasing need finds it. All is counted in n-ths of a byte, since a rounded equal share could make a share
-/// smaller when the pool grows. `order` has the needs' indices, smallest first.
-fn fill(needs: &[u64], order: &[u32], pool_bytes: u64, shares: &mut Vec<u64>) {
+/// In the end each share is `min(need, pool / n + x * need)`, with one x for all. Small needs are met first, so one walk by
+/// increasing need finds x. All is counted in n-ths of a byte, since a rounded equal part could make a share smaller when the
+/// pool grows. `order` has the indices of the needs, smallest need first.
+fn max_min(needs: &[u64], order: &[u32], pool_bytes: u64, shares: &mut Vec<u64>) {
     shares.clear();
     shares.resize(needs.len(), 0);
     let (count, pool) = (needs.len() as u128, u128::from(pool_bytes));
@@ -167,9 +185,10 @@ fn fill(needs: &[u64], order: &[u32], pool_bytes: u64, shares: &mut Vec<u64>) {
     let mut left = count * pool;
     for &at in order {
         let need = u128::from(needs[at as usize]);
-        // What remains if all who are open have an equal share. No need is granted that would make it negative.
+        // What remains if all who are open have an equal part. No need is granted that would make it negative.
         let excess = left - open * pool;
-        let beyond = (need * count).saturating_sub(pool); // what it needs above that share
+        let beyond = (need * count).saturating_sub(pool); // what it needs above its equal part
+        // The need is met if `beyond / count <= x * need`, where `x = excess / (count * open_needs)`.
         if beyond * open_needs <= excess * need {
             shares[at as usize] = need as u64;
             left -= need * count;
@@ -188,10 +207,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn filled(needs: &[u64], pool_bytes: u64) -> Vec<u64> {
+    fn shared(needs: &[u64], pool_bytes: u64) -> Vec<u64> {
         let (mut order, mut shares) = (Vec::new(), Vec::new());
         order_by_need(needs, &mut order);
-        fill(needs, &order, pool_bytes, &mut shares);
+        max_min(needs, &order, pool_bytes, &mut shares);
         shares
     }
 
@@ -199,16 +218,16 @@ mod tests {
     fn the_rest_goes_in_proportion_to_need() {
         // SSBT 2: 20, 200 and 800 KB of 300; 100 each, then 80 * 200 / 1,000 and 80 * 800 / 1,000 more.
         let needs = [20_000, 200_000, 800_000];
-        assert_eq!(filled(&needs, 300_000), [20_000, 116_000, 164_000]);
-        assert_eq!(filled(&needs, 0), [0, 0, 0]);
-        assert_eq!(filled(&needs, 1_020_000), needs);
-        assert_eq!(filled(&[], 7), []);
+        assert_eq!(shared(&needs, 300_000), [20_000, 116_000, 164_000]);
+        assert_eq!(shared(&needs, 0), [0, 0, 0]);
+        assert_eq!(shared(&needs, 1_020_000), needs);
+        assert_eq!(shared(&[], 7), []);
     }
 
     #[test]
     fn who_would_get_too_much_leaves_it() {
         // 100 each; 90 are left over. In proportion, 110 would get 100 + 90 * 110 / 910 = 110.9: it leaves .9.
-        assert_eq!(filled(&[10, 110, 800], 300), [10, 110, 180]);
+        assert_eq!(shared(&[10, 110, 800], 300), [10, 110, 180]);
     }
 
     /// The paper's procedure, step by step.
@@ -246,14 +265,14 @@ mod tests {
             let all: u64 = needs.iter().sum();
             let pool_bytes = (all as f64 * part) as u64;
             let steps = by_steps(&needs.iter().map(|&need| need as f64).collect::<Vec<_>>(), pool_bytes as f64);
-            for (share, step) in filled(&needs, pool_bytes).iter().zip(steps) {
+            for (share, step) in shared(&needs, pool_bytes).iter().zip(steps) {
                 prop_assert!((*share as f64 - step).abs() <= 1.0 + step * 1e-6, "{share}, by steps {step}");
             }
         }
 
         #[test]
         fn small_needs_are_granted_and_the_pool_is_used(needs in some_needs(), pool_bytes in 0..1u64 << 36) {
-            let shares = filled(&needs, pool_bytes);
+            let shares = shared(&needs, pool_bytes);
             let (all, sum): (u64, u64) = (needs.iter().sum(), shares.iter().sum());
             prop_assert!(sum <= pool_bytes);
             prop_assert!(sum + needs.len() as u64 > all.min(pool_bytes), "memory lies idle");

@@ -11,7 +11,7 @@ pub(super) fn whole(count: usize, pool_bytes: u64, shares: &mut Vec<u64>) {
 
 /// Max-min with equal re-assignment: what somebody leaves of an equal share is divided equally among those who need
 /// more, until all of the pool is used or nobody needs more. `order` has the needs' indices, smallest first.
-pub(super) fn fill(needs: &[u64], order: &[u32], pool_bytes: u64, shares: &mut Vec<u64>) {
+pub(super) fn max_min(needs: &[u64], order: &[u32], pool_bytes: u64, shares: &mut Vec<u64>) {
     shares.clear();
     shares.resize(needs.len(), 0);
     let mut left_bytes = u128::from(pool_bytes);
@@ -35,10 +35,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn filled(needs: &[u64], pool_bytes: u64) -> Vec<u64> {
+    fn shared(needs: &[u64], pool_bytes: u64) -> Vec<u64> {
         let (mut order, mut shares) = (Vec::new(), Vec::new());
         order_by_need(needs, &mut order);
-        fill(needs, &order, pool_bytes, &mut shares);
+        max_min(needs, &order, pool_bytes, &mut shares);
         shares
     }
 
@@ -46,10 +46,10 @@ mod tests {
     fn the_rest_goes_in_equal_parts() {
         // SSBT 2: 20, 200 and 800 KB of 300; 100 each, then 80 / 2 more for two of them.
         let needs = [20_000, 200_000, 800_000];
-        assert_eq!(filled(&needs, 300_000), [20_000, 140_000, 140_000]);
-        assert_eq!(filled(&needs, 0), [0, 0, 0]);
-        assert_eq!(filled(&needs, u64::MAX), needs);
-        assert_eq!(filled(&[], 7), []);
+        assert_eq!(shared(&needs, 300_000), [20_000, 140_000, 140_000]);
+        assert_eq!(shared(&needs, 0), [0, 0, 0]);
+        assert_eq!(shared(&needs, u64::MAX), needs);
+        assert_eq!(shared(&[], 7), []);
     }
 
     #[test]
@@ -64,7 +64,7 @@ mod tests {
     proptest! {
         #[test]
         fn nobody_can_have_more_but_from_one_who_has_less(needs in prop::collection::vec(prop_oneof![0..1_000u64, any::<u64>()], 1..50), pool_bytes in prop_oneof![0..20_000u64, any::<u64>()]) {
-            let shares = filled(&needs, pool_bytes);
+            let shares = shared(&needs, pool_bytes);
             let sum: u128 = shares.iter().map(|&share| u128::from(share)).sum();
             prop_assert!(sum <= pool_bytes.into());
             let most = shares.iter().max().unwrap();

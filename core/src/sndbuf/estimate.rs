@@ -19,6 +19,7 @@ const FADE_PER_S: f64 = 0.93;
 /// last answer is kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Fade {
+    /// The time, and what it leaves of a weight.
     us: u64,
     left: f64,
 }
@@ -31,6 +32,7 @@ impl Default for Fade {
 }
 
 impl Fade {
+    /// What is left of a weight after this time.
     fn after(&mut self, us: u64) -> f64 {
         if self.us != us {
             let left = pow(FADE_PER_S, us as f64 / US_PER_S as f64);
@@ -56,6 +58,7 @@ pub struct PathSample {
 /// What the next sample is compared with.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Counters {
+    /// When the sample was taken, and what it had counted.
     at: Instant,
     sent_segments: u32,
     loss_events: u32,
@@ -64,11 +67,14 @@ struct Counters {
 /// The estimate of one connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Estimate {
+    /// The last sample of its counters.
     last: Option<Counters>,
     /// Loss events and segments, faded.
     lost: f64,
     sent: f64,
+    /// What its path delivered, by the last samples in which it sent: a ring.
     rates: [u64; DELIVERY_RATES_MAX],
+    /// Where the next one goes in `rates`.
     next: usize,
     /// Round trips in which it sent.
     rounds: u64,
@@ -77,9 +83,11 @@ pub struct Estimate {
 /// What is kept of an estimate for the next connection of its client.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Belief {
+    /// Loss events and segments, faded, as in [`Estimate`].
     lost: f64,
     sent: f64,
-    delivered_bytes_per_s: u64,
+    /// The fastest that its path delivered lately.
+    delivered_max_bytes_per_s: u64,
 }
 
 impl Estimate {
@@ -89,7 +97,7 @@ impl Estimate {
         Estimate {
             lost: belief.lost,
             sent: belief.sent,
-            rates: [belief.delivered_bytes_per_s; DELIVERY_RATES_MAX],
+            rates: [belief.delivered_max_bytes_per_s; DELIVERY_RATES_MAX],
             rounds: ROUNDS_KNOWN_MIN,
             ..Estimate::default()
         }
@@ -140,7 +148,7 @@ impl Estimate {
     }
 
     /// The fastest of the last [`DELIVERY_RATES_MAX`] samples.
-    pub fn delivered_bytes_per_s(&self) -> u64 {
+    pub fn delivered_max_bytes_per_s(&self) -> u64 {
         self.rates.iter().copied().max().unwrap_or(0)
     }
 
@@ -149,7 +157,7 @@ impl Estimate {
         (self.state() == EstimateState::Known).then(|| Belief {
             lost: self.lost,
             sent: self.sent,
-            delivered_bytes_per_s: self.delivered_bytes_per_s(),
+            delivered_max_bytes_per_s: self.delivered_max_bytes_per_s(),
         })
     }
 }
@@ -185,7 +193,7 @@ mod tests {
         let estimate = watched(20, 10);
         assert!((estimate.loss().probability() - 0.01).abs() < 1e-12);
         assert_eq!(estimate.state(), EstimateState::Known);
-        assert_eq!(estimate.delivered_bytes_per_s(), 1_000_000);
+        assert_eq!(estimate.delivered_max_bytes_per_s(), 1_000_000);
     }
 
     #[test]
@@ -218,7 +226,7 @@ mod tests {
         };
         estimate.sampled(sample, at(5_000));
         assert_eq!(estimate.loss(), before.loss());
-        assert_eq!(estimate.delivered_bytes_per_s(), 1_000_000);
+        assert_eq!(estimate.delivered_max_bytes_per_s(), 1_000_000);
         for n in 1..=30 {
             let sample = PathSample {
                 sent_segments: sample.sent_segments + n * 1_000,
@@ -231,7 +239,7 @@ mod tests {
         let p = estimate.loss().probability();
         assert!((0.0005..0.002).contains(&p), "{p}");
         assert_eq!(
-            estimate.delivered_bytes_per_s(),
+            estimate.delivered_max_bytes_per_s(),
             10,
             "the old rates are gone"
         );
@@ -242,7 +250,7 @@ mod tests {
         let belief = watched(20, 10).belief().expect("known");
         let next = Estimate::seeded(belief);
         assert_eq!(next.state(), EstimateState::Known);
-        assert_eq!(next.delivered_bytes_per_s(), 1_000_000);
+        assert_eq!(next.delivered_max_bytes_per_s(), 1_000_000);
         assert!((next.loss().probability() - 0.01).abs() < 1e-12);
     }
 
@@ -253,7 +261,7 @@ mod tests {
             for (sent_segments, loss_events, delivered_bytes_per_s, rtt_us, us) in samples {
                 estimate.sampled(PathSample { sent_segments, loss_events, delivered_bytes_per_s, rtt_us }, Instant { us });
                 prop_assert!((0.0..=1.0).contains(&estimate.loss().probability()));
-                prop_assert!(estimate.delivered_bytes_per_s() <= RATE_BYTES_PER_S_MAX);
+                prop_assert!(estimate.delivered_max_bytes_per_s() <= RATE_BYTES_PER_S_MAX);
             }
         }
     }

@@ -267,7 +267,9 @@ fn allowed_bytes(seen: &Seen, setting: Setting) -> u64 {
 /// Whether the present setting is within the share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fits {
+    /// It is.
     Yes,
+    /// It is not.
     No,
 }
 

@@ -71,7 +71,9 @@ pub const MEMBER_BYTES: u64 = (SLOT_BYTES
 /// A connection whose client takes nothing. They are sorted by when they stalled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Stalled {
+    /// Since when.
     from: Instant,
+    /// Which connection.
     place: Place,
     /// What its socket holds.
     held_bytes: u64,
@@ -92,19 +94,28 @@ struct MemberSums {
 #[derive(Debug)]
 pub struct Pool {
     settings: Settings,
+    /// Computes shares from claims.
     divider: Divider,
+    /// What was believed of addresses, for their next connections.
     remembered: Remembered,
+    /// The connections that have or had a share.
     members: Members,
+    /// Which worker is asked for which readings.
     sampling: SamplingRounds,
+    /// When shares are small for a moment.
     drains: Drains,
     /// The pool is divided again before the next round: since the last division a connection joined, or freed memory that
     /// others wait for.
     divides_again: bool,
     /// The last division cut some shares, because others have not freed that memory yet.
     were_cut: bool,
+    /// When the pool was last divided.
     divided_at: Instant,
+    /// How much the estimates of a round fade, computed once.
     fade: Fade,
+    /// Orders that wait to be polled.
     outs: VecDeque<Out>,
+    /// How much all have together, for the metrics.
     totals: PoolTotals,
     /// What is taken by all connections, also by those that have no share any more.
     taken_bytes: u64,
@@ -112,6 +123,7 @@ pub struct Pool {
     places: Vec<Place>,
     taken: Vec<u64>,
     shares: Vec<u64>,
+    /// Those whose clients take nothing.
     stalled: Vec<Stalled>,
 }
 
@@ -301,12 +313,12 @@ impl Pool {
     /// somebody else, the first to stall get a shorter pause timeout: as many as hold the excess.
     fn tell_stalled(&mut self, stalled_bytes: u64) {
         let members = &mut self.members;
-        let mut is_held_up = |place: &Place| {
+        let mut is_share_limited = |place: &Place| {
             let member = members.at(*place);
-            member.is_some_and(|member| member.shown.is_held_up)
+            member.is_some_and(|member| member.shown.is_share_limited)
         };
         let most_bytes = self.settings.pool_bytes / STALLED_PART;
-        let mut excess_bytes = match self.places.iter().any(&mut is_held_up) {
+        let mut excess_bytes = match self.places.iter().any(&mut is_share_limited) {
             true => stalled_bytes.saturating_sub(most_bytes),
             false => 0,
         };

@@ -1,12 +1,12 @@
 //! What a worker says of a connection that sends, and what becomes of it: losses, an estimate, a demand.
 
 use super::estimate::{Belief, Estimate, Fade, PathSample};
-use super::{Control, Credit, Demand, Pace};
+use super::{Control, Demand, Pace, ShareUse};
 use crate::addresses::Address;
 use crate::congestion::{CaState, Path};
 use crate::conn::{ConnId, TcpSample};
 use crate::law::{Acks, Conditions};
-use crate::limits::{CREDIT_LIMITED_PERCENT_MIN, RATE_BYTES_PER_S_MAX, STALLED_US};
+use crate::limits::{RATE_BYTES_PER_S_MAX, SHARE_LIMITED_PERCENT_MIN, STALLED_US};
 use crate::units::{Instant, US_PER_S};
 
 /// The counters of a connection that a [`TcpSample`] does not have (tcp(7), `struct tcp_info`).
@@ -33,12 +33,12 @@ pub struct Reading {
     pub counted: Counted,
     /// Its congestion control.
     pub control: Control,
-    /// What holds its client up.
+    /// What sets its client's pace.
     pub pace: Pace,
     /// B_n for the send margin; 0: not known yet.
     pub rate_bytes_per_s: u64,
-    /// For how long its share held it up since the last reading.
-    pub held_up_us: u64,
+    /// For how long its share limited it since the last reading.
+    pub share_limited_us: u64,
     /// Its share in that moment.
     pub share_bytes: u64,
     /// The division that this share is from; 0: none yet.
@@ -70,7 +70,7 @@ impl Reading {
     pub fn refill_rtt_us(&self) -> u64 {
         match self.pace {
             Pace::Path => self.sample.path.rtt_min_us,
-            Pace::Itself => 0,
+            Pace::Client => 0,
         }
     }
 
@@ -92,7 +92,9 @@ impl Reading {
 /// Counts how often a connection entered Recovery or Loss, by looks at it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Losses {
+    /// How often, so far.
     events: u32,
+    /// The path at the last look.
     last: Option<LastPath>,
 }
 
@@ -129,14 +131,18 @@ impl Losses {
 /// next one is compared with.
 #[derive(Clone, Copy, Debug)]
 pub struct Known {
+    /// Its loss, and what its path delivered.
     estimate: Estimate,
+    /// How often it has lost something.
     losses: Losses,
-    /// `None`: nothing counts it.
+    /// How far it was then; `None`: nothing counts that.
     progress: Option<Progress>,
+    /// When it was last read.
     read_at: Instant,
     /// What was acknowledged between the last two readings, by the time in which something was in flight; 0: nothing.
     delivered_bytes_per_s: u64,
-    credit: Credit,
+    /// How it used the share that it had until then.
+    share_use: ShareUse,
     /// Since when its client has acknowledged nothing of what its socket holds.
     quiet_from: Option<Instant>,
 }
@@ -144,6 +150,7 @@ pub struct Known {
 /// How far it was at the last reading.
 #[derive(Clone, Copy, Debug)]
 struct Progress {
+    /// Bytes that its client has acknowledged in all, and for how long something was in flight.
     acked_bytes: u64,
     busy_us: u64,
 }
@@ -166,7 +173,7 @@ impl Known {
             progress: Progress::of(reading),
             read_at: now,
             delivered_bytes_per_s: 0,
-            credit: Credit::default(),
+            share_use: ShareUse::default(),
             quiet_from: None,
         };
         known.sampled(reading, now, &mut Fade::default());
@@ -176,8 +183,8 @@ impl Known {
     /// One more reading, after those of others by the same `fade`.
     pub fn read(&mut self, reading: &Reading, now: Instant, fade: &mut Fade) {
         let us = now.since_us(self.read_at).max(1);
-        let percent = u128::from(reading.held_up_us) * 100 / u128::from(us);
-        self.credit = Credit {
+        let percent = u128::from(reading.share_limited_us) * 100 / u128::from(us);
+        self.share_use = ShareUse {
             share_bytes: reading.share_bytes,
             limited_percent: percent.min(100) as u64,
         };
@@ -204,9 +211,9 @@ impl Known {
             .filter(|from| self.read_at.since_us(*from) >= STALLED_US)
     }
 
-    /// Whether its share holds it up.
-    pub fn is_held_up(&self) -> bool {
-        self.credit.limited_percent >= CREDIT_LIMITED_PERCENT_MIN
+    /// Whether its share limited it since the last reading.
+    pub fn is_share_limited(&self) -> bool {
+        self.share_use.limited_percent >= SHARE_LIMITED_PERCENT_MIN
     }
 
     /// Whether its estimate counts.
@@ -241,17 +248,17 @@ impl Known {
             rtt_min_us: sample.path.rtt_min_us,
             cwnd_bytes: sample.path.cwnd_bytes,
             peer_window_bytes: sample.flow.map_or(0, |flow| flow.window_bytes),
-            delivered_bytes_per_s: self.estimate.delivered_bytes_per_s(),
+            delivered_max_bytes_per_s: self.estimate.delivered_max_bytes_per_s(),
             // A path's rate is measured here: the send margin believes what it has not seen refuted, and where a share is
             // all that a socket holds, nothing refutes it.
             rate_bytes_per_s: match pace {
-                Pace::Itself => reading.rate_bytes_per_s,
+                Pace::Client => reading.rate_bytes_per_s,
                 Pace::Path => self.delivered_bytes_per_s,
             },
             control,
             pace,
             estimate: self.estimate.state(),
-            credit: self.credit,
+            share_use: self.share_use,
         }
     }
 }
@@ -259,7 +266,7 @@ impl Known {
 /// What was acknowledged between two readings, by the time in which something was in flight.
 ///
 /// The kernel's own `tcpi_delivery_rate` does not serve: it keeps the fastest rate until one is measured of a socket that
-/// had more to send, and a socket that its share holds up never has.
+/// had more to send, and a share-limited socket never has.
 fn delivered_bytes_per_s(before: Option<Progress>, now: &Reading) -> u64 {
     let (Some(before), Some(flow)) = (before, now.sample.flow) else {
         return 0;
@@ -336,7 +343,7 @@ mod tests {
             control: Control::Reno,
             pace: Pace::Path,
             rate_bytes_per_s: 77,
-            held_up_us: 0,
+            share_limited_us: 0,
             share_bytes: 5_000,
             division: 0,
             lent_bytes: 0,

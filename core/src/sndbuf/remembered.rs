@@ -17,6 +17,7 @@ const WAYS: usize = 4;
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
+    /// The address, what is believed of it, and since when.
     address: Address,
     belief: Belief,
     at: Instant,
@@ -29,6 +30,7 @@ pub const TABLE_BYTES: u64 = (ADDRESSES_REMEMBERED_MAX * size_of::<Option<Entry>
 #[derive(Clone, Debug)]
 pub struct Remembered {
     entries: Box<[Option<Entry>]>,
+    /// Part of the hash that gives an address its place, so that nobody can choose whose estimate to displace.
     secret: u64,
 }
 

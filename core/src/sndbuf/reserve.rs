@@ -37,7 +37,9 @@ pub struct Reserve {
     worth: u64,
     /// One loan is at most one part in so many of what may be lent.
     part: u64,
+    /// What the sockets of the worker have pledged together.
     pledged_bytes: u64,
+    /// What of it is lent.
     lent_bytes: u64,
     /// What those would pledge that were found nearly empty lately.
     dry_bytes: u64,
@@ -63,7 +65,7 @@ pub struct Open {
 /// Whether a socket borrows now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Borrows {
-    /// No: what it has not pledged serves it, or it gets none now. The reserve rests, or it has waited in vain.
+    /// No: what it has not pledged serves it, or it gets none now, since the reserve rests or it has waited for too long.
     No,
     /// If its window is open: [`Stake::lend`] is to be told.
     IfOpen,
@@ -141,11 +143,12 @@ impl Reserve {
         }
     }
 
+    /// Whether nobody lends anything now.
     fn rests(&self, now: Instant) -> bool {
         now < self.rests_until
     }
 
-    /// The first of those who wait, if there is enough for a loan. While nobody lends all are called, to go on without one.
+    /// The first of those who wait, if there is enough for a loan. While nobody lends all have their turns, to go on without one.
     fn next(&mut self, now: Instant) -> Option<ConnId> {
         match self.rests(now) || self.free_bytes() >= self.loan_bytes_max() {
             true => self.waiting.pop_front(),
@@ -153,23 +156,25 @@ impl Reserve {
         }
     }
 
-    /// The calls of one turn: as many as the longest loans that are free. If more were called, the last ones would find nothing,
-    /// and lose their places.
-    pub fn calls(&self, now: Instant) -> Calls {
+    /// The sockets that are filled with loans in this turn of the worker: as many as the longest loans that are free. If more had
+    /// their turns, the last ones would find nothing, and lose their places.
+    pub fn loan_turns(&self, now: Instant) -> LoanTurns {
         let loans = match self.rests(now) {
             true => u64::MAX,
             false => self.free_bytes() / self.loan_bytes_max().max(1),
         };
-        Calls {
+        LoanTurns {
             left: loans.min(LOANS_PER_TURN_MAX),
             looks_left: LOAN_LOOKS_PER_TURN_MAX,
         }
     }
 
+    /// What may still be lent.
     fn free_bytes(&self) -> u64 {
         lendable_bytes(self.pledged_bytes).saturating_sub(self.lent_bytes)
     }
 
+    /// The longest loan.
     fn loan_bytes_max(&self) -> u64 {
         (lendable_bytes(self.pledged_bytes) / self.part).min(LOAN_BYTES_MAX)
     }
@@ -181,16 +186,17 @@ impl Reserve {
     }
 }
 
-/// Whom a worker calls in one turn.
+/// Whose turn it is to borrow, in one turn of the worker.
 #[derive(Clone, Copy, Debug)]
-pub struct Calls {
+pub struct LoanTurns {
+    /// How many sockets may still have their turns, and how many may be looked at for that.
     left: u64,
     looks_left: u32,
 }
 
-impl Calls {
+impl LoanTurns {
     /// The next socket to be filled with a loan, if there is enough for one. `waits` says whether it still waits
-    /// ([`super::bound::Bound::called`]): those that are gone, or wait no longer, are passed over.
+    /// ([`super::bound::Bound::takes_loan_turn`]): those that are gone, or wait no longer, are passed over.
     pub fn next(
         &mut self,
         reserve: &mut Reserve,
@@ -210,6 +216,7 @@ impl Calls {
 }
 
 impl Open {
+    /// What may go in flight at once.
     fn room_bytes(&self) -> u64 {
         let bytes = self.window_bytes.min(self.cwnd_bytes);
         bytes.saturating_sub(self.in_flight_bytes)
@@ -237,7 +244,9 @@ pub struct Look {
 /// One socket's part in the reserve of its worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stake {
+    /// What of its share it has pledged.
     pledged_bytes: u64,
+    /// What it has borrowed of what others have pledged.
     lent_bytes: u64,
     /// What it would pledge, if it was found nearly empty lately.
     dry_bytes: u64,
@@ -245,9 +254,9 @@ pub struct Stake {
     steady_looks: u32,
     /// Since when it waits for a loan.
     waits_from: Option<Instant>,
-    /// It is its turn.
-    called: bool,
-    /// It has waited in vain, and goes on with its share for so many looks.
+    /// It is its turn to borrow.
+    has_turn: bool,
+    /// It has waited for too long, and goes on with its share for so many looks.
     alone_looks: u32,
 }
 
@@ -306,10 +315,10 @@ impl Stake {
         let borrows = dry && !enough && self.pledged_bytes > 0 && self.lent_bytes == 0;
         if !borrows || rests || self.alone_looks > 0 {
             self.alone_looks = self.alone_looks.saturating_sub(1);
-            (self.waits_from, self.called) = (None, false);
+            (self.waits_from, self.has_turn) = (None, false);
             return Borrows::No;
         }
-        match self.waits() && !self.called {
+        match self.waits() && !self.has_turn {
             true => Borrows::Waits,
             false => Borrows::IfOpen,
         }
@@ -327,30 +336,30 @@ impl Stake {
         let most_bytes = open.room_bytes().min(reserve.loan_bytes_max());
         let beyond_bytes = look.wanted_bytes.saturating_sub(self.room_bytes(look));
         let bytes = beyond_bytes.min(most_bytes);
-        let called = core::mem::take(&mut self.called);
-        let has_room = called || reserve.waiting.len() < CONNECTIONS_MAX as usize;
+        let has_turn = core::mem::take(&mut self.has_turn);
+        let has_room = has_turn || reserve.waiting.len() < CONNECTIONS_MAX as usize;
         if most_bytes < self.pledged_bytes || !has_room {
             self.waits_from = None;
             return Loan::None;
         }
-        let is_turn = called || reserve.waiting.is_empty();
+        let is_turn = has_turn || reserve.waiting.is_empty();
         if is_turn && bytes <= reserve.free_bytes() {
             self.waits_from = None;
             self.borrow(bytes, reserve);
             return Loan::Lent(bytes);
         }
         self.waits_from.get_or_insert(now);
-        match called {
+        match has_turn {
             true => reserve.waiting.push_front(conn),
             false => reserve.waiting.push_back(conn),
         }
         Loan::Waits
     }
 
-    /// It is its turn to borrow ([`Reserve::next`]). Whether it still waits.
-    pub fn called(&mut self) -> bool {
-        self.called = self.waits();
-        self.called
+    /// It is its turn to borrow ([`Reserve::next`]): its next [`Stake::lend`] goes before others who wait. `false`: it waits no longer.
+    pub fn takes_turn(&mut self) -> bool {
+        self.has_turn = self.waits();
+        self.has_turn
     }
 
     /// It is gone, or has no share any more.
@@ -361,6 +370,7 @@ impl Stake {
         *self = Stake::default();
     }
 
+    /// Whether the socket is nearly empty, and would take part.
     fn is_dry(&self, look: Look) -> bool {
         let standing_bytes = self.standing_bytes(look.share_bytes);
         look.takes_part && look.held_bytes <= standing_bytes / DRY_PART
@@ -394,16 +404,19 @@ impl Stake {
         standing_bytes.saturating_sub(look.held_bytes)
     }
 
+    /// Pledges so much, in place of what it had pledged.
     fn pledge(&mut self, bytes: u64, reserve: &mut Reserve) {
         reserve.pledged_bytes = reserve.pledged_bytes - self.pledged_bytes + bytes;
         self.pledged_bytes = bytes;
     }
 
+    /// Has borrowed so much, in place of what it had.
     fn borrow(&mut self, bytes: u64, reserve: &mut Reserve) {
         reserve.lent_bytes = reserve.lent_bytes - self.lent_bytes + bytes;
         self.lent_bytes = bytes;
     }
 
+    /// Would pledge so much, in place of what it said before; 0: it does not run dry.
     fn runs_dry(&mut self, bytes: u64, reserve: &mut Reserve) {
         reserve.dry_bytes = reserve.dry_bytes - self.dry_bytes + bytes;
         self.dry_bytes = bytes;

@@ -32,12 +32,12 @@ fn link(rtt_us: u64, rate_bytes_per_s: u64) -> Demand {
         rtt_min_us: rtt_us,
         cwnd_bytes: 10 * MSS_BYTES,
         peer_window_bytes: 6 << 20,
-        delivered_bytes_per_s: rate_bytes_per_s,
+        delivered_max_bytes_per_s: rate_bytes_per_s,
         rate_bytes_per_s,
         control: Control::Reno,
         pace: Pace::Path,
         estimate: EstimateState::Known,
-        credit: Credit::default(),
+        share_use: ShareUse::default(),
     }
 }
 
@@ -102,9 +102,9 @@ fn a_need_is_the_least_of_law_product_and_window() {
 #[test]
 fn a_self_paced_client_needs_what_it_takes() {
     let burst = Demand {
-        delivered_bytes_per_s: 2_000_000_000,
+        delivered_max_bytes_per_s: 2_000_000_000,
         rate_bytes_per_s: 300_000,
-        pace: Pace::Itself,
+        pace: Pace::Client,
         ..link(20_000, 0)
     };
     assert_eq!(need(burst), 6_000 + 1_500 + 2 * MSS_BYTES);
@@ -113,14 +113,14 @@ fn a_self_paced_client_needs_what_it_takes() {
 #[test]
 fn a_share_that_holds_its_connection_up_grows_unless_a_queue_does() {
     let held = |limited_percent, rtt_us| {
-        let credit = Credit {
+        let share_use = ShareUse {
             share_bytes: 100_000,
             limited_percent,
         };
         // What it delivers is its share in a round trip; it was three times as fast once.
         let mut demand = link(50_000, 100_000 * 1_000_000 / rtt_us);
-        demand.delivered_bytes_per_s *= 3;
-        (demand.path.rtt_us, demand.credit) = (rtt_us, credit);
+        demand.delivered_max_bytes_per_s *= 3;
+        (demand.path.rtt_us, demand.share_use) = (rtt_us, share_use);
         need(demand)
     };
     assert_eq!(held(9, 50_000), 375_000 + 2 * MSS_BYTES);
@@ -136,9 +136,9 @@ fn a_share_that_holds_its_connection_up_grows_unless_a_queue_does() {
 }
 
 /// Connections that their shares of so many bytes hold up all the time.
-pub(super) fn held_up(share_bytes: u64) -> Demand {
+pub(super) fn share_limited(share_bytes: u64) -> Demand {
     Demand {
-        credit: Credit {
+        share_use: ShareUse {
             share_bytes,
             limited_percent: 100,
         },
@@ -157,10 +157,10 @@ fn in_a_drain_those_whom_their_shares_hold_up_give_most_of_them_up() {
         let after = divider.in_phase(Phase::Drain).to_vec();
         (before, after)
     };
-    let demands = [held_up(40_000), held_up(3_000), free];
+    let demands = [share_limited(40_000), share_limited(3_000), free];
     let (before, after) = drained(Policy::ByNeed(Need::Law), &demands);
     assert_eq!(after, [10_000, 2 * MSS_BYTES, before[2]]);
-    let (before, after) = drained(Policy::ByNeed(Need::Law), &[held_up(40_000), free]);
+    let (before, after) = drained(Policy::ByNeed(Need::Law), &[share_limited(40_000), free]);
     assert_eq!(before, after, "there is no other whose queue it could be");
     for policy in [Policy::Equal, Policy::ByNeed(Need::Paper)] {
         let (before, after) = drained(policy, &demands);
@@ -334,16 +334,16 @@ fn any_demand() -> impl Strategy<Value = Demand> {
         rtt_min_us: n[3],
         cwnd_bytes: n[4],
         peer_window_bytes: n[5],
-        delivered_bytes_per_s: n[6],
+        delivered_max_bytes_per_s: n[6],
         rate_bytes_per_s: n[6].min(RATE_BYTES_PER_S_MAX),
         control: [Control::Reno, Control::Cubic, Control::Model][control],
-        pace: if by_path { Pace::Path } else { Pace::Itself },
+        pace: if by_path { Pace::Path } else { Pace::Client },
         estimate: if known {
             EstimateState::Known
         } else {
             EstimateState::New
         },
-        credit: Credit {
+        share_use: ShareUse {
             share_bytes: n[7],
             limited_percent: n[8],
         },
@@ -401,8 +401,8 @@ proptest! {
         let shares = divider.divide(&demands, pool_bytes, MARGIN_US).to_vec();
         let (needs, margins) = (&divider.needs, &divider.margins);
         for ((demand, need), margin_bytes) in demands.iter().zip(needs).zip(margins) {
-            if !is_paper && HeldUp::of(demand).is_some() {
-                prop_assert!((eatbt::floor_bytes(demand).min(NEED_BYTES_MAX)..=eatbt::most_bytes(demand)).contains(need), "evened out, within law and window");
+            if !is_paper && ShareLimited::of(demand).is_some() {
+                prop_assert!((eatbt::floor_bytes(demand).min(NEED_BYTES_MAX)..=eatbt::in_flight_max_bytes(demand)).contains(need), "evened out, within law and window");
             } else {
                 prop_assert_eq!(*need, eatbt::need_bytes(demand, kind));
                 prop_assert_eq!(*margin_bytes, eatbt::margin_bytes(demand, kind, MARGIN_US));

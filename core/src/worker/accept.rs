@@ -6,6 +6,7 @@
 use alloc::sync::Arc;
 
 use super::messages::Out;
+use super::turns::QueueEnd;
 use super::{Conn, Settings, Worker};
 use crate::addresses::{Address, AddressCounts, CountedIn};
 use crate::conn::ConnId;
@@ -18,6 +19,7 @@ use crate::why::Why;
 /// What was found out when a connection was accepted. It goes to [`Door::leave`] once, when the connection is gone.
 #[derive(Clone, Copy)]
 pub(super) struct Admitted {
+    /// Its client; `None`: one without an address.
     pub address: Option<Address>,
     /// The entry that counts its address; `None`: no entry does.
     counted: Option<CountedIn>,
@@ -27,8 +29,11 @@ pub(super) struct Admitted {
 
 /// Whether new connections may come in.
 pub(super) struct Door {
+    /// Connections at once, from all addresses.
     connections_max: u32,
+    /// Connections at once from one address; 0: no bound.
     per_address_max: u32,
+    /// Counts connections by address, for all workers; `None`: nothing bounds them.
     by_address: Option<Arc<AddressCounts>>,
     /// The last order to the shell was to listen.
     listening: bool,
@@ -70,10 +75,12 @@ impl Door {
         self.connections_max
     }
 
+    /// A connection waits in the backlog.
     pub fn incoming(&mut self) {
         self.incoming = true;
     }
 
+    /// Accepting failed for lack of descriptors or memory.
     pub fn failed(&mut self, now: Instant) {
         self.again_at = Some(now.plus_us(ACCEPT_RETRY_US));
     }
@@ -156,11 +163,12 @@ impl Door {
 }
 
 impl Worker {
+    /// A connection was accepted: it gets its first turn.
     pub(super) fn accepted(&mut self, id: ConnId, address: Option<Address>, now: Instant) {
         let admitted = self.door.admit(address);
         self.table
             .insert(Conn::new(id, &self.settings, admitted, now));
-        self.wake(id.index, false);
+        self.wake(id.index, QueueEnd::Back);
     }
 
     /// Closes an idle connection if there is no room for another one, since one without a request is worth less than

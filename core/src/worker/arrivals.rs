@@ -19,8 +19,11 @@ const NOBODY: u32 = u32::MAX;
 /// The responses of one connection that wait for their last ACK. Offsets count all bytes ever given to the connection's
 /// socket.
 pub(super) struct Arrivals {
+    /// All bytes that were ever given to the socket.
     sent_bytes: u64,
+    /// How many of them its client has acknowledged, as far as is known.
     acked_bytes: u64,
+    /// Where the body of the response under way begins.
     body_from_bytes: u64,
     /// What the log keeps of the request under way.
     record_bytes: u64,
@@ -47,10 +50,14 @@ impl Default for Arrivals {
 /// A response that has ended and waits for its last ACK.
 #[derive(Clone, Copy)]
 struct Arrival {
+    /// Which response.
     stream: StreamId,
+    /// Where its body begins, and where it ends: offsets as in [`Arrivals`].
     body_from_bytes: u64,
     end_bytes: u64,
+    /// What the log keeps of it.
     record_bytes: u64,
+    /// Its outcome, but for what was acknowledged.
     outcome: Outcome,
     /// The next one of its connection.
     next: u32,
@@ -63,14 +70,18 @@ const _: () = assert!(size_of::<Option<Arrival>>() as u64 * 2 <= ARRIVAL_BYTES);
 
 /// All responses of a worker that wait for their last ACK, in the order in which they ended.
 pub(super) struct Unsettled {
+    /// The responses. Links between them are indices here, [`NOBODY`] for none.
     places: Vec<Option<Arrival>>,
+    /// Places without one.
     free: Vec<u32>,
+    /// The ends of the list by order of ending.
     oldest: u32,
     newest: u32,
     /// Memory kept for them.
     waiting_bytes: u64,
     /// What the log keeps of requests under way.
     under_way_bytes: u64,
+    /// What both may be together.
     bytes_max: u64,
 }
 
@@ -102,6 +113,7 @@ impl Unsettled {
         over.then_some(oldest.stream.conn)
     }
 
+    /// Adds a response that has ended, as the newest. Returns its place.
     fn push(&mut self, arrival: Arrival) -> u32 {
         self.waiting_bytes += arrival.record_bytes + ARRIVAL_BYTES;
         let arrival = Arrival {
@@ -127,6 +139,7 @@ impl Unsettled {
         place
     }
 
+    /// Takes a response out of the list: it is settled.
     fn remove(&mut self, place: u32) -> Option<Arrival> {
         let arrival = self.places.get_mut(place as usize)?.take()?;
         self.waiting_bytes -= arrival.record_bytes + ARRIVAL_BYTES;
@@ -163,7 +176,7 @@ impl Arrivals {
 
     /// A response under way goes on after so many of its bytes. Those before count as well: whoever ends it logs all of
     /// it.
-    pub fn goes_on(&mut self, response_bytes: u64, head_len_bytes: u64) {
+    pub fn adopt_response(&mut self, response_bytes: u64, head_len_bytes: u64) {
         self.body_from_bytes = (self.sent_bytes - response_bytes).saturating_add(head_len_bytes);
     }
 

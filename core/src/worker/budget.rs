@@ -5,8 +5,11 @@ use crate::limits::{OUTS_PER_TURN_MAX, TOP_UP_BYTES_MIN, TURN_BYTES_MAX, TURN_TO
 /// What one turn has used of its bounds. A new turn begins with a new one.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Budget {
+    /// Orders that were executed.
     orders: u32,
+    /// Bytes that sockets took.
     bytes: u64,
+    /// Those of them that were top-ups, each counted as [`Budget::topped_up`] says.
     top_up_bytes: u64,
 }
 

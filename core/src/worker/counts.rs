@@ -68,42 +68,50 @@ pub(super) fn phase_index(phase: ConnPhase, idle: bool) -> usize {
 }
 
 impl Counts {
+    /// A socket is filled, for this reason.
     pub(super) fn topped_up(&mut self, top_up: TopUp) {
         self.top_ups[top_up as usize] += 1;
         self.changes += 1;
     }
 
+    /// A round of top-ups was made.
     pub(super) fn round(&mut self) {
         self.rounds += 1;
         self.changes += 1;
     }
 
+    /// A first window is paced.
     pub(super) fn paced(&mut self) {
         self.paced += 1;
         self.changes += 1;
     }
 
+    /// A path showed this sign of congestion.
     pub(super) fn congested(&mut self, signal: Signal) {
         self.signals[signal as usize] += 1;
         self.changes += 1;
     }
 
+    /// A response was stalled for so long.
     pub(super) fn waited(&mut self, wait: Wait, us: u64) {
         self.waits[wait as usize] += 1;
         self.waited_us[wait as usize] += us;
         self.changes += 1;
     }
 
+    /// Bytes were missing from the page cache when they were to be sent.
     pub(super) fn missed(&mut self) {
         self.missed += 1;
         self.changes += 1;
     }
 
+    /// A lost wakeup was found.
     pub(super) fn mended(&mut self) {
         self.mended += 1;
         self.changes += 1;
     }
 
+    /// A connection is closed.
     pub(super) fn closed(&mut self, why: Why) {
         self.closed[why as usize] += 1;
         self.changes += 1;

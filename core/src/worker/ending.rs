@@ -2,6 +2,7 @@
 
 use super::Worker;
 use super::messages::Out;
+use super::turns::QueueEnd;
 use super::{Conn, ConnPhase};
 use crate::conn::{ConnId, StreamId};
 use crate::limits::{DRAIN_SILENT_US, PIPELINED_MAX};
@@ -10,7 +11,9 @@ use crate::why::{What, Why};
 
 /// The draining of the worker, once it is told to stop.
 pub(super) struct Drain {
+    /// When it began; `None`: the worker was not told to stop.
     since: Option<Instant>,
+    /// How long after that all remaining connections are cut off.
     timeout_us: u64,
 }
 
@@ -22,6 +25,7 @@ impl Drain {
         }
     }
 
+    /// Whether the worker was told to stop.
     pub fn is_under_way(&self) -> bool {
         self.since.is_some()
     }
@@ -79,7 +83,11 @@ impl Worker {
         };
         let (id, request) = (conn.id, &mut conn.request);
         request.in_a_row = (request.in_a_row + 1) % PIPELINED_MAX;
-        let goes_on = request.in_a_row != 0;
+        // After several requests in a row the others have their turn first.
+        let queue_end = match request.in_a_row {
+            0 => QueueEnd::Back,
+            _ => QueueEnd::Front,
+        };
         match why {
             Why::Done if core::mem::take(&mut request.body) => {
                 request.readable();
@@ -92,7 +100,7 @@ impl Worker {
             _ => self.linger(index, now),
         }
         self.touch(index, now);
-        self.wake(index, goes_on);
+        self.wake(index, queue_end);
     }
 
     /// Detach the stream from its connection: every stage forgets it, and its arrival is awaited. `false`: there was
@@ -105,7 +113,7 @@ impl Worker {
             return false;
         };
         conn.request.last |= !stream.plan.keep_alive;
-        stream.go_on(&mut self.counts, now);
+        stream.end_stall(&mut self.counts, now);
         let id = conn.stream_id();
         conn.nth = conn.nth.wrapping_add(1);
         conn.timeouts.response_ended(now);
@@ -177,7 +185,7 @@ impl Worker {
         }
         self.outs.push_back(Out::Shutdown(id));
         self.touch(index, now);
-        self.wake(index, false);
+        self.wake(index, QueueEnd::Back);
     }
 
     /// The connection leaves its slot, and every stage forgets it.
@@ -212,6 +220,6 @@ impl Worker {
         self.door.leave(conn.admitted);
         self.wheel.remove(conn.id.index);
         self.send.unpaced(conn.id, conn.output.paced_until);
-        self.send.unlasts(conn.output.refilled);
+        self.send.cancel_refill_timer(conn.output.refill_timer);
     }
 }

@@ -6,6 +6,7 @@ use super::messages::Out;
 use super::pace::{RecentArrivals, is_drained};
 use super::stream::Stream;
 use super::timeouts::TimeoutVerdict;
+use super::turns::QueueEnd;
 use crate::congestion::{Delay, Path, Signal, Watch};
 use crate::conn::{ConnId, TcpSample};
 use crate::limits::{
@@ -16,7 +17,7 @@ use crate::why::{Wait, What, Why};
 
 /// What TCP said last about a connection.
 pub(super) struct TcpEvidence {
-    /// The state of its path.
+    /// The state of its path, to notice when that gets worse.
     watch: Watch,
     /// When a sample was last asked for.
     watched_at: Instant,
@@ -60,12 +61,12 @@ impl Worker {
         let reads = stream.is_some_and(|stream| stream.outstanding.get().is_some());
         let each_us = match reads && delay != Delay::Off {
             true => WATCH_US,
-            false if conn.output.margin.is_of_path() => FLOW_PATH_EACH_US,
+            false if conn.output.send_queue.is_of_path() => FLOW_PATH_EACH_US,
             false => FLOW_EACH_US,
         };
         // A long response is sampled at once: from then on, what its client takes is counted.
         let long = |stream: &Stream| stream.sent_bytes >= FIRST_SAMPLE_BYTES_MIN;
-        let first = conn.output.margin.wants_counters() && stream.is_some_and(long);
+        let first = conn.output.send_queue.wants_counters() && stream.is_some_and(long);
         let due = now >= conn.evidence.watched_at.plus_us(each_us);
         if (reads || full) && (first || due) {
             conn.evidence.watched_at = now;
@@ -93,7 +94,7 @@ impl Worker {
     /// A TCP_INFO sample arrived.
     pub(super) fn sampled(&mut self, id: ConnId, sample: &TcpSample, now: Instant) {
         let conn = self.table.get_mut(id);
-        if conn.is_some_and(|conn| conn.output.margin.glanced(sample)) {
+        if conn.is_some_and(|conn| conn.output.send_queue.glanced(sample)) {
             return;
         }
         self.pace(id, sample, now);
@@ -109,7 +110,7 @@ impl Worker {
         if !self.ends_by(id, sample, now) {
             let reads = self.table.get(id).and_then(|conn| conn.stream.as_deref());
             if stalled || reads.is_some_and(|stream| stream.outstanding.has_wanted()) {
-                self.wake(id.index, false); // its want may need a new deadline
+                self.wake(id.index, QueueEnd::Back); // its want may need a new deadline
             }
         }
     }
@@ -148,12 +149,12 @@ impl Worker {
         let Some(conn) = self.table.get_mut(id).filter(|_| delay != Delay::Off) else {
             return;
         };
-        let rate = |margin: &crate::send::SendQueue| margin.supply(true, now).rate_bytes_per_s;
-        let from_bytes_per_s = rate(&conn.output.margin);
+        let rate = |queue: &crate::send::SendQueue| queue.supply(true, now).rate_bytes_per_s;
+        let from_bytes_per_s = rate(&conn.output.send_queue);
         if delay == Delay::Rate {
-            conn.output.margin.congest(path.most_bytes_per_s());
+            conn.output.send_queue.congest(path.most_bytes_per_s());
         }
-        let to_bytes_per_s = rate(&conn.output.margin);
+        let to_bytes_per_s = rate(&conn.output.send_queue);
         let stream = conn.stream.as_mut();
         let wants = stream.is_some_and(|stream| stream.outstanding.congested());
         if wants && from_bytes_per_s > 0 {
@@ -164,7 +165,7 @@ impl Worker {
                 to_bytes_per_s,
             };
             self.decisions.record(now, Some(id), what);
-            self.wake(id.index, false);
+            self.wake(id.index, QueueEnd::Back);
         }
     }
 
@@ -177,26 +178,26 @@ impl Worker {
             .stream
             .as_deref()
             .is_some_and(|stream| stream.outstanding.has_wanted());
-        conn.output.margin.counted(sample, now);
+        conn.output.send_queue.counted(sample, now);
         if let Some(unsent_bytes) = sample.unsent_bytes.filter(|_| fetched) {
-            conn.output.margin.seen(unsent_bytes, now);
+            conn.output.send_queue.seen(unsent_bytes, now);
         }
         while let Some(arrived) = conn.arrivals.settled(&mut self.unsettled) {
             self.outs.push_back(arrived);
         }
     }
 
-    /// An empty socket takes more. What it took last was less for another reason (a file that ended early). One that a timer
-    /// fills may wait for a loan from the shares of others.
+    /// Finds a socket that counts as full and is empty: it may be offered more. It took less than it was offered for another reason,
+    /// such as a file that ended early. One that a timer fills may wait for a loan from the shares of others, and is left out.
     fn find_stalled(&mut self, id: ConnId, sample: &TcpSample) -> bool {
         let Some(conn) = self.table.get_mut(id) else {
             return false;
         };
         let output = &conn.output;
         let full =
-            conn.phase == ConnPhase::Sending && !output.writable && output.refilled.is_none();
+            conn.phase == ConnPhase::Sending && !output.may_offer && output.refill_timer.is_none();
         let stalled = full && sample.unacked_bytes == 0;
-        conn.output.writable |= stalled;
+        conn.output.may_offer |= stalled;
         stalled
     }
 
@@ -213,7 +214,7 @@ impl Worker {
         let (wait, left_bytes) = (Wait::Window, stream.left_bytes());
         let socket_bytes = sample.unacked_bytes;
         let stands = stream.waits(now).0.is_net();
-        if stands && stream.stand_still(wait, socket_bytes, &mut self.counts, now) {
+        if stands && stream.stall_for(wait, socket_bytes, &mut self.counts, now) {
             let what = What::Waits {
                 wait,
                 left_bytes,

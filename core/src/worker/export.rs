@@ -16,6 +16,7 @@ use super::requests::Request;
 use super::sending::Output;
 use super::stream::{Cursor, Stream};
 use super::timeouts::Timeouts;
+use super::turns::QueueEnd;
 use super::{Conn, ConnPhase, Worker};
 use crate::addresses::Address;
 use crate::conn::{ConnId, Part, Plan, StreamId};
@@ -73,7 +74,7 @@ impl Worker {
             nth: conn.nth,
             given_bytes: conn.arrivals.given_bytes(),
             acked_bytes: conn.arrivals.acked_bytes(),
-            rate: conn.output.margin.believed(),
+            rate: conn.output.send_queue.believed(),
             stage,
         };
         self.outs.push_back(Out::Export {
@@ -84,7 +85,7 @@ impl Worker {
 
     /// Another machine sends the rest of this response: give back what was fetched for it, and cancel its want.
     fn let_go(&mut self, id: StreamId, mut stream: Box<Stream>, now: Instant) {
-        stream.go_on(&mut self.counts, now);
+        stream.end_stall(&mut self.counts, now);
         if stream.outstanding.has_wanted() {
             self.outs.push_back(Out::Forget(id));
         }
@@ -121,7 +122,7 @@ impl Worker {
                 sound &= plan.is_sound() && plan.parts.len() < usize::from(u16::MAX);
                 sound &= plan.promised_bytes() >= Some(response.sent_bytes);
                 if sound {
-                    self.go_on_with(&mut conn, response, plan, now);
+                    self.resume_response(&mut conn, response, plan, now);
                 }
             }
         }
@@ -135,10 +136,11 @@ impl Worker {
         if !sound {
             return self.close(id, true, Why::Misframed, now);
         }
-        self.wake(id.index, true);
+        self.wake(id.index, QueueEnd::Front);
     }
 
-    fn go_on_with(
+    /// The response under way of an adopted connection goes on from its next byte.
+    fn resume_response(
         &mut self,
         conn: &mut Conn,
         response: &ExportedResponse<LocalFile>,
@@ -147,7 +149,7 @@ impl Worker {
     ) {
         conn.request = Request::adopted(response.request_body, now);
         conn.arrivals
-            .goes_on(response.sent_bytes, response.head_len_bytes);
+            .adopt_response(response.sent_bytes, response.head_len_bytes);
         conn.timeouts.was(false, false, 0, now);
         conn.timeouts.response_begun(now);
         let (id, delay) = (conn.stream_id(), self.settings.delay);

@@ -10,7 +10,7 @@ use crate::disk::Chosen;
 use crate::send::Refill;
 use crate::send::control::SendPolicy;
 use crate::sndbuf::bound::Grant;
-use crate::sndbuf::depletion::Lasts;
+use crate::sndbuf::depletion::RefillDelay;
 use crate::why::Why;
 
 /// What the operator may choose. Times in microseconds.
@@ -160,8 +160,8 @@ pub enum In {
         /// No slice follows.
         last: bool,
     },
-    /// The answer to a `Want`: bytes from its start are in memory.
-    Filled {
+    /// The answer to a `Want`: bytes from its start were read, and are in memory.
+    Fetched {
         /// The response.
         stream: StreamId,
         /// Which of its wants ([`Want::seq`]).
@@ -173,8 +173,8 @@ pub enum In {
         /// Why it was read then, and why so much.
         chosen: Chosen,
     },
-    /// A `Want` can't be fulfilled: the response ends where the want begins. What was fetched before it is still sent.
-    Unfilled {
+    /// The other answer to a `Want`: it can't be read. The response ends where the want begins. What was fetched before it is still sent.
+    FetchFailed {
         /// The response.
         stream: StreamId,
         /// Which of its wants.
@@ -223,20 +223,21 @@ pub enum In {
         /// What its socket holds now, unsent and in flight.
         held_bytes: u64,
     },
-    /// What the socket of a connection with a share holds, unsent and in flight (SIOCOUTQ). It was about to be offered more:
-    /// `Sent` follows.
-    Holds {
+    /// The level of the socket of a connection with a share, just before it was offered more: what it held, unsent and in flight
+    /// (SIOCOUTQ). `Sent` follows.
+    SocketLevel {
         /// The connection.
         conn: ConnId,
-        /// So much.
+        /// What it held.
         held_bytes: u64,
     },
-    /// A connection's share has no room now, and will last for some time: its socket is filled again by then.
-    ShareLasts {
+    /// A connection's share is full, or it waits for a loan. EPOLLOUT may not fire: a timer of the machine starts the next
+    /// filling.
+    RefillAfter {
         /// The connection.
         conn: ConnId,
-        /// For how long.
-        lasts: Lasts,
+        /// How long after now.
+        delay: RefillDelay,
     },
     /// Send memory is divided; this is what a connection may hold that begins to send, until it is told its share.
     StartShare {
@@ -252,7 +253,7 @@ impl In {
     pub fn conn(&self) -> Option<ConnId> {
         match self {
             In::Incoming | In::AcceptFailed | In::StartShare { .. } | In::Drain => None,
-            In::ShareLasts { conn, .. } | In::Holds { conn, .. } => Some(*conn),
+            In::RefillAfter { conn, .. } | In::SocketLevel { conn, .. } => Some(*conn),
             In::Accepted { conn, .. }
             | In::Tcp { conn, .. }
             | In::Received { conn, .. }
@@ -266,8 +267,8 @@ impl In {
             | In::Sent { stream, .. }
             | In::Missing { stream }
             | In::Sliced { stream, .. }
-            | In::Filled { stream, .. }
-            | In::Unfilled { stream, .. }
+            | In::Fetched { stream, .. }
+            | In::FetchFailed { stream, .. }
             | In::Failed { stream, .. } => Some(stream.conn),
         }
     }
@@ -322,7 +323,7 @@ pub enum Out {
         /// The bytes.
         span: Span,
     },
-    /// Hand this want to the disk machine; answered by `Filled`, `Unfilled` or `Failed`.
+    /// Hand this want to the disk machine; answered by `Fetched`, `FetchFailed` or `Failed`.
     Want(Want),
     /// Every stage forgets the stream's want and its listing in this turn.
     Forget(StreamId),
@@ -347,9 +348,9 @@ pub enum Out {
         held: Held,
         /// More of the response follows (MSG_MORE).
         more: bool,
-        /// The bytes were missing `MISSES_MAX` times in a row right after they were read into the page cache: copy them
-        /// with a non-blocking read, whatever the kernel reports about them.
-        unconfirmed: bool,
+        /// Do not ask the kernel whether the bytes are resident: it reported them missing `MISSES_MAX` times in a row right after
+        /// they were read into the page cache. Copy them with a non-blocking read; where there is none, use sendfile(2).
+        skip_residency_check: bool,
         /// How much the socket should take, of these bytes and those behind them, and when EPOLLOUT should fire;
         /// `None`: the kernel decides.
         refill: Option<Refill>,

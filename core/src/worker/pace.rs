@@ -70,6 +70,7 @@ impl RecentArrivals {
         Some(us.saturating_sub(busy_us))
     }
 
+    /// More bytes have arrived.
     fn arrived(&mut self, acked_bytes: u64, now: Instant) {
         let silent_us = now.since_us(self.last.at);
         self.silent_us.1 = self.silent_us.1.max(silent_us);

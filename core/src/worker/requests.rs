@@ -5,6 +5,7 @@ use super::ConnPhase;
 use super::Worker;
 use super::messages::{Expect, Out, Received};
 use super::stream::Stream;
+use super::turns::QueueEnd;
 use crate::conn::{ConnId, Part, Plan, StreamId};
 use crate::limits::{
     BODY_SKIP_BYTES_MAX, LINGER_BYTES_MAX, PACED_RESPONSE_BYTES_MAX, PACED_WINDOW_BYTES_MIN,
@@ -28,6 +29,7 @@ enum End {
 pub(super) struct Request {
     /// Input may be there. Only a receive that finds nothing clears it.
     readable: bool,
+    /// The end of the input: whether it was reached.
     end: End,
     /// When the request under way was read.
     at: Instant,
@@ -103,9 +105,10 @@ impl Worker {
     /// The result of a `Receive`.
     pub(super) fn received(&mut self, id: ConnId, received: Received, now: Instant) {
         self.take_received(id, received, now);
-        self.wake(id.index, true);
+        self.wake(id.index, QueueEnd::Front);
     }
 
+    /// What a receive has brought decides what the connection does next.
     fn take_received(&mut self, id: ConnId, received: Received, now: Instant) {
         let Some(conn) = self.table.get_mut(id) else {
             return;
@@ -167,9 +170,10 @@ impl Worker {
             }
             ConnPhase::Open | ConnPhase::Resolving | ConnPhase::Sending => {}
         }
-        self.wake(id.index, false);
+        self.wake(id.index, QueueEnd::Back);
     }
 
+    /// The input has ended: no request follows.
     fn peer_ended(&mut self, id: ConnId, phase: ConnPhase, now: Instant) {
         let Some(conn) = self.table.get_mut(id) else {
             return;
@@ -216,13 +220,13 @@ impl Worker {
         conn.stream = Some(stream);
         conn.phase = ConnPhase::Sending;
         conn.timeouts.response_begun(now);
-        conn.output.margin.begin(now);
+        conn.output.send_queue.begin(now);
         conn.output.top_up = TopUp::First;
         self.join(id.conn);
         if !sound {
             return self.response_done(id.conn.index, Why::Misframed, now);
         }
-        self.wake(id.conn.index, true);
+        self.wake(id.conn.index, QueueEnd::Front);
     }
 
     /// The connection may take another request, unless it has to end.

@@ -17,7 +17,7 @@ pub struct Sender {
     pub is_sending: bool,
     /// B_n for the send margin; 0: not known yet.
     pub rate_bytes_per_s: u64,
-    /// What holds its client up.
+    /// What sets its client's pace.
     pub pace: Pace,
 }
 
@@ -30,9 +30,9 @@ impl Worker {
             .map(|conn| Sender {
                 conn: conn.id,
                 is_sending: conn.stream.is_some(),
-                rate_bytes_per_s: conn.output.margin.rate_bytes_per_s(),
-                pace: match conn.output.margin.is_own_pace() {
-                    true => Pace::Itself,
+                rate_bytes_per_s: conn.output.send_queue.rate_bytes_per_s(),
+                pace: match conn.output.send_queue.is_own_pace() {
+                    true => Pace::Client,
                     false => Pace::Path,
                 },
             })
@@ -60,7 +60,7 @@ impl Worker {
             share_bytes,
             ..Grant::default()
         };
-        conn.output.margin.share(Some(grant));
+        conn.output.send_queue.share(Some(grant));
         self.outs.push_back(Out::Share {
             conn: id,
             grant: Some(grant),
@@ -68,10 +68,10 @@ impl Worker {
         });
     }
 
-    /// Its socket holds so much, before it is offered more.
-    pub(super) fn holds(&mut self, id: ConnId, held_bytes: u64, now: Instant) {
+    /// The level of its socket, unsent and in flight, before it is offered more.
+    pub(super) fn socket_level(&mut self, id: ConnId, held_bytes: u64, now: Instant) {
         if let Some(conn) = self.table.get_mut(id) {
-            conn.output.margin.holds(held_bytes, now);
+            conn.output.send_queue.socket_level(held_bytes, now);
         }
     }
 
@@ -94,7 +94,7 @@ impl Worker {
         conn.output.has_share = grant.is_some();
         let pause_us_max = grant.map_or(u64::MAX, |grant| grant.pause_us_max);
         conn.timeouts.pause_at_most(pause_us_max);
-        conn.output.margin.share(grant);
+        conn.output.send_queue.share(grant);
         self.outs.push_back(Out::Share {
             conn: id,
             grant,

@@ -1,6 +1,17 @@
-//! A response under way: its next step, and what came of the last one. The stream ([`super::stream`]) knows which bytes
-//! come next, and what it has to ask of the page cache and the disk before; the send controller
-//! ([`crate::send::control`]) decides how many of them the socket is offered.
+//! Moves a response under way on: orders its next step, and takes the results of the last one.
+//!
+//! - The stream ([`super::stream`]) knows which bytes come next, and what to ask of the page cache and the disk before.
+//! - The send controller ([`crate::send::control`]) decides how many of them the socket is offered ([`Worker::offer`]).
+//!
+//! To *fill* a socket means here: to offer it bytes until it is full, so until it refuses some or has taken what the controller
+//! allowed. Then the response is stalled ([`super::stall`]) until its socket may be offered more ([`Output::may_offer`]):
+//!
+//! | what says so | function |
+//! |---|---|
+//! | the kernel reports the socket writable (EPOLLOUT) | [`Worker::writable`] |
+//! | another socket became writable, and this one would soon: one round fills both | [`Worker::top_up`] |
+//! | a timer, where the connection's share of the send memory is full | [`Worker::refill_after`], [`Worker::refill_by_timer`] |
+//! | a sample shows that the socket is empty | `find_stalled` in [`super::evidence`] |
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -8,95 +19,104 @@ use alloc::vec::Vec;
 use super::ConnPhase;
 use super::Worker;
 use super::messages::Out;
-use super::stream::{SendSpan, StreamStep, Undo};
+use super::stream::{Cancellations, SendSpan, StreamStep};
+use super::turns::QueueEnd;
 use crate::conn::{ConnId, Held, Span, StreamId, TcpSample, WantSeq};
 use crate::disk::Chosen;
 use crate::rate::BelievedRate;
-use crate::send::control::{Filled, Offer, Taken};
-use crate::send::refills::Refilled;
+use crate::send::control::{Offer, SocketFull, Taken};
+use crate::send::refill_timers::RefillTimer;
 use crate::send::{SendQueue, Supply};
-use crate::sndbuf::depletion::Lasts;
+use crate::sndbuf::depletion::RefillDelay;
 use crate::units::Instant;
 use crate::why::{TopUp, Wait, What, Why};
 
 /// The sending side of a connection's socket.
 pub(super) struct Output {
-    /// It takes bytes, as far as is known.
-    pub writable: bool,
-    pub margin: SendQueue,
+    /// It may be offered bytes: it never was full, or something says that it has room again (see above).
+    pub may_offer: bool,
+    /// What the socket holds unsent, and how fast its client takes it.
+    pub send_queue: SendQueue,
     /// It has a share of the send memory.
     pub has_share: bool,
-    /// Its share has no room, and its socket does not call: it is filled again at this time.
-    pub refilled: Option<Refilled>,
+    /// Its share is full, and a timer, not EPOLLOUT, starts the next filling.
+    pub refill_timer: Option<RefillTimer>,
     /// Why it is being filled now, or was filled last.
     pub top_up: TopUp,
-    /// The first window of this response may have to be paced; a TCP_INFO sample is asked for.
+    /// A TCP_INFO sample was ordered that decides whether the first window of this response is paced ([`Worker::pace`]).
     pub pace_asked: bool,
-    /// Until when it is paced, if it is.
+    /// When the pacing of the connection ends, if it is paced.
     pub paced_until: Option<Instant>,
 }
 
 impl Output {
     pub fn new(now: Instant) -> Output {
         Output {
-            writable: true,
-            margin: SendQueue::new(now),
+            may_offer: true,
+            send_queue: SendQueue::new(now),
             has_share: false,
-            refilled: None,
+            refill_timer: None,
             top_up: TopUp::First,
             pace_asked: false,
             paced_until: None,
         }
     }
 
-    /// The socket of a connection that another machine gave away. What it holds is not known yet.
+    /// The socket of a connection that another machine gave away. How full it is, is not known yet.
     pub fn adopted(rate: BelievedRate, now: Instant) -> Output {
         Output {
-            margin: SendQueue::adopted(rate, now),
+            send_queue: SendQueue::adopted(rate, now),
             ..Output::new(now)
         }
     }
 
-    /// What the connection still holds, and how fast it takes it.
+    /// The bytes left in the socket, and the client's rate: when the connection runs dry follows from that.
     pub fn supply(&self, now: Instant) -> Supply {
-        self.margin.supply(!self.writable, now)
+        self.send_queue.supply(!self.may_offer, now)
     }
 }
 
-/// Cancels what a stream no longer needs, before anything else is done for it.
-pub(super) fn undo(outs: &mut VecDeque<Out>, undo: Undo, stream: StreamId) {
-    if undo.slots {
+/// Orders to cancel what other stages still do for a stream. These orders go before any other one for it.
+pub(super) fn cancel(outs: &mut VecDeque<Out>, cancellations: Cancellations, stream: StreamId) {
+    if cancellations.slots {
         outs.push_back(Out::Release(stream));
     }
-    if undo.want {
+    if cancellations.want {
         outs.push_back(Out::Forget(stream));
     }
 }
 
-/// The answer of the disk machine to a want.
+/// The answer of the disk machine to a want: bytes are in memory ([`super::In::Fetched`]).
 pub(super) struct ReadAnswer {
+    /// Which want of the stream it answers.
     pub seq: WantSeq,
+    /// The bytes of the file.
     pub span: Span,
+    /// What holds them.
     pub held: Held,
+    /// Why they were read at that time, and why so many.
     pub chosen: Chosen,
 }
 
 impl Worker {
-    /// The socket takes output again (EPOLLOUT).
+    /// The kernel reports the socket writable (EPOLLOUT). That ends a stall for the socket or the client, not one for the disk.
     pub(super) fn writable(&mut self, id: ConnId, now: Instant) {
         let Some(conn) = self.table.get_mut(id) else {
             return;
         };
-        conn.output.writable = true;
-        self.send.unlasts(conn.output.refilled.take());
+        conn.output.may_offer = true;
+        self.send
+            .cancel_refill_timer(conn.output.refill_timer.take());
         if let Some(stream) = &mut conn.stream {
             if stream.waits(now).0.is_net() {
                 conn.output.top_up = TopUp::Writable;
-                if conn.output.margin.writable() {
+                conn.output.send_queue.became_writable();
+                if conn.output.send_queue.awaits_glance() {
+                    // Its client reads at its own pace: the client's window is widest now, before the socket is filled.
                     self.outs.push_back(Out::Sample(id));
                 }
                 self.counts.topped_up(TopUp::Writable);
-                stream.go_on(&mut self.counts, now);
+                stream.end_stall(&mut self.counts, now);
             }
             self.send.writable(now);
         }
@@ -106,27 +126,29 @@ impl Worker {
     pub(super) fn send_step(&mut self, index: u32, now: Instant) -> Option<Out> {
         let conn = self.table.at_mut(index)?;
         let id = conn.stream_id();
-        let writable = conn.output.writable;
+        let may_offer = conn.output.may_offer;
         let supply = conn.output.supply(now);
         let stream = conn.stream.as_mut()?;
-        if !writable && stream.waits(now).0 == Wait::Window {
+        if !may_offer && stream.waits(now).0 == Wait::Window {
             return None; // read nothing for a client that has paused
         }
         let step = stream.step(&self.residency_cache, &supply, now);
         let whole = stream.is_whole();
-        undo(&mut self.outs, stream.take_undo(), id);
-        let goes_on = matches!(
+        cancel(&mut self.outs, stream.take_cancellations(), id);
+        let ends_stall = matches!(
             step,
             StreamStep::Send(_) | StreamStep::Done | StreamStep::Broken(_)
         );
-        if goes_on && stream.asks_for_whom() {
+        if ends_stall && stream.needs_stall_sample() {
+            // It was stalled for the disk. First a sample tells how long its socket was empty meanwhile, so whether its client
+            // waited, too. The stream has not moved: it finds the same step again after the sample.
             self.outs.push_back(Out::Sample(id.conn));
-            self.wake(index, true);
+            self.wake(index, QueueEnd::Front);
             return self.outs.pop_front();
         }
         let out = match step {
-            StreamStep::Send(_) | StreamStep::Wait if !writable => {
-                self.stands_for_socket(id, &supply, now);
+            StreamStep::Send(_) | StreamStep::Wait if !may_offer => {
+                self.stall_for_socket(id, &supply, now);
                 return None;
             }
             StreamStep::Send(piece) => self.offer(id, piece, &supply, now)?,
@@ -136,12 +158,12 @@ impl Worker {
                 span,
             },
             StreamStep::Want(want) => {
-                self.wake(index, false);
+                self.wake(index, QueueEnd::Back);
                 Out::Want(want)
             }
             StreamStep::Slice => Out::Slice(id),
             StreamStep::Wait => {
-                self.stands_for_disk(id, &supply, now);
+                self.stall_for_disk(id, &supply, now);
                 return None;
             }
             step @ (StreamStep::Done | StreamStep::Broken(_)) => {
@@ -154,12 +176,12 @@ impl Worker {
                 return self.outs.pop_front();
             }
         };
-        // Cancellations go first.
+        // The cancellations from above go first.
         self.outs.push_back(out);
         self.outs.pop_front()
     }
 
-    /// Offer a socket what it should take now.
+    /// Offers a socket bytes of the stream, as many as the send controller lets it take now.
     fn offer(
         &mut self,
         id: StreamId,
@@ -173,8 +195,8 @@ impl Worker {
             held: piece.held,
             rest_bytes: conn.stream.as_ref()?.left_bytes(),
         };
-        let margin = &mut conn.output.margin;
-        let refill = self.send.refill(margin, offer, supply, open, now);
+        let queue = &mut conn.output.send_queue;
+        let refill = self.send.refill(queue, offer, supply, open, now);
         let room_bytes = refill.map_or(u64::MAX, |refill| refill.bytes);
         Some(Out::Send {
             stream: id,
@@ -183,29 +205,30 @@ impl Worker {
             len_bytes: piece.len_bytes.min(room_bytes),
             held: piece.held,
             more: piece.more || room_bytes < piece.len_bytes,
-            unconfirmed: piece.unconfirmed,
+            skip_residency_check: piece.skip_residency_check,
             refill,
         })
     }
 
-    /// Its socket is full. Either it was stalled for that already, or it was about to be when the disk came first.
-    fn stands_for_socket(&mut self, id: StreamId, supply: &Supply, now: Instant) {
+    /// Its socket is full, so it is stalled for that from now on, even if its next bytes are not read yet: the client has bytes
+    /// to take. A stall for the socket or the client that began before goes on as it is.
+    fn stall_for_socket(&mut self, id: StreamId, supply: &Supply, now: Instant) {
         let wait = self.send.wait();
         if let Some(stream) = self.table.stream_mut(id) {
             if !stream.waits(now).0.is_net() {
-                stream.stand_still(wait, supply.socket_bytes, &mut self.counts, now);
+                stream.stall_for(wait, supply.socket_bytes, &mut self.counts, now);
             }
         }
     }
 
-    /// Its next bytes are not in memory yet.
-    fn stands_for_disk(&mut self, id: StreamId, supply: &Supply, now: Instant) {
+    /// Its socket has room, but its next bytes are not in memory yet: it is stalled for the disk.
+    fn stall_for_disk(&mut self, id: StreamId, supply: &Supply, now: Instant) {
         let Some(stream) = self.table.stream_mut(id) else {
             return;
         };
         let (wait, left_bytes) = (Wait::Disk, stream.left_bytes());
         let socket_bytes = supply.socket_bytes;
-        if stream.stand_still(wait, socket_bytes, &mut self.counts, now) {
+        if stream.stall_for(wait, socket_bytes, &mut self.counts, now) {
             let what = What::Waits {
                 wait,
                 left_bytes,
@@ -231,32 +254,34 @@ impl Worker {
         conn.arrivals.sent(taken.taken_bytes);
         conn.timeouts.sent(taken.taken_bytes, now);
         let output = &mut conn.output;
-        let filled = self.send.taken(&mut output.margin, taken, now);
-        output.writable &= filled.is_none();
-        // After its head a response goes on with its body at once; after a piece of body it waits until the others had
-        // theirs.
-        let goes_on = stream.sent_bytes <= stream.plan.head_len_bytes;
-        match filled {
-            Some(Filled {
+        let full = self.send.taken(&mut output.send_queue, taken, now);
+        output.may_offer &= full.is_none();
+        // Its body follows its head at once. After a piece of body the others have their turn first.
+        let queue_end = match stream.sent_bytes <= stream.plan.head_len_bytes {
+            true => QueueEnd::Front,
+            false => QueueEnd::Back,
+        };
+        match full {
+            Some(SocketFull {
                 wait,
                 given_bytes,
                 fill_bytes,
             }) => {
-                stream.stand_still(wait, fill_bytes, &mut self.counts, now);
+                stream.stall_for(wait, fill_bytes, &mut self.counts, now);
                 let what = What::ToppedUp {
                     top_up: output.top_up,
                     wait,
                     given_bytes,
                     unsent_bytes: taken.unsent_bytes,
                     fill_bytes,
-                    rate_bytes_per_s: output.margin.rate_bytes_per_s(),
+                    rate_bytes_per_s: output.send_queue.rate_bytes_per_s(),
                 };
                 self.decisions.record(now, Some(id.conn), what);
             }
-            None => stream.go_on(&mut self.counts, now),
+            None => stream.end_stall(&mut self.counts, now),
         }
-        self.watch_path(id.conn, filled.is_some(), now);
-        self.wake(id.conn.index, goes_on);
+        self.watch_path(id.conn, full.is_some(), now);
+        self.wake(id.conn.index, queue_end);
     }
 
     /// Whether the stream awaits an answer to the want of this number. If not, the answer is late, and its slots are
@@ -266,26 +291,26 @@ impl Worker {
         stream.is_some_and(|stream| stream.outstanding.awaits(seq))
     }
 
-    /// The answer to a probe.
+    /// The answer to a probe: so many bytes from its start are in the page cache. The rest becomes a want.
     pub(super) fn probed(&mut self, id: StreamId, resident_bytes: u64, now: Instant) {
         if let Some(conn) = self.table.with_mut(id) {
             let supply = conn.output.supply(now);
             if let Some(stream) = conn.stream.as_mut() {
                 let want = stream.probed(resident_bytes, &mut self.residency_cache, &supply, now);
-                undo(&mut self.outs, stream.take_undo(), id);
+                cancel(&mut self.outs, stream.take_cancellations(), id);
                 self.outs.extend(want.map(Out::Want));
             }
         }
-        self.wake(id.conn.index, true);
+        self.wake(id.conn.index, QueueEnd::Front);
     }
 
-    /// Bytes that were to be sent from the page cache are missing.
+    /// The result of an offer: the first of its bytes is not in the page cache.
     pub(super) fn missing(&mut self, id: StreamId) {
         if let Some(stream) = self.table.stream_mut(id) {
             stream.missing(&mut self.residency_cache);
             self.counts.missed();
-            undo(&mut self.outs, stream.take_undo(), id);
-            self.wake(id.conn.index, false);
+            cancel(&mut self.outs, stream.take_cancellations(), id);
+            self.wake(id.conn.index, QueueEnd::Back);
         }
     }
 
@@ -293,48 +318,48 @@ impl Worker {
     pub(super) fn sliced(&mut self, id: StreamId, len_bytes: u64, last: bool) {
         if let Some(stream) = self.table.stream_mut(id) {
             stream.sliced(len_bytes, last);
-            self.wake(id.conn.index, false);
+            self.wake(id.conn.index, QueueEnd::Back);
         }
     }
 
-    /// The disk has bytes for a stream.
-    pub(super) fn filled(&mut self, id: StreamId, fill: &ReadAnswer, now: Instant) {
-        if !self.awaits(id, fill.seq) {
+    /// The disk machine answered a want: bytes are in memory.
+    pub(super) fn fetched(&mut self, id: StreamId, answer: &ReadAnswer, now: Instant) {
+        if !self.awaits(id, answer.seq) {
             return;
         }
-        let what = What::Read(fill.chosen);
+        let what = What::Read(answer.chosen);
         self.decisions.record(now, Some(id.conn), what);
         if let Some(stream) = self.table.stream_mut(id) {
-            // The stall ends when it sends. While its socket is full, it stays stalled for the socket.
-            stream.filled(
-                fill.seq,
-                fill.span,
-                fill.held,
+            // A stall does not end here, but when the stream sends (`sent`): its socket may be full.
+            stream.fetched(
+                answer.seq,
+                answer.span,
+                answer.held,
                 &mut self.residency_cache,
                 now,
             );
-            undo(&mut self.outs, stream.take_undo(), id);
-            self.wake(id.conn.index, false);
+            cancel(&mut self.outs, stream.take_cancellations(), id);
+            self.wake(id.conn.index, QueueEnd::Back);
         }
     }
 
-    /// The disk can't read a stream's next bytes: the response ends when what it has is sent.
-    pub(super) fn unfilled(&mut self, id: StreamId, seq: WantSeq, why: Why) {
+    /// The disk machine can't read what a want is for: the response ends when all bytes before that are sent.
+    pub(super) fn fetch_failed(&mut self, id: StreamId, seq: WantSeq, why: Why) {
         if !self.awaits(id, seq) {
             return;
         }
         if let Some(stream) = self.table.stream_mut(id) {
-            stream.unfilled(seq, why);
-            self.wake(id.conn.index, false);
+            stream.fetch_failed(seq, why);
+            self.wake(id.conn.index, QueueEnd::Back);
         }
     }
 
-    /// Top up, in one go, every connection whose socket would become writable before the next round.
+    /// A round of top-ups: fills, in one go, every socket that would become writable before the next round.
     pub(super) fn top_up(&mut self, now: Instant) {
         let sending = |phase| phase == ConnPhase::Sending;
-        let margins = self.table.iter().filter(|conn| sending(conn.phase));
-        let margins = margins.map(|conn| &conn.output.margin);
-        let Some(round) = self.send.round(margins, now) else {
+        let conns = self.table.iter().filter(|conn| sending(conn.phase));
+        let queues = conns.map(|conn| &conn.output.send_queue);
+        let Some(round) = self.send.round(queues, now) else {
             return;
         };
         if round.changes_target() {
@@ -348,51 +373,52 @@ impl Worker {
         let mut near = Vec::new();
         for conn in self.table.iter_mut().filter(|conn| sending(conn.phase)) {
             let output = &mut conn.output;
-            // What its share holds up is filled when that has room, by its own timer: before, a send would be in vain.
-            let is_timed = output.refilled.is_some();
-            if !output.writable && !is_timed && output.margin.joins(round.until) {
-                (output.writable, output.top_up) = (true, TopUp::Near);
+            // Where a share is full, its own timer starts the next filling: before, there is no room.
+            let is_timed = output.refill_timer.is_some();
+            if !output.may_offer && !is_timed && output.send_queue.joins(round.until) {
+                (output.may_offer, output.top_up) = (true, TopUp::Near);
                 self.counts.topped_up(TopUp::Near);
                 near.push(conn.id.index);
             }
         }
         for index in near {
-            self.wake(index, false);
+            self.wake(index, QueueEnd::Back);
         }
         self.counts.round();
     }
 
-    /// Its share has no room, and lasts for this time.
-    pub(super) fn share_lasts(&mut self, id: ConnId, lasts: Lasts, now: Instant) {
+    /// The share of a connection is full, and so is its socket. A timer starts the next filling after this delay.
+    pub(super) fn refill_after(&mut self, id: ConnId, delay: RefillDelay, now: Instant) {
         let Some(conn) = self.table.get_mut(id) else {
             return;
         };
-        let refilled = Refilled {
-            at: now.plus_us(lasts.us),
+        let timer = RefillTimer {
+            at: now.plus_us(delay.us),
             conn: id,
-            lasts_us: lasts.whole_us,
+            whole_us: delay.whole_us,
         };
-        let before = conn.output.refilled.replace(refilled);
-        self.send.lasts(refilled, before);
+        let before = conn.output.refill_timer.replace(timer);
+        self.send.set_refill_timer(timer, before);
     }
 
-    /// Fill, in one go, every socket whose share is used up about now.
-    pub(super) fn refill(&mut self, now: Instant) {
-        for id in self.send.take_refills(now) {
+    /// The first refill timer has fired: fills, in one go, its socket and those whose timers would fire soon.
+    pub(super) fn refill_by_timer(&mut self, now: Instant) {
+        for id in self.send.take_due_refill_timers(now) {
             let Some(conn) = self.table.get_mut(id) else {
                 continue;
             };
             let output = &mut conn.output;
-            output.refilled = None;
-            if conn.phase == ConnPhase::Sending && !output.writable {
-                (output.writable, output.top_up) = (true, TopUp::Near);
+            output.refill_timer = None;
+            if conn.phase == ConnPhase::Sending && !output.may_offer {
+                (output.may_offer, output.top_up) = (true, TopUp::Near);
                 self.counts.topped_up(TopUp::Near);
-                self.wake(id.index, false);
+                self.wake(id.index, QueueEnd::Back);
             }
         }
     }
 
-    /// The sample that tells whether the response's first window would leave as a burst; if so, the window is paced.
+    /// A sample arrived. If one was ordered for pacing, it tells whether the response's first window would leave as a burst; if
+    /// so, the connection is paced for one round trip.
     pub(super) fn pace(&mut self, id: ConnId, sample: &TcpSample, now: Instant) {
         let Some(conn) = self.table.get_mut(id) else {
             return;

@@ -26,13 +26,13 @@ pub struct Snapshot {
     pub margin_us: Option<u64>,
     /// The level up to which its socket is filled; `None` without margins.
     pub fill_bytes: Option<u64>,
-    /// When the worker's timer fills its socket again, if its share of the send memory has no room and no call of the
-    /// kernel is awaited.
+    /// When a timer fills its socket again, if its share of the send memory is full and EPOLLOUT is not awaited.
     pub refill_at: Option<Instant>,
     /// Its response under way.
     pub response: Option<Response>,
     /// All bytes ever given to its socket.
     given_bytes: u64,
+    /// What arrived lately, and the present stall: for [`Snapshot::seen_with`].
     pace: RecentArrivals,
     stall: Option<Stall>,
 }
@@ -138,16 +138,16 @@ impl Worker {
     }
 
     fn snapshot(&self, conn: &Conn, now: Instant) -> Snapshot {
-        let margin = &conn.output.margin;
+        let queue = &conn.output.send_queue;
         Snapshot {
             conn: conn.id,
             phase: PHASES[phase_index(conn.phase, conn.timeouts.idle())],
             rate_bytes_per_s: conn.evidence.shown.bytes_per_s(now),
-            believed_bytes_per_s: margin.rate_bytes_per_s(),
-            prefetch_bytes_per_s: margin.supply(false, now).rate_bytes_per_s,
-            margin_us: margin.margin_us(now),
-            fill_bytes: self.send.target().map(|target| margin.fill_bytes(target)),
-            refill_at: conn.output.refilled.map(|refilled| refilled.at),
+            believed_bytes_per_s: queue.rate_bytes_per_s(),
+            prefetch_bytes_per_s: queue.supply(false, now).rate_bytes_per_s,
+            margin_us: queue.margin_us(now),
+            fill_bytes: self.send.target().map(|target| queue.fill_bytes(target)),
+            refill_at: conn.output.refill_timer.map(|timer| timer.at),
             response: conn.stream.as_ref().map(|stream| {
                 let (wait, wait_us) = stream.seen(now);
                 let (waited_disk_us, waited_net_us) = stream.waited_us(now);
@@ -185,7 +185,7 @@ impl Census {
         );
         add(
             &mut self.believed_bytes_per_s,
-            conn.output.margin.rate_bytes_per_s(),
+            conn.output.send_queue.rate_bytes_per_s(),
         );
         if let Some(stream) = &conn.stream {
             let (wait, _) = stream.seen(now);

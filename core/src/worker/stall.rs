@@ -1,4 +1,4 @@
-//! A stalled response: since when, and what it waits for.
+//! A stalled response: since when, and what it waits for ([`Wait`]): the disk, its socket, or its client's window.
 //!
 //! Whether it waits for the disk is not known at once. While its next bytes are read, its socket may still hold
 //! megabytes for its client; then it waits for the client. Only a TCP_INFO sample tells: time with an empty socket counts
@@ -11,7 +11,9 @@ use crate::why::Wait;
 /// One stalled response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stall {
+    /// What must happen before its socket is offered more.
     pub wait: Wait,
+    /// When it began.
     pub since: Instant,
     /// Until when the cause of the stall is known.
     known_until: Instant,
@@ -19,9 +21,9 @@ pub(super) struct Stall {
     fed_us: u64,
     /// The socket was empty at `known_until`.
     underrun: bool,
-    /// When the stall began, the socket should have held nothing but a corked head.
+    /// When the stall began, its socket should have held next to nothing, at most a corked head.
     thin: bool,
-    /// A sample was asked for before the response goes on.
+    /// [`Stall::needs_sample`] has had a sample ordered.
     asked: bool,
     /// That sample has not arrived yet.
     awaited: bool,
@@ -42,20 +44,20 @@ impl Stall {
         }
     }
 
-    /// Whether a sample is needed to tell what it waited for, before it goes on; `true` once.
-    pub fn asks(&mut self) -> bool {
-        let asks = self.wait == Wait::Disk && !self.asked;
-        (self.asked, self.awaited) = (true, self.awaited || asks);
-        asks
+    /// Whether a sample is needed to tell what it waited for, before the stall ends. If so, the caller orders one: `true` once.
+    pub fn needs_sample(&mut self) -> bool {
+        let needs = self.wait == Wait::Disk && !self.asked;
+        (self.asked, self.awaited) = (true, self.awaited || needs);
+        needs
     }
 
-    /// It is still stalled.
+    /// It is stalled for the same again, without having sent anything: the next end needs a sample of its own.
     pub fn stays(&mut self) {
         self.asked = false;
     }
 
     /// A sample arrived: the socket is empty (an `underrun`) or not, and was empty for `idle_us` since the sample before, if that is
-    /// known. `true`: [`Stall::asks`] asked for this sample.
+    /// known. `true`: [`Stall::needs_sample`] asked for this sample.
     pub fn heard(&mut self, underrun: bool, idle_us: Option<u64>, now: Instant) -> bool {
         if self.wait != Wait::Disk {
             return false;
@@ -112,7 +114,7 @@ mod tests {
     #[test]
     fn a_client_with_bytes_in_its_socket_does_not_wait_for_the_disk() {
         let mut stall = Stall::new(Wait::Disk, false, at(0));
-        assert!(stall.asks() && !stall.asks());
+        assert!(stall.needs_sample() && !stall.needs_sample());
         assert!(stall.heard(false, Some(0), at(500)), "asked for");
         assert_eq!(stall.times_us(at(500)), (0, 500 * MS));
         assert_eq!(stall.seen(at(500)), (Wait::Margin, 500 * MS));

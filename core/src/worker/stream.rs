@@ -9,7 +9,7 @@
 //! |---|---|---|
 //! | `Send` | offered bytes | [`Stream::sent`] says how many the socket took, or [`Stream::missing`] that they are not in memory |
 //! | `Probe` | a `probe` at the page cache | [`Stream::probed`], at once; missing bytes become a want |
-//! | `Want` | an `outstanding` want, one at most | [`Stream::filled`]: its bytes are `fetched`; or [`Stream::unfilled`]: it is `broken` from there on |
+//! | `Want` | an `outstanding` want, one at most | [`Stream::fetched`]: its bytes are `fetched`; or [`Stream::fetch_failed`]: it is `broken` from there on |
 //! | `Slice` | `asked` for a slice of the listing | [`Stream::sliced`] |
 //! | `Wait` | nothing to send before its want or its slice is answered | that answer |
 //! | `Broken`, `Done` | ended | |
@@ -38,6 +38,7 @@ use smallvec::SmallVec;
 /// The range of a file that a response sends.
 struct Body {
     object: ObjectId,
+    /// How it can be known which of its bytes are in the page cache.
     residency: ResidencySource,
     span: Span,
 }
@@ -45,6 +46,7 @@ struct Body {
 /// Bytes to offer to a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SendSpan {
+    /// The part of the plan, where to begin in it, and how many bytes.
     pub part: u16,
     pub from_bytes: u64,
     pub len_bytes: u64,
@@ -52,9 +54,9 @@ pub(super) struct SendSpan {
     pub held: Held,
     /// More bytes of the response follow.
     pub more: bool,
-    /// These bytes were found missing [`MISSES_MAX`](crate::limits::MISSES_MAX) times in a row right after they were
-    /// read: copy them with a non-blocking read, whatever cachestat reports.
-    pub unconfirmed: bool,
+    /// These bytes were found missing [`MISSES_MAX`](crate::limits::MISSES_MAX) times in a row right after they were read. So the
+    /// kernel is not asked whether they are resident: they are copied with a non-blocking read, which finds out.
+    pub skip_residency_check: bool,
 }
 
 /// What a response needs next.
@@ -76,9 +78,9 @@ pub(super) enum StreamStep {
     Done,
 }
 
-/// Work that other stages still do for this stream and must cancel.
+/// What other stages still do for this stream and must be told to cancel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Undo {
+pub(super) struct Cancellations {
     /// The disk machine has a want for bytes that are no longer needed.
     pub want: bool,
     /// The shell holds slots whose bytes will not be sent.
@@ -88,11 +90,13 @@ pub(super) struct Undo {
 /// The progress of one response.
 pub(super) struct Stream {
     pub plan: Plan,
+    /// When its request was read.
     pub started_at: Instant,
     /// Bytes of the whole response, head included, that the kernel took. Never more than its head promises.
     pub sent_bytes: u64,
     /// What the socket has not yet taken of the last offer: the most that [`Stream::sent`] accepts.
     offered_bytes: u64,
+    /// For how long it was stalled for its disk, and for its client, without the present stall.
     pub waited_disk_us: u64,
     pub waited_net_us: u64,
     /// The part that is being sent: an index into the parts of the plan.
@@ -103,12 +107,14 @@ pub(super) struct Stream {
     probe: Option<PendingProbe>,
     /// The want that the disk machine has not answered yet, if there is one.
     pub outstanding: Outstanding,
-    undo: Undo,
+    /// To be cancelled before the next order.
+    cancellations: Cancellations,
     missed: MissCount,
     /// A want failed, and no other was made since.
     broken: Option<BrokenFrom>,
     /// What was fetched for the stream and is not sent yet, in the order of the file from the next byte on.
     fetched: SmallVec<[FetchedPiece; 2]>,
+    /// The slice of a listing that is being sent.
     slice: SliceState,
     /// Set while the response is stalled.
     stall: Option<Stall>,
@@ -140,7 +146,9 @@ struct BrokenFrom {
 /// Bytes of the file that were fetched: they begin where the piece before them ends, or at the next byte to send.
 #[derive(Clone, Copy)]
 struct FetchedPiece {
+    /// Where the piece ends in the file.
     end_bytes: u64,
+    /// What holds its bytes.
     held: Held,
 }
 
@@ -175,7 +183,7 @@ impl Stream {
             at_bytes: 0,
             probe: None,
             outstanding: Outstanding::new(id, delay),
-            undo: Undo::default(),
+            cancellations: Cancellations::default(),
             missed: MissCount::default(),
             broken: None,
             fetched: SmallVec::new(),
@@ -235,9 +243,9 @@ impl Stream {
     }
 
     /// Takes what the shell and the disk machine must cancel before they do anything else for the stream. Call this
-    /// after each [`Stream::step`], [`Stream::probed`], [`Stream::missing`] and [`Stream::filled`].
-    pub fn take_undo(&mut self) -> Undo {
-        core::mem::take(&mut self.undo)
+    /// after each [`Stream::step`], [`Stream::probed`], [`Stream::missing`] and [`Stream::fetched`].
+    pub fn take_cancellations(&mut self) -> Cancellations {
+        core::mem::take(&mut self.cancellations)
     }
 
     /// Whether a stream that waits for the disk will be resumed: by the disk machine, or by whoever makes its listing.
@@ -286,8 +294,8 @@ impl Stream {
     }
 
     /// The disk machine answered a want: these bytes, from its start, are in memory. Returns whether that want still stood. Bytes
-    /// that do not follow what is fetched are given back ([`Stream::take_undo`]).
-    pub fn filled(
+    /// that do not follow what is fetched are given back ([`Stream::take_cancellations`]).
+    pub fn fetched(
         &mut self,
         seq: WantSeq,
         span: Span,
@@ -309,7 +317,7 @@ impl Stream {
         );
         if !follows || !want.span.covers(span) {
             self.drop_fetched(); // it wants again from where it stands
-            self.undo.slots |= held == Held::Slots;
+            self.cancellations.slots |= held == Held::Slots;
             return true;
         }
         self.add_fetched(span.end_bytes(), held);
@@ -356,7 +364,7 @@ impl Stream {
         let window = rest_of_window(at_bytes, end_bytes);
         match residency_cache.verdict(body.object, body.residency, window, now) {
             ResidencyVerdict::Resident => {}
-            _ if self.is_unconfirmed(at_bytes) && is_fetched => {} // the copy, which never waits, finds out
+            _ if self.skips_residency_check(at_bytes) && is_fetched => {} // the copy, which never waits, finds out
             ResidencyVerdict::Probe | ResidencyVerdict::Unknown if self.waits_at(at_bytes) => {
                 return StreamStep::Wait;
             }
@@ -394,7 +402,7 @@ impl Stream {
     ) -> Want {
         let underrun_at = self.underrun_at(span.offset_bytes, supply, now);
         self.broken = None;
-        self.undo.want = false; // this one replaces it
+        self.cancellations.want = false; // this one replaces it
         let rate_bytes_per_s = supply.rate_bytes_per_s;
         (self.outstanding).begin(object, span, absent, underrun_at, rate_bytes_per_s)
     }
@@ -417,7 +425,7 @@ impl Stream {
     /// Goes on after `parts` that are sent: one, or texts that left together. What was asked or fetched for them is void.
     fn leave_part(&mut self, parts: u16) {
         (self.part, self.at_bytes, self.slice) = (self.part + parts, 0, SliceState::Empty);
-        self.undo.want |= self.outstanding.drop_it();
+        self.cancellations.want |= self.outstanding.drop_it();
         self.drop_fetched();
         (self.probe, self.broken, self.missed) = (None, None, MissCount::default());
     }
@@ -439,7 +447,7 @@ impl Stream {
             len_bytes,
             held,
             more: more || len_bytes < left_bytes || self.parts_follow(),
-            unconfirmed: self.is_unconfirmed(self.body_at_bytes()),
+            skip_residency_check: self.skips_residency_check(self.body_at_bytes()),
         })
     }
 

@@ -12,7 +12,9 @@ use crate::limits::STREAMS_SPARE_MAX;
 /// The table of connections.
 #[derive(Default)]
 pub(super) struct Table {
+    /// The slots; `None`: free.
     places: Vec<Option<Conn>>,
+    /// How many are not free.
     open: u32,
     /// Memory of ended streams, for new ones: no response allocates its own.
     #[allow(clippy::vec_box, reason = "the boxes are what is kept")]
@@ -39,6 +41,7 @@ impl Table {
         self.places.get_mut(index as usize)?.as_mut()
     }
 
+    /// The connection of this id, if it still has its slot.
     pub fn get(&self, id: ConnId) -> Option<&Conn> {
         self.at(id.index).filter(|conn| conn.id == id)
     }
@@ -56,6 +59,7 @@ impl Table {
         self.get_mut(id.conn).filter(|conn| conn.nth == id.nth)
     }
 
+    /// The response of this id, if it is under way.
     pub fn stream(&self, id: StreamId) -> Option<&Stream> {
         self.with(id)?.stream.as_deref()
     }

@@ -198,7 +198,7 @@ impl Bench {
 
     /// An answer from the disk, to the pending want.
     fn tell(&mut self, mut event: In) -> Vec<Out> {
-        if let In::Filled { stream, seq, .. } | In::Unfilled { stream, seq, .. } = &mut event {
+        if let In::Fetched { stream, seq, .. } | In::FetchFailed { stream, seq, .. } = &mut event {
             let stands = |seq: &WantSeq| self.worker.awaits(*stream, *seq);
             if *seq == PENDING {
                 *seq = (1..1_000).map(WantSeq).find(stands).unwrap_or_default();
@@ -266,9 +266,9 @@ impl Bench {
         })
     }
 
-    fn filled(&mut self, stream: StreamId, span: Span) -> Vec<Out> {
+    fn fetched(&mut self, stream: StreamId, span: Span) -> Vec<Out> {
         let held = Held::PageCache;
-        self.tell(In::Filled {
+        self.tell(In::Fetched {
             stream,
             seq: PENDING,
             span,

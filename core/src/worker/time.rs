@@ -4,6 +4,7 @@ use super::Worker;
 use super::messages::Out;
 use super::stream::Stream;
 use super::timeouts::TimeoutVerdict;
+use super::turns::QueueEnd;
 use super::{Conn, ConnPhase};
 use crate::limits::{AWAITED_CHECK_US, SCAN_SLICE, TOUCHED_MAX};
 use crate::units::Instant;
@@ -21,6 +22,7 @@ impl Worker {
         }
     }
 
+    /// A connection is due: ends it, has it measured, or leaves it, as its time limits say.
     fn check(&mut self, index: u32, now: Instant) {
         let drained = self.drain.cuts_at().is_some_and(|at| at <= now);
         self.mend(index, now);
@@ -54,10 +56,10 @@ impl Worker {
             let (wait, us) = stream.waits(now);
             wait == Wait::Disk && us >= AWAITED_CHECK_US && !stream.is_awaited()
         };
-        let stands = conn.phase == ConnPhase::Sending && !conn.queued && conn.output.writable;
+        let stands = conn.phase == ConnPhase::Sending && !conn.queued && conn.output.may_offer;
         if stands && conn.stream.as_deref().is_some_and(forgotten) {
             self.counts.mended();
-            self.wake(index, false);
+            self.wake(index, QueueEnd::Back);
         }
     }
 

@@ -36,12 +36,14 @@ pub(super) struct Timeouts {
     moved_at: Instant,
     /// Last sign of life: progress, or a closed window whose probes are answered.
     alive_at: Instant,
+    /// The last TCP_INFO sample.
     measured_at: Instant,
     /// When input was last discarded. That is no sign of progress: a client that keeps sending without reading the
     /// answer gets no more time for it.
     skipped_at: Instant,
     /// When everything was acknowledged while lingering.
     delivered_at: Option<Instant>,
+    /// All bytes that were ever given to the socket, and those of them that its client has acknowledged.
     sent_bytes: u64,
     acked_bytes: u64,
     /// Start of the current interval of `RATE_MIN_WINDOW_US`, and what was acknowledged before it.
@@ -53,6 +55,7 @@ pub(super) struct Timeouts {
     trickles: bool,
     /// The longest pause, where memory for sending is short of that which this client holds.
     pause_us_max: u64,
+    /// The limits that the operator has set.
     settings: Limits,
 }
 
@@ -123,10 +126,12 @@ impl Timeouts {
         }
     }
 
+    /// A whole request head has arrived.
     pub fn head_ended(&mut self) {
         (self.owes_head, self.silent) = (false, false);
     }
 
+    /// A response begins: the client has its time anew.
     pub fn response_begun(&mut self, now: Instant) {
         (self.since, self.measured_at) = (now, now);
         self.moved(now);
@@ -134,11 +139,13 @@ impl Timeouts {
         self.judge(false, now);
     }
 
+    /// A response has ended.
     pub fn response_ended(&mut self, now: Instant) {
         self.since = now;
         self.moved(now);
     }
 
+    /// The socket took bytes.
     pub fn sent(&mut self, taken_bytes: u64, now: Instant) {
         self.sent_bytes += taken_bytes;
         if taken_bytes > 0 {
@@ -155,14 +162,17 @@ impl Timeouts {
         self.settings.pause_timeout_us.min(self.pause_us_max)
     }
 
+    /// Input was discarded.
     pub fn skipped(&mut self, now: Instant) {
         self.skipped_at = now;
     }
 
+    /// There is progress.
     fn moved(&mut self, now: Instant) {
         (self.moved_at, self.alive_at) = (now, now);
     }
 
+    /// Our FIN is out: from now on the connection lingers.
     pub fn linger(&mut self, now: Instant) {
         (self.since, self.delivered_at) = (now, None);
         self.moved(now);
@@ -287,6 +297,7 @@ impl Timeouts {
         core::mem::replace(&mut self.trickles, slow)
     }
 
+    /// Whether a client that took so much in this time is below the least rate.
     fn is_slow(&self, acked_bytes: u64, us: u64) -> bool {
         let got = u128::from(acked_bytes) * u128::from(US_PER_S);
         got < u128::from(self.settings.rate_min_bytes_per_s) * u128::from(us)

@@ -40,8 +40,8 @@ impl GuardEvents {
     ///
     /// # Errors
     /// The kernel refuses; what to do.
-    pub fn open(chosen: &ReceiverFilter) -> Result<GuardEvents, Failure> {
-        let program = program::GuardProgram::open(chosen)?;
+    pub fn open(filter: &ReceiverFilter) -> Result<GuardEvents, Failure> {
+        let program = program::GuardProgram::open(filter)?;
         Ok(GuardEvents { program })
     }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use ackpace_core::limits::TURN_OWED_US_MAX;
 use serde::Serialize;
 
-use super::guarding;
+use super::guard_common;
 use super::tracing::ReceiverFilter;
 use crate::capabilities::Capability;
 use crate::failure::Failure;
@@ -89,7 +89,7 @@ fn allows(state: io::Result<String>) -> Result<(), String> {
 ///
 /// # Errors
 /// What the operator has to mend, or what failed.
-pub fn run(options: &Guard, chosen: &ReceiverFilter, signals: Caught) -> Result<(), Failure> {
+pub fn run(options: &Guard, filter: &ReceiverFilter, signals: Caught) -> Result<(), Failure> {
     if HAS_BPF {
         can_schedule().map_err(|why| {
             Failure::operator(format!(
@@ -97,12 +97,12 @@ pub fn run(options: &Guard, chosen: &ReceiverFilter, signals: Caught) -> Result<
             ))
         })?;
     }
-    let exact = Exact::open(chosen, slice_ns(), TURN_OWED_US_MAX * 1_000)?;
-    let lead = "the scheduler of this machine";
-    let stopped = guarding::begin(options, Capability::Bpf, signals, lead)?;
+    let exact = Exact::open(filter, slice_ns(), TURN_OWED_US_MAX * 1_000)?;
+    let runs_as = "the scheduler of this machine";
+    let stopped = guard_common::begin(options, Capability::Bpf, signals, runs_as)?;
     let result = wait(&exact, &stopped);
     let counts = exact.counted()?;
-    guarding::report(options, &counts, &told(&counts));
+    guard_common::report(options, &counts, &summary(&counts));
     result
 }
 
@@ -120,7 +120,8 @@ fn wait(exact: &Exact, stopped: &Receiver<()>) -> Result<(), Failure> {
     }
 }
 
-fn told(counts: &ExactCounts) -> String {
+/// What the scheduler has done, in words.
+fn summary(counts: &ExactCounts) -> String {
     format!(
         "receive: {} slices ended with the lock; {} extra turns, {} of them given away at the end of the call; {} us charged; \
          {} ended or refused since too much was owed",
@@ -167,8 +168,8 @@ impl Exact {
     ///
     /// # Errors
     /// The kernel refuses; what to do.
-    pub fn open(chosen: &ReceiverFilter, slice_ns: u64, owed_ns: u64) -> Result<Exact, Failure> {
-        let program = program::ExactProgram::open(chosen, slice_ns, owed_ns)?;
+    pub fn open(filter: &ReceiverFilter, slice_ns: u64, owed_ns: u64) -> Result<Exact, Failure> {
+        let program = program::ExactProgram::open(filter, slice_ns, owed_ns)?;
         Ok(Exact { program })
     }
 

@@ -29,6 +29,7 @@ pub struct Entry {
 #[derive(Debug)]
 pub struct Ledger {
     file: File,
+    /// Whose each line is; `None`: it is free.
     lines: Vec<Option<Thread>>,
 }
 

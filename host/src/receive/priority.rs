@@ -1,4 +1,5 @@
-//! Nice values of threads that may end at any time, and whose numbers may be used again.
+//! Nice values of threads that may end at any time, and whose numbers may be used again. Only threads of the usual class
+//! (SCHED_OTHER) are touched.
 
 use std::fs;
 use std::io;
@@ -18,8 +19,20 @@ pub fn nice(thread: Thread) -> io::Result<i32> {
     let scheduling = facts::scheduling(thread.tid)?;
     match scheduling.class {
         Class::Other => Ok(scheduling.nice),
-        _ => Err(io::Error::other("not of the usual class")),
+        _ => Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "not of the usual class",
+        )),
     }
+}
+
+/// Whether an error of this file will stay: the thread is gone, or of a class that is not touched. After any other one, such as a
+/// lack of descriptors or rights, the thread may still be there as it was.
+pub fn is_lasting(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::Unsupported
+    ) || error.raw_os_error() == Some(libc::ESRCH)
 }
 
 /// Sets the nice value of a thread that has `from` now. `false`: it has another one, which somebody else has set, and keeps
@@ -32,11 +45,11 @@ pub fn set(thread: Thread, from: i32, to: i32) -> io::Result<bool> {
         return Ok(false);
     }
     write(thread.tid, to)?;
-    if same(thread).is_err() {
-        // It ended in between. If its number is in use again already, that one had what a new thread has from its parent,
-        // which is not known any more; a value that we have just written is all that can be taken back.
+    if let Err(error) = same(thread) {
+        // It ended in between, or nobody can say. If its number is in use again already, that one had what a new thread has from its
+        // parent, which is not known any more; a value that we have just written is all that can be taken back.
         let _ = write(thread.tid, from);
-        return Err(io::ErrorKind::NotFound.into());
+        return Err(error);
     }
     Ok(true)
 }
@@ -49,7 +62,7 @@ fn write(tid: u32, nice: i32) -> io::Result<()> {
     }
 }
 
-/// Whether the number still is that thread's.
+/// Whether the number still is that thread's: its start time tells.
 fn same(thread: Thread) -> io::Result<()> {
     let path = format!("/proc/{}/task/{}/stat", thread.pid, thread.tid);
     let started = started_ticks(&fs::read_to_string(path)?);
@@ -80,41 +93,48 @@ pub fn ran_us(thread: Thread) -> io::Result<u64> {
         .ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// Lets this process run at once when it has an event: as the weakest real-time task, which its children are not; where
-/// that is refused, by the best nice value. Whether it is real time.
-pub fn lead() -> bool {
+/// Lets the calling thread run at once when it has an event: as the weakest real-time task, which its children are not; where that
+/// is refused, as a usual task of the strongest nice value. Returns whether it is real time.
+pub fn become_real_time() -> bool {
     let real_time = libc::sched_param { sched_priority: 1 };
     // SAFETY: the parameters live through the call.
-    let led = unsafe {
+    let set = unsafe {
         libc::sched_setscheduler(
             0,
             libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK,
             &raw const real_time,
         )
     };
-    if led == 0 {
+    if set == 0 {
         return true;
     }
-    let usual = libc::sched_param { sched_priority: 0 };
-    // SAFETY: as above.
-    unsafe { libc::sched_setscheduler(0, libc::SCHED_OTHER, &raw const usual) };
+    become_usual();
     let _ = write(0, -20);
     false
+}
+
+/// Makes the calling thread a usual task.
+pub(super) fn become_usual() {
+    let usual = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the parameters live through the call.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_OTHER, &raw const usual) };
+}
+
+/// The calling thread, as the program in the kernel would tell of it.
+#[cfg(test)]
+pub(super) fn calling_thread() -> Thread {
+    let stat = fs::read_to_string("/proc/thread-self/stat").expect("Linux");
+    let tid = stat.split(' ').next().and_then(|tid| tid.parse().ok());
+    Thread {
+        tid: tid.expect("a number"),
+        pid: std::process::id(),
+        started_ns: started_ticks(&stat).expect("a start") * NS_PER_TICK + 7,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn own() -> Thread {
-        let stat = fs::read_to_string("/proc/thread-self/stat").expect("Linux");
-        let tid = stat.split(' ').next().and_then(|tid| tid.parse().ok());
-        Thread {
-            tid: tid.expect("a number"),
-            pid: std::process::id(),
-            started_ns: started_ticks(&stat).expect("a start") * NS_PER_TICK + 7,
-        }
-    }
 
     #[test]
     fn a_name_may_hold_anything() {
@@ -127,14 +147,23 @@ mod tests {
     }
 
     #[test]
+    fn only_what_is_gone_or_not_touched_is_lost_for_good() {
+        let of = |errno| is_lasting(&io::Error::from_raw_os_error(errno));
+        assert_eq!([libc::ENOENT, libc::ESRCH].map(of), [true; 2]);
+        let passing = [libc::EMFILE, libc::ENOMEM, libc::EACCES, libc::EPERM];
+        assert_eq!(passing.map(of), [false; 4]);
+    }
+
+    #[test]
     fn only_the_thread_that_is_meant_is_changed() {
-        let own = own();
+        let own = calling_thread();
         let was = nice(own);
         let another = Thread {
             started_ns: own.started_ns + 3 * NS_PER_TICK,
             ..own
         };
-        assert!(nice(another).is_err(), "the number was used again");
+        let gone = nice(another).expect_err("the number was used again");
+        assert!(is_lasting(&gone), "{gone}");
         assert!(set(another, 0, 1).is_err());
         // At idle priority, as a busy machine may run tests, nothing is touched.
         let Ok(was) = was else { return };

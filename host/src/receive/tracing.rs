@@ -17,7 +17,7 @@ pub struct ReceiverFilter {
 
 impl ReceiverFilter {
     /// As a `struct meant` (`host/src/bpf/receiver.h`).
-    pub fn meant(&self) -> [u32; 2] {
+    pub fn settings(&self) -> [u32; 2] {
         [u32::from(!self.ports.is_empty()), self.pid.unwrap_or(0)]
     }
 }
@@ -55,8 +55,8 @@ impl Tracing {
     ///
     /// # Errors
     /// The kernel refuses; what to do.
-    pub fn open(chosen: &ReceiverFilter) -> Result<Tracing, Failure> {
-        let program = program::ReceiveProgram::open(chosen)?;
+    pub fn open(filter: &ReceiverFilter) -> Result<Tracing, Failure> {
+        let program = program::ReceiveProgram::open(filter)?;
         Ok(Tracing { program })
     }
 

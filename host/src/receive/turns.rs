@@ -151,7 +151,9 @@ pub struct TurnCounts {
 /// level, until [`Turns::has_room_for`] needs the place.
 #[derive(Clone, Copy, Debug)]
 struct State {
+    /// Its debt.
     account: Account,
+    /// Its level, by the last order.
     level: Level,
     /// When its last extra turn began.
     raised_at: Instant,

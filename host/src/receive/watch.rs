@@ -24,7 +24,7 @@ const EPHEMERAL: (u16, u16) = (32_768, 60_999);
 /// What the operator has to mend, or what failed.
 pub fn run(options: &Watch) -> Result<(), Failure> {
     let signals = signals::catch()?;
-    let tracing = Tracing::open(&chosen(&options.port, options.pid)?)?;
+    let tracing = Tracing::open(&receiver_filter(&options.port, options.pid)?)?;
     capabilities::keep_only(&[Capability::Bpf])?;
     let stopped = signals.hear()?;
     let (clock, before) = (Clock::start(), Counters::now());
@@ -42,7 +42,7 @@ pub fn run(options: &Watch) -> Result<(), Failure> {
     };
     say!(
         "receive: watches {}; Ctrl-C ends it",
-        meant(&options.port, options.pid)
+        describe_receivers(&options.port, options.pid)
     );
     loop {
         let wait = Duration::from_secs(seconds.unwrap_or(1));
@@ -61,8 +61,8 @@ fn tell(report: &Report, json: bool) {
     }
 }
 
-/// What is meant, in words.
-pub fn meant(ports: &[u16], pid: Option<u32>) -> String {
+/// The receivers that these options mean, in words.
+pub fn describe_receivers(ports: &[u16], pid: Option<u32>) -> String {
     let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
     let ports = match ports.is_empty() {
         true => "all ports".to_owned(),
@@ -74,11 +74,11 @@ pub fn meant(ports: &[u16], pid: Option<u32>) -> String {
     }
 }
 
-/// What is asked of the kernel.
+/// The receivers that these options mean, as the program in the kernel is told.
 ///
 /// # Errors
 /// Too many ports, or no such process.
-pub fn chosen(ports: &[u16], pid: Option<u32>) -> Result<ReceiverFilter, Failure> {
+pub fn receiver_filter(ports: &[u16], pid: Option<u32>) -> Result<ReceiverFilter, Failure> {
     if ports.len() > WATCH_PORTS_MAX {
         return Err(Failure::operator(format!(
             "--port takes {WATCH_PORTS_MAX} ports at most: leave it out to watch all"
@@ -115,11 +115,13 @@ mod tests {
 
     #[test]
     fn what_can_not_be_watched_is_named() {
-        let error = chosen(&[], Some(u32::MAX)).expect_err("no such process");
+        let error = receiver_filter(&[], Some(u32::MAX)).expect_err("no such process");
         let error = error.to_string();
         assert!(error.contains("--pid 4294967295"), "{error}");
         let many: Vec<u16> = (1..=65).collect();
-        let error = chosen(&many, None).expect_err("too many").to_string();
+        let error = receiver_filter(&many, None)
+            .expect_err("too many")
+            .to_string();
         assert!(error.contains("64 ports"), "{error}");
     }
 }

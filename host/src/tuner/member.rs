@@ -51,7 +51,7 @@ impl Member {
             outcome: Outcome::None,
             ..*seen
         };
-        (is_sending, held_up_us(was_full, &self.snapshot, us))
+        (is_sending, share_limited_us(was_full, &self.snapshot, us))
     }
 
     /// What it tells the pool, and how much it still holds from before us. `None`: it takes no part. `start_bytes`: the share
@@ -59,7 +59,7 @@ impl Member {
     pub(super) fn reading(
         &mut self,
         is_sending: bool,
-        held_up_us: u64,
+        share_limited_us: u64,
         start_bytes: u64,
     ) -> Option<(Reading, u64)> {
         let snapshot = &self.snapshot;
@@ -89,7 +89,7 @@ impl Member {
             control: snapshot.control,
             pace: self.pace,
             rate_bytes_per_s: self.rate_bytes_per_s,
-            held_up_us,
+            share_limited_us,
             // What it was told is in force, but for the last eighth.
             share_bytes: share.bytes,
             division: share.division,
@@ -180,7 +180,7 @@ fn is_full(snapshot: &SocketSnapshot) -> bool {
 }
 
 /// One that was full both times was so in between.
-fn held_up_us(was_full: bool, snapshot: &SocketSnapshot, us: u64) -> u64 {
+fn share_limited_us(was_full: bool, snapshot: &SocketSnapshot, us: u64) -> u64 {
     match was_full && is_full(snapshot) {
         true => us,
         false => 0,

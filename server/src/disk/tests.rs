@@ -179,7 +179,7 @@ fn what_is_read_goes_to_the_stream_with_its_memory() {
     let read = bench.read().expect("a read");
     assert!(bench.free_slots() < all);
     bench.fill(read);
-    let Some(Completion::Filled(_, WantSeq(1), span, ReadBytes::Slots(piece), _)) =
+    let Some(Completion::Fetched(_, WantSeq(1), span, ReadBytes::Slots(piece), _)) =
         bench.completions()
     else {
         panic!("the bytes are there");

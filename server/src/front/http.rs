@@ -252,17 +252,17 @@ impl Front {
     }
 
     /// The plan of a cached response to that request.
-    pub fn ready(
+    pub fn cached_plan(
         &mut self,
         nth: u16,
-        ready: &CachedResponse,
+        cached: &CachedResponse,
         content: &Content,
         around: &Surroundings<'_>,
     ) -> CorePlan {
         let keep_alive = self.plain.is_some_and(|place| place.keep_alive());
         self.recorded(nth, Status::Ok.code(), around);
         let text = |text: &Arc<[u8]>| CorePart::Bytes(Arc::clone(text));
-        let (parts, head_len_bytes) = match ready {
+        let (parts, head_len_bytes) = match cached {
             CachedResponse::Whole {
                 text: all,
                 head_len_bytes,

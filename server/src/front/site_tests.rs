@@ -64,8 +64,8 @@ fn keep(cache: &mut ResponseCache, site: &Site) -> Arc<File> {
             version: served.version,
         },
         response: CachedResponse::whole(b"", &bytes[..read]),
-        moment: cache.changes().moment(NOW),
-        sight: None,
+        looked_up: cache.changes().looked_up_at(NOW),
+        watch_state: None,
     };
     assert!(cache.keep(&key(site), made), "there is room");
     served.file

@@ -1,9 +1,9 @@
 //! Tracks changes of the watched directories and files, in tables of a fixed size, and says which responses are out of
 //! date.
 //!
-//! Events are numbered. A directory has the number of the last event that changed its names, a file that of the last
-//! event that changed its content. A response is out of date if its [`Sight`] is older. So an event costs the same
-//! however many responses are cached.
+//! Events are numbered. A directory has the number of the last event that changed its names, a file that of the last event that
+//! changed its content. A response keeps the numbers from before its file was looked up ([`WatchState`]), and is out of date once
+//! its directory or file has a later one. So an event costs the same however many responses are cached.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -14,28 +14,29 @@ use crate::limits::{
     HEARD_EVENTS_MAX, WATCH_EVENTS_MAX, WATCH_LOOKS_MAX, WATCHED_FILES_MAX, WATCHES_MAX,
 };
 
-/// The last events before a file was looked up.
+/// The last events of a file and its directory before the file was looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sight {
+pub struct WatchState {
     /// Its directory.
     directory: SeenEvent,
-    /// Its content; `None`: the sender checks it.
+    /// Its content; `None`: it is not watched, since whoever sends it compares versions.
     content: Option<SeenEvent>,
 }
 
 /// A slot of a table, and its last event before the look-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct SeenEvent {
+    /// The slot, and the number of the event.
     place: u16,
     nth: u64,
 }
 
-/// The moment before a file was looked up: the response knows nothing later.
+/// When the look-up of a file began: what happens later, the response may not know.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Moment {
+pub struct LookedUpAt {
     /// The time.
     pub at: Instant,
-    /// The last event before.
+    /// The number of the last event before.
     nth: u64,
 }
 
@@ -59,29 +60,40 @@ pub struct Loud {
 pub struct Changes {
     /// Number of the last event.
     nth: u64,
-    /// The last event that concerned everything.
+    /// The number of the last event that concerned everything: events were lost.
     all: u64,
+    /// The watched directories. Their events: a name came or went.
     directories: WatchTable,
+    /// The watched files. Their events: bytes have changed.
     files: WatchTable,
+    /// Events of this second, of all that is watched.
     events: Events,
+    /// Hashes paths.
     hasher: RandomState,
 }
 
 /// Watched directories, or files. One that was not used lately makes room (CLOCK).
 struct WatchTable {
+    /// The slots.
     watched: Vec<Watched>,
+    /// The slots in use, by watch descriptor.
     by_watch: HashMap<i32, u16>,
+    /// The slot at which the search for one to replace goes on.
     hand: usize,
+    /// Slots that there may be.
     most: usize,
 }
 
 struct Watched {
     /// Its watch descriptor of inotify(7); `None`: the slot is free.
     watch: Option<i32>,
+    /// The hash of its path, for [`Loud`].
     path_hash: u64,
     /// The last event that concerned it.
     changed: u64,
+    /// It was found since the hand last came by.
     used: bool,
+    /// Its events of this second.
     events: Events,
 }
 
@@ -121,43 +133,44 @@ impl Changes {
         self.hasher.hash_one(path)
     }
 
-    /// The present moment.
-    pub fn moment(&self, now: Instant) -> Moment {
-        Moment {
+    /// The present moment, for a look-up that begins now.
+    pub fn looked_up_at(&self, now: Instant) -> LookedUpAt {
+        LookedUpAt {
             at: now,
             nth: self.nth,
         }
     }
 
-    /// A file as it was at a moment; `None` if its directory is not watched.
-    pub fn sight(&mut self, watch: i32, moment: Moment) -> Option<Sight> {
+    /// The last event of a directory before a look-up of a file in it. `watch`: the directory's watch descriptor. `None`: it is not
+    /// watched.
+    pub fn watch_state(&mut self, watch: i32, looked_up: LookedUpAt) -> Option<WatchState> {
         let directory = SeenEvent {
             place: self.directories.find(watch)?,
-            nth: moment.nth,
+            nth: looked_up.nth,
         };
-        Some(Sight {
+        Some(WatchState {
             directory,
             content: None,
         })
     }
 
-    /// The same with the content of the file, which is read after this; `None` if the file is not watched.
-    pub fn sight_of_file(&mut self, sight: Sight, watch: i32) -> Option<Sight> {
+    /// The same with the last event of the file until now: its content is read after this. `None`: the file is not watched.
+    pub fn watch_state_of_file(&mut self, state: WatchState, watch: i32) -> Option<WatchState> {
         let content = Some(SeenEvent {
             place: self.files.find(watch)?,
             nth: self.nth,
         });
-        Some(Sight { content, ..sight })
+        Some(WatchState { content, ..state })
     }
 
-    /// Whether no event has concerned the file since.
-    pub fn still(&self, sight: Sight) -> bool {
-        let holds = |table: &WatchTable, seen: SeenEvent| {
+    /// Whether no event has concerned the file or its directory since then, and both are still watched.
+    pub fn is_unchanged_since(&self, state: WatchState) -> bool {
+        let is_unchanged = |table: &WatchTable, seen: SeenEvent| {
             let watched = table.watched.get(usize::from(seen.place));
             watched.is_some_and(|watched| seen.nth >= watched.changed.max(self.all))
         };
-        let content = sight.content.is_none_or(|seen| holds(&self.files, seen));
-        content && holds(&self.directories, sight.directory)
+        let content = (state.content).is_none_or(|seen| is_unchanged(&self.files, seen));
+        content && is_unchanged(&self.directories, state.directory)
     }
 
     /// Adds a directory that inotify watches from now on. Returns the watch that it replaces, which is to be removed.
@@ -275,10 +288,10 @@ mod tests {
     const FILES: i32 = 100_000;
 
     /// A file of a directory.
-    fn sight(changes: &mut Changes, watch: i32, file: i32) -> Option<Sight> {
-        let moment = changes.moment(NOW);
-        let sight = changes.sight(watch, moment)?;
-        changes.sight_of_file(sight, FILES + 10 * watch + file)
+    fn state(changes: &mut Changes, watch: i32, file: i32) -> Option<WatchState> {
+        let looked_up = changes.looked_up_at(NOW);
+        let state = changes.watch_state(watch, looked_up)?;
+        changes.watch_state_of_file(state, FILES + 10 * watch + file)
     }
 
     fn enter(changes: &mut Changes, watch: i32, files: i32) {
@@ -291,56 +304,68 @@ mod tests {
     #[test]
     fn what_was_looked_up_before_its_directory_was_watched_or_changed_is_old() {
         let mut changes = Changes::default();
-        let before = changes.moment(NOW);
+        let before = changes.looked_up_at(NOW);
         enter(&mut changes, 1, 1);
-        let sight = changes.sight(1, before).expect("watched");
-        assert!(!changes.still(sight));
-        let before = changes.moment(NOW);
+        let state = changes.watch_state(1, before).expect("watched");
+        assert!(!changes.is_unchanged_since(state));
+        let before = changes.looked_up_at(NOW);
         changes.heard(1, Change::Some, NOW);
-        let sight = changes.sight(1, before).expect("watched");
-        assert!(!changes.still(sight));
+        let state = changes.watch_state(1, before).expect("watched");
+        assert!(!changes.is_unchanged_since(state));
     }
 
     #[test]
     fn bytes_are_looked_at_after_their_file_is_watched() {
         let mut changes = Changes::default();
         enter(&mut changes, 1, 1);
-        let before = changes.moment(NOW);
+        let before = changes.looked_up_at(NOW);
         changes.heard(FILES + 10, Change::Some, NOW);
-        let sight = changes.sight(1, before).expect("watched");
-        let sight = changes.sight_of_file(sight, FILES + 10).expect("watched");
-        assert!(changes.still(sight), "they are read behind this");
+        let state = changes.watch_state(1, before).expect("watched");
+        let state = changes
+            .watch_state_of_file(state, FILES + 10)
+            .expect("watched");
+        assert!(
+            changes.is_unchanged_since(state),
+            "they are read behind this"
+        );
         changes.heard(FILES + 10, Change::Some, NOW);
-        assert!(!changes.still(sight));
+        assert!(!changes.is_unchanged_since(state));
     }
 
     #[test]
     fn a_change_makes_old_what_it_concerns_and_nothing_else() {
         let mut changes = Changes::default();
-        assert_eq!(sight(&mut changes, 1, 0), None);
+        assert_eq!(state(&mut changes, 1, 0), None);
         enter(&mut changes, 1, 2);
-        assert_eq!(sight(&mut changes, 1, 2), None, "not this one");
+        assert_eq!(state(&mut changes, 1, 2), None, "not this one");
         enter(&mut changes, 2, 1);
         let files = [(1, 0), (1, 1), (2, 0)];
-        let [a, b, other] = files.map(|(watch, file)| sight(&mut changes, watch, file));
-        let [a, b, other] = [a, b, other].map(|sight| sight.expect("watched"));
-        assert!([a, b, other].iter().all(|&sight| changes.still(sight)));
+        let [a, b, other] = files.map(|(watch, file)| state(&mut changes, watch, file));
+        let [a, b, other] = [a, b, other].map(|state| state.expect("watched"));
+        assert!(
+            [a, b, other]
+                .iter()
+                .all(|&state| changes.is_unchanged_since(state))
+        );
         assert_eq!(changes.heard(FILES + 10, Change::Some, NOW), None);
         assert_eq!(
-            [a, b, other].map(|sight| changes.still(sight)),
+            [a, b, other].map(|state| changes.is_unchanged_since(state)),
             [false, true, true]
         );
-        assert!(sight(&mut changes, 1, 0).is_some_and(|anew| changes.still(anew)));
+        assert!(state(&mut changes, 1, 0).is_some_and(|anew| changes.is_unchanged_since(anew)));
         changes.heard(1, Change::Some, NOW);
-        assert_eq!([b, other].map(|sight| changes.still(sight)), [false, true]);
+        assert_eq!(
+            [b, other].map(|state| changes.is_unchanged_since(state)),
+            [false, true]
+        );
         changes.heard(2, Change::Gone, NOW);
         assert_eq!(
-            (changes.still(other), sight(&mut changes, 2, 0)),
+            (changes.is_unchanged_since(other), state(&mut changes, 2, 0)),
             (false, None)
         );
-        let b = sight(&mut changes, 1, 1).expect("watched");
+        let b = state(&mut changes, 1, 1).expect("watched");
         changes.lost();
-        assert!(!changes.still(b));
+        assert!(!changes.is_unchanged_since(b));
     }
 
     #[test]
@@ -351,7 +376,7 @@ mod tests {
             assert_eq!(changes.enter_file(FILES + 10, 10), Ok(None));
             let mut first = None;
             for _ in 0..WATCH_EVENTS_MAX {
-                first = sight(&mut changes, 1, 0);
+                first = state(&mut changes, 1, 0);
                 assert_eq!(changes.heard(loud_one, Change::Some, NOW), None);
             }
             let loud = changes.heard(loud_one, Change::Some, NOW);
@@ -359,12 +384,15 @@ mod tests {
             assert_eq!(
                 (
                     changes.heard(loud_one, Change::Some, NOW),
-                    sight(&mut changes, 1, 0)
+                    state(&mut changes, 1, 0)
                 ),
                 (None, None)
             );
             let first = first.expect("it was watched");
-            assert!(!changes.still(first), "nobody heard what came after");
+            assert!(
+                !changes.is_unchanged_since(first),
+                "nobody heard what came after"
+            );
         }
     }
 
@@ -388,7 +416,8 @@ mod tests {
         for watch in 0..WATCHES_MAX as i32 {
             assert_eq!(changes.enter(watch, 0), Ok(None));
         }
-        let seen = |changes: &mut Changes, watch| changes.sight(watch, changes.moment(NOW));
+        let seen =
+            |changes: &mut Changes, watch| changes.watch_state(watch, changes.looked_up_at(NOW));
         let first = seen(&mut changes, 0).expect("watched");
         assert_eq!(
             changes.enter(-1, 0),
@@ -400,7 +429,7 @@ mod tests {
             assert_eq!(changes.enter(-1, 0), Err(Full));
         }
         assert_eq!(changes.enter(-1, 0), Ok(Some(0)));
-        assert!(!changes.still(first));
+        assert!(!changes.is_unchanged_since(first));
         assert!(seen(&mut changes, looked_at).is_some() && seen(&mut changes, 0).is_none());
         assert_eq!(changes.directories.by_watch.len(), WATCHES_MAX);
     }
@@ -409,19 +438,19 @@ mod tests {
         #[test]
         fn no_change_is_missed(acts in prop::collection::vec((0u8..7, 0i32..4, 0i32..4), 1..200)) {
             let mut changes = Changes::default();
-            let (mut seen, mut old) = (Vec::<(i32, i32, Sight)>::new(), Vec::new());
+            let (mut seen, mut old) = (Vec::<(i32, i32, WatchState)>::new(), Vec::new());
             for (act, watch, file) in acts {
                 let wd = FILES + 10 * watch + file;
                 let (concerned, change): (&dyn Fn(i32, i32) -> bool, _) = match act {
                     0 | 1 => {
-                        let moment = changes.moment(NOW);
-                        if changes.sight(watch, moment).is_none() {
+                        let looked_up = changes.looked_up_at(NOW);
+                        if changes.watch_state(watch, looked_up).is_none() {
                             prop_assert_eq!(changes.enter(watch, 0), Ok(None));
                         }
-                        if sight(&mut changes, watch, file).is_none() {
+                        if state(&mut changes, watch, file).is_none() {
                             prop_assert_eq!(changes.enter_file(wd, 0), Ok(None));
                         }
-                        seen.extend(sight(&mut changes, watch, file).map(|it| (watch, file, it)));
+                        seen.extend(state(&mut changes, watch, file).map(|it| (watch, file, it)));
                         continue;
                     }
                     2 => (&|of, what| (of, what) == (watch, file), Some((wd, Change::Some))),
@@ -436,8 +465,8 @@ mod tests {
                 }
                 old.extend(seen.iter().filter(|it| concerned(it.0, it.1)).map(|it| it.2));
                 seen.retain(|it| !concerned(it.0, it.1));
-                prop_assert!(!old.iter().any(|sight| changes.still(*sight)));
-                prop_assert!(seen.iter().all(|it| changes.still(it.2)));
+                prop_assert!(!old.iter().any(|state| changes.is_unchanged_since(*state)));
+                prop_assert!(seen.iter().all(|it| changes.is_unchanged_since(it.2)));
             }
         }
     }

@@ -1,9 +1,19 @@
-//! The response cache: complete responses for small files that are requested often. Each worker has its own.
+//! The response cache: complete responses for small files that are requested often. Each worker has its own. Its memory is its part
+//! of the option `object_cache`.
 //!
-//! `core/src/response_cache.rs` decides what enters, what is evicted, and how long a response may be used after its
-//! file was looked up. A copied body is read anew at each look-up. So nothing is staler than that bound, whoever writes
-//! the file and however: a mapped page, or a delayed write, changes no time when its bytes change, and not every file
-//! system can tell whether there is one. [`watch`] reports most changes at once.
+//! `core/src/response_cache.rs` decides what enters, what is evicted, and for how long a response may be used after its file was
+//! looked up: a second (`CACHED_FRESH_US`). This file keeps the table, and does what is decided.
+//!
+//! | a cached response | its body | how it follows the file |
+//! |---|---|---|
+//! | [`CachedResponse::Whole`] | a copy | each look-up reads the body again, so no copy is older than that second |
+//! | [`CachedResponse::Open`] | an open file | the first hit of a turn compares the file with the version in the head |
+//!
+//! [`watch`] reports most changes at once (inotify(7)), and [`changes`] says which responses they make old. The second bounds
+//! what inotify misses: bytes that are written through a mapped page, or late, change no time stamp when they change, and not
+//! every file system reports such writes.
+//!
+//! A turn is a pass of the worker's loop; `now` stays the same in it.
 
 pub mod changes;
 mod table;
@@ -17,7 +27,7 @@ use ackpace_core::conn::{ObjectId, Version};
 use ackpace_core::response_cache::{Admission, Candidate, Form, Freshness};
 use ackpace_core::units::Instant;
 
-use self::changes::{Changes, Moment, Sight};
+use self::changes::{Changes, LookedUpAt, WatchState};
 use self::table::{CachedSlot, ResponseTable};
 use crate::ledger::Ledger;
 use crate::limits::RESPONSES_SHED_MAX;
@@ -52,9 +62,9 @@ impl CachedResponse {
         }
     }
 
-    /// Whether the file is still the version that the head describes. A copy always is; an open file may have been
-    /// written to since.
-    fn holds(&self, content: &Content) -> bool {
+    /// Whether the body is still the version that the head describes. A copy always is; an open file may have been written to
+    /// since, so the kernel is asked.
+    fn is_current(&self, content: &Content) -> bool {
         match self {
             CachedResponse::Whole { .. } => true,
             CachedResponse::Open { file, .. } => file.version() == Ok(content.version),
@@ -98,18 +108,24 @@ pub struct Hit<'a> {
     pub response: &'a CachedResponse,
     /// What it holds.
     pub content: &'a Content,
-    /// An open file was compared with `content` just now.
-    pub proven_now: bool,
+    /// For an open file: this call has compared it with `content`. `false` after another hit of this turn did. Says nothing of a
+    /// copy.
+    pub compared_now: bool,
 }
 
 /// The cache, by [`Key`], bounded in bytes.
 pub struct ResponseCache {
-    /// The account that the memory comes from; `None`: the whole budget belongs to the cache.
+    /// The account that the memory comes from, a step at a time; `None`: the cache may use all of its budget at once.
     ledger: Option<Arc<Ledger>>,
+    /// The responses.
     table: ResponseTable,
+    /// What has changed of the watched files and directories.
     changes: Changes,
+    /// Responses whose files are to be looked up again at the end of this turn.
     due: Vec<Key<'static>>,
+    /// Which responses are worth caching.
     admission: Admission,
+    /// Hashes keys, for the table and for admission.
     hasher: RandomState,
 }
 
@@ -119,10 +135,10 @@ pub struct Made {
     pub content: Content,
     /// The response.
     pub response: CachedResponse,
-    /// When its file was looked up.
-    pub moment: Moment,
-    /// The watches of its file; `None`: it is not watched.
-    pub sight: Option<Sight>,
+    /// When the look-up of its file began.
+    pub looked_up: LookedUpAt,
+    /// The last events of its directory and its file before the look-up; `None`: they are not watched.
+    pub watch_state: Option<WatchState>,
 }
 
 impl ResponseCache {
@@ -138,9 +154,9 @@ impl ResponseCache {
         }
     }
 
-    /// Takes the budget from the ledger, step by step as it is needed.
-    pub fn on(mut self, ledger: Arc<Ledger>) -> ResponseCache {
-        self.table.bounds().close();
+    /// Takes the memory from the ledger: now what the empty table needs, and later the budget step by step ([`Self::grow`]).
+    pub fn with_ledger(mut self, ledger: Arc<Ledger>) -> ResponseCache {
+        self.table.eviction().use_no_more();
         ledger.take(self.held().1);
         self.ledger = Some(ledger);
         self
@@ -148,10 +164,10 @@ impl ResponseCache {
 
     /// Takes one more step of the budget if it is needed and available.
     fn grow(&mut self) {
-        let bounds = self.table.bounds();
-        if let (Some(ledger), Some(step_bytes)) = (&self.ledger, bounds.step_bytes()) {
+        let eviction = self.table.eviction();
+        if let (Some(ledger), Some(step_bytes)) = (&self.ledger, eviction.step_bytes()) {
             if ledger.claim(step_bytes as u64) {
-                bounds.allow(step_bytes);
+                eviction.allow(step_bytes);
             }
         }
     }
@@ -171,18 +187,22 @@ impl ResponseCache {
         &mut self.changes
     }
 
-    /// The response, if its file was looked up within the last second and has not changed since, as far as is known.
+    /// The response, if its file was looked up within the last second and is not known to have changed since. An open file is
+    /// compared with the version in its head, once a turn. Notes the response for a new look-up if that is due.
     pub fn get(&mut self, key: &Key<'_>, now: Instant) -> Option<Hit<'_>> {
         let at = self.table.find(self.hash(key), key)?;
         let slot = self.table.slot(at)?;
         if !slot.freshness.is_fresh(now) || is_old(&self.changes, slot) {
             return None;
         }
-        let proven_now = slot.freshness.needs_comparison(now);
-        if proven_now && !slot.response.holds(&slot.content) {
-            return None;
+        let compared_now = slot.freshness.needs_comparison(now);
+        if compared_now {
+            // A copy is current unasked.
+            if !slot.response.is_current(&slot.content) {
+                return None;
+            }
+            slot.freshness.compared(now);
         }
-        slot.freshness.compared(now);
         if slot.freshness.falls_due(now, self.due.len()) {
             self.due.push(key.clone().into_owned());
         }
@@ -191,7 +211,7 @@ impl ResponseCache {
         Some(Hit {
             response: &slot.response,
             content: &slot.content,
-            proven_now,
+            compared_now,
         })
     }
 
@@ -210,12 +230,13 @@ impl ResponseCache {
         self.admission.admit(hash, is_cached, candidate, now_unix_s)
     }
 
-    /// Caches a response in the place of an older one for the same key; responses that were not used lately make room.
-    /// Returns whether it is cached.
+    /// Caches a response; responses that were not used lately make room. An older one for the same key goes in any case. Returns
+    /// whether the new one is cached.
     pub fn keep(&mut self, key: &Key<'_>, made: Made) -> bool {
         self.forget(key);
-        if made.sight.is_some_and(|sight| !self.changes.still(sight)) {
-            return false; // it changed, or was not watched yet
+        let state = made.watch_state;
+        if state.is_some_and(|state| !self.changes.is_unchanged_since(state)) {
+            return false; // its file has changed since the look-up, or is watched only since then
         }
         self.grow();
         let changes = &self.changes;
@@ -227,8 +248,8 @@ impl ResponseCache {
             keep_alive: key.keep_alive,
             content: made.content,
             response: made.response,
-            freshness: Freshness::new(made.moment.at),
-            sight: made.sight,
+            freshness: Freshness::new(made.looked_up.at),
+            watch_state: made.watch_state,
             next: table::NONE,
         })
     }
@@ -260,7 +281,8 @@ impl ResponseCache {
 
 /// Whether the file is known to have changed since the response was made.
 fn is_old(changes: &Changes, slot: &CachedSlot) -> bool {
-    slot.sight.is_some_and(|sight| !changes.still(sight))
+    let state = slot.watch_state;
+    state.is_some_and(|state| !changes.is_unchanged_since(state))
 }
 
 #[cfg(test)]

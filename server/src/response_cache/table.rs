@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ackpace_core::response_cache::{Cost, Costly, Freshness, SecondChance, Space};
 
-use super::changes::Sight;
+use super::changes::WatchState;
 use super::{CachedResponse, Content, Key};
 use crate::limits::RESPONSES_SWEPT_MAX;
 use crate::store::file::File;
@@ -13,15 +13,17 @@ use crate::store::files::SiteId;
 
 /// A cached response with its key.
 pub(super) struct CachedSlot {
+    /// The hash of the key, and the key: site, path and keep-alive.
     pub hash: u64,
     pub site: SiteId,
     pub path: Box<[u8]>,
     pub keep_alive: bool,
+    /// The file and version that it holds.
     pub content: Content,
     pub response: CachedResponse,
     pub freshness: Freshness,
-    /// The watches of its file; `None`: it is not watched.
-    pub sight: Option<Sight>,
+    /// The last events of its directory and its file before the look-up; `None`: they are not watched.
+    pub watch_state: Option<WatchState>,
     /// The next slot of its chain.
     pub next: u32,
 }
@@ -31,6 +33,7 @@ pub(super) const NONE: u32 = u32::MAX;
 
 /// A hash table with chains.
 pub(super) struct ResponseTable {
+    /// The responses, in no order: what is evicted is decided there.
     slots: SecondChance<CachedSlot>,
     /// The first slot of each chain.
     chains: Box<[u32]>,
@@ -57,8 +60,8 @@ impl ResponseTable {
         }
     }
 
-    /// The bounds of the cache.
-    pub fn bounds(&mut self) -> &mut SecondChance<CachedSlot> {
+    /// What decides on room and evicts. It has the slots, too.
+    pub fn eviction(&mut self) -> &mut SecondChance<CachedSlot> {
         &mut self.slots
     }
 

@@ -50,8 +50,8 @@ fn keep(
     let made = Made {
         content: content(1),
         response,
-        moment: response_cache.changes().moment(now),
-        sight: None,
+        looked_up: response_cache.changes().looked_up_at(now),
+        watch_state: None,
     };
     response_cache.keep(key, made)
 }
@@ -121,12 +121,12 @@ fn a_file_that_is_kept_open_and_is_another_one_now_is_looked_up_again() {
         head: [].into(),
         file,
     };
-    let moment = response_cache.changes().moment(at(1));
+    let looked_up = response_cache.changes().looked_up_at(at(1));
     let made = Made {
         content,
         response,
-        moment,
-        sight: None,
+        looked_up,
+        watch_state: None,
     };
     assert!(response_cache.keep(&key, made) && response_cache.get(&key, at(1)).is_some());
     std::fs::write(&path, "longer").expect("written");
@@ -154,17 +154,17 @@ fn an_answer_is_good_for_a_second() {
 fn an_answer_is_good_until_a_change_is_heard_of_and_is_not_kept_behind_one() {
     let (mut response_cache, key) = (ResponseCache::new(10_000), kept_by(b"/a"));
     response_cache.changes().enter(1, 0).expect("room");
-    let made = |response_cache: &mut ResponseCache, moment| {
-        let sight = response_cache.changes().sight(1, moment);
-        assert!(sight.is_some());
+    let made = |response_cache: &mut ResponseCache, looked_up| {
+        let watch_state = response_cache.changes().watch_state(1, looked_up);
+        assert!(watch_state.is_some());
         Made {
             content: content(1),
             response: response(1, 10),
-            moment,
-            sight,
+            looked_up,
+            watch_state,
         }
     };
-    let before = response_cache.changes().moment(at(1));
+    let before = response_cache.changes().looked_up_at(at(1));
     let first = made(&mut response_cache, before);
     assert!(response_cache.keep(&key, first) && response_cache.get(&key, at(2)).is_some());
     response_cache.changes().heard(1, Change::Some, at(3));
@@ -174,7 +174,7 @@ fn an_answer_is_good_until_a_change_is_heard_of_and_is_not_kept_behind_one() {
         !response_cache.keep(&key, late),
         "it was looked up before the change"
     );
-    let now = response_cache.changes().moment(at(4));
+    let now = response_cache.changes().looked_up_at(at(4));
     let anew = made(&mut response_cache, now);
     assert!(response_cache.keep(&key, anew) && response_cache.get(&key, at(5)).is_some());
 }

@@ -19,7 +19,7 @@ use ackpace_core::units::Instant;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 
-use super::changes::{Change, Changes, Full, Loud, Moment, Sight};
+use super::changes::{Change, Changes, Full, LookedUpAt, Loud, WatchState};
 use crate::limits::{HEARD_READS_MAX, WATCH_PAUSE_US, WATCHES_PAUSED_MAX};
 
 /// Names that come to a directory or go.
@@ -65,7 +65,7 @@ impl Watch {
         })
     }
 
-    /// Watches a file that was looked up at `moment`. `through` leads to its directory as `directory` does, and asks no
+    /// Watches a file that was looked up at `looked_up`. `through` leads to its directory as `directory` does, and asks no
     /// daemon on the way. `None`: file or directory changes too often, there is no room, or inotify refuses.
     pub fn add(
         &mut self,
@@ -73,23 +73,23 @@ impl Watch {
         through: &Path,
         bytes: Bytes<'_>,
         changes: &mut Changes,
-        moment: Moment,
-    ) -> Option<Sight> {
+        looked_up: LookedUpAt,
+    ) -> Option<WatchState> {
         let path_hash = changes.hash(directory.as_os_str().as_bytes());
-        let watch = self.place(through, NAMES, path_hash, moment)?;
-        let Some(sight) = changes.sight(watch, moment) else {
+        let watch = self.place(through, NAMES, path_hash, looked_up)?;
+        let Some(state) = changes.watch_state(watch, looked_up) else {
             self.entered(watch, changes.enter(watch, path_hash));
-            return changes.sight(watch, moment); // which is old: it was looked up before
+            return changes.watch_state(watch, looked_up); // which is old: it was looked up before
         };
         let Bytes::Copied { name } = bytes else {
-            return Some(sight);
+            return Some(state);
         };
         let name = OsStr::from_bytes(name);
         let path_hash = changes.hash(directory.join(name).as_os_str().as_bytes());
-        let watch = self.place(&through.join(name), BYTES, path_hash, moment)?;
-        changes.sight_of_file(sight, watch).or_else(|| {
+        let watch = self.place(&through.join(name), BYTES, path_hash, looked_up)?;
+        changes.watch_state_of_file(state, watch).or_else(|| {
             self.entered(watch, changes.enter_file(watch, path_hash));
-            changes.sight_of_file(sight, watch)
+            changes.watch_state_of_file(state, watch)
         })
     }
 
@@ -98,10 +98,10 @@ impl Watch {
         path: &Path,
         what: WatchFlags,
         path_hash: u64,
-        moment: Moment,
+        looked_up: LookedUpAt,
     ) -> Option<i32> {
         let (paused, until) = *self.pause(path_hash);
-        if paused == path_hash && moment.at < until {
+        if paused == path_hash && looked_up.at < until {
             return None;
         }
         inotify::add_watch(&self.inotify, path, what).ok()
@@ -176,10 +176,15 @@ mod tests {
     }
 
     /// Of a file that was looked up now, and is copied.
-    fn sight(watch: &mut Watch, path: &Path, name: &str, changes: &mut Changes) -> Option<Sight> {
-        let moment = changes.moment(NOW);
+    fn state(
+        watch: &mut Watch,
+        path: &Path,
+        name: &str,
+        changes: &mut Changes,
+    ) -> Option<WatchState> {
+        let looked_up = changes.looked_up_at(NOW);
         let name = name.as_bytes();
-        watch.add(path, path, Bytes::Copied { name }, changes, moment)
+        watch.add(path, path, Bytes::Copied { name }, changes, looked_up)
     }
 
     /// The masks of all that the kernel watches for us (proc(5)).
@@ -205,16 +210,16 @@ mod tests {
         let path = directory("walk");
         fs::write(path.join("a"), "1").expect("written");
         let (mut watch, mut changes) = (Watch::new().expect("inotify"), Changes::default());
-        let moment = changes.moment(NOW);
-        watch.add(&path, &path, Bytes::Open, &mut changes, moment);
-        let moment = changes.moment(NOW);
-        let open = watch.add(&path, &path, Bytes::Open, &mut changes, moment);
-        assert!(open.is_some_and(|open| changes.still(open)));
+        let looked_up = changes.looked_up_at(NOW);
+        watch.add(&path, &path, Bytes::Open, &mut changes, looked_up);
+        let looked_up = changes.looked_up_at(NOW);
+        let open = watch.add(&path, &path, Bytes::Open, &mut changes, looked_up);
+        assert!(open.is_some_and(|open| changes.is_unchanged_since(open)));
         let of_directory = masks(&watch);
         assert_eq!(of_directory.len(), 1, "nothing else");
         assert_eq!(of_directory[0] & walks.bits(), 0);
-        let copied = sight(&mut watch, &path, "a", &mut changes);
-        assert!(copied.is_some_and(|copied| changes.still(copied)));
+        let copied = state(&mut watch, &path, "a", &mut changes);
+        assert!(copied.is_some_and(|copied| changes.is_unchanged_since(copied)));
         assert_eq!(masks(&watch).len(), 2);
         fs::remove_dir_all(&path).expect("our own");
     }
@@ -239,32 +244,32 @@ mod tests {
         fs::write(path.join("a"), "1").expect("written");
         fs::write(path.join("b"), "1").expect("written");
         let (mut watch, mut changes) = (Watch::new().expect("inotify"), Changes::default());
-        let first = sight(&mut watch, &path, "a", &mut changes).expect("watched");
+        let first = state(&mut watch, &path, "a", &mut changes).expect("watched");
         assert!(
-            !changes.still(first),
+            !changes.is_unchanged_since(first),
             "it was looked up before it was watched"
         );
-        let [a, b] = ["a", "b"].map(|name| sight(&mut watch, &path, name, &mut changes));
-        let [a, b] = [a, b].map(|sight| sight.expect("watched"));
+        let [a, b] = ["a", "b"].map(|name| state(&mut watch, &path, name, &mut changes));
+        let [a, b] = [a, b].map(|state| state.expect("watched"));
         hear(&mut watch, &mut changes);
-        assert!(changes.still(a) && changes.still(b));
+        assert!(changes.is_unchanged_since(a) && changes.is_unchanged_since(b));
         fs::write(path.join("a"), "2").expect("written");
         hear(&mut watch, &mut changes);
-        assert!(!changes.still(a) && changes.still(b));
-        let a = sight(&mut watch, &path, "a", &mut changes).expect("watched");
+        assert!(!changes.is_unchanged_since(a) && changes.is_unchanged_since(b));
+        let a = state(&mut watch, &path, "a", &mut changes).expect("watched");
         // By another name elsewhere.
         let link = path.with_extension("link");
         fs::hard_link(path.join("a"), &link).expect("a link");
         hear(&mut watch, &mut changes);
-        assert!(!changes.still(a), "its times changed");
-        let a = sight(&mut watch, &path, "a", &mut changes).expect("watched");
+        assert!(!changes.is_unchanged_since(a), "its times changed");
+        let a = state(&mut watch, &path, "a", &mut changes).expect("watched");
         fs::write(&link, "3").expect("written");
         hear(&mut watch, &mut changes);
-        assert!(!changes.still(a) && changes.still(b));
+        assert!(!changes.is_unchanged_since(a) && changes.is_unchanged_since(b));
         fs::remove_file(&link).expect("our own");
         fs::rename(path.join("a"), path.join("b")).expect("renamed");
         hear(&mut watch, &mut changes);
-        assert!(!changes.still(b));
+        assert!(!changes.is_unchanged_since(b));
         fs::remove_dir_all(&path).expect("our own");
     }
 
@@ -273,13 +278,13 @@ mod tests {
         let path = directory("gone");
         fs::write(path.join("a"), "1").expect("written");
         let (mut watch, mut changes) = (Watch::new().expect("inotify"), Changes::default());
-        sight(&mut watch, &path, "a", &mut changes);
-        let a = sight(&mut watch, &path, "a", &mut changes).expect("watched");
-        assert!(changes.still(a));
+        state(&mut watch, &path, "a", &mut changes);
+        let a = state(&mut watch, &path, "a", &mut changes).expect("watched");
+        assert!(changes.is_unchanged_since(a));
         fs::remove_dir_all(&path).expect("our own");
         hear(&mut watch, &mut changes);
-        assert!(!changes.still(a));
-        let there = sight(&mut watch, &path, "a", &mut changes);
+        assert!(!changes.is_unchanged_since(a));
+        let there = state(&mut watch, &path, "a", &mut changes);
         assert_eq!(there, None, "there is no such directory");
     }
 
@@ -289,10 +294,10 @@ mod tests {
         fs::write(path.join("a"), "1").expect("written");
         fs::write(path.join("b"), "1").expect("written");
         let (mut watch, mut changes) = (Watch::new().expect("inotify"), Changes::default());
-        sight(&mut watch, &path, "a", &mut changes);
-        let a = sight(&mut watch, &path, "a", &mut changes).expect("watched");
-        let b = sight(&mut watch, &path, "b", &mut changes).expect("watched");
-        assert!(changes.still(a) && changes.still(b));
+        state(&mut watch, &path, "a", &mut changes);
+        let a = state(&mut watch, &path, "a", &mut changes).expect("watched");
+        let b = state(&mut watch, &path, "b", &mut changes).expect("watched");
+        assert!(changes.is_unchanged_since(a) && changes.is_unchanged_since(b));
         // Two files in turn, since the kernel merges two equal events.
         let names = ["a", "b"].map(|name| path.join(name));
         let writes = |count: u32| {
@@ -308,16 +313,16 @@ mod tests {
             goes >= WATCH_EVENTS_MAX as usize / at_once,
             "all in {goes} goes"
         );
-        assert!(!changes.still(a) && !changes.still(b));
+        assert!(!changes.is_unchanged_since(a) && !changes.is_unchanged_since(b));
         // The later one: it may have taken the place of the pause of the other.
         assert_eq!(
-            sight(&mut watch, &path, "b", &mut changes),
+            state(&mut watch, &path, "b", &mut changes),
             None,
             "it is loud"
         );
         writes(WATCH_EVENTS_MAX);
         assert_eq!(hear(&mut watch, &mut changes), 0, "the kernel was told so");
-        let later = changes.moment(NOW.plus_us(WATCH_PAUSE_US));
+        let later = changes.looked_up_at(NOW.plus_us(WATCH_PAUSE_US));
         let name = b"b";
         let anew = watch.add(&path, &path, Bytes::Copied { name }, &mut changes, later);
         assert!(anew.is_some());

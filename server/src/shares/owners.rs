@@ -48,7 +48,7 @@ impl Shares {
             ),
             (
                 "which of them are watched, changed or asked for again",
-                ready_tables_bytes(self.object_cache_bytes) * workers,
+                cache_tables_bytes(self.object_cache_bytes) * workers,
             ),
             (
                 "what is read ahead of clients, and where it lies, at least",
@@ -178,7 +178,7 @@ fn residency_cache_bytes() -> u64 {
 }
 
 /// Memory that each worker needs to cache any responses at all.
-fn ready_tables_bytes(object_cache_bytes: u64) -> u64 {
+fn cache_tables_bytes(object_cache_bytes: u64) -> u64 {
     match object_cache_bytes {
         0 => 0,
         _ => RESPONSE_CACHE_TABLES_BYTES,

@@ -42,15 +42,15 @@ pub struct File {
     known: Mutex<Option<Known>>,
 }
 
-/// Whether bytes of a file may be sent.
+/// Whether a file is still the version that a response promises, so that its bytes may be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Holds {
-    /// They are of the promised version.
-    Yes,
-    /// The file is being written in this moment: to be asked again.
+pub enum VersionCheck {
+    /// It is.
+    Same,
+    /// The file is being written in this moment, or another worker is checking it: to be asked again.
     NotYet,
-    /// They are not of the promised version any more.
-    No,
+    /// It is not any more.
+    Changed,
 }
 
 #[derive(Debug)]
@@ -64,23 +64,23 @@ struct Known {
 impl Known {
     /// Only the inode changed. A file that was moved or replaced has another name; with the same name, its time was set
     /// back.
-    fn renamed(&mut self, version: Version, name: Option<NameHash>) -> Holds {
+    fn renamed(&mut self, version: Version, name: Option<NameHash>) -> VersionCheck {
         match name {
             Some(name) if name != self.name => {
                 (self.version, self.name) = (version, name);
-                Holds::Yes
+                VersionCheck::Same
             }
-            _ => Holds::No,
+            _ => VersionCheck::Changed,
         }
     }
 
     /// The file has a new time and its old length: it is about to grow, or it was changed in place.
-    fn unsettled(&mut self, len_bytes: u64, now: Instant) -> Holds {
+    fn unsettled(&mut self, len_bytes: u64, now: Instant) -> VersionCheck {
         let before = self.unsettled.filter(|(known, _)| *known == len_bytes);
         let (_, since) = *self.unsettled.insert(before.unwrap_or((len_bytes, now)));
         match now.since_us(since) < UNSETTLED_US {
-            true => Holds::NotYet,
-            false => Holds::No,
+            true => VersionCheck::NotYet,
+            false => VersionCheck::Changed,
         }
     }
 }
@@ -177,21 +177,26 @@ impl File {
         known(&self.fd).map(|stat| known_version(&stat))
     }
 
-    /// Whether the bytes of the `promised` version may be sent in this turn ([`Version::change`]). Neither waits nor
-    /// locks: where it can't say, the caller asks again later.
-    pub fn holds(&self, promised: &Version, promise: Promise, now: Instant) -> Holds {
+    /// Whether the file is still the `promised` version, so that its bytes may be sent in this turn ([`Version::change`]). Neither
+    /// waits nor locks: where it can't say, the caller asks again later.
+    pub fn check_version(
+        &self,
+        promised: &Version,
+        promise: Promise,
+        now: Instant,
+    ) -> VersionCheck {
         let Ok(version) = self.version() else {
-            return Holds::No;
+            return VersionCheck::Changed;
         };
         let name = first_of(&self.name, || name_of(&self.fd));
         if version == *promised {
-            return Holds::Yes;
+            return VersionCheck::Same;
         }
         let Some(name) = name.copied().flatten() else {
-            return Holds::No; // without /proc a rename looks like a time that was set back
+            return VersionCheck::Changed; // without /proc a rename looks like a time that was set back
         };
         let Ok(mut known) = self.known.try_lock() else {
-            return Holds::NotYet; // another worker is checking it
+            return VersionCheck::NotYet; // another worker is checking it
         };
         let known = known.get_or_insert_with(|| Known {
             version: *promised,
@@ -199,13 +204,13 @@ impl File {
             unsettled: None,
         });
         match known.version.change(&version, promise) {
-            Change::None if version.mtime_ns != promised.mtime_ns => Holds::Yes, // of a prefix
+            Change::None if version.mtime_ns != promised.mtime_ns => VersionCheck::Same, // of a prefix
             Change::None => {
                 known.version = version;
-                Holds::Yes
+                VersionCheck::Same
             }
             Change::Inode => known.renamed(version, name_of(&self.fd)),
-            Change::Content => Holds::No,
+            Change::Content => VersionCheck::Changed,
             Change::Unsettled => known.unsettled(version.len_bytes, now),
         }
     }

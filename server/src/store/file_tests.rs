@@ -29,7 +29,7 @@ fn a_file_that_is_sent_may_lose_its_name_and_not_its_content() {
         std::fs::write(&path, "0123456789").expect("a file");
         let file = open(&Files::default(), &devices, &path);
         let promised = file.version().expect("open");
-        let holds = move || file.holds(&promised, promise, START) == Holds::Yes;
+        let holds = move || file.check_version(&promised, promise, START) == VersionCheck::Same;
         assert!(holds());
         holds
     };
@@ -86,16 +86,27 @@ fn a_file_that_is_about_to_grow_is_asked_about_again_for_a_while() {
     std::fs::write(&path, "0123456789").expect("a file");
     let file = open(&Files::default(), &Devices::default(), &path);
     let promised = file.version().expect("open");
-    let holds = |promise, us| file.holds(&promised, promise, START.plus_us(us));
+    let holds = |promise, us| file.check_version(&promised, promise, START.plus_us(us));
     let changed = File::options().write(true).open(&path).expect("ours");
     let later = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1);
     changed.set_modified(later).expect("our own file");
-    assert_eq!(holds(Promise::OneVersion, 0), Holds::No);
-    assert_eq!(holds(Promise::Prefix, 0), Holds::NotYet);
-    assert_eq!(holds(Promise::Prefix, UNSETTLED_US - 1), Holds::NotYet);
-    assert_eq!(holds(Promise::Prefix, UNSETTLED_US), Holds::No, "in place");
+    assert_eq!(holds(Promise::OneVersion, 0), VersionCheck::Changed);
+    assert_eq!(holds(Promise::Prefix, 0), VersionCheck::NotYet);
+    assert_eq!(
+        holds(Promise::Prefix, UNSETTLED_US - 1),
+        VersionCheck::NotYet
+    );
+    assert_eq!(
+        holds(Promise::Prefix, UNSETTLED_US),
+        VersionCheck::Changed,
+        "in place"
+    );
     changed.set_len(11).expect("our own file");
-    assert_eq!(holds(Promise::Prefix, UNSETTLED_US), Holds::Yes, "it grew");
+    assert_eq!(
+        holds(Promise::Prefix, UNSETTLED_US),
+        VersionCheck::Same,
+        "it grew"
+    );
     std::fs::remove_dir_all(&dir).expect("our own directory");
 }
 

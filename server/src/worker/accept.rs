@@ -24,6 +24,7 @@ use crate::tcp;
 use crate::transport::Transport;
 
 impl Worker {
+    /// Accepts up to so many clients, while there are places and memory for them.
     pub(super) fn accept(&mut self, most: u32, now: Instant) {
         let mut left = most.min(self.room());
         // At the limit each listener begins in turn, or the first one would take every free place.
@@ -160,6 +161,7 @@ impl Worker {
         self.shared.ledger.give(self.shared.connection_bytes);
     }
 
+    /// Has epoll report the listeners, or not.
     pub(super) fn listen(&mut self, on: bool, now: Instant) {
         if !on && !self.draining && self.room() == 0 {
             let text = format_args!(
@@ -183,6 +185,7 @@ impl Worker {
         !self.shared.handovers[self.index].is_empty()
     }
 
+    /// Closes a connection, and gives back what it had.
     pub(super) fn close(&mut self, id: ConnId, abort: bool, why: Why) {
         let Some(mut conn) = self.conns.remove(id) else {
             return;
@@ -194,7 +197,7 @@ impl Worker {
         if abort && why == Why::Draining && conn.owed_bytes.is_some() {
             self.shared.cut_off.fetch_add(1, Ordering::Relaxed);
         }
-        self.unbound(&mut conn);
+        self.end_share(&mut conn);
         self.unnote(&conn);
         conn.front.release(&mut self.heads);
         tracing::debug!(remote = %conn.remote, "closed: {why}");

@@ -23,13 +23,14 @@ use crate::front::plain;
 use crate::front::site::{Served, Site, SiteAnswer};
 use crate::log::{AccessHandle, Topic};
 use crate::resolver::{Done, Job};
-use crate::response_cache::changes::Moment;
+use crate::response_cache::changes::LookedUpAt;
 use crate::response_cache::watch::{Bytes, Watch};
 use crate::response_cache::{CachedResponse, Content, Key, Made, ResponseCache};
 use crate::store::root::Wait;
 use crate::tally::Tally;
 
 impl Worker {
+    /// Finds the response to the request just received: in the response cache, at once, or by a resolver.
     pub(super) fn resolve(&mut self, stream: StreamId, refuse: bool, now: Instant) {
         let around = around(&self.shared, self.draining, &self.log, &self.decider);
         let Some(conn) = self.conns.get(stream.conn) else {
@@ -43,12 +44,12 @@ impl Worker {
         {
             if let CachedResponse::Open { file, .. } = found.response {
                 conn.source = Some(Source::File(Arc::clone(file)));
-                conn.proven = found
-                    .proven_now
+                conn.version_confirmed = found
+                    .compared_now
                     .then(|| Confirmation::new(now, self.shared.clock.now()));
             }
-            let plan = (conn.front).ready(stream.nth, found.response, found.content, &around);
-            conn.ready = true;
+            let plan = (conn.front).cached_plan(stream.nth, found.response, found.content, &around);
+            conn.from_response_cache = true;
             self.tally.response_cache_hits.add(1);
             self.tally.answered(conn.front.status());
             conn.front.used(&mut self.heads);
@@ -56,8 +57,8 @@ impl Worker {
         }
         let missed = self.response_cache.is_on() && plain.is_some();
         self.tally.response_cache_misses.add(missed.into());
-        conn.ready = false;
-        conn.looked_up = self.response_cache.changes().moment(now);
+        conn.from_response_cache = false;
+        conn.looked_up = self.response_cache.changes().looked_up_at(now);
         match conn.front.task(stream.nth, refuse, &around) {
             Task::Answer(plan) => {
                 self.tally.answered(conn.front.status());
@@ -103,6 +104,7 @@ impl Worker {
         }
     }
 
+    /// A resolver has found a file, or made a slice of a listing.
     pub(super) fn resolver_done(&mut self, stream: StreamId, done: Done, now: Instant) {
         match done {
             Done::Found(answer) => self.answer(stream, answer, now),
@@ -184,7 +186,7 @@ impl Worker {
                 &plan,
                 conn.looked_up,
             );
-            count_ready(&self.tally, &self.response_cache);
+            count_cached(&self.tally, &self.response_cache);
         }
         tell_refused(&self.shared, conn.remote, conn.front.unused(), &answer, now);
         match answer {
@@ -201,7 +203,7 @@ impl Worker {
     /// responses.
     pub(super) fn look_up_again(&mut self, now: Instant) {
         while let Some(due) = self.response_cache.due() {
-            let moment = self.response_cache.changes().moment(now);
+            let looked_up = self.response_cache.changes().looked_up_at(now);
             let (key, site) = (&due, &self.shared.site);
             let kept = plain::answer_again(key, site).is_some_and(|(served, plan)| {
                 cache_response(
@@ -211,18 +213,19 @@ impl Worker {
                     key,
                     &served,
                     &plan,
-                    moment,
+                    looked_up,
                 )
             });
             if !kept {
                 self.response_cache.forget(key);
             }
-            count_ready(&self.tally, &self.response_cache);
+            count_cached(&self.tally, &self.response_cache);
         }
     }
 }
 
-/// Caches the response if it is the same for every client and the cache wants it; returns whether it is cached.
+/// Caches the response if it is the same for every client and the cache wants it; returns whether it is cached. `looked_up`: when
+/// the look-up of its file began.
 fn cache_response(
     response_cache: &mut ResponseCache,
     watch: &mut Option<Watch>,
@@ -230,7 +233,7 @@ fn cache_response(
     key: &Key<'_>,
     served: &Served,
     plan: &Plan,
-    moment: Moment,
+    looked_up: LookedUpAt,
 ) -> bool {
     let candidate = Candidate {
         path_len_bytes: key.path.len(),
@@ -247,7 +250,7 @@ fn cache_response(
     if served.is_elsewhere {
         return false; // a change of the name by which it was asked for would not be seen
     }
-    let sight = watch.as_mut().and_then(|watch| {
+    let watch_state = watch.as_mut().and_then(|watch| {
         let place = site.place(&served.file.path)?;
         let bytes = match form {
             Form::Copied => Bytes::Copied { name: place.name },
@@ -260,7 +263,7 @@ fn cache_response(
             &through,
             bytes,
             response_cache.changes(),
-            moment,
+            looked_up,
         )
     });
     let response = match form {
@@ -281,14 +284,14 @@ fn cache_response(
     let made = Made {
         content,
         response,
-        moment,
-        sight,
+        looked_up,
+        watch_state,
     };
     response_cache.keep(key, made)
 }
 
 /// Publishes the size of the response cache.
-fn count_ready(tally: &Tally, response_cache: &ResponseCache) {
+fn count_cached(tally: &Tally, response_cache: &ResponseCache) {
     let (files, bytes) = response_cache.held();
     tally.response_cache_files.set(files);
     tally.response_cache_bytes.set(bytes);

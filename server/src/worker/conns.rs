@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 
 use ackpace_core::conn::{ConnId, Span};
 use ackpace_core::limits::FETCHED_MAX;
-use ackpace_core::residency::{Confirmation, Reach};
+use ackpace_core::residency::{Confirmation, ProbeLimit};
 use ackpace_core::send::Refill;
 use ackpace_core::sndbuf::Control;
 use ackpace_core::sndbuf::bound::Bound;
-use ackpace_core::sndbuf::depletion::Lasts;
+use ackpace_core::sndbuf::depletion::RefillDelay;
 use ackpace_core::sndbuf::reserve::{Borrows, Loan, Reserve};
 use ackpace_core::units::Instant;
 use ackpace_wire::access_log::Remote;
@@ -20,12 +20,12 @@ use crate::disk::SlotBytes;
 use crate::front::http::Front;
 use crate::front::listing::Listing;
 use crate::resolver::JobInterest;
-use crate::response_cache::changes::Moment;
+use crate::response_cache::changes::LookedUpAt;
 use crate::transport::{PlainBytes, Transport};
 
 /// A connection as the shell sees it.
 pub struct Conn {
-    /// Its name.
+    /// Its id, by which the machine knows it.
     pub id: ConnId,
     /// Its socket.
     pub transport: Transport,
@@ -33,10 +33,10 @@ pub struct Conn {
     pub remote: Remote,
     /// The client's port; 0 on a unix socket.
     pub port: u16,
-    /// The answer under way is from the response cache.
-    pub ready: bool,
-    /// When the file of the answer under way was about to be looked up.
-    pub looked_up: Moment,
+    /// The response under way is from the response cache.
+    pub from_response_cache: bool,
+    /// When the look-up of its file began, for the response cache.
+    pub looked_up: LookedUpAt,
     /// Its input and what was made of it.
     pub front: Front,
     /// What the body that is being sent comes from.
@@ -55,15 +55,16 @@ pub struct Conn {
     pub corked: bool,
     /// Bytes of the response under way that its head promises and the socket has not taken; `None`: only its end tells.
     pub owed_bytes: Option<u64>,
-    /// Some of the body went by sendfile(2), so the socket may still refer to pages of the file: who truncates it changes what is
-    /// on its way.
-    pub refers: bool,
-    /// What was found to be in the page cache: in the same turn it is not asked again.
-    pub sure: Option<(Confirmation, Span)>,
-    /// How far the page cache is asked about before a long send.
-    pub reach: Reach,
-    /// The file was found to be what is promised while its answer was made: the first send of that turn does not ask again.
-    pub proven: Option<Confirmation>,
+    /// Some of the body went by sendfile(2). So the socket may still refer to pages of the file, and whoever writes to it changes
+    /// bytes that are on their way.
+    pub used_sendfile: bool,
+    /// Bytes of the file that were found in the page cache, and when. In the same turn the kernel is not asked about them again.
+    pub resident_now: Option<(Confirmation, Span)>,
+    /// How many bytes the page cache is asked about before a long send.
+    pub probe_limit: ProbeLimit,
+    /// When its file was found to be the promised version, while its response was made. The first send of that turn does not check
+    /// that again.
+    pub version_confirmed: Option<Confirmation>,
     /// TCP_NOTSENT_LOWAT of the socket as far as we know.
     pub lowat_bytes: Option<u32>,
     /// Its share of the send memory, where that is divided.
@@ -79,7 +80,7 @@ pub struct Conn {
 
 /// What a socket with a share of the send memory holds, and may be offered.
 pub struct Room {
-    /// Unsent and in flight.
+    /// What it holds, unsent and in flight.
     pub held_bytes: u64,
     /// How much more it may hold.
     pub room_bytes: u64,
@@ -93,9 +94,11 @@ pub struct Room {
 /// taken off it.
 pub struct Conns {
     places: Vec<Slot>,
+    /// Places without a connection, the one that was freed last at the end.
     free: Vec<u32>,
     /// Places that there may be.
     places_max: u32,
+    /// TCP_NOTSENT_LOWAT of a new socket.
     lowat_bytes: Option<u32>,
 }
 
@@ -108,6 +111,7 @@ pub const PLACE_BYTES: u64 = (size_of::<Slot>()
 
 #[derive(Default)]
 struct Slot {
+    /// How many connections have had this place before.
     generation: u32,
     conn: Option<Conn>,
 }
@@ -130,7 +134,7 @@ impl Conn {
     }
 
     /// How much its socket may be offered now, by its share of the send memory and what others lend it, if it is to be offered
-    /// `wanted_bytes`; `None`: that memory is not divided. [`Conn::settle`] is to follow the offer.
+    /// `wanted_bytes`; `None`: that memory is not divided. May set SO_SNDBUF. [`Conn::settle_loan`] is to follow the offer.
     pub fn room(&mut self, wanted_bytes: u64, reserve: &mut Reserve, now: Instant) -> Option<Room> {
         let bound = self.bound.as_mut()?;
         let held_bytes = self.transport.held()?.0;
@@ -169,8 +173,9 @@ impl Conn {
         })
     }
 
-    /// It was offered what it was lent. What came back already is for others, and SO_SNDBUF calls it again.
-    pub fn settle(&mut self, reserve: &mut Reserve) {
+    /// To follow an offer of bytes for which others lent it parts of their shares (a loan). What the socket does not hold of the
+    /// loan goes back to the reserve, and SO_SNDBUF is the share again. Asks the kernel what it holds, and sets SO_SNDBUF.
+    pub fn settle_loan(&mut self, reserve: &mut Reserve) {
         let Some(bound) = self.bound.as_mut().filter(|bound| bound.lent_bytes() > 0) else {
             return;
         };
@@ -181,19 +186,21 @@ impl Conn {
         self.transport.bound_send_buffer(bytes);
     }
 
-    /// Its share has no room. For how long it lasts; `None`: the kernel calls.
-    pub fn share_lasts(&mut self, now: Instant) -> Option<Lasts> {
+    /// Its share is full, or it waits for a loan. `Some`: a timer starts the next filling, after this delay; `None`: EPOLLOUT does.
+    /// May set SO_SNDBUF.
+    pub fn refill_delay(&mut self, now: Instant) -> Option<RefillDelay> {
         let bound = self.bound.as_mut()?;
         let before_bytes = bound.send_buffer_bytes();
-        let lasts = bound.lasts(now);
+        let delay = bound.refill_delay(now);
         let bytes = bound.send_buffer_bytes();
         if bytes != before_bytes {
             self.transport.bound_send_buffer(PlainBytes(bytes));
         }
-        lasts
+        delay
     }
 
-    /// Gives the socket this TCP_NOTSENT_LOWAT; one that knows none, such as a unix socket, goes without.
+    /// Gives the socket this TCP_NOTSENT_LOWAT: it takes that much unsent, and is writable below half of it. One that knows no
+    /// such option, such as a unix socket, goes without.
     pub fn set_lowat(&mut self, bytes: u32) {
         if self.lowat_bytes != Some(bytes) {
             self.transport.set_lowat(PlainBytes(bytes.into()));
@@ -201,8 +208,9 @@ impl Conn {
         }
     }
 
-    /// The same, for a socket that is about to be filled: as its refill says, or as its share of send memory says.
-    pub fn set_lowat_for(&mut self, refill: Refill) {
+    /// The same for a socket that is about to be filled: a high mark, so that it takes all that it should. Its refill or its share
+    /// of the send memory says which.
+    pub fn set_lowat_to_fill(&mut self, refill: Refill) {
         let (bound, lowat_bytes) = (self.bound.as_ref(), refill.lowat_bytes);
         self.set_lowat(bound.map_or(lowat_bytes, |bound| bound.lowat_bytes(lowat_bytes)));
     }
@@ -244,8 +252,8 @@ impl Conns {
             transport,
             remote: peer.map_or(Remote::Unix, |peer| Remote::Ip(peer.ip())),
             port: peer.map_or(0, |peer| peer.port()),
-            ready: false,
-            looked_up: Moment::default(),
+            from_response_cache: false,
+            looked_up: LookedUpAt::default(),
             front: Front::default(),
             source: None,
             pieces: VecDeque::new(),
@@ -255,10 +263,10 @@ impl Conns {
             slice: Vec::new(),
             corked: false,
             owed_bytes: Some(0),
-            sure: None,
-            reach: Reach::default(),
-            proven: None,
-            refers: false,
+            resident_now: None,
+            probe_limit: ProbeLimit::default(),
+            version_confirmed: None,
+            used_sendfile: false,
             lowat_bytes: self.lowat_bytes,
             bound: None,
             control: None,

@@ -83,7 +83,10 @@ impl Worker {
             return None; // the machine lets none of these share
         };
         let (sample, counted) = conn.transport.sample_and_count();
-        let held_up_us = conn.bound.as_mut().map(|bound| bound.take_held_up_us(now));
+        let share_limited_us = conn
+            .bound
+            .as_mut()
+            .map(|bound| bound.take_share_limited_us(now));
         if let Some(bound) = &mut conn.bound {
             bound.settle(sample.unacked_bytes, &mut self.reserve);
         }
@@ -97,7 +100,7 @@ impl Worker {
             control: *conn.control.get_or_insert_with(|| conn.transport.control()),
             pace: sender.pace,
             rate_bytes_per_s: sender.rate_bytes_per_s,
-            held_up_us: held_up_us.unwrap_or(0),
+            share_limited_us: share_limited_us.unwrap_or(0),
             share_bytes: bound.share_bytes(),
             division: bound.division(),
             lent_bytes: bound.lent_bytes(),
@@ -106,25 +109,31 @@ impl Worker {
 
     /// Fills sockets that wait for a loan, as far as others have given back theirs.
     pub(super) fn lend(&mut self, now: Instant) {
-        let mut calls = self.reserve.calls(now);
+        let mut turns = self.reserve.loan_turns(now);
         let conns = &mut self.conns;
         let mut waits = |conn| {
             let bound = conns.get(conn).and_then(|conn| conn.bound.as_mut());
-            bound.is_some_and(Bound::called)
+            bound.is_some_and(Bound::takes_loan_turn)
         };
-        while let Some(conn) = calls.next(&mut self.reserve, now, &mut waits) {
+        while let Some(conn) = turns.next(&mut self.reserve, now, &mut waits) {
             let event = TcpEvent::Writable;
             self.decider.on(In::Tcp { conn, event }, now);
         }
     }
 
     /// A connection has another share, or none; the divider is told of one that joins, and of what it gets back.
-    pub(super) fn bound(&mut self, id: ConnId, grant: Option<Grant>, joins: bool, now: Instant) {
+    pub(super) fn change_share(
+        &mut self,
+        id: ConnId,
+        grant: Option<Grant>,
+        joins: bool,
+        now: Instant,
+    ) {
         let worker = self.index as u16;
         let Some(conn) = self.conns.get(id) else {
             return;
         };
-        let lessened = hold(conn, grant, &mut self.reserve);
+        let lessened = hold_to_share(conn, grant, &mut self.reserve);
         let sender = self.decider.sender(id);
         let report = match (joins, grant) {
             (true, _) => sender
@@ -143,7 +152,7 @@ impl Worker {
     }
 
     /// A connection is closed.
-    pub(super) fn unbound(&mut self, conn: &mut Conn) {
+    pub(super) fn end_share(&mut self, conn: &mut Conn) {
         if let (Some(dividing), Some(bound)) = (&self.shared.dividing, &mut conn.bound) {
             bound.end(&mut self.reserve);
             dividing.report(pool::In::Left {
@@ -156,7 +165,7 @@ impl Worker {
 
 /// Holds a socket to its share. Setting SO_SNDBUF has the kernel check whether it has become writable. What it holds, if the
 /// share is smaller than before.
-fn hold(conn: &mut Conn, grant: Option<Grant>, reserve: &mut Reserve) -> Option<Holding> {
+fn hold_to_share(conn: &mut Conn, grant: Option<Grant>, reserve: &mut Reserve) -> Option<Holding> {
     let buffer_before = conn.bound.map(|bound| bound.send_buffer_bytes());
     let less = (conn.bound.zip(grant))
         .is_some_and(|(bound, grant)| counted_bytes(grant.share_bytes) < bound.share_bytes());
@@ -324,7 +333,7 @@ mod tests {
                 let share_bytes = [1, 3_000, 5_300, 16 << 10, 60_000][rng.below(5) as usize];
                 // What it has stays until it is acknowledged.
                 most = share_bytes.max(held).max(2_896);
-                hold(conn, grant(share_bytes), &mut Reserve::default());
+                hold_to_share(conn, grant(share_bytes), &mut Reserve::default());
             }
             epoll::modify(&epoll, &conn.transport, data_of(conn.id), INTEREST).expect("a socket");
         }
@@ -337,7 +346,7 @@ mod tests {
         let mut conns = Conns::new(1, None);
         let id = conns.add(transport, None).expect("a place");
         let conn = conns.get(id).expect("it was added");
-        hold(conn, grant(16 << 10), &mut Reserve::default());
+        hold_to_share(conn, grant(16 << 10), &mut Reserve::default());
         let in_vain = send_all(conn, seed);
         assert!(in_vain < 60, "seed {seed}: woken in vain {in_vain} times");
         reader.join().expect("all bytes");

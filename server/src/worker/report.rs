@@ -46,7 +46,7 @@ impl Worker {
     }
 
     /// A read for a response failed, or its file ended before the promised length.
-    pub(super) fn tell_unfilled(
+    pub(super) fn tell_read_failed(
         &mut self,
         stream: StreamId,
         error: ReadError,

@@ -1,8 +1,15 @@
-//! Sending: the last door. What the machine orders is offered to a socket, never more than the head promises, and the
-//! machine is told what came of it. Bytes are in slots, into which their disk read them; in texts, such as heads; or in
-//! the page cache ([`cached`]).
+//! Executes `Send` orders: offers bytes of a response to its socket, and reports the result to the machine. It never offers
+//! more than the response's head promises, nor bytes of a file that is not the promised version any more.
+//!
+//! The bytes are in texts, such as heads; in slots, into which their disk read them ([`slots`]); or in the page cache
+//! ([`cached`]).
+//!
+//! An order may say how far the socket is to be *filled*, and at which level the kernel is to report it writable (EPOLLOUT) once
+//! it is full ([`Refill`]). Where send memory is divided, the connection's share bounds what its socket holds, too
+//! ([`ackpace_core::sndbuf::bound`]); a share that is full may borrow from those of others (a *loan*, decision 30).
 
 mod cached;
+mod promised;
 mod slots;
 
 use std::collections::VecDeque;
@@ -10,9 +17,8 @@ use std::io::IoSlice;
 
 use ackpace_core::conn::{Held, Part, Promise, Span, StreamId, Version};
 use ackpace_core::machine::Machine;
-use ackpace_core::residency::Confirmation;
 use ackpace_core::send::Refill;
-use ackpace_core::sndbuf::depletion::Lasts;
+use ackpace_core::sndbuf::depletion::RefillDelay;
 use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
 use ackpace_core::worker::In;
@@ -20,16 +26,14 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 
 use self::cached::{Cached, send_cached};
+use self::promised::{Promised, Turn};
 use self::slots::{release_until, slices_of};
 use super::Worker;
 use super::conns::Conn;
 use super::events::{EventSource, INTEREST, data_of};
-use super::source::Source;
-use crate::clock::Clock;
 use crate::disk::SlotBytes;
 use crate::limits::TEXTS_MAX;
-use crate::sched::Sleeps;
-use crate::store::file::Holds;
+use crate::store::file::VersionCheck;
 use crate::tally::SendPath;
 use crate::transport::Transport;
 
@@ -42,155 +46,99 @@ pub(super) struct Order {
     pub span: Span,
     /// What holds them.
     pub held: Held,
-    /// More follows.
+    /// More of the response follows.
     pub more: bool,
-    /// The kernel says again and again that they are missing, just after they were read: a read that never waits decides.
-    pub unconfirmed: bool,
+    /// The kernel reported these bytes missing again and again, just after they were read into the page cache. So it is not asked:
+    /// they are copied with a non-blocking read, which finds out. Where there is no such read, sendfile(2) may wait.
+    pub skip_residency_check: bool,
     /// How much the socket should take and when it becomes writable again; `None`: the kernel decides both.
     pub refill: Option<Refill>,
 }
 
 /// Bytes of a file that are to be sent, and what the response promises of it.
 struct Body {
+    /// The version that the head describes.
     version: Version,
+    /// Whether all bytes must be of that version, or may lie in a file that grows.
     promise: Promise,
     /// In the file.
     span: Span,
-    /// They fill the socket to its target, or to its share of the send memory.
-    fills: bool,
+    /// If the socket takes them all it is full, by the order or by its share.
+    fills_socket: bool,
 }
 
-/// An attempt to send, for who reports it.
+/// The result of one attempt to send, for the report to the machine.
 struct Attempt {
     sent: Sent,
     path: SendPath,
-    /// Its share of the send memory has no room for more.
-    bounded: bool,
-    /// What the socket held before, if it has a share.
+    /// The socket after it.
+    socket: SocketState,
+    /// What the socket held before it, unsent and in flight; `None` without a share.
     held_bytes: Option<u64>,
     /// Where in the part, or in the file, the bytes lie.
     at_bytes: u64,
 }
 
-/// Whether a socket takes more.
+/// Whether a socket takes more after an attempt.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
-    /// As far as is known.
+enum SocketState {
+    /// It does, as far as is known: it took all that it was offered.
     Open,
-    /// It refused some, and will call.
-    Blocked,
-    /// Its share of the send memory has no room for more.
-    Bounded,
+    /// It refused some bytes. EPOLLOUT is to say when it takes more.
+    Full,
+    /// It took all that it was offered, but its share of the send memory is full, or it waits for a loan.
+    ShareFull,
 }
 
 /// What came of an attempt to send.
 enum Sent {
+    /// The socket took bytes; none is allowed.
     Taken {
         taken_bytes: u64,
-        blocked: bool,
+        /// It did not take others that were offered: the kernel refused them, or, by sendfile(2), the file ended early.
+        refused: bool,
     },
     /// The file is not what was promised, or can't be read.
     Broken(Why),
-    /// The first byte is not in memory, or not yet: sending it would wait for the disk. Or its file is being written in this
-    /// moment.
+    /// It can't be sent now without a wait: its first byte is not in memory, or the file is being written.
     Missing,
     /// The connection is dead.
     Reset,
 }
 
-/// The source of a body, and the version of it that a response promises.
-struct Promised<'a> {
-    source: &'a Source,
-    version: &'a Version,
-    promise: Promise,
-    /// It was found to be that version, while its response was made: in the same turn it is not asked about again.
-    proven: Option<Confirmation>,
-    turn: Turn<'a>,
-}
-
-/// The turn in which something is sent.
-#[derive(Clone, Copy)]
-struct Turn<'a> {
-    began: Instant,
-    clock: Clock,
-    sleeps: &'a Sleeps,
-}
-
-impl<'a> Turn<'a> {
-    fn new(began: Instant, clock: Clock, sleeps: &'a Sleeps) -> Turn<'a> {
-        Turn {
-            began,
-            clock,
-            sleeps,
-        }
-    }
-}
-
-impl Promised<'_> {
-    /// Whether its bytes may be sent as those of the promised version, asked now.
-    fn checked(&self) -> Holds {
-        self.source
-            .holds(self.version, self.promise, self.turn.began)
-    }
-
-    /// The same; not asked again if it was found so in this turn.
-    fn holds(&self) -> Holds {
-        match self.proven {
-            Some(found) if self.still(found) => Holds::Yes,
-            _ => self.checked(),
-        }
-    }
-
-    /// Whether what was found in this turn may still be relied on.
-    fn still(&self, found: Confirmation) -> bool {
-        found.holds(self.turn.began, self.turn.clock.now())
-    }
-}
-
 impl Worker {
+    /// Executes an order: offers its bytes, and tells the machine what came of it.
     pub(super) fn send(&mut self, order: &Order, now: Instant) {
         let Some(attempt) = self.attempt(order, now) else {
             return;
         };
-        let stream = order.stream;
-        if let Some(conn) = self.conns.get(stream.conn) {
-            conn.settle(&mut self.reserve);
+        let (stream, conn) = (order.stream, order.stream.conn);
+        if let Some(conn) = self.conns.get(conn) {
+            // What is left of a loan goes back, and SO_SNDBUF is the share again: it decides when EPOLLOUT fires.
+            conn.settle_loan(&mut self.reserve);
         }
         if let Some(held_bytes) = attempt.held_bytes {
-            let conn = stream.conn;
-            self.decider.on(In::Holds { conn, held_bytes }, now);
+            self.decider.on(In::SocketLevel { conn, held_bytes }, now);
         }
-        let event = match attempt.sent {
-            Sent::Taken {
-                taken_bytes,
-                blocked,
-            } => {
-                let end = match (blocked, attempt.bounded) {
-                    (true, _) => End::Blocked,
-                    (false, true) => End::Bounded,
-                    (false, false) => End::Open,
-                };
-                let (sent, lasts) = self.taken(order, attempt.path, (taken_bytes, end), now);
+        match attempt.sent {
+            Sent::Taken { taken_bytes, .. } => {
+                let (sent, delay) = self.taken(order, &attempt, taken_bytes, now);
                 self.decider.on(sent, now);
-                let conn = stream.conn;
-                match lasts {
-                    Some(lasts) => In::ShareLasts { conn, lasts },
-                    None => return,
+                if let Some(delay) = delay {
+                    self.decider.on(In::RefillAfter { conn, delay }, now);
                 }
             }
             Sent::Broken(why) => {
                 self.tell_broken(stream, attempt.at_bytes, why, now);
-                In::Failed { stream, why }
+                self.decider.on(In::Failed { stream, why }, now);
             }
-            Sent::Missing => In::Missing { stream },
-            Sent::Reset => {
-                return self.tcp_event(stream.conn, &EventSource::SocketError, now);
-            }
-        };
-        self.decider.on(event, now);
+            Sent::Missing => self.decider.on(In::Missing { stream }, now),
+            Sent::Reset => self.tcp_event(conn, &EventSource::SocketError, now),
+        }
     }
 
-    /// Offer the bytes to the socket, and never more than the head promises; `None` if their response is gone.
+    /// Offers the bytes of an order to the socket: no more than the head promises, and no more than its share of the send memory
+    /// has room for. `None` if the response is gone.
     fn attempt(&mut self, order: &Order, now: Instant) -> Option<Attempt> {
         let (mut span, held, mut more) = (order.span, order.held, order.more);
         let conn = self.conns.get(order.stream.conn)?;
@@ -204,28 +152,30 @@ impl Worker {
         let held_bytes = room.as_ref().map(|room| room.held_bytes);
         (self.tally.lent_bytes).add(room.as_ref().map_or(0, |room| room.lent_bytes));
         let room_bytes = room.map_or(u64::MAX, |room| room.room_bytes);
-        let bounded = span.len_bytes > room_bytes || more && span.len_bytes == room_bytes;
+        // The share is full after this send, if the socket takes it all.
+        let share_ends = span.len_bytes > room_bytes || more && span.len_bytes == room_bytes;
         span.len_bytes = span.len_bytes.min(room_bytes);
-        more &= !bounded;
+        more &= !share_ends; // nothing follows until the share has room: no segment is to be held back for that
         if let Some(refill) = order.refill {
-            conn.set_lowat_for(refill);
+            conn.set_lowat_to_fill(refill);
         }
-        let path = send_path(part, held, conn.ready);
+        let path = send_path(part, held, conn.from_response_cache);
         let at_bytes = at_bytes(part, span);
-        let of = |sent, bounded| Attempt {
+        let of = |sent| Attempt {
+            socket: socket_state(&sent, span.len_bytes, share_ends),
             sent,
             path,
-            bounded,
             held_bytes,
             at_bytes,
         };
         if room_bytes == 0 {
-            return Some(of(NOTHING, bounded));
+            return Some(of(NOTHING));
         }
         // A send that fills the socket is not corked: TCP_CORK would hold back its last segment for up to 200 ms. On
         // loopback a segment may hold a second of what its client takes.
-        let fills = bounded || (order.refill).is_some_and(|refill| span.len_bytes >= refill.bytes);
-        if more && !fills && matches!(part, Part::Body { .. }) {
+        let fills_socket =
+            share_ends || (order.refill).is_some_and(|refill| span.len_bytes >= refill.bytes);
+        if more && !fills_socket && matches!(part, Part::Body { .. }) {
             conn.cork(); // sendfile(2) has no MSG_MORE: each window would end in a small segment
         }
         let sent = match part {
@@ -244,7 +194,7 @@ impl Worker {
                         offset_bytes: at_bytes,
                         ..span
                     },
-                    fills,
+                    fills_socket,
                 };
                 let turn = Turn::new(now, self.shared.clock, &self.sleeps);
                 send_body(conn, &mut self.copied, order, &body, turn)
@@ -253,58 +203,53 @@ impl Worker {
         if let (Sent::Taken { taken_bytes, .. }, Some(owed_bytes)) = (&sent, &mut conn.owed_bytes) {
             *owed_bytes = owed_bytes.saturating_sub(*taken_bytes);
         }
-        let whole =
-            matches!(sent, Sent::Taken { taken_bytes, .. } if taken_bytes >= span.len_bytes);
-        Some(of(sent, bounded && whole))
+        Some(of(sent))
     }
 
-    /// What the socket took, for the machine and for who watches. A full socket is told when to call, or lasts for so
-    /// long.
+    /// The socket took bytes, perhaps none: the report for the machine, and for who watches. If the socket is full, either EPOLLOUT
+    /// or a timer starts the next filling. `Some`: a timer, after this delay.
     fn taken(
         &mut self,
         order: &Order,
-        path: SendPath,
-        (taken_bytes, end): (u64, End),
+        attempt: &Attempt,
+        taken_bytes: u64,
         now: Instant,
-    ) -> (In, Option<Lasts>) {
-        let blocked = end == End::Blocked;
-        let full = end != End::Open
-            || order
-                .refill
-                .is_some_and(|refill| taken_bytes >= refill.bytes);
+    ) -> (In, Option<RefillDelay>) {
+        let (path, socket) = (attempt.path, attempt.socket);
+        let fills = |refill: Refill| taken_bytes >= refill.bytes;
+        // By the order it may be full although the kernel would take more.
+        let full = socket != SocketState::Open || order.refill.is_some_and(fills);
         let within_body = order.more && matches!(path, SendPath::Sendfile | SendPath::Direct);
-        let (mut unsent_bytes, mut lasts) = (None, None);
+        let (mut unsent_bytes, mut delay) = (None, None);
         if let Some(conn) = self.conns.get(order.stream.conn) {
-            lasts = fill(conn, taken_bytes, end, now);
-            let is_called = full && lasts.is_none();
-            if let Some(refill) = order.refill.filter(|_| is_called) {
-                // The kernel calls a socket writable when it holds less than half of TCP_NOTSENT_LOWAT.
-                conn.set_lowat(2 * refill.call_bytes);
+            delay = count_for_share(conn, taken_bytes, socket, now);
+            let waits_for_epollout = full && delay.is_none();
+            if let Some(refill) = order.refill.filter(|_| waits_for_epollout) {
+                // The mark was high while the socket was filled (`attempt`). Now it is low: the kernel reports a socket writable
+                // when it holds less than half of TCP_NOTSENT_LOWAT.
+                conn.set_lowat(2 * refill.epollout_bytes);
             }
-            if full && (order.refill.is_some() || end == End::Bounded) {
+            if full && (order.refill.is_some() || socket == SocketState::ShareFull) {
                 conn.uncork();
-                if !blocked {
+                if socket != SocketState::Full {
                     self.budget.topped_up(taken_bytes);
                 }
-                // A sendfile(2) that took less may have met a new end of its file, and not a full socket.
-                let refused = blocked && path != SendPath::Sendfile;
-                if !refused && is_called {
-                    // Edge-triggered EPOLLOUT needs SOCK_NOSPACE, which a refused send sets. EPOLL_CTL_MOD asks the
-                    // socket and sets it, too.
+                if waits_for_epollout && !has_armed_epollout(attempt) {
+                    // EPOLL_CTL_MOD asks the socket whether it is writable, and sets SOCK_NOSPACE if not.
                     let _ = epoll::modify(&self.epoll, &conn.transport, data_of(conn.id), INTEREST);
                 }
             }
             if full || within_body {
                 unsent_bytes = conn.transport.unsent().map(|unsent| unsent.0);
             }
-            let stops = end != End::Open && is_called;
+            let stops = socket != SocketState::Open && waits_for_epollout;
             if let Some(bound) = conn.bound.as_mut().filter(|_| stops) {
                 bound.stopped(unsent_bytes.unwrap_or(0), now);
             }
         }
         self.budget.took(taken_bytes);
         self.tally.sent_bytes[path as usize].add(taken_bytes);
-        if blocked {
+        if socket == SocketState::Full {
             let none = taken_bytes == 0;
             self.tally.sends_refused.add(none.into());
             self.tally.sends_cut.add((!none).into());
@@ -315,16 +260,39 @@ impl Worker {
             full,
             unsent_bytes,
         };
-        (sent, lasts)
+        (sent, delay)
     }
 }
 
-/// What a socket took counts for its share of the send memory. `Some`: that has no room, and lasts for so long.
-fn fill(conn: &mut Conn, taken_bytes: u64, end: End, now: Instant) -> Option<Lasts> {
+/// The socket after an attempt to send `len_bytes`. `share_ends`: if it took all of them its share is full.
+fn socket_state(sent: &Sent, len_bytes: u64, share_ends: bool) -> SocketState {
+    match *sent {
+        Sent::Taken { refused: true, .. } => SocketState::Full,
+        Sent::Taken { taken_bytes, .. } if share_ends && taken_bytes >= len_bytes => {
+            SocketState::ShareFull
+        }
+        Sent::Taken { .. } | Sent::Broken(_) | Sent::Missing | Sent::Reset => SocketState::Open,
+    }
+}
+
+/// Whether EPOLLOUT fires after this attempt without more ado. Edge-triggered, it needs SOCK_NOSPACE in the socket, which a
+/// refused send sets. A sendfile(2) that took less may have met a new end of its file, and not a full socket.
+fn has_armed_epollout(attempt: &Attempt) -> bool {
+    attempt.socket == SocketState::Full && attempt.path != SendPath::Sendfile
+}
+
+/// Counts what a socket took for its share of the send memory. `Some`: the share is full, and a timer starts the next filling
+/// after this delay; `None`: EPOLLOUT does.
+fn count_for_share(
+    conn: &mut Conn,
+    taken_bytes: u64,
+    socket: SocketState,
+    now: Instant,
+) -> Option<RefillDelay> {
     conn.bound.as_mut()?.given(taken_bytes);
-    match end {
-        End::Bounded => conn.share_lasts(now),
-        End::Open | End::Blocked => None,
+    match socket {
+        SocketState::ShareFull => conn.refill_delay(now),
+        SocketState::Open | SocketState::Full => None,
     }
 }
 
@@ -343,30 +311,31 @@ fn send_body(
         source,
         version: &body.version,
         promise: body.promise,
-        proven: conn.proven.take(),
+        confirmed: conn.version_confirmed.take(),
         turn,
     };
     match order.held {
         Held::PageCache => {
-            conn.refers = true;
+            conn.used_sendfile = true;
             let cached = Cached {
                 promised: of,
-                // What fills a socket leaves whole, or its last segment would be a short one.
-                span: match body.fills {
+                // The page cache is asked only as far as the socket probably takes. But a send that fills the socket is not cut:
+                // it would end in a short segment.
+                span: match body.fills_socket {
                     true => body.span,
-                    false => conn.reach.of(body.span),
+                    false => conn.probe_limit.of(body.span),
                 },
-                sure: conn.sure,
-                unconfirmed: order.unconfirmed,
+                resident_now: conn.resident_now,
+                skip_residency_check: order.skip_residency_check,
             };
-            send_cached(&conn.transport, &cached, &mut conn.reach, copied)
+            send_cached(&conn.transport, &cached, &mut conn.probe_limit, copied)
         }
         Held::Slots => {
             // After sendfile(2) the socket may still refer to pages of the file, which a writer can change. So the version
             // is checked again: a response with changed bytes must not end as if it were complete.
-            let prove_again = conn.refers;
-            for piece in conn.pieces.iter_mut().filter(|_| prove_again) {
-                piece.proven = false;
+            let check_again = conn.used_sendfile;
+            for piece in conn.pieces.iter_mut().filter(|_| check_again) {
+                piece.version_checked = false;
             }
             send_pieces(&conn.transport, &mut conn.pieces, &of, body.span)
         }
@@ -376,7 +345,7 @@ fn send_body(
 /// The socket took nothing, and may take more.
 const NOTHING: Sent = Sent::Taken {
     taken_bytes: 0,
-    blocked: false,
+    refused: false,
 };
 
 /// Where in the part, or in the file, a span of the part lies.
@@ -387,12 +356,12 @@ fn at_bytes(part: &Part, span: Span) -> u64 {
     }
 }
 
-/// The send path that bytes of this part take; `ready`: the response is a cached one.
-fn send_path(part: &Part, held: Held, ready: bool) -> SendPath {
+/// The send path that bytes of this part take.
+fn send_path(part: &Part, held: Held, from_response_cache: bool) -> SendPath {
     match (part, held) {
         (Part::Body { .. }, Held::Slots) => SendPath::Direct,
         (Part::Body { .. }, Held::PageCache) => SendPath::Sendfile,
-        (Part::Bytes(_), _) if ready => SendPath::ResponseCache,
+        (Part::Bytes(_), _) if from_response_cache => SendPath::ResponseCache,
         (Part::Bytes(_) | Part::Slices, _) => SendPath::Made,
     }
 }
@@ -405,15 +374,17 @@ fn send_pieces(
     of: &Promised,
     span: Span,
 ) -> Sent {
-    if pieces.iter().any(|piece| !piece.proven) {
-        match of.checked() {
-            Holds::Yes => {}
-            Holds::NotYet => return Sent::Missing,
-            Holds::No => return Sent::Broken(Why::FileChanged),
+    if pieces.iter().any(|piece| !piece.version_checked) {
+        match of.check_version_now() {
+            VersionCheck::Same => {}
+            VersionCheck::NotYet => return Sent::Missing,
+            VersionCheck::Changed => return Sent::Broken(Why::FileChanged),
         }
     }
-    // All of them were read before this check.
-    pieces.iter_mut().for_each(|piece| piece.proven = true);
+    // All of them were read before this check, so it is for all of them.
+    pieces
+        .iter_mut()
+        .for_each(|piece| piece.version_checked = true);
     let slices = slices_of(pieces, span);
     if slices.is_empty() {
         return Sent::Broken(Why::ReadFailed);
@@ -426,18 +397,19 @@ fn send_pieces(
             release_until(pieces, span.offset_bytes + taken.0);
             Sent::Taken {
                 taken_bytes: taken.0,
-                blocked: taken.0 < offered as u64,
+                refused: taken.0 < offered as u64,
             }
         }
         Err(error) => send_error(error),
     }
 }
 
+/// What an error of a send means.
 fn send_error(error: Errno) -> Sent {
     match error {
         Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM => Sent::Taken {
             taken_bytes: 0,
-            blocked: true,
+            refused: true,
         },
         Errno::IO => Sent::Broken(Why::ReadFailed),
         _ => Sent::Reset,
@@ -470,7 +442,7 @@ fn send_texts<'a>(
     match transport.send_texts(&pieces[..count], more) {
         Ok(taken) => Sent::Taken {
             taken_bytes: taken.0,
-            blocked: taken.0 < offered as u64,
+            refused: taken.0 < offered as u64,
         },
         Err(error) => send_error(error),
     }

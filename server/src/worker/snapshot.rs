@@ -11,6 +11,7 @@ use crate::answers::{Answer, Ask, Connection, Question, Response, Target, Told, 
 use crate::count::Count;
 
 impl Worker {
+    /// Answers a question of an operator.
     pub(super) fn tell(&mut self, question: &Question, now: Instant) {
         let answer = match question.ask {
             Ask::Top(most) => self.top(most, now),

@@ -7,7 +7,7 @@ use ackpace_core::residency::Occasion;
 use ackpace_core::residency::latency::PageWait;
 use ackpace_core::units::Instant;
 
-use crate::store::file::{File, Holds};
+use crate::store::file::{File, VersionCheck};
 use crate::transport::{PlainBytes, Transport};
 
 /// A source of bytes. A second kind (memory that is counted by references, an origin) answers the same questions.
@@ -19,9 +19,14 @@ pub enum Source {
 
 impl Source {
     /// Whether its bytes may be sent as those of the `promised` version. Neither waits nor locks.
-    pub fn holds(&self, promised: &Version, promise: Promise, now: Instant) -> Holds {
+    pub fn check_version(
+        &self,
+        promised: &Version,
+        promise: Promise,
+        now: Instant,
+    ) -> VersionCheck {
         match self {
-            Source::File(file) => file.holds(promised, promise, now),
+            Source::File(file) => file.check_version(promised, promise, now),
         }
     }
 
@@ -124,9 +129,9 @@ mod tests {
         };
         let holds = || {
             let now = Instant { us: 7 };
-            source.holds(&version(&stat), Promise::OneVersion, now)
+            source.check_version(&version(&stat), Promise::OneVersion, now)
         };
-        assert_eq!(holds(), Holds::Yes);
+        assert_eq!(holds(), VersionCheck::Same);
         assert!(
             source
                 .resident_bytes(span, Occasion::Send)
@@ -151,7 +156,7 @@ mod tests {
                 .is_some_and(|on_disk| Arc::ptr_eq(on_disk, &file))
         );
         fs::write(&path, "shorter").expect("our own file");
-        assert_eq!(holds(), Holds::No);
+        assert_eq!(holds(), VersionCheck::Changed);
         fs::remove_file(&path).expect("our own file");
     }
 }

@@ -142,7 +142,7 @@ impl Worker {
             reserve: Reserve::default(),
             copied: vec![0; COPIED_BYTES_MAX].into(),
             sleeps: Sleeps::default(),
-            response_cache: ResponseCache::new(response_cache_bytes).on(ledger),
+            response_cache: ResponseCache::new(response_cache_bytes).with_ledger(ledger),
             watch,
             draining: false,
             disks_to_wake: 0,

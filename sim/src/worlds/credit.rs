@@ -299,13 +299,13 @@ impl Run<'_> {
 
     /// As `server/src/worker/divide.rs` does it.
     fn lend(&mut self) {
-        let mut calls = self.reserve.calls(self.now);
+        let mut turns = self.reserve.loan_turns(self.now);
         let sockets = &mut self.sockets;
         let mut waits = |conn: ConnId| {
             let bound = sockets[conn.index as usize].bound.as_mut();
-            bound.is_some_and(Bound::called)
+            bound.is_some_and(Bound::takes_loan_turn)
         };
-        while let Some(conn) = calls.next(&mut self.reserve, self.now, &mut waits) {
+        while let Some(conn) = turns.next(&mut self.reserve, self.now, &mut waits) {
             let event = TcpEvent::Writable;
             self.worker.on(In::Tcp { conn, event }, self.now);
         }
@@ -375,7 +375,7 @@ impl Run<'_> {
         };
         bound.seen(held_bytes, Some(0), now);
         let conn = stream.conn;
-        self.worker.on(In::Holds { conn, held_bytes }, now);
+        self.worker.on(In::SocketLevel { conn, held_bytes }, now);
         let room_bytes = match loan {
             Loan::None => bound.room_bytes(held_bytes),
             Loan::Lent(bytes) => bound.room_bytes(held_bytes) + bytes,
@@ -384,9 +384,13 @@ impl Run<'_> {
         let taken_bytes = len_bytes.min(room_bytes);
         bound.given(taken_bytes);
         let bounded = len_bytes > room_bytes;
-        let lasts = if bounded { bound.lasts(now) } else { None };
+        let delay = if bounded {
+            bound.refill_delay(now)
+        } else {
+            None
+        };
         let full = bounded || taken_bytes >= most_bytes;
-        if full && lasts.is_none() {
+        if full && delay.is_none() {
             bound.stopped(0, now);
             socket.awaits_writable = true;
         }
@@ -405,9 +409,9 @@ impl Run<'_> {
             unsent_bytes: Some(0),
         };
         self.worker.on(sent, now);
-        if let Some(lasts) = lasts {
+        if let Some(delay) = delay {
             let conn = stream.conn;
-            self.worker.on(In::ShareLasts { conn, lasts }, now);
+            self.worker.on(In::RefillAfter { conn, delay }, now);
         }
     }
 }

@@ -11,7 +11,7 @@ use ackpace_core::addresses::Address;
 use ackpace_core::law::{Acks, Conditions};
 use ackpace_core::sndbuf::drain::{Drains, would_learn};
 use ackpace_core::sndbuf::estimate::{Estimate, PathSample};
-use ackpace_core::sndbuf::{Control, Credit, Demand, Divider, Pace, Policy};
+use ackpace_core::sndbuf::{Control, Demand, Divider, Pace, Policy, ShareUse};
 use ackpace_core::units::{Instant, US_PER_S};
 
 use crate::models::link::{Link, LinkProfile, Verdict};
@@ -87,7 +87,7 @@ struct FlowState {
     /// Since when only its share keeps it from sending.
     held_from_us: Option<u64>,
     held_us: u64,
-    credit: Credit,
+    share_use: ShareUse,
     sampled_at_us: u64,
     sampled_acked: u64,
     /// The fastest second counts by [`Estimate`], this is the last one.
@@ -269,7 +269,7 @@ impl FlowState {
             share_bytes: 0,
             held_from_us: None,
             held_us: 0,
-            credit: Credit::default(),
+            share_use: ShareUse::default(),
             sampled_at_us: 0,
             sampled_acked: 0,
             rate_bytes_per_s: 0,
@@ -300,7 +300,7 @@ impl FlowState {
     fn sample(&mut self, now_us: u64) {
         self.hold(now_us);
         let us = (now_us - self.sampled_at_us).max(1);
-        self.credit = Credit {
+        self.share_use = ShareUse {
             share_bytes: self.share_bytes,
             limited_percent: std::mem::take(&mut self.held_us) * 100 / us,
         };
@@ -330,12 +330,12 @@ impl FlowState {
             rtt_min_us: self.sender.rtt_min_us(),
             cwnd_bytes: self.sender.window() * MSS_BYTES,
             peer_window_bytes: PEER_WINDOW_BYTES,
-            delivered_bytes_per_s: self.estimate.delivered_bytes_per_s(),
+            delivered_max_bytes_per_s: self.estimate.delivered_max_bytes_per_s(),
             rate_bytes_per_s: self.rate_bytes_per_s,
             control: Control::Reno,
             pace: Pace::Path,
             estimate: self.estimate.state(),
-            credit: self.credit,
+            share_use: self.share_use,
         }
     }
 

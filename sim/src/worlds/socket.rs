@@ -166,7 +166,7 @@ impl Socket {
     /// Unsent bytes below which a full socket becomes writable: tcp(7), sk_stream_write_space.
     pub fn writable_below_bytes(&self) -> u64 {
         match self.refill {
-            Some(refill) => refill.call_bytes.into(),
+            Some(refill) => refill.epollout_bytes.into(),
             None => self.client.socket_bytes * 2 / 3,
         }
     }

@@ -23,7 +23,7 @@ type Told = (u32, Result<(u64, u64), ReadError>);
 
 fn told(outs: &[Out]) -> Vec<Told> {
     let told = outs.iter().filter_map(|out| match out {
-        Out::Filled { stream, span, .. } => {
+        Out::Fetched { stream, span, .. } => {
             Some((stream.conn.index, Ok((span.offset_bytes, span.len_bytes))))
         }
         Out::Failed { stream, error, .. } => Some((stream.conn.index, Err(*error))),
@@ -70,7 +70,7 @@ fn what_was_read_before_a_bad_block_is_told_first() {
     let outs = orders(&mut disk, NOW);
     assert_eq!(told(&outs), [(0, Ok((0, 2 * READ_ALIGN_BYTES)))]);
     assert!(
-        matches!(outs[0], Out::Filled { read: of, held: Held::Slots, .. } if of == read),
+        matches!(outs[0], Out::Fetched { read: of, held: Held::Slots, .. } if of == read),
         "with the memory of the read: {span:?}"
     );
     disk.on(In::Want(want(0, 0, 2 * READ_ALIGN_BYTES, 1)), NOW);
@@ -158,7 +158,7 @@ impl Crowd {
                     self.reads += 1;
                     self.flying.push_back((read, span.len_bytes, slots));
                 }
-                Out::Filled { stream, .. } => {
+                Out::Fetched { stream, .. } => {
                     let n = stream.conn.index;
                     let since = self.wanted.remove(&n).expect("it wanted");
                     if n >= NEWCOMERS {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::conn::WantSeq;
-use crate::limits::{UNSHARED_US, VAIN_WINDOWS_MAX};
+use crate::limits::{EVICTED_WINDOWS_MAX, UNSHARED_US};
 
 const MB: u64 = 1_000_000;
 
@@ -153,14 +153,14 @@ fn windows_that_were_gone_before_their_second_reader_came_end_the_popularity_of_
         orders(&mut disk, now);
         read_of(&read).2
     };
-    for nth in 0..VAIN_WINDOWS_MAX as u64 - 1 {
+    for nth in 0..EVICTED_WINDOWS_MAX as u64 - 1 {
         assert_eq!(
             path(4, nth, nth as u32, NOW),
             Destination::PageCache,
             "{nth}"
         );
     }
-    let nth = VAIN_WINDOWS_MAX as u64 - 1;
+    let nth = EVICTED_WINDOWS_MAX as u64 - 1;
     assert!(matches!(
         path(4, nth, nth as u32, NOW),
         Destination::Slots(_)
@@ -245,7 +245,7 @@ fn a_follower_who_is_slower_than_he_seems_ends_it_by_what_he_does_not_find() {
             Destination::PageCache
         );
     }
-    for (heard, window) in (2..).zip(400..400 + VAIN_WINDOWS_MAX as u64) {
+    for (heard, window) in (2..).zip(400..400 + EVICTED_WINDOWS_MAX as u64) {
         let absent = Want {
             seq: WantSeq(heard + 1),
             span: Span {
@@ -279,7 +279,7 @@ proptest! {
             let reads = orders(&mut disk, NOW);
             let cached = reads.iter().any(|out| read_of(out).2 == Destination::PageCache);
             (0..2).for_each(|index| disk.on(In::Forget(stream(index)), NOW));
-            assert_eq!(disk.filled_bytes_per_s, 0);
+            assert_eq!(disk.cache_fill_bytes_per_s, 0);
             cached
         };
         let (far, near) = (apart * MIB, apart * MIB * nearer_percent / 100);

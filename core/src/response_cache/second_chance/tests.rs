@@ -99,7 +99,7 @@ fn making_room_takes_no_longer_where_everything_was_used() {
 fn the_budget_is_taken_step_by_step_when_it_is_needed() {
     let mut cache = SecondChance::<Named>::new(2 * RESPONSE_CACHE_STEP_BYTES);
     assert_eq!(cache.step_bytes(), None, "all of it is allowed");
-    cache.close();
+    cache.use_no_more();
     assert_eq!(cache.space(named(0, 1).cost(), 0), Space::None);
     let step_bytes = cache.step_bytes();
     assert_eq!(step_bytes, Some(RESPONSE_CACHE_STEP_BYTES));

@@ -376,7 +376,7 @@ proptest! {
 fn demand(rate_bytes_per_s: u64) -> Demand {
     Demand {
         rate_bytes_per_s,
-        delivered_bytes_per_s: rate_bytes_per_s,
-        ..super::super::tests::held_up(1)
+        delivered_max_bytes_per_s: rate_bytes_per_s,
+        ..super::super::tests::share_limited(1)
     }
 }

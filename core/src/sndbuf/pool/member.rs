@@ -20,9 +20,11 @@ pub(super) struct Shown {
     pub socket_bytes: u64,
     /// [`Known::stalled_from`].
     pub stalled_from: Option<Instant>,
-    /// [`Known::is_held_up`].
-    pub is_held_up: bool,
+    /// [`Known::is_share_limited`].
+    pub is_share_limited: bool,
+    /// Its MSS.
     segment_bytes: u64,
+    /// [`Reading::refill_rtt_us`].
     refill_rtt_us: u64,
 }
 
@@ -33,7 +35,7 @@ impl Shown {
             claim,
             socket_bytes: reading.sample.unacked_bytes,
             stalled_from: known.stalled_from(),
-            is_held_up: known.is_held_up(),
+            is_share_limited: known.is_share_limited(),
             segment_bytes: reading.segment_bytes(),
             refill_rtt_us: reading.refill_rtt_us(),
         }
@@ -43,7 +45,9 @@ impl Shown {
 /// One that has or had a share.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Member {
+    /// Which connection.
     pub conn: ConnId,
+    /// Its last reading.
     pub shown: Shown,
     /// The share that was told; `None`: none, and its estimate is kept for its next response.
     pub told: Option<Grant>,

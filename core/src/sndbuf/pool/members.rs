@@ -20,6 +20,7 @@ pub(super) const SLOT_BYTES: usize = size_of::<Option<Member>>() + size_of::<Opt
 /// A part of a worker's slots.
 #[derive(Debug)]
 struct Page {
+    /// Who has a slot of it, and what is known of each.
     members: Box<[Option<Member>; PAGE]>,
     known: Box<[Option<Known>; PAGE]>,
 }
@@ -36,6 +37,7 @@ impl Page {
 /// All of them.
 #[derive(Debug)]
 pub(super) struct Members {
+    /// The pages of each worker, by its slots; `None`: nobody was ever there.
     workers: Vec<Vec<Option<Page>>>,
 }
 

@@ -37,6 +37,7 @@ pub(super) enum Answered {
 /// The rounds.
 #[derive(Clone, Debug)]
 pub(super) struct SamplingRounds {
+    /// The passes of the workers, by their numbers.
     workers: Vec<WorkerPass>,
     /// A round is under way.
     asking: bool,

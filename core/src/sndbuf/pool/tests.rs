@@ -60,7 +60,7 @@ pub(super) fn reading(index: u32, rate_bytes_per_s: u64, sent_segments: u32) -> 
         control: Control::Cubic,
         pace: Pace::Path,
         rate_bytes_per_s,
-        held_up_us: 0,
+        share_limited_us: 0,
         share_bytes: 14_480,
         division: 0,
         lent_bytes: 0,
@@ -254,8 +254,8 @@ fn what_somebody_still_holds_is_granted_to_nobody_else() {
 fn a_drain_takes_most_of_their_shares_from_all_who_are_held_up_and_gives_them_back() {
     let mut pool = pool(1);
     let each = (POOL_BYTES - POOL_BYTES / START_PART) / 2;
-    let held_up = |index, nth: u32| Reading {
-        held_up_us: US_PER_S,
+    let share_limited = |index, nth: u32| Reading {
+        share_limited_us: US_PER_S,
         share_bytes: if nth == 1 { 14_480 } else { each },
         ..reading(index, 60_000_000, nth * 1_000)
     };
@@ -269,7 +269,7 @@ fn a_drain_takes_most_of_their_shares_from_all_who_are_held_up_and_gives_them_ba
         orders(&mut pool, now);
         let outs = sampled(
             &mut pool,
-            &[held_up(0, nth as u32), held_up(1, nth as u32)],
+            &[share_limited(0, nth as u32), share_limited(1, nth as u32)],
             now,
         );
         if !told(&outs).is_empty() {
@@ -279,7 +279,11 @@ fn a_drain_takes_most_of_their_shares_from_all_who_are_held_up_and_gives_them_ba
     assert_eq!(before, [each; 2], "both claim more than there is");
     let (nth, now) = (DRAIN_EACH_ROUNDS as u32 / 2, at(DRAIN_EACH_ROUNDS * 500));
     orders(&mut pool, now);
-    let outs = sampled(&mut pool, &[held_up(0, nth), held_up(1, nth)], now);
+    let outs = sampled(
+        &mut pool,
+        &[share_limited(0, nth), share_limited(1, nth)],
+        now,
+    );
     assert_eq!(told(&outs), [each / 4; 2]);
     let ends_at = now.plus_us(DRAIN_US);
     assert_eq!(pool.deadline(), Some(ends_at));
@@ -304,7 +308,7 @@ fn who_takes_nothing_claims_what_it_holds_and_has_little_time_where_others_wait(
         let now = at(second * 1_100);
         orders(&mut pool, now);
         let mut takes = reading(2, 60_000_000, second as u32 * 1_000);
-        takes.held_up_us = if second > 5 { US_PER_S } else { 0 };
+        takes.share_limited_us = if second > 5 { US_PER_S } else { 0 };
         let all = [stalls(0, 400_000), stalls(1, 300_000), takes];
         for out in sampled(&mut pool, &all, now) {
             if let Out::Share { conn, grant, .. } = out {

@@ -138,7 +138,7 @@ proptest! {
                 _ => {
                     world.now = world.now.plus_us(bytes);
                     while let Some(conn) = world.reserve.next(world.now) {
-                        world.sockets[conn.index as usize].stake.called();
+                        world.sockets[conn.index as usize].stake.takes_turn();
                     }
                 }
             }
@@ -160,7 +160,7 @@ fn filled(world: &mut World, turns: usize) {
                 break;
             };
             let index = conn.index as usize;
-            if world.sockets[index].stake.called() {
+            if world.sockets[index].stake.takes_turn() {
                 world.fill(index, 300_000, 200_000);
                 world.check();
             }
@@ -236,10 +236,10 @@ fn nobody_starves_where_one_loan_comes_back_in_a_turn() {
         let late: Vec<usize> = (0..40).filter(is_late).collect();
         // As a worker does: it calls as many as there are loans, and then serves all.
         let mut called = Vec::new();
-        let mut calls = world.reserve.calls(world.now);
+        let mut turns = world.reserve.loan_turns(world.now);
         let sockets = &mut world.sockets;
-        let mut waits = |conn: ConnId| sockets[conn.index as usize].stake.called();
-        while let Some(conn) = calls.next(&mut world.reserve, world.now, &mut waits) {
+        let mut waits = |conn: ConnId| sockets[conn.index as usize].stake.takes_turn();
+        while let Some(conn) = turns.next(&mut world.reserve, world.now, &mut waits) {
             called.push(conn.index as usize);
         }
         for index in called.into_iter().chain(back).chain(late) {
@@ -268,7 +268,7 @@ fn while_a_worker_sleeps_beside_those_who_wait_nobody_lends() {
     world.reserve.slept(LOAN_SLEPT_US_MAX, world.now);
     for round in 0..2 {
         while let Some(conn) = world.reserve.next(world.now) {
-            world.sockets[conn.index as usize].stake.called();
+            world.sockets[conn.index as usize].stake.takes_turn();
         }
         for index in 0..40 {
             world.sockets[index].held_bytes = 0;

@@ -1,6 +1,6 @@
 //! Bytes that a stream will not send from where they are, or will never have.
 
-use super::{BrokenFrom, MissCount, Stream, Undo};
+use super::{BrokenFrom, Cancellations, MissCount, Stream};
 use crate::cache::{ResidencyCache, rest_of_window};
 use crate::conn::{Held, Part, WantSeq};
 use crate::limits::MISSES_MAX;
@@ -9,7 +9,7 @@ use crate::why::Why;
 impl Stream {
     /// The disk machine answered: not even the first byte of the want can be read. `false`: nobody waits for the
     /// answer.
-    pub(in crate::worker) fn unfilled(&mut self, seq: WantSeq, why: Why) -> bool {
+    pub(in crate::worker) fn fetch_failed(&mut self, seq: WantSeq, why: Why) -> bool {
         let Some(want) = self.outstanding.answered(seq) else {
             return false;
         };
@@ -47,6 +47,7 @@ impl Stream {
         self.drop_fetched();
     }
 
+    /// The byte at `at_bytes` was missing once more.
     fn count_miss(&mut self, at_bytes: u64) {
         let times = match self.missed {
             before if before.at_bytes == at_bytes => before.times + 1,
@@ -55,18 +56,18 @@ impl Stream {
         self.missed = MissCount { at_bytes, times };
     }
 
-    /// Whether these bytes were missing again and again just after they were read.
-    pub(super) fn is_unconfirmed(&self, at_bytes: u64) -> bool {
+    /// Whether the kernel is not to be asked about these bytes: they were missing [`MISSES_MAX`] times just after they were read.
+    pub(super) fn skips_residency_check(&self, at_bytes: u64) -> bool {
         self.missed.at_bytes == at_bytes && self.missed.times >= MISSES_MAX
     }
 
     /// Drops the fetched pieces: they will not be sent from where they are. A want behind them is dropped, too, since
     /// it would leave a gap.
     pub(super) fn drop_fetched(&mut self) {
-        self.undo.slots |= (self.fetched.iter()).any(|piece| piece.held == Held::Slots);
+        self.cancellations.slots |= (self.fetched.iter()).any(|piece| piece.held == Held::Slots);
         self.fetched.clear();
         let at_bytes = self.body_at_bytes();
-        self.undo.want |= self.outstanding.drop_behind(at_bytes);
+        self.cancellations.want |= self.outstanding.drop_behind(at_bytes);
     }
 
     /// Drops all fetched pieces and the want, since the client does not read. `false` if there were none.
@@ -75,7 +76,7 @@ impl Stream {
         self.fetched.clear();
         // An answer to a probe under way tells nothing any more: the stream asks again when its client reads again.
         self.probe = None;
-        self.undo = Undo::default();
+        self.cancellations = Cancellations::default();
         held
     }
 }

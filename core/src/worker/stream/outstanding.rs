@@ -99,6 +99,7 @@ impl Outstanding {
         }))
     }
 
+    /// This is the want that the disk machine is told.
     fn tell(&mut self, want: Want) -> Want {
         self.want = Some(want);
         want

@@ -8,8 +8,11 @@ use crate::units::Instant;
 /// How far a response has come.
 #[derive(Clone, Copy)]
 pub(in crate::worker) struct Cursor {
+    /// Bytes of the response that the other machine has sent, head included.
     pub sent_bytes: u64,
+    /// Time since its request was read.
     pub took_us: u64,
+    /// For how long it was stalled for the disk, and for its client.
     pub waited_disk_us: u64,
     pub waited_net_us: u64,
 }

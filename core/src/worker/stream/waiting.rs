@@ -8,9 +8,9 @@ use crate::worker::counts::Counts;
 use crate::worker::stall::Stall;
 
 impl Stream {
-    /// The stream waits for `wait` from now on; `true` if it did not before. Waiting times add up over the response.
+    /// The stream is stalled for `wait` from now on; `true` if it was not before. Waiting times add up over the response.
     /// `socket_bytes`: what its socket should hold.
-    pub(in crate::worker) fn stand_still(
+    pub(in crate::worker) fn stall_for(
         &mut self,
         wait: Wait,
         socket_bytes: u64,
@@ -21,13 +21,13 @@ impl Stream {
             stall.stays();
             return false;
         }
-        self.go_on(counts, now);
+        self.end_stall(counts, now);
         self.stall = Some(Stall::new(wait, socket_bytes <= THIN_BYTES_MAX, now));
         true
     }
 
-    /// The stream waits no longer.
-    pub(in crate::worker) fn go_on(&mut self, counts: &mut Counts, now: Instant) {
+    /// The stream sends again, or ends: what it waited for until now is added up.
+    pub(in crate::worker) fn end_stall(&mut self, counts: &mut Counts, now: Instant) {
         let Some(stall) = self.stall.take() else {
             return;
         };
@@ -47,13 +47,13 @@ impl Stream {
         self.waited_net_us += net_us;
     }
 
-    /// It could go on, but a TCP_INFO sample must tell first what it waited for; `true` once.
-    pub(in crate::worker) fn asks_for_whom(&mut self) -> bool {
-        self.stall.as_mut().is_some_and(Stall::asks)
+    /// Whether a TCP_INFO sample must tell what it waited for, before its stall ends ([`Stall::needs_sample`]); `true` once.
+    pub(in crate::worker) fn needs_stall_sample(&mut self) -> bool {
+        self.stall.as_mut().is_some_and(Stall::needs_sample)
     }
 
     /// A TCP_INFO sample arrived: the socket is empty (an `underrun`) or not, and was empty for `idle_us` since the sample before.
-    /// `true`: the sample was asked for by [`Stream::asks_for_whom`] alone.
+    /// `true`: the sample was asked for by [`Stream::needs_stall_sample`] alone.
     pub(in crate::worker) fn heard(
         &mut self,
         underrun: bool,

@@ -298,7 +298,7 @@ fn waits_and_the_whole_time_are_told() {
         offset_bytes: 0,
         len_bytes: 1_000,
     };
-    bench.filled(stream, span);
+    bench.fetched(stream, span);
     bench.sent(stream, 400, true);
     bench.wait_us(7_000);
     bench.tcp(conn, TcpEvent::Writable);

@@ -43,7 +43,7 @@ impl Download {
             offset_bytes: 0,
             len_bytes: 40 << 20,
         };
-        bench.tell(In::Filled {
+        bench.tell(In::Fetched {
             stream,
             seq: PENDING,
             span,

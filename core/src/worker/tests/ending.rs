@@ -187,7 +187,7 @@ fn a_read_that_fails_before_the_first_byte_ends_the_connection_too() {
     );
     bench.sent(stream, HEAD_BYTES, false);
     assert_eq!(
-        bench.tell(In::Unfilled {
+        bench.tell(In::FetchFailed {
             stream,
             seq: PENDING,
             why: Why::ReadFailed
@@ -214,7 +214,7 @@ fn a_read_ahead_that_fails_ends_the_response_behind_what_was_fetched() {
             offset_bytes: 0,
             len_bytes: READ,
         };
-        let outs = bench.tell(In::Filled {
+        let outs = bench.tell(In::Fetched {
             stream,
             seq: PENDING,
             span,
@@ -225,7 +225,7 @@ fn a_read_ahead_that_fails_ends_the_response_behind_what_was_fetched() {
         let outs = bench.sent(stream, 1_000, true);
         assert_eq!(outs.len(), usize::from(held == Held::Slots), "{outs:?}");
         assert_eq!(
-            bench.tell(In::Unfilled {
+            bench.tell(In::FetchFailed {
                 stream,
                 seq: PENDING,
                 why: Why::ReadFailed
@@ -257,9 +257,9 @@ fn a_paused_client_whose_read_ahead_failed_is_read_for_again() {
         offset_bytes: 0,
         len_bytes: WINDOW,
     };
-    bench.filled(stream, span);
+    bench.fetched(stream, span);
     bench.sent(stream, 1_000, true);
-    bench.tell(In::Unfilled {
+    bench.tell(In::FetchFailed {
         stream,
         seq: PENDING,
         why: Why::ReadFailed,

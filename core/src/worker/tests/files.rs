@@ -81,11 +81,11 @@ fn a_cold_window_is_wanted_and_the_next_is_read_while_it_is_sent() {
     assert_eq!(wants_of(&outs), [(0, now)], "the stream stands still");
     assert_eq!(send_of(&outs), None);
     bench.wait_us(8_000);
-    let outs = bench.filled(stream, window(0));
+    let outs = bench.fetched(stream, window(0));
     assert!(matches!(wants_of(&outs)[..], [(1, underrun_at)] if underrun_at > bench.now));
     assert_eq!(send_of(&outs), Some((1, 0, WINDOW)));
     bench.sent(stream, 1_000, true);
-    let outs = bench.filled(stream, window(1));
+    let outs = bench.fetched(stream, window(1));
     assert!(
         matches!(wants_of(&outs)[..], [(2, underrun_at)] if underrun_at > bench.now),
         "when it is due, the disk machine knows"
@@ -93,7 +93,7 @@ fn a_cold_window_is_wanted_and_the_next_is_read_while_it_is_sent() {
     bench.tcp(stream.conn, TcpEvent::Writable);
     let outs = bench.sent(stream, WINDOW - 1_000, false);
     assert_eq!(send_of(&outs), Some((1, WINDOW, WINDOW)));
-    bench.filled(stream, window(2));
+    bench.fetched(stream, window(2));
     let outs = bench.sent(stream, WINDOW, false);
     assert_eq!(wants_of(&outs), [], "the file ends");
     assert_eq!(send_of(&outs), Some((1, 2 * WINDOW, WINDOW)));
@@ -117,7 +117,7 @@ fn a_want_says_whether_the_page_cache_was_asked_before() {
     };
     let (mut bench, stream, outs) = begun(ResidencySource::Remember, 0, 2 * WINDOW);
     assert!(!absent(&outs), "nobody may ask");
-    let outs = bench.filled(stream, window(0));
+    let outs = bench.fetched(stream, window(0));
     assert!(!absent(&outs));
     bench.sent(stream, 1_000, true);
     bench.wait_us(RESIDENCY_TRUST_US);
@@ -126,7 +126,7 @@ fn a_want_says_whether_the_page_cache_was_asked_before() {
     let (mut bench, stream, _) = begun(ResidencySource::Ask, 0, WINDOW);
     assert!(absent(&bench.probed(stream, WINDOW - 1)));
     let (mut bench, stream, _) = begun(ResidencySource::Remember, 0, WINDOW);
-    bench.filled(stream, window(0));
+    bench.fetched(stream, window(0));
     let outs = bench.tell(In::Missing { stream });
     assert!(absent(&outs), "it was tried: {outs:?}");
 }
@@ -135,11 +135,11 @@ fn a_want_says_whether_the_page_cache_was_asked_before() {
 fn a_stream_that_runs_dry_says_so_once() {
     let (mut bench, stream, _) = begun(ResidencySource::Remember, 0, 3 * WINDOW);
     bench.wait_us(8_000);
-    bench.filled(stream, window(0));
+    bench.fetched(stream, window(0));
     let outs = bench.sent(stream, WINDOW, false);
     assert_eq!(wants_of(&outs), [(1, bench.now)], "now it is urgent");
     assert_eq!(bench.tcp(stream.conn, TcpEvent::Writable), []);
-    let outs = bench.filled(stream, window(1));
+    let outs = bench.fetched(stream, window(1));
     assert_eq!(send_of(&outs), Some((1, WINDOW, WINDOW)));
 }
 
@@ -147,7 +147,7 @@ fn a_stream_that_runs_dry_says_so_once() {
 fn a_window_dropped_between_arrival_and_sending_is_wanted_again() {
     let (mut bench, stream, _) = begun(ResidencySource::Ask, 0, WINDOW);
     bench.probed(stream, 0);
-    bench.filled(stream, window(0));
+    bench.fetched(stream, window(0));
     bench.sent(stream, 1_000, true);
     bench.wait_us(RESIDENCY_TRUST_US);
     let outs = bench.tcp(stream.conn, TcpEvent::Writable);
@@ -158,14 +158,14 @@ fn a_window_dropped_between_arrival_and_sending_is_wanted_again() {
     assert!(matches!(outs[..], [Out::Probe { span, .. }] if span == rest));
     let outs = bench.probed(stream, 0);
     assert_eq!(wants_of(&outs), [(0, bench.now)]);
-    let outs = bench.filled(stream, rest);
+    let outs = bench.fetched(stream, rest);
     assert_eq!(send_of(&outs), Some((1, 1_000, WINDOW - 1_000)));
 }
 
 #[test]
 fn a_slow_stream_never_waits_for_what_it_reads_ahead() {
     let (mut bench, stream, _) = begun(ResidencySource::Remember, 0, 3 * WINDOW);
-    bench.filled(stream, window(0)); // window 1 is wanted now
+    bench.fetched(stream, window(0)); // window 1 is wanted now
     bench.sent(stream, 1_000, true);
     bench.wait_us(RESIDENCY_TRUST_US);
     let outs = bench.tcp(stream.conn, TcpEvent::Writable);
@@ -177,13 +177,13 @@ fn a_slow_stream_never_waits_for_what_it_reads_ahead() {
 #[test]
 fn what_is_needed_now_replaces_what_was_wanted_ahead() {
     let (mut bench, stream, _) = begun(ResidencySource::Remember, 0, 3 * WINDOW);
-    bench.filled(stream, window(0)); // window 1 is wanted now
+    bench.fetched(stream, window(0)); // window 1 is wanted now
     bench.sent(stream, 1_000, true);
     bench.wait_us(RESIDENCY_TRUST_US);
     bench.tcp(stream.conn, TcpEvent::Writable);
     let outs = bench.probed(stream, 0);
     assert_eq!(wants_of(&outs), [(0, bench.now)]);
-    let late = In::Filled {
+    let late = In::Fetched {
         stream,
         seq: WantSeq(2),
         span: window(1),
@@ -197,7 +197,7 @@ fn what_is_needed_now_replaces_what_was_wanted_ahead() {
         offset_bytes: 1_000,
         len_bytes: WINDOW - 1_000,
     };
-    let outs = bench.filled(stream, rest);
+    let outs = bench.fetched(stream, rest);
     assert!(matches!(wants_of(&outs)[..], [(1, _)]), "{outs:?}");
     assert!(send_of(&outs).is_some());
 }
@@ -216,9 +216,9 @@ fn the_last_bytes_of_a_window_do_not_vouch_for_its_first() {
 #[test]
 fn a_stream_that_ends_while_the_disk_may_hold_its_want_is_forgotten() {
     let (mut bench, stream, _) = begun(ResidencySource::Remember, 0, 2 * WINDOW);
-    bench.filled(stream, window(0)); // window 1 is wanted now
+    bench.fetched(stream, window(0)); // window 1 is wanted now
     bench.sent(stream, WINDOW, false); // and now again, urgently
-    let outs = bench.filled(stream, window(1)); // the answer to the first
+    let outs = bench.fetched(stream, window(1)); // the answer to the first
     let outs = bench.deliver(outs);
     let forget = outs.iter().filter(|out| !matches!(out, Out::Sample(_)));
     let forget: Vec<&Out> = forget.collect();
@@ -232,7 +232,7 @@ fn a_stream_that_ends_while_the_disk_may_hold_its_want_is_forgotten() {
 #[test]
 fn another_client_finds_what_the_first_had_read() {
     let (mut bench, stream, _) = begun(ResidencySource::Remember, 0, WINDOW);
-    bench.filled(stream, window(0));
+    bench.fetched(stream, window(0));
     let conn = bench.client(1);
     let stream = bench.request(conn);
     bench.resolved(
@@ -254,7 +254,7 @@ fn who_takes_nothing_has_no_more_read_until_it_takes_some() {
     };
     let fill = |bench: &mut Bench, n| {
         let span = read(n);
-        bench.tell(In::Filled {
+        bench.tell(In::Fetched {
             stream,
             seq: PENDING,
             span,
@@ -285,7 +285,7 @@ fn who_pauses_gives_its_slots_back_and_goes_on_where_it_was() {
             offset_bytes,
             len_bytes: READ,
         };
-        bench.tell(In::Filled {
+        bench.tell(In::Fetched {
             stream,
             seq: PENDING,
             span,
@@ -332,7 +332,7 @@ fn a_stream_that_waits_for_the_disk_is_looked_at_and_its_want_dated_anew() {
             },
             Held::Slots,
         );
-        bench.tell(In::Filled {
+        bench.tell(In::Fetched {
             stream,
             seq: PENDING,
             span,

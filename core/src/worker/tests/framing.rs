@@ -50,7 +50,7 @@ fn a_want_ends_with_its_part_and_its_late_answer_is_void() {
             offset_bytes: 3 * WINDOW,
             len_bytes: WINDOW,
         };
-        let late = In::Filled {
+        let late = In::Fetched {
             stream,
             seq: WantSeq(1),
             span,
@@ -119,7 +119,7 @@ fn an_answer_that_crosses_a_newer_want_leaves_that_one_standing() {
         ..early
     };
     disk.on(crate::disk::In::Want(late), now);
-    assert!(matches!(answer, Some(crate::disk::Out::Filled { seq, .. }) if seq == early.seq));
+    assert!(matches!(answer, Some(crate::disk::Out::Fetched { seq, .. }) if seq == early.seq));
     assert_eq!(disk.forgotten(), []);
     let next = disk.poll(now);
     assert!(
@@ -176,12 +176,12 @@ fn a_file_system_that_never_tells_what_it_holds_is_served_all_the_same() {
             offset_bytes: 0,
             len_bytes: WINDOW,
         };
-        outs = bench.filled(stream, whole);
+        outs = bench.fetched(stream, whole);
         let sure = |out: &Out| {
             matches!(
                 out,
                 Out::Send {
-                    unconfirmed: false,
+                    skip_residency_check: false,
                     ..
                 }
             )
@@ -218,8 +218,8 @@ fn a_file_that_is_shorter_than_it_says_is_not_read_for_ever() {
                     sent_bytes += len_bytes;
                     bench.sent(stream, len_bytes, false)
                 }
-                (None, Some(0)) => bench.filled(stream, begin),
-                (None, Some(_)) => bench.tell(In::Unfilled {
+                (None, Some(0)) => bench.fetched(stream, begin),
+                (None, Some(_)) => bench.tell(In::FetchFailed {
                     stream,
                     seq: PENDING,
                     why: Why::FileChanged,
@@ -258,7 +258,7 @@ fn what_is_wanted_behind_bytes_that_are_gone_is_void_with_them() {
         offset_bytes: nth * WINDOW,
         len_bytes: WINDOW,
     };
-    bench.filled(stream, span(0)); // what follows is asked about
+    bench.fetched(stream, span(0)); // what follows is asked about
     let outs = bench.probed(stream, 0);
     assert!(matches!(wants_of(&outs)[..], [(1, _)]), "{outs:?}");
     let outs = bench.tell(In::Missing { stream });

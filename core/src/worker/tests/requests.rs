@@ -16,7 +16,7 @@ fn a_response_is_sent_part_by_part_and_the_connection_waits_for_the_next() {
         len_bytes,
         held: Held::PageCache,
         more,
-        unconfirmed: false,
+        skip_residency_check: false,
         refill: None,
     };
     assert_eq!(outs, [send(0, 0, 100, true)]);
@@ -349,7 +349,7 @@ fn news_of_earlier_streams_and_clients_change_nothing() {
             last,
         };
         assert_eq!(bench.tell(sliced), []);
-        assert_eq!(bench.filled(stream, span), []);
+        assert_eq!(bench.fetched(stream, span), []);
         let why = Why::ReadFailed;
         assert_eq!(bench.tell(In::Failed { stream, why }), []);
         assert!(bench.worker.plan(stream).is_none());

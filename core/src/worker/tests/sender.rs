@@ -4,7 +4,7 @@ use super::*;
 use crate::addresses::Address;
 use crate::limits::SHARE_BYTES_MIN;
 use crate::sndbuf::bound::Grant;
-use crate::sndbuf::depletion::Lasts;
+use crate::sndbuf::depletion::RefillDelay;
 
 const START_BYTES: u64 = 14_480;
 const ADDRESS: Option<Address> = Some(Address(7));
@@ -117,7 +117,7 @@ fn a_share_below_the_least_counts_as_that_also_for_how_far_a_socket_is_filled() 
         let outs = bench.tcp(conn, TcpEvent::Writable);
         assert_eq!(lowats(&outs), [SHARE_BYTES_MIN as u32]);
         let calls = outs.iter().find_map(|out| match out {
-            Out::Send { refill, .. } => refill.map(|refill| refill.call_bytes),
+            Out::Send { refill, .. } => refill.map(|refill| refill.epollout_bytes),
             _ => None,
         });
         assert!(calls > Some(0), "{share_bytes}: {outs:?}");
@@ -151,11 +151,11 @@ fn a_socket_that_a_timer_fills_takes_no_part_in_a_round() {
             fill(&mut bench, nth);
         }
     }
-    let lasts = Lasts {
+    let delay = RefillDelay {
         us: 250_000,
         whole_us: 250_000,
     };
-    bench.tell(In::ShareLasts { conn: timed, lasts });
+    bench.tell(In::RefillAfter { conn: timed, delay });
     bench.wait_us(199_000);
     let sends = |outs: &[Out]| -> Vec<ConnId> {
         let send = |out: &Out| match out {

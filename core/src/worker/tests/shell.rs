@@ -122,7 +122,7 @@ impl Shell {
     }
 
     pub fn on(&mut self, event: In) {
-        if let In::Filled {
+        if let In::Fetched {
             stream, seq, span, ..
         } = event
         {

@@ -316,7 +316,7 @@ fn while_the_disk_owes_bytes_no_limit_runs() {
         offset_bytes: 0,
         len_bytes: WINDOW,
     };
-    let outs = bench.filled(stream, span);
+    let outs = bench.fetched(stream, span);
     assert!(send_of(&outs).is_some() || !wants_of(&outs).is_empty());
     bench.sent(stream, 4_000, true);
     bench.sample = unacked(4_000);

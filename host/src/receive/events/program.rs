@@ -24,10 +24,10 @@ pub struct GuardProgram {
 
 impl GuardProgram {
     /// As [`super::GuardEvents::open`].
-    pub fn open(chosen: &ReceiverFilter) -> Result<GuardProgram, Failure> {
+    pub fn open(filter: &ReceiverFilter) -> Result<GuardProgram, Failure> {
         let object = object::load(OBJECT, NEEDS)?;
-        let settings = chosen.meant().map(u32::to_ne_bytes).concat();
-        selection::choose_meant(&object, &chosen.ports, &settings)?;
+        let settings = filter.settings().map(u32::to_ne_bytes).concat();
+        selection::choose_meant(&object, &filter.ports, &settings)?;
         let ring = Ring::of(&object, EVENTS_MAX, GuardEvent::parse)?;
         let links = object::attach(&object, NEEDS)?;
         Ok(GuardProgram {

@@ -25,7 +25,7 @@ pub struct ExactProgram {
 impl ExactProgram {
     /// As [`super::Exact::open`].
     pub fn open(
-        chosen: &ReceiverFilter,
+        filter: &ReceiverFilter,
         slice_ns: u64,
         owed_ns: u64,
     ) -> Result<ExactProgram, Failure> {
@@ -37,8 +37,8 @@ impl ExactProgram {
             return Err(Failure::operator(what));
         }
         let mut object = object::load(OBJECT, NEEDS)?;
-        let settings = settings(chosen, [slice_ns, owed_ns], cores as u32);
-        selection::choose_meant(&object, &chosen.ports, &settings)?;
+        let settings = settings(filter, [slice_ns, owed_ns], cores as u32);
+        selection::choose_meant(&object, &filter.ports, &settings)?;
         let mut links = Vec::new();
         let parts = object
             .progs_mut()
@@ -71,8 +71,8 @@ impl ExactProgram {
 }
 
 /// A `struct exact_settings`, with a slice and what a thread may owe.
-fn settings(chosen: &ReceiverFilter, times_ns: [u64; 2], cores: u32) -> [u8; SETTINGS_BYTES] {
-    let [by_port, pid] = chosen.meant();
+fn settings(filter: &ReceiverFilter, times_ns: [u64; 2], cores: u32) -> [u8; SETTINGS_BYTES] {
+    let [by_port, pid] = filter.settings();
     let mut bytes = [0; SETTINGS_BYTES];
     let longs = times_ns.map(u64::to_ne_bytes);
     let words = [by_port, pid, cores].map(u32::to_ne_bytes);
@@ -108,12 +108,12 @@ mod tests {
 
     #[test]
     fn settings_stand_in_their_order() {
-        let chosen = ReceiverFilter {
+        let filter = ReceiverFilter {
             ports: vec![80],
             pid: Some(7),
             ..ReceiverFilter::default()
         };
-        let bytes = settings(&chosen, [1 << 40, 3], 2);
+        let bytes = settings(&filter, [1 << 40, 3], 2);
         let words: Vec<u32> = bytes
             .chunks_exact(4)
             .filter_map(|word| word.first_chunk().map(|word| u32::from_ne_bytes(*word)))

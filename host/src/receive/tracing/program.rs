@@ -23,26 +23,26 @@ pub struct ReceiveProgram {
 
 impl ReceiveProgram {
     /// As [`super::Tracing::open`].
-    pub fn open(chosen: &ReceiverFilter) -> Result<ReceiveProgram, Failure> {
+    pub fn open(filter: &ReceiverFilter) -> Result<ReceiveProgram, Failure> {
         let mut program = ReceiveProgram {
             object: object::load(OBJECT, NEEDS)?,
             _links: Vec::new(),
         };
-        program.choose(chosen)?;
+        program.choose(filter)?;
         program._links = object::attach(&program.object, NEEDS)?;
         Ok(program)
     }
 
     /// Writes a `struct settings`, before anything is attached.
-    fn choose(&self, chosen: &ReceiverFilter) -> Result<(), Failure> {
-        let halves = [chosen.ephemeral.0, chosen.ephemeral.1];
-        let settings: Vec<u8> = chosen
-            .meant()
+    fn choose(&self, filter: &ReceiverFilter) -> Result<(), Failure> {
+        let halves = [filter.ephemeral.0, filter.ephemeral.1];
+        let settings: Vec<u8> = filter
+            .settings()
             .into_iter()
             .flat_map(u32::to_ne_bytes)
             .chain(halves.into_iter().flat_map(u16::to_ne_bytes))
             .collect();
-        selection::choose_meant(&self.object, &chosen.ports, &settings)
+        selection::choose_meant(&self.object, &filter.ports, &settings)
     }
 
     /// Each entry of a map, but for those that go away meanwhile.

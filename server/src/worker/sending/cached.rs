@@ -12,45 +12,50 @@ use std::io::IoSlice;
 use ackpace_core::conn::Span;
 use ackpace_core::residency::latency::PageWait;
 use ackpace_core::residency::{
-    Confirmation, Means, Occasion, Reach, has_waited, means, piece, trusted_bytes,
+    Confirmation, Means, Occasion, ProbeLimit, has_waited, means, piece, trusted_bytes,
 };
 use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
 use rustix::io::Errno;
 
-use super::{Promised, Sent, Source, Turn, send_error};
-use crate::store::file::Holds;
+use super::super::source::Source;
+use super::promised::{Promised, Turn};
+use super::{Sent, send_error};
+use crate::store::file::VersionCheck;
 use crate::store::residency;
 use crate::transport::{PlainBytes, Transport};
 
 /// An order: bytes of a file that are to be sent from the page cache.
 pub(super) struct Cached<'a> {
+    /// The file, and the version of it that is promised.
     pub promised: Promised<'a>,
+    /// The bytes.
     pub span: Span,
     /// What the kernel found in memory earlier in this turn, and when. While that answer holds, it is not asked again.
-    pub sure: Option<(Confirmation, Span)>,
-    /// The kernel says again and again that they are missing, just after they were read. So it is not asked: all of them
-    /// count as resident, and a copy stops at the first missing page. Where no copy is possible, sendfile(2) may wait.
-    pub unconfirmed: bool,
+    pub resident_now: Option<(Confirmation, Span)>,
+    /// The kernel reported the bytes missing again and again, just after they were read. So it is not asked: all of them count as
+    /// resident, and a copy stops at the first missing page. Where no copy is possible, sendfile(2) may wait.
+    pub skip_residency_check: bool,
 }
 
-/// Sends what is in memory now, by sendfile(2) or by a copy through the buffer `copied`. `reach` learns what the socket
+/// Sends what is in memory now, by sendfile(2) or by a copy through the buffer `copied`. `probe_limit` learns what the socket
 /// took by sendfile(2), and so how far the next question should go.
 pub(super) fn send_cached(
     transport: &Transport,
     cached: &Cached,
-    reach: &mut Reach,
+    probe_limit: &mut ProbeLimit,
     copied: &mut [u8],
 ) -> Sent {
     let Cached { promised, span, .. } = cached;
     let now = promised.turn.began;
-    let sure = cached.sure.filter(|(found, _)| promised.still(*found));
-    let sure_bytes = trusted_bytes(*span, sure.map(|(_, sure)| sure), cached.unconfirmed);
+    let confirmed = (cached.resident_now).filter(|(at, _)| promised.is_valid(*at));
+    let confirmed = confirmed.map(|(_, span)| span);
+    let confirmed_bytes = trusted_bytes(*span, confirmed, cached.skip_residency_check);
     let occasion = match residency::in_doubt(now) {
         true => Occasion::SendInDoubt,
         false => Occasion::Send,
     };
-    let resident_bytes = resident_bytes(promised.source, *span, sure_bytes, occasion);
+    let resident_bytes = resident_bytes(promised.source, *span, confirmed_bytes, occasion);
     if resident_bytes < span.len_bytes {
         residency::missed(now);
     }
@@ -60,9 +65,9 @@ pub(super) fn send_cached(
     };
     let source = promised.source;
     let stays = || stays(source, here, now);
-    if means(cached.unconfirmed, source.wait(), stays) == Means::Copy {
-        let holds = || promised.checked();
-        let sent = send_copied(transport, source, holds, here, copied, now);
+    if means(cached.skip_residency_check, source.wait(), stays) == Means::Copy {
+        let check = || promised.check_version_now();
+        let sent = send_copied(transport, source, check, here, copied, now);
         if let Some(sent) = sent {
             return sent;
         }
@@ -73,10 +78,10 @@ pub(super) fn send_cached(
     let sent = send_in_pieces(transport, promised, here);
     if let Sent::Taken {
         taken_bytes,
-        blocked,
+        refused,
     } = sent
     {
-        reach.took(taken_bytes, blocked);
+        probe_limit.took(taken_bytes, refused);
     }
     sent
 }
@@ -97,14 +102,14 @@ fn stays(source: &Source, here: Span, now: Instant) -> bool {
 /// again. A file that is truncated meanwhile ends its piece early, as a full socket does. The worker asks epoll to look at
 /// the socket in both cases, and the next order shows which it was.
 fn send_in_pieces(transport: &Transport, promised: &Promised, span: Span) -> Sent {
-    match promised.holds() {
-        Holds::Yes => {}
-        Holds::NotYet => return Sent::Missing, // it is being written or checked: the next order asks again
-        Holds::No => return Sent::Broken(Why::FileChanged),
+    match promised.check_version() {
+        VersionCheck::Same => {}
+        VersionCheck::NotYet => return Sent::Missing, // it is being written or checked: the next order asks again
+        VersionCheck::Changed => return Sent::Broken(Why::FileChanged),
     }
     promised.turn.sleeps.begin(promised.turn.began); // to tell a wait for the disk from a lost processor
-    let (mut taken_bytes, mut blocked, mut waited) = (0, false, false);
-    while taken_bytes < span.len_bytes && !blocked && !waited {
+    let (mut taken_bytes, mut refused, mut waited) = (0, false, false);
+    while taken_bytes < span.len_bytes && !refused && !waited {
         let rest = span.behind(taken_bytes);
         let wait = promised.source.wait();
         let proven = wait == PageWait::Long && promised.source.is_proven(rest);
@@ -117,7 +122,7 @@ fn send_in_pieces(transport: &Transport, promised: &Promised, span: Span) -> Sen
             Ok(PlainBytes(0)) | Err(_) => break, // the next order meets the reason again
             Ok(taken) => {
                 taken_bytes += taken.0;
-                blocked = taken.0 < piece.len_bytes;
+                refused = taken.0 < piece.len_bytes;
             }
         }
         let took_us = clock.now().since_us(began);
@@ -129,30 +134,29 @@ fn send_in_pieces(transport: &Transport, promised: &Promised, span: Span) -> Sen
     }
     Sent::Taken {
         taken_bytes,
-        blocked,
+        refused,
     }
 }
 
-/// How many bytes of the span, from its start, are in memory. The first `sure_bytes` are; the kernel is asked about
+/// How many bytes of the span, from its start, are in memory. The first `confirmed_bytes` are; the kernel is asked about
 /// the others. Where it can't say they count as resident; a copy, where one is possible, finds out without waiting.
-fn resident_bytes(source: &Source, span: Span, sure_bytes: u64, occasion: Occasion) -> u64 {
-    let sure_bytes = sure_bytes.min(span.len_bytes);
-    let rest = span.behind(sure_bytes);
+fn resident_bytes(source: &Source, span: Span, confirmed_bytes: u64, occasion: Occasion) -> u64 {
+    let confirmed_bytes = confirmed_bytes.min(span.len_bytes);
+    let rest = span.behind(confirmed_bytes);
     if rest.len_bytes == 0 {
-        return sure_bytes;
+        return confirmed_bytes;
     }
     let told = source.resident_bytes(rest, occasion);
-    sure_bytes + told.unwrap_or(rest.len_bytes).min(rest.len_bytes)
+    confirmed_bytes + told.unwrap_or(rest.len_bytes).min(rest.len_bytes)
 }
 
-/// Sends the span by way of the buffer `copied`, with reads that never wait (RWF_NOWAIT), but may start to read what is
-/// missing: sendfile(2) would wait for
-/// the disk if a page were dropped in this moment. `holds` says whether what was read may be sent as the promised
-/// version. `None`: the file system has no such reads, and the caller uses sendfile(2).
+/// Sends the span by way of the buffer `copied`, with reads that never wait (RWF_NOWAIT), but may start to read what is missing.
+/// sendfile(2) would wait for the disk if a page were dropped in this moment. `check` says whether what was read may be sent as
+/// the promised version. `None`: the file system has no such reads, and the caller uses sendfile(2).
 fn send_copied(
     transport: &Transport,
     source: &Source,
-    holds: impl Fn() -> Holds,
+    check: impl Fn() -> VersionCheck,
     span: Span,
     copied: &mut [u8],
     now: Instant,
@@ -160,8 +164,8 @@ fn send_copied(
     if span.len_bytes == 0 {
         return Some(Sent::Missing);
     }
-    let (mut taken_bytes, mut blocked) = (0, false);
-    while taken_bytes < span.len_bytes && !blocked {
+    let (mut taken_bytes, mut refused) = (0, false);
+    while taken_bytes < span.len_bytes && !refused {
         let left_bytes = span.len_bytes - taken_bytes;
         let most = copied
             .len()
@@ -178,24 +182,24 @@ fn send_copied(
             Err(Errno::IO) => return Some(Sent::Broken(Why::ReadFailed)),
             Err(_) => return Some(Sent::Missing),
         };
-        match holds() {
-            Holds::Yes => {}
-            Holds::NotYet if taken_bytes > 0 => break, // the next order asks again
-            Holds::NotYet => return Some(Sent::Missing),
-            Holds::No => return Some(Sent::Broken(Why::FileChanged)),
+        match check() {
+            VersionCheck::Same => {}
+            VersionCheck::NotYet if taken_bytes > 0 => break, // the next order asks again
+            VersionCheck::NotYet => return Some(Sent::Missing),
+            VersionCheck::Changed => return Some(Sent::Broken(Why::FileChanged)),
         }
         match transport.send_texts(&[IoSlice::new(&copied[..read])], false) {
             Ok(taken) => {
                 taken_bytes += taken.0;
-                blocked = taken.0 < read as u64;
+                refused = taken.0 < read as u64;
             }
             Err(error) if taken_bytes == 0 => return Some(send_error(error)),
-            Err(_) => blocked = true, // the next order meets the error again
+            Err(_) => refused = true, // the next order meets the error again
         }
     }
     Some(Sent::Taken {
         taken_bytes,
-        blocked,
+        refused,
     })
 }
 
@@ -225,7 +229,14 @@ mod tests {
         socket.set_nonblocking(true).expect("a socket");
         let transport = Transport::Plain(socket.into());
         let mut room = vec![0; 16 << 10];
-        let sent = send_copied(&transport, source, || Holds::Yes, span, &mut room, NOW);
+        let sent = send_copied(
+            &transport,
+            source,
+            || VersionCheck::Same,
+            span,
+            &mut room,
+            NOW,
+        );
         drop(transport);
         let mut came = Vec::new();
         client.read_to_end(&mut came).expect("what was sent");
@@ -271,7 +282,7 @@ mod tests {
             source: &source,
             version: &version,
             promise: Promise::OneVersion,
-            proven: None,
+            confirmed: None,
             turn: Turn {
                 began: NOW,
                 clock: Clock::start(),
@@ -281,14 +292,14 @@ mod tests {
         let cached = Cached {
             promised,
             span: span(0, len_bytes),
-            sure: None,
-            unconfirmed: false,
+            resident_now: None,
+            skip_residency_check: false,
         };
         let (socket, mut client) = UnixStream::pair().expect("two descriptors");
         socket.set_nonblocking(true).expect("a socket");
         let transport = Transport::Plain(socket.into());
         let mut room = vec![0; 16 << 10];
-        let sent = send_cached(&transport, &cached, &mut Reach::default(), &mut room);
+        let sent = send_cached(&transport, &cached, &mut ProbeLimit::default(), &mut room);
         drop(transport);
         let mut came = Vec::new();
         client.read_to_end(&mut came).expect("what was sent");
@@ -314,7 +325,7 @@ mod tests {
                 taken,
                 Sent::Taken {
                     taken_bytes: 65_536,
-                    blocked: false
+                    refused: false
                 }
             ));
             assert!(came == bytes[..64 << 10], "other bytes");
@@ -339,7 +350,7 @@ mod tests {
             sent,
             Some(Sent::Taken {
                 taken_bytes: 40_000,
-                blocked: false
+                refused: false
             })
         ));
         assert!(came == bytes[..40_000], "other bytes");
@@ -352,7 +363,7 @@ mod tests {
             sent,
             Some(Sent::Taken {
                 taken_bytes: 65_536,
-                blocked: false
+                refused: false
             })
         ));
         assert!(came == bytes[..64 << 10], "other bytes");

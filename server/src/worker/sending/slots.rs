@@ -67,7 +67,7 @@ mod tests {
                 offset_bytes: from_slot * SLOT_BYTES,
                 len_bytes: u64::from(slots) * SLOT_BYTES,
             },
-            proven: true,
+            version_checked: true,
         };
         let free = pool.free_slots();
         let mut pieces = VecDeque::from([lent(10, 3), lent(13, 5)]);

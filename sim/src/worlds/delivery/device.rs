@@ -67,7 +67,7 @@ impl Run<'_> {
                     span,
                     into,
                 } => self.read(read, object, span, into),
-                disk::Out::Filled {
+                disk::Out::Fetched {
                     read,
                     stream,
                     seq,
@@ -80,7 +80,7 @@ impl Run<'_> {
                         let leases = self.leases.entry(stream.conn.index).or_default();
                         leases.push(Lease { span, slots });
                     }
-                    self.answers.push_back(In::Filled {
+                    self.answers.push_back(In::Fetched {
                         stream,
                         seq,
                         span,
@@ -94,7 +94,7 @@ impl Run<'_> {
                         0 => Why::FileChanged,
                         _ => Why::ReadFailed,
                     };
-                    self.answers.push_back(In::Unfilled { stream, seq, why });
+                    self.answers.push_back(In::FetchFailed { stream, seq, why });
                     self.worker_woken = true;
                 }
                 disk::Out::Nudge(_) => self.worker_woken = true,

@@ -12,7 +12,7 @@ use ackpace_core::conn::{
 use ackpace_core::limits::{READ_BYTES_LONG_MAX, SEND_BYTES_MAX};
 use ackpace_core::rate::flow::Flow;
 use ackpace_core::sndbuf::bound::Grant;
-use ackpace_core::sndbuf::depletion::Lasts;
+use ackpace_core::sndbuf::depletion::RefillDelay;
 use ackpace_core::units::{Instant, MIB};
 use ackpace_core::why::Why;
 use ackpace_core::worker::{Exported, In, LocalFile, Out, Received, Stage, Worker};
@@ -234,13 +234,13 @@ impl LoneWorker<'_> {
                 conn,
                 held_bytes: number(&mut self.input),
             },
-            2 => In::Holds {
+            2 => In::SocketLevel {
                 conn,
                 held_bytes: number(&mut self.input),
             },
-            3 => In::ShareLasts {
+            3 => In::RefillAfter {
                 conn,
-                lasts: Lasts {
+                delay: RefillDelay {
                     us: self.input.pick(&[0, 10_000, 400_000, u64::MAX]),
                     whole_us: self.input.pick(&[0, 10_000, 400_000, u64::MAX]),
                 },

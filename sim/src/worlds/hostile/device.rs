@@ -86,7 +86,7 @@ impl Run<'_> {
                 into,
             } => self.read(read, object, span, into),
             Out::Nudge(_) => self.worker_woken = true,
-            Out::Filled { .. } | Out::Failed { .. } => self.answer(&out),
+            Out::Fetched { .. } | Out::Failed { .. } => self.answer(&out),
         }
     }
 
@@ -162,7 +162,7 @@ impl Run<'_> {
         if let Some(replaced) = self.completions.put(place, completion) {
             let lost = replaced.stream == told.stream && replaced.is_awaited(&self.worker);
             assert!(!lost, "an answer is lost");
-            if let Answer::Filled(_, Some(piece), _) = replaced.answer {
+            if let Answer::Fetched(_, Some(piece), _) = replaced.answer {
                 self.disk_thread.free(piece.slots());
             }
         }

@@ -6,7 +6,7 @@ use ackpace_core::conn::{ConnId, TcpEvent};
 use ackpace_core::limits::{PAUSED_US, REFILL_US_MAX, REFILL_US_MIN};
 use ackpace_core::sndbuf::Control;
 use ackpace_core::sndbuf::bound::{Bound, Grant};
-use ackpace_core::sndbuf::depletion::Lasts;
+use ackpace_core::sndbuf::depletion::RefillDelay;
 use ackpace_core::sndbuf::pool;
 use ackpace_core::sndbuf::reading::{Counted, Holding, Reading};
 use ackpace_core::units::MIB;
@@ -52,11 +52,11 @@ impl Run<'_> {
     /// The worker is told that a share lasts for some time, though nobody has asked.
     fn timer_by_itself(&mut self) {
         let conn = self.anyone();
-        let lasts = Lasts {
+        let delay = RefillDelay {
             us: self.input.pick(&[REFILL_US_MIN, 0, REFILL_US_MAX]),
             whole_us: self.input.pick(&[REFILL_US_MIN, REFILL_US_MAX]),
         };
-        self.on(In::ShareLasts { conn, lasts });
+        self.on(In::RefillAfter { conn, delay });
     }
 
     fn told_by_input(&mut self, what: u64) {
@@ -225,7 +225,7 @@ impl Run<'_> {
 
     /// Sockets that wait for a loan are filled, as far as others have given back theirs (`server/src/worker/divide.rs`).
     pub fn lend(&mut self) {
-        let mut calls = self.reserve.calls(self.now);
+        let mut turns = self.reserve.loan_turns(self.now);
         let clients = &mut self.clients;
         let mut waits = |conn: ConnId| {
             let client = clients
@@ -233,13 +233,13 @@ impl Run<'_> {
                 .and_then(Option::as_mut);
             let client = client.filter(|client| client.id == conn);
             let bound = client.and_then(|client| client.share.bound.as_mut());
-            bound.is_some_and(Bound::called)
+            bound.is_some_and(Bound::takes_loan_turn)
         };
-        let mut called = Vec::new();
-        while let Some(conn) = calls.next(&mut self.reserve, self.now, &mut waits) {
-            called.push(conn);
+        let mut have_turns = Vec::new();
+        while let Some(conn) = turns.next(&mut self.reserve, self.now, &mut waits) {
+            have_turns.push(conn);
         }
-        for conn in called {
+        for conn in have_turns {
             self.tcp(conn, TcpEvent::Writable);
         }
     }
@@ -247,8 +247,8 @@ impl Run<'_> {
     fn reading(&mut self, sender: Sender) -> Option<Reading> {
         let (now, sample) = (self.now, self.tcp_sample(sender.conn)?);
         let client = self.clients.get_mut(sender.conn.index as usize)?.as_mut()?;
-        let held_up_us = client.share.bound.as_mut();
-        let held_up_us = held_up_us.map_or(0, |bound| bound.take_held_up_us(now));
+        let share_limited_us = client.share.bound.as_mut();
+        let share_limited_us = share_limited_us.map_or(0, |bound| bound.take_share_limited_us(now));
         (client.share).settle(sample.unacked_bytes, &mut self.reserve);
         let bound = client.share.bound;
         let bound = bound.unwrap_or_else(|| Bound::new(Grant::default()));
@@ -264,7 +264,7 @@ impl Run<'_> {
             control: Control::Cubic,
             pace: sender.pace,
             rate_bytes_per_s: sender.rate_bytes_per_s,
-            held_up_us,
+            share_limited_us,
             share_bytes: bound.share_bytes(),
             division: bound.division(),
             lent_bytes: bound.lent_bytes(),

@@ -24,7 +24,7 @@ pub(super) struct WantCompletion {
 #[derive(Debug)]
 pub(super) enum Answer {
     /// With the slots, if the bytes were read into any.
-    Filled(Span, Option<FilledSlots>, Chosen),
+    Fetched(Span, Option<FilledSlots>, Chosen),
     Failed(Why),
 }
 
@@ -46,7 +46,7 @@ impl WantCompletion {
         piece: impl FnOnce(Answered) -> Option<FilledSlots>,
     ) -> Option<(WantCompletion, Answered)> {
         match *out {
-            disk::Out::Filled {
+            disk::Out::Fetched {
                 read,
                 stream,
                 seq,
@@ -62,7 +62,7 @@ impl WantCompletion {
                     held,
                     urgent,
                 };
-                let answer = Answer::Filled(span, piece(told), chosen);
+                let answer = Answer::Fetched(span, piece(told), chosen);
                 Some((
                     WantCompletion {
                         stream,
@@ -110,7 +110,7 @@ impl WantCompletion {
     pub fn heard(&self) -> In {
         let (stream, seq) = (self.stream, self.seq);
         match &self.answer {
-            Answer::Filled(span, piece, chosen) => In::Filled {
+            Answer::Fetched(span, piece, chosen) => In::Fetched {
                 stream,
                 seq,
                 span: *span,
@@ -120,7 +120,7 @@ impl WantCompletion {
                 },
                 chosen: *chosen,
             },
-            Answer::Failed(why) => In::Unfilled {
+            Answer::Failed(why) => In::FetchFailed {
                 stream,
                 seq,
                 why: *why,
@@ -180,7 +180,7 @@ pub(super) fn answer(want: &Want, span: Span, held: Held, chosen: Chosen, there:
     let own = want.span.covers(span) && want.span.offset_bytes == span.offset_bytes;
     let seq = WantSeq(want.seq.0.wrapping_sub(u32::from(!own)));
     if there {
-        In::Filled {
+        In::Fetched {
             stream,
             seq,
             span,
@@ -189,7 +189,7 @@ pub(super) fn answer(want: &Want, span: Span, held: Held, chosen: Chosen, there:
         }
     } else {
         let why = Why::ReadFailed;
-        In::Unfilled { stream, seq, why }
+        In::FetchFailed { stream, seq, why }
     }
 }
 
@@ -216,6 +216,6 @@ pub(super) struct Order {
     pub from_bytes: u64,
     pub len_bytes: u64,
     pub held: Held,
-    pub unconfirmed: bool,
+    pub skip_residency_check: bool,
     pub refill: Option<Refill>,
 }

@@ -65,13 +65,13 @@ impl Run<'_> {
         under_way(&mut client.response, stream).sent(taken_bytes);
         client.share.given(taken_bytes, client.unacked_bytes);
         (client.share).settle(client.unacked_bytes, &mut self.reserve);
-        let lasts = match bounded {
-            true => client.share.lasts(client.unsent_bytes(), now),
+        let delay = match bounded {
+            true => client.share.refill_delay(client.unsent_bytes(), now),
             false => None,
         };
         let room_bytes = order.refill.map_or(u64::MAX, |refill| refill.bytes);
         let full = blocked || bounded || taken_bytes >= room_bytes;
-        client.awaits_writable |= full && lasts.is_none();
+        client.awaits_writable |= full && delay.is_none();
         let freed = match body.filter(|_| order.held == Held::Slots) {
             Some((_, span)) => client.release_sent(span.offset_bytes + taken_bytes),
             None => 0,
@@ -85,11 +85,11 @@ impl Run<'_> {
             full,
             unsent_bytes,
         });
-        self.counts.by_call += u64::from(bounded && lasts.is_none());
-        self.counts.by_timer += u64::from(lasts.is_some());
-        if let Some(lasts) = lasts {
+        self.counts.by_call += u64::from(bounded && delay.is_none());
+        self.counts.by_timer += u64::from(delay.is_some());
+        if let Some(delay) = delay {
             let conn = stream.conn;
-            self.on(In::ShareLasts { conn, lasts });
+            self.on(In::RefillAfter { conn, delay });
         }
     }
 
@@ -108,7 +108,7 @@ impl Run<'_> {
         self.counts.lent += u64::from(client.share.is_lent());
         if client.share.bound.is_some() {
             let conn = stream.conn;
-            self.on(In::Holds { conn, held_bytes });
+            self.on(In::SocketLevel { conn, held_bytes });
         }
         room_bytes
     }
@@ -143,7 +143,7 @@ impl Run<'_> {
     fn confirm(&mut self, order: &Order, object: ObjectId, span: Span) -> Result<u64, Unsent> {
         let client = client_of(&mut self.clients, order.stream);
         let response = under_way(&mut client.response, order.stream);
-        let confirms = order.held == Held::PageCache && !order.unconfirmed;
+        let confirms = order.held == Held::PageCache && !order.skip_residency_check;
         let resident_bytes = match confirms {
             true => self.files[object.index as usize].resident_bytes(span),
             false => span.len_bytes,

@@ -7,7 +7,7 @@ use ackpace_core::limits::{
 };
 use ackpace_core::send::Refill;
 use ackpace_core::sndbuf::bound::{Bound, Grant};
-use ackpace_core::sndbuf::depletion::Lasts;
+use ackpace_core::sndbuf::depletion::RefillDelay;
 use ackpace_core::sndbuf::reserve::{Borrows, Loan, Open, Reserve, is_short};
 use ackpace_core::units::Instant;
 
@@ -126,14 +126,14 @@ impl SocketShare {
     }
 
     /// Its share has no room. `Some`: the timer fills it; `None`: the kernel reports it writable.
-    pub fn lasts(&mut self, unsent_bytes: u64, now: Instant) -> Option<Lasts> {
+    pub fn refill_delay(&mut self, unsent_bytes: u64, now: Instant) -> Option<RefillDelay> {
         let bound = self.bound.as_mut()?;
-        let lasts = bound.lasts(now);
-        if lasts.is_none() {
+        let delay = bound.refill_delay(now);
+        if delay.is_none() {
             bound.stopped(unsent_bytes, now);
         }
         self.send_buffer_bytes = Some(bound.send_buffer_bytes());
-        lasts
+        delay
     }
 
     /// What it may be lent by the last order.
@@ -224,7 +224,7 @@ impl SocketShare {
         let most_bytes = most_bytes.saturating_add(self.loan_bytes());
         assert!(up_to_bytes <= most_bytes, "{refill:?} of {most_bytes}");
         // The kernel takes 0 as no bound (tcp_notsent_lowat), and would report the socket writable again and again.
-        let calls = refill.call_bytes > 0 && refill.lowat_bytes > 0;
+        let calls = refill.epollout_bytes > 0 && refill.lowat_bytes > 0;
         assert!(calls, "a socket that is full when it is empty: {refill:?}");
     }
 }
@@ -310,7 +310,7 @@ mod tests {
         share(60_000).check_refill(&Refill {
             bytes: 1,
             lowat_bytes: 1,
-            call_bytes: 0,
+            epollout_bytes: 0,
         });
     }
 }

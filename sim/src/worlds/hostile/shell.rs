@@ -147,7 +147,7 @@ impl<'a> Run<'a> {
         self.trace.note(self.now, "completion", &completion);
         let (heard, stream) = (completion.heard(), completion.stream);
         let kept = completion.is_awaited(&self.worker);
-        if let Answer::Filled(span, piece, _) = &mut completion.answer {
+        if let Answer::Fetched(span, piece, _) = &mut completion.answer {
             let (span, piece) = (*span, piece.take());
             self.place_piece(stream, span, piece, kept);
         }
@@ -218,7 +218,7 @@ impl<'a> Run<'a> {
                 from_bytes,
                 len_bytes,
                 held,
-                unconfirmed,
+                skip_residency_check,
                 refill,
                 ..
             } => {
@@ -229,7 +229,7 @@ impl<'a> Run<'a> {
                     from_bytes,
                     len_bytes,
                     held,
-                    unconfirmed,
+                    skip_residency_check,
                     refill,
                 };
                 self.send(&order);

@@ -281,7 +281,7 @@ impl Peer {
             let event = TcpEvent::Writable;
             In::Tcp { conn, event }
         });
-        [accepted, asked, writable, self.filled(now_ms)]
+        [accepted, asked, writable, self.fetched(now_ms)]
             .into_iter()
             .flatten()
     }
@@ -312,7 +312,7 @@ impl Peer {
         self.underrun_ms += u64::from(begun && dry && self.tcp.receiver().is_hungry());
     }
 
-    fn filled(&mut self, now_ms: u64) -> Option<In> {
+    fn fetched(&mut self, now_ms: u64) -> Option<In> {
         let Supply::Late {
             piece_bytes,
             every_ms,
@@ -327,7 +327,7 @@ impl Peer {
             .want
             .take_if(|want| due(want) && (fed || now_ms >= self.piece_ms))?;
         self.piece_ms = now_ms + every_ms;
-        Some(In::Filled {
+        Some(In::Fetched {
             stream: want.stream,
             seq: want.seq,
             span: Span {
@@ -373,7 +373,7 @@ impl Peer {
     fn is_writable(&self) -> bool {
         let below_bytes = self
             .refill
-            .map_or(SOCKET_BYTES * 2 / 3, |refill| refill.call_bytes.into());
+            .map_or(SOCKET_BYTES * 2 / 3, |refill| refill.epollout_bytes.into());
         self.tcp.unsent_bytes() < below_bytes && self.tcp.unacked_bytes() <= SOCKET_BYTES * 2 / 3
     }
 

@@ -188,7 +188,7 @@ impl Node {
                 Held::Slots
             }
         };
-        self.on(In::Filled {
+        self.on(In::Fetched {
             stream,
             seq: want.seq,
             span,

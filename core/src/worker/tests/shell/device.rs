@@ -62,7 +62,7 @@ impl Shell {
                     }
                     self.reading.insert(read, (object, span, into));
                 }
-                disk::Out::Filled {
+                disk::Out::Fetched {
                     read,
                     stream,
                     seq,
@@ -76,7 +76,7 @@ impl Shell {
                         assert_eq!(held, Held::Slots);
                         self.leases.entry(stream).or_default().push((span, slots));
                     }
-                    self.mailbox.push(In::Filled {
+                    self.mailbox.push(In::Fetched {
                         stream,
                         seq,
                         span,
@@ -91,7 +91,7 @@ impl Shell {
                 }
                 disk::Out::Failed { stream, seq, .. } => {
                     self.wants.remove(&stream);
-                    self.mailbox.push(In::Unfilled {
+                    self.mailbox.push(In::FetchFailed {
                         stream,
                         seq,
                         why: Why::ReadFailed,

@@ -1,9 +1,10 @@
-//! When sockets are filled again whose share of the send memory has no room, by a timer (`sndbuf/depletion.rs`).
+//! Timers that start the next filling of sockets whose shares of the send memory are full. `sndbuf/depletion.rs` says when: as
+//! soon as the client has acknowledged all but what must be in flight.
 //!
-//! Each share lasts for a time of its own. When the first is used up, a round fills that socket and each other one that has
+//! Each share lasts for a time of its own. When the first timer fires, a round fills that socket and each other one that has
 //! less than half ([`JOIN_DIVISOR`]) of its own time left. So rounds are at least half of the shortest time apart, however
 //! many sockets there are, and sockets that are filled together stay together. One socket that does not last long fills no
-//! others before their time: a call for few bytes costs as much as one for many.
+//! others before their time: a system call for few bytes costs as much as one for many.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -16,56 +17,55 @@ use crate::units::Instant;
 /// the simulator. 1: all are filled as often as the one that lasts shortest.
 const JOIN_DIVISOR: u64 = 2;
 
-/// When the share of one socket is used up as far as it may be.
+/// The timer of one socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Refilled {
-    /// When it is to be filled again.
+pub struct RefillTimer {
+    /// When it fires: the socket is to be filled again.
     pub at: Instant,
-    /// Whose it is.
+    /// Whose socket it is.
     pub conn: ConnId,
-    /// How long a whole share lasts.
-    pub lasts_us: u64,
+    /// How long a whole share of the connection lasts, microseconds.
+    pub whole_us: u64,
 }
 
 /// Memory of a socket among them; the set may be half empty.
-pub const REFILL_BYTES: u64 = 2 * size_of::<Refilled>() as u64;
+pub const REFILL_TIMER_BYTES: u64 = 2 * size_of::<RefillTimer>() as u64;
 
 /// The sockets that a timer fills, each at most once: one that is added again is to be removed before.
 #[derive(Debug, Default)]
-pub struct Refills {
-    all: BTreeSet<Refilled>,
+pub struct RefillTimers {
+    all: BTreeSet<RefillTimer>,
 }
 
-impl Refills {
-    /// A share is used up then.
-    pub fn add(&mut self, refilled: Refilled) {
-        self.all.insert(refilled);
+impl RefillTimers {
+    /// Adds a timer; the socket has none.
+    pub fn add(&mut self, timer: RefillTimer) {
+        self.all.insert(timer);
     }
 
-    /// It is filled otherwise, or gone.
-    pub fn remove(&mut self, refilled: Refilled) {
-        self.all.remove(&refilled);
+    /// Removes a timer: its socket is filled for another reason, or is gone.
+    pub fn remove(&mut self, timer: RefillTimer) {
+        self.all.remove(&timer);
     }
 
-    /// When a round is due.
+    /// When the first timer fires.
     pub fn due_at(&self) -> Option<Instant> {
         self.all.first().map(|first| first.at)
     }
 
-    /// If a round is due: who is filled in it.
+    /// If a timer is due: takes it and those that join its round, and returns whose sockets these are.
     pub fn take_due(&mut self, now: Instant) -> Vec<ConnId> {
         if self.due_at().is_none_or(|at| at > now) {
             return Vec::new();
         }
         let until = now.plus_us(REFILL_US_MAX / JOIN_DIVISOR); // nobody lasts longer
-        let near = self.all.iter().take_while(|refilled| refilled.at <= until);
-        let joins =
-            |refilled: &&Refilled| refilled.at.since_us(now) <= refilled.lasts_us / JOIN_DIVISOR;
-        let taken: Vec<Refilled> = near.filter(joins).copied().collect();
-        for refilled in &taken {
-            self.all.remove(refilled);
+        let near = self.all.iter().take_while(|timer| timer.at <= until);
+        let joins = |timer: &&RefillTimer| timer.at.since_us(now) <= timer.whole_us / JOIN_DIVISOR;
+        let taken: Vec<RefillTimer> = near.filter(joins).copied().collect();
+        for timer in &taken {
+            self.all.remove(timer);
         }
-        taken.iter().map(|refilled| refilled.conn).collect()
+        taken.iter().map(|timer| timer.conn).collect()
     }
 }
 
@@ -79,14 +79,14 @@ mod tests {
         /// than its own, and nobody is filled before half of that.
         #[test]
         fn rounds_are_apart_and_nobody_is_late_or_much_too_early(lasts in prop::collection::vec(10_000u64..400_000, 1..40)) {
-            let mut refills = Refills::default();
-            let refilled = |now: Instant, index: usize| Refilled {
+            let mut refills = RefillTimers::default();
+            let timer = |now: Instant, index: usize| RefillTimer {
                 at: now.plus_us(lasts[index]),
                 conn: ConnId { index: index as u32, generation: 0 },
-                lasts_us: lasts[index],
+                whole_us: lasts[index],
             };
             let start = Instant { us: 0 };
-            (0..lasts.len()).for_each(|index| refills.add(refilled(start, index)));
+            (0..lasts.len()).for_each(|index| refills.add(timer(start, index)));
             let shortest_us = *lasts.iter().min().unwrap();
             let (mut before, mut filled_at) = (start, vec![start; lasts.len()]);
             for _ in 0..50 {
@@ -100,7 +100,7 @@ mod tests {
                     let us = now.since_us(filled_at[index]);
                     prop_assert!((lasts[index] / JOIN_DIVISOR..=lasts[index]).contains(&us));
                     filled_at[index] = now;
-                    refills.add(refilled(now, conn.index as usize));
+                    refills.add(timer(now, conn.index as usize));
                 }
                 prop_assert!(refills.due_at() > Some(now));
                 prop_assert_eq!(refills.all.len(), lasts.len());
@@ -110,21 +110,21 @@ mod tests {
 
     #[test]
     fn sockets_that_last_equally_long_are_soon_filled_together() {
-        let refilled = |ms: u64, index: u32| Refilled {
+        let timer = |ms: u64, index: u32| RefillTimer {
             at: Instant { us: ms * 1_000 },
             conn: ConnId {
                 index,
                 generation: 0,
             },
-            lasts_us: 40_000,
+            whole_us: 40_000,
         };
-        let mut refills = Refills::default();
-        (0..10).for_each(|nth| refills.add(refilled(40 + u64::from(nth), nth)));
-        refills.add(refilled(61, 10)); // half of the time and a millisecond later than the first
+        let mut refills = RefillTimers::default();
+        (0..10).for_each(|nth| refills.add(timer(40 + u64::from(nth), nth)));
+        refills.add(timer(61, 10)); // half of the time and a millisecond later than the first
         assert_eq!(refills.take_due(Instant { us: 40_000 }).len(), 10);
-        (0..10).for_each(|nth| refills.add(refilled(80, nth)));
+        (0..10).for_each(|nth| refills.add(timer(80, nth)));
         assert_eq!(refills.take_due(Instant { us: 61_000 }).len(), 11);
-        (0..11).for_each(|nth| refills.add(refilled(101, nth)));
+        (0..11).for_each(|nth| refills.add(timer(101, nth)));
         assert_eq!(refills.take_due(Instant { us: 100_999 }).len(), 0);
         assert_eq!(refills.take_due(Instant { us: 101_000 }).len(), 11);
     }
