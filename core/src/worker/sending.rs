@@ -299,9 +299,9 @@ impl Worker {
                 let want = stream.probed(resident_bytes, &mut self.residency_cache, &supply, now);
                 cancel(&mut self.outs, stream.take_cancellations(), id);
                 self.outs.extend(want.map(Out::Want));
+                self.wake(id.conn.index, QueueEnd::Front);
             }
         }
-        self.wake(id.conn.index, QueueEnd::Front);
     }
 
     /// The result of an offer: the first of its bytes is not in the page cache.
