@@ -8,7 +8,7 @@ use std::path::Path;
 
 use self::kinds::kind;
 use self::objects::{objects, part};
-use super::workload::{Abort, Arrivals, Choice, Class, Rate, Workload};
+use super::workload::{Abort, Arrivals, Choice, Class, Rate, RateSpread, Workload};
 use ackpace_lab_base::error::{Doing, LabError, Result};
 
 /// Most clients of a run: each needs memory for two descriptors, and a port.
@@ -16,6 +16,9 @@ pub const CLIENTS_MAX: u32 = 1_000_000;
 /// Most objects of a set with Zipf's law, which needs 8 bytes for each.
 const ZIPF_COUNT_MAX: u32 = 4_000_000;
 const SECONDS_MAX: f64 = 1e7;
+/// Requests per second, or how many times faster than in its log a trace goes.
+const TEMPO_MIN: f64 = 1e-6;
+const TEMPO_MAX: f64 = 1e7;
 /// 1 Tbit/s: a higher rate is a typing error.
 const BITS_PER_S_MAX: u64 = 1_000_000_000_000;
 /// One byte a second.
@@ -151,8 +154,13 @@ fn class(workload: &Workload, class: &Class) -> Verdict {
         part_of_one("pause.share", pause.share)?;
         seconds("pause.at_s", pause.at_s)?;
         above_zero("pause.for_s", pause.for_s)?;
-        if pause.every_s.is_some_and(|every_s| every_s <= pause.for_s) {
-            return Err("pause.every_s: must be more than pause.for_s".into());
+        if let Some(every_s) = pause.every_s {
+            above_zero("pause.every_s", every_s)?;
+            if every_s <= pause.for_s {
+                return Err(format!(
+                    "pause.every_s: {every_s}; must be more than pause.for_s"
+                ));
+            }
         }
     }
     if let Some(one) = &class.abort {
@@ -233,8 +241,11 @@ fn check_rate(rate: &Rate) -> Verdict {
             "rate.min_bits_per_s: {min}, above the max of {max}"
         ));
     }
-    match rate.alpha {
-        Some(alpha) if !(0.05..=20.0).contains(&alpha) => {
+    match (rate.spread, rate.alpha) {
+        (Some(RateSpread::Uniform), Some(_)) => {
+            Err("rate.alpha: only with rate.spread = \"pareto\"".into())
+        }
+        (_, Some(alpha)) if !(0.05..=20.0).contains(&alpha) => {
             Err(format!("rate.alpha: {alpha}; allowed are .05 to 20"))
         }
         _ => Ok(()),
@@ -249,14 +260,11 @@ fn arrivals(arrivals: &Arrivals, class: &Class) -> Verdict {
         );
     }
     match (arrivals.requests_per_s, arrivals.trace_speed) {
-        (Some(rate), None) if rate > 0.0 && rate <= 1e7 => Ok(()),
-        (Some(rate), None) => Err(format!(
-            "arrivals.requests_per_s: {rate}; allowed is above 0, up to 1e7"
-        )),
+        (Some(rate), None) => check_tempo("arrivals.requests_per_s", rate),
         (None, Some(_)) if class.object.choice != Choice::Trace => {
             Err("arrivals.trace_speed: only with object.choice = \"trace\"".into())
         }
-        (None, Some(speed)) => above_zero("arrivals.trace_speed", speed),
+        (None, Some(speed)) => check_tempo("arrivals.trace_speed", speed),
         _ => Err("arrivals: give requests_per_s or trace_speed".into()),
     }
 }
@@ -282,6 +290,16 @@ fn above_zero(key: &str, value: f64) -> Verdict {
         true => Ok(()),
         false => Err(format!(
             "{key}: {value}; allowed is above 0, up to {SECONDS_MAX}"
+        )),
+    }
+}
+
+/// Checks how fast requests arrive. Slower ones would come after the end of the clock, which counts microseconds in 64 bits.
+fn check_tempo(key: &str, value: f64) -> Verdict {
+    match (TEMPO_MIN..=TEMPO_MAX).contains(&value) {
+        true => Ok(()),
+        false => Err(format!(
+            "{key}: {value}; allowed are {TEMPO_MIN} to {TEMPO_MAX}"
         )),
     }
 }
@@ -367,6 +385,14 @@ mod tests {
             ),
             ("arrivals = { }", "arrivals: give"),
             (
+                "arrivals = { requests_per_s = 1e-300 }",
+                "; allowed are 0.000001 to 10000000",
+            ),
+            (
+                "arrivals = { requests_per_s = nan }",
+                "arrivals.requests_per_s: NaN; allowed",
+            ),
+            (
                 "arrivals = { trace_speed = 2.0 }",
                 "only with object.choice = \"trace\"",
             ),
@@ -377,7 +403,23 @@ mod tests {
             ),
             (
                 "pause = { at_s = 1, for_s = 2, every_s = 2 }",
-                "pause.every_s",
+                "pause.every_s: 2; must be more",
+            ),
+            (
+                "pause = { at_s = 1, for_s = 2, every_s = nan }",
+                "pause.every_s: NaN; allowed is above 0",
+            ),
+            (
+                "pause = { at_s = 1, for_s = 2, every_s = inf }",
+                "pause.every_s: inf; allowed is above 0",
+            ),
+            (
+                "rate = { spread = 'uniform', min_bits_per_s = 8, max_bits_per_s = 9, alpha = 1.2 }",
+                "rate.alpha: only with",
+            ),
+            (
+                "rate = { spread = 'pareto', min_bits_per_s = 8, max_bits_per_s = 9, alpha = nan }",
+                "rate.alpha: NaN; allowed are .05",
             ),
             (
                 "change = [{ at_s = 1, bits_per_s = 1 }]",
