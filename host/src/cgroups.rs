@@ -17,8 +17,69 @@ const CGROUP2_MAGIC: i64 = 0x6367_7270;
 pub struct Found {
     /// Ids of the cgroup and of those below it, sorted.
     pub ids: Vec<u64>,
-    /// There are more than are looked at.
+    /// There are more than are looked at: [`CGROUPS_MAX`], or some deeper than [`CGROUP_DEPTH_MAX`].
     pub is_cut: bool,
+}
+
+/// How much of a cgroup the last scan found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Extent {
+    /// It was removed.
+    Gone,
+    /// A part: see [`Found::is_cut`].
+    Cut,
+    /// It and all below it.
+    Whole,
+}
+
+/// The cgroup of `--cgroup`. It is scanned again and again, since cgroups come and go.
+#[derive(Debug)]
+pub struct ChosenCgroup {
+    directory: PathBuf,
+    /// What it means for its sockets that it is gone.
+    when_gone: &'static str,
+    /// What the last line said; at first, that there is nothing to say.
+    extent: Extent,
+}
+
+impl ChosenCgroup {
+    /// The cgroup with this path, as [`directory`] takes it. `when_gone` ends the line "the cgroup PATH is gone: ".
+    ///
+    /// # Errors
+    /// As [`directory`].
+    pub fn at(path: &Path, when_gone: &'static str) -> Result<ChosenCgroup, String> {
+        let directory = directory(path)?;
+        Ok(ChosenCgroup {
+            directory,
+            when_gone,
+            extent: Extent::Whole,
+        })
+    }
+
+    /// The ids of the cgroup and of those below it now: none if it is gone, and [`CGROUPS_MAX`] at most. The second value is
+    /// a line for the operator, if a scan finds another extent than the one before.
+    pub fn scan(&mut self) -> (Vec<u64>, Option<String>) {
+        let found = below(&self.directory);
+        let extent = match &found {
+            Err(_) => Extent::Gone,
+            Ok(found) if found.is_cut => Extent::Cut,
+            Ok(_) => Extent::Whole,
+        };
+        let before = std::mem::replace(&mut self.extent, extent);
+        let line = (before != extent).then(|| {
+            let what = match (extent, before) {
+                (Extent::Gone, _) => format!("is gone: {}", self.when_gone),
+                (Extent::Cut, _) => format!(
+                    "has more below it than fits: the first {CGROUPS_MAX} cgroups count, down to {CGROUP_DEPTH_MAX} levels, \
+                     and the sockets of the rest do not match; name one further down, or use --port or --address instead"
+                ),
+                (Extent::Whole, Extent::Gone) => "is there again".to_owned(),
+                (Extent::Whole, _) => "fits again: the sockets of all below it match".to_owned(),
+            };
+            format!("the cgroup {} {what}", self.directory.display())
+        });
+        (found.unwrap_or_default().ids, line)
+    }
 }
 
 /// The directory for a path as an operator gives it: absolute, or below the place where version 2 is mounted
@@ -63,7 +124,7 @@ pub fn below(directory: &Path) -> io::Result<Found> {
     let mut found = Found::default();
     found.ids.push(fs::metadata(directory)?.ino());
     let mut level = vec![directory.to_owned()];
-    for _ in 0..CGROUP_DEPTH_MAX {
+    for depth in 0..=CGROUP_DEPTH_MAX {
         let mut next = Vec::new();
         // One that vanishes meanwhile has no sockets to tune.
         let entries = level
@@ -72,7 +133,7 @@ pub fn below(directory: &Path) -> io::Result<Found> {
             .flatten()
             .flatten();
         for entry in entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
-            if found.ids.len() == CGROUPS_MAX {
+            if found.ids.len() == CGROUPS_MAX || depth == CGROUP_DEPTH_MAX {
                 found.is_cut = true;
                 found.ids.sort_unstable();
                 return Ok(found);
@@ -84,7 +145,6 @@ pub fn below(directory: &Path) -> io::Result<Found> {
         }
         level = next;
     }
-    found.is_cut = !level.is_empty();
     found.ids.sort_unstable();
     Ok(found)
 }
@@ -112,5 +172,71 @@ mod tests {
         assert_eq!((found.ids.len(), found.is_cut), (3, false));
         fs::remove_dir_all(&dir).expect("our own");
         assert!(below(&dir).is_err(), "it has vanished");
+    }
+    /// A directory of a test's own, as if it were a cgroup.
+    fn chosen(name: &str) -> ChosenCgroup {
+        let name = format!("ackpace-host-cgroups-{name}-{}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        fs::create_dir_all(&directory).expect("a directory");
+        ChosenCgroup {
+            directory,
+            when_gone: "so much for it",
+            extent: Extent::Whole,
+        }
+    }
+
+    #[test]
+    fn a_cgroup_with_too_many_below_it_is_told_once_and_when_that_changes() {
+        let mut chosen = chosen("many");
+        let dir = chosen.directory.clone();
+        for nth in 1..CGROUPS_MAX {
+            fs::create_dir(dir.join(nth.to_string())).expect("a directory");
+        }
+        let (ids, line) = chosen.scan();
+        assert_eq!((ids.len(), line), (CGROUPS_MAX, None), "all of them fit");
+        fs::create_dir(dir.join("one more")).expect("a directory");
+        let (ids, line) = chosen.scan();
+        let line = line.expect("it is told");
+        assert_eq!(ids.len(), CGROUPS_MAX);
+        assert!(
+            line.contains(&dir.display().to_string())
+                && line.contains("first 4096 cgroups count")
+                && line.contains("--port"),
+            "{line}"
+        );
+        assert_eq!(chosen.scan().1, None, "once");
+        fs::remove_dir(dir.join("1")).expect("our own");
+        let line = chosen.scan().1.expect("that it fits is told, too");
+        assert!(line.ends_with("match"), "{line}");
+        assert_eq!(chosen.scan().1, None, "once");
+        fs::remove_dir_all(&dir).expect("our own");
+        let (ids, line) = chosen.scan();
+        assert!(
+            ids.is_empty()
+                && line
+                    .expect("it is gone")
+                    .ends_with("is gone: so much for it")
+        );
+        assert_eq!(chosen.scan().1, None, "once");
+        fs::create_dir(&dir).expect("a directory");
+        let (ids, line) = chosen.scan();
+        assert!(ids.len() == 1 && line.expect("it is back").ends_with("is there again"));
+        fs::remove_dir_all(&dir).expect("our own");
+    }
+
+    #[test]
+    fn only_a_cgroup_with_some_below_the_deepest_level_is_cut() {
+        let mut chosen = chosen("deep");
+        let dir = chosen.directory.clone();
+        let deepest = (0..CGROUP_DEPTH_MAX).fold(dir.clone(), |path, _| path.join("a"));
+        fs::create_dir_all(&deepest).expect("directories");
+        let (ids, line) = chosen.scan();
+        assert_eq!((ids.len(), line), (CGROUP_DEPTH_MAX + 1, None));
+        fs::create_dir(deepest.join("a")).expect("a directory");
+        let (ids, line) = chosen.scan();
+        assert_eq!(ids.len(), CGROUP_DEPTH_MAX + 1);
+        let line = line.expect("it is told");
+        assert!(line.contains("down to 32 levels"), "{line}");
+        fs::remove_dir_all(&dir).expect("our own");
     }
 }

@@ -15,29 +15,30 @@ use std::time::{Duration, Instant};
 use self::audience::Audience;
 use self::source::Source;
 use crate::capabilities::{self, Capability};
-use crate::cgroups;
+use crate::cgroups::ChosenCgroup;
 use crate::failure::Failure;
 use crate::options::Events;
 use crate::place::{Lock, RUN_DIR};
 use crate::signals;
 
-/// How often it looks for signals and for new listeners, at least.
+/// It looks for signals and for new listeners at least as often as this.
 const LOOK: Duration = Duration::from_millis(200);
-/// How often it looks which cgroups there are.
+/// How often it scans the cgroups.
 const CGROUPS_EACH: Duration = Duration::from_secs(1);
 
-/// Where servers look for it.
+/// The default path of its unix socket: there servers look for it.
 pub fn path() -> PathBuf {
     Path::new(RUN_DIR).join("events.sock")
 }
 
-/// Tells until SIGTERM or SIGINT.
+/// Tells servers of events until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// What the operator has to mend, or what failed.
+/// An option or the machine does not allow it, or a system call fails.
 pub fn run(options: &Events) -> Result<(), Failure> {
     let matching = options.matching().map_err(Failure::operator)?;
-    let cgroup = matching.cgroup.as_deref().map(cgroups::directory);
+    let cgroup = matching.cgroup.as_deref();
+    let cgroup = cgroup.map(|path| ChosenCgroup::at(path, "nothing is told of its sockets"));
     let cgroup = cgroup.transpose().map_err(Failure::operator)?;
     let path = options.socket.clone().unwrap_or_else(path);
     let signals = signals::catch()?;
@@ -45,7 +46,7 @@ pub fn run(options: &Events) -> Result<(), Failure> {
     let _lock = Lock::take(&path.with_extension("lock"), "tells servers of events")?;
     let audience = Audience::gather(&path)
         .map_err(|error| Failure::runtime(format!("{}: {error}", path.display())))?;
-    // The ring is mapped and the program attached: rights are for the map of cgroups alone.
+    // The ring is mapped and the program attached. From here on only the map of cgroups is written, which takes CAP_BPF.
     let kept: &[Capability] = match cgroup {
         Some(_) => &[Capability::Bpf],
         None => &[],
@@ -59,11 +60,10 @@ pub fn run(options: &Events) -> Result<(), Failure> {
     let mut session = EventsSession {
         audience,
         cgroup,
-        cgroup_is_gone: false,
-        cgroups_at: Instant::now(),
+        scanned_at: Instant::now(),
     };
     let result = session
-        .cgroups(&mut source)
+        .rescan_cgroups(&mut source)
         .and_then(|()| session.drive(&mut source, &stopped));
     let (told, lost) = (session.audience.told, session.audience.lost);
     let missed = source.missed();
@@ -76,15 +76,14 @@ pub fn run(options: &Events) -> Result<(), Failure> {
 struct EventsSession {
     /// The servers that are told.
     audience: Audience,
-    /// The cgroup whose sockets are meant; `None`: those of all.
-    cgroup: Option<PathBuf>,
-    /// That cgroup was removed.
-    cgroup_is_gone: bool,
-    /// When cgroups were last looked at.
-    cgroups_at: Instant,
+    /// Only the sockets of this cgroup and those below it count; `None`: all sockets.
+    cgroup: Option<ChosenCgroup>,
+    /// When cgroups were last scanned.
+    scanned_at: Instant,
 }
 
 impl EventsSession {
+    /// Tells events as they come, until it is stopped.
     fn drive(&mut self, source: &mut Source, stopped: &Receiver<()>) -> Result<(), Failure> {
         let mut heard = Vec::new();
         while stopped.try_recv() == Err(TryRecvError::Empty) {
@@ -92,28 +91,23 @@ impl EventsSession {
             self.audience.tell(&heard);
             heard.clear();
             self.audience.admit();
-            if self.cgroups_at.elapsed() >= CGROUPS_EACH {
-                self.cgroups(source)?;
+            if self.scanned_at.elapsed() >= CGROUPS_EACH {
+                self.rescan_cgroups(source)?;
             }
         }
         Ok(())
     }
 
-    /// Cgroups come and go.
-    fn cgroups(&mut self, source: &mut Source) -> Result<(), Failure> {
-        self.cgroups_at = Instant::now();
-        let Some(directory) = &self.cgroup else {
+    /// Scans the chosen cgroup again and selects the sockets below it; says so if it is gone, or more than fits.
+    fn rescan_cgroups(&mut self, source: &mut Source) -> Result<(), Failure> {
+        self.scanned_at = Instant::now();
+        let Some(cgroup) = &mut self.cgroup else {
             return Ok(());
         };
-        let found = cgroups::below(directory);
-        if found.is_err() != self.cgroup_is_gone {
-            self.cgroup_is_gone = found.is_err();
-            let how = match self.cgroup_is_gone {
-                true => "is gone: nothing is told of its sockets",
-                false => "is there again",
-            };
-            say!("events: the cgroup {} {how}", directory.display());
+        let (ids, line) = cgroup.scan();
+        if let Some(line) = line {
+            say!("events: {line}");
         }
-        source.select_cgroups(&found.unwrap_or_default().ids)
+        source.select_cgroups(&ids)
     }
 }

@@ -3,12 +3,11 @@
 
 use std::fs;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use crate::capabilities::{self, Capability};
-use crate::cgroups;
+use crate::cgroups::ChosenCgroup;
 use crate::clock::{Clock, thread_cpu_ns};
 use crate::failure::Failure;
 use crate::journal::Journal;
@@ -30,7 +29,7 @@ const DOES: &str = "tunes this network namespace";
 /// Tunes until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// What the operator has to mend, or what failed; all changes are undone before.
+/// An option or the machine does not allow it, or a system call fails; all changes are undone before.
 pub fn run(options: &Tune) -> Result<(), Failure> {
     // Caught before anything is changed.
     let signals = signals::catch()?;
@@ -70,10 +69,8 @@ struct TuneSession {
     journal: Journal,
     /// What `ackpace-host status` is told.
     board: Board,
-    /// The cgroup whose sockets are meant; `None`: those of all.
-    cgroup: Option<PathBuf>,
-    /// That cgroup was removed: its sockets have back what they had.
-    cgroup_is_gone: bool,
+    /// Only the sockets of this cgroup and those below it count; `None`: all sockets.
+    cgroup: Option<ChosenCgroup>,
     // What the last look and the last orders led to: kept, so that no pass allocates.
     view: View,
     outcomes: ByCookie<Outcome>,
@@ -93,12 +90,10 @@ impl TuneSession {
     /// Takes the lock, opens the program in the kernel, and undoes what a killed instance has left.
     fn start(options: &Tune) -> Result<TuneSession, Failure> {
         let matching = options.matching().map_err(Failure::operator)?;
-        let cgroup = matching
-            .cgroup
-            .as_deref()
-            .map(cgroups::directory)
-            .transpose();
-        let cgroup = cgroup.map_err(Failure::operator)?;
+        let cgroup = matching.cgroup.as_deref();
+        let cgroup =
+            cgroup.map(|path| ChosenCgroup::at(path, "its sockets have back what they had"));
+        let cgroup = cgroup.transpose().map_err(Failure::operator)?;
         if !HAS_BPF {
             Kernel::open(None)?; // says so, before anything is touched
         }
@@ -125,7 +120,6 @@ impl TuneSession {
             journal: Journal::new(options.json, options.dry_run),
             board,
             cgroup,
-            cgroup_is_gone: false,
             view: View::default(),
             outcomes: ByCookie::default(),
             held: None,
@@ -154,7 +148,7 @@ impl TuneSession {
                 _socket: socket,
             });
         }
-        self.select_cgroups()?;
+        self.rescan_cgroups()?;
         self.kernel.snapshot(&mut self.view)?;
         let open = |snapshot: &&SocketSnapshot| {
             snapshot.is_matched && snapshot.is_open && snapshot.sample.unacked_bytes > 0
@@ -249,7 +243,7 @@ impl TuneSession {
 
     /// A snapshot, of which the machine hears, and lines of what was done by it.
     fn look(&mut self) -> Result<(), Failure> {
-        self.select_cgroups()?;
+        self.rescan_cgroups()?;
         let now = self.clock.now();
         let tuner = &mut self.tuner;
         tuner.begin_look(now);
@@ -262,23 +256,16 @@ impl TuneSession {
         Ok(())
     }
 
-    /// Tells the kernel which cgroups are below the one that is meant: they come and go.
-    fn select_cgroups(&mut self) -> Result<(), Failure> {
-        if let Some(directory) = &self.cgroup {
-            let found = cgroups::below(directory);
-            let is_gone = found.is_err();
-            if is_gone != self.cgroup_is_gone {
-                let how = if is_gone {
-                    "is gone: its sockets have back what they had"
-                } else {
-                    "is there again"
-                };
-                say!("tune: the cgroup {} {how}", directory.display());
-                self.cgroup_is_gone = is_gone;
-            }
-            self.kernel.select_cgroups(&found.unwrap_or_default().ids)?;
+    /// Scans the chosen cgroup again and tells the kernel which are below it; says so if it is gone, or more than fits.
+    fn rescan_cgroups(&mut self) -> Result<(), Failure> {
+        let Some(cgroup) = &mut self.cgroup else {
+            return Ok(());
+        };
+        let (ids, line) = cgroup.scan();
+        if let Some(line) = line {
+            say!("tune: {line}");
         }
-        Ok(())
+        self.kernel.select_cgroups(&ids)
     }
 
     /// Has the kernel set what is ordered, and tells the tuner what came of it.

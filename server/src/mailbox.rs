@@ -1,4 +1,4 @@
-//! Communication between threads that never blocks: wakers, and mailboxes that hold the latest message for each slot of
+//! Communication between threads that never blocks: wakers, and mailboxes that hold the latest message for each place in
 //! a table.
 
 use std::io;
@@ -29,7 +29,7 @@ impl ThreadWaker {
         })
     }
 
-    /// Wakes the thread, or keeps it from falling asleep. Further calls cost nothing until it is awake.
+    /// Wakes the thread, or keeps it from falling asleep. Until it is awake, further calls make no system call.
     pub fn wake(&self) {
         if !self.signalled.swap(true, AcqRel) {
             // The counter can't overflow: one write for each time the thread was awake.
@@ -37,10 +37,14 @@ impl ThreadWaker {
         }
     }
 
-    /// The thread is awake and will check everything now. To be called before it checks.
+    /// Clears the signal. The thread calls it before it checks its inputs: a wake-up that comes during the check then stands
+    /// until its next wait.
     pub fn awake(&self) {
         let _ = rustix::io::read(&self.fd, &mut [0u8; 8]);
-        self.signalled.store(false, Release);
+        // A swap, not a store: it acquires what the last `wake` released. If that found the flag set and wrote nothing, this
+        // alone makes its message visible to the check that follows. After a store, the check could read old values and the
+        // message would wait for the next wake-up.
+        self.signalled.swap(false, AcqRel);
     }
 }
 
@@ -50,7 +54,7 @@ impl AsFd for ThreadWaker {
     }
 }
 
-/// One cell for each slot of a table; a later message replaces an earlier one that was not taken. So mailboxes never
+/// One cell for each place in a table; a later message replaces an earlier one that was not taken. So mailboxes never
 /// overflow, however fast the two sides are, and neither waits for the other (docs/decisions/0022-mailboxes.md).
 ///
 /// Any thread may put; one thread takes.
@@ -61,12 +65,12 @@ pub struct Mailboxes<T> {
 }
 
 impl<T> Mailboxes<T> {
-    /// Memory for each slot: its cell, its link, and a message with the allocator's header.
+    /// Memory for each place: its cell, its link, and a message with the allocator's header.
     pub const PLACE_BYTES: u64 =
         (size_of::<AtomicCell<Option<Box<T>>>>() + size_of::<AtomicU32>() + size_of::<T>() + 16)
             as u64;
 
-    /// Mailboxes for slots `0..places`; at least one.
+    /// Mailboxes for places `0..places`; at least one.
     pub fn new(places: u32) -> Mailboxes<T> {
         const {
             assert!(
@@ -82,7 +86,7 @@ impl<T> Mailboxes<T> {
     }
 
     /// Leaves a message for `place` and returns the one that it replaces. Returns the message itself if the table has
-    /// no such slot.
+    /// no such place.
     pub fn put(&self, place: u32, message: T) -> Option<T> {
         let Some(cell) = self.cells.get(place as usize) else {
             debug_assert!(false, "place {place} of {}", self.cells.len());
@@ -95,7 +99,7 @@ impl<T> Mailboxes<T> {
         replaced.map(|message| *message)
     }
 
-    /// Takes the message of the slot that was filled first. Only one thread may call this.
+    /// Takes the message of the place that was filled first. Only one thread may call this.
     pub fn take(&self) -> Option<T> {
         let place = self.filled.pop()?;
         self.cells[place as usize]
@@ -107,15 +111,17 @@ impl<T> Mailboxes<T> {
 /// The end of a list.
 const NONE: u32 = u32::MAX;
 
-/// Slots whose cell was filled, in that order, each at most once. Producers push to a stack (Treiber 1986). When the
-/// one consumer has emptied its list, it turns the whole stack into a new one. Since it takes all at once, no slot can
-/// return unnoticed during a push (the ABA problem).
+/// Places whose cell was filled, in that order, each at most once. Producers push to a stack (Treiber 1986). When the
+/// one consumer has emptied its list, it turns the whole stack into a new one.
+///
+/// ABA does no harm: the top that a producer has read may be taken and pushed again before it swaps, but a push needs only the
+/// current top. A pop of a single place would suffer, since it also needs the one below; there is none.
 struct Filled {
-    /// The slot that was filled last.
+    /// The place that was filled last.
     top: AtomicU32,
-    /// The consumer's next slot.
+    /// The consumer's next place.
     next_taken: AtomicU32,
-    /// For each slot the one below it in the stack, or behind it in the list.
+    /// For each place the one below it in the stack, or behind it in the list.
     links: Box<[AtomicU32]>,
 }
 
@@ -129,7 +135,7 @@ impl Filled {
         }
     }
 
-    /// Adds a slot that is neither in the stack nor in the list.
+    /// Adds a place that is neither in the stack nor in the list.
     fn push(&self, place: u32) {
         let link = &self.links[place as usize];
         let mut top = self.top.load(Relaxed);
@@ -142,7 +148,7 @@ impl Filled {
         }
     }
 
-    /// The slot that was filled first. Only one thread may call this.
+    /// The place that was filled first. Only one thread may call this.
     fn pop(&self) -> Option<u32> {
         let place = match self.next_taken.load(Relaxed) {
             NONE => self.turn_over(),
@@ -153,7 +159,7 @@ impl Filled {
         Some(place)
     }
 
-    /// Empties the stack into a list that begins with its lowest slot, which is returned.
+    /// Takes the whole stack and reverses it. Returns the place that was pushed first, or [`NONE`].
     fn turn_over(&self) -> u32 {
         let (mut above, mut place) = (NONE, self.top.swap(NONE, Acquire));
         while place != NONE {
@@ -199,8 +205,8 @@ mod tests {
         assert_eq!(take().next(), None);
     }
 
-    /// Several threads put their numbers into all slots at random. Each message is taken or replaced once, and those of
-    /// one thread and slot come in order.
+    /// Several threads put their numbers into all places at random. Each message is taken or replaced once, and those of
+    /// one thread and place come in order.
     #[test]
     fn no_message_is_lost_or_doubled_whoever_puts_at_the_same_time() {
         const PLACES: u32 = 5;

@@ -2,13 +2,15 @@
 //! joins a read under way.
 //!
 //! A *reader* is a stream that reads a file of this device; its *want* is for the bytes that it needs next. A *flight* is a read
-//! that is in the device; its waiters are the readers that get bytes of it.
+//! that is in the device; its waiters are the readers that get bytes of it. A *window* is an aligned piece of a file,
+//! [`WINDOW_BYTES`] long, not one of TCP's.
 //!
 //! One path needs a rule, [`ReadPath::Followed`]: a reader *shares*, so reads into the page cache, if another reader will need
 //! the same bytes before they are evicted. The reader behind reaches the place of the reader ahead once it has taken all bytes
 //! between them. Until then all readers that share, the one ahead included, fill the page cache at the sum of their rates
-//! ([`Disk::cache_fill_bytes_per_s`]). If they bring in no more than it holds ([`super::page_cache`]), the bytes are still there,
-//! and the pair shares. So the nearest pairs share. One more pair raises the sum, so the pair that is farthest apart may stop.
+//! ([`Disk::cache_fill_bytes_per_s`]). If the page cache ([`super::page_cache`]) holds all that they bring in until then, the
+//! bytes are still there when the reader behind arrives, and the pair shares. So the nearest pairs share. One more pair raises
+//! the sum, so the pair that is farthest apart may stop.
 
 use super::{DeviceChange, Disk, Flight, ReadError, ReadPath, ReaderId, first};
 use crate::conn::{Held, Span, Want};
@@ -38,8 +40,8 @@ impl Disk {
     pub(super) fn read_path(&self, id: ReaderId, want: &Want, now: Instant) -> ReadPath {
         let (object, from_bytes) = (want.object, want.span.offset_bytes);
         if !want.absent && self.page_cache.may_hold(object, from_bytes, now) {
-            // They were read lately, and the kernel was not asked whether they are still there (or can't be, of this file
-            // system): a read through the page cache finds them.
+            // They were read lately. The kernel was not asked whether they are still cached, or cannot tell on this file
+            // system. If they are, a read through the page cache finds them.
             return ReadPath::Cached;
         }
         if self.objects.is_popular(object, now) {
@@ -124,27 +126,29 @@ impl Disk {
             room_bytes -= room_bytes / 4; // a reader that begins to share should not have to stop soon
         }
         let is_off = self.objects.is_sharing_off(want.object, now);
-        // The bytes must also stay until this reader itself has sent them from there: until it runs dry, and a window longer.
+        // This reader sends the bytes from the page cache, too: they must last until it runs dry, plus the time for a window.
         let own_us = us_for(WINDOW_BYTES, rate).saturating_add(want.underrun_at.since_us(now));
         let stays_cached_for = |us: u64| {
             let bytes = u128::from(cache_fill_bytes_per_s) * u128::from(us.max(own_us));
             bytes / u128::from(US_PER_S) <= u128::from(room_bytes)
         };
         let mut crowd = 0; // others within a window
-        let mut others = self.objects.readers(want.object).filter(|of| *of != id);
-        others.any(|other| {
-            let distance = self.distance_to(other, want.span.offset_bytes, now);
-            distance.is_some_and(|distance| {
-                crowd += u32::from(distance.bytes < WINDOW_BYTES);
-                crowd >= 2 || !is_off && stays_cached_for(distance.us)
-            })
-        })
+        for other in self.objects.readers(want.object).filter(|of| *of != id) {
+            let Some(distance) = self.distance_to(other, want.span.offset_bytes, now) else {
+                continue;
+            };
+            crowd += u32::from(distance.bytes < WINDOW_BYTES);
+            if crowd >= 2 || !is_off && stays_cached_for(distance.us) {
+                return true;
+            }
+        }
+        false
     }
 
     /// How far a reader is from the byte at `to_bytes` of its file; `None`: it has that byte's window already, or its response
     /// ends before the byte.
     ///
-    /// It has all bytes before its want; if the want is answered and no other was sent since, all that the answer brought. When it
+    /// A reader has all bytes before its want, and after an answer also those that it brought, until it sends another want. When it
     /// runs dry (`underrun_at`) it has taken all before its want. From then on, or from the answer if that came later, it comes
     /// nearer at its rate: it sends what the answer brought, and then what it finds in the page cache, without a new want.
     fn distance_to(&self, id: ReaderId, to_bytes: u64, now: Instant) -> Option<Distance> {
@@ -168,8 +172,8 @@ impl Disk {
         })
     }
 
-    /// B_n, bytes per second; where it is not known, the mean of those that are. If none is, 1: then all count as equally fast,
-    /// and what they bring in until one has caught up with another follows from the bytes between them alone.
+    /// The rate of the client, bytes per second (B_n of TPF); if it is unknown, the mean of the known ones. If none is known, 1:
+    /// then all clients count as equally fast, and only the bytes between them decide.
     fn rate_or_mean(&self, want: &Want) -> u64 {
         let mean = self.rates_bytes_per_s.checked_div(self.rates_known);
         match want.rate_bytes_per_s {
@@ -209,9 +213,9 @@ impl Disk {
         landed
     }
 
-    /// What a new want tells about the page cache. Between its last answer (`before`) and this want its reader found all bytes in
-    /// the page cache. At the start of the want it did not, if the want says so ([`Want::absent`]) and no flight brings that byte
-    /// at present.
+    /// Learns from a new want what the page cache holds. Its reader found there all bytes between its last answer (`before`) and
+    /// the want. The first byte of the want was evicted, if the want says that it is absent ([`Want::absent`]) and no flight is
+    /// bringing it.
     pub(super) fn learn(&mut self, before: Option<Answer>, want: &Want, now: Instant) {
         let (object, from_bytes) = (want.object, want.span.offset_bytes);
         if let Some(answer) = before {

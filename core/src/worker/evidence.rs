@@ -213,7 +213,7 @@ impl Worker {
         };
         let (wait, left_bytes) = (Wait::Window, stream.left_bytes());
         let socket_bytes = sample.unacked_bytes;
-        let stands = stream.waits(now).0.is_net();
+        let stands = stream.waits_for().is_net();
         if stands && stream.stall_for(wait, socket_bytes, &mut self.counts, now) {
             let what = What::Waits {
                 wait,

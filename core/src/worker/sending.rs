@@ -76,7 +76,7 @@ impl Output {
     }
 }
 
-/// Orders to cancel what other stages still do for a stream. These orders go before any other one for it.
+/// Queues orders that cancel what other stages still do for a stream. They precede all other orders for it.
 pub(super) fn cancel(outs: &mut VecDeque<Out>, cancellations: Cancellations, stream: StreamId) {
     if cancellations.slots {
         outs.push_back(Out::Release(stream));
@@ -108,11 +108,12 @@ impl Worker {
         self.send
             .cancel_refill_timer(conn.output.refill_timer.take());
         if let Some(stream) = &mut conn.stream {
-            if stream.waits(now).0.is_net() {
+            if stream.waits_for().is_net() {
                 conn.output.top_up = TopUp::Writable;
                 conn.output.send_queue.became_writable();
                 if conn.output.send_queue.awaits_glance() {
-                    // Its client reads at its own pace: the client's window is widest now, before the socket is filled.
+                    // A client that reads at its own pace: a sample shows its receive window now, while it is widest, before
+                    // the socket is filled.
                     self.outs.push_back(Out::Sample(id));
                 }
                 self.counts.topped_up(TopUp::Writable);
@@ -129,7 +130,7 @@ impl Worker {
         let may_offer = conn.output.may_offer;
         let supply = conn.output.supply(now);
         let stream = conn.stream.as_mut()?;
-        if !may_offer && stream.waits(now).0 == Wait::Window {
+        if !may_offer && stream.waits_for() == Wait::Window {
             return None; // read nothing for a client that has paused
         }
         let step = stream.step(&self.residency_cache, &supply, now);
@@ -158,6 +159,8 @@ impl Worker {
                 span,
             },
             StreamStep::Want(want) => {
+                // Its next step comes before the answer: it sends what is in memory already, or is stalled for the disk. After
+                // a probe or a slice, the answer wakes it.
                 self.wake(index, QueueEnd::Back);
                 Out::Want(want)
             }
@@ -210,13 +213,13 @@ impl Worker {
         })
     }
 
-    /// Its socket is full, so it is stalled for that from now on, even if its next bytes are not read yet: the client has bytes
-    /// to take. A stall for the socket or the client that began before goes on as it is.
+    /// The socket is full: the stream is stalled for it, even if its next bytes are not in memory yet, since its client has bytes
+    /// to take. An earlier stall for the socket or the client continues.
     fn stall_for_socket(&mut self, id: StreamId, supply: &Supply, now: Instant) {
-        let wait = self.send.wait();
+        let wait_when_full = self.send.wait();
         if let Some(stream) = self.table.stream_mut(id) {
-            if !stream.waits(now).0.is_net() {
-                stream.stall_for(wait, supply.socket_bytes, &mut self.counts, now);
+            if !stream.waits_for().is_net() {
+                stream.stall_for(wait_when_full, supply.socket_bytes, &mut self.counts, now);
             }
         }
     }
@@ -262,6 +265,7 @@ impl Worker {
             false => QueueEnd::Back,
         };
         match full {
+            // Given since its last sample, the level up to which it is filled, and (in `taken`) what the kernel holds unsent.
             Some(SocketFull {
                 wait,
                 given_bytes,
@@ -299,9 +303,9 @@ impl Worker {
                 let want = stream.probed(resident_bytes, &mut self.residency_cache, &supply, now);
                 cancel(&mut self.outs, stream.take_cancellations(), id);
                 self.outs.extend(want.map(Out::Want));
+                self.wake(id.conn.index, QueueEnd::Front);
             }
         }
-        self.wake(id.conn.index, QueueEnd::Front);
     }
 
     /// The result of an offer: the first of its bytes is not in the page cache.
@@ -362,6 +366,7 @@ impl Worker {
         let Some(round) = self.send.round(queues, now) else {
             return;
         };
+        // T, for how long sockets are filled, has changed by a tenth or more.
         if round.changes_target() {
             let what = What::Target {
                 from_us: round.from_us,
@@ -410,6 +415,7 @@ impl Worker {
             let output = &mut conn.output;
             output.refill_timer = None;
             if conn.phase == ConnPhase::Sending && !output.may_offer {
+                // The metrics count a refill by timer as `Near`, too.
                 (output.may_offer, output.top_up) = (true, TopUp::Near);
                 self.counts.topped_up(TopUp::Near);
                 self.wake(id.index, QueueEnd::Back);

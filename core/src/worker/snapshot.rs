@@ -155,7 +155,7 @@ impl Worker {
                     stream: conn.stream_id(),
                     wait,
                     wait_us,
-                    stands_for: stream.waits(now).0,
+                    stands_for: stream.waits_for(),
                     top_up: conn.output.top_up,
                     sent_bytes: stream.sent_bytes,
                     left_bytes: stream.left_bytes(),

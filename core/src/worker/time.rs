@@ -92,7 +92,7 @@ impl Worker {
         let Some(conn) = self.table.at(index) else {
             return;
         };
-        let stands = |stream: &Stream| stream.waits(now).0 == Wait::Disk;
+        let stands = |stream: &Stream| stream.waits_for() == Wait::Disk;
         let soon = !conn.arrivals.is_empty() || conn.stream.as_deref().is_some_and(stands);
         let soon = soon.then_some(now);
         let limit = conn.timeouts.check_at(conn.phase, &self.settings);

@@ -1,4 +1,4 @@
-//! Reads a workload and validates it: each error names the key, its value and the allowed values.
+//! Reads a workload and validates it. Each error names the key and what is allowed, and a value that is out of range.
 
 mod kinds;
 mod objects;
@@ -6,9 +6,9 @@ mod objects;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
-use self::kinds::kind;
-use self::objects::{objects, part};
-use super::workload::{Abort, Arrivals, Choice, Class, Rate, Workload};
+use self::kinds::check_kind;
+use self::objects::{check_objects, check_part};
+use super::workload::{Abort, Arrivals, Choice, Class, Rate, RateSpread, Workload};
 use ackpace_lab_base::error::{Doing, LabError, Result};
 
 /// Most clients of a run: each needs memory for two descriptors, and a port.
@@ -16,6 +16,9 @@ pub const CLIENTS_MAX: u32 = 1_000_000;
 /// Most objects of a set with Zipf's law, which needs 8 bytes for each.
 const ZIPF_COUNT_MAX: u32 = 4_000_000;
 const SECONDS_MAX: f64 = 1e7;
+/// Requests per second, or how many times faster than in its log a trace goes.
+const TEMPO_MIN: f64 = 1e-6;
+const TEMPO_MAX: f64 = 1e7;
 /// 1 Tbit/s: a higher rate is a typing error.
 const BITS_PER_S_MAX: u64 = 1_000_000_000_000;
 /// One byte a second.
@@ -40,7 +43,7 @@ impl Workload {
         Ok(workload)
     }
 
-    /// Checks the workload. The error names the key, its value and the allowed values.
+    /// Checks the workload. The error names the key and what is allowed.
     pub fn check(&self) -> std::result::Result<(), String> {
         check(self)
     }
@@ -52,15 +55,15 @@ impl Class {
     /// # Errors
     /// The text is not a valid range of addresses; the error says what is allowed.
     pub fn sources(&self) -> std::result::Result<Option<(IpAddr, u32)>, String> {
-        self.source.as_deref().map(sources).transpose()
+        self.source.as_deref().map(parse_sources).transpose()
     }
 }
 
 /// Checks the workload; the error describes the first fault.
 fn check(workload: &Workload) -> Verdict {
-    seconds("warmup_s", workload.warmup_s)?;
+    check_seconds("warmup_s", workload.warmup_s)?;
     if let Some(duration_s) = workload.duration_s {
-        above_zero("duration_s", duration_s)?;
+        check_above_zero("duration_s", duration_s)?;
     }
     if workload.classes.is_empty() {
         return Err("class: missing; at least one [[class]] is needed".into());
@@ -79,7 +82,7 @@ fn check(workload: &Workload) -> Verdict {
         {
             return Err(named("name: there is another class of this name".into()));
         }
-        class(workload, one).map_err(named)?;
+        check_class(workload, one).map_err(named)?;
         clients += u64::from(workload.clients_of(one));
     }
     match clients {
@@ -92,7 +95,7 @@ fn check(workload: &Workload) -> Verdict {
 
 /// Parses "10.0.0.1-10.0.0.9", "10.0.0.0/24" (all its addresses but the first and the last) or one address;
 /// returns the first address and their number.
-fn sources(text: &str) -> std::result::Result<(IpAddr, u32), String> {
+fn parse_sources(text: &str) -> std::result::Result<(IpAddr, u32), String> {
     let wrong = || {
         format!(
             "source: \"{text}\"; allowed are IPv4 addresses as \"10.1.0.1\", \"10.1.0.1-10.1.3.232\" or \"10.1.0.0/24\""
@@ -113,67 +116,75 @@ fn sources(text: &str) -> std::result::Result<(IpAddr, u32), String> {
         let one = u32::from(address(text)?);
         (one, one)
     };
-    let count = last.checked_sub(first).ok_or_else(wrong)?;
-    Ok((IpAddr::V4(first.into()), count.saturating_add(1)))
+    let count = last.checked_sub(first).ok_or_else(wrong)?.saturating_add(1);
+    Ok((IpAddr::V4(first.into()), count))
 }
 
-fn class(workload: &Workload, class: &Class) -> Verdict {
-    size(workload, class)?;
-    seconds("think_s", class.think_s)?;
+fn check_class(workload: &Workload, class: &Class) -> Verdict {
+    check_size(workload, class)?;
+    check_seconds("think_s", class.think_s)?;
     if let Some(max_s) = class.think_max_s {
-        above_zero("think_max_s", max_s)?;
+        check_above_zero("think_max_s", max_s)?;
         if class.think_s <= 0.0 || class.think_s > max_s {
-            return Err("think_max_s: needs a think_s above 0 and not above it".into());
+            return Err(format!(
+                "think_max_s: {max_s}; think_s must be above 0 and at most think_max_s"
+            ));
         }
     }
-    above_zero("stall_s", class.stall_s)?;
-    above_zero("timeout_s", class.timeout_s)?;
+    check_above_zero("stall_s", class.stall_s)?;
+    check_above_zero("timeout_s", class.timeout_s)?;
     class.sources()?;
     if let Some(rate) = &class.rate {
         check_rate(rate)?;
     }
     if let Some(start) = &class.start {
-        seconds("start.after_s", start.after_s)?;
-        seconds("start.over_s", start.over_s)?;
+        check_seconds("start.after_s", start.after_s)?;
+        check_seconds("start.over_s", start.over_s)?;
     }
-    receiving(class)?;
+    check_receiving(class)?;
     if class.requests_each == Some(0) {
         return Err("requests_each: 0; allowed are 1 and more, or leave it out".into());
     }
-    kind(class)?;
+    check_kind(class)?; // what limits its clients: plain, self-paced, player, bursty
     let clients = workload.clients_of(class);
-    objects(&class.object, clients)?;
-    part(class.part.as_ref(), &class.object, clients)?;
+    check_objects(&class.object, clients)?;
+    check_part(class.part.as_ref(), &class.object, clients)?;
     if let Some(load) = &class.arrivals {
-        arrivals(load, class)?;
+        check_arrivals(load, class)?;
     }
     if let Some(pause) = &class.pause {
-        part_of_one("pause.share", pause.share)?;
-        seconds("pause.at_s", pause.at_s)?;
-        above_zero("pause.for_s", pause.for_s)?;
-        if pause.every_s.is_some_and(|every_s| every_s <= pause.for_s) {
-            return Err("pause.every_s: must be more than pause.for_s".into());
+        check_part_of_one("pause.share", pause.share)?;
+        check_seconds("pause.at_s", pause.at_s)?;
+        check_above_zero("pause.for_s", pause.for_s)?;
+        if let Some(every_s) = pause.every_s {
+            check_above_zero("pause.every_s", every_s)?;
+            if every_s <= pause.for_s {
+                return Err(format!(
+                    "pause.every_s: {every_s}; must be more than pause.for_s"
+                ));
+            }
         }
     }
     if let Some(one) = &class.abort {
-        abort(one)?;
+        check_abort(one)?;
     }
     for change in &class.change {
-        seconds("change.at_s", change.at_s)?;
-        part_of_one("change.share", change.share)?;
+        check_seconds("change.at_s", change.at_s)?;
+        check_part_of_one("change.share", change.share)?;
+        // 0: as fast as possible.
         if change.bits_per_s != 0 {
-            bits("change.bits_per_s", change.bits_per_s)?;
+            check_bits("change.bits_per_s", change.bits_per_s)?;
         }
     }
     Ok(())
 }
 
 /// Checks the number of clients: absolute, or a share of all.
-fn size(workload: &Workload, class: &Class) -> Verdict {
+fn check_size(workload: &Workload, class: &Class) -> Verdict {
     match (class.clients, class.share) {
         (Some(_), None) => {}
         (None, Some(share)) => {
-            part_of_one("share", share)?;
+            check_part_of_one("share", share)?;
             if workload.clients.is_none() {
                 return Err("share: needs `clients` at the top of the workload".into());
             }
@@ -184,8 +195,8 @@ fn size(workload: &Workload, class: &Class) -> Verdict {
     Ok(())
 }
 
-/// Checks when its sockets wake it, and the size of its receive buffer.
-fn receiving(class: &Class) -> Verdict {
+/// Checks SO_RCVLOWAT and SO_RCVBUF of the clients' sockets.
+fn check_receiving(class: &Class) -> Verdict {
     if let Some(bytes) = class.receive_at_least_bytes {
         if !(1..=1 << 20).contains(&bytes) {
             return Err(format!(
@@ -194,7 +205,7 @@ fn receiving(class: &Class) -> Verdict {
         }
         if class.rate.is_some() {
             return Err(
-                "receive_at_least_bytes: not with rate, whose clients read by the clock".into(),
+                "receive_at_least_bytes: not with rate: clients with a rate read by a timer".into(),
             );
         }
     }
@@ -218,7 +229,7 @@ fn check_rate(rate: &Rate) -> Verdict {
             );
         }
         let fixed = rate.bits_per_s;
-        return bits("rate.bits_per_s", fixed.ok_or("rate.bits_per_s: missing")?);
+        return check_bits("rate.bits_per_s", fixed.ok_or("rate.bits_per_s: missing")?);
     }
     if rate.bits_per_s.is_some() {
         return Err("rate.bits_per_s: not with rate.spread, which needs min and max".into());
@@ -226,22 +237,25 @@ fn check_rate(rate: &Rate) -> Verdict {
     let (Some(min), Some(max)) = (rate.min_bits_per_s, rate.max_bits_per_s) else {
         return Err("rate.min_bits_per_s, rate.max_bits_per_s: needed with rate.spread".into());
     };
-    bits("rate.min_bits_per_s", min)?;
-    bits("rate.max_bits_per_s", max)?;
+    check_bits("rate.min_bits_per_s", min)?;
+    check_bits("rate.max_bits_per_s", max)?;
     if min > max {
         return Err(format!(
             "rate.min_bits_per_s: {min}, above the max of {max}"
         ));
     }
-    match rate.alpha {
-        Some(alpha) if !(0.05..=20.0).contains(&alpha) => {
+    match (rate.spread, rate.alpha) {
+        (Some(RateSpread::Uniform), Some(_)) => {
+            Err("rate.alpha: only with rate.spread = \"pareto\"".into())
+        }
+        (_, Some(alpha)) if !(0.05..=20.0).contains(&alpha) => {
             Err(format!("rate.alpha: {alpha}; allowed are .05 to 20"))
         }
         _ => Ok(()),
     }
 }
 
-fn arrivals(arrivals: &Arrivals, class: &Class) -> Verdict {
+fn check_arrivals(arrivals: &Arrivals, class: &Class) -> Verdict {
     if class.think_s > 0.0 || class.requests_each.is_some() || !class.keep_alive {
         return Err(
             "arrivals: not with think_s, requests_each or keep_alive = false, which belong to a closed loop"
@@ -249,35 +263,32 @@ fn arrivals(arrivals: &Arrivals, class: &Class) -> Verdict {
         );
     }
     match (arrivals.requests_per_s, arrivals.trace_speed) {
-        (Some(rate), None) if rate > 0.0 && rate <= 1e7 => Ok(()),
-        (Some(rate), None) => Err(format!(
-            "arrivals.requests_per_s: {rate}; allowed is above 0, up to 1e7"
-        )),
+        (Some(rate), None) => check_tempo("arrivals.requests_per_s", rate),
         (None, Some(_)) if class.object.choice != Choice::Trace => {
             Err("arrivals.trace_speed: only with object.choice = \"trace\"".into())
         }
-        (None, Some(speed)) => above_zero("arrivals.trace_speed", speed),
+        (None, Some(speed)) => check_tempo("arrivals.trace_speed", speed),
         _ => Err("arrivals: give requests_per_s or trace_speed".into()),
     }
 }
 
-fn abort(abort: &Abort) -> Verdict {
-    part_of_one("abort.share", abort.share)?;
+fn check_abort(abort: &Abort) -> Verdict {
+    check_part_of_one("abort.share", abort.share)?;
     match (abort.after_bytes, abort.after_s) {
         (Some(_), None) => Ok(()),
-        (None, Some(after_s)) => seconds("abort.after_s", after_s),
+        (None, Some(after_s)) => check_seconds("abort.after_s", after_s),
         _ => Err("abort: give after_bytes or after_s".into()),
     }
 }
 
-fn seconds(key: &str, value: f64) -> Verdict {
+fn check_seconds(key: &str, value: f64) -> Verdict {
     match (0.0..=SECONDS_MAX).contains(&value) {
         true => Ok(()),
         false => Err(format!("{key}: {value}; allowed are 0 to {SECONDS_MAX}")),
     }
 }
 
-fn above_zero(key: &str, value: f64) -> Verdict {
+fn check_above_zero(key: &str, value: f64) -> Verdict {
     match value > 0.0 && value <= SECONDS_MAX {
         true => Ok(()),
         false => Err(format!(
@@ -286,14 +297,24 @@ fn above_zero(key: &str, value: f64) -> Verdict {
     }
 }
 
-fn part_of_one(key: &str, value: f64) -> Verdict {
+/// Checks how fast requests arrive. Slower ones would come after the end of the clock, which counts microseconds in 64 bits.
+fn check_tempo(key: &str, value: f64) -> Verdict {
+    match (TEMPO_MIN..=TEMPO_MAX).contains(&value) {
+        true => Ok(()),
+        false => Err(format!(
+            "{key}: {value}; allowed are {TEMPO_MIN} to {TEMPO_MAX}"
+        )),
+    }
+}
+
+fn check_part_of_one(key: &str, value: f64) -> Verdict {
     match (0.0..=1.0).contains(&value) {
         true => Ok(()),
         false => Err(format!("{key}: {value}; allowed are 0 to 1")),
     }
 }
 
-fn bits(key: &str, value: u64) -> Verdict {
+fn check_bits(key: &str, value: u64) -> Verdict {
     match (BITS_PER_S_MIN..=BITS_PER_S_MAX).contains(&value) {
         true => Ok(()),
         false => Err(format!(
@@ -339,10 +360,10 @@ mod tests {
             ),
             ("stall_s = 0", "stall_s: 0; allowed is above 0"),
             ("think_s = nan", "think_s: NaN; allowed are 0"),
-            ("think_max_s = 3.0", "think_max_s: needs a think_s"),
+            ("think_max_s = 3.0", "think_max_s: 3; think_s must be"),
             (
                 "think_s = 3.0\nthink_max_s = 2.0",
-                "think_max_s: needs a think_s",
+                "think_max_s: 2; think_s must be",
             ),
             (
                 "receive_at_least_bytes = 0",
@@ -367,6 +388,14 @@ mod tests {
             ),
             ("arrivals = { }", "arrivals: give"),
             (
+                "arrivals = { requests_per_s = 1e-300 }",
+                "; allowed are 0.000001 to 10000000",
+            ),
+            (
+                "arrivals = { requests_per_s = nan }",
+                "arrivals.requests_per_s: NaN; allowed",
+            ),
+            (
                 "arrivals = { trace_speed = 2.0 }",
                 "only with object.choice = \"trace\"",
             ),
@@ -377,7 +406,23 @@ mod tests {
             ),
             (
                 "pause = { at_s = 1, for_s = 2, every_s = 2 }",
-                "pause.every_s",
+                "pause.every_s: 2; must be more",
+            ),
+            (
+                "pause = { at_s = 1, for_s = 2, every_s = nan }",
+                "pause.every_s: NaN; allowed is above 0",
+            ),
+            (
+                "pause = { at_s = 1, for_s = 2, every_s = inf }",
+                "pause.every_s: inf; allowed is above 0",
+            ),
+            (
+                "rate = { spread = 'uniform', min_bits_per_s = 8, max_bits_per_s = 9, alpha = 1.2 }",
+                "rate.alpha: only with",
+            ),
+            (
+                "rate = { spread = 'pareto', min_bits_per_s = 8, max_bits_per_s = 9, alpha = nan }",
+                "rate.alpha: NaN; allowed are .05",
             ),
             (
                 "change = [{ at_s = 1, bits_per_s = 1 }]",
@@ -403,7 +448,8 @@ mod tests {
 
     #[test]
     fn addresses_are_counted() {
-        let first = |text: &str| sources(text).map(|(address, count)| (address.to_string(), count));
+        let first =
+            |text: &str| parse_sources(text).map(|(address, count)| (address.to_string(), count));
         assert_eq!(first("10.1.0.1-10.1.3.232"), Ok(("10.1.0.1".into(), 1000)));
         assert_eq!(first("10.1.7.9/24"), Ok(("10.1.7.1".into(), 254)));
         assert_eq!(first("127.0.0.1"), Ok(("127.0.0.1".into(), 1)));

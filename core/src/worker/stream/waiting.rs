@@ -65,7 +65,12 @@ impl Stream {
             .is_some_and(|stall| stall.heard(underrun, idle_us, now))
     }
 
-    /// What it waits for, and for how long already.
+    /// What it waits for.
+    pub(in crate::worker) fn waits_for(&self) -> Wait {
+        self.stall.map_or(Wait::Turn, |stall| stall.wait)
+    }
+
+    /// What it waits for, and for how long already, in microseconds.
     pub(in crate::worker) fn waits(&self, now: Instant) -> (Wait, u64) {
         match self.stall {
             Some(stall) => (stall.wait, now.since_us(stall.since)),

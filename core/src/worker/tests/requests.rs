@@ -341,6 +341,14 @@ fn news_of_earlier_streams_and_clients_change_nothing() {
         let plan = plan([], false);
         assert_eq!(bench.resolved(stream, plan), []);
         assert_eq!(bench.probed(stream, 0), []);
+        let resident_bytes = 0;
+        let probed = In::Probed {
+            stream,
+            resident_bytes,
+        };
+        bench.worker.on(probed, bench.now);
+        let wakes = !bench.worker.turns.is_empty();
+        assert!(!wakes, "the connection at that place has nothing to do");
         assert_eq!(bench.sent(stream, 60, false), []);
         let (len_bytes, last) = (1, true);
         let sliced = In::Sliced {

@@ -1,13 +1,13 @@
 //! Checks the settings that each kind of client requires or excludes.
 
-use super::{Verdict, above_zero};
+use super::{Verdict, check_above_zero};
 use crate::workload::{Choice, Class, Kind};
 
 /// Above this, full speed is meant. Below 1, a film would stall at every segment.
 const TIMES_MAX: f64 = 1e6;
 
 /// Checks the settings of the class's kind, and rejects those of other kinds.
-pub fn kind(class: &Class) -> Verdict {
+pub fn check_kind(class: &Class) -> Verdict {
     let name = class.kind.name();
     if class.segments.is_some() && class.kind != Kind::Player {
         return Err("segments: only with kind = \"player\"".into());
@@ -27,17 +27,17 @@ pub fn kind(class: &Class) -> Verdict {
         Kind::SelfPaced | Kind::Player if class.rate.is_none() => {
             Err(format!("rate: needed with kind = \"{name}\""))
         }
-        Kind::Player => player(class),
-        Kind::Bursty => bursty(class),
+        Kind::Player => check_player(class),
+        Kind::Bursty => check_bursty(class),
         Kind::Plain | Kind::SelfPaced => Ok(()),
     }
 }
 
-fn player(class: &Class) -> Verdict {
+fn check_player(class: &Class) -> Verdict {
     let Some(segments) = &class.segments else {
         return Err("segments: needed with kind = \"player\"".into());
     };
-    above_zero("segments.film_s", segments.film_s)?;
+    check_above_zero("segments.film_s", segments.film_s)?;
     if let Some(times) = segments.times {
         if !(1.0..=TIMES_MAX).contains(&times) {
             return Err(format!(
@@ -60,14 +60,14 @@ fn player(class: &Class) -> Verdict {
     refuse(&others, "player")
 }
 
-fn bursty(class: &Class) -> Verdict {
+fn check_bursty(class: &Class) -> Verdict {
     let Some(burst) = &class.burst else {
         return Err("burst: needed with kind = \"bursty\"".into());
     };
     if burst.len_bytes == 0 {
         return Err("burst.len_bytes: 0; allowed are 1 and more".into());
     }
-    above_zero("burst.every_s", burst.every_s)?;
+    check_above_zero("burst.every_s", burst.every_s)?;
     let others = [
         ("rate", class.rate.is_some()),
         ("change", !class.change.is_empty()),

@@ -1,21 +1,21 @@
 //! Validates objects and parts.
 
-use super::{Verdict, ZIPF_COUNT_MAX, above_zero, part_of_one};
+use super::{Verdict, ZIPF_COUNT_MAX, check_above_zero, check_part_of_one};
 use crate::workload::{Choice, Objects, Part, PartChoice};
 
 /// Checks the objects of a class.
-pub fn objects(object: &Objects, clients: u32) -> Verdict {
-    path(object)?;
-    count(object)?;
+pub fn check_objects(object: &Objects, clients: u32) -> Verdict {
+    check_path(object)?;
+    check_count(object)?;
     if object.digits > 9 {
         return Err(format!(
             "object.digits: {}; allowed are 0 to 9",
             object.digits
         ));
     }
-    zipf(object)?;
-    locality(object)?;
-    first(object)?;
+    check_zipf(object)?;
+    check_locality(object)?;
+    check_first(object)?;
     if object.choice == Choice::Locality && object_count(object) <= clients {
         return Err(format!(
             "object.count: {}; {clients} clients need {} objects: a common one, and one for each",
@@ -30,7 +30,7 @@ pub fn objects(object: &Objects, clients: u32) -> Verdict {
     }
 }
 
-fn path(object: &Objects) -> Verdict {
+fn check_path(object: &Objects) -> Verdict {
     let numbered = object.choice != Choice::One;
     let plain = |c: char| c.is_ascii_graphic() && c != '%';
     let once = object.path.matches("{n}").count() == usize::from(numbered);
@@ -49,7 +49,7 @@ fn path(object: &Objects) -> Verdict {
 }
 
 /// Sets need a number of objects; other choices must not have one.
-fn count(object: &Objects) -> Verdict {
+fn check_count(object: &Objects) -> Verdict {
     let sets = [
         Choice::Uniform,
         Choice::Zipf,
@@ -68,7 +68,7 @@ fn object_count(object: &Objects) -> u32 {
 }
 
 /// Checks the exponent of Zipf's law.
-fn zipf(object: &Objects) -> Verdict {
+fn check_zipf(object: &Objects) -> Verdict {
     let count = object_count(object);
     match (object.s, object.choice) {
         (Some(s), Choice::Zipf) if !(0.0..=10.0).contains(&s) => {
@@ -89,9 +89,9 @@ fn zipf(object: &Objects) -> Verdict {
 }
 
 /// Checks the share of clients with a common object.
-fn locality(object: &Objects) -> Verdict {
+fn check_locality(object: &Objects) -> Verdict {
     match (object.p, object.choice) {
-        (Some(p), Choice::Locality) => part_of_one("object.p", p)?,
+        (Some(p), Choice::Locality) => check_part_of_one("object.p", p)?,
         (None, Choice::Locality) => {
             return Err("object.p: needed with choice = \"locality\"".into());
         }
@@ -102,7 +102,7 @@ fn locality(object: &Objects) -> Verdict {
 }
 
 /// Checks the number of the first dealt object.
-fn first(object: &Objects) -> Verdict {
+fn check_first(object: &Objects) -> Verdict {
     let count = object_count(object);
     if object.first > 0 && object.choice != Choice::Dealt {
         return Err("object.first: only with choice = \"dealt\"".into());
@@ -118,7 +118,7 @@ fn first(object: &Objects) -> Verdict {
 }
 
 /// Checks the part of an object.
-pub fn part(part: Option<&Part>, object: &Objects, clients: u32) -> Verdict {
+pub fn check_part(part: Option<&Part>, object: &Objects, clients: u32) -> Verdict {
     let part = part.copied().unwrap_or_default();
     let needed = |what: &str| format!("part.{what}: needed with this part.choice, above 0");
     if part.align_bytes == Some(0) {
@@ -150,15 +150,15 @@ pub fn part(part: Option<&Part>, object: &Objects, clients: u32) -> Verdict {
             )),
             Some(_) => Ok(()),
         },
-        PartChoice::Places => places(part, object, file_bytes, clients),
-        _ => above_zero(
+        PartChoice::Places => check_places(part, object, file_bytes, clients),
+        _ => check_above_zero(
             "part.every_s",
             part.every_s.ok_or_else(|| needed("every_s"))?,
         ),
     }
 }
 
-fn places(part: Part, object: &Objects, file_bytes: u64, clients: u32) -> Verdict {
+fn check_places(part: Part, object: &Objects, file_bytes: u64, clients: u32) -> Verdict {
     if !matches!(object.choice, Choice::One | Choice::Dealt) {
         let what = "part.choice: \"places\" needs object.choice = \"dealt\" or \"one\"";
         return Err(what.into());

@@ -72,7 +72,7 @@ impl Run<'_> {
         self.hear_question();
         let outs = self.obey_worker(OUTS_MAX);
         assert!(outs < OUTS_MAX, "the worker turns in circles");
-        self.disk_thread.woken |= std::mem::take(&mut self.asked);
+        self.disk_thread.woken |= std::mem::take(&mut self.must_wake_disk);
     }
 
     fn someone(&mut self) -> Option<ConnId> {

@@ -40,7 +40,7 @@ pub(super) struct ClientState {
     pub fails_next: bool,
     pub pieces: VecDeque<FilledSlots>,
     /// The disk may hold a want of it.
-    pub asked: bool,
+    pub has_want: bool,
     /// A response ended early: nothing may follow on this connection.
     pub torn: bool,
     pub shut: bool,
@@ -105,7 +105,7 @@ impl ClientState {
             marks: 0,
             fails_next: false,
             pieces: VecDeque::new(),
-            asked: false,
+            has_want: false,
             torn: false,
             shut: false,
         }

@@ -107,8 +107,8 @@ impl File {
         })
     }
 
-    /// Records that the worker was told of the pages.
-    pub fn told(&mut self, span: Span, now: Instant) {
+    /// Records that the worker was told now that the pages are in memory.
+    pub fn worker_was_told(&mut self, span: Span, now: Instant) {
         for page in self.pages(span) {
             self.told_at.insert(page, now);
         }

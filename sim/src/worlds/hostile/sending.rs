@@ -160,7 +160,8 @@ impl Run<'_> {
 
     /// What TCP says of a connection.
     pub fn tcp_sample(&mut self, conn: ConnId) -> Option<TcpSample> {
-        let (us, is_divided, is_short) = (self.now.us, self.division.is_any(), self.short);
+        let (us, is_divided, is_short) =
+            (self.now.us, self.division.is_any(), self.has_short_paths);
         let client = self.client(conn)?;
         let marks = client.marks;
         let path = Path {

@@ -1,4 +1,5 @@
-//! The worker's shell: it executes each order as badly as the input likes, and checks it against the laws.
+//! The worker's shell: it executes each order as badly as the input likes, and checks it against the four laws of
+//! [`super`].
 
 use ackpace_core::Machine;
 use ackpace_core::addresses::Address;
@@ -23,8 +24,8 @@ use super::trace::Trace;
 pub(super) struct Run<'a> {
     pub input: Input<'a>,
     pub now: Instant,
-    /// When the worker last had nothing to order. What it orders after a pause may rest on what it knew then; the shell
-    /// asks the kernel once more in any case.
+    /// When the worker last ran out of orders. What it orders next may rest on what it knew of the page cache then
+    /// ([`File::may_be_believed`]): the server's shell asks the kernel again before sendfile(2).
     pub idle_at: Instant,
     pub worker: Worker,
     pub clients: Vec<Option<ClientState>>,
@@ -38,8 +39,8 @@ pub(super) struct Run<'a> {
     /// A wake-up of the worker is pending.
     pub worker_woken: bool,
     /// The worker has sent the disk thread a message and will wake it at the end of its turn.
-    pub asked: bool,
-    /// Messages may come late and twice.
+    pub must_wake_disk: bool,
+    /// The input may repeat messages, or deliver them after their stream has ended (`echo` in `acts.rs`).
     pub echoes: bool,
     /// The last message of the disk that the worker heard.
     pub last_completion: Option<WantCompletion>,
@@ -47,9 +48,9 @@ pub(super) struct Run<'a> {
     pub division: Division,
     /// What sockets lend each other, however few they are.
     pub reserve: Reserve,
-    /// All paths are short.
-    pub short: bool,
-    /// The worker was told of a start share.
+    /// All paths have a round trip of 50 µs, so connections may borrow send memory.
+    pub has_short_paths: bool,
+    /// Send memory is divided: the worker knows the share of a new connection.
     pub divides: bool,
     pub counts: ShareCounts,
     /// Bytes sent, responses ended and reads done: any progress increases it.
@@ -82,20 +83,20 @@ impl<'a> Run<'a> {
             asks: Mailboxes::new(PLACES),
             completions: Mailboxes::new(PLACES),
             worker_woken: false,
-            asked: false,
+            must_wake_disk: false,
             echoes,
             last_completion: None,
             disk_thread: DiskThread::new(disk),
             division: Division::new(first / 4, &mut input, now),
             reserve: Reserve::eager(),
-            short: false,
+            has_short_paths: false,
             divides: false,
             counts: ShareCounts::default(),
             progress: 0,
             trace: Trace::default(),
             input,
         };
-        run.short = run.input.once_in(2);
+        run.has_short_paths = run.input.once_in(2);
         run.begin_division();
         run
     }
@@ -123,10 +124,10 @@ impl<'a> Run<'a> {
         client.unwrap_or_else(|| panic!("an order for the dead: {out:?}"))
     }
 
-    /// Executes up to `most` orders of the worker; returns how many there were.
-    pub fn obey_worker(&mut self, most: u32) -> u32 {
+    /// Executes up to `outs_max` orders of the worker; returns how many there were.
+    pub fn obey_worker(&mut self, outs_max: u32) -> u32 {
         let mut outs = 0;
-        while outs < most {
+        while outs < outs_max {
             let Some(out) = self.worker.poll(self.now) else {
                 self.idle_at = self.now;
                 break;
@@ -139,7 +140,8 @@ impl<'a> Run<'a> {
         outs
     }
 
-    /// Hears the oldest message of the disk; `false` if there is none.
+    /// Takes the oldest message of the disk, places the slots that it brings, and passes it to the worker; `false` if there
+    /// is none.
     pub fn hear_one(&mut self) -> bool {
         let Some(mut completion) = self.completions.take() else {
             return false;
@@ -167,6 +169,7 @@ impl<'a> Run<'a> {
         let client = self.client(stream.conn).filter(|_| kept);
         match (client, piece) {
             (Some(client), Some(piece)) => {
+                // A re-read replaces the pieces from its offset on.
                 let from_bytes = piece.span.offset_bytes;
                 client.pieces.retain(|before| {
                     let stays = before.span.offset_bytes < from_bytes;
@@ -179,7 +182,7 @@ impl<'a> Run<'a> {
             (Some(client), None) => {
                 let of = client.response.as_ref().map(|(_, response)| response.file);
                 if let Some(file) = of.and_then(|nth| self.files.get_mut(nth as usize)) {
-                    file.told(span, now);
+                    file.worker_was_told(span, now);
                 }
             }
             (None, None) => {}
@@ -246,7 +249,7 @@ impl<'a> Run<'a> {
                 self.sample(conn);
             }
             Out::Arrived { .. } => {}
-            Out::Export { .. } | Out::Keep { .. } => panic!("nobody asked"),
+            Out::Export { .. } | Out::Keep { .. } => panic!("an export that nobody asked for"),
             Out::Shutdown(conn) => {
                 let client = self.living(conn, &out);
                 assert!(!client.shut, "our FIN twice");
@@ -361,7 +364,7 @@ impl<'a> Run<'a> {
         let file = self.file(object);
         let resident_bytes = file.resident_bytes(span);
         if resident_bytes >= span.len_bytes {
-            file.told(span, now);
+            file.worker_was_told(span, now);
         }
         self.on(In::Probed {
             stream,
@@ -380,17 +383,17 @@ impl<'a> Run<'a> {
             spans.into_iter().any(|span| span.covers(want.span)),
             "a want for what its response has not: {want:?}"
         );
-        client.asked = true;
+        client.has_want = true;
         self.asks.put(want.stream.conn.index, Ask::Want(want));
-        self.asked = true;
+        self.must_wake_disk = true;
     }
 
     fn forget(&mut self, stream: StreamId, out: &Out) {
         let client = self.living(stream.conn, out);
         client.resolving.take_if(|(of, _)| *of == stream);
-        if std::mem::take(&mut client.asked) {
+        if std::mem::take(&mut client.has_want) {
             self.asks.put(stream.conn.index, Ask::Forget(stream));
-            self.asked = true;
+            self.must_wake_disk = true;
         }
     }
 
