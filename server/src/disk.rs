@@ -163,8 +163,9 @@ impl Shell {
     /// Serves for ever.
     fn run(mut self) {
         loop {
-            self.wait();
+            // First of all: the wake-up of a want may have been taken while the readers were started.
             self.turn();
+            self.wait();
         }
     }
 

@@ -85,14 +85,20 @@ fn ledger_failure(error: io::Error) -> Failure {
     Failure::runtime(format!("the record of changed threads: {error}"))
 }
 
-/// Restores what an earlier guard has left. Returns how many threads were restored.
+/// Restores what an earlier guard has left. Returns how many threads were restored. One that can't be restored now keeps no
+/// other from it; the record stays then, since to restore a thread twice does no harm.
 fn undo_left(ledger: &mut Ledger) -> Result<u64, Failure> {
-    let mut undone = 0;
+    let (mut undone, mut failed) = (0, None);
     for entry in ledger.left().map_err(ledger_failure)? {
-        undone += u64::from(restore(entry)?);
+        match restore(entry) {
+            Ok(restored) => undone += u64::from(restored),
+            Err(failure) => failed = failed.or(Some(failure)),
+        }
     }
-    ledger.clear().map_err(ledger_failure)?;
-    Ok(undone)
+    match failed {
+        Some(failure) => Err(failure),
+        None => ledger.clear().map_err(ledger_failure).map(|()| undone),
+    }
 }
 
 /// Gives a thread of the record its own nice value back. `false`: it is left alone, since it has its own, has ended, or has a
@@ -435,5 +441,46 @@ mod tests {
         setter.changed.insert(thread, before);
         assert!(setter.set(LevelOrder { thread, level }).is_err());
         assert!(setter.changed.contains_key(&thread), "it is not forgotten");
+    }
+
+    #[test]
+    fn a_thread_that_can_not_be_restored_keeps_no_other_from_it() {
+        let checked = thread::spawn(|| {
+            priority::become_usual();
+            let stuck = priority::calling_thread();
+            let (tell, told) = std::sync::mpsc::channel();
+            let (end, ends) = std::sync::mpsc::channel::<()>();
+            let other = thread::spawn(move || {
+                // Nobody without a capability may change a thread that has it.
+                capabilities::keep_only(&[]).expect("giving up is always allowed");
+                tell.send(priority::calling_thread()).expect("it is heard");
+                let _ = ends.recv();
+            });
+            let weaker = told.recv().expect("it told");
+            capabilities::keep_only(&[]).expect("giving up is always allowed");
+            let has = |thread| priority::nice(thread).expect("it lives");
+            let path = std::env::temp_dir().join(format!("ackpace-left-{}", std::process::id()));
+            let mut left = Ledger::open(&path).expect("room for a file");
+            // To become stronger is refused now; to become weaker is not.
+            let entries = [(stuck, has(stuck) - 1), (weaker, 19)];
+            for (thread, own) in entries {
+                let to = has(thread);
+                let entry = Entry {
+                    thread,
+                    own,
+                    from: own,
+                    to,
+                };
+                left.write(entry).expect("room");
+            }
+            assert!(undo_left(&mut left).is_err(), "the first can't be restored");
+            assert_eq!(has(weaker), 19);
+            let record = Ledger::open(&path).and_then(|ledger| ledger.left());
+            assert_eq!(record.expect("a file").len(), 2, "it stays");
+            std::fs::remove_file(&path).expect("our own file");
+            drop(end);
+            other.join().expect("no panic");
+        });
+        checked.join().expect("no panic");
     }
 }

@@ -1,5 +1,6 @@
 use std::cell::Cell;
 use std::io;
+use std::time::Duration;
 
 use ackpace_core::congestion::Delay;
 use ackpace_core::conn::{ConnId, WantSeq};
@@ -286,4 +287,15 @@ fn a_want_fails_while_no_reader_starts_and_a_later_one_tries_again() {
         }
     });
     assert_eq!(tries.get(), 2);
+}
+
+#[test]
+fn a_want_whose_wake_up_was_taken_before_the_thread_ran_is_read() {
+    let Bench { shell, work, .. } = Bench::new();
+    shell.handle.ask(0, 1, want(1, 0, 0));
+    shell.handle.wake();
+    shell.handle.waker.awake();
+    std::thread::spawn(move || shell.run());
+    let job = work.recv_timeout(Duration::from_secs(30));
+    assert!(matches!(job, Ok(ReaderJob::Map(_))), "nobody looked at it");
 }
