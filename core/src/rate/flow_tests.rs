@@ -191,6 +191,21 @@ fn a_steady_client_with_a_large_receive_buffer_is_found() {
     assert!(close(believed(&world, &rate)), "{rate:?}");
 }
 
+#[test]
+fn a_client_that_goes_on_after_a_pause_is_found_though_its_buffer_has_grown() {
+    let mut world = World::new(100_000_000, 1_000_000, 128 << 10);
+    world.grows_to_bytes = 6 << 20;
+    let (mut rate, mut gauge) = (Rate::default(), Gauge::default());
+    world.run(&mut rate, &mut gauge, 5, 1 << 20, 100);
+    world.program_bytes_per_s = 0;
+    world.run(&mut rate, &mut gauge, 60, 1 << 20, 100);
+    assert!(rate.prefetch_bytes_per_s() < 300_000, "{rate:?}");
+    // It takes all that a disk brings, 49 MB/s.
+    world.program_bytes_per_s = 1_000_000_000;
+    world.run(&mut rate, &mut gauge, 10, 196_000, 4);
+    assert!(rate.prefetch_bytes_per_s() > 25_000_000, "{rate:?}");
+}
+
 proptest! {
     #[test]
     fn counters_that_wrap_stand_still_or_lie_break_nothing(

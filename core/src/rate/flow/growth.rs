@@ -10,7 +10,7 @@ use super::{Flow, WINDOW_OPENS_PART};
 /// What is known of the size of a client's receive buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Growth {
-    /// What the buffer held at most when it was full last.
+    /// What the buffer held at most when it was full last; or at least, if it has grown since.
     most_bytes: u64,
     /// The right edge of the window then; 0: it was never full.
     full_edge_bytes: u64,
@@ -21,7 +21,7 @@ pub(super) struct Growth {
 }
 
 impl Growth {
-    /// Whether the buffer has grown since it was full last: its window is wider than it was.
+    /// Whether the buffer has grown since it was full last, or since that was seen: its window is wider than it was.
     pub fn is_proven(&self, flow: Flow) -> bool {
         // A receiver tells nothing of a smaller rest (Linux, `__tcp_select_window`).
         let rest_bytes = (flow.window_bytes / WINDOW_OPENS_PART).max(flow.segment_bytes);
@@ -34,6 +34,8 @@ impl Growth {
         let edge_bytes = flow.edge_bytes();
         if self.is_proven(flow) {
             (self.full, self.seen) = (false, true);
+            // Only a still wider window proves that it grows on: a fast client's may stay as wide for ever.
+            self.most_bytes = flow.window_bytes;
         }
         // All that the edge has advanced since the buffer was full may be growth, if it has grown.
         let told_bytes = match self.full {
