@@ -103,6 +103,8 @@ pub const INTERVAL_US_MIN: u64 = US_PER_S;
 pub const FLOW_US_MIN: u64 = 10_000;
 /// Counters older than this say nothing about the present.
 pub const FLOW_US_MAX: u64 = 60 * US_PER_S;
+/// A receive buffer that has grown and was not full again for this long has settled: what its window shows from then on is read.
+pub const GROWN_US_MAX: u64 = 3 * US_PER_S;
 /// Bytes that a client must have read before its rate is believed, half of them for the first rate; or less, after
 /// eight times the ordinary duration. Windows open in steps.
 pub const FLOW_READ_BYTES_MIN: u64 = 64 * KIB;

@@ -11,21 +11,18 @@
 mod counters;
 mod growth;
 mod interval;
+mod window;
 
 pub use self::counters::{Evidence, Flow};
 use self::growth::Growth;
 use self::interval::Interval;
 use super::per_s;
 use crate::limits::{
-    FLOW_READ_BYTES_MIN, FLOW_SAMPLE_US_MAX, FLOW_STEPS, FLOW_US_MAX, FLOW_US_MIN, INTERVAL_US_MIN,
+    FLOW_READ_BYTES_MIN, FLOW_SAMPLE_US_MAX, FLOW_STEPS, FLOW_US_MAX, FLOW_US_MIN, GROWN_US_MAX,
+    INTERVAL_US_MIN,
 };
 use crate::units::Instant;
 
-/// A closed window opens when one part in so many of the receive buffer is free.
-const WINDOW_OPENS_PART: u64 = 16;
-
-/// The last send tells when a window opened, if at most one part in so many of what it opened by can have opened later.
-const UNSURE_PART: u64 = 4;
 /// A silence is a pause only if it lasts at least one part in so many of the time measured before it.
 const PAUSE_PART: u64 = 2;
 
@@ -42,6 +39,8 @@ pub struct Gauge {
     /// The client's receive buffer, the largest that was seen; 0: not estimated yet.
     buffer_bytes: u64,
     growth: Growth,
+    /// Since when each sample shows a buffer that has grown.
+    grown_from: Option<Instant>,
     /// Its counters have told how fast it reads.
     counted: bool,
     /// The current interval.
@@ -74,20 +73,6 @@ impl Gauge {
     /// Time of the last sample; `None` before the first one.
     pub fn sampled_at(&self) -> Option<Instant> {
         self.last.map(|(at, _)| at)
-    }
-
-    /// Whether the client certainly has bytes that its program has not read. A receiver announces a larger window with
-    /// its next ACK, and on its own only when the window is twice as large as last announced (Linux, tcp_cleanup_rbuf).
-    pub fn has_unread(&self) -> bool {
-        self.has_unread_behind(self.last.map(|(_, flow)| flow).unwrap_or_default())
-    }
-
-    /// A receiver may read as much again as its window, and two segments, before it tells of that.
-    fn has_unread_behind(&self, flow: Flow) -> bool {
-        let window_doubled_bytes = flow
-            .window_bytes
-            .saturating_add(flow.segment_bytes.saturating_mul(2));
-        self.unread_bytes > window_doubled_bytes
     }
 
     /// Starts over: the connection had nothing to send, or its path has changed.
@@ -137,6 +122,7 @@ impl Gauge {
             self.skip(flow, now);
             return None;
         }
+        self.grown_from = None;
         let opened = self.when_opened(flow, now);
         let until_then = opened.and_then(|(then, at)| self.sample_once(then, at, least_us));
         // The later verdict replaces the earlier one, which counted less. After a growth the later bound only caps it.
@@ -148,33 +134,6 @@ impl Gauge {
             }
             (until_then, since) => since.or(until_then),
         }
-    }
-
-    /// The counters when the window last opened, and that time; `None` unless it has stopped the socket since.
-    fn when_opened(&self, flow: Flow, now: Instant) -> Option<(Flow, Instant)> {
-        let (from, before) = self.last?;
-        let us = now.since_us(from);
-        // An opening right after the last sample is dated FLOW_US_MIN after it, or the two would count as one.
-        let within = flow.quiet_us < us && us >= 2 * FLOW_US_MIN;
-        let quiet_us = flow.quiet_us.min(us.saturating_sub(FLOW_US_MIN));
-        let limited_us = flow
-            .window_limited_us
-            .saturating_sub(before.window_limited_us);
-        let busy_us = flow.busy_us.saturating_sub(before.busy_us);
-        // A window below one segment may have opened after the last send. So it must be small beside all that opened.
-        let told_bytes = flow.edge_bytes().saturating_sub(before.edge_bytes());
-        let by_then = told_bytes / UNSURE_PART >= flow.window_bytes;
-        let stopped = busy_us >= us / 20 * 19 && limited_us / 8 >= quiet_us / 9;
-        let then = Flow {
-            busy_us: flow.busy_us.saturating_sub(quiet_us),
-            window_limited_us: flow.window_limited_us.saturating_sub(quiet_us),
-            quiet_us: 0,
-            ..flow
-        };
-        let at = Instant {
-            us: now.us.saturating_sub(quiet_us),
-        };
-        (within && quiet_us >= FLOW_US_MIN && stopped && by_then).then_some((then, at))
     }
 
     fn sample_once(&mut self, flow: Flow, now: Instant, least_us: u64) -> Option<Evidence> {
@@ -326,6 +285,11 @@ impl Gauge {
     /// The client's receive buffer has grown. How much was read meanwhile is unknown, so neither this step nor the
     /// silence before it counts. If it is the first step, that one has ended.
     fn skip(&mut self, flow: Flow, now: Instant) {
+        // It is full again soon, if we have bytes for it. If we have not, a fast client may keep its window wide open for ever.
+        let grown_from = *self.grown_from.get_or_insert(now);
+        if now.since_us(grown_from) >= GROWN_US_MAX {
+            self.growth.settle(flow);
+        }
         let Some((from, before)) = self.last.replace((now, flow)) else {
             return;
         };
@@ -355,21 +319,6 @@ impl Gauge {
         self.step_samples = self.step_samples.saturating_add(1);
         self.now = self.now.and(fed);
         self.now.step_bytes = self.now.step_bytes.max(self.step_bytes);
-    }
-
-    /// The most that the client can have read without announcing it. Linux announces a window on its own when it is
-    /// twice the last one and a sixteenth of the receive buffer (`__tcp_select_window`); others when it is one segment
-    /// (RFC 9293, 3.8.6.2.2).
-    fn untold_bytes(&mut self, flow: Flow) -> u64 {
-        // At first, all that it took is in the buffer, or was read.
-        let held_bytes = match self.buffer_bytes {
-            0 => self.unread_bytes.saturating_add(self.burst_bytes),
-            _ => self.unread_bytes,
-        };
-        self.buffer_bytes = (self.buffer_bytes).max(held_bytes.saturating_add(flow.window_bytes));
-        (self.buffer_bytes / WINDOW_OPENS_PART)
-            .max(flow.window_bytes.saturating_mul(2))
-            .max(flow.segment_bytes.saturating_mul(2))
     }
 
     /// The client had something to read, and nothing was read.
