@@ -39,7 +39,7 @@ pub struct Gauge {
     /// The client's receive buffer, the largest that was seen; 0: not estimated yet.
     buffer_bytes: u64,
     growth: Growth,
-    /// Since when each sample shows a buffer that has grown.
+    /// When a sample first showed that the buffer has grown since it was full last.
     grown_from: Option<Instant>,
     /// Its counters have told how fast it reads.
     counted: bool,
@@ -118,11 +118,13 @@ impl Gauge {
     pub fn sample(&mut self, flow: Flow, now: Instant, least_us: u64) -> Option<Evidence> {
         let grown = self.is_grown(flow);
         self.glance(flow);
+        if self.growth.full {
+            self.grown_from = None;
+        }
         if grown {
             self.skip(flow, now);
             return None;
         }
-        self.grown_from = None;
         let opened = self.when_opened(flow, now);
         let until_then = opened.and_then(|(then, at)| self.sample_once(then, at, least_us));
         // The later verdict replaces the earlier one, which counted less. After a growth the later bound only caps it.

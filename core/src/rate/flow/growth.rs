@@ -16,7 +16,7 @@ pub(super) struct Growth {
     /// The right edge of the window then; 0: it was never full.
     full_edge_bytes: u64,
     /// It was full since it has grown, or since the beginning.
-    full: bool,
+    pub full: bool,
     /// It has grown at some time.
     pub seen: bool,
 }
