@@ -123,7 +123,7 @@ impl Gauge {
         }
         if grown {
             self.skip(flow, now);
-            return None;
+            return self.at_least(least_us);
         }
         let opened = self.when_opened(flow, now);
         let until_then = opened.and_then(|(then, at)| self.sample_once(then, at, least_us));
@@ -295,13 +295,15 @@ impl Gauge {
         let Some((from, before)) = self.last.replace((now, flow)) else {
             return;
         };
-        // Its time counts and its bytes do not, so what it reads at least stays a lower bound.
-        let all_bytes = self.all_bytes;
+        // What the window has widened by may be growth. The rest was read at least.
+        let widened_bytes = flow.window_bytes.saturating_sub(before.window_bytes);
+        let least_bytes = self.all_bytes;
         if flow.acked_bytes >= before.acked_bytes && flow.busy_us >= before.busy_us {
             let us = now.since_us(from);
             self.add(before, flow, (us, us));
         }
-        (self.all_bytes, self.given, self.pieces) = (all_bytes, None, 0);
+        self.all_bytes = (self.all_bytes.saturating_sub(widened_bytes)).max(least_bytes);
+        (self.given, self.pieces) = (None, 0);
         (self.silent, self.crumbs_bytes) = (Interval::default(), 0);
         if !self.begun && self.before.us == 0 {
             (self.before, self.now) = (self.now, Interval::default());
