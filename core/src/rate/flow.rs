@@ -82,7 +82,6 @@ impl Gauge {
             unread_bytes: self.unread_bytes,
             buffer_bytes: self.buffer_bytes,
             growth: self.growth,
-            grown_from: self.grown_from,
             counted: self.counted,
             ..Gauge::default()
         };
