@@ -186,8 +186,9 @@ impl SendQueue {
     /// What the connection has and takes, for the stage that fetches its bytes. `full`: its socket takes no more.
     pub fn supply(&self, full: bool, now: Instant) -> Supply {
         let rate_bytes_per_s = self.rate.prefetch_bytes_per_s();
+        let level_bytes = self.level_at(rate_bytes_per_s, now);
         Supply {
-            socket_bytes: self.level_at(rate_bytes_per_s, now),
+            socket_bytes: self.at_most_told(level_bytes),
             rate_bytes_per_s,
             full,
         }
@@ -426,7 +427,11 @@ impl SendQueue {
 
     /// D1 as predicted for now.
     pub fn level_bytes(&self, now: Instant) -> u64 {
-        let level_bytes = self.level_at(self.rate.send_bytes_per_s(), now);
+        self.at_most_told(self.level_at(self.rate.send_bytes_per_s(), now))
+    }
+
+    /// A predicted level, bounded by what the kernel has reported since.
+    fn at_most_told(&self, level_bytes: u64) -> u64 {
         match self.writable {
             true => level_bytes.min(self.told_bytes),
             false => level_bytes,

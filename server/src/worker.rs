@@ -339,6 +339,10 @@ impl Worker {
                 };
                 self.send(&order, now);
             }
+            Out::Underfed {
+                conn,
+                epollout_bytes,
+            } => self.watch_level(conn, epollout_bytes),
             Out::Pace {
                 conn,
                 rate_bytes_per_s,

@@ -1,8 +1,11 @@
 //! What a connection has and takes, for the stage that fetches its bytes.
 
-use crate::limits::UNKNOWN_MARGIN_US;
+use crate::limits::{FLOW_US_MIN, LOWAT_BYTES_MAX, UNKNOWN_MARGIN_US};
 use crate::prefetch::us_for;
 use crate::units::Instant;
+
+/// A socket is nearly empty when one part in so many of what it should hold is left.
+const WATCHED_PART: u64 = 4;
 
 /// What a connection has in its socket, and how fast it takes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,5 +28,14 @@ impl Supply {
             0 => now.plus_us(UNKNOWN_MARGIN_US),
             rate => now.plus_us(us_for(bytes, rate)),
         }
+    }
+
+    /// The level below which a socket is nearly empty, bytes; `None` if it is nearly empty by now, as far as is predicted, or
+    /// nothing can be predicted.
+    pub fn watched_bytes(&self, now: Instant) -> Option<u32> {
+        let lasts = self.underrun_at(0, now) > now.plus_us(FLOW_US_MIN);
+        let known = self.rate_bytes_per_s > 0;
+        let bytes = (self.socket_bytes / WATCHED_PART).min(LOWAT_BYTES_MAX.into());
+        (known && lasts && bytes > 0).then_some(bytes as u32)
     }
 }

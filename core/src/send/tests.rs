@@ -108,8 +108,11 @@ fn the_kernels_call_is_believed_and_not_the_prediction() {
     margin.full(230_000, TARGET, AT(0));
     let room_bytes = |margin: &mut SendQueue| margin.refill(None, u64::MAX, TARGET, AT(50)).bytes;
     assert_eq!(room_bytes(&mut margin), 50_000);
+    let supply_bytes = |margin: &SendQueue| margin.supply(false, AT(50)).socket_bytes;
+    assert!(supply_bytes(&margin) >= 180_000);
     margin.became_writable(); // after 50 ms, though it should have lasted for 200
     assert_eq!(room_bytes(&mut margin), 200_000);
+    assert_eq!(supply_bytes(&margin), 30_000, "for reading ahead, too");
     margin.given(200_000, AT(0));
     margin.full(229_000, TARGET, AT(50));
     assert!(margin.rate_bytes_per_s() > 2_000_000, "{margin:?}");

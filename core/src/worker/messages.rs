@@ -355,6 +355,14 @@ pub enum Out {
         /// `None`: the kernel decides.
         refill: Option<Refill>,
     },
+    /// The response is stalled for its disk, although its socket takes more. Send what is held back for bytes that were to follow
+    /// at once, and let EPOLLOUT fire when the socket holds less than this: its client may take it sooner than was predicted.
+    Underfed {
+        /// The connection.
+        conn: ConnId,
+        /// Unsent bytes, at least 1.
+        epollout_bytes: u32,
+    },
     /// Send no faster than this (SO_MAX_PACING_RATE), bytes per second; `None`: as fast as TCP likes. It applies to
     /// what is sent from now on.
     Pace {

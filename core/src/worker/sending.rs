@@ -108,6 +108,10 @@ impl Worker {
         self.send
             .cancel_refill_timer(conn.output.refill_timer.take());
         if let Some(stream) = &mut conn.stream {
+            if stream.ends_watch() {
+                self.outs.push_back(Out::Sample(id)); // its want may need an earlier deadline
+                return;
+            }
             if stream.waits_for().is_net() {
                 conn.output.top_up = TopUp::Writable;
                 conn.output.send_queue.became_writable();
@@ -226,12 +230,25 @@ impl Worker {
 
     /// Its socket has room, but its next bytes are not in memory yet: it is stalled for the disk.
     fn stall_for_disk(&mut self, id: StreamId, supply: &Supply, now: Instant) {
-        let Some(stream) = self.table.stream_mut(id) else {
+        let Some(conn) = self.table.with_mut(id) else {
+            return;
+        };
+        let own_pace = conn.output.send_queue.is_own_pace();
+        let Some(stream) = conn.stream.as_mut() else {
             return;
         };
         let (wait, left_bytes) = (Wait::Disk, stream.left_bytes());
         let socket_bytes = supply.socket_bytes;
         if stream.stall_for(wait, socket_bytes, &mut self.counts, now) {
+            // The deadline of its want follows from a prediction. If its client reads at its own pace, that pace may change at any
+            // time, and its receive buffer may take much at once. So the kernel is to tell if the prediction fails.
+            if let Some(epollout_bytes) = supply.watched_bytes(now).filter(|_| own_pace) {
+                stream.begin_watch();
+                self.outs.push_back(Out::Underfed {
+                    conn: id.conn,
+                    epollout_bytes,
+                });
+            }
             let what = What::Waits {
                 wait,
                 left_bytes,

@@ -27,6 +27,8 @@ pub(super) struct Stall {
     asked: bool,
     /// That sample has not arrived yet.
     awaited: bool,
+    /// The kernel is to report when its socket is nearly empty.
+    pub watched: bool,
 }
 
 impl Stall {
@@ -41,6 +43,7 @@ impl Stall {
             thin,
             asked: false,
             awaited: false,
+            watched: false,
         }
     }
 

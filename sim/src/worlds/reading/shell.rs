@@ -208,6 +208,10 @@ impl Run<'_> {
                     peer.piece_ms = peer.piece_ms.max(self.now_ms + DISK_MS);
                 }
             }
+            Out::Underfed {
+                conn,
+                epollout_bytes,
+            } => self.peers[conn.index as usize].watch(epollout_bytes),
             Out::Forget(stream) => self.peers[stream.conn.index as usize].want = None,
             Out::Ended(stream) => self.peers[stream.conn.index as usize].responding = false,
             // Nobody is accepted, listed, logged or paced, and nobody leaves.
@@ -367,6 +371,16 @@ impl Peer {
         let age_ms = now_ms - self.client.starts_ms;
         self.tcp.give(taken_bytes, more && !self.full, age_ms);
         taken_bytes
+    }
+
+    /// The socket is given nothing for a while: it becomes writable when less than this is left in it.
+    fn watch(&mut self, epollout_bytes: u32) {
+        self.refill = Some(Refill {
+            bytes: u64::MAX,
+            lowat_bytes: epollout_bytes.saturating_mul(2),
+            epollout_bytes,
+        });
+        self.full = true;
     }
 
     /// Whether a full socket is writable (tcp(7), sk_stream_write_space).

@@ -233,7 +233,7 @@ impl Node {
             }
             Out::Arrived { stream, outcome } => client.logged.push((stream.nth, outcome)),
             Out::Shutdown(_) => client.shut = true,
-            Out::Pace { .. } => {}
+            Out::Underfed { .. } | Out::Pace { .. } => {}
             other => panic!("{other:?}"),
         }
     }
