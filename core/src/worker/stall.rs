@@ -27,8 +27,19 @@ pub(super) struct Stall {
     asked: bool,
     /// That sample has not arrived yet.
     awaited: bool,
-    /// The kernel is to report when its socket is nearly empty.
-    pub watched: bool,
+    /// Whether the kernel reports when its socket is nearly empty.
+    pub watch: LevelWatch,
+}
+
+/// Whether the kernel reports that a socket is nearly empty, where that can be sooner than predicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LevelWatch {
+    /// No.
+    Off,
+    /// It will.
+    Armed,
+    /// It has. The next sample shows what that means.
+    Fired,
 }
 
 impl Stall {
@@ -43,7 +54,7 @@ impl Stall {
             thin,
             asked: false,
             awaited: false,
-            watched: false,
+            watch: LevelWatch::Off,
         }
     }
 

@@ -17,8 +17,9 @@ impl Gauge {
         self.has_unread_behind(self.last.map(|(_, flow)| flow).unwrap_or_default())
     }
 
-    /// A receiver may read as much again as its window, and two segments, before it tells of that.
-    pub(super) fn has_unread_behind(&self, flow: Flow) -> bool {
+    /// The same, if this is its window now. A receiver may read as much again as its window, and two segments, before it tells of
+    /// that.
+    pub fn has_unread_behind(&self, flow: Flow) -> bool {
         let window_doubled_bytes = flow
             .window_bytes
             .saturating_add(flow.segment_bytes.saturating_mul(2));

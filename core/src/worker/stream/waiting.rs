@@ -5,7 +5,7 @@ use crate::limits::THIN_BYTES_MAX;
 use crate::units::Instant;
 use crate::why::Wait;
 use crate::worker::counts::Counts;
-use crate::worker::stall::Stall;
+use crate::worker::stall::{LevelWatch, Stall};
 
 impl Stream {
     /// The stream is stalled for `wait` from now on; `true` if it was not before. Waiting times add up over the response.
@@ -55,13 +55,22 @@ impl Stream {
     /// The kernel reports when its socket is nearly empty. This lasts until then, or until its stall ends.
     pub(in crate::worker) fn begin_watch(&mut self) {
         if let Some(stall) = self.stall.as_mut() {
-            stall.watched = true;
+            stall.watch = LevelWatch::Armed;
         }
     }
 
-    /// The socket became writable. `true`: that was awaited by [`Stream::begin_watch`], and is no longer.
+    /// The socket became writable. `true`: that was awaited by [`Stream::begin_watch`]. A sample is to show how empty it is.
     pub(in crate::worker) fn ends_watch(&mut self) -> bool {
-        (self.stall.as_mut()).is_some_and(|stall| core::mem::take(&mut stall.watched))
+        let armed = |stall: &&mut Stall| stall.watch == LevelWatch::Armed;
+        let stall = self.stall.as_mut().filter(armed);
+        stall.map(|stall| stall.watch = LevelWatch::Fired).is_some()
+    }
+
+    /// A sample arrived. `true`: it is the first one since the socket was reported nearly empty.
+    pub(in crate::worker) fn took_early(&mut self) -> bool {
+        let fired = |stall: &&mut Stall| stall.watch == LevelWatch::Fired;
+        let stall = self.stall.as_mut().filter(fired);
+        stall.map(|stall| stall.watch = LevelWatch::Off).is_some()
     }
 
     /// A TCP_INFO sample arrived: the socket is empty (an `underrun`) or not, and was empty for `idle_us` since the sample before.

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::conn::Want;
+use crate::rate::flow::Flow;
 use crate::rate::{BelievedRate, RateSource};
 use crate::send::SendQueue;
 use crate::why::Wait;
@@ -92,6 +93,28 @@ fn a_client_as_slow_as_believed_changes_nothing() {
     bench.sample.unsent_bytes = Some(PIECE_BYTES / 4);
     let outs = bench.tcp(stream.conn, TcpEvent::Writable);
     assert_eq!(want(&outs), None, "{outs:?}");
+}
+
+#[test]
+fn what_goes_into_a_buffer_that_is_not_empty_starves_nobody() {
+    for (unread_bytes, dated_anew) in [(200 * KB, false), (10 * KB, true)] {
+        let (mut bench, stream, _) = stalled(RateSource::Itself);
+        let whole_bytes = 256 * KB;
+        let flow = |acked_bytes, window_bytes| Flow {
+            acked_bytes,
+            window_bytes,
+            segment_bytes: 1_448,
+            ..Flow::default()
+        };
+        bench.sample.flow = Some(flow(0, whole_bytes));
+        bench.tcp(stream.conn, TcpEvent::Sample(bench.sample));
+        bench.wait_us(20 * KB);
+        // All that it has acknowledged has narrowed its window: it has read nothing.
+        bench.sample.flow = Some(flow(unread_bytes, whole_bytes - unread_bytes));
+        bench.sample.unsent_bytes = Some(0);
+        let outs = bench.tcp(stream.conn, TcpEvent::Writable);
+        assert_eq!(want(&outs).is_some(), dated_anew, "{outs:?}");
+    }
 }
 
 #[test]
