@@ -6,11 +6,22 @@
 //! through, and refuses none that it should not.
 
 use alloc::boxed::Box;
+use core::net::IpAddr;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// A client's address as far as the bound per address counts: an IPv4 address, or the /64 of an IPv6 one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Address(pub u64);
+
+/// 2000::/3 and all that follows is above any IPv4 address.
+impl From<IpAddr> for Address {
+    fn from(ip: IpAddr) -> Address {
+        match ip {
+            IpAddr::V4(v4) => Address(u64::from(u32::from(v4))),
+            IpAddr::V6(v6) => Address((u128::from(v6) >> 64) as u64 | 1 << 63),
+        }
+    }
+}
 
 /// The network of a client: the /24 of its IPv4 address, or the /48 of its IPv6 one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -143,10 +154,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_ipv6_customer_is_counted_by_its_64_bits() {
+        let counted = |text: &str| Address::from(text.parse::<IpAddr>().expect("an address"));
+        assert_eq!(counted("2001:db8::1"), counted("2001:db8::ffff:2"));
+        assert_ne!(counted("2001:db8::1"), counted("2001:db8:0:1::1"));
+        assert_ne!(counted("127.0.0.1"), counted("127.0.0.2"));
+        assert_ne!(counted("0.0.0.1"), counted("0:0:0:1::"));
+    }
+
+    #[test]
     fn a_network_is_24_bits_of_ipv4_and_48_of_ipv6() {
         let same = |one: u64, other: u64| Address(one).network() == Address(other).network();
         assert!(same(0xc000_0201, 0xc000_02ff) && !same(0xc000_0201, 0xc000_0301));
-        let of_48 = 0xa001_0db8_0000_0000; // as the shell marks them
+        let of_48 = Address::from(IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, 0])).0;
         assert!(same(of_48, of_48 | 0xffff) && !same(of_48, of_48 | 0x1_0000));
     }
 

@@ -113,7 +113,8 @@ pub(crate) fn rest_of_window(offset_bytes: u64, end_bytes: u64) -> Span {
     }
 }
 
-fn window_end_bytes(offset_bytes: u64) -> u64 {
+/// Where the window of this byte ends.
+pub(crate) fn window_end_bytes(offset_bytes: u64) -> u64 {
     (offset_bytes / WINDOW_BYTES + 1).saturating_mul(WINDOW_BYTES)
 }
 

@@ -1,7 +1,8 @@
 //! Every bound of the data path: why it is what it is, and what happens when it is reached.
 //!
-//! Those of residency are in `core/src/residency/limits.rs`, those of divided send memory in `core/src/limits/send_memory.rs`, those of parsers
-//! in `wire/src/limits.rs`. `ackpace limits` prints both, and the memory that they add up to.
+//! Those of residency are in `core/src/residency/limits.rs`, those of divided send memory in
+//! `core/src/limits/send_memory.rs`, those of parsers in `wire/src/limits.rs`. `ackpace limits` prints those that clients
+//! or operators notice, and the memory that all of them add up to.
 
 use crate::units::{KIB, MIB, US_PER_S};
 
@@ -196,7 +197,7 @@ pub const FILL_PERCENT_MAX: u64 = 1_600;
 /// Reading ahead keeps at least this much memory, over all disks together, whatever others want: one read of
 /// [`READ_BYTES_MAX`]. Less memory: the server refuses to start.
 pub const AHEAD_BYTES_MIN: u64 = 4 * MIB;
-/// A sixteenth of the memory stays free for others, and at least this much: eighty connections of 47 KB that come at
+/// A sixteenth of the memory stays free for others, and at least this much: forty connections of 47 KB that come at
 /// once. More at once: accepting pauses until reading ahead has given some back, which takes some hundredths of a
 /// second.
 pub const AHEAD_RESERVE_BYTES_MIN: u64 = 2 * MIB;

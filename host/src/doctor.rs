@@ -385,10 +385,11 @@ fn congestion_controls() -> Finding {
 }
 
 fn lowat() -> Finding {
-    let text = fs::read_to_string("/proc/sys/net/ipv4/tcp_notsent_lowat").unwrap_or_default();
-    let seen = match text.trim() {
-        "4294967295" => "not set".to_owned(),
-        bytes => format!("{bytes} B: no socket is set above that"),
+    let text = fs::read_to_string("/proc/sys/net/ipv4/tcp_notsent_lowat");
+    let seen = match text.as_deref().map(str::trim) {
+        Ok("4294967295") => "not set".to_owned(),
+        Ok(bytes) => format!("{bytes} B: no socket is set above that"),
+        Err(_) => "not told".to_owned(),
     };
     Finding::new("tcp_notsent_lowat", true, seen, "", "")
 }

@@ -209,10 +209,7 @@ impl SocketSnapshot {
 
     /// The client, as far as it is remembered: an IPv4 address, or the /64 of an IPv6 one.
     pub fn address(&self) -> Address {
-        match SocketAddr::from(self.peer).ip() {
-            IpAddr::V4(v4) => Address(u64::from(u32::from(v4))),
-            IpAddr::V6(v6) => Address(((u128::from(v6) >> 64) as u64) | (1 << 63)),
-        }
+        SocketAddr::from(self.peer).ip().into()
     }
 
     /// Parses one snapshot; `None` for bytes that are none. `ticks_per_s` is the kernel's HZ.

@@ -67,7 +67,7 @@ struct TuneSession {
     clock: Clock,
     /// Writes a line for each change.
     journal: Journal,
-    /// What `ackpace-host status` is told.
+    /// What `ackpace-host tune status` is told.
     board: Board,
     /// Only the sockets of this cgroup and those below it count; `None`: all sockets.
     cgroup: Option<ChosenCgroup>,

@@ -14,6 +14,7 @@ mod members;
 mod orders;
 
 use ackpace_core::conn::ConnId;
+use ackpace_core::limits::ETHERNET_SEGMENT_BYTES;
 use ackpace_core::machine::Machine;
 use ackpace_core::rate::flow::Flow;
 use ackpace_core::sndbuf::outside::{Cause, HandsOff, NONE_SEGMENTS};
@@ -30,7 +31,7 @@ use crate::snapshot::{End, Outcome, Quiet, Record, SocketSnapshot, View};
 use crate::tally::Tally;
 
 /// What each socket has at least: two segments in flight and one unsent, of an Ethernet.
-pub const FLOOR_BYTES: u64 = 3 * 1_448;
+pub const FLOOR_BYTES: u64 = 3 * ETHERNET_SEGMENT_BYTES;
 
 /// What the operator chose.
 #[derive(Clone, Copy, Debug)]

@@ -23,7 +23,8 @@ const COUNTERS: [(&str, &str); 3] = [
 pub struct Scrape([f64; COUNTERS.len()]);
 
 impl Scrape {
-    /// Reads them; `None` for a server without metrics, which is any other than ackpace.
+    /// Reads them; `None` without an emulated network, and for a server without metrics: a peer, or ackpace without
+    /// `--metrics`.
     pub fn take(testbed: &Testbed) -> Result<Option<Scrape>> {
         let Some(wan) = &testbed.instruments.wan else {
             return Ok(None);

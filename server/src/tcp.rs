@@ -2,10 +2,9 @@
 //! [`crate::transport`].
 
 use std::fs;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use ackpace_core::addresses::Address;
 use ackpace_core::congestion::{CaState, Path};
 use ackpace_core::conn::TcpSample;
 use ackpace_core::rate::flow::Flow;
@@ -39,19 +38,6 @@ pub fn accept(listener: &OwnedFd) -> rustix::io::Result<Accepted> {
 fn peer_address(address: &SocketAddrAny) -> Option<SocketAddr> {
     let address = SocketAddr::try_from(address.clone()).ok()?;
     Some(SocketAddr::new(address.ip().to_canonical(), address.port()))
-}
-
-/// The unit that the bound per address counts: an IPv4 address, or the /64 of an IPv6 one, which is one customer.
-pub fn counted(peer: IpAddr) -> Address {
-    match peer {
-        IpAddr::V4(v4) => Address(u64::from(u32::from(v4))),
-        IpAddr::V6(v6) => Address(prefix(v6)),
-    }
-}
-
-/// The upper half of an IPv6 address; 2000::/3 and all that follows is above any IPv4 address.
-fn prefix(v6: Ipv6Addr) -> u64 {
-    ((u128::from(v6) >> 64) as u64) | (1 << 63)
 }
 
 /// TCP_NOTSENT_LOWAT (tcp(7)): the socket takes no more than this beyond what is in flight, and becomes writable when
@@ -399,16 +385,5 @@ mod tests {
             after == most / 2 * 2 || after >= before && after < most,
             "{before} {after}"
         );
-    }
-
-    #[test]
-    fn an_ipv6_customer_is_counted_by_its_64_bits() {
-        let counted_text = |text: &str| counted(text.parse().expect("an address"));
-        assert_eq!(
-            counted_text("2001:db8::1"),
-            counted_text("2001:db8::ffff:2")
-        );
-        assert_ne!(counted_text("2001:db8::1"), counted_text("2001:db8:0:1::1"));
-        assert_ne!(counted_text("127.0.0.1"), counted_text("127.0.0.2"));
     }
 }

@@ -1,8 +1,9 @@
 //! How long a read is, and where its bytes go.
 
 use super::{Destination, Disk, ReadPath};
+use crate::cache::rest_of_window;
 use crate::conn::{Span, Want};
-use crate::limits::{FIRST_READ_BYTES, READ_ALIGN_BYTES, SLOT_BYTES, WINDOW_BYTES};
+use crate::limits::{FIRST_READ_BYTES, READ_ALIGN_BYTES, SLOT_BYTES};
 use crate::prefetch::{LengthBound, ReadNeed};
 use crate::units::Instant;
 
@@ -19,7 +20,7 @@ impl Disk {
         let (read_bytes, bound) = self.settings.prefetch.read_bytes(&need);
         let (span, into, bound) = match path {
             ReadPath::Followed | ReadPath::Popular | ReadPath::Cached => (
-                rest_of_window(want.span),
+                rest_of_window(want.span.offset_bytes, want.span.end_bytes()),
                 Destination::PageCache,
                 LengthBound::Window,
             ),
@@ -71,11 +72,6 @@ pub(super) fn first(span: Span, len_bytes: u64) -> Span {
 /// Whether a stream whose rate is known has run dry: its client has taken all bytes before this want.
 pub(super) fn has_underrun(want: &Want, now: Instant) -> bool {
     want.rate_bytes_per_s > 0 && want.underrun_at <= now
-}
-
-/// From the start of what is wanted to the end of its window, the unit in which the page cache is filled.
-fn rest_of_window(wanted: Span) -> Span {
-    first(wanted, WINDOW_BYTES - wanted.offset_bytes % WINDOW_BYTES)
 }
 
 /// The span to read into so many slots. It begins at the start of what is wanted, rounded down to what a direct read must

@@ -7,6 +7,7 @@
 
 use alloc::collections::BTreeMap;
 
+use crate::cache::rest_of_window;
 use crate::conn::{ObjectId, Span};
 use crate::limits::{
     CACHED_BYTES_MIN, CACHED_EACH_BYTES, CACHED_WINDOWS_MAX, CACHED_WINDOWS_MIN,
@@ -66,7 +67,7 @@ pub(super) struct PageCacheModel {
 impl PageCacheModel {
     /// A page cache that is expected to hold `expected_bytes`, on a device with `memory_bytes` for reading ahead.
     pub fn new(expected_bytes: u64, memory_bytes: u64) -> PageCacheModel {
-        let mut room = PageCacheModel {
+        let mut model = PageCacheModel {
             expected_bytes,
             learned_bytes: expected_bytes,
             lowered_at: Instant { us: 0 },
@@ -76,8 +77,8 @@ impl PageCacheModel {
             by_age: BTreeMap::new(),
             windows_max: CACHED_WINDOWS_MAX,
         };
-        room.remember_by(memory_bytes);
-        room
+        model.remember_by(memory_bytes);
+        model
     }
 
     /// The device has this much memory for reading ahead: it bounds how many windows are remembered.
@@ -109,11 +110,7 @@ impl PageCacheModel {
         let mut from_bytes = span.offset_bytes;
         while from_bytes < span.end_bytes() {
             let nth = from_bytes / WINDOW_BYTES;
-            let end_bytes = span.end_bytes().min((nth + 1).saturating_mul(WINDOW_BYTES));
-            let piece = Span {
-                offset_bytes: from_bytes,
-                len_bytes: end_bytes - from_bytes,
-            };
+            let piece = rest_of_window(from_bytes, span.end_bytes());
             self.read_bytes = self.read_bytes.saturating_add(piece.len_bytes);
             self.forget((object, nth));
             let cached = Cached {
@@ -122,7 +119,7 @@ impl PageCacheModel {
             };
             self.windows.insert((object, nth), cached);
             self.by_age.insert(self.read_bytes, (object, nth));
-            from_bytes = end_bytes;
+            from_bytes = piece.end_bytes();
         }
         self.forget_some();
     }

@@ -13,8 +13,10 @@
 //! the sum, so the pair that is farthest apart may stop.
 
 use super::{DeviceChange, Disk, Flight, ReadError, ReadPath, ReaderId, first};
+use crate::cache::window_end_bytes;
 use crate::conn::{Held, Span, Want};
 use crate::limits::WINDOW_BYTES;
+use crate::prefetch::us_for;
 use crate::units::{Instant, US_PER_S};
 
 /// The last answer to a reader that has sent no want since.
@@ -158,8 +160,7 @@ impl Disk {
             Some(answer) => (answer.at, answer.end_bytes),
             None => (now, want.offset_bytes),
         };
-        let window_end_bytes = (to_bytes / WINDOW_BYTES + 1).saturating_mul(WINDOW_BYTES);
-        if has_bytes >= window_end_bytes || want.end_bytes() <= to_bytes {
+        if has_bytes >= window_end_bytes(to_bytes) || want.end_bytes() <= to_bytes {
             return None;
         }
         let from = reader.want.underrun_at.max(since);
@@ -233,10 +234,4 @@ impl Disk {
             self.objects.gone(object, gone, now);
         }
     }
-}
-
-/// How long a client of this rate takes for `len_bytes`, microseconds.
-fn us_for(len_bytes: u64, rate_bytes_per_s: u64) -> u64 {
-    let us = u128::from(len_bytes) * u128::from(US_PER_S) / u128::from(rate_bytes_per_s.max(1));
-    u64::try_from(us).unwrap_or(u64::MAX)
 }

@@ -12,9 +12,11 @@ pub const NEED_BYTES_MAX: u64 = 1 << 36;
 pub const SHARE_SEGMENTS_MIN: u64 = 2;
 /// What a connection claims of which nothing is known, in segments: the first flight (RFC 6928).
 pub const SHARE_SEGMENTS_START: u64 = 10;
+/// The payload of an Ethernet's segment with timestamps: what a segment counts as where TCP does not say.
+pub const ETHERNET_SEGMENT_BYTES: u64 = 1_448;
 /// The least that a socket may hold while send memory is divided: two segments of an Ethernet. A pool has room for no
 /// more connections than have this; more wait in the listen backlog.
-pub const SHARE_BYTES_MIN: u64 = 2 * 1_448;
+pub const SHARE_BYTES_MIN: u64 = 2 * ETHERNET_SEGMENT_BYTES;
 /// The kernel's least SO_SNDBUF (`SOCK_MIN_SNDBUF`, Linux 6.x). A smaller one counts as this.
 pub const SEND_BUFFER_BYTES_MIN: u64 = 4_608;
 /// What one of the kernel's buffers costs beside its payload at least; 64-bit Linux takes some 900 bytes.
@@ -113,7 +115,7 @@ pub const LOSS_SEGMENTS_MIN: u64 = 50;
 pub const DELIVERY_RATES_MAX: usize = 10;
 /// A share that holds its connection up in less of the time than this, in hundredths, does not have to grow.
 pub const SHARE_LIMITED_PERCENT_MIN: u64 = 10;
-/// Addresses whose estimates are kept for their next connections, 40 bytes each. Full: the oldest of four is forgotten,
+/// Addresses whose estimates are kept for their next connections, 48 bytes each. Full: the oldest of four is forgotten,
 /// and its client starts like a new one.
 pub const ADDRESSES_REMEMBERED_MAX: usize = 16_384;
 /// How long they are kept. Longer: the path may have changed.

@@ -5,8 +5,9 @@
 
 use alloc::vec::Vec;
 
+use super::eatbt::floor_bytes;
 use super::{Demand, equal};
-use crate::limits::{NEED_BYTES_MAX, SHARE_SEGMENTS_MIN};
+use crate::limits::NEED_BYTES_MAX;
 
 /// How many congestion windows a connection needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,18 +19,13 @@ pub enum Windows {
     Two,
 }
 
-/// The need of a connection, at least [`SHARE_SEGMENTS_MIN`] segments.
+/// The need of a connection, and never less than what each claims ([`floor_bytes`]).
 pub(super) fn need_bytes(demand: &Demand, windows: Windows) -> u64 {
     let cwnd_bytes = match windows {
         Windows::One => demand.cwnd_bytes,
         Windows::Two => demand.cwnd_bytes.saturating_mul(2),
     };
-    let least_bytes = demand
-        .path
-        .mss_bytes
-        .max(1)
-        .saturating_mul(SHARE_SEGMENTS_MIN);
-    cwnd_bytes.max(least_bytes).min(NEED_BYTES_MAX)
+    cwnd_bytes.max(floor_bytes(demand)).min(NEED_BYTES_MAX)
 }
 
 /// Max-min by needs with equal re-assignment; what nobody needs goes to all in equal parts, so that windows can grow.

@@ -18,8 +18,8 @@ use super::depletion::{Depletion, InFlight, RefillDelay};
 use super::reserve::{self, Borrows, Loan, Look, Open, Reserve, Stake};
 use crate::conn::ConnId;
 use crate::limits::{
-    LOAN_WAIT_US, LOWAT_BYTES_MAX, SEND_BUFFER_BYTES_MIN, SEND_BUFFER_COST_BYTES,
-    SEND_POOL_BYTES_MAX, SHARE_BYTES_MIN,
+    ETHERNET_SEGMENT_BYTES, LOAN_WAIT_US, LOWAT_BYTES_MAX, SEND_BUFFER_BYTES_MIN,
+    SEND_BUFFER_COST_BYTES, SEND_POOL_BYTES_MAX, SHARE_BYTES_MIN,
 };
 use crate::units::Instant;
 
@@ -43,7 +43,7 @@ impl Default for Grant {
     fn default() -> Grant {
         Grant {
             share_bytes: SHARE_BYTES_MIN,
-            segment_bytes: 1_448,
+            segment_bytes: ETHERNET_SEGMENT_BYTES,
             rtt_us: 0,
             division: 0,
             pause_us_max: u64::MAX,

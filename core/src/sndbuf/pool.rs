@@ -48,14 +48,11 @@ use super::remembered::Remembered;
 use super::{Claim, Divider};
 use crate::conn::ConnId;
 use crate::limits::{
-    DIVIDE_APART_US, PAUSED_US, SEND_POOL_BYTES_MAX, SHARE_BYTES_MIN, SHARE_SEGMENTS_START,
-    STALLED_PART, START_PART, TARGET_US_MAX,
+    DIVIDE_APART_US, ETHERNET_SEGMENT_BYTES, PAUSED_US, SEND_POOL_BYTES_MAX, SHARE_BYTES_MIN,
+    SHARE_SEGMENTS_START, STALLED_PART, START_PART, TARGET_US_MAX,
 };
 use crate::machine::Machine;
 use crate::units::Instant;
-
-/// The payload of an Ethernet's segment.
-const SEGMENT_BYTES: u64 = 1_448;
 
 /// A connection, by its worker and its slot.
 type Place = (u16, u32);
@@ -438,9 +435,10 @@ impl Machine for Pool {
 fn start_bytes(pool_bytes: u64, others: u64, taken_bytes: u64) -> u64 {
     let equal_bytes = pool_bytes / (others + 1);
     let free_bytes = pool_bytes.saturating_sub(taken_bytes);
-    equal_bytes
-        .min(free_bytes / 2)
-        .clamp(SHARE_BYTES_MIN, SHARE_SEGMENTS_START * SEGMENT_BYTES)
+    equal_bytes.min(free_bytes / 2).clamp(
+        SHARE_BYTES_MIN,
+        SHARE_SEGMENTS_START * ETHERNET_SEGMENT_BYTES,
+    )
 }
 
 /// Cuts shares until they fit into `pool_bytes` beside what is taken: of each connection the larger one of its share and

@@ -6,7 +6,9 @@ use crate::addresses::Address;
 use crate::congestion::{CaState, Path};
 use crate::conn::{ConnId, TcpSample};
 use crate::law::{Acks, Conditions};
-use crate::limits::{RATE_BYTES_PER_S_MAX, SHARE_LIMITED_PERCENT_MIN, STALLED_US};
+use crate::limits::{
+    ETHERNET_SEGMENT_BYTES, RATE_BYTES_PER_S_MAX, SHARE_LIMITED_PERCENT_MIN, STALLED_US,
+};
 use crate::units::{Instant, US_PER_S};
 
 /// The counters of a connection that a [`TcpSample`] does not have (tcp(7), `struct tcp_info`).
@@ -62,7 +64,11 @@ impl Reading {
     /// MSS; an Ethernet's where TCP does not say.
     pub fn segment_bytes(&self) -> u64 {
         let told = self.sample.flow.map_or(0, |flow| flow.segment_bytes);
-        if told > 0 { told } else { 1_448 }
+        if told > 0 {
+            told
+        } else {
+            ETHERNET_SEGMENT_BYTES
+        }
     }
 
     /// The shortest round trip, for who fills its socket by a timer; 0: its client reads at a pace of its own, in bursts

@@ -23,6 +23,11 @@ struct Entry {
     at: Instant,
 }
 
+const _: () = assert!(
+    size_of::<Option<Entry>>() == 48,
+    "as ADDRESSES_REMEMBERED_MAX says"
+);
+
 /// Memory of the table.
 pub const TABLE_BYTES: u64 = (ADDRESSES_REMEMBERED_MAX * size_of::<Option<Entry>>()) as u64;
 

@@ -1,8 +1,8 @@
 //! A connection's share of the send memory, where that is divided ([`crate::sndbuf::pool`]): it has one from the first
 //! byte of a response until its client has everything.
 
-use super::Worker;
 use super::messages::Out;
+use super::{Conn, Worker};
 use crate::conn::ConnId;
 use crate::sndbuf::Pace;
 use crate::sndbuf::bound::Grant;
@@ -21,27 +21,31 @@ pub struct Sender {
     pub pace: Pace,
 }
 
+impl Sender {
+    /// `None`: the connection has no share.
+    fn of(conn: &Conn) -> Option<Sender> {
+        let queue = &conn.output.send_queue;
+        conn.output.has_share.then(|| Sender {
+            conn: conn.id,
+            is_sending: conn.stream.is_some(),
+            rate_bytes_per_s: queue.rate_bytes_per_s(),
+            pace: match queue.is_own_pace() {
+                true => Pace::Client,
+                false => Pace::Path,
+            },
+        })
+    }
+}
+
 impl Worker {
     /// The connections with a share, in the order of their slots, from slot `from` on.
     pub fn senders(&self, from: u32) -> impl Iterator<Item = Sender> {
-        let conns = self.table.from(from);
-        conns
-            .filter(|conn| conn.output.has_share)
-            .map(|conn| Sender {
-                conn: conn.id,
-                is_sending: conn.stream.is_some(),
-                rate_bytes_per_s: conn.output.send_queue.rate_bytes_per_s(),
-                pace: match conn.output.send_queue.is_own_pace() {
-                    true => Pace::Client,
-                    false => Pace::Path,
-                },
-            })
+        self.table.from(from).filter_map(Sender::of)
     }
 
     /// A connection with a share; `None` if it has none, or is gone.
     pub fn sender(&self, id: ConnId) -> Option<Sender> {
-        let first = self.senders(id.index).next();
-        first.filter(|sender| sender.conn == id)
+        self.table.get(id).and_then(Sender::of)
     }
 
     /// A response begins. A unix socket has no share: its client is on this machine, and TCP counts nothing for it.

@@ -293,8 +293,8 @@ impl Stream {
         Some(self.want(object, rest, true, supply, now))
     }
 
-    /// The disk machine answered a want: these bytes, from its start, are in memory. Returns whether that want still stood. Bytes
-    /// that do not follow what is fetched are given back ([`Stream::take_cancellations`]).
+    /// The disk machine answered a want: these bytes, from its start, are in memory. Bytes that do not follow what is fetched are
+    /// given back ([`Stream::take_cancellations`]). A late answer is void.
     pub fn fetched(
         &mut self,
         seq: WantSeq,
@@ -302,9 +302,9 @@ impl Stream {
         held: Held,
         residency_cache: &mut ResidencyCache,
         now: Instant,
-    ) -> bool {
+    ) {
         let Some(want) = self.outstanding.answered(seq) else {
-            return false;
+            return;
         };
         let at_bytes = self.body_at_bytes();
         let last = self.fetched.last();
@@ -318,7 +318,7 @@ impl Stream {
         if !follows || !want.span.covers(span) {
             self.drop_fetched(); // it wants again from where it stands
             self.cancellations.slots |= held == Held::Slots;
-            return true;
+            return;
         }
         self.add_fetched(span.end_bytes(), held);
         let mut from_bytes = span.offset_bytes;
@@ -327,7 +327,6 @@ impl Stream {
             residency_cache.seen(want.object, piece, now);
             from_bytes = piece.end_bytes();
         }
-        true
     }
 
     /// The next step within a file. More is read ahead if it is time to. Then the next bytes are sent, if they are fetched

@@ -29,19 +29,13 @@ struct {
 
 static __always_inline int is_meant(struct sock *sk, __u32 by)
 {
-	struct sock_common *common = &sk->__sk_common;
 	__u8 local[16] = {};
 	__u64 cgroup;
 
 	if (!by)
 		return 1;
-	if (common->skc_family == AF_INET6) {
-		__builtin_memcpy(local, common->skc_v6_rcv_saddr.in6_u.u6_addr8, 16);
-	} else {
-		local[10] = local[11] = 0xff;
-		__builtin_memcpy(local + 12, &common->skc_rcv_saddr, 4);
-	}
-	if (!matches_place(by, common->skc_num, local))
+	local_address(&sk->__sk_common, local);
+	if (!matches_place(by, sk->__sk_common.skc_num, local))
 		return 0;
 	if (!(by & BY_CGROUP))
 		return 1;

@@ -4,7 +4,6 @@
 
 #pragma once
 
-#define AF_INET 2
 #define AF_INET6 10
 #define ETH_P_IP 0x0800
 #define ETH_P_IPV6 0x86dd

@@ -41,6 +41,17 @@ static __always_inline __u64 cgroup_of(struct sock *sk)
 	return BPF_CORE_READ(sk, sk_cgrp_data.cgroup, kn, id);
 }
 
+// An IPv4 address as IPv6. `octets` are zeros.
+static __always_inline void local_address(const struct sock_common *common, __u8 *octets)
+{
+	if (common->skc_family == AF_INET6) {
+		__builtin_memcpy(octets, common->skc_v6_rcv_saddr.in6_u.u6_addr8, 16);
+		return;
+	}
+	octets[10] = octets[11] = 0xff;
+	__builtin_memcpy(octets + 12, &common->skc_rcv_saddr, 4);
+}
+
 // By what never changes of a socket: port and address.
 static __always_inline int matches_place(__u32 by, __u16 port, const __u8 *local)
 {

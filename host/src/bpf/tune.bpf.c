@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause
 // One pass over the TCP sockets of a network namespace (an iterator, iter/tcp). It decides nothing: it tells user space
 // what a socket has (`struct socket_snapshot`), and carries out the order for it (`struct order`), if the socket still
-// is as user space saw it. It does both in one visit where there are many sockets, since a visit costs more than either. What a socket had before is kept in the socket itself (`touched`). That record is written in
-// the same visit as the change, goes away with the socket, and outlives the program, since the map is pinned.
+// is as user space saw it. It does both in one visit where there are many sockets, since a visit costs more than either.
+// What a socket had before is kept in the socket itself (`touched`). That record is written in the same visit as the
+// change, goes away with the socket, and outlives the program, since the map is pinned.
 
 #include "program.h"
 #include "tune.h"
@@ -58,18 +59,7 @@ static __always_inline int may_have_order(__u64 cookie)
 
 #include "ahead.h"
 
-// `octets` are zeros.
-static __always_inline void local_address(const struct sock_common *common, __u8 *octets)
-{
-	if (common->skc_family == AF_INET6) {
-		__builtin_memcpy(octets, common->skc_v6_rcv_saddr.in6_u.u6_addr8, 16);
-		return;
-	}
-	octets[10] = octets[11] = 0xff;
-	__builtin_memcpy(octets + 12, &common->skc_rcv_saddr, 4);
-}
-
-// Likewise.
+// As `local_address`.
 static __always_inline void peer_address(const struct sock_common *common, __u8 *octets)
 {
 	if (common->skc_family == AF_INET6) {

@@ -6,17 +6,9 @@ use serde::{Serialize, Serializer};
 use crate::limits::ARRIVALS_MAX;
 
 /// Bytes of `struct row_key`.
-pub const ROW_KEY_BYTES: usize = 8;
-/// Bytes of `struct row`.
-pub const ROW_BYTES: usize = 344;
-/// Bytes of `struct service`.
-pub const SERVICE_BYTES: usize = 4;
-/// Bytes of `struct sender`.
-pub const SENDER_BYTES: usize = 16;
-/// Bytes of `struct watched` before its ring, and all of them.
-pub const WATCHED_HEAD_BYTES: usize = 160;
-/// See above.
-pub const WATCHED_BYTES: usize = WATCHED_HEAD_BYTES + ARRIVALS_MAX * ARRIVAL_BYTES;
+const ROW_KEY_BYTES: usize = 8;
+/// Bytes of `struct watched` before its ring, and of a `struct arrival` in that.
+const WATCHED_HEAD_BYTES: usize = 160;
 const ARRIVAL_BYTES: usize = 16;
 /// Of its head, between what the copying core writes and what the other one does.
 const APART_BYTES: usize = 68;
@@ -48,14 +40,6 @@ impl Bins {
     /// All of them.
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
-    }
-
-    /// The share that took 10 ms or longer, in hundredths of a per cent; 0 of nothing.
-    pub fn long_per_10_000(&self) -> u64 {
-        let long: u64 = self.0[2..].iter().sum();
-        long.saturating_mul(10_000)
-            .checked_div(self.total())
-            .unwrap_or(0)
     }
 }
 
@@ -343,8 +327,6 @@ mod tests {
             assert_eq!(bins.0[bin], before + 3, "{ns}");
         }
         assert_eq!(bins.total(), 30);
-        assert_eq!(bins.long_per_10_000(), 6_000);
-        assert_eq!(Bins::default().long_per_10_000(), 0);
     }
 
     #[test]
@@ -360,7 +342,7 @@ mod tests {
             field[..name.len()].copy_from_slice(name.as_bytes());
             bytes.extend(field);
         }
-        assert_eq!(bytes.len(), ROW_BYTES);
+        assert_eq!(bytes.len(), 344, "struct row");
         let row = Row::parse(&bytes);
         assert_eq!(row.to_tcp, Bins([1, 2, 3, 4, 5, 6]));
         assert_eq!(row.off_free.0[5], 30);
@@ -390,7 +372,7 @@ mod tests {
         words.extend([arrived, copied, copied, 2, 3, 11, 12, 13]);
         let mut bytes: Vec<u8> = words.into_iter().flat_map(u32::to_ne_bytes).collect();
         assert_eq!(bytes.len(), WATCHED_HEAD_BYTES);
-        bytes.resize(WATCHED_BYTES, 0);
+        bytes.resize(WATCHED_HEAD_BYTES + ARRIVALS_MAX * ARRIVAL_BYTES, 0);
         for (nth, (at_ns, segments, flags)) in arrivals.iter().enumerate() {
             let at = copied.wrapping_add(nth as u32) as usize % ARRIVALS_MAX;
             let slot = &mut bytes[WATCHED_HEAD_BYTES + at * ARRIVAL_BYTES..][..ARRIVAL_BYTES];

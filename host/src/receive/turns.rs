@@ -305,7 +305,8 @@ impl Turns {
     }
 
     /// The threads that are not at their own level.
-    pub fn changed(&self) -> Vec<Thread> {
+    #[cfg(test)]
+    fn changed(&self) -> Vec<Thread> {
         let changed = self
             .threads
             .iter()

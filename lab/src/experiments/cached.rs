@@ -1,18 +1,12 @@
 //! Full-speed downloads of a file that is entirely in memory.
 
-use crate::corpus::Set;
+use super::paced::BIG;
 use crate::experiment::{Experiment, Figure, Pace, Scenario};
 use crate::judge::{Judge, Limit};
 use crate::peers::Contender;
 use crate::place::Place;
 use crate::sweep::Axis;
 use crate::workloads::{Downloads, Workload};
-
-const BIG: Set = Set::Files {
-    name: "big",
-    count: 1,
-    len_bytes: 384 << 20,
-};
 
 /// The cost of a server when nothing stands between memory and socket.
 pub fn experiment() -> Experiment {

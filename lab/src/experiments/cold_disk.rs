@@ -1,9 +1,9 @@
 //! A visitor beside downloads from a disk with seeks.
 
+use super::slow_disk::in_little_memory;
 use crate::corpus::{PROBE, Set, path};
 use crate::experiment::{Experiment, Figure, Pace, Scenario};
 use crate::judge::{Fold, Judge, Limit};
-use crate::peers::Contender;
 use crate::place::{Disk, Network, Place};
 use crate::sweep::{Axis, Point};
 use crate::workloads::{Swarm, Workload};
@@ -75,14 +75,6 @@ pub fn experiment() -> Experiment {
             over("disk_read_mean_bytes", "Length of a read"),
             over("disk_again_bytes", "Bytes read again"),
         ],
-    }
-}
-
-/// ackpace cannot start with a quarter of 256 MB, its usual share of a machine.
-fn in_little_memory(name: &str) -> Contender {
-    match Contender::preset(name) {
-        ackpace if name == "ackpace" => ackpace.with(name, &["--memory-max", "50%"]),
-        peer => peer,
     }
 }
 

@@ -1,9 +1,9 @@
 //! The disk queue of a conventional server, and how long its read data stays in memory.
 
+use super::slow_disk::in_little_memory;
 use crate::corpus::Set;
 use crate::experiment::{Experiment, Figure, Pace, Scenario};
 use crate::judge::{Judge, Limit};
-use crate::peers::Contender;
 use crate::place::{Disk, Network, Place};
 use crate::sweep::{Axis, Point};
 use crate::workloads::{Swarm, Workload};
@@ -65,14 +65,6 @@ pub fn experiment() -> Experiment {
             Figure::over("connections", "disk_read_mean_bytes", "Length of a read"),
             Figure::over("connections", "goodput_bytes_per_s", "Goodput"),
         ],
-    }
-}
-
-/// ackpace cannot start with a quarter of 256 MB, its usual share of a machine.
-fn in_little_memory(name: &str) -> Contender {
-    match Contender::preset(name) {
-        ackpace if name == "ackpace" => ackpace.with(name, &["--memory-max", "50%"]),
-        peer => peer,
     }
 }
 

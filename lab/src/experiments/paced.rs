@@ -284,7 +284,7 @@ fn scenario(at: &Point, congestion_control: &str, pause_s: f64) -> Scenario {
     }
 }
 
-/// Addresses of group `nth`: up to 1,022 clients each.
+/// Addresses of group `nth`: up to 65,535 clients each.
 pub fn range(nth: usize, clients: u32) -> String {
     let net = 1 + nth * 4;
     let last = clients; // from 10.NET.0.1 on

@@ -1,6 +1,7 @@
 //! The pending buffer: the data that a conventional server has written and TCP has not yet sent.
 
-use crate::corpus::{Set, path};
+use super::paced::BIG;
+use crate::corpus::path;
 use crate::experiment::{Experiment, Figure, Pace, Scenario};
 use crate::judge::{Judge, Limit};
 use crate::peers::Contender;
@@ -10,12 +11,6 @@ use crate::workloads::{Swarm, Workload};
 use ackpace_lab_swarm::workload::{Class, Objects, Workload as Clients};
 use ackpace_lab_wan::topology::PathSpec;
 use ackpace_lab_wan::{LinkSpec, Topology};
-
-const BIG: Set = Set::Files {
-    name: "big",
-    count: 1,
-    len_bytes: 384 << 20,
-};
 
 /// SO_RCVBUF of the client and thus its window: the maximum without window scaling, as was common then. It
 /// bounds the flight to half of the send buffer, as in the paper; today's kernel would otherwise send all of

@@ -1,20 +1,14 @@
 //! Distribution of the CPU time when everything is in memory.
 
-use crate::corpus::{Set, path};
+use super::paced::{self, BIG, GRAIN_US, RUN_US};
 use crate::experiment::{Experiment, Figure, Pace, Scenario};
 use crate::judge::{Judge, Limit};
 use crate::peers::Contender;
 use crate::place::Place;
 use crate::workloads::{Swarm, Workload};
-use ackpace_lab_swarm::workload::{Class, Objects, Start, Workload as Clients};
-use ackpace_lab_wan::topology::PathSpec;
-use ackpace_lab_wan::{LinkSpec, Topology};
+use ackpace_lab_swarm::workload::{Class, Start, Workload as Clients};
+use ackpace_lab_wan::Topology;
 
-const BIG: Set = Set::Files {
-    name: "big",
-    count: 1,
-    len_bytes: 384 << 20,
-};
 const CLIENTS: &str = "10.1.0.1-10.1.0.200";
 
 /// The paper's table as figures.
@@ -68,26 +62,10 @@ pub fn experiment() -> Experiment {
 }
 
 fn topology() -> Topology {
-    let path = PathSpec {
-        per_client: true,
-        down: LinkSpec {
-            rate_mbit_per_s: Some(5.0),
-            delay_ms: Some(15.0),
-            queue_ms: Some(100.0),
-            ..LinkSpec::default()
-        },
-        up: LinkSpec {
-            delay_ms: Some(5.0),
-            ..LinkSpec::default()
-        },
-        rate_spread: 0.4,
-        delay_spread: 0.66,
-        ..PathSpec::new("client", CLIENTS)
-    };
     Topology {
-        run_us: 20_000, // as in paced.rs
-        grain_us: 200,
-        path: vec![path],
+        run_us: RUN_US,
+        grain_us: GRAIN_US,
+        path: vec![paced::link("client", CLIENTS, 5.0)],
         ..Topology::default()
     }
 }
@@ -99,7 +77,7 @@ fn clients() -> Clients {
             over_s: 1.0,
             ..Start::default()
         }),
-        ..Class::new("client", 200, Objects::one(&path("big", 0)))
+        ..paced::downloads("client", 200)
     };
     Clients {
         seed: 1,

@@ -1,21 +1,16 @@
 //! A client whose link becomes ten times as fast: does the server keep enough data in its send buffer?
 
-use super::paced::{VISITOR, visitor};
-use crate::corpus::{PROBE, Set, path};
+use super::paced::{self, BIG, GRAIN_US, RUN_US, VISITOR, visitor};
+use crate::corpus::PROBE;
 use crate::experiment::{Experiment, Figure, Pace, Scenario};
 use crate::judge::{Judge, Limit};
 use crate::peers::Contender;
 use crate::place::Place;
 use crate::workloads::{Event, Swarm, TimedEvent, Workload};
-use ackpace_lab_swarm::workload::{Class, Objects, Start, Workload as Clients};
+use ackpace_lab_swarm::workload::{Class, Start, Workload as Clients};
 use ackpace_lab_wan::topology::PathSpec;
 use ackpace_lab_wan::{LinkSpec, Topology};
 
-const BIG: Set = Set::Files {
-    name: "big",
-    count: 1,
-    len_bytes: 384 << 20,
-};
 /// Idle time that a server may add to the idle time caused by TCP's own growth.
 const IDLE_ADDED_MS: f64 = 5.0;
 const RISERS: [&str; 2] = ["riser-1", "riser-2"];
@@ -81,34 +76,18 @@ fn rises(path: &str) -> TimedEvent {
 }
 
 fn topology() -> Topology {
-    let link = |spec: PathSpec| PathSpec {
-        down: LinkSpec {
-            rate_mbit_per_s: Some(20.0),
-            delay_ms: Some(15.0),
-            queue_ms: Some(100.0),
-            ..LinkSpec::default()
-        },
-        up: LinkSpec {
-            delay_ms: Some(5.0),
-            ..LinkSpec::default()
-        },
-        ..spec
+    let link = |name: &str, source: &str| paced::link(name, source, 20.0);
+    let riser = |(nth, name): (usize, &&str)| PathSpec {
+        per_client: false,
+        rate_spread: 0.0,
+        delay_spread: 0.0,
+        ..link(name, &format!("10.2.0.{}", nth + 1))
     };
-    let mut path: Vec<PathSpec> = RISERS
-        .iter()
-        .enumerate()
-        .map(|(nth, name)| link(PathSpec::new(name, &format!("10.2.0.{}", nth + 1))))
-        .collect();
-    let steady = PathSpec {
-        per_client: true,
-        rate_spread: 0.4,
-        delay_spread: 0.66,
-        ..PathSpec::new("steady", "10.1.0.1-10.1.0.22")
-    };
-    path.push(link(steady));
+    let mut path: Vec<PathSpec> = RISERS.iter().enumerate().map(riser).collect();
+    path.push(link("steady", "10.1.0.1-10.1.0.22"));
     Topology {
-        run_us: 20_000, // as in paced.rs
-        grain_us: 200,
+        run_us: RUN_US,
+        grain_us: GRAIN_US,
         path,
         beside: Some(VISITOR.into()),
         ..Topology::default()
@@ -122,7 +101,7 @@ fn clients() -> Clients {
             over_s: 1.0,
             ..Start::default()
         }),
-        ..Class::new(name, clients, Objects::one(&path("big", 0)))
+        ..paced::downloads(name, clients)
     };
     Clients {
         seed: 1,

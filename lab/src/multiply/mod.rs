@@ -2,7 +2,7 @@
 //! speed shows what the server takes from its neighbours (TPF 4.2, Figure 13).
 //!
 //! It is a process of its own (`ackpace-lab multiply`), scheduled like the servers: same niceness, same
-//! session, no cgroups between them.
+//! session, and no cgroup that divides CPU time.
 
 mod work;
 

@@ -95,7 +95,7 @@ impl Slice {
     }
 }
 
-/// Numbers from -1 to 1, the same for each seed.
+/// Numbers from -1 to 1; a seed always gives the same ones.
 fn matrix(seed: u64) -> Vec<f64> {
     let number = |nth: u64| {
         let mixed = (nth + seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -22,7 +22,7 @@ const LETTER: f64 = 6.6;
 const NAME_LINE: f64 = 14.0;
 /// Width of the column of medians in a chart of dots.
 const VALUES: f64 = 70.0;
-/// Number of colours and marks in the style sheet.
+/// Number of colours in the style sheet.
 pub const STYLES: usize = 9;
 
 /// One line of a chart.

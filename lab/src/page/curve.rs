@@ -1,7 +1,7 @@
 //! A chart over the seconds of the window, from the per-second values of the rounds.
 
-use super::Chart;
-use super::chart::{self, Axes, Series, escape, swatch};
+use super::chart::{self, Axes, Series};
+use super::{Chart, keys};
 use crate::metrics;
 use crate::rounds::Round;
 use ackpace_lab_base::stats;
@@ -15,12 +15,9 @@ pub fn picture(chart: &Chart) -> String {
             Series::solid(&who.name, style, points)
         })
         .collect();
-    let names = series
-        .iter()
-        .map(|one| format!("<span>{}{}</span>", swatch(one.style, 0), escape(&one.name)));
     let keys = match chart.outcome.axes.is_empty() {
         false => String::new(), // the page's own legend suffices
-        true => format!("<p class=legend>{}</p>", names.collect::<String>()),
+        true => keys(&series),
     };
     chart.html(&keys, &svg(chart, &series))
 }

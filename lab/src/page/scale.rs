@@ -80,7 +80,7 @@ impl Scale {
     }
 }
 
-/// A step of 1, 2 or 5 times a power of ten; three to six of them reach `high`.
+/// A step of 1, 2 or 5 times a power of ten; three to eight of them reach `high`.
 fn round_step(high: f64) -> f64 {
     let power = 10f64.powf((high / 3.0).log10().floor());
     let most = [5.0, 2.0, 1.0].map(|times| times * power);

@@ -29,6 +29,36 @@ const GROUPS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "profile_ip_share",
+        &[
+            "ip_",
+            "__ip_",
+            "ip6_",
+            "ipv4_",
+            "nf_",
+            "dev_",
+            "__dev_",
+            "netif_",
+            "__netif_",
+            "net_rx",
+            "net_tx",
+            "process_backlog",
+            "napi_",
+            "__napi_",
+            "tun_",
+            "loopback_",
+            "validate_xmit",
+            "qdisc",
+            "__qdisc",
+            "pfifo",
+            "sch_",
+            "fib_",
+            "neigh_",
+            "veth_",
+            "enqueue_to_backlog",
+        ],
+    ),
+    (
         "profile_scheduling_share",
         &[
             "schedule",
@@ -94,36 +124,6 @@ const GROUPS: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "profile_ip_share",
-        &[
-            "ip_",
-            "__ip_",
-            "ip6_",
-            "ipv4_",
-            "nf_",
-            "dev_",
-            "__dev_",
-            "netif_",
-            "__netif_",
-            "net_rx",
-            "net_tx",
-            "process_backlog",
-            "napi_",
-            "__napi_",
-            "tun_",
-            "loopback_",
-            "validate_xmit",
-            "qdisc",
-            "__qdisc",
-            "pfifo",
-            "sch_",
-            "fib_",
-            "neigh_",
-            "veth_",
-            "enqueue_to_backlog",
-        ],
-    ),
-    (
         "profile_memory_share",
         &[
             "kmem_",
@@ -159,7 +159,6 @@ const GROUPS: &[(&str, &[&str])] = &[
             "__memset",
             "obj_cgroup",
             "try_charge",
-            "page_cache",
         ],
     ),
 ];
@@ -326,6 +325,17 @@ mod tests {
         assert_eq!(of("profile_tcp_share"), 0.25);
         assert!((of("profile_program_share") - 1.0 / 6.0).abs() < 1e-9);
         assert!((of("profile_other_share") - 5.0 / 60.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn no_prefix_is_hidden_by_another() {
+        for (group, prefixes) in GROUPS {
+            for prefix in *prefixes {
+                assert_eq!(group_of(prefix), *group, "{prefix}");
+                let shorter = |other: &&&str| *other != prefix && prefix.starts_with(**other);
+                assert_eq!(prefixes.iter().find(shorter), None, "{prefix}");
+            }
+        }
     }
 
     #[test]

@@ -100,7 +100,7 @@ fn field(head: &mut Head, line: &[u8]) -> Result<(), String> {
         head.body_len_bytes = Some(len_bytes);
     } else if is("content-range") && head.status == 206 {
         let range = range(value);
-        head.range = Some(range.ok_or_else(|| format!("Content-ContentRange {:?}", text(value)))?);
+        head.range = Some(range.ok_or_else(|| format!("Content-Range {:?}", text(value)))?);
     } else if is("transfer-encoding") {
         head.chunked = value.eq_ignore_ascii_case(b"chunked");
     } else if is("connection") && value.eq_ignore_ascii_case(b"close") {

@@ -1,5 +1,5 @@
 //! A histogram of times in buckets no wider than 1/64 of their value: percentiles for any number of requests in
-//! 18 KB, each within 1.6 %.
+//! 16 KiB, each within 1.6 %.
 
 /// Buckets for each power of two.
 const PARTS: usize = 64;

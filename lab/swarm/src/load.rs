@@ -5,6 +5,7 @@
 //! must not look fast.
 
 use crate::head::{self, HEAD_LEN_BYTES_MAX};
+use crate::tally::jain;
 use crate::verify;
 use ackpace_lab_base::error::{Doing, LabError, Result};
 use rustix::event::{Timespec, epoll};
@@ -315,19 +316,15 @@ fn thread_cpu_s() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Jain's index: (sum x)^2 / (n sum x^2); 1 without shares.
+/// Jain's index; 1 where it compares nothing.
 fn fairness(shares: impl Iterator<Item = f64>) -> f64 {
-    let (mut n, mut sum, mut squares) = (0.0, 0.0, 0.0);
+    let (mut n, mut sum, mut squares) = (0, 0.0, 0.0);
     for share in shares {
-        n += 1.0;
+        n += 1;
         sum += share;
         squares += share * share;
     }
-    if squares == 0.0 {
-        1.0
-    } else {
-        sum * sum / (n * squares)
-    }
+    jain(n, sum, squares).unwrap_or(1.0)
 }
 
 #[cfg(test)]

@@ -210,6 +210,7 @@ fn end(topology: &Topology, plan: &Plan, side: Side) -> Result<Tun> {
     } else {
         "0"
     };
+    let rp_filter = format!("ipv4/conf/{}/rp_filter", tun::NAME);
     let all = [
         (
             "ipv4/tcp_congestion_control",
@@ -219,7 +220,7 @@ fn end(topology: &Topology, plan: &Plan, side: Side) -> Result<Tun> {
         ("ipv4/tcp_no_metrics_save", "1"), // a connection must not learn from earlier ones
         ("ipv4/tcp_slow_start_after_idle", restart),
         ("ipv4/conf/all/rp_filter", "0"),
-        ("ipv4/conf/wan0/rp_filter", "0"),
+        (&rp_filter, "0"),
     ];
     for (key, value) in all {
         namespace::sysctl(key, value)?;

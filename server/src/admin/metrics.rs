@@ -27,6 +27,7 @@ impl Form {
         }
     }
 }
+
 /// The page of a scrape.
 pub fn render(board: &Board, form: Form) -> String {
     questions::census(board);

@@ -3,9 +3,9 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use super::layer::{Given, Layer, LoadError, Origin};
+use super::layer::{Layer, LoadError, Origin, give, give_port};
 use super::settings::{Setting, nearest};
-use crate::options::{Listen, ValueError, shown};
+use crate::options::shown;
 
 const PREFIX: &str = "ACKPACE_";
 /// Variables that are no keys of the configuration file.
@@ -54,18 +54,10 @@ impl Environment {
             (false, true) => return,
             (false, false) => vec![value],
         };
-        let checks = values.iter().map(|value| setting.check(value));
-        let checks = std::iter::once(setting.check_len(values.len())).chain(checks);
-        let errors: Vec<ValueError> = checks.filter_map(Result::err).collect();
+        let errors = setting.errors(&values);
         if errors.is_empty() {
-            let place = self.layer.entry(setting.key.clone());
             let origin = Origin::Environment(name);
-            let given = place.or_insert(Given {
-                values: Vec::new(),
-                origin,
-            });
-            given.values.extend(values);
-            return;
+            return give(&mut self.layer, &setting.key, values, origin);
         }
         let place = |error| LoadError::Value {
             place: name.clone(),
@@ -79,20 +71,10 @@ impl Environment {
         if value.is_empty() {
             return;
         }
-        match Listen::port(&value.to_string_lossy()) {
-            Ok(listen) => {
-                let place = self.layer.entry("listen".to_owned());
-                let origin = Origin::Environment(PORT.to_owned());
-                let given = place.or_insert(Given {
-                    values: Vec::new(),
-                    origin,
-                });
-                given.values.push(listen.to_os_string());
-            }
-            Err(error) => {
-                let place = PORT.to_owned();
-                self.errors.push(LoadError::Value { place, error });
-            }
+        let origin = Origin::Environment(PORT.to_owned());
+        if let Err(error) = give_port(&mut self.layer, value, origin) {
+            let place = PORT.to_owned();
+            self.errors.push(LoadError::Value { place, error });
         }
     }
 }

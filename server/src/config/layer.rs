@@ -1,11 +1,11 @@
 //! The values from one source of configuration: keys, raw values, and their places.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::PathBuf;
 
-use crate::options::{ValueError, shown};
+use crate::options::{Listen, ValueError, shown};
 
 /// Where a value came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,6 +47,26 @@ pub struct Given {
 
 /// One source: its keys, as written in the configuration file, and the values for each.
 pub type Layer = BTreeMap<String, Given>;
+
+/// Adds values to those that the layer has for this key. The first ones say where they came from.
+pub fn give(layer: &mut Layer, key: &str, values: Vec<OsString>, origin: Origin) {
+    let place = layer.entry(key.to_owned());
+    let none = Given {
+        values: Vec::new(),
+        origin,
+    };
+    place.or_insert(none).values.extend(values);
+}
+
+/// Adds the address to listen on that a port stands for (`--port`, `ACKPACE_PORT`).
+///
+/// # Errors
+/// What [`Listen::port`] refuses.
+pub fn give_port(layer: &mut Layer, port: &OsStr, origin: Origin) -> Result<(), ValueError> {
+    let listen = Listen::port(&port.to_string_lossy())?;
+    give(layer, "listen", vec![listen.to_os_string()], origin);
+    Ok(())
+}
 
 /// An error at one place of a configuration file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

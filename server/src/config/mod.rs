@@ -26,6 +26,7 @@ mod settings;
 pub use effective::effective;
 pub use environment::{Environment, read as read_environment};
 pub use file::{parse_bytes, parse_config};
+use layer::give_port;
 pub use layer::{ConfigError, Given, Layer, LoadError, Origin};
 pub use reference::{example, manual, reference};
 pub use settings::{Setting, Shape, nearest};
@@ -293,44 +294,24 @@ pub fn read_command_line(matches: &clap::ArgMatches) -> CommandLine {
         if setting.shape.is_list() && values == [OsStr::new("")] {
             values.clear();
         }
-        let checks = values.iter().map(|value| setting.check(value));
-        let checks = std::iter::once(setting.check_len(values.len())).chain(checks);
-        let errors: Vec<ValueError> = checks.filter_map(Result::err).collect();
         let place = |error| LoadError::Value {
             place: setting.name(),
             error,
         };
-        read.errors.extend(errors.into_iter().map(place));
+        let errors = setting.errors(&values).into_iter();
+        read.errors.extend(errors.map(place));
         let origin = Origin::CommandLine;
         read.layer
             .insert(setting.key.clone(), Given { values, origin });
     }
     read.config = raw("config").pop();
     for value in raw("port") {
-        read.port(&value);
-    }
-    read
-}
-
-impl CommandLine {
-    /// A port adds an address to listen on to those of `--listen`.
-    fn port(&mut self, value: &OsStr) {
-        match Listen::port(&value.to_string_lossy()) {
-            Ok(listen) => {
-                let place = self.layer.entry("listen".to_owned());
-                let origin = Origin::CommandLine;
-                let given = place.or_insert(Given {
-                    values: Vec::new(),
-                    origin,
-                });
-                given.values.push(listen.to_os_string());
-            }
-            Err(error) => {
-                let place = "--port".to_owned();
-                self.errors.push(LoadError::Value { place, error });
-            }
+        if let Err(error) = give_port(&mut read.layer, &value, Origin::CommandLine) {
+            let place = "--port".to_owned();
+            read.errors.push(LoadError::Value { place, error });
         }
     }
+    read
 }
 
 #[cfg(test)]

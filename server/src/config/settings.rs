@@ -166,6 +166,13 @@ impl Setting {
         }
     }
 
+    /// What is wrong with these values of this option, and with their number.
+    pub fn errors(&self, values: &[OsString]) -> Vec<ValueError> {
+        let checks = values.iter().map(|value| self.check(value));
+        let checks = std::iter::once(self.check_len(values.len())).chain(checks);
+        checks.filter_map(Result::err).collect()
+    }
+
     /// Checks the length of the list.
     ///
     /// # Errors

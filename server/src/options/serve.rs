@@ -217,9 +217,9 @@ pub struct ServeOptions {
 
     /// Access log: off, - (stdout) or a file
     ///
-    /// `-` is standard output, where the lines of the start are, too. A missing file is created with mode 640; lines are appended. A log that cannot keep up
-    /// loses lines, and the server's messages say so; it never delays a response. `./off` and `./-` name files called
-    /// `off` and `-`.
+    /// `-` is standard output, where the lines of the start are, too. A missing file is created with mode 640; lines are
+    /// appended. A log that cannot keep up loses lines, and the server's messages say so; it never delays a response. `./off`
+    /// and `./-` name files called `off` and `-`.
     ///
     /// Default: off, since a log that nobody rotates fills a disk. Range: off, - or a path.
     #[arg(long, value_name = "FILE", default_value = "off", value_hint = ValueHint::FilePath, help_heading = "Logging",
@@ -240,8 +240,8 @@ pub struct ServeOptions {
     /// Each level includes those before it: `error`, `warn`, `info`, `debug`.
     ///
     /// At `info` are start and stop, whatever goes wrong, and how disks are read: a line when a disk is first read, and one
-    /// when its T_D, or a K that was measured or that memory sets, has halved or doubled. What many clients cause at once is told once in 10 s, with a count
-    /// (`times=39`). `debug` has a line for each connection.
+    /// when its T_D, or a K that was measured or that memory sets, has halved or doubled. What many clients cause at once is
+    /// told once in 10 s, with a count (`times=39`). `debug` has a line for each connection.
     ///
     /// Default: `info`, which has no line for a request. Range: error, warn, info or debug.
     #[arg(long, value_name = "LEVEL", default_value = "info", help_heading = "Logging")]

@@ -37,13 +37,11 @@ impl Shares {
     /// Descriptors without which nothing is served: those of a start, three for one download, and `inherited` ones, which who
     /// started the process left open.
     pub fn descriptors_least(&self, options: &ServeOptions, inherited: u64) -> u64 {
-        let places = (
-            options.listen.len() as u64,
-            options.allow_roots.len() as u64,
-        );
+        let listeners = options.listen.len() as u64;
+        let allowed_roots = options.allow_roots.len() as u64;
         let anywhere = u64::from(options.follow_symlinks == FollowSymlinks::All);
-        let each_worker = DESCRIPTORS_PER_WORKER + places.0;
-        let start = DESCRIPTORS_START + inherited + anywhere + places.1;
+        let each_worker = DESCRIPTORS_PER_WORKER + listeners;
+        let start = DESCRIPTORS_START + inherited + anywhere + allowed_roots;
         start + u64::from(self.workers) * each_worker + 3
     }
 

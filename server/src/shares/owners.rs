@@ -20,7 +20,8 @@ use crate::store::file::FILE_BYTES;
 use crate::store::files::KNOWN_BYTES;
 use crate::store::pages::{PAGES_BYTES, WINDOWS_BYTES};
 
-/// Threads other than the workers and those of devices: resolvers, logs, control, signals, lingering mappings.
+/// Threads other than the workers, the divider and those of devices: the resolvers, two logs, control, signals, hints, chores without
+/// a disk, and those that close files or have chores of a disk.
 const THREADS_BESIDE: u64 = (core::RESOLVERS_MAX + 6 + CLOSING_LANES + CHORE_LANES) as u64;
 
 /// Threads of a device.

@@ -290,7 +290,7 @@ impl File {
         first_of(&self.pages, new)?.as_ref()
     }
 
-    /// The first `len_bytes` of the file if they are in memory and are still `version`; never waits for a disk.
+    /// All bytes of this version of the file, if it is still that and they are in memory. Never waits for a disk.
     pub fn resident(&self, version: &Version) -> Option<Vec<u8>> {
         let len_bytes = usize::try_from(version.len_bytes).ok()?;
         let mut bytes = vec![0; len_bytes];

@@ -127,7 +127,7 @@ impl Worker {
 
     /// Serve a connection that counts as ours already.
     pub(super) fn take_over(&mut self, client: tcp::Accepted, now: Instant) {
-        let address = client.peer.map(|peer| tcp::counted(peer.ip()));
+        let address = client.peer.map(|peer| peer.ip().into());
         let added = match self.room() {
             0 => None,
             _ => self.conns.add(Transport::Plain(client.socket), client.peer),

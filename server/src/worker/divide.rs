@@ -18,7 +18,6 @@ use super::Worker;
 use super::conns::Conn;
 use crate::divider::ShareChange;
 use crate::limits::GRANTS_PER_TURN_MAX;
-use crate::tcp;
 use crate::transport::PlainBytes;
 
 impl Worker {
@@ -93,7 +92,7 @@ impl Worker {
         let bound = conn.bound.unwrap_or_else(|| Bound::new(Grant::default()));
         Some(Reading {
             conn: sender.conn,
-            address: tcp::counted(ip),
+            address: ip.into(),
             is_sending: sender.is_sending,
             sample,
             counted,

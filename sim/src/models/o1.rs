@@ -209,11 +209,6 @@ impl Scheduler {
         self.running
     }
 
-    /// Whether it runs or is ready to run.
-    pub fn is_awake(&self, task: Task) -> bool {
-        self.processes[task].array.is_some()
-    }
-
     /// How often slices of receiving processes ended.
     pub fn counts(&self) -> SliceCounts {
         self.counts

@@ -7,17 +7,14 @@ use crate::limits::MISSES_MAX;
 use crate::why::Why;
 
 impl Stream {
-    /// The disk machine answered: not even the first byte of the want can be read. `false`: nobody waits for the
-    /// answer.
-    pub(in crate::worker) fn fetch_failed(&mut self, seq: WantSeq, why: Why) -> bool {
-        let Some(want) = self.outstanding.answered(seq) else {
-            return false;
-        };
-        self.broken = Some(BrokenFrom {
-            from_bytes: want.span.offset_bytes,
-            why,
-        });
-        true
+    /// The disk machine answered: not even the first byte of the want can be read. A late answer is void.
+    pub(in crate::worker) fn fetch_failed(&mut self, seq: WantSeq, why: Why) {
+        if let Some(want) = self.outstanding.answered(seq) {
+            self.broken = Some(BrokenFrom {
+                from_bytes: want.span.offset_bytes,
+                why,
+            });
+        }
     }
 
     /// Bytes that were to be sent from the page cache are not in memory: evicted, or somebody else is still reading

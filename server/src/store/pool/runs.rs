@@ -61,23 +61,21 @@ pub fn push(runs: &mut Runs, run: Run) {
 
 /// Takes up to `count` of a word's bits, the lowest first. Acquire: their last owner is done.
 pub fn take_bits(word: &AtomicU64, count: u32) -> u64 {
-    let mut taken = 0u64;
-    loop {
-        let bits = word.load(Ordering::Relaxed) & !taken;
-        let wanted = lowest(bits, count - taken.count_ones());
-        if wanted == 0 {
-            return taken;
-        }
-        taken |= word.fetch_and(!wanted, Ordering::Acquire) & wanted;
-    }
+    take_by(word, count, lowest)
 }
 
 /// As [`take_bits`], the highest first.
 pub fn take_high_bits(word: &AtomicU64, count: u32) -> u64 {
+    let highest = |bits: u64, count| lowest(bits.reverse_bits(), count).reverse_bits();
+    take_by(word, count, highest)
+}
+
+/// Takes up to `count` of a word's bits, those that `choose` chooses of the set ones, until there are enough or none is set.
+fn take_by(word: &AtomicU64, count: u32, choose: impl Fn(u64, u32) -> u64) -> u64 {
     let mut taken = 0u64;
     loop {
         let bits = word.load(Ordering::Relaxed) & !taken;
-        let wanted = lowest(bits.reverse_bits(), count - taken.count_ones()).reverse_bits();
+        let wanted = choose(bits, count - taken.count_ones());
         if wanted == 0 {
             return taken;
         }

@@ -47,11 +47,6 @@ pub(super) struct ClientState {
 }
 
 impl ClientState {
-    /// Whether a response of it ended before its last byte.
-    pub fn is_torn(&self) -> bool {
-        self.torn
-    }
-
     /// What the kernel takes now.
     pub fn kernel_bytes(&self) -> u64 {
         match self.share.takes(self.unacked_bytes) {

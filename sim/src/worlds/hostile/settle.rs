@@ -47,10 +47,9 @@ impl Run<'_> {
     fn is_served(&self) -> bool {
         let mut clients = self.clients.iter().flatten();
         clients.all(|client| {
-            let torn = client.is_torn();
             client.response.is_none()
                 && client.resolving.is_none()
-                && (client.input.is_empty() || torn)
+                && (client.input.is_empty() || client.torn)
         })
     }
 
