@@ -237,7 +237,7 @@ impl Disk {
         }
         let due = matches!(
             reader.position,
-            Some(Position::Due(_) | Position::Urgent(_))
+            Some(Position::Due(_) | Position::DueRest(..) | Position::Urgent(_))
         );
         if due && !self.settings.cancel {
             self.read_uncancelled(reader.want, now);
@@ -280,9 +280,12 @@ impl Disk {
         let target_us = self.target_us();
         // A stream is due when its bytes last for less than half of T_D ([`crate::prefetch`]).
         let horizon = now.plus_us(target_us / 2);
-        while let Some(id) = self.scheduler.next_due(horizon) {
-            let Some(entry) = self.entry(id) else { break };
-            let position = self.scheduler.make_due(&entry);
+        while let Some(id) = self.scheduler.next_due(horizon, now) {
+            let from = self.readers.get(&id).and_then(|reader| reader.position);
+            let (Some(entry), Some(from)) = (self.entry(id), from) else {
+                break;
+            };
+            let position = self.scheduler.make_due(&entry, from, now);
             self.set_position(id, position);
         }
         let holds_back = self.holds_back();

@@ -171,8 +171,8 @@ pub const IN_DEVICE_US: u64 = 60_000;
 pub const IN_DEVICE_US_MAX: u64 = 120_000;
 /// The first read of a stream of unknown rate.
 pub const FIRST_READ_BYTES: u64 = 128 * KIB;
-/// A rest of a response no longer than this is read next, and in one read. In overload a sweep takes many seconds, and
-/// a client that needs little should not wait for several of them.
+/// A rest of a response no longer than this is read next when its client has run dry, and in one read if the client's rate
+/// is not known. In overload a sweep takes many seconds, and a client that needs little should not wait for several of them.
 pub const SHORT_REST_BYTES: u64 = MIB;
 /// No read is shorter, unless its file ends: a disk positions longer than it reads this. If memory is short, the read
 /// waits.

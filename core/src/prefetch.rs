@@ -232,7 +232,8 @@ impl Prefetch {
     }
 
     /// D4: how much to read for a stream, in bytes, and why. While its rate is unknown reads are short, except for `Fixed`. A rest of
-    /// its response of up to [`SHORT_REST_BYTES`], for a first read a quarter of that, is read whole.
+    /// its response of up to [`SHORT_REST_BYTES`], for a first read a quarter of that, is read whole. A rate leaves no rest that is
+    /// shorter than [`READ_BYTES_MIN`].
     pub fn read_bytes(self, asked: &ReadNeed) -> (u64, LengthBound) {
         match self {
             Prefetch::Fixed { read_bytes } => (read_bytes, LengthBound::Fixed),
@@ -248,8 +249,9 @@ impl Prefetch {
                 }
             }
             Prefetch::Tdap | Prefetch::Rate { .. } => match asked.lasting_bytes() {
-                0..READ_BYTES_MIN => (READ_BYTES_MIN, LengthBound::Floor),
                 bytes if bytes > asked.most_bytes => (asked.most_bytes, LengthBound::Ceiling),
+                bytes if asked.nearly_ends_at(bytes) => (asked.rest_bytes, LengthBound::End),
+                0..READ_BYTES_MIN => (READ_BYTES_MIN, LengthBound::Floor),
                 bytes => (bytes, LengthBound::Rate),
             },
         }
@@ -262,6 +264,12 @@ impl ReadNeed {
         let us = u128::from(self.target_us.saturating_sub(self.margin_us));
         let bytes = us * u128::from(self.rate_bytes_per_s) / u128::from(US_PER_S);
         u64::try_from(bytes).unwrap_or(u64::MAX)
+    }
+
+    /// Whether so many bytes leave less of the response than a read is worth.
+    fn nearly_ends_at(&self, bytes: u64) -> bool {
+        let bytes = bytes.max(READ_BYTES_MIN);
+        (bytes..bytes + READ_BYTES_MIN).contains(&self.rest_bytes)
     }
 
     /// M_a B_n / B_net.
@@ -439,6 +447,26 @@ mod tests {
             (least_us + 1) * 100 >= calculated_us * FILL_PERCENT_MIN,
             "{least_us}"
         );
+    }
+
+    #[test]
+    fn a_rest_that_is_not_worth_a_read_of_its_own_is_read_along() {
+        let read = |lasts_bytes: u64, rest_bytes| {
+            let rest = ReadNeed {
+                rest_bytes,
+                ..asked(lasts_bytes, 0, 1_000_000, 1)
+            };
+            TDAP.read_bytes(&rest)
+        };
+        let worth_bytes = 400_000 + READ_BYTES_MIN;
+        assert_eq!(read(400_000, worth_bytes), (400_000, LengthBound::Rate));
+        let less = worth_bytes - 1;
+        assert_eq!(read(400_000, less), (less, LengthBound::End));
+        // What is read at least may leave such a rest, too.
+        assert_eq!(read(1, 100_000), (100_000, LengthBound::End));
+        let floor = (READ_BYTES_MIN, LengthBound::Floor);
+        assert_eq!(read(1, 2 * READ_BYTES_MIN), floor);
+        assert_eq!(read(READ_BYTES_MAX + 1, u64::MAX).1, LengthBound::Ceiling);
     }
 
     #[test]

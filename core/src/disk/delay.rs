@@ -45,7 +45,7 @@ impl Disk {
         let sign = before.stream == want.stream && before.signals != want.signals;
         let due = match reader.position.filter(|_| sign)? {
             Position::Urgent(_) => return None,
-            Position::Due(_) => true,
+            Position::Due(_) | Position::DueRest(..) => true,
             Position::Later(_) => false,
         };
         let asked = self.read_need(&before, self.target_us(), now);

@@ -121,7 +121,7 @@ impl Disk {
             device_bytes: self.objects.device_bytes(object, span.offset_bytes),
             served: reader.served,
             is_first: reader.want.answers == 0 && !id.is_gone(),
-            is_short_rest: is_short_rest(&reader.want) && !id.is_gone(),
+            rest_dry_at: rest_dry_at(&reader.want).filter(|_| !id.is_gone()),
         })
     }
 
@@ -144,7 +144,12 @@ impl Disk {
     }
 }
 
-/// Whether little is left of a response that has begun, and its client took all that it was given: nobody knows how fast it is.
-fn is_short_rest(want: &Want) -> bool {
-    want.rate_bytes_per_s == 0 && want.span.len_bytes <= SHORT_REST_BYTES
+/// If little is left of a response, when its client has taken all that it was given. Of one whose rate is not known nobody
+/// can tell, so that counts as long ago.
+fn rest_dry_at(want: &Want) -> Option<Instant> {
+    let dry_at = match want.rate_bytes_per_s {
+        0 => Instant { us: 0 },
+        _ => want.underrun_at,
+    };
+    (want.span.len_bytes <= SHORT_REST_BYTES).then_some(dry_at)
 }

@@ -43,12 +43,36 @@ pub(super) enum Position {
     Later(Instant),
     /// Due, by its key in the order.
     Due(Key),
+    /// The same, and urgent from this time on: the short rest of a response, whose stream runs dry then.
+    DueRest(Key, Instant),
     /// Urgent, likewise.
     Urgent(Key),
 }
 
 /// C-LOOK: the sweep, and the position in it. Other orders: their sort key, then the order of arrival.
 type Key = (u64, u64);
+
+/// C-LOOK's progress: over the device in one direction, and then from the start again.
+#[derive(Clone, Copy, Default)]
+struct Sweep {
+    /// Its number.
+    nth: u64,
+    /// Where it is on the device.
+    swept_to_bytes: u64,
+}
+
+impl Sweep {
+    /// Where a want goes that begins here. `is_served`: its stream has had its turn in this sweep.
+    fn key(&self, device_bytes: u64, is_served: bool) -> Key {
+        let waits_for_next = device_bytes < self.swept_to_bytes || is_served;
+        (self.nth + u64::from(waits_for_next), device_bytes)
+    }
+
+    /// The want with this key is read, up to `end_bytes` of the device.
+    fn advance(&mut self, (nth, _): Key, end_bytes: u64) {
+        (self.nth, self.swept_to_bytes) = (nth, end_bytes);
+    }
+}
 
 /// The queued wants of one device.
 pub(super) struct Scheduler {
@@ -58,11 +82,14 @@ pub(super) struct Scheduler {
     later: BTreeSet<(Instant, ReaderId)>,
     due: BTreeSet<(Key, ReaderId)>,
     urgent: BTreeSet<(Key, ReaderId)>,
-    /// The number of the current sweep over the device.
-    sweep: u64,
-    /// Where the sweep is on the device. Urgent reads move the arm but not this: else the sweep would pass over all wants
+    /// Short rests among the due ones, by when their streams run dry.
+    rests: BTreeSet<(Instant, ReaderId)>,
+    /// The sweep over wants that are due. Urgent reads move the arm but not this: else it would pass over all wants
     /// between, and they would wait for the next one.
-    swept_to_bytes: u64,
+    sweep: Sweep,
+    /// The sweep over urgent wants. If they were served in the order of the other one, which stands still meanwhile, those
+    /// far behind it would wait as long as new ones come before them.
+    urgent_sweep: Sweep,
     /// Wants that became due so far: the order of arrival.
     arrivals: u64,
     /// Urgent wants taken in a row.
@@ -81,8 +108,8 @@ pub(super) struct QueuedWant {
     pub served: Option<u64>,
     /// Its stream has received nothing from the device yet: urgent at once.
     pub is_first: bool,
-    /// It is the short rest of a response: urgent when it is due.
-    pub is_short_rest: bool,
+    /// It is the short rest of a response: when its stream has run dry. Once it is due, it is urgent from then on.
+    pub rest_dry_at: Option<Instant>,
 }
 
 impl Scheduler {
@@ -92,8 +119,9 @@ impl Scheduler {
             later: BTreeSet::new(),
             due: BTreeSet::new(),
             urgent: BTreeSet::new(),
-            sweep: 0,
-            swept_to_bytes: 0,
+            rests: BTreeSet::new(),
+            sweep: Sweep::default(),
+            urgent_sweep: Sweep::default(),
             arrivals: 0,
             urgent_in_a_row: 0,
         }
@@ -106,9 +134,7 @@ impl Scheduler {
     /// Adds a want: a first one is urgent, any other waits for [`Scheduler::make_due`].
     pub fn add(&mut self, entry: &QueuedWant) -> Position {
         if entry.is_first {
-            let key = self.key(entry);
-            self.urgent.insert((key, entry.reader));
-            return Position::Urgent(key);
+            return self.add_urgent(entry);
         }
         self.later.insert((entry.due_at, entry.reader));
         Position::Later(entry.due_at)
@@ -118,18 +144,25 @@ impl Scheduler {
         match position {
             Position::Later(due_at) => self.later.remove(&(due_at, reader)),
             Position::Due(key) => self.due.remove(&(key, reader)),
+            Position::DueRest(key, dry_at) => {
+                self.rests.remove(&(dry_at, reader));
+                self.due.remove(&(key, reader))
+            }
             Position::Urgent(key) => self.urgent.remove(&(key, reader)),
         };
     }
 
-    /// The later want with the earliest `due_at`, if that is at `horizon` or before. The caller gives it to
-    /// [`Scheduler::make_due`].
-    pub fn next_due(&self, horizon: Instant) -> Option<ReaderId> {
-        let (_, reader) = self.later.first().filter(|(at, _)| *at <= horizon)?;
-        Some(*reader)
+    /// A want to give to [`Scheduler::make_due`]: the later one with the earliest `due_at`, if that is at `horizon` or
+    /// before, or a short rest whose stream has run dry.
+    pub fn next_due(&self, horizon: Instant, now: Instant) -> Option<ReaderId> {
+        let first = |set: &BTreeSet<(Instant, ReaderId)>, until: Instant| {
+            let (_, reader) = set.first().filter(|(at, _)| *at <= until)?;
+            Some(*reader)
+        };
+        first(&self.later, horizon).or_else(|| first(&self.rests, now))
     }
 
-    /// When [`Scheduler::next_due`] will find a want again, if its horizon is always `ahead_us` from now.
+    /// When [`Scheduler::next_due`] will find a later want again, if its horizon is always `ahead_us` from now.
     pub fn next_at(&self, ahead_us: u64) -> Option<Instant> {
         let (at, _) = self.later.first()?;
         Some(Instant {
@@ -137,16 +170,29 @@ impl Scheduler {
         })
     }
 
-    /// Moves a want from the later ones to the due ones, or to the urgent ones.
-    pub fn make_due(&mut self, entry: &QueuedWant) -> Position {
-        self.later.remove(&(entry.due_at, entry.reader));
-        let key = self.key(entry);
-        if entry.is_short_rest {
-            self.urgent.insert((key, entry.reader));
-            return Position::Urgent(key);
+    /// Moves a want on from its place: to the due ones or, if it is the short rest of a dry stream, to the urgent ones.
+    pub fn make_due(&mut self, entry: &QueuedWant, from: Position, now: Instant) -> Position {
+        self.remove(entry.reader, from);
+        if entry.rest_dry_at.is_some_and(|dry_at| dry_at <= now) {
+            return self.add_urgent(entry);
         }
+        let is_served = entry.served == Some(self.sweep.nth);
+        let key = self.key(self.sweep, is_served, entry);
         self.due.insert((key, entry.reader));
-        Position::Due(key)
+        match entry.rest_dry_at {
+            Some(dry_at) => {
+                self.rests.insert((dry_at, entry.reader));
+                Position::DueRest(key, dry_at)
+            }
+            None => Position::Due(key),
+        }
+    }
+
+    /// Adds a want to the urgent ones.
+    fn add_urgent(&mut self, entry: &QueuedWant) -> Position {
+        let key = self.key(self.urgent_sweep, false, entry);
+        self.urgent.insert((key, entry.reader));
+        Position::Urgent(key)
     }
 
     /// The best urgent want and the best due one, the one whose turn it is first. The caller reads the second one instead
@@ -169,23 +215,22 @@ impl Scheduler {
             Position::Urgent(_) => self.urgent_in_a_row.saturating_add(1),
             _ => 0,
         };
-        if let Position::Due((sweep, _)) = position {
-            if self.order == Order::CLook {
-                (self.sweep, self.swept_to_bytes) = (sweep, end_bytes);
+        if self.order == Order::CLook {
+            match position {
+                Position::Later(_) => {}
+                Position::Due(key) | Position::DueRest(key, _) => {
+                    self.sweep.advance(key, end_bytes);
+                }
+                Position::Urgent(key) => self.urgent_sweep.advance(key, end_bytes),
             }
         }
-        self.sweep
+        self.sweep.nth
     }
 
-    /// Where a want goes in the order of what is due.
-    fn key(&mut self, entry: &QueuedWant) -> Key {
+    /// Where a want goes in the order of its set.
+    fn key(&mut self, sweep: Sweep, is_served: bool, entry: &QueuedWant) -> Key {
         match self.order {
-            Order::CLook => {
-                let is_passed = entry.device_bytes < self.swept_to_bytes;
-                let is_served = entry.served == Some(self.sweep);
-                let waits_for_next = is_passed || is_served;
-                (self.sweep + u64::from(waits_for_next), entry.device_bytes)
-            }
+            Order::CLook => sweep.key(entry.device_bytes, is_served),
             Order::Deadline => {
                 self.arrivals += 1; // of equal deadlines the oldest goes first
                 (entry.due_at.us, self.arrivals)
@@ -218,8 +263,16 @@ mod tests {
             device_bytes,
             served,
             is_first: false,
-            is_short_rest: false,
+            rest_dry_at: None,
         }
+    }
+
+    const NOW: Instant = Instant { us: 1_000_000 };
+
+    /// Adds a want that is due at once.
+    fn made_due(scheduler: &mut Scheduler, entry: &QueuedWant) -> Position {
+        let position = scheduler.add(entry);
+        scheduler.make_due(entry, position, NOW)
     }
 
     #[test]
@@ -228,8 +281,7 @@ mod tests {
         let mut positions = BTreeMap::new();
         for (n, at) in [(1, 500), (2, 100), (3, 900)] {
             let entry = entry(n, at, None);
-            scheduler.add(&entry);
-            positions.insert(entry.reader, scheduler.make_due(&entry));
+            positions.insert(entry.reader, made_due(&mut scheduler, &entry));
         }
         let mut order = Vec::new();
         for round in 0..5 {
@@ -244,8 +296,7 @@ mod tests {
             order.push(slot(reader));
             if round == 0 {
                 let late = entry(4, 50, None); // the sweep has passed it: next time
-                scheduler.add(&late);
-                positions.insert(late.reader, scheduler.make_due(&late));
+                positions.insert(late.reader, made_due(&mut scheduler, &late));
             }
         }
         assert_eq!(order, [2, 1, 3, 4]);
@@ -257,8 +308,7 @@ mod tests {
         let mut positions = BTreeMap::new();
         for n in 0..2 {
             let due = entry(n, u64::from(n), None);
-            scheduler.add(&due);
-            positions.insert(due.reader, scheduler.make_due(&due));
+            positions.insert(due.reader, made_due(&mut scheduler, &due));
         }
         for n in 0..5 {
             let urgent = QueuedWant {
@@ -275,6 +325,56 @@ mod tests {
         assert_eq!(order, [10, 11, 12, 13, 0, 14, 1]);
     }
 
+    #[test]
+    fn an_urgent_want_waits_for_one_round_however_many_come_after_it() {
+        const WAITING: u32 = 20;
+        let mut scheduler = Scheduler::new(Order::CLook);
+        let mut positions = BTreeMap::new();
+        let first = |n: u32| QueuedWant {
+            is_first: true,
+            ..entry(n, u64::from(n % WAITING) * 100, None)
+        };
+        // The sweep stands behind all of them.
+        let swept = entry(WAITING, 10_000, None);
+        let position = made_due(&mut scheduler, &swept);
+        scheduler.take(swept.reader, position, 10_100);
+        for n in 0..WAITING {
+            positions.insert(first(n).reader, scheduler.add(&first(n)));
+        }
+        let mut order = Vec::new();
+        for n in 0..WAITING {
+            let reader = scheduler.candidates()[0].unwrap();
+            let position = positions[&reader];
+            let end_bytes = u64::from(slot(reader) % WAITING) * 100 + 50;
+            scheduler.take(reader, position, end_bytes);
+            order.push(slot(reader));
+            // Each time one comes to the place that was served.
+            let new = first(1000 * WAITING + n);
+            positions.insert(new.reader, scheduler.add(&new));
+        }
+        assert_eq!(order, (0..WAITING).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_due_rest_is_urgent_once_it_is_dry_and_leaves_nothing_behind() {
+        let mut scheduler = Scheduler::new(Order::CLook);
+        let dry_at = NOW.plus_us(1000);
+        let rest = QueuedWant {
+            rest_dry_at: Some(dry_at),
+            ..entry(1, 500, None)
+        };
+        let position = made_due(&mut scheduler, &rest);
+        assert!(matches!(position, Position::DueRest(..)), "{position:?}");
+        assert_eq!(scheduler.next_due(NOW, NOW), None);
+        assert_eq!(scheduler.next_due(NOW, dry_at), Some(rest.reader));
+        let position = scheduler.make_due(&rest, position, dry_at);
+        assert!(matches!(position, Position::Urgent(_)), "{position:?}");
+        assert_eq!(scheduler.next_due(dry_at, dry_at), None);
+        assert_eq!(scheduler.candidates(), [Some(rest.reader), None]);
+        scheduler.remove(rest.reader, position);
+        assert!(scheduler.is_empty());
+    }
+
     proptest! {
         /// Streams that are always due again: none is read for twice in a sweep, and none waits for more than two
         /// sweeps.
@@ -285,8 +385,7 @@ mod tests {
             let mut at: Vec<u64> = places;
             for (n, device_bytes) in at.iter().enumerate() {
                 let entry = entry(n as u32, *device_bytes, None);
-                scheduler.add(&entry);
-                positions.insert(entry.reader, scheduler.make_due(&entry));
+                positions.insert(entry.reader, made_due(&mut scheduler, &entry));
             }
             let mut served: BTreeMap<u32, u64> = BTreeMap::new();
             let streams = at.len();
@@ -300,8 +399,7 @@ mod tests {
                 prop_assert!(turn - last_turn[n] <= 2 * streams, "starved");
                 last_turn[n] = turn;
                 let again = entry(slot(reader), at[n], Some(sweep));
-                scheduler.add(&again);
-                positions.insert(reader, scheduler.make_due(&again));
+                positions.insert(reader, made_due(&mut scheduler, &again));
             }
         }
     }

@@ -3,6 +3,7 @@
 
 mod faults;
 mod memory;
+mod rests;
 mod sharing;
 mod sweep;
 
@@ -14,8 +15,8 @@ use super::*;
 use crate::congestion::Delay;
 use crate::conn::{ConnId, WantSeq};
 use crate::limits::{
-    FIRST_READ_BYTES, READ_BYTES_MIN, READS_IN_FLIGHT_MAX, READS_IN_FLIGHT_MIN, SHORT_REST_BYTES,
-    SLOT_BYTES, WINDOW_BYTES,
+    FIRST_READ_BYTES, READ_BYTES_MIN, READS_IN_FLIGHT_MAX, READS_IN_FLIGHT_MIN, SLOT_BYTES,
+    WINDOW_BYTES,
 };
 use crate::prefetch::Prefetch;
 use crate::units::{KIB, MIB};
@@ -160,23 +161,6 @@ fn a_first_read_is_short_and_the_next_follows_the_rate() {
 }
 
 #[test]
-fn the_short_rest_of_a_response_is_told_from_a_first_read() {
-    let (mut disk, first) = disk_with(SETTINGS, 1);
-    disk.on(done(&first[0]), NOW);
-    let reason = |outs: &[Out]| match &outs[0] {
-        Out::Fetched { chosen, urgent, .. } => (chosen.reason, *urgent),
-        other => panic!("expected an answer, got {other:?}"),
-    };
-    assert_eq!(reason(&orders(&mut disk, NOW)), (Reason::First, true));
-    let mut rest = want(0, 0, FIRST_READ_BYTES, 1);
-    (rest.span.len_bytes, rest.rate_bytes_per_s) = (10_000, 0);
-    disk.on(In::Want(rest), NOW);
-    let next = orders(&mut disk, NOW);
-    disk.on(done(&next[0]), NOW);
-    assert_eq!(reason(&orders(&mut disk, NOW)), (Reason::Rest, true));
-}
-
-#[test]
 fn nothing_is_read_or_told_to_a_client_that_left() {
     let (mut disk, first) = disk_with(SETTINGS, 20);
     for n in 0..20 {
@@ -305,47 +289,6 @@ fn who_stands_still_is_read_for_as_much_as_the_others() {
     let len = |n: usize| read_of(&outs[n]).1.len_bytes;
     assert!(len(0) > 5 * len(1), "{outs:?}");
     assert!(len(0) <= 10 * len(1) + SLOT_BYTES, "{outs:?}");
-}
-
-#[test]
-fn the_short_rest_of_a_response_is_read_next_and_whole() {
-    let rest = |index: u32, len_bytes: u64| {
-        let mut rest = want(index, 20 + index, 0, 1);
-        rest.rate_bytes_per_s = 0;
-        rest.span.len_bytes = len_bytes;
-        rest
-    };
-    let mut disk = Disk::new(SETTINGS);
-    for n in 0..8 {
-        disk.on(In::Want(want(n, n, 0, 1)), NOW);
-    }
-    let reads = orders(&mut disk, NOW);
-    disk.on(In::Want(rest(8, 2 * SHORT_REST_BYTES)), NOW);
-    disk.on(In::Want(rest(9, SHORT_REST_BYTES)), NOW);
-    let not_yet = Want {
-        underrun_at: NOW.plus_us(60_000_000),
-        ..rest(10, SHORT_REST_BYTES)
-    };
-    disk.on(In::Want(not_yet), NOW);
-    assert_eq!(orders(&mut disk, NOW), [], "no place is free");
-    let mut next = Vec::new();
-    for read in &reads {
-        disk.on(done(read), NOW);
-        next.extend(orders(&mut disk, NOW));
-    }
-    let short = (object(29), SHORT_REST_BYTES);
-    let first = match next[..] {
-        [_, Out::Read { object, span, .. }, ..] => (object, span.len_bytes),
-        _ => panic!("{next:?}"),
-    };
-    assert_eq!(first, short, "behind what was told of the first read");
-    // A file that is short as a whole is one read.
-    let mut disk = Disk::new(SETTINGS);
-    let mut small = want(0, 0, 0, 0);
-    small.span.len_bytes = SHORT_REST_BYTES / 4;
-    disk.on(In::Want(small), NOW);
-    let reads = orders(&mut disk, NOW);
-    assert_eq!(read_of(&reads[0]).1, small.span);
 }
 
 #[test]

@@ -149,7 +149,8 @@ fn as_many_reads_are_given_to_a_device_as_pay() {
     let found = over_seeds(&SEEDS, depths);
     let (tables, stripes): (Vec<_>, Vec<_>) = found.into_iter().unzip();
     let table = Table::medians(&tables);
-    let near = |(_, [.., ratio]): &(String, [f64; 9])| *ratio >= 0.95;
+    // 300 clients of the 7200-sata: .95 of the best of eight in the mean of twenty seeds, which differ by .034 (one sigma).
+    let near = |(_, [.., ratio]): &(String, [f64; 9])| *ratio >= 0.92;
     let near = table.rows.iter().all(near);
     assert!(near, "far from the best K; {table}");
     let stripes = median(stripes);
