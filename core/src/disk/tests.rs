@@ -11,29 +11,20 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::congestion::Delay;
 use crate::conn::{ConnId, WantSeq};
 use crate::limits::{
     FIRST_READ_BYTES, READ_BYTES_MIN, READS_IN_FLIGHT_MAX, READS_IN_FLIGHT_MIN, SHORT_REST_BYTES,
     SLOT_BYTES, WINDOW_BYTES,
 };
-use crate::prefetch::Prefetch;
 use crate::units::{KIB, MIB};
 
 pub(super) const NOW: Instant = Instant { us: 5_000_000 };
 const FILE_BYTES: u64 = 1 << 30;
 
 pub(super) const SETTINGS: Settings = Settings {
-    prefetch: Prefetch::Tdap,
-    order: Order::CLook,
-    cancel: true,
-    delay: Delay::Rate,
-    direct: true,
     memory_bytes: 64 * MIB,
     page_cache_bytes: 64 * MIB,
-    rotational: true,
-    spindles: 1,
-    reads: None,
+    ..Settings::ONE_DISK
 };
 
 fn stream(index: u32) -> StreamId {

@@ -2,11 +2,9 @@ use std::cell::Cell;
 use std::io;
 use std::time::Duration;
 
-use ackpace_core::congestion::Delay;
 use ackpace_core::conn::{ConnId, WantSeq};
-use ackpace_core::disk::{Layout, Order, Settings};
+use ackpace_core::disk::{Layout, Settings};
 use ackpace_core::limits::SLOT_BYTES;
-use ackpace_core::prefetch::Prefetch;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use rustix::fs::{MemfdFlags, fstat, ftruncate, memfd_create};
 
@@ -110,16 +108,9 @@ impl Bench {
 
 fn settings() -> Settings {
     Settings {
-        prefetch: Prefetch::Tdap,
-        order: Order::CLook,
-        cancel: true,
-        delay: Delay::Rate,
-        direct: true,
         memory_bytes: 1 << 20,
         page_cache_bytes: 1 << 20,
-        rotational: true,
-        spindles: 1,
-        reads: None,
+        ..Settings::ONE_DISK
     }
 }
 
