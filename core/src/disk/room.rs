@@ -75,10 +75,15 @@ impl Disk {
             let slots = bytes.saturating_add(ahead_bytes).div_ceil(SLOT_BYTES);
             u32::try_from(slots).unwrap_or(u32::MAX)
         };
-        // Whole slots, rounded down: what is not filled would wait in vain for its last byte.
-        let whole = u32::try_from((read_bytes / SLOT_BYTES).max(1)).unwrap_or(u32::MAX);
+        let all = slots(wanted.len_bytes);
+        // Whole slots, rounded down: what is not filled would wait in vain for its last byte. A read to the end is rounded up, or
+        // the last bytes would cost another one.
+        let whole = match read_bytes >= wanted.len_bytes {
+            true => all,
+            false => u32::try_from((read_bytes / SLOT_BYTES).max(1)).unwrap_or(u32::MAX),
+        };
         let most = (self.slots_max() / 4).max(1);
-        let want = whole.min(slots(wanted.len_bytes)).min(most);
+        let want = whole.min(all).min(most);
         let free = self.slots_max().saturating_sub(self.slots_used);
         if want <= free {
             return Some(want);

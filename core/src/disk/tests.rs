@@ -168,6 +168,20 @@ fn the_short_rest_of_a_response_is_told_from_a_first_read() {
 }
 
 #[test]
+fn a_file_no_longer_than_a_first_read_takes_one_read() {
+    for len_bytes in [1, SLOT_BYTES, 20_000, 60_000, FIRST_READ_BYTES] {
+        for offset_bytes in [0, 5_000] {
+            let mut disk = Disk::new(SETTINGS);
+            let mut small = want(0, 0, offset_bytes, 0);
+            (small.span.len_bytes, small.rate_bytes_per_s) = (len_bytes, 0);
+            disk.on(In::Want(small), NOW);
+            let (_, span, _) = read_of(&orders(&mut disk, NOW)[0]);
+            assert!(span.end_bytes() >= small.span.end_bytes(), "{span:?}");
+        }
+    }
+}
+
+#[test]
 fn nothing_is_read_or_told_to_a_client_that_left() {
     let (mut disk, first) = disk_with(SETTINGS, 20);
     for n in 0..20 {
