@@ -84,7 +84,7 @@ impl AddressCounts {
     }
 
     /// Counts a connection of `address`. Returns where, and how many connections the address has with this one; `None`
-    /// if the table has no place for it, or other workers were faster [`TRIES`] times.
+    /// if the table has no place for it, or other workers were faster `TRIES` times.
     pub fn enter(&self, address: Address) -> Option<(CountedIn, u32)> {
         let (bucket, tag) = self.bucket(address);
         // Another worker may take a word in between: then look again.

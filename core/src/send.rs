@@ -5,13 +5,15 @@
 //! become. One such notification tops up *every* socket that would become writable before the next round. So a worker
 //! wakes about once in T, however many connections it has.
 //!
-//! This file estimates one socket, [`rounds`] sets the target for all of them, [`refill_timers`] says when those are filled
-//! whose shares of the send memory are full, and [`control`] decides for all of this: everything else goes through it.
+//! This file estimates one socket, with what TCP counts (`send/counters.rs`). [`rounds`] sets the target for all of them,
+//! [`refill_timers`] says when those are filled whose shares of the send memory are full, and [`control`] decides for all of
+//! this: everything else goes through it.
 //!
 //! To *fill* a socket means to give it bytes up to its target, [`SendQueue::fill_bytes`].
 
 pub mod burst;
 pub mod control;
+mod counters;
 pub mod refill_timers;
 pub mod rounds;
 mod supply;
@@ -19,10 +21,9 @@ mod supply;
 use self::burst::Burst;
 use self::rounds::Target;
 pub use self::supply::Supply;
-use crate::conn::TcpSample;
 use crate::limits::{
-    EPOLLOUT_BYTES_MIN, EPOLLOUT_US, FIRST_SAMPLE_BYTES_MIN, GUESS_SAMPLE_US, INTERVAL_US_MIN,
-    LOAN_BYTES_MAX, LOWAT_BYTES_MAX, LOWAT_BYTES_START, ROOM_BYTES_MIN, STEADY_BYTES_MAX,
+    EPOLLOUT_BYTES_MIN, EPOLLOUT_US, FIRST_SAMPLE_BYTES_MIN, LOAN_BYTES_MAX, LOWAT_BYTES_MAX,
+    LOWAT_BYTES_START, ROOM_BYTES_MIN, STEADY_BYTES_MAX,
 };
 use crate::prefetch::us_for;
 use crate::rate::acked::{Acked, AckedFor};
@@ -217,68 +218,6 @@ impl SendQueue {
         self.sampled(unsent_bytes, unsent_bytes == 0, now);
     }
 
-    /// Whether TCP's counters were ever sampled.
-    pub fn is_counted(&self) -> bool {
-        self.gauge.sampled_at().is_some()
-    }
-
-    /// Whether another sample of TCP's counters says more than the level of the socket does.
-    pub fn is_of_interest(&self) -> bool {
-        self.is_counted() && !self.rate.is_of_path()
-    }
-
-    /// Whether a sample of TCP's counters is wanted as soon as the socket is full: there was none yet, or what the socket
-    /// holds was bounded by what the last one told.
-    pub fn wants_counters(&self) -> bool {
-        !self.is_counted() || self.is_bounded(self.level_bytes + self.given_bytes)
-    }
-
-    /// A sample of TCP's counters that was wanted for the client's window alone. `false`: it is to be counted, since it
-    /// was wanted for more, or tells more.
-    pub fn glanced(&mut self, sample: &TcpSample) -> bool {
-        let flow = sample
-            .flow
-            .filter(|_| core::mem::take(&mut self.awaits_glance));
-        let flow = flow.filter(|flow| !self.gauge.is_grown(*flow));
-        flow.map(|flow| self.gauge.glance(flow)).is_some()
-    }
-
-    /// A sample of TCP's counters.
-    pub fn counted(&mut self, sample: &TcpSample, now: Instant) {
-        self.burst.sampled(sample);
-        // Each filling of a bounded socket asks. Samples that are close together show the steps in which a window opens,
-        // and no rate.
-        let soon = |at: Instant| now.since_us(at) < GUESS_SAMPLE_US;
-        let soon = self.wants_counters() && self.gauge.sampled_at().is_some_and(soon);
-        let Some(flow) = sample.flow else {
-            return;
-        };
-        if soon && !self.gauge.is_grown(flow) {
-            return self.gauge.glance(flow);
-        }
-        if let Some(evidence) = self.gauge.sample(flow, now, self.rate.least_us()) {
-            self.rate.learn(evidence);
-        }
-        self.unsettled = self.gauge.has_unread();
-    }
-
-    /// Whether the client certainly has bytes that its program has not read, by what was sampled before and by its window now.
-    pub fn has_unread(&self, sample: &TcpSample) -> bool {
-        let behind = |flow| self.gauge.has_unread_behind(flow);
-        sample.flow.is_some_and(behind)
-    }
-
-    /// When to sample a socket that does not become writable: before its level is a guess from an old rate, and while
-    /// its client may have something to read.
-    pub fn sample_at(&self) -> Option<Instant> {
-        let holds = self.level_bytes + self.given_bytes > 0 || self.unsettled;
-        let at = match self.is_of_interest() {
-            true => self.gauge.sampled_at()?.plus_us(self.gauge.sample_in_us()),
-            false => self.sampled_at.plus_us(INTERVAL_US_MIN),
-        };
-        holds.then_some(at)
-    }
-
     /// A sample: the socket holds `unsent_bytes` now. `underrun`: it held nothing at some time since the last sample.
     fn sampled(&mut self, unsent_bytes: u64, underrun: bool, now: Instant) {
         match self.held_bytes() {
@@ -339,11 +278,6 @@ impl SendQueue {
     pub fn became_writable(&mut self) {
         self.writable = true;
         self.awaits_glance = self.is_of_interest();
-    }
-
-    /// Whether TCP's counters are wanted before the socket is filled, since its client's window is widest then.
-    pub fn awaits_glance(&self) -> bool {
-        self.awaits_glance
     }
 
     /// The level up to which the socket is filled.

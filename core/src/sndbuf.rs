@@ -4,7 +4,7 @@
 //! most that it may have in flight and unsent together. How is the operator's choice ([`Policy`]), a file each:
 //! [`equal`] (EQ), [`atbt`] (by window) and [`eatbt`] (by need). Before that, [`estimate`] turns what TCP counts into
 //! what the laws of [`crate::law`] ask for, and [`remembered`] keeps that for the next connection of a client, and
-//! [`drain`] says when round trips without a queue are looked for. [`bottleneck`] has those claim the same that probably
+//! [`drain`] says when round trips without a queue are looked for. `bottleneck` has those claim the same that probably
 //! share a link. [`pool`] is the machine around all this: it asks workers
 //! what TCP says, divides, and tells shares. [`bound`] holds a socket to its share, [`depletion`] says when it is
 //! filled again, [`reserve`] has what sockets lend each other, and [`outside`] bounds one of another program.

@@ -180,14 +180,23 @@ pub enum TopUp {
     First,
     /// The kernel reported the socket writable: little was left in it.
     Writable,
-    /// Another socket was filled: the kernel would have reported this one writable before the next round. Or a timer filled it,
-    /// since its share of the send memory was full (`core/src/send/refill_timers.rs`).
+    /// Another socket was filled: the kernel would have reported this one writable before the next round.
     Near,
+    /// Its share of the send memory was full, and part of it should be free again (`core/src/send/refill_timers.rs`).
+    Timer,
+    /// It had counted as full, and TCP_INFO showed that it was empty.
+    Empty,
 }
 
 impl TopUp {
     /// Every one, each at the index of its number.
-    pub const ALL: [TopUp; 3] = [TopUp::First, TopUp::Writable, TopUp::Near];
+    pub const ALL: [TopUp; 5] = [
+        TopUp::First,
+        TopUp::Writable,
+        TopUp::Near,
+        TopUp::Timer,
+        TopUp::Empty,
+    ];
 
     /// The stable name: a label of the metrics.
     pub fn name(self) -> &'static str {
@@ -195,6 +204,8 @@ impl TopUp {
             TopUp::First => "first",
             TopUp::Writable => "writable",
             TopUp::Near => "near",
+            TopUp::Timer => "timer",
+            TopUp::Empty => "empty",
         }
     }
 }
@@ -354,6 +365,10 @@ impl What {
             TopUp::First => "its response had begun",
             TopUp::Writable => "the socket became writable, since little was left in it",
             TopUp::Near => "the socket would have become writable before the next round",
+            TopUp::Timer => {
+                "its share of the send memory was full, and part of it should be free by now"
+            }
+            TopUp::Empty => "the socket had counted as full, and was empty",
         };
         write!(f, "given {} since {because}; ", Bytes(given_bytes))?;
         if let Some(unsent_bytes) = unsent_bytes {

@@ -4,11 +4,11 @@
 //! window of the file `Probe` or `Want`, then `Send` → `Sent` until the plan is done → the next request. Cold windows
 //! go to [`crate::disk`] as a `Want` and come back as `Fetched`.
 //!
-//! Each duty has a file of its own: [`accept`], [`requests`], [`sending`] (the steps of a response), [`sender`] (its share of
-//! the send memory), [`evidence`] (what TCP says), [`ending`], [`export`] (to another machine) and [`time`]. Each file also defines the state that its duty keeps,
-//! per worker and per connection. They build on [`table`] (connections by slot), [`turns`] (whose turn it is),
-//! [`budget`] (when a turn of the shell is over), [`stream`] (what comes next in one
-//! response), [`timeouts`] (time limits) and [`arrivals`] (what reached the client). [`counts`] and [`snapshot`] report on
+//! Each duty has a file of its own: `accept`, `requests`, `sending` (the steps of a response), `sender` (its share of
+//! the send memory), `evidence` (what TCP says), `ending`, `export` (to another machine) and `time`. Each file also defines the state that its duty keeps,
+//! per worker and per connection. They build on `table` (connections by slot), `turns` (whose turn it is),
+//! `budget` (when a turn of the shell is over), `stream` (what comes next in one
+//! response), `timeouts` (time limits) and `arrivals` (what reached the client). `counts` and `snapshot` report on
 //! the machine.
 
 mod accept;

@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::limits::{CGROUP_DEPTH_MAX, CGROUPS_MAX};
+use crate::limits::{CGROUP_DEPTH_MAX, CGROUP_FITS_SCANS, CGROUPS_MAX};
 
 /// `CGROUP2_SUPER_MAGIC` (linux/magic.h).
 const CGROUP2_MAGIC: i64 = 0x6367_7270;
@@ -40,6 +40,8 @@ pub struct ChosenCgroup {
     when_gone: &'static str,
     /// What the last line said; at first, that there is nothing to say.
     extent: Extent,
+    /// So many scans in a row found it whole, while the last line says that it is cut.
+    whole_scans: u32,
 }
 
 impl ChosenCgroup {
@@ -53,11 +55,13 @@ impl ChosenCgroup {
             directory,
             when_gone,
             extent: Extent::Whole,
+            whole_scans: 0,
         })
     }
 
     /// The ids of the cgroup and of those below it now: none if it is gone, and [`CGROUPS_MAX`] at most. The second value is
-    /// a line for the operator, if a scan finds another extent than the one before.
+    /// a line for the operator, if a scan finds another extent than the one before. One that was cut has to be whole for
+    /// [`CGROUP_FITS_SCANS`] scans: near the bound, cgroups that come and go would make two lines of each of them.
     pub fn scan(&mut self) -> (Vec<u64>, Option<String>) {
         let found = below(&self.directory);
         let extent = match &found {
@@ -65,6 +69,7 @@ impl ChosenCgroup {
             Ok(found) if found.is_cut => Extent::Cut,
             Ok(_) => Extent::Whole,
         };
+        let extent = self.settled(extent);
         let before = std::mem::replace(&mut self.extent, extent);
         let line = (before != extent).then(|| {
             let what = match (extent, before) {
@@ -79,6 +84,20 @@ impl ChosenCgroup {
             format!("the cgroup {} {what}", self.directory.display())
         });
         (found.unwrap_or_default().ids, line)
+    }
+
+    /// What a scan that finds this is told as.
+    fn settled(&mut self, found: Extent) -> Extent {
+        match (self.extent, found) {
+            (Extent::Cut, Extent::Whole) if self.whole_scans + 1 < CGROUP_FITS_SCANS => {
+                self.whole_scans += 1;
+                Extent::Cut
+            }
+            _ => {
+                self.whole_scans = 0;
+                found
+            }
+        }
     }
 }
 
@@ -182,6 +201,7 @@ mod tests {
             directory,
             when_gone: "so much for it",
             extent: Extent::Whole,
+            whole_scans: 0,
         }
     }
 
@@ -204,10 +224,6 @@ mod tests {
                 && line.contains("--port"),
             "{line}"
         );
-        assert_eq!(chosen.scan().1, None, "once");
-        fs::remove_dir(dir.join("1")).expect("our own");
-        let line = chosen.scan().1.expect("that it fits is told, too");
-        assert!(line.ends_with("match"), "{line}");
         assert_eq!(chosen.scan().1, None, "once");
         fs::remove_dir_all(&dir).expect("our own");
         let (ids, line) = chosen.scan();
@@ -237,6 +253,19 @@ mod tests {
         assert_eq!(ids.len(), CGROUP_DEPTH_MAX + 1);
         let line = line.expect("it is told");
         assert!(line.contains("down to 32 levels"), "{line}");
+        for _ in 0..CGROUP_FITS_SCANS {
+            fs::remove_dir(deepest.join("a")).expect("our own");
+            assert_eq!(chosen.scan().1, None, "it may come again");
+            fs::create_dir(deepest.join("a")).expect("a directory");
+            assert_eq!(chosen.scan().1, None, "it was told");
+        }
+        fs::remove_dir(deepest.join("a")).expect("our own");
+        for _ in 1..CGROUP_FITS_SCANS {
+            assert_eq!(chosen.scan().1, None, "it may come again");
+        }
+        let line = chosen.scan().1.expect("that it fits is told, too");
+        assert!(line.ends_with("match"), "{line}");
+        assert_eq!(chosen.scan().1, None, "once");
         fs::remove_dir_all(&dir).expect("our own");
     }
 }

@@ -23,6 +23,9 @@ pub const PORTS_MAX: usize = 64;
 pub const PREFIXES_MAX: usize = 64;
 /// A cgroup and those below it (`CGROUPS_MAX`). More: the sockets of the rest do not match, and a line says so.
 pub const CGROUPS_MAX: usize = 4_096;
+/// Scans in a row, one a second, that have to find all cgroups within the bounds before a line says that they fit again: at
+/// most two lines a minute.
+pub const CGROUP_FITS_SCANS: u32 = 60;
 /// How deep cgroups are looked for. Deeper ones: as above.
 pub const CGROUP_DEPTH_MAX: usize = 32;
 /// Lines of the log for changes in a second. More: counted, and one line tells how many.

@@ -13,7 +13,9 @@ use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Congestion control of every connection on the loopback. The machine's default may be bbr. Without a pacing
 /// qdisc, bbr is several times slower on the loopback, and its pacing timer would hide the differences between
@@ -21,6 +23,9 @@ use std::process::Command;
 pub const CONGESTION_CONTROL: &str = "reno";
 /// Niceness of servers and load alike, so that other processes disturb the rounds less.
 const NICE: i32 = -10;
+/// Where `ackpace-host` keeps what outlives it: locks and sockets, and records of changed sockets (`host/src/place.rs`).
+const HOST_RUN_DIR: &str = "/run/ackpace-host";
+const BPF_DIR: &str = "/sys/fs/bpf";
 const CONGESTION_CONTROL_SYSCTL: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 
 /// Cores of a run.
@@ -76,6 +81,26 @@ pub fn on_core(mut command: Command, core: usize, procs: &[File]) -> Command {
     // SAFETY: the closure makes system calls only; it neither allocates nor locks.
     unsafe { command.pre_exec(before) };
     command
+}
+
+/// Gives `ackpace-host tune` places of the run's own, before its first start. If it is killed with the run, what it leaves
+/// there goes away with the mounts, as the sockets do that it has changed. On the machine, nobody would ever undo it: their
+/// network is gone.
+///
+/// # Errors
+/// They can't be mounted.
+pub fn host_places() -> Result<()> {
+    static DONE: AtomicBool = AtomicBool::new(false);
+    if DONE.swap(true, Ordering::Relaxed) {
+        return Ok(());
+    }
+    std::fs::create_dir_all(HOST_RUN_DIR).doing(|| HOST_RUN_DIR.into())?;
+    let places = [(HOST_RUN_DIR, "tmpfs"), (BPF_DIR, "bpf")];
+    // A kernel without BPF has no place for it; `tune` says so.
+    let places = places.iter().filter(|(path, _)| Path::new(path).exists());
+    places.into_iter().try_for_each(|(path, kind)| {
+        mount(*kind, *path, *kind, MountFlags::empty(), None).doing(|| format!("mounting {path}"))
+    })
 }
 
 /// The first two cores that this process may use.

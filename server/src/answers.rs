@@ -183,7 +183,7 @@ pub struct Explained {
     pub version: u32,
     /// The connection; null if it is closed and only its decisions are remembered.
     pub connection: Option<Connection>,
-    /// The device; null if the question was about a connection.
+    /// The device; null if the question was about a connection, and while no thread can read from the device.
     #[serde(default)]
     pub device: Option<DeviceRow>,
     /// The state, in plain sentences.

@@ -1,4 +1,4 @@
-//! The commands of the binary. `main` calls [`run`], one match over all commands; errors are printed in one place.
+//! The commands of the binary. `main` calls `run`, one match over all commands; errors are printed in one place.
 
 use std::ffi::OsString;
 use std::io::Write;

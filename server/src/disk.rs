@@ -25,7 +25,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use self::budget::Budget;
 pub use self::budget::SLOT_COST_BYTES;
 use self::readers::{Finished, ReaderJob, Readers};
-pub use self::snapshot::{DeviceSnapshot, ToldDecision};
+pub use self::snapshot::{DeviceAnswer, DeviceSnapshot, ToldDecision};
 pub use self::start::{start, tell_lacking};
 pub use self::tally::DeviceTally;
 use self::wanted::Wanted;
@@ -87,7 +87,7 @@ pub struct Channel {
 }
 
 /// A request for a snapshot of the device; the answer goes back by this channel.
-type Question = Sender<DeviceSnapshot>;
+type Question = Sender<DeviceAnswer>;
 
 /// A disk thread as the workers see it.
 pub struct DiskHandle {

@@ -73,7 +73,7 @@ pub struct Hints {
     noted: Receiver<Note>,
 }
 
-/// Memory for each connection: its mailbox, and its places in both tables of [`Register`], which are half empty at worst.
+/// Memory for each connection: its mailbox, and its places in both tables of `Register`, which are half empty at worst.
 pub const PLACE_BYTES: u64 = Mailboxes::<ConnHint>::PLACE_BYTES
     + 2 * (size_of::<(u64, Owner)>() + size_of::<((u16, u32), u64)>() + 2) as u64;
 

@@ -1,7 +1,7 @@
 //! The connection to a client as a worker uses it: plaintext goes in and comes out, whatever it is on the wire.
 //!
 //! A response, its plan and the worker machine count plaintext. The kernel's counters of a socket (SIOCOUTQ, TCP_INFO,
-//! TCP_NOTSENT_LOWAT) count bytes on the wire. [`Transport::plaintext`] and [`Transport::on_wire`] are the only places
+//! TCP_NOTSENT_LOWAT) count bytes on the wire. `Transport::plaintext` and `Transport::on_wire` are the only places
 //! where one becomes the other.
 
 use std::io::IoSlice;

@@ -1,6 +1,6 @@
 //! The thread of a worker: it reports events to the machine ([`ackpace_core::worker`]), executes the orders, and sleeps
-//! in epoll until the next event. It decides nothing. Finding and planning a response is in [`answer`], sending in
-//! [`sending`]; a cold byte goes to the thread of its disk (`server/src/disk.rs`) and comes back as a completion.
+//! in epoll until the next event. It decides nothing. Finding and planning a response is in `answer`, sending in
+//! `sending`; a cold byte goes to the thread of its disk (`server/src/disk.rs`) and comes back as a completion.
 //!
 //! The orders and bytes of a turn are bounded, so that new requests never wait long.
 

@@ -535,3 +535,19 @@ fn the_example_is_a_good_configuration() {
     let good = format!("{}: good\n", example.display());
     assert!(stdout.ends_with(&good), "{stdout}");
 }
+
+#[test]
+fn the_unit_file_names_options_that_there_are_and_lets_openat2_pass() {
+    let unit = include_str!("../ackpace.service");
+    let start = "ExecStart=/usr/local/bin/ackpace serve ";
+    let words = unit.lines().find_map(|line| line.strip_prefix(start));
+    let words: Vec<&str> = words.expect("a start").split(' ').collect();
+    good("unit", &[&["config"], &words[..]].concat());
+    // systemd refuses openat2(2) under them.
+    let refusing = |line: &&str| {
+        ["RestrictSUIDSGID=", "DynamicUser="]
+            .iter()
+            .any(|key| line.starts_with(key))
+    };
+    assert_eq!(unit.lines().find(refusing), None);
+}

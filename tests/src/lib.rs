@@ -1,7 +1,7 @@
 //! End-to-end tests: the built server, the real kernel, real clients.
 //!
 //! Each test has its own server on a port that the kernel chose ([`Setup`], [`Server`]) and its own directory
-//! ([`Tree`]). It talks to the server byte by byte ([`Conn`]) or through a client that people use ([`mod@client`]). Tests
+//! ([`Tree`]). It talks to the server byte by byte ([`Conn`]) or through a client that people use (`client`). Tests
 //! do not sleep for fixed times: they wait for an event, and fail loudly after [`PATIENCE`].
 
 use std::time::{Duration, Instant};

@@ -34,6 +34,22 @@ pub struct Settings {
     pub reads: Option<u32>,
 }
 
+impl Settings {
+    /// One rotating disk, driven as the server does by default, without memory for it. Tests and worlds begin with it.
+    pub const ONE_DISK: Settings = Settings {
+        prefetch: Prefetch::Tdap,
+        order: Order::CLook,
+        cancel: true,
+        delay: Delay::Rate,
+        direct: true,
+        memory_bytes: 0,
+        page_cache_bytes: 0,
+        rotational: true,
+        spindles: 1,
+        reads: None,
+    };
+}
+
 /// Number of a read, unique in one machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReadId(pub u64);

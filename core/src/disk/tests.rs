@@ -12,29 +12,20 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::congestion::Delay;
 use crate::conn::{ConnId, WantSeq};
 use crate::limits::{
     FIRST_READ_BYTES, READ_BYTES_MIN, READS_IN_FLIGHT_MAX, READS_IN_FLIGHT_MIN, SLOT_BYTES,
     WINDOW_BYTES,
 };
-use crate::prefetch::Prefetch;
 use crate::units::{KIB, MIB};
 
 pub(super) const NOW: Instant = Instant { us: 5_000_000 };
 const FILE_BYTES: u64 = 1 << 30;
 
 pub(super) const SETTINGS: Settings = Settings {
-    prefetch: Prefetch::Tdap,
-    order: Order::CLook,
-    cancel: true,
-    delay: Delay::Rate,
-    direct: true,
     memory_bytes: 64 * MIB,
     page_cache_bytes: 64 * MIB,
-    rotational: true,
-    spindles: 1,
-    reads: None,
+    ..Settings::ONE_DISK
 };
 
 fn stream(index: u32) -> StreamId {
@@ -158,6 +149,20 @@ fn a_first_read_is_short_and_the_next_follows_the_rate() {
         },
         "half a second of 1 MB/s"
     );
+}
+
+#[test]
+fn a_file_no_longer_than_a_first_read_takes_one_read() {
+    for len_bytes in [1, SLOT_BYTES, 20_000, 60_000, FIRST_READ_BYTES] {
+        for offset_bytes in [0, 5_000] {
+            let mut disk = Disk::new(SETTINGS);
+            let mut small = want(0, 0, offset_bytes, 0);
+            (small.span.len_bytes, small.rate_bytes_per_s) = (len_bytes, 0);
+            disk.on(In::Want(small), NOW);
+            let (_, span, _) = read_of(&orders(&mut disk, NOW)[0]);
+            assert!(span.end_bytes() >= small.span.end_bytes(), "{span:?}");
+        }
+    }
 }
 
 #[test]

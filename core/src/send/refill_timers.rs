@@ -2,7 +2,7 @@
 //! soon as the client has acknowledged all but what must be in flight.
 //!
 //! Each share lasts for a time of its own. When the first timer fires, a round fills that socket and each other one that has
-//! less than half ([`JOIN_DIVISOR`]) of its own time left. So rounds are at least half of the shortest time apart, however
+//! less than half (`JOIN_DIVISOR`) of its own time left. So rounds are at least half of the shortest time apart, however
 //! many sockets there are, and sockets that are filled together stay together. One socket that does not last long fills no
 //! others before their time: a system call for few bytes costs as much as one for many.
 

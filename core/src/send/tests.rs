@@ -4,6 +4,7 @@ use super::control::first_flight_rate_bytes_per_s;
 use super::rounds::Target;
 use super::*;
 use crate::congestion::Path;
+use crate::conn::TcpSample;
 use crate::limits::{OWN_BYTES_MAX, TOP_UP_BYTES_MIN, UNKNOWN_MARGIN_US};
 use crate::rate::flow::Evidence;
 use crate::units::US_PER_S;

@@ -8,7 +8,7 @@
 //!    nothing unsent.
 //! 3. What is left of the pool, in proportion to need and margin together, so that those who need much can grow.
 //!
-//! Before the first round, [`super::bottleneck`] evens out the claims of connections that probably share a link.
+//! Before the first round, `super::bottleneck` evens out the claims of connections that probably share a link.
 //!
 //! A connection is *share-limited* if its share, not its client or its congestion window, keeps it from sending more.
 

@@ -11,7 +11,7 @@
 //! present window.
 //!
 //! No order is free either: where tens of thousands send, a sixth of a look went into orders, most of them up and down again with
-//! a share that moved a little. So a setting has a band ([`held`]). Clamp and TCP_NOTSENT_LOWAT together never exceed the share, so all
+//! a share that moved a little. So a setting has a band (`held`). Clamp and TCP_NOTSENT_LOWAT together never exceed the share, so all
 //! settings together never exceed what is divided. They aim a little below it, so that a small fall needs no order, and rise
 //! only where a socket gains by it.
 

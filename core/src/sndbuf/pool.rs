@@ -1,7 +1,7 @@
 //! The machine that divides send memory among the connections of all workers. It decides when to sample them, when to
 //! divide, and whom to tell of a new share. It has a thread of its own (`server/src/divider.rs`), so no worker waits.
 //!
-//! Each second begins a round ([`sampling`]): it asks every worker for readings of the connections that send. A worker
+//! Each second begins a round (`sampling`): it asks every worker for readings of the connections that send. A worker
 //! shows its slots piece by piece; when it has shown all, that was a *pass*, and connections that were not among them have
 //! left. The round ends when all workers have answered, or after [`DIVIDE_WAIT_US`](crate::limits::DIVIDE_WAIT_US). Then
 //! the pool is divided. A connection that joins brings its own reading. For such connections the pool is divided again
@@ -9,7 +9,7 @@
 //! one part in [`START_PART`] of the pool is reserved for these.
 //!
 //! Bytes in a socket can't be taken back, and a share stays in force until the worker has heard of a smaller one. So
-//! these are counted of each connection ([`member`]):
+//! these are counted of each connection (`member`):
 //!
 //! | bytes | are |
 //! |---|---|
@@ -17,7 +17,7 @@
 //! | share | what it was told last that it may hold |
 //! | taken | what it may hold at most: the largest share that may be in force, or what is held if that is more |
 //!
-//! A division computes what each should have, and then cuts that to what others have not taken ([`cut_to_fit`]). All
+//! A division computes what each should have, and then cuts that to what others have not taken (`cut_to_fit`). All
 //! sockets together hold no more than the pool and the start shares of connections that have just joined. When a worker
 //! reports that a connection has drained to its share, the pool is divided again for those whose shares were cut.
 //!

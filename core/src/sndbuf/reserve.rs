@@ -356,7 +356,7 @@ impl Stake {
         Loan::Waits
     }
 
-    /// It is its turn to borrow ([`Reserve::next`]): its next [`Stake::lend`] goes before others who wait. `false`: it waits no longer.
+    /// It is its turn to borrow (`Reserve::next`): its next [`Stake::lend`] goes before others who wait. `false`: it waits no longer.
     pub fn takes_turn(&mut self) -> bool {
         self.has_turn = self.waits();
         self.has_turn

@@ -13,7 +13,7 @@ use crate::limits::{
     FIRST_SAMPLE_BYTES_MIN, FLOW_EACH_US, FLOW_PATH_EACH_US, HINT_EACH_US, PAUSED_US, WATCH_US,
 };
 use crate::units::Instant;
-use crate::why::{Wait, What, Why};
+use crate::why::{TopUp, Wait, What, Why};
 
 /// What TCP said last about a connection.
 pub(super) struct TcpEvidence {
@@ -199,7 +199,10 @@ impl Worker {
         let full =
             conn.phase == ConnPhase::Sending && !output.may_offer && output.refill_timer.is_none();
         let stalled = full && sample.unacked_bytes == 0;
-        conn.output.may_offer |= stalled;
+        if stalled {
+            (conn.output.may_offer, conn.output.top_up) = (true, TopUp::Empty);
+            self.counts.topped_up(TopUp::Empty);
+        }
         stalled
     }
 

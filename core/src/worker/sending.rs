@@ -432,9 +432,8 @@ impl Worker {
             let output = &mut conn.output;
             output.refill_timer = None;
             if conn.phase == ConnPhase::Sending && !output.may_offer {
-                // The metrics count a refill by timer as `Near`, too.
-                (output.may_offer, output.top_up) = (true, TopUp::Near);
-                self.counts.topped_up(TopUp::Near);
+                (output.may_offer, output.top_up) = (true, TopUp::Timer);
+                self.counts.topped_up(TopUp::Timer);
                 self.wake(id.index, QueueEnd::Back);
             }
         }

@@ -1,4 +1,4 @@
-//! Any bytes as the field lines of a GET: [`evaluate`](ackpace_wire::http::conditional::evaluate).
+//! Any bytes as the field lines of a GET: [`ackpace_wire::http::conditional::evaluate`].
 
 use ackpace_wire::http::conditional::{Validators, Verdict, evaluate, range_holds};
 use ackpace_wire::http::fields::Field;

@@ -1,4 +1,4 @@
-//! A length, a line feed, and any bytes as a Range field: [`evaluate`](ackpace_wire::http::range::evaluate).
+//! A length, a line feed, and any bytes as a Range field: [`ackpace_wire::http::range::evaluate`].
 
 use ackpace_wire::http::plan;
 use ackpace_wire::http::range::{Ranges, Span, evaluate};

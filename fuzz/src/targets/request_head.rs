@@ -1,4 +1,4 @@
-//! Any bytes as a request head: [`parse`](ackpace_wire::http::parse), and all steps from there to a plan.
+//! Any bytes as a request head: [`ackpace_wire::http::parse`], and all steps from there to a plan.
 
 use ackpace_wire::http::fields::Field;
 use ackpace_wire::http::{Parsed, Request, Version, host, parse, plan, target};

@@ -86,6 +86,7 @@ impl Running {
             std::thread::sleep(Duration::from_millis(2));
         }
         if let Some(options) = contender.tune {
+            environment::host_places()?;
             let mut command = Tuning::command(options, site);
             command = environment::on_core(command, environment.cores.load_core, &[]);
             (environment.enter)(&mut command);

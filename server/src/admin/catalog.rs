@@ -198,11 +198,12 @@ pub const METRICS: [Metric; 61] = [
     counter(
         "topups",
         "topups",
-        "Sockets that were filled again: the socket became writable since little was left in it, or would have become so before the next round. Few near ones among many: clients are too different to share wake-ups.",
+        "Sockets that were filled again: the socket became writable since little was left in it (`writable`) or would have become so before the next round (`near`), part of its share of the send memory should be free (`timer`), or it had counted as full and was empty (`empty`). Few near ones among many: clients are too different to share wake-ups.",
         SampleSource::By(
             "why",
-            || vec![TopUp::Writable.name(), TopUp::Near.name()],
-            |channel, at| whole(&channel.tally.decided.top_ups[at + TopUp::Writable as usize]),
+            // A first filling is none of them.
+            || TopUp::ALL[1..].iter().map(|why| why.name()).collect(),
+            |channel, at| whole(&channel.tally.decided.top_ups[at + 1]),
         ),
     ),
     counter(

@@ -6,7 +6,7 @@ use ackpace_core::units::{Bytes, Time};
 
 use super::Board;
 use crate::answers::{DeviceRow, Explained, Told, VERSION};
-use crate::disk::{DiskHandle, ToldDecision};
+use crate::disk::{DeviceAnswer, DiskHandle, ToldDecision};
 use crate::front::site::Site;
 use crate::limits::WORKER_ANSWER_MAX;
 use crate::options::shown;
@@ -35,10 +35,14 @@ pub fn explained(name: &str, board: &Board) -> Result<Explained, String> {
 }
 
 fn told(device: &Device, handle: &DiskHandle, site: &Site) -> Result<Explained, String> {
-    let snapshot = handle.snapshot(WORKER_ANSWER_MAX).ok_or_else(|| {
+    let answer = handle.snapshot(WORKER_ANSWER_MAX).ok_or_else(|| {
         let device = device.shown();
         format!("the thread of device {device} does not answer: ask again, and look at dmesg")
     })?;
+    let snapshot = match answer {
+        DeviceAnswer::Serves(snapshot) => snapshot,
+        DeviceAnswer::Waits(why) => return Ok(waiting(device, &why)),
+    };
     let decision = |told: ToldDecision| Told {
         ago_us: told.ago_us,
         of_worker: told.of_all,
@@ -54,6 +58,19 @@ fn told(device: &Device, handle: &DiskHandle, site: &Site) -> Result<Explained, 
         now: sentences(device, &snapshot.state),
         decisions: snapshot.decisions.into_iter().map(decision).collect(),
     })
+}
+
+/// The answer about a device whose thread has no readers.
+fn waiting(device: &Device, why: &str) -> Explained {
+    Explained {
+        version: VERSION,
+        now: vec![
+            format!("device {} can't be read from: {why}", device.shown()),
+            "each file that is wanted from it, and each question like this one, tries again"
+                .to_owned(),
+        ],
+        ..Explained::default()
+    }
 }
 
 fn named<'a>(name: &str, devices: &'a Devices) -> Result<&'a Device, String> {

@@ -11,6 +11,14 @@ use super::{DiskHandle, Shell};
 use crate::limits::{DECISIONS_SHOWN_MAX, QUESTIONS_PER_TURN_MAX};
 use crate::store::file::File;
 
+/// What the thread of a device answers.
+pub enum DeviceAnswer {
+    /// It serves.
+    Serves(Box<DeviceSnapshot>),
+    /// It has no readers yet, for this reason: what was wanted since has failed.
+    Waits(String),
+}
+
 /// A snapshot of a device, and its last decisions.
 pub struct DeviceSnapshot {
     /// Its present state.
@@ -33,7 +41,7 @@ pub struct ToldDecision {
 
 impl DiskHandle {
     /// Asks the thread; `None` if it does not answer within `timeout`.
-    pub fn snapshot(&self, timeout: Duration) -> Option<DeviceSnapshot> {
+    pub fn snapshot(&self, timeout: Duration) -> Option<DeviceAnswer> {
         let (reply, told) = bounded(1);
         self.questions.try_send(reply).ok()?;
         self.wake();
@@ -53,7 +61,7 @@ impl Shell {
                 decisions: decisions.map(|decision| self.told(decision, now)).collect(),
             };
             // The receiver may have timed out.
-            let _ = reply.try_send(snapshot);
+            let _ = reply.try_send(DeviceAnswer::Serves(Box::new(snapshot)));
         }
     }
 

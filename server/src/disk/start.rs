@@ -14,8 +14,9 @@ use super::budget::Budget;
 use super::readers::Readers;
 use super::tally::DeviceTally;
 use super::wanted::Wanted;
-use super::{Completion, Context, DiskAsk, DiskHandle, Question, Shell};
+use super::{Completion, Context, DeviceAnswer, DiskAsk, DiskHandle, Question, Shell};
 use crate::descriptors;
+use crate::limits::QUESTIONS_PER_TURN_MAX;
 use crate::log::{Seldom, Topic};
 use crate::mailbox::{Mailboxes, ThreadWaker};
 use crate::sched;
@@ -56,12 +57,13 @@ pub fn start(index: u16, context: &Context) -> io::Result<Arc<DiskHandle>> {
         settings,
         context: context.clone(),
         handle: Arc::clone(&handle),
+        questions: asked,
     };
     thread::Builder::new()
         .name(format!("disk-{index}"))
         .spawn(move || {
             sched::give_way();
-            starting.shell(asked).run();
+            starting.shell().run();
         })?;
     // Behind all that may fail here: nobody would give it back.
     context.ledger.take(context.device_bytes);
@@ -71,14 +73,16 @@ pub fn start(index: u16, context: &Context) -> io::Result<Arc<DiskHandle>> {
 
 /// Tells the log that the threads of a disk could not be started, and what to do about it.
 pub fn tell_lacking(error: &io::Error, seldom: &Seldom, now: Instant) {
+    let text = lacking(error);
+    seldom.tell(Topic::DiskThreads, None, format_args!("{text}"), now);
+}
+
+fn lacking(error: &io::Error) -> String {
     let cure = match descriptors::cure(error.raw_os_error()) {
         "" => "; raise TasksMax= or ulimit -u",
         cure => cure,
     };
-    let text = format_args!(
-        "the threads of a disk could not be started: {error}; its files can't be read{cure}"
-    );
-    seldom.tell(Topic::DiskThreads, None, text, now);
+    format!("the threads of a disk could not be started: {error}; its files can't be read{cure}")
 }
 
 /// A disk's thread that has no readers yet.
@@ -88,11 +92,12 @@ pub(super) struct Starting {
     pub settings: Settings,
     pub context: Context,
     pub handle: Arc<DiskHandle>,
+    pub questions: Receiver<Question>,
 }
 
 impl Starting {
     /// The thread's state, once its readers have been started.
-    fn shell(self, questions: Receiver<Question>) -> Shell {
+    fn shell(self) -> Shell {
         let waker = &self.handle.waker;
         let readers = self.readers(|| Readers::start(self.index, Arc::clone(waker), &self.context));
         let ring = match Ring::new(READS_IN_FLIGHT_MAX as u32) {
@@ -108,7 +113,7 @@ impl Starting {
             files: Wanted::new(settings.cancel),
             landed: None,
             handle: self.handle,
-            questions,
+            questions: self.questions,
             channels: context.channels,
             readers,
             ring,
@@ -120,7 +125,8 @@ impl Starting {
         }
     }
 
-    /// Starts the readers by this function. While that fails, each want fails, and the next one tries again.
+    /// Starts the readers by this function. While that fails, each want fails, and the next one tries again; so does a question,
+    /// which is answered.
     pub fn readers(&self, start: impl Fn() -> io::Result<Readers>) -> Readers {
         loop {
             match start() {
@@ -128,11 +134,19 @@ impl Starting {
                 Err(error) => {
                     tell_lacking(&error, &self.context.seldom, self.context.clock.now());
                     self.fail_wants(&error);
+                    self.answer(&error);
                     // Only a signal ends this early, which does no harm.
                     let _ = poll(&mut [PollFd::new(&*self.handle.waker, PollFlags::IN)], None);
                     self.handle.waker.awake();
                 }
             }
+        }
+    }
+
+    fn answer(&self, error: &io::Error) {
+        for reply in self.questions.try_iter().take(QUESTIONS_PER_TURN_MAX) {
+            // The receiver may have timed out.
+            let _ = reply.try_send(DeviceAnswer::Waits(lacking(error)));
         }
     }
 

@@ -2,11 +2,9 @@ use std::cell::Cell;
 use std::io;
 use std::time::Duration;
 
-use ackpace_core::congestion::Delay;
 use ackpace_core::conn::{ConnId, WantSeq};
-use ackpace_core::disk::{Layout, Order, Settings};
+use ackpace_core::disk::{Layout, Settings};
 use ackpace_core::limits::SLOT_BYTES;
-use ackpace_core::prefetch::Prefetch;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use rustix::fs::{MemfdFlags, fstat, ftruncate, memfd_create};
 
@@ -110,16 +108,9 @@ impl Bench {
 
 fn settings() -> Settings {
     Settings {
-        prefetch: Prefetch::Tdap,
-        order: Order::CLook,
-        cancel: true,
-        delay: Delay::Rate,
-        direct: true,
         memory_bytes: 1 << 20,
         page_cache_bytes: 1 << 20,
-        rotational: true,
-        spindles: 1,
-        reads: None,
+        ..Settings::ONE_DISK
     }
 }
 
@@ -249,10 +240,8 @@ fn a_smaller_budget_is_obeyed_from_the_next_read_on() {
     assert_eq!(pool.slots(), 4, "the others have it");
 }
 
-#[test]
-fn a_want_fails_while_no_reader_starts_and_a_later_one_tries_again() {
-    let bench = Bench::new();
-    let shell = &bench.shell;
+/// The thread of this shell, before it has readers.
+fn starting(shell: &Shell) -> Starting {
     let context = Context {
         devices: Arc::clone(&shell.devices),
         channels: Arc::clone(&shell.channels),
@@ -264,12 +253,45 @@ fn a_want_fails_while_no_reader_starts_and_a_later_one_tries_again() {
         device_bytes: 0,
         seldom: Arc::default(),
     };
-    let starting = Starting {
+    Starting {
         index: 0,
         settings: settings(),
         context,
         handle: Arc::clone(&shell.handle),
-    };
+        questions: shell.questions.clone(),
+    }
+}
+
+#[test]
+fn a_question_is_answered_while_no_reader_starts() {
+    let bench = Bench::new();
+    let (reply, told) = bounded(1);
+    let asked = bench.shell.handle.questions.try_send(reply);
+    asked.expect("nobody else asks");
+    bench.shell.handle.wake();
+    let tries = Cell::new(0);
+    let _readers = starting(&bench.shell).readers(|| {
+        tries.set(tries.get() + 1);
+        match tries.get() {
+            1 => Err(io::Error::from_raw_os_error(libc::EMFILE)),
+            _ => Ok(Readers::by_hand().0),
+        }
+    });
+    match told.try_recv() {
+        Ok(DeviceAnswer::Waits(why)) => assert!(
+            why.contains("Too many open files") && why.contains("LimitNOFILE="),
+            "{why}"
+        ),
+        Ok(DeviceAnswer::Serves(_)) => panic!("nobody serves"),
+        Err(error) => panic!("no answer: {error}"),
+    }
+}
+
+#[test]
+fn a_want_fails_while_no_reader_starts_and_a_later_one_tries_again() {
+    let bench = Bench::new();
+    let shell = &bench.shell;
+    let starting = starting(shell);
     let ask = want(1, 0, 0);
     let wanted = stream_of(&ask);
     shell.handle.ask(0, 1, ask);

@@ -154,7 +154,7 @@ impl ResponseCache {
         }
     }
 
-    /// Takes the memory from the ledger: now what the empty table needs, and later the budget step by step ([`Self::grow`]).
+    /// Takes the memory from the ledger: now what the empty table needs, and later the budget step by step (`Self::grow`).
     pub fn with_ledger(mut self, ledger: Arc<Ledger>) -> ResponseCache {
         self.table.eviction().use_no_more();
         ledger.take(self.held().1);

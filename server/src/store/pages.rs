@@ -7,7 +7,7 @@
 //! what was entered is in memory, and nobody has to ask. Truncation and holes take pages out, too, but change the file's
 //! version, which is checked before each send.
 //!
-//! Most files are mapped whole, for as long as they are open, and a little longer if they are asked for often ([`lingering`]).
+//! Most files are mapped whole, for as long as they are open, and a little longer if they are asked for often (`lingering`).
 //! Addresses and mappings of a process are few beside the files that it may have open, so a very long file, and any file once
 //! many are mapped, is mapped a window at a time, for each question.
 

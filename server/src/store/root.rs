@@ -95,7 +95,7 @@ pub enum RootError {
     /// The kernel lacks a call that keeps requests inside the root.
     #[error(
         "openat2(2): {0}; it keeps requests inside the root and needs Linux 5.12, and a container runtime whose seccomp \
-         profile allows it (Docker since 20.10)"
+         profile allows it (Docker since 20.10); a unit of systemd must have neither RestrictSUIDSGID= nor DynamicUser="
     )]
     Openat2(io::Error),
 }

@@ -140,7 +140,7 @@ impl Disk {
         self.start_next();
     }
 
-    /// Replaces the bad regions. Requests that touch one fail from now on, after [some turns](RETRY_TURNS) of retries.
+    /// Replaces the bad regions. Requests that touch one fail from now on, after some turns (`RETRY_TURNS`) of retries.
     pub fn set_bad(&mut self, regions: Vec<Range<u64>>) {
         for region in &regions {
             self.cache.forget(region.start, region.end);

@@ -15,6 +15,8 @@ const US_PER_MS: u64 = 1_000;
 const FIRST_WINDOW_SEGMENTS: u64 = 10;
 /// How long TCP_CORK holds a partial segment back at most (tcp(7)).
 const CORKED_MS: u64 = 200;
+/// How long the kernel waits, beside a round trip, until it probes a window that stops it (TCP_RTO_MIN).
+const PROBE_MS: u64 = 200;
 
 /// The receiver of a connection, and its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +75,8 @@ pub struct Connection {
     counters: Counters,
     /// Until when a segment that is not full waits for more.
     corked_until_ms: u64,
+    /// When the rest of a window is sent that is smaller than a segment, if that stops it now.
+    probe_at_ms: Option<u64>,
     /// What the path may still carry in this millisecond, in thousandths of a byte.
     credit: u64,
     /// Segments on the path: the time of arrival, and bytes.
@@ -101,6 +105,7 @@ impl Connection {
             usage: Usage::default(),
             counters: Counters::default(),
             corked_until_ms: 0,
+            probe_at_ms: None,
             credit: 0,
             data: VecDeque::new(),
             acks: VecDeque::new(),
@@ -211,7 +216,12 @@ impl Connection {
             _ if corked => whole(window_bytes),
             _ => window_bytes,
         };
+        let bytes = match bytes {
+            0 => self.probe(window_bytes, now_ms),
+            _ => bytes,
+        };
         if bytes > 0 {
+            self.probe_at_ms = None;
             self.unsent_bytes -= bytes;
             self.sent_bytes += bytes;
             self.credit -= bytes * 1000;
@@ -221,6 +231,22 @@ impl Connection {
         }
         let window_bytes = window_bytes - bytes;
         self.unsent_bytes > window_bytes && window_bytes < segment_bytes
+    }
+
+    /// What a probe sends now. Nothing is in flight, so no ACK will move the window: a timer sends what is left of it
+    /// (net/ipv4/tcp_output.c, `tcp_check_probe_timer` and `tcp_write_wakeup`). Then it is closed, not only too small.
+    fn probe(&mut self, window_bytes: u64, now_ms: u64) -> u64 {
+        let is_small = window_bytes > 0 && window_bytes < self.profile.segment_bytes;
+        if !is_small || self.unsent_bytes <= window_bytes || self.in_flight_bytes() > 0 {
+            self.probe_at_ms = None;
+            return 0;
+        }
+        let due_ms = now_ms + self.profile.rtt_ms + PROBE_MS;
+        let at_ms = *self.probe_at_ms.get_or_insert(due_ms);
+        match now_ms >= at_ms && self.credit >= window_bytes * 1000 {
+            true => window_bytes,
+            false => 0,
+        }
     }
 }
 

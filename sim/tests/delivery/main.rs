@@ -67,16 +67,9 @@ fn scsi() -> DiskProfile {
 
 fn settings(memory_mib: u64) -> Settings {
     Settings {
-        prefetch: Prefetch::Tdap,
-        order: Order::CLook,
-        cancel: true,
-        delay: Delay::Rate,
-        direct: true,
         memory_bytes: memory_mib * MIB,
         page_cache_bytes: 64 * MIB,
-        rotational: true,
-        spindles: 1,
-        reads: None,
+        ..Settings::ONE_DISK
     }
 }
 

@@ -100,6 +100,47 @@ fn a_starved_client_is_believed_to_read_no_less_than_it_gets_and_no_more_than_it
     compare("starved", &table);
 }
 
+/// How long a client reads, and how long it then reads nothing: longer than `send_timeout`, which is 60 s here.
+const READS_S: [u64; 3] = [5, 20, 37];
+const RESTS_S: u64 = 90;
+
+/// A client that has paused acknowledges probes, so only `pause_timeout` limits it. The world panics if one is closed.
+#[test]
+fn a_client_that_pauses_for_longer_than_the_send_timeout_is_kept() {
+    for reads_s in READS_S {
+        let seed = SEEDS[0] + reads_s;
+        let mut dice = Pcg64Mcg::seed_from_u64(seed);
+        let period_s = reads_s + RESTS_S;
+        let mut clients = Vec::new();
+        for supply in [Supply::Cached, LATE_BY_NOTHING] {
+            for buffer_kib in [256, 1_024, 6_144] {
+                for rate_bytes_per_s in [50_000, 200_000, 800_000] {
+                    let mut client = Kind::Steady.client(rate_bytes_per_s, buffer_kib, &mut dice);
+                    client.supply = supply;
+                    client.profile.program = Program::Periodic {
+                        rate_bytes_per_s: rate_bytes_per_s * reads_s / period_s,
+                        every_ms: period_s * 1_000,
+                        times: period_s.div_ceil(reads_s),
+                    };
+                    clients.push(client);
+                }
+            }
+        }
+        for reader in world(clients, 1, 2 * period_s).run().readers {
+            let at = |s: u64| reader.read_noted_bytes[(s * 1_000 / NOTED_EACH_MS) as usize];
+            assert_eq!(at(reads_s + 1), at(period_s - 2), "{seed}: it has paused");
+            assert!(at(period_s + 2) > at(period_s - 2), "{seed}: it reads on");
+        }
+    }
+}
+
+/// From a disk that brings each piece as soon as it is wanted.
+const LATE_BY_NOTHING: Supply = Supply::Late {
+    piece_bytes: FIRST_READ_BYTES,
+    every_ms: 1,
+    until_ms: 0,
+};
+
 /// Where the bytes of all these clients come from.
 fn over_seeds(buffer_kib: u64, program: impl Fn(u64) -> Program, supply: Supply) -> Vec<Reader> {
     over_seeds_fed(buffer_kib, program, |_| supply)

@@ -2,6 +2,7 @@
 
 use super::sweep::sweep_of;
 use super::*;
+use crate::prefetch::Prefetch;
 
 #[test]
 fn a_full_pool_waits_and_says_for_how_much() {

@@ -1,6 +1,7 @@
 //! The sweep, and what it waits for.
 
 use super::*;
+use crate::prefetch::Prefetch;
 
 const SWEEP_READS: u32 = 8;
 

@@ -5,6 +5,7 @@ use crate::addresses::Address;
 use crate::limits::SHARE_BYTES_MIN;
 use crate::sndbuf::bound::Grant;
 use crate::sndbuf::depletion::RefillDelay;
+use crate::why::TopUp;
 
 const START_BYTES: u64 = 14_480;
 const ADDRESS: Option<Address> = Some(Address(7));
@@ -167,6 +168,27 @@ fn a_socket_that_a_timer_fills_takes_no_part_in_a_round() {
     let outs = bench.tcp(calling, TcpEvent::Writable);
     assert_eq!(sends(&outs), [calling]);
     assert_eq!(sends(&bench.wait_us(51_000)), [timed]);
+    assert_eq!(shown(&bench, timed), Some(TopUp::Timer));
+    assert_eq!(bench.worker.counts().top_ups[TopUp::Timer as usize], 1);
+}
+
+/// Why it was filled last, as an operator is told.
+fn shown(bench: &Bench, conn: ConnId) -> Option<TopUp> {
+    let snapshot = bench.worker.snapshot_of(conn, bench.now)?;
+    Some(snapshot.response?.top_up)
+}
+
+#[test]
+fn a_socket_that_counts_as_full_and_is_empty_is_filled_for_that_reason() {
+    let mut bench = divided();
+    let conn = bench.accepted(0, ADDRESS);
+    let (stream, _) = bench.downloads(conn);
+    bench.sent(stream, HEAD_BYTES, true);
+    bench.tcp(conn, TcpEvent::Sample(unacked(1)));
+    assert_eq!(shown(&bench, conn), Some(TopUp::First));
+    bench.tcp(conn, TcpEvent::Sample(unacked(0)));
+    assert_eq!(shown(&bench, conn), Some(TopUp::Empty));
+    assert_eq!(bench.worker.counts().top_ups[TopUp::Empty as usize], 1);
 }
 
 #[test]

@@ -14,25 +14,16 @@ pub(super) use self::clients::Request;
 use self::clients::{Client, Response};
 use super::*;
 use crate::addresses::{Address, AddressCounts};
-use crate::congestion::Delay;
 use crate::conn::Want;
 use crate::disk::{self, Disk, ReadId};
-use crate::prefetch::Prefetch;
 
 /// More orders than one event can ever cause: beyond, the machine turns in circles.
 const OUTS_MAX: u32 = 5_000;
 
 pub(super) const DISK: disk::Settings = disk::Settings {
-    prefetch: Prefetch::Tdap,
-    order: disk::Order::CLook,
-    cancel: true,
-    delay: Delay::Rate,
-    direct: true,
     memory_bytes: 16 * WINDOW,
     page_cache_bytes: 16 * WINDOW,
-    rotational: true,
-    spindles: 1,
-    reads: None,
+    ..disk::Settings::ONE_DISK
 };
 
 /// Numbers that look random, the same for the same seed (splitmix64).
@@ -239,9 +230,7 @@ impl Shell {
             Out::Underfed { conn, .. }
             | Out::Pace { conn, .. }
             | Out::Share { conn, .. }
-            | Out::Keep { conn, .. } => {
-                self.client(conn, &out);
-            }
+            | Out::Keep { conn, .. } => drop(self.client(conn, &out)),
             Out::Sample(conn) => {
                 let client = self.client(conn, &out);
                 let sample = unacked(client.unacked_bytes);

@@ -157,3 +157,20 @@ fn a_tuned_buffer_follows_what_is_read_in_a_round_trip_and_a_fixed_one_does_not(
     let steady = Program::Steady(300_000);
     assert!(grown_bytes(steady, 6 << 20) < 128 << 10);
 }
+
+/// Linux 6.18 over loopback, with TCP_CORK: 560 B of the window stay open for 213 ms, and then it is closed.
+#[test]
+fn what_is_left_of_a_window_is_sent_by_a_probe() {
+    let buffer_bytes = 20 * 1_448 + 560;
+    let mut tcp = Connection::new(profile(Program::Steady(0), buffer_bytes));
+    let mut window_bytes = |until_ms: u64, from_ms: u64| {
+        for ms in from_ms..until_ms {
+            tcp.give(MEGABYTE - tcp.unsent_bytes().min(MEGABYTE), true, ms);
+            tcp.pass(ms);
+        }
+        tcp.counters().window_bytes
+    };
+    assert_eq!(window_bytes(200, 0), 560);
+    assert_eq!(window_bytes(500, 200), 0);
+    assert_eq!(tcp.counters().acked_bytes, buffer_bytes);
+}

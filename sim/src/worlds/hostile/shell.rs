@@ -209,12 +209,7 @@ impl<'a> Run<'a> {
                 self.release_all(stream.conn);
             }
             Out::Ended(stream) => self.ended(stream, &out),
-            Out::Slice(stream) => {
-                let client = self.living(stream.conn, &out);
-                let response = client.response.as_mut().filter(|(of, _)| *of == stream);
-                let (_, response) = response.expect("a slice of a response under way");
-                response.slicing = true;
-            }
+            Out::Slice(stream) => self.ask_slice(stream, &out),
             Out::Send {
                 stream,
                 part,
@@ -264,6 +259,13 @@ impl<'a> Run<'a> {
             }
             Out::Close { conn, .. } => self.close(conn, &out),
         }
+    }
+
+    fn ask_slice(&mut self, stream: StreamId, out: &Out) {
+        let client = self.living(stream.conn, out);
+        let response = client.response.as_mut().filter(|(of, _)| *of == stream);
+        let (_, response) = response.expect("a slice of a response under way");
+        response.slicing = true;
     }
 
     fn accept(&mut self, most: u32) {
