@@ -58,6 +58,13 @@ impl Source {
         }
     }
 
+    /// Whether its bytes come from a device of this machine, and not from a daemon or a file server.
+    pub fn is_on_device(&self) -> bool {
+        match self {
+            Source::File(file) => file.latency().is_some(),
+        }
+    }
+
     /// A send of so many bytes, which should have been in memory, took so long.
     pub fn has_waited(&self, len_bytes: u64, took_us: u64) {
         match self {

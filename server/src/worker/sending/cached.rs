@@ -126,7 +126,7 @@ fn send_in_pieces(transport: &Transport, promised: &Promised, span: Span) -> Sen
             }
         }
         let took_us = clock.now().since_us(began);
-        waited = !proven && has_waited(took_us, || sleeps.take_any());
+        waited = !proven && has_waited(took_us, || sleeps.take_any(promised.source.is_on_device()));
         if waited {
             residency::missed(promised.turn.began);
             promised.source.has_waited(piece.len_bytes, took_us);
