@@ -92,7 +92,7 @@ pub enum LengthBound {
 }
 
 impl LengthBound {
-    /// The rest of the sentence "it is so long since".
+    /// The rest of the sentence "it is this long because".
     pub fn sentence(self) -> &'static str {
         match self {
             LengthBound::Rate => "that lasts for T_D at its rate",

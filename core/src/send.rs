@@ -45,6 +45,8 @@ pub struct SendQueue {
     sampled_at: Instant,
     /// Bytes given to the socket since then.
     given_bytes: u64,
+    /// Those of them that were told ([`SendQueue::tell_given_bytes`]).
+    told_given_bytes: u64,
     /// The rate is measured from here, over several samples if they follow each other too closely.
     measured_from: Instant,
     /// What was in the socket then, plus what was given since.
@@ -103,6 +105,7 @@ impl SendQueue {
             level_bytes: 0,
             sampled_at: now,
             given_bytes: 0,
+            told_given_bytes: 0,
             measured_from: now,
             measured_bytes: 0,
             interval_from: now,
@@ -225,6 +228,7 @@ impl SendQueue {
             None => self.measure_unsent(unsent_bytes, underrun, now),
         }
         (self.level_bytes, self.given_bytes, self.sampled_at) = (unsent_bytes, 0, now);
+        self.told_given_bytes = 0;
         self.writable = false;
     }
 
@@ -393,6 +397,7 @@ impl SendQueue {
     pub fn begin(&mut self, now: Instant) {
         if self.level_bytes(now) == 0 {
             (self.level_bytes, self.given_bytes, self.sampled_at) = (0, 0, now);
+            self.told_given_bytes = 0;
             (self.measured_from, self.measured_bytes) = (now, 0);
             (
                 self.interval_from,
@@ -417,9 +422,12 @@ impl SendQueue {
         self.writable = false;
     }
 
-    /// What the socket took since the last sample.
-    pub fn given_bytes(&self) -> u64 {
-        self.given_bytes
+    /// What the socket took since the last sample, or since this was last asked, if that is later: a unix socket has no
+    /// samples.
+    pub fn tell_given_bytes(&mut self) -> u64 {
+        let bytes = self.given_bytes - self.told_given_bytes;
+        self.told_given_bytes = self.given_bytes;
+        bytes
     }
 
     /// The socket is full and holds `unsent_bytes` (SIOCOUTQNSD) now: the rate is measured. `true` if by the new rate

@@ -362,15 +362,15 @@ impl What {
             return Ok(());
         };
         let because = match top_up {
-            TopUp::First => "its response had begun",
-            TopUp::Writable => "the socket became writable, since little was left in it",
+            TopUp::First => "its response began",
+            TopUp::Writable => "the socket became writable: little was left in it",
             TopUp::Near => "the socket would have become writable before the next round",
             TopUp::Timer => {
                 "its share of the send memory was full, and part of it should be free by now"
             }
             TopUp::Empty => "the socket had counted as full, and was empty",
         };
-        write!(f, "given {} since {because}; ", Bytes(given_bytes))?;
+        write!(f, "given {} because {because}; ", Bytes(given_bytes))?;
         if let Some(unsent_bytes) = unsent_bytes {
             let of = Bytes(fill_bytes);
             write!(f, "the socket holds {} of {of} unsent", Bytes(unsent_bytes))?;

@@ -255,7 +255,7 @@ fn size(text: &str) -> Result<u64, String> {
     match bytes {
         Some(bytes) if (SHARE_BYTES_MIN..=SEND_POOL_BYTES_MAX).contains(&bytes) => Ok(bytes),
         Some(_) => Err(format!(
-            "{SHARE_BYTES_MIN} bytes, which one connection needs, to 1TiB"
+            "out of range: {SHARE_BYTES_MIN} bytes to 1TiB, and three segments for each connection that sends"
         )),
         None => Err("not a size: write 64KiB, 256MiB or 2GiB".to_owned()),
     }

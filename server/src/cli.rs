@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::builder::OsStringValueParser;
@@ -55,7 +55,10 @@ fn run(
         .map_err(|error| mistyped(&arguments, error))?;
     match matches.subcommand() {
         None if matches.get_flag("test") => check(load(&matches, variables)?),
-        None => serve(&matches, variables),
+        None => match mistyped_alone(&matches) {
+            Some(failure) => Err(failure),
+            None => serve(&matches, variables),
+        },
         Some(("serve", matches)) => serve(matches, variables),
         Some(("check", matches)) => check(load(matches, variables)?),
         Some(("config", matches)) => say(&config::effective(&load(matches, variables)?.given)),
@@ -151,6 +154,24 @@ fn mistyped(arguments: &[OsString], error: clap::Error) -> Failure {
             "{first} is no command, and one directory or file is served, not {first} and {second} (see ackpace --help)"
         ),
     })
+}
+
+/// A misspelt command without a second word: there is no directory of that name.
+fn mistyped_alone(matches: &ArgMatches) -> Option<Failure> {
+    let word = matches.get_one::<OsString>("root")?;
+    if word.to_string_lossy().contains('/') {
+        return None; // certainly a path
+    }
+    let all = command();
+    let names = all.get_subcommands().map(Command::get_name);
+    let near = config::nearest(word.to_str()?, names)?;
+    if Path::new(word).symlink_metadata().is_ok() {
+        return None;
+    }
+    Some(Failure::operator(format!(
+        "there is no directory or file {}: did you mean the command {near}?",
+        shown(&word.to_string_lossy())
+    )))
 }
 
 /// The whole command line.
@@ -376,8 +397,8 @@ fn serve(
 
 fn check(loaded: Loaded) -> Result<(), Failure> {
     serve::check(&loaded)?;
-    if let Some(lost) = serve::lost_descriptors(&loaded.options) {
-        say(&format!("{lost}\n"))?;
+    for cost in serve::cost(&loaded.options) {
+        say(&format!("{cost}\n"))?;
     }
     match loaded.config {
         Some(path) => say(&format!("{}: good\n", shown_path(&path))),

@@ -192,7 +192,14 @@ pub fn bind_metrics(addr: SocketAddr, any: bool) -> Result<(OwnedFd, String), St
 }
 
 fn refuse(listen: &Listen, error: Errno) -> ListenError {
+    let is_unix = matches!(listen, Listen::Unix(_));
     let cure = match error {
+        Errno::NOENT | Errno::NOTDIR if is_unix => {
+            "; make its folder first (RuntimeDirectory= in the unit makes one below /run)"
+        }
+        Errno::ACCESS | Errno::PERM if is_unix => {
+            "; name a path in a folder that this user may write (RuntimeDirectory= in the unit makes one below /run)"
+        }
         Errno::ADDRINUSE => "; another server listens there: stop it or choose another port",
         Errno::ACCESS => {
             "; ports below 1024 need CAP_NET_BIND_SERVICE: choose a higher one or pass the socket as fd:3"

@@ -86,6 +86,18 @@ fn check_descriptors(shares: &Shares, options: &ServeOptions) -> Result<(), Fail
     checked.map_err(Failure::operator)
 }
 
+/// What little memory and few descriptors cost with these options, as the start of the server says it.
+pub fn cost(options: &ServeOptions) -> Vec<String> {
+    let shares = Shares::of(options, workers(options));
+    shares.map_or_else(|_| Vec::new(), |shares| cost_of(&shares, options))
+}
+
+fn cost_of(shares: &Shares, options: &ServeOptions) -> Vec<String> {
+    let lost = shares.lost_descriptors(descriptors_allowed());
+    let memory = shares.cost(options.connections_max);
+    memory.into_iter().chain(lost).collect()
+}
+
 /// What is lost for want of descriptors, with these options.
 pub fn lost_descriptors(options: &ServeOptions) -> Option<String> {
     Shares::of(options, workers(options))
@@ -150,8 +162,7 @@ pub fn run(loaded: Loaded, signals: Caught) -> Result<(), Failure> {
         .collect();
     let board = Board::new(channels, Arc::clone(&shared), log.handle(), &diagnostics);
     admin::start(board, metrics, admin).map_err(|e| runtime("control thread", e))?;
-    let cost = shares.cost(options.connections_max).into_iter();
-    let cost = cost.chain(shares.lost_descriptors(descriptors_allowed()));
+    let cost = cost_of(&shares, &options);
     greeting::print(&options, &shared.site, &urls, metrics_url.as_deref(), cost);
     let manager = ServiceManager::of_environment();
     manager.ready();

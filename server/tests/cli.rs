@@ -205,6 +205,11 @@ fn check_says_what_is_good() {
         (code, stdout.as_str()),
         (0, "the configuration is good (no file was given)\n")
     );
+    // What the start would say of too little memory, this says, too.
+    let few = ["check", "--workers=1", "--memory-max=32M"];
+    let (code, stdout, stderr) = run.run(&few);
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    assert!(stdout.starts_with("little memory: 32 MiB "), "{stdout}");
 }
 
 #[test]
@@ -300,6 +305,10 @@ fn misspelt_commands_and_detached_values_are_named() {
         (
             &["serv", "tree"][..],
             "ackpace: there is no command serv: did you mean serve?\n",
+        ),
+        (
+            &["docter"],
+            "ackpace: there is no directory or file docter: did you mean the command doctor?\n",
         ),
         (
             &["a", "b"],

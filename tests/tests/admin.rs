@@ -29,7 +29,7 @@ fn why_of_a_stalled_client_names_its_closed_window() {
         "wait unsent in the socket",
         "The last decisions:\n",
         " ago: given ",
-        " since its response had begun",
+        " because its response began",
     ] {
         assert!(told.contains(part), "no {part:?} in\n{told}");
     }
@@ -74,7 +74,7 @@ fn why_of_a_cold_download_tells_why_its_reads_were_made() {
         told = watched.ackpace(&["why", &peer]).out;
         told.contains(" ago: read ")
     });
-    let first = "before all who have something, since it had nothing yet; so long since its rate is not known yet";
+    let first = "before all who have something, since it had nothing yet; this long because its rate is not known yet";
     assert!(told.contains(first), "{told}");
     // The device that the file was read from explains itself, too.
     let device = watched.ackpace(&["why", "0"]);

@@ -70,7 +70,7 @@ impl fmt::Display for Chosen {
                 "; so long that it has enough for {target} at the {}/s that it takes",
                 Bytes(self.rate_bytes_per_s)
             ),
-            bound => write!(f, "; so long since {}", bound.sentence()),
+            bound => write!(f, "; this long because {}", bound.sentence()),
         }
     }
 }
@@ -104,7 +104,7 @@ mod tests {
         };
         assert_eq!(
             first.to_string(),
-            "read 131 KB in 31 ms, before all who have something, since it had nothing yet; so long since its rate is not \
+            "read 131 KB in 31 ms, before all who have something, since it had nothing yet; this long because its rate is not \
              known yet, and a short read finds it out"
         );
     }

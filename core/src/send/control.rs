@@ -62,7 +62,7 @@ pub struct Taken {
 pub struct SocketFull {
     /// What its connection waits for: for its margin to be taken, or for the kernel to take more.
     pub wait: Wait,
-    /// What it was given since the last sample.
+    /// What it was given since the last sample, or since it was last full, if that is later.
     pub given_bytes: u64,
     /// The level up to which it is filled.
     pub fill_bytes: u64,
@@ -158,7 +158,7 @@ impl Controller {
             return None;
         }
         let target = self.target();
-        let given_bytes = queue.given_bytes();
+        let given_bytes = queue.tell_given_bytes();
         if let Some(unsent_bytes) = unsent_bytes {
             // Without margins the rate is still measured: reading ahead depends on it.
             let grown = queue.full(unsent_bytes, target.unwrap_or_default(), now);

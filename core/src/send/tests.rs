@@ -1,6 +1,6 @@
 //! One socket: its level, its rate, its refill.
 
-use super::control::first_flight_rate_bytes_per_s;
+use super::control::{Controller, SendPolicy, Taken, first_flight_rate_bytes_per_s};
 use super::rounds::Target;
 use super::*;
 use crate::congestion::Path;
@@ -297,4 +297,22 @@ fn the_end_of_a_response_goes_in_late_whoever_reads_it() {
         !margin.is_steady(),
         "and no more than others have of their own"
     );
+}
+
+#[test]
+fn a_socket_without_samples_is_told_what_it_was_given_since_it_was_last_full() {
+    let controller = Controller::new(SendPolicy::Eager);
+    let mut queue = SendQueue::new(AT(0)); // of a unix socket
+    let mut given_bytes = |taken_bytes, full| {
+        let taken = Taken {
+            taken_bytes,
+            full,
+            unsent_bytes: None,
+        };
+        let socket_full = controller.taken(&mut queue, taken, AT(1));
+        socket_full.map(|socket_full| socket_full.given_bytes)
+    };
+    assert_eq!(given_bytes(1000, false), None);
+    assert_eq!(given_bytes(500, true), Some(1500));
+    assert_eq!(given_bytes(700, true), Some(700));
 }

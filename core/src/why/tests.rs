@@ -56,7 +56,7 @@ fn a_decision_is_a_plain_sentence_with_its_numbers() {
     };
     assert_eq!(
         topped_up.to_string(),
-        "given 123 KB since the socket would have become writable before the next round; the socket holds 507 KB of 507 KB \
+        "given 123 KB because the socket would have become writable before the next round; the socket holds 507 KB of 507 KB \
          unsent, 203 ms at the 2.5 MB/s that it takes; now it waits for its client: the socket holds its \
          margin, as it should"
     );

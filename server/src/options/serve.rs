@@ -380,7 +380,7 @@ pub struct ServeOptions {
     /// Default: a cgroup's limit is this server's own, and what is left of it is enough for sockets and the page
     /// cache. Of a whole machine, most is left to the page cache, which serves files without any of the server's
     /// memory. The start needs some 24 MiB and 2 MiB for each worker: 28 MiB with two workers, 57 MiB with sixteen, and
-    /// 5 MiB more with an access log.
+    /// 5 to 9 MiB more with an access log.
     /// Range: 16MiB or more, or 1% to 90%. Or auto. Memory: this much, in the worst case.
     #[arg(long, value_name = "SIZE", default_value = "auto", help_heading = "Resources",
           value_parser = |text: &str| size::auto_or_within(text, 16 << 20, 90))]

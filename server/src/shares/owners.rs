@@ -48,7 +48,7 @@ impl Shares {
                 self.divider_bytes(),
             ),
             (
-                "which of them are watched, changed or asked for again",
+                "which small files are watched, changed or asked for again",
                 cache_tables_bytes(self.object_cache_bytes) * workers,
             ),
             (

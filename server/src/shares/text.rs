@@ -37,7 +37,7 @@ pub fn print(options: &ServeOptions, workers: u16) -> Result<String, String> {
     );
     row(
         mib(shares.prefetch_bytes),
-        "may be read ahead of clients of what others above do not use; they get it back",
+        "may be lent to reading ahead: what the owners above do not use now; they get it back",
     );
     row(String::new(), "");
     let all = [
