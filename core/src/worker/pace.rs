@@ -57,7 +57,8 @@ impl RecentArrivals {
         }
     }
 
-    /// A TCP_INFO sample. Returns how long the socket held nothing since the last one; `None` where nothing counts it.
+    /// A TCP_INFO sample. Returns how long the socket held nothing since the last one, or nothing but a corked rest; `None` where
+    /// nothing counts it.
     pub fn heard(&mut self, sample: &TcpSample, acked_bytes: u64, now: Instant) -> Option<u64> {
         if acked_bytes > self.last.acked_bytes {
             self.arrived(acked_bytes, now);
@@ -67,7 +68,7 @@ impl RecentArrivals {
         let was = core::mem::replace(&mut self.busy_us, busy_us);
         // Ignore counters that go backwards.
         let busy_us = busy_us?.checked_sub(was?)?;
-        Some(us.saturating_sub(busy_us))
+        Some(us.saturating_sub(busy_us).max(corked_us(sample).min(us)))
     }
 
     /// More bytes have arrived.
@@ -114,6 +115,14 @@ pub(super) fn is_drained(sample: &TcpSample) -> bool {
     sample.unacked_bytes <= unsent_bytes && (unsent_bytes == 0 || sample.flow.is_some_and(corked))
 }
 
+/// For how long a socket has held nothing but a corked rest: TCP counts that time as busy. Its last segment was acknowledged a round
+/// trip after it was sent.
+fn corked_us(sample: &TcpSample) -> u64 {
+    let is_corked = is_drained(sample) && sample.unacked_bytes > 0;
+    let flow = sample.flow.filter(|_| is_corked);
+    flow.map_or(0, |flow| flow.quiet_us.saturating_sub(sample.rtt_us))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -124,6 +133,31 @@ mod tests {
 
     fn at(ms: u64) -> Instant {
         Instant { us: ms * MS }
+    }
+
+    #[test]
+    fn time_with_nothing_but_a_corked_rest_is_idle() {
+        let sample = |unacked_bytes, busy_ms| TcpSample {
+            unacked_bytes,
+            unsent_bytes: Some(700),
+            rtt_us: 20 * MS,
+            flow: Some(Flow {
+                busy_us: busy_ms * MS,
+                quiet_us: 420 * MS,
+                window_bytes: 64_000,
+                segment_bytes: 1_448,
+                ..Flow::default()
+            }),
+            ..TcpSample::default()
+        };
+        let idle_us = |unacked_bytes, ms| {
+            let mut shown = RecentArrivals::new(at(0));
+            shown.heard(&sample(unacked_bytes, 0), 0, at(0));
+            shown.heard(&sample(unacked_bytes, ms), 0, at(ms))
+        };
+        assert_eq!(idle_us(700, 500), Some(400 * MS), "after the last ACK");
+        assert_eq!(idle_us(700, 300), Some(300 * MS), "since the last sample");
+        assert_eq!(idle_us(2_148, 500), Some(0), "a segment is in flight");
     }
 
     fn busy(busy_us: u64) -> TcpSample {
