@@ -20,7 +20,7 @@
 use alloc::collections::BTreeSet;
 
 use super::ReaderId;
-use crate::limits::URGENT_IN_A_ROW_MAX;
+use crate::limits::{URGENT_IN_A_ROW_MAX, URGENT_JOINS_MIN};
 use crate::units::Instant;
 
 /// The order in which wants that are due are read.
@@ -62,9 +62,9 @@ struct Sweep {
 }
 
 impl Sweep {
-    /// Where a want goes that begins here. `is_served`: its stream has had its turn in this sweep.
-    fn key(&self, device_bytes: u64, is_served: bool) -> Key {
-        let waits_for_next = device_bytes < self.swept_to_bytes || is_served;
+    /// Where a want goes that begins here. `is_late`: it waits for the next sweep in any case.
+    fn key(&self, device_bytes: u64, is_late: bool) -> Key {
+        let waits_for_next = device_bytes < self.swept_to_bytes || is_late;
         (self.nth + u64::from(waits_for_next), device_bytes)
     }
 
@@ -90,6 +90,8 @@ pub(super) struct Scheduler {
     /// The sweep over urgent wants. If they were served in the order of the other one, which stands still meanwhile, those
     /// far behind it would wait as long as new ones come before them.
     urgent_sweep: Sweep,
+    /// Urgent wants that may still join that sweep ([`URGENT_JOINS_MIN`]).
+    urgent_joins: usize,
     /// Wants that became due so far: the order of arrival.
     arrivals: u64,
     /// Urgent wants taken in a row.
@@ -122,6 +124,7 @@ impl Scheduler {
             rests: BTreeSet::new(),
             sweep: Sweep::default(),
             urgent_sweep: Sweep::default(),
+            urgent_joins: URGENT_JOINS_MIN,
             arrivals: 0,
             urgent_in_a_row: 0,
         }
@@ -177,7 +180,7 @@ impl Scheduler {
             return self.add_urgent(entry);
         }
         let is_served = entry.served == Some(self.sweep.nth);
-        let key = self.key(self.sweep, is_served, entry);
+        let key = self.key(self.sweep, is_served, entry); // one turn in a sweep
         self.due.insert((key, entry.reader));
         match entry.rest_dry_at {
             Some(dry_at) => {
@@ -190,7 +193,10 @@ impl Scheduler {
 
     /// Adds a want to the urgent ones.
     fn add_urgent(&mut self, entry: &QueuedWant) -> Position {
-        let key = self.key(self.urgent_sweep, false, entry);
+        let is_full = self.urgent_joins == 0;
+        let key = self.key(self.urgent_sweep, is_full, entry);
+        let joins = key.0 == self.urgent_sweep.nth;
+        self.urgent_joins = (self.urgent_joins).saturating_sub(usize::from(joins));
         self.urgent.insert((key, entry.reader));
         Position::Urgent(key)
     }
@@ -221,16 +227,21 @@ impl Scheduler {
                 Position::Due(key) | Position::DueRest(key, _) => {
                     self.sweep.advance(key, end_bytes);
                 }
-                Position::Urgent(key) => self.urgent_sweep.advance(key, end_bytes),
+                Position::Urgent(key) => {
+                    if key.0 > self.urgent_sweep.nth {
+                        self.urgent_joins = self.urgent.len().max(URGENT_JOINS_MIN);
+                    }
+                    self.urgent_sweep.advance(key, end_bytes);
+                }
             }
         }
         self.sweep.nth
     }
 
     /// Where a want goes in the order of its set.
-    fn key(&mut self, sweep: Sweep, is_served: bool, entry: &QueuedWant) -> Key {
+    fn key(&mut self, sweep: Sweep, is_late: bool, entry: &QueuedWant) -> Key {
         match self.order {
-            Order::CLook => sweep.key(entry.device_bytes, is_served),
+            Order::CLook => sweep.key(entry.device_bytes, is_late),
             Order::Deadline => {
                 self.arrivals += 1; // of equal deadlines the oldest goes first
                 (entry.due_at.us, self.arrivals)
@@ -353,6 +364,49 @@ mod tests {
             positions.insert(new.reader, scheduler.add(&new));
         }
         assert_eq!(order, (0..WAITING).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn an_urgent_want_waits_for_no_crawl_over_the_files_of_others() {
+        const BESIDE: u32 = 8; // clients that ask for one small file behind the other
+        const FILE_BYTES: u64 = 100;
+        let mut scheduler = Scheduler::new(Order::CLook);
+        let mut positions = BTreeMap::new();
+        let first = |n: u32, device_bytes: u64| QueuedWant {
+            is_first: true,
+            ..entry(n, device_bytes, None)
+        };
+        let crawled = |nth: u32| 10_000 + u64::from(nth) * FILE_BYTES;
+        for nth in 0..BESIDE {
+            let want = first(nth, crawled(nth));
+            positions.insert(want.reader, scheduler.add(&want));
+        }
+        let mut served = Vec::new();
+        for nth in BESIDE..40 * BESIDE {
+            if nth == 2 * BESIDE {
+                for (n, device_bytes) in [(1000, 0), (1001, 1 << 40)] {
+                    let want = first(n, device_bytes);
+                    positions.insert(want.reader, scheduler.add(&want));
+                }
+            }
+            let reader = scheduler.candidates()[0].unwrap();
+            let position = positions[&reader];
+            let Position::Urgent((_, device_bytes)) = position else {
+                panic!("{position:?}");
+            };
+            scheduler.take(reader, position, device_bytes + FILE_BYTES);
+            if slot(reader) >= 1000 {
+                served.push((slot(reader), nth));
+                continue;
+            }
+            let next = first(nth, crawled(nth));
+            positions.insert(next.reader, scheduler.add(&next));
+        }
+        served.sort_unstable();
+        let waited = |n: usize| served.get(n).map(|(_, nth)| nth - 2 * BESIDE);
+        let most = Some(URGENT_JOINS_MIN as u32 + 2 * (BESIDE + 2));
+        assert!(waited(0).is_some() && waited(0) <= most, "{served:?}");
+        assert!(waited(1).is_some() && waited(1) <= most, "{served:?}");
     }
 
     #[test]

@@ -214,6 +214,13 @@ impl Conn {
         let (bound, lowat_bytes) = (self.bound.as_ref(), refill.lowat_bytes);
         self.set_lowat(bound.map_or(lowat_bytes, |bound| bound.lowat_bytes(lowat_bytes)));
     }
+
+    /// The same without a refill: the socket takes as much as the kernel lets it, whatever it was told while it was watched.
+    pub fn unset_lowat(&mut self) {
+        if self.lowat_bytes.take().is_some() {
+            self.transport.set_lowat(PlainBytes(0)); // the system's (tcp(7))
+        }
+    }
 }
 
 impl Conns {
@@ -310,6 +317,9 @@ impl Conns {
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+    use std::os::fd::AsRawFd;
+
     use super::*;
 
     fn transport() -> Transport {
@@ -333,5 +343,35 @@ mod tests {
             "the only place is taken"
         );
         assert_eq!((conns.room(), second.index), (0, 0));
+    }
+
+    #[test]
+    fn a_watched_socket_without_refills_takes_all_again() {
+        let socket = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let asked = socket.try_clone().expect("a descriptor");
+        let lowat = || {
+            let (mut bytes, mut len) = (0u32, 4);
+            // SAFETY: both pointers lead to integers of that size, which live until the call returns.
+            let result = unsafe {
+                libc::getsockopt(
+                    asked.as_raw_fd(),
+                    libc::IPPROTO_TCP,
+                    libc::TCP_NOTSENT_LOWAT,
+                    (&raw mut bytes).cast(),
+                    &raw mut len,
+                )
+            };
+            assert_eq!(result, 0, "Linux has it");
+            bytes
+        };
+        let mut conns = Conns::new(1, None);
+        let id = conns.add(Transport::Plain(socket.into()), None);
+        let conn = conns.get(id.expect("a place")).expect("it is there");
+        conn.set_lowat(4096);
+        assert_eq!(lowat(), 4096);
+        conn.unset_lowat();
+        assert_eq!(lowat(), 0);
+        conn.set_lowat(4096);
+        assert_eq!(lowat(), 4096, "it is told again");
     }
 }

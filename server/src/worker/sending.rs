@@ -156,8 +156,9 @@ impl Worker {
         let share_ends = span.len_bytes > room_bytes || more && span.len_bytes == room_bytes;
         span.len_bytes = span.len_bytes.min(room_bytes);
         more &= !share_ends; // nothing follows until the share has room: no segment is to be held back for that
-        if let Some(refill) = order.refill {
-            conn.set_lowat_to_fill(refill);
+        match order.refill {
+            Some(refill) => conn.set_lowat_to_fill(refill),
+            None => conn.unset_lowat(),
         }
         let path = send_path(part, held, conn.from_response_cache);
         let at_bytes = at_bytes(part, span);
