@@ -63,7 +63,7 @@ struct Flight {
     span: Span,
     /// What will hold the bytes.
     held: Held,
-    /// It was queued as urgent: the first read of its stream, or the short rest of a response.
+    /// It is the first read of its stream.
     urgent: bool,
     /// For whom it was chosen first, why, and when.
     chosen: (ReaderId, Chosen, Instant),
@@ -293,13 +293,17 @@ impl Disk {
         self.had_spare_depth |= candidates[0].is_none() || holds_back;
         let mut passed = false;
         for id in candidates.into_iter().flatten() {
-            let position = self.readers.get(&id)?.position?;
+            let reader = self.readers.get(&id)?;
+            let (position, is_first) = (reader.position?, reader.want.answers == 0);
             // The first candidate may be passed over so often: while its slots are lacking, or while a first read in the device
             // holds it back.
             let patient = self.bypassed < BYPASSES_MAX;
             if holds_back && patient && !matches!(position, Position::Urgent(_)) {
                 passed = true;
                 continue;
+            }
+            if passed && holds_back && !is_first {
+                return None; // a first read goes before one whose turn it is, a short rest does not
             }
             if let Some(read) = self.read_for(id, target_us, now) {
                 self.bypassed = if passed { self.bypassed + 1 } else { 0 };
@@ -360,7 +364,7 @@ impl Disk {
             object,
             span,
             held: Held::PageCache,
-            urgent: matches!(position, Position::Urgent(_)),
+            urgent: matches!(chosen.reason, Reason::First),
             chosen: (id, chosen, now),
             waiters: alloc::vec![id],
         };

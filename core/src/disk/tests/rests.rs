@@ -134,3 +134,27 @@ fn a_short_rest_does_not_wait_for_the_sweep_when_its_client_runs_dry_whatever_it
     let files = files_in_order(&mut disk, reads, NOW);
     assert_eq!(files.first(), Some(&REST), "{files:?}");
 }
+
+#[test]
+fn many_short_rests_leave_the_sweep_its_turns() {
+    for with_first_reads in [false, true] {
+        let settings = Settings {
+            memory_bytes: 1 << 30,
+            ..SETTINGS
+        };
+        let mut disk = Disk::new(settings);
+        for n in 0..20 {
+            disk.on(In::Want(want(n, n, 0, 1)), NOW);
+        }
+        let reads = VecDeque::from(orders(&mut disk, NOW));
+        for n in 100..200 {
+            let is_first = with_first_reads && n % 2 == 0;
+            let mut short = want(n, n, 0, u32::from(!is_first));
+            short.span.len_bytes = 372_000;
+            disk.on(In::Want(short), NOW);
+        }
+        let files = files_in_order(&mut disk, reads, NOW);
+        let swept = files[..50].iter().filter(|file| **file < 20).count();
+        assert!(swept >= 5, "{with_first_reads}: {files:?}");
+    }
+}
