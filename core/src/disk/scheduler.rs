@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | later: the bytes that its stream has last for a while | [`QueuedWant::due_at`] | [`Scheduler::make_due`] |
 //! | due | [`Order`] | [`Scheduler::take`]: it becomes a read |
-//! | urgent: the first one of a stream, or the short rest of a response that is due | [`Order`] | [`Scheduler::take`] |
+//! | urgent: the first one of a stream, or the short rest of a response, once it is due and its stream is dry | [`Order`] | [`Scheduler::take`] |
 //!
 //! [`Scheduler::remove`] takes a want from any of them, when its stream ends or wants something else.
 //!
