@@ -150,6 +150,11 @@ impl SendQueue {
         };
     }
 
+    /// Whether others may lend it parts of their shares. Whoever lends asks for its client's window itself.
+    fn may_borrow(&self) -> bool {
+        self.loan_bytes > 0
+    }
+
     /// How far it is filled at most.
     fn offer_bytes(&self) -> u64 {
         self.share_bytes.saturating_add(self.loan_bytes)
@@ -281,7 +286,7 @@ impl SendQueue {
     /// The socket has become writable: less is left in it than the level that the kernel was told.
     pub fn became_writable(&mut self) {
         self.writable = true;
-        self.awaits_glance = self.is_of_interest();
+        self.awaits_glance = self.is_of_interest() && !self.may_borrow();
     }
 
     /// The level up to which the socket is filled.
@@ -291,6 +296,7 @@ impl SendQueue {
             rate => bytes_in(target.us + EPOLLOUT_US, rate)
                 .max(self.epollout_bytes() + target.least_bytes)
                 .max(self.steady_bytes(target))
+                .max(self.loan_bytes)
                 .min(LOWAT_BYTES_MAX.into())
                 .min(self.most_bytes)
                 .min(self.offer_bytes()),
@@ -364,7 +370,7 @@ impl SendQueue {
 
     /// What it may hold while its rate is a guess.
     fn most_bytes(&self, level_bytes: u64) -> u64 {
-        let guess = !self.rate.is_counted();
+        let guess = !self.rate.is_counted() && !self.may_borrow();
         let most_bytes = guess.then(|| self.burst.most_bytes(level_bytes)).flatten();
         most_bytes.unwrap_or(u64::MAX)
     }
