@@ -236,6 +236,15 @@ pub fn is_short(rtt_us: u64) -> bool {
     (1..=LOAN_RTT_US_MAX).contains(&rtt_us)
 }
 
+/// What a socket with this share may be lent at most, on a path of this shortest round trip; 0: nothing, since its share is large enough.
+pub fn loan_bytes_max(share_bytes: u64, rtt_us: u64) -> u64 {
+    let is_worth_it = LOAN_BYTES_MAX / LOAN_WORTH >= pledge_bytes(share_bytes);
+    match is_short(rtt_us) && is_worth_it {
+        true => LOAN_BYTES_MAX,
+        false => 0,
+    }
+}
+
 /// A socket that is about to be filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Look {
