@@ -22,15 +22,15 @@ use self::burst::Burst;
 use self::rounds::Target;
 pub use self::supply::Supply;
 use crate::limits::{
-    EPOLLOUT_BYTES_MIN, EPOLLOUT_US, FIRST_SAMPLE_BYTES_MIN, LOAN_BYTES_MAX, LOWAT_BYTES_MAX,
-    LOWAT_BYTES_START, ROOM_BYTES_MIN, STEADY_BYTES_MAX,
+    EPOLLOUT_BYTES_MIN, EPOLLOUT_US, FIRST_SAMPLE_BYTES_MIN, LOWAT_BYTES_MAX, LOWAT_BYTES_START,
+    ROOM_BYTES_MIN, STEADY_BYTES_MAX,
 };
 use crate::prefetch::us_for;
 use crate::rate::acked::{Acked, AckedFor};
 use crate::rate::flow::Gauge;
 use crate::rate::{BelievedRate, Rate};
 use crate::sndbuf::bound::{Grant, counted_bytes};
-use crate::sndbuf::reserve::is_short;
+use crate::sndbuf::reserve;
 use crate::units::{Instant, KIB, bytes_in};
 
 /// An empty socket says something about its client only if more than this should still be in it.
@@ -143,11 +143,13 @@ impl SendQueue {
     pub fn share(&mut self, grant: Option<Grant>) {
         self.share_bytes = grant.map_or(u64::MAX, |grant| counted_bytes(grant.share_bytes));
         self.rtt_us = grant.map_or(0, |grant| grant.rtt_us);
-        self.loan_bytes = if is_short(self.rtt_us) {
-            LOAN_BYTES_MAX
-        } else {
-            0
-        };
+        self.loan_bytes = reserve::loan_bytes_max(self.share_bytes, self.rtt_us);
+    }
+
+    /// Whether others may lend it parts of their shares. Then it is offered a whole loan, since that leaves at once, and who lends it
+    /// looks at its client's window.
+    fn may_borrow(&self) -> bool {
+        self.loan_bytes > 0
     }
 
     /// How far it is filled at most.
@@ -281,7 +283,7 @@ impl SendQueue {
     /// The socket has become writable: less is left in it than the level that the kernel was told.
     pub fn became_writable(&mut self) {
         self.writable = true;
-        self.awaits_glance = self.is_of_interest();
+        self.awaits_glance = self.is_of_interest() && !self.may_borrow();
     }
 
     /// The level up to which the socket is filled.
@@ -291,6 +293,7 @@ impl SendQueue {
             rate => bytes_in(target.us + EPOLLOUT_US, rate)
                 .max(self.epollout_bytes() + target.least_bytes)
                 .max(self.steady_bytes(target))
+                .max(self.loan_bytes)
                 .min(LOWAT_BYTES_MAX.into())
                 .min(self.most_bytes)
                 .min(self.offer_bytes()),
@@ -364,7 +367,7 @@ impl SendQueue {
 
     /// What it may hold while its rate is a guess.
     fn most_bytes(&self, level_bytes: u64) -> u64 {
-        let guess = !self.rate.is_counted();
+        let guess = !self.rate.is_counted() && !self.may_borrow();
         let most_bytes = guess.then(|| self.burst.most_bytes(level_bytes)).flatten();
         most_bytes.unwrap_or(u64::MAX)
     }

@@ -108,15 +108,9 @@ impl Transport {
         tcp::control(self.socket())
     }
 
-    /// What goes in flight at once of what it is given now.
-    pub fn open(&self) -> Open {
-        let wire = tcp::sample(self.socket());
-        Open {
-            window_bytes: wire.flow.map_or(0, |flow| flow.window_bytes),
-            cwnd_bytes: wire.path.cwnd_bytes,
-            in_flight_bytes: wire.unacked_bytes
-                - wire.unsent_bytes.unwrap_or(0).min(wire.unacked_bytes),
-        }
+    /// What goes in flight at once of what it is given now, while it holds so much, unsent and in flight.
+    pub fn open(&self, held: PlainBytes) -> Open {
+        tcp::open(self.socket(), self.on_wire(held).0)
     }
 
     /// TCP's state of the connection. What the client has and lacks is counted in plaintext; windows, segments and the

@@ -36,16 +36,22 @@ pub const DEPLETION_STEADY_US_MIN: u64 = 100_000;
 /// acknowledged. Longer: few would hold what others have pledged.
 pub const LOAN_RTT_US_MAX: u64 = 1_000;
 /// One loan at most. Larger ones save few calls; with smaller ones each costs more than its bytes.
-pub const LOAN_BYTES_MAX: u64 = 256 * KIB;
+pub const LOAN_BYTES_MAX: u64 = 512 * KIB;
 /// Sockets lend each other memory if a loan can be so many times what each pledges, which is half of its share. Less: they would wait
 /// for loans that are worth little more than their shares.
 pub const LOAN_WORTH: u64 = 8;
 /// A socket that was found so often in a row with bytes in it takes back what it has pledged. Less: it would pledge again at the
 /// next chance.
 pub const PLEDGE_LOOKS: u32 = 16;
-/// How long a socket waits for a loan before it goes on with its share. Less: shares that are worth no system call are sent while
-/// thousands wait for their turn. More: clients wait for longer if borrowers give nothing back.
-pub const LOAN_WAIT_US: u64 = 200_000;
+/// How often a socket that waits for a loan looks whether it still waits for something: nobody was lent anything for
+/// [`LOAN_STILL_US`]. Then it goes on with its share. Less: thousands look, and find nothing. More: clients wait for longer if borrowers
+/// give nothing back.
+pub const LOAN_WAIT_US: u64 = US_PER_S;
+/// Borrowers who give nothing back for so long are slow. Less: a client's processor that was busy for a moment counts.
+pub const LOAN_STILL_US: u64 = 200_000;
+/// No socket waits for longer than this, whatever others are lent. Less: where a round of all takes longer, some send their small
+/// shares meanwhile, which makes it longer still.
+pub const LOAN_WAIT_US_MAX: u64 = 4 * US_PER_S;
 /// A worker that sleeps for [`LOAN_SLEPT_US_MAX`] of this time while sockets wait for loans has too little memory for them.
 pub const LOAN_SLEPT_EACH_US: u64 = 200_000;
 /// Half of it. Less: clients that are busy for a moment end it. More: waiting costs more.

@@ -181,13 +181,13 @@ impl Bound {
     /// [`Bound::lend`] follows.
     pub fn borrows(
         &mut self,
-        held_bytes: u64,
-        wanted_bytes: u64,
+        conn: ConnId,
+        (held_bytes, wanted_bytes): (u64, u64),
         reserve: &mut Reserve,
         now: Instant,
     ) -> Borrows {
         let look = self.look(held_bytes, wanted_bytes);
-        self.stake.borrows(look, reserve, now)
+        self.stake.borrows((conn, look), reserve, now)
     }
 
     /// What it may be offered beyond [`Bound::room_bytes`]. [`Bound::settle`] follows when it was.
@@ -216,6 +216,16 @@ impl Bound {
     /// The socket holds so much. What it has no more of a loan is given back.
     pub fn settle(&mut self, held_bytes: u64, reserve: &mut Reserve) {
         self.stake.settle(held_bytes, self.share_bytes, reserve);
+    }
+
+    /// Whether the socket, which holds so much, is nearly empty: the kernel reports it writable at once.
+    pub fn is_dry(&self, held_bytes: u64) -> bool {
+        held_bytes <= self.standing_bytes() / reserve::DRY_PART
+    }
+
+    /// Whether it waits for a loan.
+    pub fn waits_for_loan(&self) -> bool {
+        self.stake.waits()
     }
 
     /// It is its turn to borrow. `false`: it waits for that no longer.

@@ -16,8 +16,8 @@ use alloc::collections::VecDeque;
 use crate::conn::ConnId;
 use crate::limits::{
     CONNECTIONS_MAX, LOAN_BYTES_MAX, LOAN_LOOKS_PER_TURN_MAX, LOAN_REST_US, LOAN_RTT_US_MAX,
-    LOAN_SLEPT_EACH_US, LOAN_SLEPT_US_MAX, LOAN_WAIT_US, LOAN_WORTH, LOANS_PER_TURN_MAX,
-    PLEDGE_LOOKS, SHARE_BYTES_MIN,
+    LOAN_SLEPT_EACH_US, LOAN_SLEPT_US_MAX, LOAN_STILL_US, LOAN_WAIT_US, LOAN_WAIT_US_MAX,
+    LOAN_WORTH, LOANS_PER_TURN_MAX, PLEDGE_LOOKS, SHARE_BYTES_MIN,
 };
 use crate::units::Instant;
 
@@ -26,7 +26,7 @@ const KEPT_PART: u64 = 8;
 /// One loan is at most one part in so many of what may be lent, so that several have one at a time.
 const LOAN_PART: u64 = 3;
 /// A socket counts as nearly empty if it holds at most one part in so many of what it may hold without a loan.
-const DRY_PART: u64 = 4;
+pub(super) const DRY_PART: u64 = 4;
 /// One part in so many of a share is pledged.
 const PLEDGE_PART: u64 = 2;
 
@@ -45,6 +45,8 @@ pub struct Reserve {
     dry_bytes: u64,
     /// Who waits for a loan, the first one first. Some may have left.
     waiting: VecDeque<ConnId>,
+    /// When somebody was lent something last.
+    lent_at: Instant,
     /// Since when the worker's sleep while some waited is counted, and how much that was, microseconds.
     slept: (Instant, u64),
     /// Until then nobody lends anything.
@@ -105,6 +107,7 @@ impl Reserve {
             lent_bytes: 0,
             dry_bytes: 0,
             waiting: VecDeque::new(),
+            lent_at: Instant { us: 0 },
             slept: (Instant { us: 0 }, 0),
             rests_until: Instant { us: 0 },
         }
@@ -146,6 +149,11 @@ impl Reserve {
     /// Whether nobody lends anything now.
     fn rests(&self, now: Instant) -> bool {
         now < self.rests_until
+    }
+
+    /// Whether one more may wait.
+    fn has_place(&self) -> bool {
+        self.waiting.len() < CONNECTIONS_MAX as usize
     }
 
     /// The first of those who wait, if there is enough for a loan. While nobody lends all have their turns, to go on without one.
@@ -228,6 +236,15 @@ pub fn is_short(rtt_us: u64) -> bool {
     (1..=LOAN_RTT_US_MAX).contains(&rtt_us)
 }
 
+/// What a socket with this share may be lent at most, on a path of this shortest round trip; 0: nothing, since its share is large enough.
+pub fn loan_bytes_max(share_bytes: u64, rtt_us: u64) -> u64 {
+    let is_worth_it = LOAN_BYTES_MAX / LOAN_WORTH >= pledge_bytes(share_bytes);
+    match is_short(rtt_us) && is_worth_it {
+        true => LOAN_BYTES_MAX,
+        false => 0,
+    }
+}
+
 /// A socket that is about to be filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Look {
@@ -258,6 +275,8 @@ pub struct Stake {
     has_turn: bool,
     /// It has waited for too long, and goes on with its share for so many looks.
     alone_looks: u32,
+    /// A loan was not worth it when it was last looked at for one: its window was too small.
+    is_narrow: bool,
 }
 
 impl Stake {
@@ -301,14 +320,19 @@ impl Stake {
     }
 
     /// It is about to be filled. Found nearly empty it takes part, if enough others do. After [`PLEDGE_LOOKS`] fillings that did not
-    /// find it so it withdraws its pledge, unless that is lent. It has one loan at a time, and waits for [`LOAN_WAIT_US`] at most.
-    pub fn borrows(&mut self, look: Look, reserve: &mut Reserve, now: Instant) -> Borrows {
+    /// find it so it withdraws its pledge, unless that is lent. It has one loan at a time, and waits while others are lent some. While
+    /// others wait it joins them; its window is looked at when it is its turn, and before if it was too small.
+    pub fn borrows(
+        &mut self,
+        (conn, look): (ConnId, Look),
+        reserve: &mut Reserve,
+        now: Instant,
+    ) -> Borrows {
         self.settle(look.held_bytes, look.share_bytes, reserve);
         let dry = self.is_dry(look);
         let rests = reserve.rests(now);
         self.take_part(dry && !rests, pledge_bytes(look.share_bytes), reserve);
-        let is_late = |from: Instant| now >= from.plus_us(LOAN_WAIT_US);
-        if self.waits_from.is_some_and(is_late) {
+        if self.waits_in_vain(reserve, now) {
             (self.waits_from, self.alone_looks) = (None, PLEDGE_LOOKS);
         }
         let enough = look.wanted_bytes <= self.room_bytes(look);
@@ -318,10 +342,25 @@ impl Stake {
             (self.waits_from, self.has_turn) = (None, false);
             return Borrows::No;
         }
-        match self.waits() && !self.has_turn {
-            true => Borrows::Waits,
-            false => Borrows::IfOpen,
+        if self.has_turn {
+            return Borrows::IfOpen;
         }
+        if !self.waits() {
+            let joins = reserve.is_awaited() && reserve.has_place() && !self.is_narrow;
+            if !joins {
+                return Borrows::IfOpen;
+            }
+            self.waits_from = Some(now);
+            reserve.waiting.push_back(conn);
+        }
+        Borrows::Waits
+    }
+
+    /// Whether it has waited for too long: nobody is lent anything, or it is not its turn for ages.
+    fn waits_in_vain(&self, reserve: &Reserve, now: Instant) -> bool {
+        let waited_us = self.waits_from.map_or(0, |from| now.since_us(from));
+        let stands_still = now.since_us(reserve.lent_at) >= LOAN_STILL_US;
+        waited_us >= LOAN_WAIT_US_MAX || waited_us >= LOAN_WAIT_US && stands_still
     }
 
     /// What it is lent, if it borrows: what its window takes at once, and no more than is wanted. Nothing if its window or the longest
@@ -337,8 +376,8 @@ impl Stake {
         let beyond_bytes = look.wanted_bytes.saturating_sub(self.room_bytes(look));
         let bytes = beyond_bytes.min(most_bytes);
         let has_turn = core::mem::take(&mut self.has_turn);
-        let has_room = has_turn || reserve.waiting.len() < CONNECTIONS_MAX as usize;
-        if most_bytes < self.pledged_bytes || !has_room {
+        self.is_narrow = most_bytes < self.pledged_bytes;
+        if self.is_narrow || !has_turn && !reserve.has_place() {
             self.waits_from = None;
             return Loan::None;
         }
@@ -346,6 +385,7 @@ impl Stake {
         if is_turn && bytes <= reserve.free_bytes() {
             self.waits_from = None;
             self.borrow(bytes, reserve);
+            reserve.lent_at = now;
             return Loan::Lent(bytes);
         }
         self.waits_from.get_or_insert(now);

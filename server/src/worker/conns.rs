@@ -69,6 +69,8 @@ pub struct Conn {
     pub lowat_bytes: Option<u32>,
     /// Its share of the send memory, where that is divided.
     pub bound: Option<Bound>,
+    /// SO_SNDBUF of the socket, as the kernel keeps it, if it was ever set.
+    send_buffer_bytes: Option<u64>,
     /// Its congestion control, once that was asked for.
     pub control: Option<Control>,
     /// The device whose disk thread may hold a want of the present stream: a want that is repeated is answered twice, so
@@ -143,12 +145,11 @@ impl Conn {
             false => None,
         };
         bound.seen(held_bytes, unsent_bytes, now);
-        let before_bytes = bound.send_buffer_bytes();
-        let loan = match bound.borrows(held_bytes, wanted_bytes, reserve, now) {
+        let loan = match bound.borrows(self.id, (held_bytes, wanted_bytes), reserve, now) {
             Borrows::No => Loan::None,
             Borrows::Waits => Loan::Waits,
             Borrows::IfOpen => {
-                let open = self.transport.open();
+                let open = self.transport.open(PlainBytes(held_bytes));
                 bound.lend(self.id, (held_bytes, wanted_bytes), open, reserve, now)
             }
         };
@@ -156,12 +157,14 @@ impl Conn {
             Loan::None => (bound.room_bytes(held_bytes), bound.send_buffer_bytes()),
             Loan::Lent(bytes) => {
                 let room_bytes = bound.room_bytes(held_bytes).saturating_add(bytes);
-                (room_bytes, bound.loan_buffer_bytes())
+                let buffer_bytes = bound.loan_buffer_bytes();
+                let before_bytes = self.send_buffer_bytes.unwrap_or(0);
+                (room_bytes, buffer_bytes.max(before_bytes))
             }
-            Loan::Waits => (0, bound.send_buffer_bytes()),
+            Loan::Waits => (0, self.send_buffer_bytes.unwrap_or(0)), // nothing is offered
         };
-        if buffer_bytes != before_bytes {
-            self.transport.bound_send_buffer(PlainBytes(buffer_bytes));
+        if room_bytes > 0 {
+            self.set_send_buffer(buffer_bytes);
         }
         Some(Room {
             held_bytes,
@@ -174,16 +177,20 @@ impl Conn {
     }
 
     /// To follow an offer of bytes for which others lent it parts of their shares (a loan). What the socket does not hold of the
-    /// loan goes back to the reserve, and SO_SNDBUF is the share again. Asks the kernel what it holds, and sets SO_SNDBUF.
-    pub fn settle_loan(&mut self, reserve: &mut Reserve) {
-        let Some(bound) = self.bound.as_mut().filter(|bound| bound.lent_bytes() > 0) else {
-            return;
-        };
-        if let Some(held) = self.transport.held() {
-            bound.settle(held.0, reserve);
+    /// loan goes back to the reserve. `Some`: the socket is nearly empty all the same, and holds so much; it may be offered more.
+    /// `None`: it is not, or nothing was lent; SO_SNDBUF is the share again. Asks the kernel what it holds.
+    pub fn settle_loan(&mut self, reserve: &mut Reserve) -> Option<u64> {
+        let bound = self.bound.as_mut().filter(|bound| bound.lent_bytes() > 0)?;
+        let held_bytes = self.transport.held().map(|held| held.0);
+        if let Some(held_bytes) = held_bytes {
+            bound.settle(held_bytes, reserve);
         }
-        let bytes = PlainBytes(bound.send_buffer_bytes());
-        self.transport.bound_send_buffer(bytes);
+        let dry_bytes = held_bytes.filter(|held_bytes| bound.is_dry(*held_bytes));
+        if dry_bytes.is_none() {
+            let bytes = bound.send_buffer_bytes();
+            self.set_send_buffer(bytes);
+        }
+        dry_bytes
     }
 
     /// Its share is full, or it waits for a loan. `Some`: a timer starts the next filling, after this delay; `None`: EPOLLOUT does.
@@ -194,9 +201,22 @@ impl Conn {
         let delay = bound.refill_delay(now);
         let bytes = bound.send_buffer_bytes();
         if bytes != before_bytes {
-            self.transport.bound_send_buffer(PlainBytes(bytes));
+            self.set_send_buffer(bytes);
         }
         delay
+    }
+
+    /// Whether it waits for a loan, so that it was offered nothing.
+    pub fn waits_for_loan(&self) -> bool {
+        self.bound.is_some_and(|bound| bound.waits_for_loan())
+    }
+
+    /// SO_SNDBUF is to be so much.
+    pub fn set_send_buffer(&mut self, bytes: u64) {
+        if self.send_buffer_bytes != Some(bytes) {
+            self.transport.bound_send_buffer(PlainBytes(bytes));
+            self.send_buffer_bytes = Some(bytes);
+        }
     }
 
     /// Gives the socket this TCP_NOTSENT_LOWAT: it takes that much unsent, and is writable below half of it. One that knows no
@@ -276,6 +296,7 @@ impl Conns {
             used_sendfile: false,
             lowat_bytes: self.lowat_bytes,
             bound: None,
+            send_buffer_bytes: None,
             control: None,
             asked: None,
             noted: false,

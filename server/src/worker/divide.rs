@@ -18,7 +18,6 @@ use super::Worker;
 use super::conns::Conn;
 use crate::divider::ShareChange;
 use crate::limits::GRANTS_PER_TURN_MAX;
-use crate::transport::PlainBytes;
 
 impl Worker {
     /// Takes what the divider has for this worker, and answers its question.
@@ -182,8 +181,7 @@ fn hold_to_share(conn: &mut Conn, grant: Option<Grant>, reserve: &mut Reserve) -
     }
     let bound = conn.bound?;
     if buffer_before != Some(bound.send_buffer_bytes()) {
-        let bytes = PlainBytes(bound.send_buffer_bytes());
-        conn.transport.bound_send_buffer(bytes);
+        conn.set_send_buffer(bound.send_buffer_bytes());
     }
     held?;
     // What others still hold of what it had pledged is not free yet.

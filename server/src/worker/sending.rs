@@ -75,6 +75,9 @@ struct Attempt {
     socket: SocketState,
     /// What the socket held before it, unsent and in flight; `None` without a share.
     held_bytes: Option<u64>,
+    /// It was given a loan and holds no more than this, nearly nothing, since its client's kernel has acknowledged meanwhile. So it may
+    /// be offered more.
+    dry_bytes: Option<u64>,
     /// Where in the part, or in the file, the bytes lie.
     at_bytes: u64,
 }
@@ -109,13 +112,17 @@ enum Sent {
 impl Worker {
     /// Executes an order: offers its bytes, and tells the machine what came of it.
     pub(super) fn send(&mut self, order: &Order, now: Instant) {
-        let Some(attempt) = self.attempt(order, now) else {
+        let Some(mut attempt) = self.attempt(order, now) else {
             return;
         };
         let (stream, conn) = (order.stream, order.stream.conn);
         if let Some(conn) = self.conns.get(conn) {
             // What is left of a loan goes back, and SO_SNDBUF is the share again: it decides when EPOLLOUT fires.
-            conn.settle_loan(&mut self.reserve);
+            let dry_bytes = conn.settle_loan(&mut self.reserve);
+            if dry_bytes.is_some() && attempt.socket != SocketState::Full {
+                (attempt.socket, attempt.dry_bytes) = (SocketState::Open, dry_bytes);
+                conn.uncork(); // others have their turns first
+            }
         }
         if let Some(held_bytes) = attempt.held_bytes {
             self.decider.on(In::SocketLevel { conn, held_bytes }, now);
@@ -156,10 +163,6 @@ impl Worker {
         let share_ends = span.len_bytes > room_bytes || more && span.len_bytes == room_bytes;
         span.len_bytes = span.len_bytes.min(room_bytes);
         more &= !share_ends; // nothing follows until the share has room: no segment is to be held back for that
-        match order.refill {
-            Some(refill) => conn.set_lowat_to_fill(refill),
-            None => conn.unset_lowat(),
-        }
         let path = send_path(part, held, conn.from_response_cache);
         let at_bytes = at_bytes(part, span);
         let of = |sent| Attempt {
@@ -167,10 +170,15 @@ impl Worker {
             sent,
             path,
             held_bytes,
+            dry_bytes: None,
             at_bytes,
         };
         if room_bytes == 0 {
             return Some(of(NOTHING));
+        }
+        match order.refill {
+            Some(refill) => conn.set_lowat_to_fill(refill),
+            None => conn.unset_lowat(),
         }
         // A send that fills the socket is not corked: TCP_CORK would hold back its last segment for up to 200 ms. On
         // loopback a segment may hold a second of what its client takes.
@@ -229,7 +237,8 @@ impl Worker {
         let (path, socket) = (attempt.path, attempt.socket);
         let fills = |refill: Refill| taken_bytes >= refill.bytes;
         // By the order it may be full although the kernel would take more.
-        let full = socket != SocketState::Open || order.refill.is_some_and(fills);
+        let full = attempt.dry_bytes.is_none()
+            && (socket != SocketState::Open || order.refill.is_some_and(fills));
         let within_body = order.more && matches!(path, SendPath::Sendfile | SendPath::Direct);
         let (mut unsent_bytes, mut delay) = (None, None);
         if let Some(conn) = self.conns.get(order.stream.conn) {
@@ -250,7 +259,9 @@ impl Worker {
                     let _ = epoll::modify(&self.epoll, &conn.transport, data_of(conn.id), INTEREST);
                 }
             }
-            if full || within_body {
+            if attempt.dry_bytes == Some(0) {
+                unsent_bytes = Some(0);
+            } else if (full || within_body) && !conn.waits_for_loan() {
                 unsent_bytes = conn.transport.unsent().map(|unsent| unsent.0);
             }
             let stops = socket != SocketState::Open && waits_for_epollout;

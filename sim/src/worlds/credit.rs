@@ -368,7 +368,7 @@ impl Run<'_> {
             in_flight_bytes: held_bytes,
         };
         let (reserve, holds) = (&mut self.reserve, (held_bytes, len_bytes));
-        let loan = match bound.borrows(held_bytes, len_bytes, reserve, now) {
+        let loan = match bound.borrows(stream.conn, holds, reserve, now) {
             Borrows::No => Loan::None,
             Borrows::Waits => Loan::Waits,
             Borrows::IfOpen => bound.lend(stream.conn, holds, open, reserve, now),

@@ -64,13 +64,17 @@ impl Run<'_> {
         client.unacked_bytes += taken_bytes;
         under_way(&mut client.response, stream).sent(taken_bytes);
         client.share.given(taken_bytes, client.unacked_bytes);
-        (client.share).settle(client.unacked_bytes, &mut self.reserve);
+        if client.share.is_lent() && self.input.once_in(2) {
+            client.acked_bytes += core::mem::take(&mut client.unacked_bytes); // while it was sent
+        }
+        let dry = (client.share).settle(client.unacked_bytes, &mut self.reserve) && !blocked;
+        let bounded = bounded && !dry;
         let delay = match bounded {
             true => client.share.refill_delay(client.unsent_bytes(), now),
             false => None,
         };
         let room_bytes = order.refill.map_or(u64::MAX, |refill| refill.bytes);
-        let full = blocked || bounded || taken_bytes >= room_bytes;
+        let full = !dry && (blocked || bounded || taken_bytes >= room_bytes);
         client.awaits_writable |= full && delay.is_none();
         let freed = match body.filter(|_| order.held == Held::Slots) {
             Some((_, span)) => client.release_sent(span.offset_bytes + taken_bytes),

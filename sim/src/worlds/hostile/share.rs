@@ -84,7 +84,7 @@ impl SocketShare {
         };
         let unsent_bytes = bound.is_timed().then_some(0);
         bound.seen(held_bytes, unsent_bytes, now);
-        let loan = match bound.borrows(held_bytes, wanted_bytes, reserve, now) {
+        let loan = match bound.borrows(conn, (held_bytes, wanted_bytes), reserve, now) {
             Borrows::No => Loan::None,
             Borrows::Waits => Loan::Waits,
             Borrows::IfOpen => bound.lend(conn, (held_bytes, wanted_bytes), open, reserve, now),
@@ -106,12 +106,17 @@ impl SocketShare {
         self.lent_bytes > 0
     }
 
-    /// It was offered what it was lent.
-    pub fn settle(&mut self, held_bytes: u64, reserve: &mut Reserve) {
-        if let Some(bound) = self.bound.as_mut().filter(|bound| bound.lent_bytes() > 0) {
-            bound.settle(held_bytes, reserve);
+    /// It was offered what it was lent. Whether it is nearly empty all the same, as the server finds out.
+    pub fn settle(&mut self, held_bytes: u64, reserve: &mut Reserve) -> bool {
+        let Some(bound) = self.bound.as_mut().filter(|bound| bound.lent_bytes() > 0) else {
+            return false;
+        };
+        bound.settle(held_bytes, reserve);
+        let dry = bound.is_dry(held_bytes);
+        if !dry {
             self.send_buffer_bytes = Some(bound.send_buffer_bytes());
         }
+        dry
     }
 
     /// It took bytes, and holds `held_bytes` now.
