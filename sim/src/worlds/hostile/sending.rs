@@ -64,10 +64,8 @@ impl Run<'_> {
         client.unacked_bytes += taken_bytes;
         under_way(&mut client.response, stream).sent(taken_bytes);
         client.share.given(taken_bytes, client.unacked_bytes);
-        if client.share.is_lent() && self.input.once_in(2) {
-            client.acked_bytes += core::mem::take(&mut client.unacked_bytes); // while it was sent
-        }
-        let dry = (client.share).settle(client.unacked_bytes, &mut self.reserve) && !blocked;
+        let dry = self.settle_loan(stream) && !blocked;
+        let client = client_of(&mut self.clients, stream);
         let bounded = bounded && !dry;
         let delay = match bounded {
             true => client.share.refill_delay(client.unsent_bytes(), now),
@@ -95,6 +93,15 @@ impl Run<'_> {
             let conn = stream.conn;
             self.on(In::RefillAfter { conn, delay });
         }
+    }
+
+    /// What was lent was offered, and may be acknowledged already. Whether the socket is nearly empty.
+    fn settle_loan(&mut self, stream: StreamId) -> bool {
+        let client = client_of(&mut self.clients, stream);
+        if client.share.is_lent() && self.input.once_in(2) {
+            client.acked_bytes += core::mem::take(&mut client.unacked_bytes);
+        }
+        (client.share).settle(client.unacked_bytes, &mut self.reserve)
     }
 
     /// What its share, and what others lend it, have room for.
