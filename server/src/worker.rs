@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering;
 
 use ackpace_core::conn::{ConnId, Held, Span, StreamId, TcpEvent, Want, WantSeq};
 use ackpace_core::disk::{Chosen, ReadError};
-use ackpace_core::limits::EVENTS_PER_TURN_MAX;
+use ackpace_core::limits::{EVENTS_PER_TURN_MAX, LOAN_SLEPT_US_MAX};
 use ackpace_core::machine::Machine;
 use ackpace_core::residency::{Confirmation, Occasion};
 use ackpace_core::sndbuf::reserve::Reserve;
@@ -99,9 +99,15 @@ impl Worker {
         self.tally.thread.set(thread.unsigned_abs().into());
         let mut events = Vec::with_capacity(EVENTS_PER_TURN_MAX);
         while !self.is_over() {
-            let due = [self.decider.sleeps_until(), self.shared.seldom.due()];
-            let due = due.into_iter().flatten().min();
             let slept_from = self.reserve.is_awaited().then(|| self.now());
+            // Who waits in vain for others to give back what they were lent is to learn of it soon.
+            let patience = slept_from.map(|from| from.plus_us(LOAN_SLEPT_US_MAX));
+            let due = [
+                self.decider.sleeps_until(),
+                self.shared.seldom.due(),
+                patience,
+            ];
+            let due = due.into_iter().flatten().min();
             let timeout = due.map(|at| timespec(at.since_us(self.now())));
             events.clear();
             match epoll::wait(&self.epoll, spare_capacity(&mut events), timeout.as_ref()) {
@@ -282,9 +288,13 @@ impl Worker {
     /// missing. Left at that, a connection without room in its share of send memory would be called and refused for ever.
     fn reported(&mut self, conn: ConnId, mut flags: EventFlags) -> EventSource {
         let hung_up = flags.contains(EventFlags::HUP) && !flags.contains(EventFlags::ERR);
-        let conn = self.conns.get(conn).filter(|_| hung_up);
-        if conn.is_some_and(|conn| conn.transport.is_dead()) {
-            flags |= EventFlags::ERR;
+        if let Some(conn) = self.conns.get(conn) {
+            if hung_up && conn.transport.is_dead() {
+                flags |= EventFlags::ERR;
+            }
+            if flags.contains(EventFlags::OUT) {
+                conn.settle_loan(&mut self.reserve); // some of it was acknowledged
+            }
         }
         EventSource::Epoll(flags)
     }

@@ -58,6 +58,8 @@ pub const LOAN_SLEPT_EACH_US: u64 = 200_000;
 pub const LOAN_SLEPT_US_MAX: u64 = 100_000;
 /// Then sockets go on with their shares for so long. Less: what trying costs shows.
 pub const LOAN_REST_US: u64 = 5 * US_PER_S;
+/// A socket that was called to borrow, and has not after this time, waits for its disk. Less: turns of a busy worker may take as long.
+pub const LOAN_CALLED_US: u64 = 10_000;
 /// Waiting sockets that a worker calls in one turn. More: their bytes would not fit into it.
 pub const LOANS_PER_TURN_MAX: u64 = 8;
 /// How many that wait for a loan are looked at for that: some are gone, or wait no longer. More: the next turn does it.

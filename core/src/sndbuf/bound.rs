@@ -223,6 +223,11 @@ impl Bound {
         held_bytes <= self.standing_bytes() / reserve::DRY_PART
     }
 
+    /// Whether it holds a loan.
+    pub fn is_lent(&self) -> bool {
+        self.stake.lent_bytes() > 0
+    }
+
     /// Whether it waits for a loan.
     pub fn waits_for_loan(&self) -> bool {
         self.stake.waits()

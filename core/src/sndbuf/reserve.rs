@@ -15,9 +15,9 @@ use alloc::collections::VecDeque;
 
 use crate::conn::ConnId;
 use crate::limits::{
-    CONNECTIONS_MAX, LOAN_BYTES_MAX, LOAN_LOOKS_PER_TURN_MAX, LOAN_REST_US, LOAN_RTT_US_MAX,
-    LOAN_SLEPT_EACH_US, LOAN_SLEPT_US_MAX, LOAN_STILL_US, LOAN_WAIT_US, LOAN_WAIT_US_MAX,
-    LOAN_WORTH, LOANS_PER_TURN_MAX, PLEDGE_LOOKS, SHARE_BYTES_MIN,
+    CONNECTIONS_MAX, LOAN_BYTES_MAX, LOAN_CALLED_US, LOAN_LOOKS_PER_TURN_MAX, LOAN_REST_US,
+    LOAN_RTT_US_MAX, LOAN_SLEPT_EACH_US, LOAN_SLEPT_US_MAX, LOAN_STILL_US, LOAN_WAIT_US,
+    LOAN_WAIT_US_MAX, LOAN_WORTH, LOANS_PER_TURN_MAX, PLEDGE_LOOKS, SHARE_BYTES_MIN,
 };
 use crate::units::Instant;
 
@@ -47,6 +47,8 @@ pub struct Reserve {
     waiting: VecDeque<ConnId>,
     /// When somebody was lent something last.
     lent_at: Instant,
+    /// How many were called to borrow and have not done so yet, and when the last one was.
+    called: (Instant, u64),
     /// Since when the worker's sleep while some waited is counted, and how much that was, microseconds.
     slept: (Instant, u64),
     /// Until then nobody lends anything.
@@ -108,6 +110,7 @@ impl Reserve {
             dry_bytes: 0,
             waiting: VecDeque::new(),
             lent_at: Instant { us: 0 },
+            called: (Instant { us: 0 }, 0),
             slept: (Instant { us: 0 }, 0),
             rests_until: Instant { us: 0 },
         }
@@ -164,12 +167,19 @@ impl Reserve {
         }
     }
 
-    /// The sockets that are filled with loans in this turn of the worker: as many as the longest loans that are free. If more had
-    /// their turns, the last ones would find nothing, and lose their places.
-    pub fn loan_turns(&self, now: Instant) -> LoanTurns {
-        let loans = match self.rests(now) {
+    /// The sockets that are filled with loans in this turn of the worker: as many as the longest loans that are free and that nobody was
+    /// called for before. If more had their turns, the last ones would find nothing, and lose their places. While nothing is pledged
+    /// nobody waits for anything: all go on without a loan.
+    pub fn loan_turns(&mut self, now: Instant) -> LoanTurns {
+        if now.since_us(self.called.0) >= LOAN_CALLED_US {
+            self.called.1 = 0; // they do something else
+        }
+        let loans = match self.rests(now) || self.pledged_bytes == 0 {
             true => u64::MAX,
-            false => self.free_bytes() / self.loan_bytes_max().max(1),
+            false => {
+                let loans = self.free_bytes() / self.loan_bytes_max().max(1);
+                loans.saturating_sub(self.called.1)
+            }
         };
         LoanTurns {
             left: loans.min(LOANS_PER_TURN_MAX),
@@ -216,6 +226,7 @@ impl LoanTurns {
             let conn = reserve.next(now)?;
             if waits(conn) {
                 self.left -= 1;
+                reserve.called = (now, reserve.called.1 + 1);
                 return Some(conn);
             }
         }
@@ -335,7 +346,8 @@ impl Stake {
         if self.waits_in_vain(reserve, now) {
             (self.waits_from, self.alone_looks) = (None, PLEDGE_LOOKS);
         }
-        let enough = look.wanted_bytes <= self.room_bytes(look);
+        // What two fillings with its share can do is not worth waiting for.
+        let enough = look.wanted_bytes <= self.room_bytes(look).max(look.share_bytes);
         let borrows = dry && !enough && self.pledged_bytes > 0 && self.lent_bytes == 0;
         if !borrows || rests || self.alone_looks > 0 {
             self.alone_looks = self.alone_looks.saturating_sub(1);
@@ -376,6 +388,7 @@ impl Stake {
         let beyond_bytes = look.wanted_bytes.saturating_sub(self.room_bytes(look));
         let bytes = beyond_bytes.min(most_bytes);
         let has_turn = core::mem::take(&mut self.has_turn);
+        reserve.called.1 = reserve.called.1.saturating_sub(has_turn.into());
         self.is_narrow = most_bytes < self.pledged_bytes;
         if self.is_narrow || !has_turn && !reserve.has_place() {
             self.waits_from = None;
@@ -398,8 +411,9 @@ impl Stake {
 
     /// It is its turn to borrow (`Reserve::next`): its next [`Stake::lend`] goes before others who wait. `false`: it waits no longer.
     pub fn takes_turn(&mut self) -> bool {
-        self.has_turn = self.waits();
-        self.has_turn
+        let is_called = self.waits() && !self.has_turn;
+        self.has_turn |= is_called;
+        is_called
     }
 
     /// It is gone, or has no share any more.

@@ -154,17 +154,22 @@ impl Conn {
             }
         };
         let (room_bytes, buffer_bytes) = match loan {
-            Loan::None => (bound.room_bytes(held_bytes), bound.send_buffer_bytes()),
+            Loan::None => (
+                bound.room_bytes(held_bytes),
+                Some(bound.send_buffer_bytes()),
+            ),
             Loan::Lent(bytes) => {
                 let room_bytes = bound.room_bytes(held_bytes).saturating_add(bytes);
-                let buffer_bytes = bound.loan_buffer_bytes();
                 let before_bytes = self.send_buffer_bytes.unwrap_or(0);
-                (room_bytes, buffer_bytes.max(before_bytes))
+                (
+                    room_bytes,
+                    Some(bound.loan_buffer_bytes().max(before_bytes)),
+                )
             }
-            Loan::Waits => (0, self.send_buffer_bytes.unwrap_or(0)), // nothing is offered
+            Loan::Waits => (0, None), // nothing is offered
         };
-        if room_bytes > 0 {
-            self.set_send_buffer(buffer_bytes);
+        if let Some(bytes) = buffer_bytes {
+            self.set_send_buffer(bytes);
         }
         Some(Room {
             held_bytes,
@@ -204,6 +209,11 @@ impl Conn {
             self.set_send_buffer(bytes);
         }
         delay
+    }
+
+    /// Whether it holds a loan.
+    pub fn is_lent(&self) -> bool {
+        self.bound.is_some_and(|bound| bound.is_lent())
     }
 
     /// Whether it waits for a loan, so that it was offered nothing.

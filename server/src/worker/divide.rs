@@ -131,7 +131,9 @@ impl Worker {
         let Some(conn) = self.conns.get(id) else {
             return;
         };
+        let waited = conn.waits_for_loan();
         let lessened = hold_to_share(conn, grant, &mut self.reserve);
+        let no_longer = waited && !conn.waits_for_loan();
         let sender = self.decider.sender(id);
         let report = match (joins, grant) {
             (true, _) => sender
@@ -146,6 +148,10 @@ impl Worker {
         };
         if let (Some(report), Some(dividing)) = (report, &self.shared.dividing) {
             dividing.report(report);
+        }
+        if no_longer {
+            let event = TcpEvent::Writable;
+            self.decider.on(In::Tcp { conn: id, event }, now);
         }
     }
 

@@ -293,6 +293,42 @@ fn while_a_worker_sleeps_beside_those_who_wait_nobody_lends() {
 }
 
 #[test]
+fn who_was_called_and_has_not_borrowed_yet_keeps_its_loan() {
+    let mut world = World::new(&[SHARE_BYTES; 160]);
+    filled(&mut world, 40);
+    let sockets = &mut world.sockets;
+    sockets.iter_mut().for_each(|socket| {
+        socket.held_bytes = 0;
+        (socket.stake).settle(0, socket.share_bytes, &mut world.reserve);
+    });
+    let mut waits = |conn: ConnId| sockets[conn.index as usize].stake.takes_turn();
+    let reserve = &mut world.reserve;
+    let loans = reserve.free_bytes() / reserve.loan_bytes_max();
+    let mut called = |now| {
+        let mut turns = reserve.loan_turns(now);
+        let next = || turns.next(reserve, now, &mut waits);
+        core::iter::from_fn(next).count() as u64
+    };
+    assert_eq!((called(world.now), called(world.now)), (loans, 0));
+    let later = world.now.plus_us(LOAN_CALLED_US);
+    assert_eq!(called(later), loans, "the others wait for a disk");
+}
+
+#[test]
+fn where_nothing_is_pledged_nobody_is_left_waiting() {
+    let mut world = World::new(&[SHARE_BYTES; 40]);
+    filled(&mut world, 40);
+    for socket in &mut world.sockets {
+        socket.stake.end(&mut world.reserve);
+    }
+    for _ in 0..4 {
+        let mut turns = world.reserve.loan_turns(world.now);
+        turns.next(&mut world.reserve, world.now, |_| false);
+    }
+    assert!(!world.reserve.is_awaited());
+}
+
+#[test]
 fn what_a_share_serves_waits_for_nobody() {
     let mut world = World::new(&[SHARE_BYTES; 40]);
     filled(&mut world, 2);
@@ -301,6 +337,9 @@ fn what_a_share_serves_waits_for_nobody() {
             world.sockets[index].held_bytes = 0;
             assert_eq!(world.fill(index, 5_000, 200_000), Loan::None);
             assert_eq!(world.sockets[index].held_bytes, 5_000);
+            world.sockets[index].held_bytes = 0;
+            let twice = world.fill(index, SHARE_BYTES, 200_000);
+            assert_eq!(twice, Loan::None, "what two fillings can do");
         }
     }
 }

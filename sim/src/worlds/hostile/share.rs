@@ -90,10 +90,14 @@ impl SocketShare {
             Borrows::IfOpen => bound.lend(conn, (held_bytes, wanted_bytes), open, reserve, now),
         };
         self.lent_bytes = bound.lent_bytes();
-        self.send_buffer_bytes = Some(match loan {
-            Loan::Lent(_) => bound.loan_buffer_bytes(),
-            Loan::None | Loan::Waits => bound.send_buffer_bytes(),
-        });
+        match loan {
+            Loan::None => self.send_buffer_bytes = Some(bound.send_buffer_bytes()),
+            Loan::Lent(_) => {
+                let bytes = bound.loan_buffer_bytes();
+                self.send_buffer_bytes = self.send_buffer_bytes.max(Some(bytes));
+            }
+            Loan::Waits => {} // nothing is offered
+        }
         match loan {
             Loan::None => bound.room_bytes(held_bytes),
             Loan::Lent(bytes) => bound.room_bytes(held_bytes) + bytes,
