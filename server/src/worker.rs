@@ -102,12 +102,8 @@ impl Worker {
             let slept_from = self.reserve.is_awaited().then(|| self.now());
             // Who waits in vain for others to give back what they were lent is to learn of it soon.
             let patience = slept_from.map(|from| from.plus_us(LOAN_SLEPT_US_MAX));
-            let due = [
-                self.decider.sleeps_until(),
-                self.shared.seldom.due(),
-                patience,
-            ];
-            let due = due.into_iter().flatten().min();
+            let due = [self.decider.sleeps_until(), self.shared.seldom.due()];
+            let due = due.into_iter().flatten().chain(patience).min();
             let timeout = due.map(|at| timespec(at.since_us(self.now())));
             events.clear();
             match epoll::wait(&self.epoll, spare_capacity(&mut events), timeout.as_ref()) {
@@ -292,9 +288,7 @@ impl Worker {
             if hung_up && conn.transport.is_dead() {
                 flags |= EventFlags::ERR;
             }
-            if flags.contains(EventFlags::OUT) {
-                conn.settle_loan(&mut self.reserve); // some of it was acknowledged
-            }
+            conn.settle_loan(&mut self.reserve); // some of it may be acknowledged
         }
         EventSource::Epoll(flags)
     }
