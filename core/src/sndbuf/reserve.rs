@@ -351,7 +351,8 @@ impl Stake {
         let borrows = dry && !enough && self.pledged_bytes > 0 && self.lent_bytes == 0;
         if !borrows || rests || self.alone_looks > 0 {
             self.alone_looks = self.alone_looks.saturating_sub(1);
-            (self.waits_from, self.has_turn) = (None, false);
+            self.waits_from = None;
+            self.uses_turn(reserve);
             return Borrows::No;
         }
         if self.has_turn {
@@ -387,8 +388,7 @@ impl Stake {
         let most_bytes = open.room_bytes().min(reserve.loan_bytes_max());
         let beyond_bytes = look.wanted_bytes.saturating_sub(self.room_bytes(look));
         let bytes = beyond_bytes.min(most_bytes);
-        let has_turn = core::mem::take(&mut self.has_turn);
-        reserve.called.1 = reserve.called.1.saturating_sub(has_turn.into());
+        let has_turn = self.uses_turn(reserve);
         self.is_narrow = most_bytes < self.pledged_bytes;
         if self.is_narrow || !has_turn && !reserve.has_place() {
             self.waits_from = None;
@@ -416,8 +416,16 @@ impl Stake {
         is_called
     }
 
+    /// Its turn is over, if it had one: the loan for which it was called is lent, or free for another.
+    fn uses_turn(&mut self, reserve: &mut Reserve) -> bool {
+        let has_turn = core::mem::take(&mut self.has_turn);
+        reserve.called.1 = reserve.called.1.saturating_sub(has_turn.into());
+        has_turn
+    }
+
     /// It is gone, or has no share any more.
     pub fn end(&mut self, reserve: &mut Reserve) {
+        self.uses_turn(reserve);
         self.pledge(0, reserve);
         self.borrow(0, reserve);
         self.runs_dry(0, reserve);

@@ -315,6 +315,29 @@ fn who_was_called_and_has_not_borrowed_yet_keeps_its_loan() {
 }
 
 #[test]
+fn who_was_called_and_does_without_a_loan_keeps_none_for_itself() {
+    let mut world = World::new(&[SHARE_BYTES; 160]);
+    filled(&mut world, 40);
+    for socket in &mut world.sockets {
+        socket.held_bytes = 0;
+        (socket.stake).settle(0, socket.share_bytes, &mut world.reserve);
+    }
+    let loans = world.reserve.free_bytes() / world.reserve.loan_bytes_max();
+    for turn in 0..4 * loans {
+        let mut turns = world.reserve.loan_turns(world.now);
+        let sockets = &mut world.sockets;
+        let mut waits = |conn: ConnId| sockets[conn.index as usize].stake.takes_turn();
+        let called = turns.next(&mut world.reserve, world.now, &mut waits);
+        let index = called.expect("nobody is lent anything").index as usize;
+        match turn % 2 {
+            0 => assert_eq!(world.fill(index, 1_000, 200_000), Loan::None),
+            _ => world.sockets[index].stake.end(&mut world.reserve),
+        }
+        world.now = world.now.plus_us(LOAN_CALLED_US / 4);
+    }
+}
+
+#[test]
 fn where_nothing_is_pledged_nobody_is_left_waiting() {
     let mut world = World::new(&[SHARE_BYTES; 40]);
     filled(&mut world, 40);
