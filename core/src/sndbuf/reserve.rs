@@ -136,6 +136,15 @@ impl Reserve {
         !self.waiting.is_empty()
     }
 
+    /// How long the worker may sleep at most while somebody waits, microseconds: until those who were called count no more, or until
+    /// [`Reserve::slept`] says that memory lacks. No event tells of either.
+    pub fn sleeps_us(&self) -> u64 {
+        match self.called.1 {
+            0 => LOAN_SLEPT_US_MAX,
+            _ => LOAN_CALLED_US,
+        }
+    }
+
     /// The worker has slept for `us` until now while somebody waited. If that is much, memory lacks and not the worker's time:
     /// nobody lends for [`LOAN_REST_US`].
     pub fn slept(&mut self, us: u64, now: Instant) {

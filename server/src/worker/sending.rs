@@ -122,8 +122,9 @@ impl Worker {
             if dry_bytes.is_some() && attempt.socket != SocketState::Full {
                 (attempt.socket, attempt.dry_bytes) = (SocketState::Open, dry_bytes);
                 conn.uncork(); // others have their turns first
-            } else if !order.more && conn.is_lent() {
-                // Nothing follows: EPOLLOUT tells when it gives back its loan.
+            } else if attempt.socket == SocketState::Open && conn.is_lent() {
+                // Perhaps nothing follows for a while: its response ends, or waits for the disk. EPOLLOUT tells when it gives back
+                // its loan.
                 let _ = epoll::modify(&self.epoll, &conn.transport, data_of(conn.id), INTEREST);
             }
         }
