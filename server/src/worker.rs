@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering;
 
 use ackpace_core::conn::{ConnId, Held, Span, StreamId, TcpEvent, Want, WantSeq};
 use ackpace_core::disk::{Chosen, ReadError};
-use ackpace_core::limits::{EVENTS_PER_TURN_MAX, LOAN_SLEPT_US_MAX};
+use ackpace_core::limits::EVENTS_PER_TURN_MAX;
 use ackpace_core::machine::Machine;
 use ackpace_core::residency::{Confirmation, Occasion};
 use ackpace_core::sndbuf::reserve::Reserve;
@@ -101,7 +101,7 @@ impl Worker {
         while !self.is_over() {
             let slept_from = self.reserve.is_awaited().then(|| self.now());
             // Who waits in vain for others to give back what they were lent is to learn of it soon.
-            let patience = slept_from.map(|from| from.plus_us(LOAN_SLEPT_US_MAX));
+            let patience = slept_from.map(|from| from.plus_us(self.reserve.sleeps_us()));
             let due = [self.decider.sleeps_until(), self.shared.seldom.due()];
             let due = due.into_iter().flatten().chain(patience).min();
             let timeout = due.map(|at| timespec(at.since_us(self.now())));

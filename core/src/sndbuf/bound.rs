@@ -12,7 +12,7 @@
 //! ([`Bound::take_share_limited_us`]).
 //!
 //! Sockets at short round trips lend each other a part of their shares ([`super::reserve`]). What is said above holds of what is
-//! left of a share then; SO_SNDBUF is out of the way only while a loan is being sent.
+//! left of a share then; SO_SNDBUF is out of the way while a loan is being sent, and while the socket is nearly empty after that.
 
 use super::depletion::{Depletion, InFlight, RefillDelay};
 use super::reserve::{self, Borrows, Loan, Look, Open, Reserve, Stake};

@@ -11,8 +11,11 @@
 //! is never lent, to cover that. If more is withdrawn, the pool is exceeded until borrowers' clients acknowledge
 //! (docs/decisions/0030).
 
+mod turns;
+
 use alloc::collections::VecDeque;
 
+pub use self::turns::LoanTurns;
 use crate::conn::ConnId;
 use crate::limits::{
     CONNECTIONS_MAX, LOAN_BYTES_MAX, LOAN_CALLED_US, LOAN_LOOKS_PER_TURN_MAX, LOAN_REST_US,
@@ -136,6 +139,15 @@ impl Reserve {
         !self.waiting.is_empty()
     }
 
+    /// How long the worker may sleep at most while somebody waits, microseconds: until those who were called count no more, or until
+    /// [`Reserve::slept`] says that memory lacks. No event tells of either.
+    pub fn sleeps_us(&self) -> u64 {
+        match self.called.1 {
+            0 => LOAN_SLEPT_US_MAX,
+            _ => LOAN_CALLED_US,
+        }
+    }
+
     /// The worker has slept for `us` until now while somebody waited. If that is much, memory lacks and not the worker's time:
     /// nobody lends for [`LOAN_REST_US`].
     pub fn slept(&mut self, us: u64, now: Instant) {
@@ -145,8 +157,18 @@ impl Reserve {
             false => (now, us),
         };
         if self.slept.1 >= LOAN_SLEPT_US_MAX {
-            self.rests_until = now.plus_us(LOAN_REST_US);
+            self.rest(now);
         }
+    }
+
+    /// Whether borrowers give nothing back: nobody was lent anything for some time.
+    fn stands_still(&self, now: Instant) -> bool {
+        now.since_us(self.lent_at) >= LOAN_STILL_US
+    }
+
+    /// Nobody lends anything for some time.
+    fn rest(&mut self, now: Instant) {
+        self.rests_until = now.plus_us(LOAN_REST_US);
     }
 
     /// Whether nobody lends anything now.
@@ -201,36 +223,6 @@ impl Reserve {
     fn has_partners(&self, bytes: u64) -> bool {
         let loan_bytes = (lendable_bytes(self.dry_bytes) / self.part).min(LOAN_BYTES_MAX);
         loan_bytes >= bytes.saturating_mul(self.worth)
-    }
-}
-
-/// Whose turn it is to borrow, in one turn of the worker.
-#[derive(Clone, Copy, Debug)]
-pub struct LoanTurns {
-    /// How many sockets may still have their turns, and how many may be looked at for that.
-    left: u64,
-    looks_left: u32,
-}
-
-impl LoanTurns {
-    /// The next socket to be filled with a loan, if there is enough for one. `waits` says whether it still waits
-    /// ([`super::bound::Bound::takes_loan_turn`]): those that are gone, or wait no longer, are passed over.
-    pub fn next(
-        &mut self,
-        reserve: &mut Reserve,
-        now: Instant,
-        mut waits: impl FnMut(ConnId) -> bool,
-    ) -> Option<ConnId> {
-        while self.left > 0 && self.looks_left > 0 {
-            self.looks_left -= 1;
-            let conn = reserve.next(now)?;
-            if waits(conn) {
-                self.left -= 1;
-                reserve.called = (now, reserve.called.1 + 1);
-                return Some(conn);
-            }
-        }
-        None
     }
 }
 
@@ -344,6 +336,9 @@ impl Stake {
         let rests = reserve.rests(now);
         self.take_part(dry && !rests, pledge_bytes(look.share_bytes), reserve);
         if self.waits_in_vain(reserve, now) {
+            if reserve.stands_still(now) {
+                reserve.rest(now); // the others who wait are not to find out one by one
+            }
             (self.waits_from, self.alone_looks) = (None, PLEDGE_LOOKS);
         }
         // What two fillings with its share can do is not worth waiting for.
@@ -351,7 +346,8 @@ impl Stake {
         let borrows = dry && !enough && self.pledged_bytes > 0 && self.lent_bytes == 0;
         if !borrows || rests || self.alone_looks > 0 {
             self.alone_looks = self.alone_looks.saturating_sub(1);
-            (self.waits_from, self.has_turn) = (None, false);
+            self.waits_from = None;
+            self.uses_turn(reserve);
             return Borrows::No;
         }
         if self.has_turn {
@@ -371,7 +367,7 @@ impl Stake {
     /// Whether it has waited for too long: nobody is lent anything, or it is not its turn for ages.
     fn waits_in_vain(&self, reserve: &Reserve, now: Instant) -> bool {
         let waited_us = self.waits_from.map_or(0, |from| now.since_us(from));
-        let stands_still = now.since_us(reserve.lent_at) >= LOAN_STILL_US;
+        let stands_still = reserve.stands_still(now);
         waited_us >= LOAN_WAIT_US_MAX || waited_us >= LOAN_WAIT_US && stands_still
     }
 
@@ -387,8 +383,7 @@ impl Stake {
         let most_bytes = open.room_bytes().min(reserve.loan_bytes_max());
         let beyond_bytes = look.wanted_bytes.saturating_sub(self.room_bytes(look));
         let bytes = beyond_bytes.min(most_bytes);
-        let has_turn = core::mem::take(&mut self.has_turn);
-        reserve.called.1 = reserve.called.1.saturating_sub(has_turn.into());
+        let has_turn = self.uses_turn(reserve);
         self.is_narrow = most_bytes < self.pledged_bytes;
         if self.is_narrow || !has_turn && !reserve.has_place() {
             self.waits_from = None;
@@ -416,8 +411,16 @@ impl Stake {
         is_called
     }
 
+    /// Its turn is over, if it had one: the loan for which it was called is lent, or free for another.
+    fn uses_turn(&mut self, reserve: &mut Reserve) -> bool {
+        let has_turn = core::mem::take(&mut self.has_turn);
+        reserve.called.1 = reserve.called.1.saturating_sub(has_turn.into());
+        has_turn
+    }
+
     /// It is gone, or has no share any more.
     pub fn end(&mut self, reserve: &mut Reserve) {
+        self.uses_turn(reserve);
         self.pledge(0, reserve);
         self.borrow(0, reserve);
         self.runs_dry(0, reserve);

@@ -117,13 +117,15 @@ impl Worker {
         };
         let (stream, conn) = (order.stream, order.stream.conn);
         if let Some(conn) = self.conns.get(conn) {
-            // What is left of a loan goes back, and SO_SNDBUF is the share again: it decides when EPOLLOUT fires.
+            // What is left of a loan goes back. Unless the socket is nearly empty, SO_SNDBUF is the share again: it decides when EPOLLOUT
+            // fires.
             let dry_bytes = conn.settle_loan(&mut self.reserve);
             if dry_bytes.is_some() && attempt.socket != SocketState::Full {
                 (attempt.socket, attempt.dry_bytes) = (SocketState::Open, dry_bytes);
                 conn.uncork(); // others have their turns first
-            } else if !order.more && conn.is_lent() {
-                // Nothing follows: EPOLLOUT tells when it gives back its loan.
+            } else if attempt.socket == SocketState::Open && conn.is_lent() {
+                // Perhaps nothing follows for a while: its response ends, or waits for the disk. EPOLLOUT tells when it gives back
+                // its loan.
                 let _ = epoll::modify(&self.epoll, &conn.transport, data_of(conn.id), INTEREST);
             }
         }

@@ -217,6 +217,12 @@ fn who_waits_in_vain_goes_on_with_its_share() {
         assert_eq!(world.fill(waiting, 300_000, 200_000), Loan::None);
         assert!(world.sockets[waiting].held_bytes >= SHARE_BYTES / 2);
     }
+    assert!(
+        world.reserve.rests(world.now),
+        "borrowers give nothing back"
+    );
+    world.sockets[waits[1]].held_bytes = 0;
+    assert_eq!(world.fill(waits[1], 300_000, 200_000), Loan::None);
 }
 
 #[test]
@@ -292,26 +298,54 @@ fn while_a_worker_sleeps_beside_those_who_wait_nobody_lends() {
     assert!(world.reserve.lent_bytes() > 0, "they try again");
 }
 
+/// How many are called to borrow now.
+fn called(world: &mut World) -> u64 {
+    let (sockets, reserve) = (&mut world.sockets, &mut world.reserve);
+    let mut waits = |conn: ConnId| sockets[conn.index as usize].stake.takes_turn();
+    let mut turns = reserve.loan_turns(world.now);
+    let next = || turns.next(reserve, world.now, &mut waits);
+    core::iter::from_fn(next).count() as u64
+}
+
 #[test]
 fn who_was_called_and_has_not_borrowed_yet_keeps_its_loan() {
     let mut world = World::new(&[SHARE_BYTES; 160]);
     filled(&mut world, 40);
-    let sockets = &mut world.sockets;
-    sockets.iter_mut().for_each(|socket| {
+    for socket in &mut world.sockets {
         socket.held_bytes = 0;
         (socket.stake).settle(0, socket.share_bytes, &mut world.reserve);
-    });
-    let mut waits = |conn: ConnId| sockets[conn.index as usize].stake.takes_turn();
-    let reserve = &mut world.reserve;
-    let loans = reserve.free_bytes() / reserve.loan_bytes_max();
-    let mut called = |now| {
-        let mut turns = reserve.loan_turns(now);
-        let next = || turns.next(reserve, now, &mut waits);
-        core::iter::from_fn(next).count() as u64
-    };
-    assert_eq!((called(world.now), called(world.now)), (loans, 0));
-    let later = world.now.plus_us(LOAN_CALLED_US);
-    assert_eq!(called(later), loans, "the others wait for a disk");
+    }
+    let loans = world.reserve.free_bytes() / world.reserve.loan_bytes_max();
+    assert_eq!((called(&mut world), called(&mut world)), (loans, 0));
+    // They wait for a disk, others wait for them, and nothing happens until the worker has slept.
+    let us = world.reserve.sleeps_us();
+    world.now = world.now.plus_us(us);
+    world.reserve.slept(us, world.now);
+    assert!(!world.reserve.rests(world.now), "memory does not lack");
+    assert_eq!(called(&mut world), loans);
+}
+
+#[test]
+fn who_was_called_and_does_without_a_loan_keeps_none_for_itself() {
+    let mut world = World::new(&[SHARE_BYTES; 160]);
+    filled(&mut world, 40);
+    for socket in &mut world.sockets {
+        socket.held_bytes = 0;
+        (socket.stake).settle(0, socket.share_bytes, &mut world.reserve);
+    }
+    let loans = world.reserve.free_bytes() / world.reserve.loan_bytes_max();
+    for turn in 0..4 * loans {
+        let mut turns = world.reserve.loan_turns(world.now);
+        let sockets = &mut world.sockets;
+        let mut waits = |conn: ConnId| sockets[conn.index as usize].stake.takes_turn();
+        let called = turns.next(&mut world.reserve, world.now, &mut waits);
+        let index = called.expect("nobody is lent anything").index as usize;
+        match turn % 2 {
+            0 => assert_eq!(world.fill(index, 1_000, 200_000), Loan::None),
+            _ => world.sockets[index].stake.end(&mut world.reserve),
+        }
+        world.now = world.now.plus_us(LOAN_CALLED_US / 4);
+    }
 }
 
 #[test]

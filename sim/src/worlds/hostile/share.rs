@@ -137,11 +137,14 @@ impl SocketShare {
     /// Its share has no room. `Some`: the timer fills it; `None`: the kernel reports it writable.
     pub fn refill_delay(&mut self, unsent_bytes: u64, now: Instant) -> Option<RefillDelay> {
         let bound = self.bound.as_mut()?;
+        let before_bytes = bound.send_buffer_bytes();
         let delay = bound.refill_delay(now);
         if delay.is_none() {
             bound.stopped(unsent_bytes, now);
         }
-        self.send_buffer_bytes = Some(bound.send_buffer_bytes());
+        if bound.send_buffer_bytes() != before_bytes {
+            self.send_buffer_bytes = Some(bound.send_buffer_bytes()); // as the server does
+        }
         delay
     }
 
