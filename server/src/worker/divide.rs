@@ -1,10 +1,11 @@
 //! A worker's side of the division of send memory ([`crate::divider`]): it tells of its connections when it is asked,
 //! and holds their sockets to their shares.
 
+use std::iter;
 use std::sync::Arc;
 
-use ackpace_core::conn::{ConnId, TcpEvent};
-use ackpace_core::limits::READINGS_PER_TURN_MAX;
+use ackpace_core::conn::ConnId;
+use ackpace_core::limits::{LOANS_PER_TURN_MAX, READINGS_PER_TURN_MAX};
 use ackpace_core::machine::Machine;
 use ackpace_core::sndbuf::bound::{Bound, Grant, counted_bytes};
 use ackpace_core::sndbuf::pool;
@@ -13,9 +14,11 @@ use ackpace_core::sndbuf::reserve::Reserve;
 use ackpace_core::units::Instant;
 use ackpace_core::worker::{In, Sender};
 use ackpace_wire::access_log::Remote;
+use smallvec::SmallVec;
 
 use super::Worker;
 use super::conns::Conn;
+use super::events::EventSource;
 use crate::divider::ShareChange;
 use crate::limits::GRANTS_PER_TURN_MAX;
 
@@ -113,9 +116,11 @@ impl Worker {
             let bound = conns.get(conn).and_then(|conn| conn.bound.as_mut());
             bound.is_some_and(Bound::takes_loan_turn)
         };
-        while let Some(conn) = turns.next(&mut self.reserve, now, &mut waits) {
-            let event = TcpEvent::Writable;
-            self.decider.on(In::Tcp { conn, event }, now);
+        let reserve = &mut self.reserve;
+        let next = || turns.next(reserve, now, &mut waits);
+        let called: SmallVec<[ConnId; LOANS_PER_TURN_MAX as usize]> = iter::from_fn(next).collect();
+        for conn in called {
+            self.tcp_event(conn, &EventSource::LoanTurn, now);
         }
     }
 
@@ -150,8 +155,7 @@ impl Worker {
             dividing.report(report);
         }
         if no_longer {
-            let event = TcpEvent::Writable;
-            self.decider.on(In::Tcp { conn: id, event }, now);
+            self.tcp_event(id, &EventSource::LoanTurn, now);
         }
     }
 

@@ -14,6 +14,8 @@ pub(super) enum EventSource {
     TcpInfo(TcpSample),
     /// `ackpace-host events` says that the kernel has cut the window ([`crate::hints`]).
     Hint,
+    /// The connection waited for a loan of send memory, and it is its turn, or it waits no longer ([`super::divide`]).
+    LoanTurn,
     /// A call on the socket failed: the connection is dead.
     SocketError,
     /// This shell: the response before was not what its head promised, so the connection can't go on.
@@ -42,6 +44,7 @@ impl EventSource {
             }
             EventSource::TcpInfo(sample) => tell(TcpEvent::Sample(*sample)),
             EventSource::Hint => tell(TcpEvent::Congestion),
+            EventSource::LoanTurn => tell(TcpEvent::Writable),
             EventSource::SocketError | EventSource::PromiseBroken => tell(TcpEvent::Reset),
         }
     }
@@ -117,6 +120,7 @@ mod tests {
         let reading = told(&EventSource::TcpInfo(sample));
         assert_eq!(reading, [TcpEvent::Sample(sample)]);
         assert_eq!(told(&EventSource::Hint), [TcpEvent::Congestion]);
+        assert_eq!(told(&EventSource::LoanTurn), [TcpEvent::Writable]);
         for source in [EventSource::SocketError, EventSource::PromiseBroken] {
             assert_eq!(told(&source), [TcpEvent::Reset], "{source:?}");
         }
