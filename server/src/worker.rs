@@ -280,7 +280,7 @@ impl Worker {
         self.decider.on(In::FetchFailed { stream, seq, why }, now);
     }
 
-    /// What epoll reports of a socket. A send that a reset met after some bytes has taken the error along, so EPOLLERR is
+    /// What epoll reports of a socket; what it has of a loan and was acknowledged goes back. A send that a reset met after some bytes has taken the error along, so EPOLLERR is
     /// missing. Left at that, a connection without room in its share of send memory would be called and refused for ever.
     fn reported(&mut self, conn: ConnId, mut flags: EventFlags) -> EventSource {
         let hung_up = flags.contains(EventFlags::HUP) && !flags.contains(EventFlags::ERR);

@@ -225,7 +225,7 @@ impl Bound {
 
     /// Whether it holds a loan.
     pub fn is_lent(&self) -> bool {
-        self.stake.lent_bytes() > 0
+        self.lent_bytes() > 0
     }
 
     /// Whether it waits for a loan.

@@ -185,7 +185,7 @@ impl Conn {
     /// loan goes back to the reserve. `Some`: the socket is nearly empty all the same, and holds so much; it may be offered more.
     /// `None`: it is not, or nothing was lent; SO_SNDBUF is the share again. Asks the kernel what it holds.
     pub fn settle_loan(&mut self, reserve: &mut Reserve) -> Option<u64> {
-        let bound = self.bound.as_mut().filter(|bound| bound.lent_bytes() > 0)?;
+        let bound = self.bound.as_mut().filter(|bound| bound.is_lent())?;
         let held_bytes = self.transport.held().map(|held| held.0);
         if let Some(held_bytes) = held_bytes {
             bound.settle(held_bytes, reserve);

@@ -298,6 +298,18 @@ fn while_a_worker_sleeps_beside_those_who_wait_nobody_lends() {
     assert!(world.reserve.lent_bytes() > 0, "they try again");
 }
 
+/// Sockets that have given back what they were lent, while many wait; and how many loans are free.
+fn all_given_back() -> (World, u64) {
+    let mut world = World::new(&[SHARE_BYTES; 160]);
+    filled(&mut world, 40);
+    for socket in &mut world.sockets {
+        socket.held_bytes = 0;
+        (socket.stake).settle(0, socket.share_bytes, &mut world.reserve);
+    }
+    let loans = world.reserve.free_bytes() / world.reserve.loan_bytes_max();
+    (world, loans)
+}
+
 /// How many are called to borrow now.
 fn called(world: &mut World) -> u64 {
     let (sockets, reserve) = (&mut world.sockets, &mut world.reserve);
@@ -309,13 +321,7 @@ fn called(world: &mut World) -> u64 {
 
 #[test]
 fn who_was_called_and_has_not_borrowed_yet_keeps_its_loan() {
-    let mut world = World::new(&[SHARE_BYTES; 160]);
-    filled(&mut world, 40);
-    for socket in &mut world.sockets {
-        socket.held_bytes = 0;
-        (socket.stake).settle(0, socket.share_bytes, &mut world.reserve);
-    }
-    let loans = world.reserve.free_bytes() / world.reserve.loan_bytes_max();
+    let (mut world, loans) = all_given_back();
     assert_eq!((called(&mut world), called(&mut world)), (loans, 0));
     // They wait for a disk, others wait for them, and nothing happens until the worker has slept.
     let us = world.reserve.sleeps_us();
@@ -327,13 +333,7 @@ fn who_was_called_and_has_not_borrowed_yet_keeps_its_loan() {
 
 #[test]
 fn who_was_called_and_does_without_a_loan_keeps_none_for_itself() {
-    let mut world = World::new(&[SHARE_BYTES; 160]);
-    filled(&mut world, 40);
-    for socket in &mut world.sockets {
-        socket.held_bytes = 0;
-        (socket.stake).settle(0, socket.share_bytes, &mut world.reserve);
-    }
-    let loans = world.reserve.free_bytes() / world.reserve.loan_bytes_max();
+    let (mut world, loans) = all_given_back();
     for turn in 0..4 * loans {
         let mut turns = world.reserve.loan_turns(world.now);
         let sockets = &mut world.sockets;
