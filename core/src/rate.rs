@@ -49,6 +49,8 @@ pub enum RateSource {
     Bounded,
     /// From TCP's counters: the client reads at its own pace.
     Itself,
+    /// The same at first. Since then it had nothing to read most of the time, so it may be faster.
+    AtLeast,
 }
 
 /// What congestion signals mean for the next samples. A path that loses segments all the time signals all the time, and
@@ -102,12 +104,28 @@ impl Rate {
 
     /// Whether the client reads at its own pace, as TCP's counters have shown.
     pub fn is_own_pace(&self) -> bool {
-        matches!(self.source, RateSource::Itself | RateSource::Bounded)
+        match self.source {
+            RateSource::Itself | RateSource::AtLeast | RateSource::Bounded => true,
+            RateSource::Socket | RateSource::Path => false,
+        }
+    }
+
+    /// How fast the client may read for all that is known, bytes per second: one whom the disk starves may be faster than it seems.
+    pub fn most_bytes_per_s(&self) -> u64 {
+        match self.source {
+            RateSource::Itself | RateSource::Bounded => self.mean_bytes_per_s,
+            RateSource::AtLeast | RateSource::Socket | RateSource::Path => {
+                2 * self.mean_bytes_per_s
+            }
+        }
     }
 
     /// Whether TCP's counters have told how fast it is.
     pub fn is_counted(&self) -> bool {
-        matches!(self.source, RateSource::Itself | RateSource::Path)
+        match self.source {
+            RateSource::Itself | RateSource::AtLeast | RateSource::Path => true,
+            RateSource::Socket | RateSource::Bounded => false,
+        }
     }
 
     /// Whether the client's path holds it up, so that what leaves the socket tells its rate.
@@ -165,6 +183,9 @@ impl Rate {
                 };
                 self.mean_bytes_per_s = more.max(middle(mean, least)).min(RATE_BYTES_PER_S_MAX);
                 self.send_bytes_per_s = send.max(self.mean_bytes_per_s);
+                if self.source == RateSource::Itself {
+                    self.source = RateSource::AtLeast;
+                }
             }
         }
     }

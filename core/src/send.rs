@@ -17,10 +17,12 @@ mod counters;
 pub mod refill_timers;
 pub mod rounds;
 mod supply;
+mod unread;
 
 use self::burst::Burst;
 use self::rounds::Target;
 pub use self::supply::Supply;
+use self::unread::Unread;
 use crate::limits::{
     EPOLLOUT_BYTES_MIN, EPOLLOUT_US, FIRST_SAMPLE_BYTES_MIN, LOWAT_BYTES_MAX, LOWAT_BYTES_START,
     ROOM_BYTES_MIN, STEADY_BYTES_MAX,
@@ -63,6 +65,8 @@ pub struct SendQueue {
     gauge: Gauge,
     /// What its client's window takes.
     burst: Burst,
+    /// What its client's program has not read.
+    unread: Unread,
     /// Its share of the send memory, unsent and in flight; `u64::MAX` where that is not divided.
     share_bytes: u64,
     /// What it may be lent beyond that.
@@ -114,6 +118,7 @@ impl SendQueue {
             acked: Acked::default(),
             gauge: Gauge::default(),
             burst: Burst::default(),
+            unread: Unread::default(),
             share_bytes: u64::MAX,
             loan_bytes: 0,
             rtt_us: 0,
@@ -196,6 +201,7 @@ impl SendQueue {
         Supply {
             socket_bytes: self.at_most_told(level_bytes),
             rate_bytes_per_s,
+            unread_us: self.unread.lasts_us(self.rate.most_bytes_per_s(), now),
             full,
         }
     }
@@ -419,6 +425,7 @@ impl SendQueue {
             self.unsettled = true;
         }
         self.burst.given(bytes);
+        self.unread.given(bytes);
         self.acked.given(bytes);
         self.given_bytes += bytes;
         self.measured_bytes += bytes;

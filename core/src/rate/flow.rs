@@ -101,6 +101,14 @@ impl Gauge {
         self.given = Some((first, now));
     }
 
+    /// Bytes acknowledged, and not read by the client's program, as far as its window shows; 0: it may have read all.
+    pub fn surely_unread_bytes(&self) -> u64 {
+        match self.has_unread() {
+            true => self.unread_bytes,
+            false => 0,
+        }
+    }
+
     /// Whether the counters prove that the client's receive buffer has grown.
     pub fn is_grown(&self, flow: Flow) -> bool {
         self.growth.is_proven(flow)

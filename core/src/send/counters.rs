@@ -49,6 +49,9 @@ impl SendQueue {
             self.rate.learn(evidence);
         }
         self.unsettled = self.gauge.has_unread();
+        let rate_bytes_per_s = self.rate.most_bytes_per_s();
+        let unread_bytes = self.gauge.surely_unread_bytes();
+        (self.unread).sampled(unread_bytes, sample.unacked_bytes, rate_bytes_per_s, now);
     }
 
     /// Whether the client certainly has bytes that its program has not read, by what was sampled before and by its window now.

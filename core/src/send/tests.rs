@@ -198,6 +198,7 @@ fn a_stream_runs_dry_when_socket_and_memory_are_used_up() {
     let supply = |rate_bytes_per_s, full| Supply {
         socket_bytes: 100_000,
         rate_bytes_per_s,
+        unread_us: 0,
         full,
     };
     let underrun_at = |supply: Supply, memory_bytes| supply.underrun_at(memory_bytes, AT(5_000));

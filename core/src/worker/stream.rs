@@ -399,11 +399,10 @@ impl Stream {
         supply: &Supply,
         now: Instant,
     ) -> Want {
-        let underrun_at = self.underrun_at(span.offset_bytes, supply, now);
+        let forecast = self.forecast(span.offset_bytes, supply, now);
         self.broken = None;
         self.cancellations.want = false; // this one replaces it
-        let rate_bytes_per_s = supply.rate_bytes_per_s;
-        (self.outstanding).begin(object, span, absent, underrun_at, rate_bytes_per_s)
+        self.outstanding.begin(object, span, absent, forecast)
     }
 
     /// Whether the stream waits for its want: that begins here. One that begins earlier is out of date: other readers'

@@ -5,6 +5,14 @@ use crate::conn::{ObjectId, Span, StreamId, Want, WantSeq};
 use crate::limits::{REDATE_US_MIN, UNKNOWN_MARGIN_US};
 use crate::units::Instant;
 
+/// How long what a stream has lasts, for a want ([`Want`] has the meanings).
+#[derive(Clone, Copy, Debug)]
+pub(in crate::worker) struct Forecast {
+    pub underrun_at: Instant,
+    pub unread_until: Instant,
+    pub rate_bytes_per_s: u64,
+}
+
 /// A stream has one want at most. Its number tells an answer to it from a late one.
 pub(in crate::worker) struct Outstanding {
     stream: StreamId,
@@ -54,16 +62,16 @@ impl Outstanding {
         object: ObjectId,
         span: Span,
         absent: bool,
-        underrun_at: Instant,
-        rate_bytes_per_s: u64,
+        forecast: Forecast,
     ) -> Want {
         self.seq = self.seq.next();
         self.tell(Want {
             stream: self.stream,
             object,
             span,
-            underrun_at,
-            rate_bytes_per_s,
+            underrun_at: forecast.underrun_at,
+            unread_until: forecast.unread_until,
+            rate_bytes_per_s: forecast.rate_bytes_per_s,
             seq: self.seq,
             answers: self.answers,
             signals: self.signals,
@@ -72,22 +80,23 @@ impl Outstanding {
     }
 
     /// The same want with a new deadline, if the change is worth telling the disk machine.
-    pub fn redate(
-        &mut self,
-        underrun_at: Instant,
-        rate_bytes_per_s: u64,
-        now: Instant,
-    ) -> Option<Want> {
+    pub fn redate(&mut self, forecast: Forecast, now: Instant) -> Option<Want> {
         let told = self.want?;
         let (answers, signals) = (self.answers, self.signals);
         // Like a request already given to the kernel: the worker never postpones it, only the disk machine may.
         let keeps = self.delay != Delay::Rate && told.rate_bytes_per_s > 0;
-        let anew = match keeps && underrun_at >= told.underrun_at {
+        let fed_anew = differ(told.unread_until, forecast.unread_until, now);
+        let anew = match keeps && forecast.underrun_at >= told.underrun_at {
+            true if fed_anew => Want {
+                unread_until: forecast.unread_until,
+                ..told
+            },
             true if self.delay == Delay::Off || told.signals == signals => return None,
             true => told,
-            false if is_moved(&told, underrun_at, rate_bytes_per_s, now) => Want {
-                underrun_at,
-                rate_bytes_per_s,
+            false if fed_anew || is_moved(&told, &forecast, now) => Want {
+                underrun_at: forecast.underrun_at,
+                unread_until: forecast.unread_until,
+                rate_bytes_per_s: forecast.rate_bytes_per_s,
                 ..told
             },
             false => return None,
@@ -131,14 +140,19 @@ impl Outstanding {
 }
 
 /// Whether the stream of this want now runs dry at a time so different that the want needs a new deadline.
-fn is_moved(told: &Want, underrun_at: Instant, rate_bytes_per_s: u64, now: Instant) -> bool {
-    if rate_bytes_per_s == 0 {
+fn is_moved(told: &Want, forecast: &Forecast, now: Instant) -> bool {
+    let underrun_at = forecast.underrun_at;
+    if forecast.rate_bytes_per_s == 0 {
         let soon = now.plus_us(UNKNOWN_MARGIN_US);
         let taken = underrun_at <= soon && told.underrun_at > soon;
         return taken || underrun_at <= now && told.underrun_at > now; // all else is a guess
     }
-    let (before, after) = (told.underrun_at, underrun_at);
+    told.rate_bytes_per_s == 0 || differ(told.underrun_at, underrun_at, now)
+}
+
+/// Whether two times differ by more than the first one's distance makes worth telling. Those in the past are alike.
+fn differ(before: Instant, after: Instant, now: Instant) -> bool {
     let late = before <= now && after <= now;
     let moved_us = before.since_us(after) + after.since_us(before);
-    told.rate_bytes_per_s == 0 || !late && moved_us > REDATE_US_MIN.max(before.since_us(now) / 8)
+    !late && moved_us > REDATE_US_MIN.max(before.since_us(now) / 8)
 }

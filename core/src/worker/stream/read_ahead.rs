@@ -1,9 +1,11 @@
 //! Reading ahead of the client: which bytes are fetched while earlier ones are sent, and when they are needed.
 
+use super::outstanding::Forecast;
 use super::{Body, Stream, StreamStep, to_end};
 use crate::cache::{ResidencyCache, ResidencyVerdict, rest_of_window};
 use crate::conn::Held;
 use crate::limits::{FETCHED_MAX, READ_BYTES_MAX, UNTAKEN_US};
+use crate::prefetch::us_for;
 use crate::send::Supply;
 use crate::units::Instant;
 
@@ -22,9 +24,8 @@ impl Stream {
         let at_bytes = body.span.offset_bytes + self.at_bytes;
         let end_bytes = body.span.end_bytes();
         if let Some(told) = self.outstanding.get() {
-            let underrun_at = self.underrun_at(told.span.offset_bytes, supply, now);
-            let rate_bytes_per_s = supply.rate_bytes_per_s;
-            let anew = self.outstanding.redate(underrun_at, rate_bytes_per_s, now);
+            let forecast = self.forecast(told.span.offset_bytes, supply, now);
+            let anew = self.outstanding.redate(forecast, now);
             return anew.map(StreamStep::Want);
         }
         if self.broken.is_some() {
@@ -55,16 +56,37 @@ impl Stream {
         None
     }
 
+    /// How long what the stream has lasts, if that is all bytes before `from_bytes`.
+    pub(super) fn forecast(&self, from_bytes: u64, supply: &Supply, now: Instant) -> Forecast {
+        let fed_us = match supply.unread_us {
+            0 => 0,
+            us => us.saturating_add(us_for(
+                self.ahead_bytes(from_bytes),
+                supply.rate_bytes_per_s,
+            )),
+        };
+        Forecast {
+            underrun_at: self.underrun_at(from_bytes, supply, now),
+            unread_until: now.plus_us(fed_us),
+            rate_bytes_per_s: supply.rate_bytes_per_s,
+        }
+    }
+
     /// When the stream runs dry, if it has all bytes before `from_bytes`.
     ///
     /// A client of unknown rate may never take more, and thousands of them would fill the pool. So while its socket is full
     /// and a third of what it has taken is read ahead (docs/decisions/0012-reads-sized-when-chosen.md), its want is dated
     /// [`UNTAKEN_US`] ahead: nothing more is read until it takes some.
-    pub(super) fn underrun_at(&self, from_bytes: u64, supply: &Supply, now: Instant) -> Instant {
-        let ahead_bytes = from_bytes.saturating_sub(self.body_at_bytes());
+    fn underrun_at(&self, from_bytes: u64, supply: &Supply, now: Instant) -> Instant {
+        let ahead_bytes = self.ahead_bytes(from_bytes);
         if supply.rate_bytes_per_s == 0 && supply.full && ahead_bytes >= self.sent_bytes / 3 {
             return now.plus_us(UNTAKEN_US);
         }
         supply.underrun_at(ahead_bytes, now)
+    }
+
+    /// D2, if the stream has all bytes before `from_bytes`.
+    fn ahead_bytes(&self, from_bytes: u64) -> u64 {
+        from_bytes.saturating_sub(self.body_at_bytes())
     }
 }

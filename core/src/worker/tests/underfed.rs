@@ -113,7 +113,11 @@ fn what_goes_into_a_buffer_that_is_not_empty_starves_nobody() {
         bench.sample.flow = Some(flow(unread_bytes, whole_bytes - unread_bytes));
         bench.sample.unsent_bytes = Some(0);
         let outs = bench.tcp(stream.conn, TcpEvent::Writable);
-        assert_eq!(want(&outs).is_some(), dated_anew, "{outs:?}");
+        let anew = want(&outs).expect("more is known than before");
+        assert_eq!(anew.underrun_at <= bench.now, dated_anew, "{outs:?}");
+        let fed_us = anew.unread_until.since_us(bench.now);
+        let expected_us = if dated_anew { 0 } else { 2_000_000 };
+        assert_eq!(fed_us, expected_us, "{outs:?}");
     }
 }
 
