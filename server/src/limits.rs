@@ -210,7 +210,7 @@ pub const CONNECTIONS_COMMON: u64 = 1024;
 pub const MEMORY_LITTLE_BYTES: u64 = 128 << 20;
 /// Hundredths of a cgroup's limit that `memory_max` is by default. The rest is for sockets, for the page cache, and for
 /// the kernel's memory of files: with a tenth of 128 MB left to these, shared files are read twice.
-pub const CGROUP_PERCENT: u8 = 60;
+pub const CGROUP_PERCENT: u8 = 75;
 /// The same of a whole machine: others use it too, and the page cache serves files without any of the server's memory.
 pub const MACHINE_PERCENT: u8 = 25;
 /// Connections below which a worker is not worth starting. Less memory: the start is refused.

@@ -339,7 +339,7 @@ mod tests {
                 .expect("enough")
                 .memory_bytes
         };
-        assert_eq!(of(&[], true), (1 << 30) / 100 * 60 + 14);
+        assert_eq!(of(&[], true), (1 << 30) / 4 * 3);
         assert_eq!(of(&[], false), (1 << 30) / 4);
         assert_eq!(of(&["--memory-max", "50%"], true), (1 << 30) / 2);
     }

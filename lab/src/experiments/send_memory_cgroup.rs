@@ -19,19 +19,13 @@ const PATHS: [&str; 2] = ["links of .5 Mbit/s, a second of queue", "loopback"];
 const MBIT_PER_S: f64 = 0.5;
 /// Windows grow until such a queue is full: 60 KB a client.
 const QUEUE_MS: f64 = 1_000.0;
-/// What our server may take of the group's memory, so that there is room for all clients. By default it is 60 %, and some
-/// wait to be accepted.
-const ROOMY: &str = "75%";
 /// "1.0" to the precision of the target.
 const EQUAL_AT_LEAST: f64 = 0.995;
 
 /// Who stays alive, and what they deliver.
 pub fn experiment() -> Experiment {
-    const PEERS: &[&str] = &["nginx", "kernel", "by-need 60%"];
-    let ours = |name: &str, share: &str, memory: &str| {
-        let options = ["--send-share", share, "--memory-max", memory];
-        Contender::preset("ackpace").with(name, &options)
-    };
+    const PEERS: &[&str] = &["nginx", "kernel"];
+    let ours = |share: &str| Contender::preset("ackpace").with(share, &["--send-share", share]);
     let told = |metric| Judge::against(metric, PEERS, Limit::None);
     let over = |metric, title| Figure::over("path", metric, title);
     Experiment {
@@ -40,14 +34,9 @@ pub fn experiment() -> Experiment {
         asks: "The server is in a memory cgroup of 256 MB. In a v2 group what sockets hold counts; in a v1 group it has a limit of its \
             own, here of the same size. 2,000 clients download a file in memory: behind links of .5 Mbit/s whose queues hold a second, \
             so that windows grow and send buffers with them, or over loopback, as fast as they can. Who stays alive, what do they \
-            deliver, and what do their sockets hold? Ours may take 75 % of the group; with the default of 60 % some clients wait. Whom the kernel kills for want of memory is told below the table.",
+            deliver, and what do their sockets hold? Whom the kernel kills for want of memory is told below the table.",
         source: "",
-        contenders: vec![
-            ours("by-need", "by-need", ROOMY),
-            ours("by-need 60%", "by-need", "60%"),
-            ours("kernel", "kernel", ROOMY),
-            Contender::preset("nginx"),
-        ],
+        contenders: vec![ours("by-need"), ours("kernel"), Contender::preset("nginx")],
         subjects: &["by-need"],
         sweep: vec![Axis::named("path", "paths", &PATHS)],
         pace: Pace {
@@ -64,11 +53,7 @@ pub fn experiment() -> Experiment {
                 &["nginx"],
                 Limit::MedianRatioAtLeast(EQUAL_AT_LEAST),
             ),
-            Judge::against(
-                "goodput_bytes_per_s",
-                &["kernel", "by-need 60%"],
-                Limit::None,
-            ),
+            Judge::against("goodput_bytes_per_s", &["kernel"], Limit::None),
             told("socket_memory_bytes"),
             told("send_queue_mean_bytes"),
             told("memory_peak_bytes"),

@@ -93,7 +93,7 @@ pub fn nginx() -> Vec<Contender> {
     all
 }
 
-/// A preset for a cgroup of 256 MB. ackpace has half of it, as in the first runs; its default is 60 %.
+/// A preset for a cgroup of 256 MB. ackpace has half of it, as in the first runs; its default is 75 %.
 pub fn in_little_memory(name: &str) -> Contender {
     match Contender::preset(name) {
         ackpace if name == "ackpace" => ackpace.with(name, &["--memory-max", "50%"]),

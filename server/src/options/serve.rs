@@ -374,7 +374,7 @@ pub struct ServeOptions {
     ///
     /// A size in B, KiB, MiB, GiB or TiB (K, M, G and T mean the same, in powers of 1024), or a percentage of the
     /// smaller of RAM and the cgroup's limit. `ackpace limits` shows how it is divided. The page cache is the kernel's
-    /// and not counted. With `auto`, it is 60 % of a cgroup's limit where there is one, and a quarter of the machine's
+    /// and not counted. With `auto`, it is 75 % of a cgroup's limit where there is one, and a quarter of the machine's
     /// RAM otherwise. Too little: short reads and a slower disk. Too much: nothing gained, and less cache for files.
     ///
     /// Default: a cgroup's limit is this server's own, and what is left of it is enough for sockets and the page
