@@ -1,6 +1,7 @@
 //! Estimates of client rates: does the server know how fast its clients are, whatever limits them?
 
 use super::paced::{BIG, GRAIN_US, RUN_US, link, range};
+use super::self_paced::wan;
 use crate::believed::ADMIN_SOCKET;
 use crate::corpus::path;
 use crate::experiment::{Experiment, Figure, Pace, Scenario};
@@ -15,21 +16,32 @@ use ackpace_lab_wan::Topology;
 const CLIENTS: u32 = 40;
 const RATE_BYTES_PER_S: u64 = 300_000;
 /// What limits the clients: a link, or the clients themselves, with these receive buffers, steadily or in
-/// bursts of a second.
-const KINDS: [(&str, What); 6] = [
+/// bursts of a second. Over loopback a segment has 64 KB, a fifth of a burst, and windows open by as much.
+const KINDS: [(&str, What); 7] = [
     ("a link", What::Link),
     ("itself, 32 KB", What::Itself(Some(32 << 10))),
     ("itself, 256 KB", What::Itself(Some(256 << 10))),
     ("itself, tuned", What::Itself(None)),
-    ("bursts, 256 KB", What::Bursts(Some(256 << 10))),
-    ("bursts, tuned", What::Bursts(None)),
+    (
+        "bursts, 256 KB",
+        What::Bursts(Some(256 << 10), Side::Loopback),
+    ),
+    ("bursts, tuned", What::Bursts(None, Side::Loopback)),
+    ("bursts, tuned, WAN", What::Bursts(None, Side::Wan)),
 ];
 
 #[derive(Clone, Copy)]
 enum What {
     Link,
     Itself(Option<u32>),
-    Bursts(Option<u32>),
+    Bursts(Option<u32>, Side),
+}
+
+/// Where the clients are.
+#[derive(Clone, Copy)]
+enum Side {
+    Loopback,
+    Wan,
 }
 
 /// Estimated over true rates.
@@ -107,13 +119,18 @@ fn scenario(at: &Point) -> Scenario {
             class.rate = Some(Rate::fixed(RATE_BYTES_PER_S * 8));
             class.receive_buffer_bytes = buffer;
         }
-        What::Bursts(buffer) => {
+        What::Bursts(buffer, side) => {
             class.kind = Kind::Bursty;
             class.burst = Some(Burst {
                 len_bytes: RATE_BYTES_PER_S,
                 every_s: 1.0,
             });
             class.receive_buffer_bytes = buffer;
+            if let Side::Wan = side {
+                let source = range(0, CLIENTS);
+                class.source = Some(source.clone());
+                place = Place::wan(&[BIG], wan(&source));
+            }
         }
     }
     let clients = Clients {

@@ -133,7 +133,7 @@ fn cached_scenario(at: &Point) -> Scenario {
 }
 
 /// A network with a noticeable round trip and no rate limit.
-fn wan(clients: &str) -> Topology {
+pub(super) fn wan(clients: &str) -> Topology {
     let delayed = |delay_ms| LinkSpec {
         delay_ms: Some(delay_ms),
         ..LinkSpec::default()
