@@ -83,6 +83,9 @@ pub const ROOM_BYTES_MIN: u64 = 16 * KIB;
 pub const REACH_US_MAX: u64 = 400_000;
 /// The demand that a round found is out of date after this time.
 pub const DEMAND_US_MAX: u64 = 2 * STEADY_US_MAX;
+/// A client counts as one that has bytes unread for so long at a time. Less: buffers that take long to fill get as much as clients
+/// that stand still. More: so does a window that is narrow for another reason, and its client gets less than it could take.
+pub const UNREAD_US_MAX: u64 = 30 * US_PER_S;
 /// The greatest TCP_NOTSENT_LOWAT: SO_SNDBUF grows up to about this (tcp_wmem).
 pub const LOWAT_BYTES_MAX: u32 = 8 * MIB as u32;
 /// The most that a socket is filled with of bytes that are in memory for its connection alone.

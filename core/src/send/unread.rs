@@ -2,8 +2,10 @@
 //!
 //! A client that reads at its own pace keeps in its receive buffer what it has not read. Then its socket is empty, though its program
 //! lacks nothing: it is *fed*. The window tells how much is unread (`Gauge::surely_unread_bytes`), but a window may shrink for other reasons.
-//! So a connection counts as fed only while samples prove unread bytes, and while these become fewer as its rate predicts.
+//! So a connection counts as fed only while samples prove unread bytes, while these become fewer as its rate predicts, and for
+//! [`UNREAD_US_MAX`] at a time: large buffers are full by then, and a wrong proof must not last.
 
+use crate::limits::UNREAD_US_MAX;
 use crate::prefetch::us_for;
 use crate::units::{Instant, bytes_in};
 
@@ -17,6 +19,8 @@ pub(super) struct Unread {
     given_bytes: u64,
     /// What the window shows as unread, though at its rate the client must have read all: that is something else.
     doubted_bytes: u64,
+    /// When a sample first showed unread bytes; `None`: the last one showed none.
+    shown_from: Option<Instant>,
 }
 
 impl Unread {
@@ -34,14 +38,18 @@ impl Unread {
             true => unread_bytes,
             false => self.doubted_bytes.min(unread_bytes),
         };
+        let shown_from = (unread_bytes > 0).then(|| self.shown_from.unwrap_or(now));
+        let is_old = shown_from.is_some_and(|from| now.since_us(from) > UNREAD_US_MAX);
         *self = Unread {
             bytes: match unread_bytes - doubted_bytes {
+                _ if is_old => 0,
                 0 => 0,
                 bytes => bytes.saturating_add(socket_bytes),
             },
             sampled_at: now,
             given_bytes: 0,
             doubted_bytes,
+            shown_from,
         };
     }
 
@@ -93,6 +101,22 @@ mod tests {
         let mut unread = fed(0);
         unread.given(100_000);
         assert_eq!(unread.lasts_us(RATE, AT(0)), 0);
+    }
+
+    #[test]
+    fn a_proof_does_not_last() {
+        let mut unread = fed(10_000_000);
+        let at = |us: u64| Instant { us };
+        unread.sampled(10_000_000, 0, RATE, at(UNREAD_US_MAX));
+        assert!(unread.lasts_us(RATE, at(UNREAD_US_MAX)) > 0);
+        unread.sampled(10_000_000, 0, RATE, at(UNREAD_US_MAX + 1));
+        assert_eq!(unread.lasts_us(RATE, at(UNREAD_US_MAX + 1)), 0);
+        unread.sampled(0, 0, RATE, at(UNREAD_US_MAX + 2));
+        unread.sampled(10_000_000, 0, RATE, at(UNREAD_US_MAX + 3));
+        assert!(
+            unread.lasts_us(RATE, at(UNREAD_US_MAX + 3)) > 0,
+            "a new one"
+        );
     }
 
     /// A window that shrank for another reason than unread bytes shows the same whatever the client reads.
