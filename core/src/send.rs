@@ -415,6 +415,7 @@ impl SendQueue {
             ) = (now, 0, false);
             self.gauge.begin_anew();
             self.acked.begin_anew();
+            self.unread = Unread::default();
         }
     }
 

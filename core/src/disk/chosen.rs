@@ -14,7 +14,7 @@ pub struct Chosen {
     pub bound: LengthBound,
     /// The length.
     pub len_bytes: u64,
-    /// T_n: the time until the stream would have run dry.
+    /// T_n: the time until the stream would have run dry, and T_D/2 at most where only its client still has bytes.
     pub margin_us: u64,
     /// T_D at that time.
     pub target_us: u64,

@@ -93,10 +93,15 @@ impl Outstanding {
             },
             true if self.delay == Delay::Off || told.signals == signals => return None,
             true => told,
-            false if fed_anew || is_moved(&told, &forecast, now) => Want {
+            false if is_moved(&told, &forecast, now) => Want {
                 underrun_at: forecast.underrun_at,
                 unread_until: forecast.unread_until,
                 rate_bytes_per_s: forecast.rate_bytes_per_s,
+                ..told
+            },
+            // The date stays: with a new one the disk machine would forget that it has put the want off.
+            false if fed_anew => Want {
+                unread_until: forecast.unread_until,
                 ..told
             },
             false => return None,
