@@ -257,8 +257,8 @@ pub struct Want {
     /// The deadline: when the stream runs out of bytes. It is absolute, so that the disk machine computes T_n = underrun_at
     /// - now (TPF eq. 5) for all streams without asking anyone.
     pub underrun_at: Instant,
-    /// Until then its client's program certainly has bytes to read, most of them in its receive buffer; a time in the past: nothing is
-    /// known of that.
+    /// Until then its client's program has bytes to read, as its window shows, most of them in its receive buffer; a time in the past:
+    /// nothing is known of that.
     pub unread_until: Instant,
     /// B_n; 0: not known yet.
     pub rate_bytes_per_s: u64,

@@ -14,7 +14,8 @@ pub struct Supply {
     pub socket_bytes: u64,
     /// B_n for prefetch; 0: not known yet.
     pub rate_bytes_per_s: u64,
-    /// For so long its client's program certainly has bytes to read, in its receive buffer and in the socket; 0: nothing is known.
+    /// For so long its client's program has bytes to read, in its receive buffer and in the socket, as its window shows; 0: nothing is
+    /// known.
     pub unread_us: u64,
     /// The socket takes no more for now.
     pub full: bool,

@@ -6,7 +6,8 @@ use super::*;
 use crate::congestion::Path;
 use crate::conn::TcpSample;
 use crate::limits::{OWN_BYTES_MAX, TOP_UP_BYTES_MIN, UNKNOWN_MARGIN_US};
-use crate::rate::flow::Evidence;
+use crate::rate::RateSource;
+use crate::rate::flow::{Evidence, Flow};
 use crate::units::US_PER_S;
 use proptest::prelude::*;
 
@@ -316,4 +317,30 @@ fn a_socket_without_samples_is_told_what_it_was_given_since_it_was_last_full() {
     assert_eq!(given_bytes(1000, false), None);
     assert_eq!(given_bytes(500, true), Some(1500));
     assert_eq!(given_bytes(700, true), Some(700));
+}
+
+#[test]
+fn a_new_response_begins_with_nothing_unread() {
+    let rate = BelievedRate {
+        send_bytes_per_s: 100_000,
+        prefetch_bytes_per_s: 100_000,
+        source: RateSource::Itself,
+    };
+    let mut margin = SendQueue::adopted(rate, AT(0));
+    for (ms, acked_bytes) in [(0, 0), (1_000, 200_000)] {
+        let flow = Flow {
+            acked_bytes,
+            window_bytes: 256_000 - acked_bytes,
+            segment_bytes: 1_448,
+            ..Flow::default()
+        };
+        let sample = TcpSample {
+            flow: Some(flow),
+            ..TcpSample::default()
+        };
+        margin.counted(&sample, AT(ms));
+    }
+    assert_eq!(margin.supply(true, AT(1_000)).unread_us, 2_000_000);
+    margin.begin(AT(1_000));
+    assert_eq!(margin.supply(true, AT(1_000)).unread_us, 0);
 }

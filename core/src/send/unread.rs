@@ -1,4 +1,4 @@
-//! How long a client's program can go on reading what it certainly has.
+//! How long a client's program can go on reading what it has.
 //!
 //! A client that reads at its own pace keeps in its receive buffer what it has not read. Then its socket is empty, though its program
 //! lacks nothing: it is *fed*. The window tells how much is unread (`Gauge::surely_unread_bytes`), but a window may shrink for other reasons.

@@ -161,3 +161,55 @@ fn differ(before: Instant, after: Instant, now: Instant) -> bool {
     let moved_us = before.since_us(after) + after.since_us(before);
     !late && moved_us > REDATE_US_MIN.max(before.since_us(now) / 8)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conn::ConnId;
+
+    #[test]
+    fn news_of_unread_bytes_keep_the_date() {
+        let now = Instant { us: 1_000_000 };
+        let conn = ConnId {
+            index: 0,
+            generation: 0,
+        };
+        let stream = StreamId {
+            worker: 0,
+            conn,
+            nth: 0,
+        };
+        let object = ObjectId {
+            device: 0,
+            index: 0,
+            generation: 0,
+        };
+        let span = Span {
+            offset_bytes: 0,
+            len_bytes: 1 << 20,
+        };
+        let forecast = Forecast {
+            underrun_at: now.plus_us(4_000_000),
+            unread_until: now,
+            rate_bytes_per_s: 100_000,
+        };
+        for delay in [Delay::Off, Delay::Paper, Delay::Rate] {
+            let mut outstanding = Outstanding::new(stream, delay);
+            let told = outstanding.begin(object, span, true, forecast);
+            let earlier = Forecast {
+                underrun_at: now.plus_us(3_999_999),
+                ..forecast
+            };
+            assert_eq!(outstanding.redate(earlier, now), None);
+            let fed = Forecast {
+                unread_until: now.plus_us(1_000_000),
+                ..earlier
+            };
+            let anew = Want {
+                unread_until: fed.unread_until,
+                ..told
+            };
+            assert_eq!(outstanding.redate(fed, now), Some(anew));
+        }
+    }
+}
