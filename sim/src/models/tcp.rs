@@ -122,6 +122,11 @@ impl Connection {
         &self.receiver
     }
 
+    /// Its receiver, to change it.
+    pub fn receiver_mut(&mut self) -> &mut Receiver {
+        &mut self.receiver
+    }
+
     /// Bytes given to the socket and not sent (SIOCOUTQNSD).
     pub fn unsent_bytes(&self) -> u64 {
         self.unsent_bytes
@@ -198,6 +203,10 @@ impl Connection {
         // An idle path saves up no credit, except for a partial segment.
         let carried = self.profile.link_bytes_per_s;
         self.credit = (self.credit + carried).min(carried.max(segment_bytes * 1000) + carried);
+        if self.unsent_bytes == 0 {
+            self.probe_at_ms = None;
+            return false;
+        }
         let congestion_bytes = self
             .congestion_window_bytes
             .saturating_sub(self.in_flight_bytes());

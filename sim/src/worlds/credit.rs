@@ -15,7 +15,7 @@ use ackpace_core::sndbuf::reserve::{Borrows, Loan, Open, Reserve};
 use ackpace_core::units::{Instant, US_PER_S};
 use ackpace_core::worker::{In, Out, SendPolicy, Worker};
 
-use super::sending::plan;
+use super::response::whole;
 use super::socket::{conn_id, one_request, settings};
 
 /// Payload of a segment.
@@ -320,7 +320,7 @@ impl Run<'_> {
                 self.worker.on(In::Received { conn, received }, now);
             }
             Out::Resolve { stream, .. } => {
-                let plan = plan(1 << 50, ResidencySource::Always);
+                let plan = whole(1 << 50, ResidencySource::Always);
                 self.worker.on(In::Resolved { stream, plan }, now);
             }
             Out::Share { conn, grant, .. } => {

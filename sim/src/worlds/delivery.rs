@@ -1,13 +1,12 @@
 //! A worker, a disk machine and a modelled disk, with clients that each download one long file at their own rate.
 //!
 //! The page cache starts empty. Each file is contiguous, and the files are spread over the whole disk. The world is the
-//! shell of both machines: it executes their orders, counts, and checks the laws that hold in every run (`laws.rs`),
+//! shell of both machines: it executes their orders, counts, and checks the laws that hold in every run (`sim/src/worlds/laws.rs`),
 //! whatever goes wrong (`faults.rs`).
 
 mod cache;
 mod device;
 mod faults;
-mod laws;
 mod paths;
 mod shell;
 
@@ -16,8 +15,8 @@ use ackpace_core::units::Instant;
 use ackpace_core::worker::SendPolicy;
 
 pub use self::faults::{Fault, Faults};
-pub use self::laws::Ending;
 use self::shell::Run;
+pub use super::laws::Ending;
 use super::socket::Client;
 use crate::models::disk::profile::Profile;
 

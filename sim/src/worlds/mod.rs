@@ -8,6 +8,7 @@
 //! |---|---|---|
 //! | [`sending`] | clients at their own rates, files in memory | how many wake-ups does sending take? |
 //! | [`delivery`] | clients, a disk, a page cache, faults | who gets what the disk can deliver? |
+//! | [`cold_clients`] | the clients of `reading`, the disk of `delivery` | who gets less where clients with bytes unread are read for less? |
 //! | [`reading`] | clients that read at a pace of their own | does the worker estimate their rates? |
 //! | [`send_memory`] | connections that share the send memory | who gets which share? |
 //! | [`credit`] | sockets whose share is used up | who wakes the worker, and are links idle? |
@@ -15,13 +16,17 @@
 //! | [`hostile`] | messages in any order, from the bytes of an input | does any input break a law? |
 //! | [`soak`] | all of `hostile` and `delivery`, drawn by a seed | does any seed break a law? |
 
+pub mod cold_clients;
 pub mod credit;
 pub mod delivery;
 pub mod hostile;
+mod laws;
 pub mod reading;
 mod reads;
 pub mod receiving;
+mod response;
 pub mod send_memory;
 pub mod sending;
 pub mod soak;
 mod socket;
+mod tcp_socket;

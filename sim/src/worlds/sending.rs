@@ -6,14 +6,12 @@
 
 use ackpace_core::Machine;
 use ackpace_core::congestion::Delay;
-use ackpace_core::conn::{
-    ObjectId, Part, Plan, Promise, ResidencySource, Span, StreamId, TcpEvent, TcpSample, Version,
-};
+use ackpace_core::conn::{ResidencySource, StreamId, TcpEvent, TcpSample};
 use ackpace_core::send::Refill;
 use ackpace_core::units::Instant;
 use ackpace_core::worker::{In, Out, SendPolicy, Worker};
-use smallvec::smallvec;
 
+use super::response::whole;
 pub use super::socket::{Change, Client, Pace, SOCKET_BYTES};
 use super::socket::{Socket, conn_id, one_request, settings};
 
@@ -191,7 +189,7 @@ impl Run {
                 self.worker.on(In::Received { conn, received }, now);
             }
             Out::Resolve { stream, .. } => {
-                let plan = plan(1 << 50, ResidencySource::Always);
+                let plan = whole(1 << 50, ResidencySource::Always);
                 self.worker.on(In::Resolved { stream, plan }, now);
             }
             Out::Send {
@@ -240,36 +238,5 @@ impl Run {
             unsent_bytes,
         };
         self.worker.on(sent, self.now);
-    }
-}
-
-/// A head, and a file of this length.
-pub(super) fn plan(len_bytes: u64, residency: ResidencySource) -> Plan {
-    const HEAD: &[u8] = &[b'h'; 300];
-    let object = ObjectId {
-        device: 0,
-        index: 0,
-        generation: 0,
-    };
-    Plan {
-        parts: smallvec![
-            Part::Bytes(HEAD.into()),
-            Part::Body {
-                object,
-                version: Version {
-                    len_bytes,
-                    ..Version::default()
-                },
-                promise: Promise::OneVersion,
-                residency,
-                span: Span {
-                    offset_bytes: 0,
-                    len_bytes
-                },
-            }
-        ],
-        head_len_bytes: HEAD.len() as u64,
-        body_len_bytes: Some(len_bytes),
-        keep_alive: true,
     }
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use ackpace_core::limits::IN_DEVICE_US_MAX;
-use ackpace_sim::models::disk::profile::{ArrayProfile, FlashProfile};
+use ackpace_sim::models::disk::profile::{ArrayProfile, DiskProfile, FlashProfile, Seek};
 
 /// The lab's `7200-sata`.
 fn sata() -> DiskProfile {
@@ -22,7 +22,7 @@ fn sata() -> DiskProfile {
         bus_bytes_per_s: 550_000_000,
         segments: 32,
         segment_bytes: 1_048_576,
-        queue: scsi().queue,
+        queue: scsi_2003().queue,
     }
 }
 
@@ -99,7 +99,7 @@ fn measure(seed: u64, load: &Load, reads: Option<u32>) -> Found {
 
 /// Loads above the device's capacity.
 fn loads() -> Vec<Load> {
-    let scsi = || Profile::Disk(scsi());
+    let scsi = || Profile::Disk(scsi_2003());
     let sata = || Profile::Disk(sata());
     let all = [
         ("10k-scsi", scsi as fn() -> Profile, 300, 250_000, 16),

@@ -23,7 +23,7 @@ use ackpace_core::limits::SEND_QUEUE_BYTES;
 use ackpace_core::prefetch::Prefetch;
 use ackpace_core::units::{Instant, MIB};
 use ackpace_core::worker::SendPolicy;
-use ackpace_sim::models::disk::profile::{Discipline, DiskProfile, Profile, QueueProfile, Seek};
+use ackpace_sim::models::disk::profile::{Profile, scsi_2003};
 use ackpace_sim::worlds::delivery::{Download, Faults, Outcome, World};
 use ackpace_sim::worlds::sending::{Client, Pace, SOCKET_BYTES};
 use rand_core::{RngCore, SeedableRng};
@@ -38,32 +38,6 @@ const MBIT: u64 = 125_000;
 const FIXED: Prefetch = Prefetch::Fixed {
     read_bytes: 131_072,
 };
-
-/// The lab's `10k-scsi-2003`.
-fn scsi() -> DiskProfile {
-    DiskProfile {
-        size_bytes: 73_400_000_000,
-        rpm: 10_000,
-        rate_outer_bytes_per_s: 62_000_000,
-        rate_inner_bytes_per_s: 38_000_000,
-        zones: 16,
-        heads: 8,
-        seek: Seek {
-            settle_ns: 400_000,
-            sqrt_ns: 6_000_000,
-            linear_ns: 3_300_000,
-        },
-        overhead_ns: 150_000,
-        bus_bytes_per_s: 200_000_000,
-        segments: 16,
-        segment_bytes: 524_288,
-        queue: QueueProfile {
-            discipline: Discipline::Sptf,
-            depth: 32,
-            age_max_ns: 1_000_000_000,
-        },
-    }
-}
 
 fn settings(memory_mib: u64) -> Settings {
     Settings {
@@ -111,7 +85,7 @@ fn world(downloads: Vec<Download>, disk: Settings) -> World {
         files: downloads.len() as u32,
         downloads,
         file_bytes: 120_000_000,
-        profile: Profile::Disk(scsi()),
+        profile: Profile::Disk(scsi_2003()),
         page_cache_bytes: u64::MAX,
         disk,
         send: SendPolicy::Margin {

@@ -6,7 +6,7 @@ use ackpace_sim::models::disk::profile::ArrayProfile;
 /// Four disks of 2003, striped.
 fn array() -> Profile {
     Profile::Array(ArrayProfile {
-        disk: scsi(),
+        disk: scsi_2003(),
         disks: 4,
         chunk_bytes: 512 << 10,
         mirrored: false,

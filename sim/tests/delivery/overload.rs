@@ -28,7 +28,7 @@ fn overloaded(seed: u64, disk: Settings) -> World {
 /// their offsets, and reads X from each file in each sweep.
 fn ideal_bytes_per_s(read_bytes: u64) -> f64 {
     const SWEEPS: u64 = 4;
-    let mut device = Device::new(&Profile::Disk(scsi()));
+    let mut device = Device::new(&Profile::Disk(scsi_2003()));
     let each_bytes = device.size_bytes() / CLIENTS as u64 / 4096 * 4096;
     let reads = (0..SWEEPS).flat_map(|sweep| (0..CLIENTS as u64).map(move |file| (sweep, file)));
     let mut reads = reads.map(|(sweep, file)| Request {

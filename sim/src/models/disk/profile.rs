@@ -132,9 +132,9 @@ impl Profile {
     }
 }
 
-/// A SCSI disk of 10,000 rpm and 73.4 GB, about 2003. The tests of the models measure it, and the soak draws others from
-/// it; the lab's profile of the same name has the same values.
-pub(crate) fn scsi_2003() -> DiskProfile {
+/// A SCSI disk of 10,000 rpm and 73.4 GB, about 2003. The tests measure it, and the soak draws others from it; the lab's
+/// `10k-scsi-2003` has the same values.
+pub fn scsi_2003() -> DiskProfile {
     DiskProfile {
         size_bytes: 73_400_000_000,
         rpm: 10_000,

@@ -139,6 +139,17 @@ impl Receiver {
         Receiver { tuning, ..self }
     }
 
+    /// From now on the buffer has this size, and stays so (SO_RCVBUF). What it holds and what was announced stands.
+    pub fn set_buffer(&mut self, buffer_bytes: u64) {
+        self.buffer_bytes = buffer_bytes;
+        self.tuning.most_bytes = buffer_bytes;
+    }
+
+    /// From now on this program reads.
+    pub fn set_program(&mut self, program: Program) {
+        self.program = program;
+    }
+
     /// Current size of the buffer.
     pub fn buffer_bytes(&self) -> u64 {
         self.buffer_bytes

@@ -174,3 +174,26 @@ fn what_is_left_of_a_window_is_sent_by_a_probe() {
     assert_eq!(window_bytes(500, 200), 0);
     assert_eq!(tcp.counters().acked_bytes, buffer_bytes);
 }
+
+#[test]
+fn a_buffer_that_is_made_smaller_takes_what_was_announced_and_is_full_with_less() {
+    let steady = Program::Steady(MEGABYTE / 10);
+    let mut tcp = Connection::new(profile(steady, 1 << 20));
+    fed(&mut tcp, 0..1);
+    let edge_bytes = tcp.receiver().told().edge_bytes;
+    tcp.receiver_mut().set_buffer(128 << 10);
+    fed(&mut tcp, 1..2);
+    assert_eq!(tcp.receiver().told().edge_bytes, edge_bytes, "taken back");
+    fed(&mut tcp, 2..30);
+    let told = tcp.receiver().told();
+    assert!(told.edge_bytes - tcp.receiver().read_bytes() <= 128 << 10);
+    assert!(is_near(fed(&mut tcp, 30..40), MEGABYTE / 10));
+}
+
+#[test]
+fn a_program_may_read_in_another_way_later() {
+    let mut tcp = Connection::new(profile(Program::Steady(MEGABYTE / 10), 1 << 20));
+    assert!(is_near(fed(&mut tcp, 0..5), MEGABYTE / 10));
+    tcp.receiver_mut().set_program(Program::Steady(MEGABYTE));
+    assert!(is_near(fed(&mut tcp, 5..10), MEGABYTE));
+}

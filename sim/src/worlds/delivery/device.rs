@@ -7,9 +7,9 @@ use ackpace_core::limits::SLOT_BYTES;
 use ackpace_core::why::Why;
 use ackpace_core::worker::In;
 
-use super::laws::Lease;
 use super::shell::Run;
 use crate::models::disk::request::{Kind, Request};
+use crate::worlds::laws::Lease;
 use crate::worlds::reads::ReadInFlight;
 
 impl Run<'_> {
@@ -77,8 +77,7 @@ impl Run<'_> {
                     urgent,
                 } => {
                     if let Some((_, slots)) = self.landed.take_if(|(of, _)| *of == read) {
-                        let leases = self.leases.entry(stream.conn.index).or_default();
-                        leases.push(Lease { span, slots });
+                        self.leases.lend(stream, Lease { span, slots });
                     }
                     self.answers.push_back(In::Fetched {
                         stream,

@@ -4,27 +4,23 @@ use std::collections::{BTreeMap, VecDeque};
 
 use ackpace_core::Machine;
 use ackpace_core::conn::{
-    ConnId, Held, ObjectId, Part, Plan, Promise, ResidencySource, Span, StreamId, TcpEvent,
-    TcpSample, Version,
+    ConnId, Held, Plan, ResidencySource, Span, StreamId, TcpEvent, TcpSample,
 };
 use ackpace_core::disk::{self, Disk, ReadId};
-use ackpace_core::limits::SLOT_BYTES;
 use ackpace_core::send::Refill;
 use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
 use ackpace_core::worker::{In, Out, Received, Worker};
-use smallvec::smallvec;
 
 use super::cache::PageCache;
 use super::faults::{Fault, Files};
-use super::laws::{Lease, Progress, check_slots};
 use super::paths::{ClientEvent, Paths};
-use super::{Download, Kept, Outcome, World};
+use super::{Kept, Outcome, World};
 use crate::models::array::Device;
+use crate::worlds::laws::{Leases, Progress};
 use crate::worlds::reads::ReadInFlight;
+use crate::worlds::response::{HEAD_BYTES, plan};
 use crate::worlds::socket::{conn_id, settings};
-
-const HEAD_BYTES: u64 = 300;
 
 /// One run of a world.
 pub(super) struct Run<'a> {
@@ -41,7 +37,7 @@ pub(super) struct Run<'a> {
     pub worker_woken: bool,
     pub reads: BTreeMap<ReadId, ReadInFlight>,
     pub landed: Option<(ReadId, u32)>,
-    pub leases: BTreeMap<u32, Vec<Lease>>,
+    pub leases: Leases,
     pub slots: u32,
     /// Size of the pool now.
     pub memory_bytes: u64,
@@ -81,7 +77,7 @@ impl<'a> Run<'a> {
             worker_woken: false,
             reads: BTreeMap::new(),
             landed: None,
-            leases: BTreeMap::new(),
+            leases: Leases::default(),
             slots: 0,
             memory_bytes: world.disk.memory_bytes,
             cached: PageCache::new(world.page_cache_bytes),
@@ -223,8 +219,7 @@ impl<'a> Run<'a> {
                 self.worker.on(In::Received { conn, received }, now);
             }
             Out::Resolve { stream, .. } => {
-                let download = self.world.downloads[stream.conn.index as usize];
-                let plan = plan(&download, self.world.file_bytes);
+                let plan = self.plan(stream);
                 self.worker.on(In::Resolved { stream, plan }, now);
             }
             Out::Probe {
@@ -278,6 +273,16 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// A head and the rest of a file on the disk.
+    fn plan(&self, stream: StreamId) -> Plan {
+        let download = self.world.downloads[stream.conn.index as usize];
+        let rest = Span {
+            offset_bytes: download.from_bytes,
+            len_bytes: self.world.file_bytes - download.from_bytes,
+        };
+        plan(download.file, rest, ResidencySource::Ask)
+    }
+
     /// Tells the machine what TCP_INFO would.
     fn sample(&mut self, conn: ConnId) {
         let now = self.now;
@@ -294,17 +299,7 @@ impl<'a> Run<'a> {
 
     /// Returns slots to the pool one by one, as their bytes are sent.
     fn release(&mut self, stream: StreamId, before_bytes: u64) {
-        let Some(leases) = self.leases.get_mut(&stream.conn.index) else {
-            return;
-        };
-        let mut freed = 0;
-        leases.retain_mut(|lease| {
-            let left_bytes = lease.span.end_bytes().saturating_sub(before_bytes);
-            let slots = left_bytes.div_ceil(SLOT_BYTES).min(lease.slots.into()) as u32;
-            freed += lease.slots - slots;
-            lease.slots = slots;
-            slots > 0
-        });
+        let freed = self.leases.take_back(stream, before_bytes);
         if freed > 0 {
             self.free(freed);
         }
@@ -330,8 +325,7 @@ impl<'a> Run<'a> {
             return self.worker.on(In::Failed { stream, why }, self.now);
         }
         if part == 1 && held == Held::Slots {
-            let leases = self.leases.get(&stream.conn.index);
-            check_slots(leases.map_or(&[], Vec::as_slice), offered);
+            self.leases.check(stream, offered);
         }
         if cached {
             offered.len_bytes = self.cached.resident_bytes(download.file, offered);
@@ -360,38 +354,5 @@ impl<'a> Run<'a> {
             unsent_bytes,
         };
         self.worker.on(sent, self.now);
-    }
-}
-
-/// A head and a file on the disk.
-fn plan(download: &Download, file_bytes: u64) -> Plan {
-    const HEAD: &[u8] = &[b'h'; HEAD_BYTES as usize];
-    let object = ObjectId {
-        device: 0,
-        index: download.file,
-        generation: 0,
-    };
-    let version = Version {
-        len_bytes: file_bytes,
-        ..Version::default()
-    };
-    let span = Span {
-        offset_bytes: download.from_bytes,
-        len_bytes: file_bytes - download.from_bytes,
-    };
-    Plan {
-        parts: smallvec![
-            Part::Bytes(HEAD.into()),
-            Part::Body {
-                object,
-                version,
-                promise: Promise::OneVersion,
-                residency: ResidencySource::Ask,
-                span,
-            }
-        ],
-        head_len_bytes: HEAD_BYTES,
-        body_len_bytes: Some(span.len_bytes),
-        keep_alive: true,
     }
 }

@@ -1,24 +1,19 @@
 //! The shell of the world: sockets, a disk that is late, and the worker's orders.
 
 use ackpace_core::Machine;
-use ackpace_core::congestion::{Delay, Path};
-use ackpace_core::conn::{Held, ResidencySource, Span, StreamId, TcpEvent, TcpSample, Want};
-use ackpace_core::rate::flow::Flow;
+use ackpace_core::congestion::Delay;
+use ackpace_core::conn::{Held, ResidencySource, Span, StreamId, TcpEvent, Want};
 use ackpace_core::send::Refill;
 use ackpace_core::worker::{In, Out, Received, Worker};
 
 use super::{
     Asks, BEGINNING_MS, NOTED_EACH_MS, Outcome, Reader, ReadingClient, Supply, World, instant,
 };
-use crate::models::tcp::Connection;
 use crate::worlds::reads::CHOSEN;
-use crate::worlds::sending::plan;
+use crate::worlds::response::whole;
 use crate::worlds::socket::{conn_id, settings};
+use crate::worlds::tcp_socket::TcpSocket;
 
-/// Most bytes that a socket holds, sent or not (tcp_wmem).
-const SOCKET_BYTES: u64 = 4 << 20;
-/// Size of the kernel's send buffers (skbs).
-const SKB_BYTES: u64 = 64 << 10;
 /// Time in which the disk reads a first piece, milliseconds.
 const DISK_MS: u64 = 10;
 /// A want is due this long before its client would run dry, milliseconds.
@@ -28,7 +23,7 @@ const FILE_BYTES: u64 = 1 << 50;
 /// The state of a client, of its socket, and of its want at the disk.
 struct Peer {
     client: ReadingClient,
-    tcp: Connection,
+    socket: TcpSocket,
     connected: bool,
     /// A request waits to be received.
     asks: bool,
@@ -36,8 +31,6 @@ struct Peer {
     requests: u64,
     /// A response to it is under way.
     responding: bool,
-    refill: Option<Refill>,
-    full: bool,
     want: Option<Want>,
     piece_ms: u64,
     believed_bytes_per_s: Vec<[u64; 2]>,
@@ -119,7 +112,9 @@ impl Run<'_> {
 
     fn read_bytes(&self) -> u64 {
         let peers = self.peers.iter();
-        peers.map(|peer| peer.tcp.receiver().read_bytes()).sum()
+        peers
+            .map(|peer| peer.socket.tcp.receiver().read_bytes())
+            .sum()
     }
 
     /// A millisecond passes on all paths, and the worker takes its turn if something happened.
@@ -142,7 +137,7 @@ impl Run<'_> {
     fn note(&mut self) {
         let mut queue_bytes = 0;
         for (index, peer) in self.peers.iter_mut().enumerate() {
-            let unsent_bytes = peer.tcp.unsent_bytes();
+            let unsent_bytes = peer.socket.tcp.unsent_bytes();
             queue_bytes += unsent_bytes;
             self.outcome.socket_max_bytes = self.outcome.socket_max_bytes.max(unsent_bytes);
             let Some(age_ms) = self.now_ms.checked_sub(peer.client.starts_ms) else {
@@ -156,7 +151,8 @@ impl Run<'_> {
                     [snapshot.believed_bytes_per_s, snapshot.prefetch_bytes_per_s]
                 });
                 peer.believed_bytes_per_s.push(believed);
-                peer.read_noted_bytes.push(peer.tcp.receiver().read_bytes());
+                peer.read_noted_bytes
+                    .push(peer.socket.tcp.receiver().read_bytes());
             }
         }
         self.outcome.queue_max_bytes = self.outcome.queue_max_bytes.max(queue_bytes);
@@ -189,7 +185,7 @@ impl Run<'_> {
                 ..
             } => self.send(stream, len_bytes, more, refill),
             Out::Sample(conn) => {
-                let sample = self.peers[conn.index as usize].sample();
+                let sample = self.peers[conn.index as usize].socket.sample();
                 let event = TcpEvent::Sample(sample);
                 self.worker.on(In::Tcp { conn, event }, now);
             }
@@ -211,7 +207,7 @@ impl Run<'_> {
             Out::Underfed {
                 conn,
                 epollout_bytes,
-            } => self.peers[conn.index as usize].watch(epollout_bytes),
+            } => self.peers[conn.index as usize].socket.watch(epollout_bytes),
             Out::Forget(stream) => self.peers[stream.conn.index as usize].want = None,
             Out::Ended(stream) => self.peers[stream.conn.index as usize].responding = false,
             // Nobody is accepted, listed, logged or paced, and nobody leaves.
@@ -228,9 +224,10 @@ impl Run<'_> {
 
     fn send(&mut self, stream: StreamId, len_bytes: u64, more: bool, refill: Option<Refill>) {
         let peer = &mut self.peers[stream.conn.index as usize];
-        let taken_bytes = peer.give(len_bytes, more, refill, self.now_ms);
-        let full = peer.full;
-        let unsent_bytes = (full || more).then_some(peer.tcp.unsent_bytes());
+        let age_ms = self.now_ms - peer.client.starts_ms;
+        let taken_bytes = peer.socket.give(len_bytes, more, refill, age_ms);
+        let full = peer.socket.is_full();
+        let unsent_bytes = (full || more).then_some(peer.socket.tcp.unsent_bytes());
         let sent = In::Sent {
             stream,
             taken_bytes,
@@ -245,13 +242,11 @@ impl Peer {
     fn new(client: ReadingClient) -> Peer {
         Peer {
             client,
-            tcp: Connection::new(client.profile),
+            socket: TcpSocket::new(client.profile),
             connected: false,
             asks: false,
             requests: 0,
             responding: false,
-            refill: None,
-            full: false,
             want: None,
             piece_ms: 0,
             believed_bytes_per_s: Vec::new(),
@@ -277,11 +272,10 @@ impl Peer {
                 let event = TcpEvent::Readable;
                 asked = Some(In::Tcp { conn, event }).filter(|_| accepted.is_none());
             }
-            self.tcp.pass(age_ms);
+            self.socket.tcp.pass(age_ms);
             self.judge(age_ms);
         }
-        let writable = (self.full && self.is_writable()).then(|| {
-            self.full = false;
+        let writable = self.socket.becomes_writable().then(|| {
             let event = TcpEvent::Writable;
             In::Tcp { conn, event }
         });
@@ -304,7 +298,7 @@ impl Peer {
     /// the disk is late, that tells nothing of its path.
     fn judge(&mut self, age_ms: u64) {
         if age_ms == BEGINNING_MS {
-            self.begun_bytes = self.tcp.receiver().read_bytes();
+            self.begun_bytes = self.socket.tcp.receiver().read_bytes();
         }
         let response_ms = match (self.client.asks, self.client.supply) {
             (Asks::Segments { every_ms, .. }, _) => age_ms % every_ms,
@@ -312,8 +306,8 @@ impl Peer {
             (Asks::File, Supply::Cached) => age_ms,
         };
         let begun = self.responding && response_ms >= BEGINNING_MS;
-        let dry = self.tcp.unsent_bytes() < self.tcp.profile().segment_bytes;
-        self.underrun_ms += u64::from(begun && dry && self.tcp.receiver().is_hungry());
+        let dry = self.socket.tcp.unsent_bytes() < self.socket.tcp.profile().segment_bytes;
+        self.underrun_ms += u64::from(begun && dry && self.socket.tcp.receiver().is_hungry());
     }
 
     fn fetched(&mut self, now_ms: u64) -> Option<In> {
@@ -352,73 +346,12 @@ impl Peer {
             Supply::Cached => ResidencySource::Always,
             Supply::Late { .. } => ResidencySource::Ask,
         };
-        plan(len_bytes, residency)
-    }
-
-    /// Gives the socket bytes. With a lowat, it takes whole kernel buffers until the lowat is reached.
-    fn give(&mut self, len_bytes: u64, more: bool, refill: Option<Refill>, now_ms: u64) -> u64 {
-        self.refill = refill.or(self.refill);
-        let unsent_bytes = self.tcp.unsent_bytes();
-        let memory_bytes = SOCKET_BYTES.saturating_sub(self.tcp.unacked_bytes());
-        let room_bytes = match self.refill.map(|refill| u64::from(refill.lowat_bytes)) {
-            Some(lowat) if unsent_bytes >= lowat => 0,
-            Some(lowat) => (lowat - unsent_bytes).div_ceil(SKB_BYTES) * SKB_BYTES,
-            None => memory_bytes,
-        };
-        let taken_bytes = len_bytes.min(room_bytes).min(memory_bytes);
-        let filled = refill.is_some_and(|refill| taken_bytes >= refill.bytes);
-        self.full = filled || taken_bytes < len_bytes;
-        let age_ms = now_ms - self.client.starts_ms;
-        self.tcp.give(taken_bytes, more && !self.full, age_ms);
-        taken_bytes
-    }
-
-    /// The socket is given nothing for a while: it becomes writable when less than this is left in it.
-    fn watch(&mut self, epollout_bytes: u32) {
-        self.refill = Some(Refill {
-            bytes: u64::MAX,
-            lowat_bytes: epollout_bytes.saturating_mul(2),
-            epollout_bytes,
-        });
-        self.full = true;
-    }
-
-    /// Whether a full socket is writable (tcp(7), sk_stream_write_space).
-    fn is_writable(&self) -> bool {
-        let below_bytes = self
-            .refill
-            .map_or(SOCKET_BYTES * 2 / 3, |refill| refill.epollout_bytes.into());
-        self.tcp.unsent_bytes() < below_bytes && self.tcp.unacked_bytes() <= SOCKET_BYTES * 2 / 3
-    }
-
-    /// A sample, as by TCP_INFO and two ioctls (`server/src/tcp.rs`).
-    fn sample(&self) -> TcpSample {
-        let (counters, profile) = (self.tcp.counters(), self.tcp.profile());
-        TcpSample {
-            unacked_bytes: self.tcp.unacked_bytes(),
-            unsent_bytes: Some(self.tcp.unsent_bytes()),
-            window_closed: counters.window_bytes == 0,
-            probes_unanswered: 0,
-            rtt_us: profile.rtt_ms * 1_000,
-            path: Path {
-                cwnd_bytes: self.tcp.congestion_window_bytes(),
-                rtt_min_us: profile.rtt_ms * 1_000,
-                ..Path::default()
-            },
-            flow: Some(Flow {
-                acked_bytes: counters.acked_bytes,
-                busy_us: counters.busy_us,
-                window_limited_us: counters.window_limited_us,
-                window_bytes: counters.window_bytes,
-                segment_bytes: profile.segment_bytes,
-                quiet_us: counters.quiet_us,
-            }),
-        }
+        whole(len_bytes, residency)
     }
 
     fn end(self, now_ms: u64) -> Reader {
         let ms = now_ms.saturating_sub(self.client.starts_ms + BEGINNING_MS);
-        let read_bytes = self.tcp.receiver().read_bytes();
+        let read_bytes = self.socket.tcp.receiver().read_bytes();
         let bytes = read_bytes - self.begun_bytes;
         let got_bytes_per_s = bytes * 1_000 / ms.max(1);
         Reader {

@@ -1,7 +1,10 @@
 //! Laws of every run: each response's bytes leave once and in order, slots hold what is sent from them, and a response
 //! ends early only for a reason.
 
-use ackpace_core::conn::Span;
+use std::collections::BTreeMap;
+
+use ackpace_core::conn::{Span, StreamId};
+use ackpace_core::limits::SLOT_BYTES;
 use ackpace_core::why::Why;
 
 /// Slots of one read, lent to one response.
@@ -9,6 +12,47 @@ pub(super) struct Lease {
     /// The bytes that it was answered with.
     pub span: Span,
     pub slots: u32,
+}
+
+/// The slots that are lent to the responses, by connection.
+#[derive(Default)]
+pub(super) struct Leases(BTreeMap<u32, Vec<Lease>>);
+
+impl Leases {
+    /// A response gets slots for the bytes that follow those it has.
+    pub fn lend(&mut self, stream: StreamId, lease: Lease) {
+        self.0.entry(stream.conn.index).or_default().push(lease);
+    }
+
+    /// Takes back, one by one, the slots of which all bytes are before this one in the file. Returns how many.
+    pub fn take_back(&mut self, stream: StreamId, before_bytes: u64) -> u32 {
+        let Some(leases) = self.0.get_mut(&stream.conn.index) else {
+            return 0;
+        };
+        let mut freed = 0;
+        leases.retain_mut(|lease| {
+            let left_bytes = lease.span.end_bytes().saturating_sub(before_bytes);
+            let slots = left_bytes.div_ceil(SLOT_BYTES).min(lease.slots.into()) as u32;
+            freed += lease.slots - slots;
+            lease.slots = slots;
+            slots > 0
+        });
+        freed
+    }
+
+    /// Checks that slots hold every byte of the span.
+    pub fn check(&self, stream: StreamId, span: Span) {
+        let mut at_bytes = span.offset_bytes;
+        for lease in self.0.get(&stream.conn.index).into_iter().flatten() {
+            if lease.span.contains(at_bytes) {
+                at_bytes = lease.span.end_bytes();
+            }
+        }
+        assert!(
+            at_bytes >= span.end_bytes(),
+            "slots hold nothing at {at_bytes}, but {span:?} is sent"
+        );
+    }
 }
 
 /// State of a download at the end of a run.
@@ -90,18 +134,4 @@ impl Progress {
     pub fn closes(&self, why: Why) {
         assert_ne!(why, Why::Misframed, "a response is not what its head says");
     }
-}
-
-/// Checks that slots hold every byte of the span.
-pub(super) fn check_slots(leases: &[Lease], span: Span) {
-    let mut at_bytes = span.offset_bytes;
-    for lease in leases {
-        if lease.span.contains(at_bytes) {
-            at_bytes = lease.span.end_bytes();
-        }
-    }
-    assert!(
-        at_bytes >= span.end_bytes(),
-        "slots hold nothing at {at_bytes}, but {span:?} is sent"
-    );
 }
