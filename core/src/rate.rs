@@ -171,15 +171,6 @@ impl Rate {
                 self.send_bytes_per_s = bounded(self.send_bytes_per_s, most);
                 self.mean_bytes_per_s = bounded(self.mean_bytes_per_s, self.send_bytes_per_s);
             }
-            Evidence::AtMostLately { bytes_per_s } if self.is_counted() => {
-                self.learn(Evidence::AtMost { bytes_per_s });
-            }
-            // A later one is of more time.
-            Evidence::AtMostLately { bytes_per_s } => {
-                let bytes_per_s = bytes_per_s.clamp(1, RATE_BYTES_PER_S_MAX);
-                (self.send_bytes_per_s, self.mean_bytes_per_s) = (bytes_per_s, bytes_per_s);
-                self.source = RateSource::Bounded;
-            }
             // What leaves the socket says as much.
             Evidence::AtLeast { .. } if !self.is_own_pace() => {}
             Evidence::AtLeast { bytes_per_s: least } => {

@@ -114,11 +114,6 @@ impl Gauge {
         self.growth.is_proven(flow)
     }
 
-    /// Whether the client's receive buffer is full for the first time, as far as its window shows, after it has grown.
-    pub fn is_full_at_last(&self, flow: Flow) -> bool {
-        self.grew_at_first() && self.before.us == 0 && flow.window_bytes < flow.segment_bytes
-    }
-
     /// The counters between two samples: only the window counts.
     pub fn glance(&mut self, flow: Flow) {
         self.growth.see(flow);
@@ -138,10 +133,8 @@ impl Gauge {
             self.skip(flow, now);
             return self.at_least(least_us);
         }
-        let between = self
-            .when_opened(flow, now)
-            .or_else(|| self.when_about_to_open(flow, now));
-        let until_then = between.and_then(|(then, at)| self.sample_once(then, at, least_us));
+        let opened = self.when_opened(flow, now);
+        let until_then = opened.and_then(|(then, at)| self.sample_once(then, at, least_us));
         // The later verdict replaces the earlier one, which counted less. After a growth the later bound only caps it.
         match (until_then, self.sample_once(flow, now, least_us)) {
             (Some(sample @ Evidence::Sample { .. }), Some(Evidence::AtMost { bytes_per_s }))
@@ -155,9 +148,7 @@ impl Gauge {
 
     fn sample_once(&mut self, flow: Flow, now: Instant, least_us: u64) -> Option<Evidence> {
         let Some((from, before)) = self.last else {
-            self.unread_bytes = self.growth.unread_bytes(flow);
-            self.burst_bytes = flow.acked_bytes - self.unread_bytes;
-            self.last = Some((now, flow));
+            (self.last, self.burst_bytes) = (Some((now, flow)), flow.acked_bytes);
             return None;
         };
         let us = now.since_us(from);
@@ -200,14 +191,9 @@ impl Gauge {
         // A window shrinks by what the receiver stores and grows by what its program reads. So the change of the window is that of
         // the unread bytes, and the rest of what was acknowledged was read.
         let had_bytes = self.unread_bytes.saturating_add(acked_bytes);
-        // If the buffer has grown by then, that shows in the window, too, and hides bytes that are unread.
-        let least_bytes = match self.grew_at_first() {
-            true => self.growth.unread_bytes(flow),
-            false => 0,
-        };
         let unread_bytes = (self.unread_bytes.saturating_add(before.window_bytes))
             .saturating_sub(flow.window_bytes)
-            .clamp(least_bytes.min(had_bytes), had_bytes);
+            .min(had_bytes);
         let read_bytes = had_bytes - unread_bytes;
         self.unread_bytes = unread_bytes;
         self.all_us += us;
@@ -273,15 +259,11 @@ impl Gauge {
         if !first && self.now.uneven && self.step_samples < FLOW_STEPS {
             return None;
         }
-        let grew = self.grew_at_first() && self.before.us == 0;
         let rate = self.interval_rate(least_us, flow);
         self.turn();
-        rate.map(|bytes_per_s| match grew {
-            true => Evidence::AtMost { bytes_per_s },
-            false => Evidence::Sample {
-                bytes_per_s,
-                by_itself: true,
-            },
+        rate.map(|bytes_per_s| Evidence::Sample {
+            bytes_per_s,
+            by_itself: true,
         })
     }
 
@@ -367,18 +349,11 @@ impl Gauge {
         if ends {
             self.turn();
         }
-        let lately = self.grew_at_first();
-        let all = match lately {
-            true if self.before.us > 0 => self.now,
-            true => Interval::default(),
-            false => self.all(),
-        };
-        let all = all.and(self.silent);
-        // The first interval begins with an empty buffer, a later one somewhere in a step, and a silence when all was told.
-        let begin_bytes = match (self.begun, lately) {
-            (true, _) => untold_bytes,
-            (false, true) => FLOW_READ_BYTES_MIN,
-            (false, false) => self.burst_bytes,
+        let all = self.all().and(self.silent);
+        // The first interval begins with an empty buffer, a later one somewhere in a step.
+        let begin_bytes = match self.begun {
+            true => untold_bytes,
+            false => self.burst_bytes,
         };
         // The next step of a client that reads in bursts may be due.
         let knows_steps = all.uneven && self.begun;
@@ -392,21 +367,8 @@ impl Gauge {
                 bytes_per_s: bytes_per_s.min(most.unwrap_or(u64::MAX)),
                 by_itself: true,
             }),
-            (None, most) => most.map(|bytes_per_s| match self.is_burst_unknown() {
-                true => Evidence::AtMostLately { bytes_per_s },
-                false => Evidence::AtMost { bytes_per_s },
-            }),
+            (None, most) => most.map(|bytes_per_s| Evidence::AtMost { bytes_per_s }),
         }
-    }
-
-    /// Whether the buffer grew in the first interval, and no rate is known yet. How much of the first bytes was read is unknown.
-    fn is_burst_unknown(&self) -> bool {
-        !self.counted && self.growth.is_tuned()
-    }
-
-    /// The same, and that interval counts still: only what follows it is to count.
-    fn grew_at_first(&self) -> bool {
-        !self.begun && self.is_burst_unknown()
     }
 
     fn all(&self) -> Interval {
@@ -432,7 +394,7 @@ impl Gauge {
             interval.is_by_itself() && interval.us >= least_us && !(first && self.silent.us > 0);
         // What it can have read without announcing it must not exceed what it is known to have read.
         let says = says && interval.bytes >= untold_bytes.min(self.unread_bytes);
-        self.counted |= says && !(first && self.growth.is_tuned());
+        self.counted |= says;
         says.then(|| per_s(interval.bytes, interval.us))
     }
 

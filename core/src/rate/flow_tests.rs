@@ -406,50 +406,6 @@ fn a_receive_buffer_that_is_seen_to_grow_is_not_taken_for_reading() {
     assert!((240_000..360_000).contains(&bytes_per_s), "{bytes_per_s}");
 }
 
-/// Counters of a client that reads 300 KB at the beginning of each second, over a path of 10 ms, as Linux 6.18 told them:
-/// milliseconds, acknowledged bytes, window, busy and window-limited time, time since the last byte was sent. Its tuned buffer
-/// grows to 2.8 MB in slow start.
-const SLOW_START: [[u64; 6]; 12] = [
-    [20, 0, 64_512, 0, 0, 0],
-    [43, 92_672, 46_080, 28, 0, 0],
-    [51, 127_424, 137_216, 36, 8, 0],
-    [60, 264_640, 411_648, 48, 8, 0],
-    [69, 545_552, 972_800, 56, 8, 0],
-    [77, 788_816, 1_419_264, 64, 8, 8],
-    [122, 1_595_352, 877_568, 108, 8, 0],
-    [185, 2_472_920, 289_792, 172, 72, 20],
-    [375, 2_762_712, 0, 360, 260, 164],
-    [1_021, 2_762_712, 175_104, 1_008, 908, 16],
-    [2_021, 2_937_816, 261_120, 2_008, 1_892, 16],
-    [3_009, 3_206_992, 372_736, 2_996, 2_736, 4],
-];
-
-#[test]
-fn what_a_tuned_buffer_takes_in_slow_start_is_not_taken_for_reading() {
-    let (mut gauge, mut rate) = (Gauge::default(), Rate::default());
-    rate.sample(20_000_000, 1_000 * MS, false); // what left the socket
-    let (first, last) = (SLOW_START[0][0], SLOW_START[8][0]);
-    for [ms, acked_bytes, window_bytes, busy_ms, limited_ms, quiet_ms] in SLOW_START {
-        let flow = Flow {
-            acked_bytes,
-            busy_us: busy_ms * MS,
-            window_limited_us: limited_ms * MS,
-            window_bytes,
-            segment_bytes: 1_448,
-            quiet_us: quiet_ms * MS,
-        };
-        assert_eq!(gauge.is_full_at_last(flow), ms == last, "after {ms} ms");
-        if ms > first && ms < last {
-            gauge.glance(flow);
-        } else if let Some(evidence) = gauge.sample(flow, Instant { us: ms * MS }, rate.least_us())
-        {
-            rate.learn(evidence);
-        }
-    }
-    let bytes_per_s = rate.send_bytes_per_s();
-    assert!((200_000..450_000).contains(&bytes_per_s), "{bytes_per_s}");
-}
-
 proptest! {
     #[test]
     fn a_buffer_of_a_fixed_size_is_never_taken_for_one_that_grows(

@@ -3,7 +3,6 @@
 use super::SendQueue;
 use crate::conn::TcpSample;
 use crate::limits::{GUESS_SAMPLE_US, INTERVAL_US_MIN};
-use crate::rate::flow::Flow;
 use crate::units::Instant;
 
 impl SendQueue {
@@ -29,7 +28,7 @@ impl SendQueue {
         let flow = sample
             .flow
             .filter(|_| core::mem::take(&mut self.awaits_glance));
-        let flow = flow.filter(|flow| !self.tells_more(*flow));
+        let flow = flow.filter(|flow| !self.gauge.is_grown(*flow));
         flow.map(|flow| self.gauge.glance(flow)).is_some()
     }
 
@@ -43,7 +42,7 @@ impl SendQueue {
         let Some(flow) = sample.flow else {
             return;
         };
-        if soon && !self.tells_more(flow) {
+        if soon && !self.gauge.is_grown(flow) {
             return self.gauge.glance(flow);
         }
         if let Some(evidence) = self.gauge.sample(flow, now, self.rate.least_us()) {
@@ -53,11 +52,6 @@ impl SendQueue {
         let rate_bytes_per_s = self.rate.most_bytes_per_s();
         let unread_bytes = self.gauge.surely_unread_bytes();
         (self.unread).sampled(unread_bytes, sample.unacked_bytes, rate_bytes_per_s, now);
-    }
-
-    /// Whether counters that were wanted for the client's window alone tell more.
-    fn tells_more(&self, flow: Flow) -> bool {
-        self.gauge.is_grown(flow) || self.gauge.is_full_at_last(flow)
     }
 
     /// Whether the client certainly has bytes that its program has not read, by what was sampled before and by its window now.

@@ -92,16 +92,9 @@ fn many_clients_that_read_at_a_pace_of_their_own_cost_few_wake_ups() {
             wakes <= wakes_max,
             "seeds {SEEDS:?}: too many wake-ups\n{table}"
         );
-        // First bursts included. A filling may be too much by a buffer of the kernel's. Where a window stays closed for seconds and
-        // then takes all that a socket holds, sockets are filled before they are empty, by an eighth of the budget together.
-        let early_bytes = match wakes_max > WAKES_PER_GB_MAX {
-            true => STEADY_QUEUE_BYTES / 8,
-            false => 0,
-        };
-        let queue_bytes_max = STEADY_QUEUE_BYTES
-            + early_bytes
-            + SEND_QUEUE_BYTES
-            + clients as u64 * SEND_BUFFER_BYTES;
+        // First bursts included. A filling may be too much by a buffer of the kernel's.
+        let queue_bytes_max =
+            STEADY_QUEUE_BYTES + SEND_QUEUE_BYTES + clients as u64 * SEND_BUFFER_BYTES;
         assert!(
             queue_max_bytes <= queue_bytes_max as f64,
             "seeds {SEEDS:?}: above the budget\n{table}"

@@ -39,12 +39,6 @@ pub enum Evidence {
         /// The most that it can have read, announced or not, over the time until now, bytes per second.
         bytes_per_s: u64,
     },
-    /// The same, over the time since its receive buffer was full. The buffer grew before, so nothing tells how much was read
-    /// then: the client may read in bursts, and be faster than this.
-    AtMostLately {
-        /// The most that it can have read since then, bytes per second.
-        bytes_per_s: u64,
-    },
     /// The client had nothing to read most of the time.
     AtLeast {
         /// It reads at least this fast, bytes per second.

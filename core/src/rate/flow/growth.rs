@@ -15,10 +15,6 @@ pub(super) struct Growth {
     most_bytes: u64,
     /// The right edge of the window then; 0: it was never full.
     full_edge_bytes: u64,
-    /// The widest window that it has offered. It never held less.
-    widest_bytes: u64,
-    /// The right edge of the first window that was seen; 0: none was. It held no more then.
-    first_edge_bytes: u64,
     /// It was full since it has grown, or since the beginning.
     pub full: bool,
     /// It has grown at some time.
@@ -34,17 +30,6 @@ impl Growth {
         self.full_edge_bytes > 0 && flow.window_bytes > most_bytes
     }
 
-    /// What the client's program has not read at least, bytes, if its window is now this narrow and Linux has not shrunk the buffer.
-    pub fn unread_bytes(&self, flow: Flow) -> u64 {
-        let narrowed_bytes = self.widest_bytes.saturating_sub(flow.window_bytes);
-        narrowed_bytes.min(flow.acked_bytes)
-    }
-
-    /// Whether it has grown to more than twice what it held when it was first seen, at some time.
-    pub fn is_tuned(&self) -> bool {
-        self.widest_bytes / 2 > self.first_edge_bytes
-    }
-
     /// The window has been this wide for long, and the buffer was not full meanwhile. From now on only a still wider window is
     /// growth.
     pub fn settle(&mut self, flow: Flow) {
@@ -54,10 +39,6 @@ impl Growth {
     /// The counters tell of the window.
     pub fn see(&mut self, flow: Flow) {
         let edge_bytes = flow.edge_bytes();
-        if self.first_edge_bytes == 0 {
-            self.first_edge_bytes = edge_bytes;
-        }
-        self.widest_bytes = self.widest_bytes.max(flow.window_bytes);
         if self.is_proven(flow) {
             (self.full, self.seen) = (false, true);
         }

@@ -53,32 +53,6 @@ impl Gauge {
         (within && quiet_us >= FLOW_US_MIN && stopped && by_then).then_some((then, at))
     }
 
-    /// The counters just before the window opened, and that time; `None` unless it had stopped the socket until a moment ago.
-    pub(super) fn when_about_to_open(&self, flow: Flow, now: Instant) -> Option<(Flow, Instant)> {
-        let (from, before) = self.last?;
-        let us = now.since_us(from);
-        let quiet_us = flow.quiet_us.max(FLOW_US_MIN);
-        let limited_us = flow
-            .window_limited_us
-            .saturating_sub(before.window_limited_us);
-        // What it opened by is hardly acknowledged yet, so it was sent in the last round trip.
-        let told_bytes = flow.edge_bytes().saturating_sub(before.edge_bytes());
-        let acked_bytes = flow.acked_bytes.saturating_sub(before.edge_bytes());
-        let just_now = told_bytes > 0 && acked_bytes <= told_bytes / UNSURE_PART;
-        let acked_then_bytes = flow.acked_bytes.min(before.edge_bytes());
-        let then = Flow {
-            acked_bytes: acked_then_bytes,
-            window_bytes: before.edge_bytes() - acked_then_bytes,
-            busy_us: flow.busy_us.saturating_sub(quiet_us).max(before.busy_us),
-            quiet_us: 0,
-            ..flow
-        };
-        let at = Instant {
-            us: now.us.saturating_sub(quiet_us),
-        };
-        (just_now && limited_us >= us / 2 && us >= quiet_us + FLOW_US_MIN).then_some((then, at))
-    }
-
     /// The most that the client can have read without announcing it. Linux announces a window on its own when it is
     /// twice the last one and a sixteenth of the receive buffer (`__tcp_select_window`); others when it is one segment
     /// (RFC 9293, 3.8.6.2.2).
@@ -90,7 +64,7 @@ impl Gauge {
         };
         self.buffer_bytes = (self.buffer_bytes).max(held_bytes.saturating_add(flow.window_bytes));
         (self.buffer_bytes / WINDOW_OPENS_PART)
-            .max(flow.window_bytes)
+            .max(flow.window_bytes.saturating_mul(2))
             .max(flow.segment_bytes.saturating_mul(2))
     }
 }
