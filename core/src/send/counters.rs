@@ -54,12 +54,6 @@ impl SendQueue {
         (self.unread).sampled(unread_bytes, sample.unacked_bytes, rate_bytes_per_s, now);
     }
 
-    /// Whether the client certainly has bytes that its program has not read, by what was sampled before and by its window now.
-    pub fn has_unread(&self, sample: &TcpSample) -> bool {
-        let behind = |flow| self.gauge.has_unread_behind(flow);
-        sample.flow.is_some_and(behind)
-    }
-
     /// When to sample a socket that does not become writable: before its level is a guess from an old rate, and while
     /// its client may have something to read.
     pub fn sample_at(&self) -> Option<Instant> {

@@ -174,14 +174,10 @@ impl Worker {
         let Some(conn) = self.table.get_mut(id) else {
             return;
         };
-        let stream = conn.stream.as_deref_mut();
-        let (fetched, early) = stream.map_or((false, false), |stream| {
-            (stream.outstanding.has_wanted(), stream.took_early())
-        });
+        let stream = conn.stream.as_deref();
+        let fetched = stream.is_some_and(|stream| stream.outstanding.has_wanted());
         conn.output.send_queue.counted(sample, now);
-        // Taken early into a receive buffer that was not empty: that starves nobody, and others may need the disk more.
-        let buffered = early && conn.output.send_queue.has_unread(sample);
-        if let Some(unsent_bytes) = sample.unsent_bytes.filter(|_| fetched && !buffered) {
+        if let Some(unsent_bytes) = sample.unsent_bytes.filter(|_| fetched) {
             conn.output.send_queue.seen(unsent_bytes, now);
         }
         while let Some(arrived) = conn.arrivals.settled(&mut self.unsettled) {

@@ -38,8 +38,6 @@ pub(super) enum LevelWatch {
     Off,
     /// It will.
     Armed,
-    /// It has. The next sample shows what that means.
-    Fired,
 }
 
 impl Stall {

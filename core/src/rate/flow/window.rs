@@ -19,7 +19,7 @@ impl Gauge {
 
     /// The same, if this is its window now. A receiver may read as much again as its window, and two segments, before it tells of
     /// that.
-    pub fn has_unread_behind(&self, flow: Flow) -> bool {
+    pub(super) fn has_unread_behind(&self, flow: Flow) -> bool {
         let window_doubled_bytes = flow
             .window_bytes
             .saturating_add(flow.segment_bytes.saturating_mul(2));

@@ -63,13 +63,6 @@ impl Stream {
     pub(in crate::worker) fn ends_watch(&mut self) -> bool {
         let armed = |stall: &&mut Stall| stall.watch == LevelWatch::Armed;
         let stall = self.stall.as_mut().filter(armed);
-        stall.map(|stall| stall.watch = LevelWatch::Fired).is_some()
-    }
-
-    /// A sample arrived. `true`: it is the first one since the socket was reported nearly empty.
-    pub(in crate::worker) fn took_early(&mut self) -> bool {
-        let fired = |stall: &&mut Stall| stall.watch == LevelWatch::Fired;
-        let stall = self.stall.as_mut().filter(fired);
         stall.map(|stall| stall.watch = LevelWatch::Off).is_some()
     }
 
