@@ -9,7 +9,7 @@ pub const ORDERS_MAX: usize = 65_536;
 pub const ORDER_SLOTS: usize = 2 * ORDERS_MAX;
 /// Bits that tell where no order is (`ORDER_MARKS`), 64 KB. At most an eighth of them is set; the table tells the rest.
 pub const ORDER_MARKS: usize = 8 * ORDERS_MAX;
-/// Slots in which an order may be (`ORDER_PROBES`). All taken: it is carried out in one of the next passes.
+/// Slots in which an order may be (`ORDER_PROBES`). All taken, in the whole table: it is carried out in one of the next passes.
 pub const ORDER_PROBES: u32 = 16;
 /// Sockets of one pass that the next one reads ahead of (`WALK_MAX`), 16 bytes of memory each from the start. More: of the rest
 /// nothing is read ahead, and their part of a pass takes longer.
