@@ -272,7 +272,7 @@ fn start(
         stopping: AtomicBool::new(false),
         clock,
         ledger,
-        connection_bytes: shares.connection_bytes(),
+        holdings: shares.holdings(),
         places_bound: shares.places_bound(options.connections_max),
         seldom,
         cut_off: AtomicU64::new(0),
