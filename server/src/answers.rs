@@ -70,6 +70,9 @@ pub struct Top {
     pub workers: Vec<WorkerRow>,
     /// Workers that did not answer in time: they hang in a system call.
     pub silent_workers: Vec<u16>,
+    /// Workers that have ended: while the server stops, since their last connection has ended; else the log says why.
+    #[serde(default)]
+    pub ended_workers: Vec<u16>,
     /// Connections with a response under way: the fastest first if so many were asked for, or else all by their names.
     pub connections: Vec<Connection>,
     /// How many more there are.

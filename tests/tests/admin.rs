@@ -141,6 +141,27 @@ fn the_numbers_of_top_add_up() {
 }
 
 #[test]
+fn a_worker_that_has_drained_is_not_said_to_hang() {
+    let mut watched = Watched::start(&["--workers", "2", "--drain-timeout", "1h"]);
+    let conn = watched.server.stalled("/big", "");
+    watched.server.signal(libc::SIGTERM);
+    eventually("a worker has ended", || {
+        let top = watched.ackpace(&["top", "--once"]);
+        assert!(!top.out.contains("does not answer"), "{}", top.out);
+        top.out
+            .contains(" has ended: its last connection has ended\n")
+    });
+    let json = watched.ackpace(&["top", "--once", "--json"]).out;
+    assert!(json.contains("\"silent_workers\":[]"), "{json}");
+    let why = watched.ackpace(&["why", "192.0.2.1:1"]);
+    let told = "there is no such connection now";
+    assert!(why.err.contains(told), "{}", why.err);
+    watched.server.signal(libc::SIGTERM);
+    assert_eq!(watched.server.wait().code(), Some(1));
+    drop(conn);
+}
+
+#[test]
 fn the_one_server_is_found_without_options() {
     let tree = Tree::new();
     tree.file("site/a", "a");

@@ -10,7 +10,7 @@ use std::time::Instant;
 use ackpace_core::conn::ConnId;
 use ackpace_core::units::{Bytes, Time};
 use ackpace_core::why::Wait;
-use crossbeam_channel::{RecvTimeoutError, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, TrySendError, bounded};
 use serde::Serialize;
 
 use super::{Board, device};
@@ -78,6 +78,7 @@ impl Rest {
             server: &top.server,
             workers: &top.workers,
             silent_workers: &top.silent_workers,
+            ended_workers: &top.ended_workers,
         });
         bytes.pop(); // the end of the object
         bytes.extend_from_slice(b",\"connections\":[");
@@ -130,6 +131,7 @@ struct Beginning<'a> {
     server: &'a Server,
     workers: &'a [WorkerRow],
     silent_workers: &'a [u16],
+    ended_workers: &'a [u16],
 }
 
 /// An answer with the error; without a line feed.
@@ -206,10 +208,18 @@ impl std::str::FromStr for Target {
     }
 }
 
-/// Asks every worker, and waits for all of them together.
-fn ask(board: &Board, ask: Ask) -> Vec<(u16, Answer)> {
+/// Why a worker gave no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unanswered {
+    /// It did not answer in time.
+    Silent,
+    /// Its thread has ended, so nobody hears the question.
+    Ended,
+}
+
+/// Asks every worker, and waits for all of them together; the answers in the order of the workers.
+fn ask(board: &Board, ask: Ask) -> Vec<Result<Answer, Unanswered>> {
     let until = Instant::now() + WORKER_ANSWER_MAX;
-    let mut answers = Vec::new();
     let asked: Vec<_> = board
         .workers
         .iter()
@@ -218,16 +228,20 @@ fn ask(board: &Board, ask: Ask) -> Vec<(u16, Answer)> {
             // A worker that has not taken the last question yet hangs; it gets no further one.
             let sent = line.questions.try_send(Question { ask, reply });
             line.waker.wake();
-            sent.ok().map(|()| told)
+            match sent {
+                Ok(()) => Ok(told),
+                Err(TrySendError::Full(_)) => Err(Unanswered::Silent),
+                Err(TrySendError::Disconnected(_)) => Err(Unanswered::Ended),
+            }
         })
         .collect();
-    for (worker, told) in asked.into_iter().enumerate() {
-        let told = told.ok_or(RecvTimeoutError::Disconnected);
-        if let Ok(answer) = told.and_then(|told| told.recv_deadline(until)) {
-            answers.push((worker as u16, answer));
-        }
-    }
-    answers
+    let answer = |told: Receiver<Answer>| {
+        told.recv_deadline(until).map_err(|error| match error {
+            RecvTimeoutError::Timeout => Unanswered::Silent,
+            RecvTimeoutError::Disconnected => Unanswered::Ended, // with the question in its queue
+        })
+    };
+    asked.into_iter().map(|told| answer(told?)).collect()
 }
 
 /// Asks one worker.
@@ -261,11 +275,11 @@ fn top(most: usize, board: &Board) -> Top {
         },
         ..Top::default()
     };
-    top.silent_workers = (0..board.workers.len() as u16).collect();
-    for (worker, answer) in ask(board, Ask::Top(0)) {
-        if let Answer::Top(row, _) = answer {
-            top.silent_workers.retain(|silent| *silent != worker);
-            top.workers.push(row);
+    for (worker, answer) in (0..).zip(ask(board, Ask::Top(0))) {
+        match answer {
+            Ok(Answer::Top(row, _)) => top.workers.push(row),
+            Err(Unanswered::Ended) => top.ended_workers.push(worker),
+            Ok(_) | Err(Unanswered::Silent) => top.silent_workers.push(worker),
         }
     }
     let workers = if most == 0 { 0 } else { top.workers.len() };
@@ -294,9 +308,10 @@ fn why(subject: &Subject, board: &Board) -> Result<Explained, String> {
 
 fn explained(target: Target, board: &Board) -> Result<Explained, String> {
     let answers = ask(board, Ask::Why(target));
-    let silent = board.workers.len() - answers.len();
-    for (_, answer) in answers {
-        if let Answer::Why(connection, decisions) = answer {
+    let silent = |answer: &&Result<Answer, Unanswered>| matches!(answer, Err(Unanswered::Silent));
+    let silent = answers.iter().filter(silent).count();
+    for answer in answers {
+        if let Ok(Answer::Why(connection, decisions)) = answer {
             return Ok(Explained {
                 version: VERSION,
                 now: match &connection {
@@ -313,6 +328,7 @@ fn explained(target: Target, board: &Board) -> Result<Explained, String> {
         0 => {
             "there is no such connection now; `ackpace top` shows those that are sending".to_owned()
         }
+        1 => "1 worker does not answer: it hangs in a system call, look at dmesg; the others do not have it".to_owned(),
         _ => format!(
             "{silent} workers do not answer: they hang in a system call, look at dmesg; the others do not have it"
         ),

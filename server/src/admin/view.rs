@@ -47,6 +47,13 @@ pub fn top(top: &Top, size: Option<Size>) -> String {
             "{worker:>6} does not answer: it hangs in a system call (see dmesg)"
         );
     }
+    for worker in &top.ended_workers {
+        let why = match server.draining {
+            true => "its last connection has ended",
+            false => "the log says why (standard error)",
+        };
+        let _ = writeln!(page, "{worker:>6} has ended: {why}");
+    }
     if top.connections.is_empty() {
         page.push_str("\nNo response is under way.\n");
         return page;
@@ -228,6 +235,7 @@ mod tests {
                 wakeups: 99,
             }],
             silent_workers: vec![1],
+            ended_workers: vec![2],
             connections: vec![Connection {
                 id: "0.1.2".into(),
                 peer: "192.0.2.1:4242".into(),
@@ -250,6 +258,7 @@ mod tests {
             "ackpace 0.1.0 (process 7), up 90 s, draining: 2.5 MB/s",
             "     0          12       2    2.5 MB  400 ms    1.0 GB        99",
             "     1 does not answer",
+            "     2 has ended: its last connection has ended\n",
             "0.1.2      192.0.2.1:4242",
             "margin 12 ms",
             "/a\u{fffd}[2J",
