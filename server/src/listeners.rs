@@ -19,11 +19,12 @@ use crate::limits::BACKLOG;
 use crate::options::{CongestionControl, Listen, UnixMode, shown_path};
 use crate::socket_file::{SocketFile, is_stale};
 
-/// Why a listener could not be made.
+/// Why a listener could not be made. The text begins with the value; the option stands before it
+/// ([`ListenError::option`]).
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     /// The system refused.
-    #[error("--listen {listen}: {error}{cure}")]
+    #[error("{listen}: {error}{cure}")]
     Refused {
         /// The address as the operator would write it.
         listen: String,
@@ -33,9 +34,7 @@ pub enum ListenError {
         cure: &'static str,
     },
     /// An inherited descriptor is not a listening stream socket.
-    #[error(
-        "--listen fd:{fd}: {problem}; pass a listening stream socket, as a socket unit of systemd does"
-    )]
+    #[error("fd:{fd}: {problem}; pass a listening stream socket, as a socket unit of systemd does")]
     Inherited {
         /// The descriptor.
         fd: RawFd,
@@ -43,16 +42,14 @@ pub enum ListenError {
         problem: String,
     },
     /// An inherited descriptor is named a second time.
-    #[error("--listen fd:{0} stands there twice; name each descriptor once")]
+    #[error("fd:{0} stands there twice; name each descriptor once")]
     Twice(RawFd),
     /// Another file is where the socket should be.
-    #[error(
-        "--listen unix:{0}: the path exists and is not a socket; name another path or remove it"
-    )]
+    #[error("unix:{0}: the path exists and is not a socket; name another path or remove it")]
     NotASocket(PathBuf),
     /// The kernel refuses the congestion control.
     #[error(
-        "--congestion-control {control}: {error}; the kernel has {available}, of which ordinary users may use {allowed} \
+        "{control}: {error}; the kernel has {available}, of which ordinary users may use {allowed} \
          (sysctl net.ipv4.tcp_available_congestion_control, net.ipv4.tcp_allowed_congestion_control; modprobe tcp_NAME)"
     )]
     CongestionControl {
@@ -66,11 +63,27 @@ pub enum ListenError {
         allowed: String,
     },
     /// It is for an address that is not listened on.
-    #[error("--congestion-control {0}: there is no --listen of this address")]
+    #[error("{0}: there is no --listen of this address")]
     NoListener(String),
     /// Another server listens there.
-    #[error("--listen unix:{0}: another server listens there; stop it or name another path")]
+    #[error("unix:{0}: another server listens there; stop it or name another path")]
     UnixInUse(PathBuf),
+}
+
+impl ListenError {
+    /// The key of the option whose value is wrong.
+    pub fn option(&self) -> &'static str {
+        match self {
+            ListenError::CongestionControl { .. } | ListenError::NoListener(_) => {
+                "congestion_control"
+            }
+            ListenError::Refused { .. }
+            | ListenError::Inherited { .. }
+            | ListenError::Twice(_)
+            | ListenError::NotASocket(_)
+            | ListenError::UnixInUse(_) => "listen",
+        }
+    }
 }
 
 /// The listening sockets of all workers.
@@ -174,8 +187,8 @@ fn check_controls(listens: &[Listen], controls: &[CongestionControl]) -> Result<
 /// A socket for metrics: its address, and the URL that people write for it.
 ///
 /// # Errors
-/// One sentence with what to do.
-pub fn bind_metrics(addr: SocketAddr, any: bool) -> Result<(OwnedFd, String), String> {
+/// [`ListenError::Refused`].
+pub fn bind_metrics(addr: SocketAddr, any: bool) -> Result<(OwnedFd, String), ListenError> {
     let wanted = Listen::Tcp { addr, all: any };
     let bound = bind_tcp(addr, any, 1).and_then(|mut sockets| {
         let socket = sockets.pop().ok_or(Errno::INVAL)?;
@@ -184,10 +197,7 @@ pub fn bind_metrics(addr: SocketAddr, any: bool) -> Result<(OwnedFd, String), St
     });
     match bound {
         Ok((socket, local)) => Ok((socket, format!("http://{local}/metrics"))),
-        Err(error) => {
-            let refused = refuse(&wanted, error).to_string();
-            Err(refused.replacen("--listen", "--metrics", 1))
-        }
+        Err(error) => Err(refuse(&wanted, error)),
     }
 }
 
@@ -492,10 +502,7 @@ mod tests {
         let lost = bind(&[":9=reno"])
             .expect_err("no such listener")
             .to_string();
-        assert_eq!(
-            lost,
-            "--congestion-control :9=reno: there is no --listen of this address"
-        );
+        assert_eq!(lost, ":9=reno: there is no --listen of this address");
     }
 
     #[test]

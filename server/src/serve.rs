@@ -1,5 +1,6 @@
 //! From options to a running server, and to its orderly end.
 
+use std::fmt::Display;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use ackpace_core::worker::{SendPolicy, Settings};
 
 use crate::admin::{self, Board, place};
 use crate::clock::Clock;
-use crate::config::{Layer, Loaded};
+use crate::config::{self, Layer, Loaded};
 use crate::descriptors;
 use crate::disk::{Channel, Context as DiskContext};
 use crate::disks::Disks;
@@ -55,13 +56,14 @@ use crate::worker::{Shared, Worker, WorkerContext};
 /// # Errors
 /// All that the operator has to mend: too little memory, a root that can't be served, a place to listen at, a log.
 pub fn check(loaded: &Loaded) -> Result<(), Failure> {
-    let options = &loaded.options;
+    let (options, given) = (&loaded.options, &loaded.given);
     let checks = [
         shares(options, workers(options)).and_then(|shares| check_descriptors(&shares, options)),
-        check_site(options, &loaded.given),
+        check_site(options, given),
         listeners::check(&options.listen, &options.congestion_control)
-            .map_err(|error| Failure::operator(error.to_string())),
-        log::check(&options.access_log).map_err(|error| log_failure(&options.access_log, &error)),
+            .map_err(|error| wrong_value(given, error.option(), &error)),
+        log::check(&options.access_log)
+            .map_err(|error| log_failure(given, &options.access_log, &error)),
     ];
     match Failure::all(checks.into_iter().filter_map(Result::err)) {
         Some(failure) => Err(failure),
@@ -133,20 +135,21 @@ pub fn run(loaded: Loaded, signals: Caught) -> Result<(), Failure> {
         .catch_stops()
         .map_err(|error| runtime("signals", error))?;
     let mut listeners = Listeners::bind(&options.listen, workers, controls, mode)
-        .map_err(|error| Failure::operator(error.to_string()))?;
+        .map_err(|error| wrong_value(&given, error.option(), &error))?;
     let diagnostics =
         Diagnostics::start(options.log_level).map_err(|error| runtime("log", error))?;
     let log = AccessLog::start(&options.access_log, options.access_log_format)
-        .map_err(|error| log_failure(&options.access_log, &error))?;
+        .map_err(|error| log_failure(&given, &options.access_log, &error))?;
     diagnostics.handle().bound(shares.log_queue_bytes);
     log.handle().bound(shares.log_queue_bytes);
     let metrics = match options.metrics {
-        MetricsAt::Off => None,
-        MetricsAt::Tcp { addr, all } => Some(bind_metrics(addr, all).map_err(Failure::operator)?),
+        MetricsAt::Off => Ok(None),
+        MetricsAt::Tcp { addr, all } => bind_metrics(addr, all).map(Some),
     };
+    let metrics = metrics.map_err(|error| wrong_value(&given, "metrics", &error))?;
     let (metrics, metrics_url) = metrics.unzip();
     let (admin, admin_file) = place::make(&options.admin)
-        .map_err(Failure::operator)?
+        .map_err(|error| wrong_value(&given, "admin", &error))?
         .unzip();
     let urls = listeners.urls.clone();
     let unix = std::mem::take(&mut listeners.unix);
@@ -212,15 +215,21 @@ fn stop(shared: Arc<Shared>, stopping: Stopping, manager: ServiceManager) -> imp
     }
 }
 
-fn log_failure(target: &LogTarget, error: &io::Error) -> Failure {
+/// A value that this machine refuses; `error` begins with the value.
+fn wrong_value(given: &Layer, key: &str, error: &dyn Display) -> Failure {
+    Failure::operator(config::refused(given, key, error))
+}
+
+fn log_failure(given: &Layer, target: &LogTarget, error: &io::Error) -> Failure {
     let target = match target {
         LogTarget::Off => "off".to_owned(),
         LogTarget::Stdout => "-".to_owned(),
         LogTarget::File(path) => path.display().to_string(),
     };
-    Failure::operator(format!(
-        "--access-log {target}: {error}; name a file in a folder that is there and that this user may write"
-    ))
+    let error = format!(
+        "{target}: {error}; name a file in a folder that is there and that this user may write"
+    );
+    wrong_value(given, "access_log", &error)
 }
 
 /// A running server.

@@ -404,6 +404,68 @@ fn a_directory_that_is_not_there_is_told_with_the_option_that_names_it() {
 }
 
 #[test]
+fn a_value_that_this_machine_refuses_is_told_with_where_it_was_given() {
+    let directory = directory("refused");
+    let text = "# a log\naccess_log = \"gone/log\"\ncongestion_control = [\"vegasx\"]\n";
+    std::fs::write(directory.join("a.toml"), text).unwrap();
+    std::fs::write(directory.join("taken"), "a file").unwrap();
+    std::fs::write(directory.join("b.toml"), "listen = [\"unix:taken\"]\n").unwrap();
+    std::fs::write(directory.join("c.toml"), "admin = \"gone/admin\"\n").unwrap();
+    let run = |variables: &[(&str, &str)], arguments: &[&str]| {
+        let directory = &directory;
+        let run = Run {
+            directory,
+            variables,
+        };
+        let (code, stdout, stderr) = run.run(arguments);
+        assert_eq!((code, stdout.as_str()), (2, ""), "{arguments:?}: {stderr}");
+        stderr
+    };
+    let told = run(&[], &["check", "-c", "a.toml"]);
+    let (control, log) = told.split_once('\n').expect("two lines");
+    assert!(
+        control.starts_with("ackpace: a.toml:3: congestion_control: vegasx: "),
+        "{told}"
+    );
+    let gone = "gone/log: No such file or directory (os error 2); name a file";
+    assert!(
+        log.starts_with(&format!("ackpace: a.toml:2: access_log: {gone}")),
+        "{told}"
+    );
+    let port = "--listen=127.0.0.1:0";
+    for (variables, arguments, begin) in [
+        (
+            &[("ACKPACE_ACCESS_LOG", "gone/log")][..],
+            &["check"][..],
+            format!("ACKPACE_ACCESS_LOG: {gone}"),
+        ),
+        (
+            &[],
+            &["serve", port, "--access-log=gone/log"],
+            format!("--access-log {gone}"),
+        ),
+        (
+            &[],
+            &["serve", "-c", "b.toml"],
+            "b.toml:1: listen: unix:taken: the path exists and is not a socket".to_owned(),
+        ),
+        (
+            &[],
+            &["serve", "--listen=unix:taken"],
+            "--listen unix:taken: the path exists".to_owned(),
+        ),
+        (
+            &[],
+            &["serve", port, "-c", "c.toml"],
+            "c.toml:1: admin: gone/admin: ".to_owned(),
+        ),
+    ] {
+        let told = run(variables, arguments);
+        assert!(told.starts_with(&format!("ackpace: {begin}")), "{told}");
+    }
+}
+
+#[test]
 fn a_root_that_is_given_as_an_option_is_told_where_it_belongs() {
     let long = format!("/srv/{}", "d".repeat(80));
     for (arguments, told) in [

@@ -22,14 +22,14 @@ use crate::socket_file::{SocketFile, connect_within, is_stale};
 /// Makes the socket that the options ask for; `None` for none.
 ///
 /// # Errors
-/// One sentence, when the operator named a path that can't be used. Where the server chooses the path itself, no
+/// One sentence that begins with the path, when the operator named one that can't be used. Where the server chooses the path itself, no
 /// failure keeps it from starting.
 pub fn make(wanted: &AdminAt) -> Result<Option<(OwnedFd, SocketFile)>, String> {
     match wanted {
         AdminAt::Off => Ok(None),
         AdminAt::Path(path) => bind_at(path).map(Some).map_err(|error| {
             let cure = "name a path in a folder that this user may write, or stop the server that listens there";
-            format!("--admin {}: {error}; {cure}", path.display())
+            format!("{}: {error}; {cure}", path.display())
         }),
         AdminAt::Auto => {
             let name = format!("{}.sock", std::process::id());

@@ -163,10 +163,7 @@ fn parse(given: &Layer) -> Result<ServeOptions, LoadError> {
 /// Checks what one value alone can't show: there is an address to listen on, and none is given twice.
 fn check_together(options: &ServeOptions, given: &Layer) -> Result<(), LoadError> {
     let fail = |key: &str, text: String| {
-        let origin = given
-            .get(key)
-            .map_or(&Origin::Default, |given| &given.origin);
-        let place = format!("{key} ({origin})");
+        let place = format!("{key} ({})", origin(given, key));
         Err(LoadError::Value {
             place,
             error: ValueError::new(text),
@@ -207,17 +204,35 @@ fn check_together(options: &ServeOptions, given: &Layer) -> Result<(), LoadError
 /// Where the value of an option was given, for messages that begin with it: `--allow-roots`, `ACKPACE_ALLOW_ROOTS`,
 /// `a.toml:3: allow_roots`.
 pub fn place(given: &Layer, key: &str) -> String {
-    let origin = given
-        .get(key)
-        .map_or(&Origin::Default, |given| &given.origin);
+    match origin(given, key) {
+        Origin::CommandLine => name(key),
+        Origin::Environment(name) => name.clone(),
+        origin @ Origin::File { .. } => format!("{origin}: {key}"),
+        origin @ Origin::Default => format!("{key} ({origin})"),
+    }
+}
+
+/// A message about a value, with which it begins: `--listen fd:9: it is not open`, `a.toml:3: listen: fd:9: it is not open`. A
+/// default is told by the option that overrides it.
+pub fn refused(given: &Layer, key: &str, message: &dyn std::fmt::Display) -> String {
+    match origin(given, key) {
+        Origin::CommandLine | Origin::Default => format!("{} {message}", name(key)),
+        Origin::Environment(_) | Origin::File { .. } => {
+            format!("{}: {message}", place(given, key))
+        }
+    }
+}
+
+fn origin<'a>(given: &'a Layer, key: &str) -> &'a Origin {
+    let given = given.get(key);
+    given.map_or(&Origin::Default, |given| &given.origin)
+}
+
+/// How the option with this key is written on the command line.
+fn name(key: &str) -> String {
     let all = Setting::all();
     let setting = all.iter().find(|setting| setting.key == key);
-    match origin {
-        Origin::CommandLine => setting.map_or_else(|| key.to_owned(), Setting::name),
-        Origin::Environment(name) => name.clone(),
-        Origin::File { .. } => format!("{origin}: {key}"),
-        Origin::Default => format!("{key} ({origin})"),
-    }
+    setting.map_or_else(|| key.to_owned(), Setting::name)
 }
 
 fn both(wide: &Listen, narrow: &Listen) -> String {
