@@ -13,7 +13,7 @@ struct Mark {
 }
 
 /// The last seconds of one connection. Marks are set when bytes arrive. A client that reads at its own pace opens its
-/// window in steps of up to half a receive buffer, so its rate is what arrived from one step to another.
+/// window in steps of up to half a receive buffer, so its rate is what arrived from the end of one step to that of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecentArrivals {
     /// The rate shown is measured from here: [`SHOWN_US`] to twice that before the last mark.
@@ -60,10 +60,11 @@ impl RecentArrivals {
     /// A TCP_INFO sample. Returns how long the socket held nothing since the last one, or nothing but a corked rest; `None` where
     /// nothing counts it.
     pub fn heard(&mut self, sample: &TcpSample, acked_bytes: u64, now: Instant) -> Option<u64> {
-        if acked_bytes > self.last.acked_bytes {
-            self.arrived(acked_bytes, now);
-        }
         let us = now.since_us(core::mem::replace(&mut self.heard_at, now));
+        if acked_bytes > self.last.acked_bytes {
+            let at = now.minus_us(arrived_ago_us(sample).min(us));
+            self.arrived(Mark { at, acked_bytes });
+        }
         let busy_us = sample.flow.map(|flow| flow.busy_us);
         let was = core::mem::replace(&mut self.busy_us, busy_us);
         // Ignore counters that go backwards.
@@ -71,38 +72,54 @@ impl RecentArrivals {
         Some(us.saturating_sub(busy_us).max(corked_us(sample).min(us)))
     }
 
-    /// More bytes have arrived.
-    fn arrived(&mut self, acked_bytes: u64, now: Instant) {
-        let silent_us = now.since_us(self.last.at);
-        self.silent_us.1 = self.silent_us.1.max(silent_us);
-        self.last = Mark {
-            at: now,
-            acked_bytes,
-        };
+    /// More bytes have arrived. A mark is set where the arrival before ended, so that of two steps the later one counts.
+    fn arrived(&mut self, last: Mark) {
+        let before = core::mem::replace(&mut self.last, last);
+        let silent_us = last.at.since_us(before.at);
         // Leave the first burst, which fills the receive buffer, behind soon.
         let each_us = match self.from == self.next {
             true => US_PER_S,
             false => SHOWN_US,
         };
-        if now.since_us(self.next.at) >= each_us {
-            (self.from, self.next) = (self.next, self.last);
+        if last.at.since_us(self.next.at) >= each_us {
+            (self.from, self.next) = (self.next, before);
             self.silent_us = (self.silent_us.1, 0);
         }
+        if silent_us >= SHOWN_US {
+            // One step is enough.
+            let at = before.at.max(last.at.minus_us(2 * SHOWN_US));
+            (self.from, self.next) = (Mark { at, ..before }, Mark { at, ..before });
+            self.silent_us = (0, 0);
+        }
+        self.silent_us.1 = self.silent_us.1.max(silent_us);
     }
 
     /// Rate at which bytes arrived in the last seconds, bytes per second; during a connection's first second, the bytes
-    /// so far.
+    /// so far. It falls to 0, which is reached when nothing has arrived for twice [`SHOWN_US`], as soon as nothing has arrived
+    /// for longer than before.
     pub fn bytes_per_s(&self, now: Instant) -> u64 {
+        let (idle_us, most_us) = (now.since_us(self.last.at), 2 * SHOWN_US);
+        if idle_us >= most_us {
+            return 0;
+        }
         let bytes = self.last.acked_bytes - self.from.acked_bytes;
+        let us = self.last.at.since_us(self.from.at).max(US_PER_S);
+        let rate = u128::from(bytes) * u128::from(US_PER_S) / u128::from(us);
         // The next step may take as long as one did before, or no sample was taken since.
         let (before_us, lately_us) = self.silent_us;
-        let silent_us = before_us.max(lately_us);
-        let silent_us = silent_us.clamp(SHOWN_SILENT_US, 2 * SHOWN_US);
-        let steps_us = (self.last.at.since_us(self.from.at))
-            .max(now.since_us(self.from.at).saturating_sub(silent_us));
-        let rate = u128::from(bytes) * u128::from(US_PER_S) / u128::from(steps_us.max(US_PER_S));
+        let silent_us = before_us.max(lately_us).max(SHOWN_SILENT_US);
+        let rate = match idle_us > silent_us {
+            true => rate * u128::from(most_us - idle_us) / u128::from(most_us - silent_us),
+            false => rate,
+        };
         u64::try_from(rate).unwrap_or(u64::MAX)
     }
+}
+
+/// How long ago the last bytes arrived, at most, as far as TCP tells: a round trip after they were sent.
+fn arrived_ago_us(sample: &TcpSample) -> u64 {
+    let flow = sample.flow;
+    flow.map_or(0, |flow| flow.quiet_us.saturating_sub(sample.rtt_us))
 }
 
 /// Whether a socket holds nothing that its client could get now. A cork (tcp(7)) holds back a partial segment until
@@ -118,9 +135,10 @@ pub(super) fn is_drained(sample: &TcpSample) -> bool {
 /// For how long a socket has held nothing but a corked rest: TCP counts that time as busy. Its last segment was acknowledged a round
 /// trip after it was sent.
 fn corked_us(sample: &TcpSample) -> u64 {
-    let is_corked = is_drained(sample) && sample.unacked_bytes > 0;
-    let flow = sample.flow.filter(|_| is_corked);
-    flow.map_or(0, |flow| flow.quiet_us.saturating_sub(sample.rtt_us))
+    match is_drained(sample) && sample.unacked_bytes > 0 {
+        true => arrived_ago_us(sample),
+        false => 0,
+    }
 }
 
 #[cfg(test)]
@@ -184,7 +202,10 @@ mod tests {
                 assert_eq!(pace.bytes_per_s(at(ms)), 1_000_000, "after {ms} ms");
             }
         }
-        assert!(pace.bytes_per_s(at(60_000)) < 200_000, "it stands still");
+        let shown = |ms: u64| pace.bytes_per_s(at(19_900 + ms));
+        assert_eq!(shown(1_500), 1_000_000, "as long as between two samples");
+        assert!((400_000..600_000).contains(&shown(4_500)));
+        assert_eq!(shown(8_000), 0, "it stands still");
     }
 
     #[test]
@@ -200,6 +221,47 @@ mod tests {
                     (800_000..1_200_000).contains(&shown),
                     "{shown} after {ms} ms"
                 );
+            }
+        }
+    }
+
+    #[test]
+    fn a_step_that_takes_a_while_counts_once() {
+        // 1 MB/s in steps that last a fifth of their period; the end of a step is seen only when somebody asks.
+        for period_ms in [2_000, 3_000, 5_000, 7_000] {
+            let arrived = |ms: u64| {
+                let (steps, within_ms) = (ms / period_ms, ms % period_ms);
+                let part_ms = (within_ms * 5).min(period_ms);
+                ((steps * period_ms + part_ms) * 1_000, within_ms)
+            };
+            let sample = |within_ms: u64| TcpSample {
+                flow: Some(Flow {
+                    quiet_us: within_ms.saturating_sub(period_ms / 5) * MS,
+                    ..Flow::default()
+                }),
+                ..TcpSample::default()
+            };
+            let mut pace = RecentArrivals::new(at(0));
+            for ms in (100..60_000).step_by(100) {
+                let (acked_bytes, within_ms) = arrived(ms);
+                let mut asked = pace;
+                asked.heard(&sample(within_ms), acked_bytes, at(ms));
+                // While a step is under way, less is known.
+                let shown = asked.bytes_per_s(at(ms));
+                let is_between = within_ms >= period_ms / 5;
+                if ms > 20_000 && is_between {
+                    assert!(
+                        (800_000..1_250_000).contains(&shown),
+                        "{period_ms}: {shown}, {ms}"
+                    );
+                }
+                assert!(
+                    ms < 20_000 || shown < 1_300_000,
+                    "{period_ms}: {shown}, {ms}"
+                );
+                if within_ms == 0 || within_ms % 500 == 300 {
+                    pace = asked; // the worker itself asks less often
+                }
             }
         }
     }
@@ -268,8 +330,8 @@ mod tests {
             // A tick of rounding at either end.
             prop_assert!(pace.bytes_per_s(now).abs_diff(bytes_per_s) <= 1, "{pace:?}");
             // Until it stalls.
-            let later = now.plus_us(20 * SHOWN_US);
-            prop_assert!(pace.bytes_per_s(later) <= bytes_per_s / 4 + 1);
+            let later = now.plus_us(2 * SHOWN_US);
+            prop_assert_eq!(pace.bytes_per_s(later), 0);
         }
 
         #[test]
