@@ -170,17 +170,13 @@ impl ConfigReader<'_> {
     }
 
     fn unknown(&self, name: &str) -> String {
-        let keys: Vec<&str> = self.settings.iter().map(|s| s.key.as_str()).collect();
-        let hint = match nearest(name, keys.iter().copied()) {
+        let keys = self.settings.iter().map(|s| s.key.as_str());
+        let hint = match nearest(name, keys) {
             _ if name == "port" => "write listen = [\"8080\"]".to_owned(),
             Some(near) => format!("did you mean {near}?"),
-            None => "no key is like it".to_owned(),
+            None => "no key is like it; `ackpace config` prints all of them, docs/configuration.md explains them".to_owned(),
         };
-        format!(
-            "unknown key {}: {hint} (keys: {})",
-            shown(name),
-            keys.join(", ")
-        )
+        format!("unknown key {}: {hint}", shown(name))
     }
 }
 

@@ -10,11 +10,6 @@ fn errors(text: &str) -> String {
     lines.join("\n")
 }
 
-fn keys() -> String {
-    let keys: Vec<String> = Setting::all().into_iter().map(|s| s.key).collect();
-    keys.join(", ")
-}
-
 #[test]
 fn every_key_is_read_with_its_line() {
     let text = "\
@@ -48,23 +43,22 @@ md = \"text/markdown\"
 }
 
 #[test]
-fn an_unknown_key_gets_the_nearest_and_all_others() {
-    let keys = keys();
+fn an_unknown_key_gets_the_nearest_or_where_all_are() {
     assert_eq!(
         errors("\nacess_log = \"off\"\n"),
-        format!("a.toml:2:1: unknown key acess_log: did you mean access_log? (keys: {keys})")
+        "a.toml:2:1: unknown key acess_log: did you mean access_log?"
     );
     assert_eq!(
         errors("  send-timeout = \"1s\""),
-        format!("a.toml:1:3: unknown key send-timeout: did you mean send_timeout? (keys: {keys})")
+        "a.toml:1:3: unknown key send-timeout: did you mean send_timeout?"
     );
     assert_eq!(
         errors("port = 80"),
-        format!("a.toml:1:1: unknown key port: write listen = [\"8080\"] (keys: {keys})")
+        "a.toml:1:1: unknown key port: write listen = [\"8080\"]"
     );
     assert_eq!(
         errors("[tls]\ncert = 1"),
-        format!("a.toml:1:2: unknown key tls: no key is like it (keys: {keys})")
+        "a.toml:1:2: unknown key tls: no key is like it; `ackpace config` prints all of them, docs/configuration.md explains them"
     );
 }
 
