@@ -76,6 +76,10 @@ fn why_of_a_cold_download_tells_why_its_reads_were_made() {
     });
     let first = "before all who have something, since it had nothing yet; this long because its rate is not known yet";
     assert!(told.contains(first), "{told}");
+    let device = watched
+        .server
+        .err_line(&["device 0 (", "for the first time: "]);
+    assert!(device.contains("the page cache"), "{device}");
     // The device that the file was read from explains itself, too.
     let device = watched.ackpace(&["why", "0"]);
     assert!(device.success, "{}", device.err);

@@ -85,6 +85,15 @@ fn lacking(error: &io::Error) -> String {
     format!("the threads of a disk could not be started: {error}; its files can't be read{cure}")
 }
 
+/// How a disk is read, if its file system allows it.
+fn way(direct: bool, by_ring: bool) -> &'static str {
+    match (direct, by_ring) {
+        (true, true) => "past the page cache by io_uring, and into it what several clients want",
+        (true, false) => "past the page cache by threads, and into it what several clients want",
+        (false, _) => "all reads go into the page cache (read = page-cache)",
+    }
+}
+
 /// A disk's thread that has no readers yet.
 pub(super) struct Starting {
     pub index: u16,
@@ -108,6 +117,12 @@ impl Starting {
             }
         };
         let (settings, context) = (self.settings, self.context);
+        let device = context.devices.get(self.index);
+        let device = device.map_or_else(|| self.index.to_string(), |device| device.shown());
+        tracing::info!(
+            "device {device} is read from for the first time: {}",
+            way(settings.direct, ring.is_some())
+        );
         Shell {
             disk: Disk::new(settings),
             files: Wanted::new(settings.cancel),
