@@ -7,7 +7,6 @@ use ackpace_core::conn::Span;
 
 use crate::greeting;
 use crate::options::ServeOptions;
-use crate::shares::descriptors_allowed;
 use crate::store::residency::cached_pages;
 use crate::store::ring::{self, Ring};
 
@@ -85,11 +84,8 @@ fn may_administer_the_net() -> bool {
 
 /// By the defaults: `ackpace check` tells it of a configuration.
 fn descriptors() -> String {
-    let allowed = descriptors_allowed().map_or("unlimited".to_owned(), |most| most.to_string());
-    let lost = crate::serve::lost_descriptors(&ServeOptions::default_values());
-    lost.unwrap_or_else(|| {
-        format!("ok: {allowed} descriptors are allowed, enough for the defaults")
-    })
+    let told = crate::serve::tell_descriptors(&ServeOptions::default_values());
+    told.unwrap_or_else(|| "lost: memory: not enough for a start with the defaults".to_owned())
 }
 
 fn others() -> String {

@@ -95,16 +95,16 @@ pub fn cost(options: &ServeOptions) -> Vec<String> {
 }
 
 fn cost_of(shares: &Shares, options: &ServeOptions) -> Vec<String> {
-    let lost = shares.lost_descriptors(descriptors_allowed());
+    let lost = shares.lost_descriptors(options, descriptors_allowed());
     let memory = shares.cost(options.connections_max);
     memory.into_iter().chain(lost).collect()
 }
 
-/// What is lost for want of descriptors, with these options.
-pub fn lost_descriptors(options: &ServeOptions) -> Option<String> {
-    Shares::of(options, workers(options))
-        .ok()?
-        .lost_descriptors(descriptors_allowed())
+/// What descriptors are enough for with these options, in a line of `ackpace doctor`; `None`: memory is not even enough for
+/// a start.
+pub fn tell_descriptors(options: &ServeOptions) -> Option<String> {
+    let shares = Shares::of(options, workers(options)).ok()?;
+    Some(shares.tell_descriptors(options, descriptors_allowed()))
 }
 
 /// The text of `ackpace limits`.

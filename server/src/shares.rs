@@ -286,6 +286,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
+    use crate::limits::CONNECTIONS_MAX;
 
     #[derive(clap::Parser)]
     struct Line {
@@ -465,17 +466,44 @@ mod tests {
 
     #[test]
     fn descriptors_that_are_too_few_are_told_with_what_they_cost() {
-        let shares = Shares::divide(&options(&[]), 1, machine(64 << 30)).expect("plenty");
+        let options = options(&[]);
+        let shares = Shares::divide(&options, 1, machine(64 << 30)).expect("plenty");
         let wanted = shares.descriptors();
-        assert_eq!(shares.lost_descriptors(Some(wanted)), None);
-        assert_eq!(shares.lost_descriptors(None), None);
-        let lost = shares.lost_descriptors(Some(40)).expect("too few");
+        assert_eq!(shares.lost_descriptors(&options, Some(wanted)), None);
+        assert_eq!(shares.lost_descriptors(&options, None), None);
+        let lost = shares.lost_descriptors(&options, Some(40));
+        let lost = lost.expect("too few");
         assert!(
             lost.starts_with("lost: descriptors: 40 are allowed"),
             "{lost}"
         );
         assert!(lost.contains("With a few downloads"), "{lost}");
         assert!(lost.contains(&format!("LimitNOFILE={wanted}")), "{lost}");
+        assert_eq!(shares.tell_descriptors(&options, Some(40)), lost);
+    }
+
+    #[test]
+    fn the_default_number_of_connections_loses_nothing_where_a_thousand_downloads_have_descriptors()
+    {
+        let default = options(&[]);
+        assert_eq!(default.connections_max, CONNECTIONS_MAX);
+        let shares = Shares::divide(&default, 2, machine(64 << 30)).expect("plenty");
+        let enough = shares.descriptors() - 3 * shares.connections() + 3 * 2 * CONNECTIONS_COMMON;
+        assert_eq!(shares.lost_descriptors(&default, Some(enough)), None);
+        let told = shares.tell_descriptors(&default, Some(enough));
+        assert!(told.starts_with("ok: "), "{told}");
+        assert!(told.contains("some 2048 downloads at once"), "{told}");
+        assert!(
+            shares
+                .lost_descriptors(&default, Some(enough - 3))
+                .is_some()
+        );
+        // Who asks for a number wants that many.
+        let asked = options(&["--connections-max", "8000"]);
+        let shares = Shares::divide(&asked, 2, machine(64 << 30)).expect("plenty");
+        assert!(shares.lost_descriptors(&asked, Some(enough)).is_some());
+        let told = shares.tell_descriptors(&asked, None);
+        assert!(told.ends_with("enough for 16000 connections"), "{told}");
     }
 
     #[test]

@@ -3,7 +3,10 @@
 use ackpace_core::limits::CACHED_OPEN_MAX;
 
 use super::Shares;
-use crate::limits::{CLOSING_MAX, DESCRIPTORS_OWN, DESCRIPTORS_PER_WORKER, DESCRIPTORS_START};
+use crate::limits::{
+    CLOSING_MAX, CONNECTIONS_COMMON, CONNECTIONS_MAX, DESCRIPTORS_OWN, DESCRIPTORS_PER_WORKER,
+    DESCRIPTORS_START,
+};
 use crate::options::{FollowSymlinks, ServeOptions};
 
 /// How many descriptors this process may have at most; `None`: any number.
@@ -19,11 +22,25 @@ impl Shares {
         3 * self.connections() + open_files + CLOSING_MAX as u64 + DESCRIPTORS_OWN
     }
 
-    /// What is lost where the process may have `allowed` only (`None`: any number), and the cure.
-    pub fn lost_descriptors(&self, allowed: Option<u64>) -> Option<String> {
+    /// How many downloads at once have enough descriptors where the process may have `allowed` (`None`: any number); `None`:
+    /// all connections.
+    pub fn downloads(&self, allowed: Option<u64>) -> Option<u64> {
         let wanted = self.descriptors();
         let allowed = allowed.filter(|allowed| *allowed < wanted)?;
-        let beyond = match allowed.saturating_sub(wanted - 3 * self.connections()) / 3 {
+        Some(allowed.saturating_sub(wanted - 3 * self.connections()) / 3)
+    }
+
+    /// What is lost where the process may have `allowed` only (`None`: any number), and the cure. The default of
+    /// `connections_max` asks for no certain number of connections, so it loses nothing as long as there is enough for
+    /// [`CONNECTIONS_COMMON`] downloads of each worker.
+    pub fn lost_descriptors(&self, options: &ServeOptions, allowed: Option<u64>) -> Option<String> {
+        let (wanted, downloads) = (self.descriptors(), self.downloads(allowed)?);
+        let allowed = allowed?;
+        let is_default = options.connections_max == CONNECTIONS_MAX;
+        if is_default && downloads >= CONNECTIONS_COMMON * u64::from(self.workers) {
+            return None;
+        }
+        let beyond = match downloads {
             0 => "With a few downloads".to_owned(),
             enough => format!("Beyond some {enough} downloads"),
         };
@@ -32,6 +49,24 @@ impl Shares {
              wait or get 503; set LimitNOFILE={wanted} in the unit (or ulimit -n), or lower connections_max",
             self.connections(),
         ))
+    }
+
+    /// A line of `ackpace doctor`: what is allowed, and for what it is enough.
+    pub fn tell_descriptors(&self, options: &ServeOptions, allowed: Option<u64>) -> String {
+        if let Some(lost) = self.lost_descriptors(options, allowed) {
+            return lost;
+        }
+        let (wanted, connections) = (self.descriptors(), self.connections());
+        let told = allowed.map_or("any number of".to_owned(), |allowed| allowed.to_string());
+        match self.downloads(allowed) {
+            None => format!(
+                "ok: {told} descriptors are allowed (ulimit -Hn), enough for {connections} connections"
+            ),
+            Some(enough) => format!(
+                "ok: {told} descriptors are allowed (ulimit -Hn), enough for some {enough} downloads at once; if you expect more, set \
+                 LimitNOFILE={wanted} in the unit (or ulimit -n), which is enough for {connections}"
+            ),
+        }
     }
 
     /// Descriptors without which nothing is served: those of a start, three for one download, and `inherited` ones, which who
