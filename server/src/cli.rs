@@ -15,7 +15,7 @@ use crate::config::{self, Loaded, Setting, Shape};
 use crate::failure::Failure;
 use crate::limits::CONFIG_ERRORS_MAX;
 use crate::options::{ServeOptions, shown, shown_path};
-use crate::{descriptors, doctor, help, serve};
+use crate::{descriptors, doctor, help, named_paths, serve};
 
 const ABOUT: &str = "Serve files over HTTP at the pace of their acknowledgements";
 const LONG_ABOUT: &str = "ackpace serves a directory, or one file, over HTTP/1.1 to browsers, download tools, package managers and players. \
@@ -397,8 +397,9 @@ fn serve(
 
 fn check(loaded: Loaded) -> Result<(), Failure> {
     serve::check(&loaded)?;
-    for cost in serve::cost(&loaded.options) {
-        say(&format!("{cost}\n"))?;
+    let paths = named_paths::lines(&loaded.options);
+    for line in paths.into_iter().chain(serve::cost(&loaded.options)) {
+        say(&format!("{line}\n"))?;
     }
     match loaded.config {
         Some(path) => say(&format!("{}: good\n", shown_path(&path))),

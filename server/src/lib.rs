@@ -24,6 +24,7 @@ pub mod listeners;
 pub mod log;
 pub mod mailbox;
 pub mod memory;
+pub mod named_paths;
 pub mod notify;
 pub mod options;
 pub mod resolver;

@@ -220,7 +220,8 @@ pub struct ServeOptions {
     ///
     /// `-` is standard output, where the lines of the start are, too. A missing file is created with mode 640; lines are
     /// appended. A log that cannot keep up loses lines, and the server's messages say so; it never delays a response. `./off`
-    /// and `./-` name files called `off` and `-`.
+    /// and `./-` name files called `off` and `-`. A relative path starts at the current directory, also when it is given in a
+    /// configuration file; `ackpace check` prints what it became.
     ///
     /// Default: off, since a log that nobody rotates fills a disk. Range: off, - or a path.
     #[arg(long, value_name = "FILE", default_value = "off", value_hint = ValueHint::FilePath, help_heading = "Logging",

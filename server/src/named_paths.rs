@@ -1,0 +1,56 @@
+//! The paths that options name, as the server finds them: a relative one starts at the current directory.
+
+use std::path::Path;
+
+use crate::options::{AdminAt, Listen, LogTarget, ServeOptions, TcpEventsAt, shown_path};
+
+/// A line for each of them, such as `root: /srv/mirror`.
+pub fn lines(options: &ServeOptions) -> Vec<String> {
+    let mut paths: Vec<(&str, &Path)> = vec![("root", &options.root)];
+    let allowed = options.allow_roots.iter();
+    paths.extend(allowed.map(|root| ("allow_roots", root.as_path())));
+    for listen in &options.listen {
+        if let Listen::Unix(path) = listen {
+            paths.push(("listen", path));
+        }
+    }
+    if let LogTarget::File(path) = &options.access_log {
+        paths.push(("access_log", path));
+    }
+    if let AdminAt::Path(path) = &options.admin {
+        paths.push(("admin", path));
+    }
+    if let TcpEventsAt::Path(path) = &options.tcp_events {
+        paths.push(("tcp_events", path));
+    }
+    let line = |(key, path): (&str, &Path)| {
+        // It fails only for an empty path, and where the current directory is gone.
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        format!("{key}: {}", shown_path(&path))
+    };
+    paths.into_iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn relative_paths_start_at_the_current_directory_and_others_stay() {
+        let here = std::env::current_dir().expect("it is there");
+        let here = here.display();
+        let mut options = ServeOptions::default_values();
+        assert_eq!(lines(&options), [format!("root: {here}")]);
+        options.root = "site".into();
+        options.allow_roots = vec!["/srv/other".into()];
+        options.listen = vec![Listen::local(0), Listen::Unix("run/socket".into())];
+        options.access_log = LogTarget::File("../log".into());
+        let expected = [
+            format!("root: {here}/site"),
+            "allow_roots: /srv/other".to_owned(),
+            format!("listen: {here}/run/socket"),
+            format!("access_log: {here}/../log"),
+        ];
+        assert_eq!(lines(&options), expected);
+    }
+}
