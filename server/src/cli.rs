@@ -63,7 +63,7 @@ fn run(
         Some(("check", matches)) => check(load(matches, variables)?),
         Some(("config", matches)) => say(&config::effective(&load(matches, variables)?.given)),
         Some(("limits", matches)) => say(&serve::limits(&load(matches, variables)?.options)?),
-        Some(("doctor", _)) => say(&doctor::page()),
+        Some(("doctor", matches)) => doctor(load(matches, variables)?),
         Some(("top", matches)) => top(matches),
         Some(("why", matches)) => why(matches),
         Some(("completions", matches)) => completions(matches),
@@ -104,8 +104,8 @@ fn named_root(arguments: &[OsString], error: &clap::Error) -> Option<String> {
         .map(|word| word.to_string_lossy())
         .collect();
     let command = match words.get(1).map(AsRef::as_ref) {
-        Some(name @ ("check" | "config" | "limits")) => name,
-        Some("top" | "why" | "doctor" | "completions" | "man" | "help") => return None,
+        Some(name @ ("check" | "config" | "limits" | "doctor")) => name,
+        Some("top" | "why" | "completions" | "man" | "help") => return None,
         _ => "serve",
     };
     let joined = words.iter().find_map(|word| word.strip_prefix("--root="));
@@ -188,11 +188,7 @@ pub fn command() -> Command {
         ),
         looking("config", "Print every value that holds, with its origin"),
         looking("limits", "Print every bound and the memory they add up to"),
-        with_help(
-            Command::new("doctor").about("Tell what this kernel and these rights allow"),
-            &["ackpace doctor"],
-            &[],
-        ),
+        looking("doctor", "Tell what this kernel and these rights allow"),
         top_command(),
         why_command(),
         completions_command(),
@@ -405,6 +401,12 @@ fn check(loaded: Loaded) -> Result<(), Failure> {
         Some(path) => say(&format!("{}: good\n", shown_path(&path))),
         None => say("the configuration is good (no file was given)\n"),
     }
+}
+
+/// What is allowed and lost, and then, as `check` does, what is wrong.
+fn doctor(loaded: Loaded) -> Result<(), Failure> {
+    say(&doctor::page(&loaded.options))?;
+    serve::check(&loaded)
 }
 
 /// The socket that was named; `ACKPACE_ADMIN` counts as for the server.

@@ -1,29 +1,34 @@
-//! `ackpace doctor`: what this kernel and these rights allow the server, what is lost, and how to get it.
+//! `ackpace doctor`: what this kernel and these rights allow a server with this configuration, what is lost, and how to get
+//! it.
 
-use std::fmt::Write;
 use std::fs::{self, File};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 
 use ackpace_core::conn::Span;
+use ackpace_core::units::MIB;
 
-use crate::greeting;
-use crate::options::ServeOptions;
+use crate::limits::{CGROUP_PERCENT, MACHINE_PERCENT};
+use crate::options::{ServeOptions, Size};
+use crate::shares::{Shares, descriptors_allowed};
 use crate::store::residency::cached_pages;
 use crate::store::ring::{self, Ring};
+use crate::{greeting, memory, serve};
 
-/// A line for each thing.
-pub fn page() -> String {
-    let mut page = String::new();
-    for line in [
+/// A line for each thing. What a server with these options would refuse, `ackpace check` tells ([`crate::serve::check`]).
+pub fn page(options: &ServeOptions) -> String {
+    let mut lines = vec![
         kernel(),
         io_uring(),
-        cachestat(),
+        cachestat(&options.root),
         congestion_controls(),
-        descriptors(),
-        others(),
-    ] {
-        let _ = writeln!(page, "{line}");
+    ];
+    if let Ok(shares) = serve::divided(options) {
+        lines.push(memory(&shares, options));
+        lines.push(shares.tell_descriptors(options, descriptors_allowed()));
     }
-    page
+    lines.push(others());
+    lines.into_iter().map(|line| line + "\n").collect()
 }
 
 fn kernel() -> String {
@@ -47,13 +52,18 @@ fn io_uring() -> String {
     }
 }
 
-fn cachestat() -> String {
+fn cachestat(root: &Path) -> String {
     let start = Span {
         offset_bytes: 0,
         len_bytes: 1,
     };
-    // Our own binary is a file as good as any; another user's is refused where those of the site may not be.
-    match File::open("/proc/self/exe").map(|file| cached_pages(&file, start)) {
+    // The root stands for what is below it, as at a start. Without one, our own binary is a file as good as any.
+    let open = |path: &Path| {
+        let mut options = File::options();
+        options.read(true).custom_flags(libc::O_NONBLOCK).open(path)
+    };
+    let file = open(root).or_else(|_| open(Path::new("/proc/self/exe")));
+    match file.map(|file| cached_pages(&file, start)) {
         Ok(Err(error)) => greeting::lost_cachestat(error),
         _ => "ok: cachestat(2) tells what is in the page cache".to_owned(),
     }
@@ -82,10 +92,22 @@ fn may_administer_the_net() -> bool {
     set.is_some_and(|set| set >> CAP_NET_ADMIN & 1 == 1)
 }
 
-/// By the defaults: `ackpace check` tells it of a configuration.
-fn descriptors() -> String {
-    let told = crate::serve::tell_descriptors(&ServeOptions::default_values());
-    told.unwrap_or_else(|| "lost: memory: not enough for a start with the defaults".to_owned())
+fn memory(shares: &Shares, options: &ServeOptions) -> String {
+    if let Some(cost) = shares.cost(options.connections_max) {
+        return format!("lost: {cost}");
+    }
+    let of = match options.memory_max {
+        Size::Auto if memory::usable().by_cgroup => {
+            format!("{CGROUP_PERCENT} % of the cgroup's limit")
+        }
+        Size::Auto => format!("{MACHINE_PERCENT} % of RAM"),
+        given => format!("memory_max = {given}"),
+    };
+    format!(
+        "ok: {} MiB of memory ({of}) are enough for {} connections of a worker",
+        shares.memory_bytes / MIB,
+        shares.connections_per_worker
+    )
 }
 
 fn others() -> String {
@@ -99,7 +121,7 @@ mod tests {
 
     #[test]
     fn each_line_says_what_is_there_or_lost() {
-        for line in page().lines() {
+        for line in page(&ServeOptions::default_values()).lines() {
             let begins = ["ok: ", "lost: ", "see also: "]
                 .iter()
                 .any(|word| line.starts_with(word));

@@ -90,8 +90,7 @@ fn check_descriptors(shares: &Shares, options: &ServeOptions) -> Result<(), Fail
 
 /// What little memory and few descriptors cost with these options, as the start of the server says it.
 pub fn cost(options: &ServeOptions) -> Vec<String> {
-    let shares = Shares::of(options, workers(options));
-    shares.map_or_else(|_| Vec::new(), |shares| cost_of(&shares, options))
+    divided(options).map_or_else(|_| Vec::new(), |shares| cost_of(&shares, options))
 }
 
 fn cost_of(shares: &Shares, options: &ServeOptions) -> Vec<String> {
@@ -100,11 +99,12 @@ fn cost_of(shares: &Shares, options: &ServeOptions) -> Vec<String> {
     memory.into_iter().chain(lost).collect()
 }
 
-/// What descriptors are enough for with these options, in a line of `ackpace doctor`; `None`: memory is not even enough for
-/// a start.
-pub fn tell_descriptors(options: &ServeOptions) -> Option<String> {
-    let shares = Shares::of(options, workers(options)).ok()?;
-    Some(shares.tell_descriptors(options, descriptors_allowed()))
+/// How memory is divided with these options.
+///
+/// # Errors
+/// Too little memory.
+pub fn divided(options: &ServeOptions) -> Result<Shares, String> {
+    Shares::of(options, workers(options))
 }
 
 /// The text of `ackpace limits`.

@@ -220,6 +220,37 @@ fn check_says_what_is_good() {
 }
 
 #[test]
+fn doctor_examines_what_the_configuration_names() {
+    let directory = directory("doctor");
+    let text = "connections_max = 40\nworkers = 1\nmemory_max = \"64MiB\"\n";
+    std::fs::write(directory.join("a.toml"), text).unwrap();
+    std::fs::write(directory.join("b.toml"), "\nroot = \"gone\"\n").unwrap();
+    std::fs::write(directory.join("c.toml"), "rooot = \"gone\"\n").unwrap();
+    let run = Run {
+        directory: &directory,
+        variables: &[],
+    };
+    let (code, stdout, stderr) = run.run(&["doctor", "-c", "a.toml"]);
+    assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
+    for part in [
+        "\nok: 64 MiB of memory (memory_max = 64MiB) are enough for 40 connections of a worker\n",
+        " descriptors are allowed (ulimit -Hn), enough for 40 connections\n",
+    ] {
+        assert!(stdout.contains(part), "no {part:?} in {stdout}");
+    }
+    let (code, stdout, stderr) = run.run(&["doctor", "--config=b.toml"]);
+    assert_eq!(code, 2, "{stdout}");
+    assert!(stdout.contains("ok: Linux "), "{stdout}");
+    assert!(
+        stderr.starts_with("ackpace: b.toml:2: root: gone: No such file"),
+        "{stderr}"
+    );
+    let (code, stdout, stderr) = run.run(&["doctor", "-c", "c.toml"]);
+    let expected = "ackpace: c.toml:1:1: unknown key rooot: did you mean root?\n";
+    assert_eq!((code, stdout.as_str(), stderr.as_str()), (2, "", expected));
+}
+
+#[test]
 fn everything_wrong_is_said_at_once_with_exit_code_2() {
     let directory = directory("wrong");
     std::fs::write(directory.join("a.toml"), "workers = 65\nlisting = 1\n").unwrap();
