@@ -372,11 +372,18 @@ impl What {
         };
         write!(f, "given {} because {because}; ", Bytes(given_bytes))?;
         if let Some(unsent_bytes) = unsent_bytes {
-            let of = Bytes(fill_bytes);
-            write!(f, "the socket holds {} of {of} unsent", Bytes(unsent_bytes))?;
+            write!(f, "the socket holds {} unsent", Bytes(unsent_bytes))?;
             if let Some(us) = (unsent_bytes * US_PER_S).checked_div(rate_bytes_per_s) {
                 let rate = Bytes(rate_bytes_per_s);
                 write!(f, ", {} at the {rate}/s that it takes", Time(us))?;
+            }
+            let level = Bytes(fill_bytes);
+            match unsent_bytes > fill_bytes {
+                true => write!(
+                    f,
+                    ", more than the {level} up to which it is filled, since the last piece went beyond"
+                )?,
+                false => write!(f, ", and is filled up to {level}")?,
             }
             f.write_str("; ")?;
         }

@@ -53,6 +53,9 @@ impl fmt::Display for Chosen {
             Reason::Rest => {
                 f.write_str("before others, since it was the short rest of a response")?
             }
+            Reason::Due if self.rate_bytes_per_s == 0 => {
+                f.write_str("since it was due and the sweep came by")?
+            }
             Reason::Due => write!(
                 f,
                 "since it was due and the sweep came by: it had enough for {margin}, less than half of T_D, {target}"
@@ -95,6 +98,17 @@ mod tests {
             chosen.to_string(),
             "read 1.4 MB in 31 ms, since it was due and the sweep came by: it had enough for 1.2 s, less than half of T_D, \
              4.0 s; so long that it has enough for 4.0 s at the 500 KB/s that it takes"
+        );
+        let unknown = Chosen {
+            bound: LengthBound::Unknown,
+            margin_us: 0,
+            rate_bytes_per_s: 0,
+            ..chosen
+        };
+        assert_eq!(
+            unknown.to_string(),
+            "read 1.4 MB in 31 ms, since it was due and the sweep came by; this long because its rate is not known yet, and a \
+             short read finds it out"
         );
         let first = Chosen {
             reason: Reason::First,

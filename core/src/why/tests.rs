@@ -46,20 +46,24 @@ fn a_full_socket_is_the_windows_doing_when_no_segment_fits_in_it() {
 
 #[test]
 fn a_decision_is_a_plain_sentence_with_its_numbers() {
-    let topped_up = What::ToppedUp {
+    let topped_up = |unsent_bytes| What::ToppedUp {
         top_up: TopUp::Near,
         wait: Wait::Margin,
         given_bytes: 123_456,
-        unsent_bytes: Some(507_904),
+        unsent_bytes: Some(unsent_bytes),
         fill_bytes: 507_904,
         rate_bytes_per_s: 2_500_000,
     };
     assert_eq!(
-        topped_up.to_string(),
-        "given 123 KB because the socket would have become writable before the next round; the socket holds 507 KB of 507 KB \
-         unsent, 203 ms at the 2.5 MB/s that it takes; now it waits for its client: the socket holds its \
+        topped_up(507_904).to_string(),
+        "given 123 KB because the socket would have become writable before the next round; the socket holds 507 KB unsent, 203 \
+         ms at the 2.5 MB/s that it takes, and is filled up to 507 KB; now it waits for its client: the socket holds its \
          margin, as it should"
     );
+    let more = topped_up(540_000).to_string();
+    let part = "; the socket holds 540 KB unsent, 216 ms at the 2.5 MB/s that it takes, more than the 507 KB up to which it is filled, \
+                since the last piece went beyond; now ";
+    assert!(more.contains(part), "{more}");
     let waits = |socket_bytes| What::Waits {
         wait: Wait::Disk,
         left_bytes: 999,

@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use ackpace_core::conn::ConnId;
+use ackpace_core::limits::PAUSED_US;
 use ackpace_core::units::{Bytes, Time};
 use ackpace_core::why::Wait;
 use crossbeam_channel::{Receiver, RecvTimeoutError, TrySendError, bounded};
@@ -412,14 +413,24 @@ fn path(connection: &Connection) -> Option<String> {
     ))
 }
 
-/// Its rate, and its estimated rates.
+/// Its rate, and its estimated rates. For a client that does not read, they say what is done when it goes on.
 fn rates(connection: &Connection) -> String {
     let believed = |rate: u64| match rate {
         0 => "not known yet".to_owned(),
         rate => format!("{}/s", Bytes(rate)),
     };
+    let response = connection.response.as_ref();
+    let window = response.filter(|response| response.wait == Wait::Window.name());
+    let what = match window {
+        Some(response) if response.wait_us >= PAUSED_US => {
+            "it has paused, so nothing is read ahead for it and its socket is not filled until its client reads again; what it \
+             took (B_n)"
+        }
+        Some(_) => "what it takes when its client reads (B_n)",
+        None => "what it takes (B_n)",
+    };
     format!(
-        "{}/s have arrived in the last seconds; what it takes (B_n): {} for filling its socket, {} for reading ahead",
+        "{}/s have arrived in the last seconds; {what}: {} for filling its socket, {} for reading ahead",
         Bytes(connection.rate_bytes_per_s),
         believed(connection.believed_bytes_per_s),
         believed(connection.prefetch_bytes_per_s),
@@ -478,7 +489,7 @@ mod tests {
 
     #[test]
     fn a_stalled_client_is_told_of_in_sentences() {
-        let connection = Connection {
+        let mut connection = Connection {
             id: "0.3.1".into(),
             peer: "192.0.2.1:4242".into(),
             phase: "sending".into(),
@@ -508,10 +519,17 @@ mod tests {
                 "its client's window is closed (0 B); 0 B are in flight and 131 KB wait unsent in the socket; the window \
                  has held it up for 9.0 s in all",
                 "its share of the send memory is 150 KB: its socket holds no more, unsent and in flight",
-                "900 KB/s have arrived in the last seconds; what it takes (B_n): 1.2 MB/s for filling its socket, not known \
-                 yet for reading ahead",
+                "900 KB/s have arrived in the last seconds; what it takes when its client reads (B_n): 1.2 MB/s for filling its \
+                 socket, not known yet for reading ahead",
                 "it has stood still for the disk with nothing in its socket for 0 us, for its client for 0 us",
             ]
+        );
+        connection.rate_bytes_per_s = 0;
+        connection.response.as_mut().expect("it is there").wait_us = PAUSED_US;
+        assert_eq!(
+            rates(&connection),
+            "0 B/s have arrived in the last seconds; it has paused, so nothing is read ahead for it and its socket is not filled until \
+             its client reads again; what it took (B_n): 1.2 MB/s for filling its socket, not known yet for reading ahead"
         );
     }
 }

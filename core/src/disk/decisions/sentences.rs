@@ -3,7 +3,7 @@
 use core::fmt;
 
 use super::DeviceChange;
-use crate::depth::TrialOutcome;
+use crate::depth::{DepthBound, TrialOutcome};
 use crate::units::{Bytes, Time};
 
 impl fmt::Display for DeviceChange {
@@ -20,11 +20,7 @@ impl fmt::Display for DeviceChange {
                 let (from, to, rates) = (Time(from_us), Time(to_us), Bytes(rates_bytes_per_s));
                 write!(f, "T_D goes from {from} to {to}, since {why}; {streams} streams take {rates}/s together")
             }
-            DeviceChange::Depth { from, to, bound } => write!(
-                f,
-                "the device gets {to} reads at once (K), not {from}, since {}",
-                bound.sentence()
-            ),
+            DeviceChange::Depth { from, to, bound } => depth(from, to, bound, f),
             DeviceChange::Tried(verdict) => tried(&verdict, f),
             DeviceChange::Memory {
                 from_bytes,
@@ -75,6 +71,15 @@ impl fmt::Display for DeviceChange {
             ),
         }
     }
+}
+
+fn depth(from: usize, to: usize, bound: DepthBound, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    write!(f, "the device gets {to} reads at once (K), ")?;
+    match from < to {
+        true => write!(f, "up from {from}, and no more")?,
+        false => write!(f, "down from {from}")?,
+    }
+    write!(f, ": {}", bound.sentence())
 }
 
 fn tried(verdict: &TrialOutcome, f: &mut fmt::Formatter<'_>) -> fmt::Result {

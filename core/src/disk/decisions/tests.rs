@@ -157,7 +157,16 @@ fn a_decision_is_a_plain_sentence_with_its_numbers() {
                 to: 4,
                 bound: DepthBound::FirstRead,
             },
-            "the device gets 4 reads at once (K), not 8, since more would make a new client wait too long for its first bytes",
+            "the device gets 4 reads at once (K), down from 8: more would make a new client wait too long for its first bytes",
+        ),
+        (
+            DeviceChange::Depth {
+                from: 5,
+                to: 7,
+                bound: DepthBound::FirstRead,
+            },
+            "the device gets 7 reads at once (K), up from 5, and no more: more would make a new client wait too long for its first \
+             bytes",
         ),
         (
             DeviceChange::Tried(verdict),
