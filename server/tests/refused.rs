@@ -1,0 +1,277 @@
+//! What the real binary refuses: wrong usage, wrong values and what this machine lacks, each with its place and exit code.
+
+mod common;
+#[path = "common/run.rs"]
+mod run;
+
+use common::directory;
+use run::{Run, ackpace};
+
+#[test]
+fn everything_wrong_is_said_at_once_with_exit_code_2() {
+    let directory = directory("wrong");
+    std::fs::write(directory.join("a.toml"), "workers = 65\nlisting = 1\n").unwrap();
+    let variables = [("ACKPACE_RATE_MIN", "fast"), ("ACKPACE_CONFIG", "a.toml")];
+    let run = Run {
+        directory: &directory,
+        variables: &variables,
+    };
+    let expected = "\
+ackpace: --send-timeout: 5 has no clear unit: write 5s (units are ms, s, min and h)
+ackpace: --port: 70000 is not a port: 0 to 65535
+ackpace: ACKPACE_RATE_MIN: fast is not a whole number: 0 to 1000000
+ackpace: a.toml:1:11: workers: 65 is out of range: 1 to 64, or \"auto\"
+ackpace: a.toml:2:11: listing: must be true or false, not a whole number; write listing = true
+";
+    for command in [
+        &["check"][..],
+        &["-t"],
+        &["serve"],
+        &[],
+        &["limits"],
+        &["config", "--effective"],
+    ] {
+        let arguments = [command, &["--send-timeout", "5", "-p", "70000"]].concat();
+        assert_eq!(
+            run.run(&arguments),
+            (2, String::new(), expected.into()),
+            "{command:?}"
+        );
+    }
+}
+
+#[test]
+fn files_that_are_no_configuration_are_named() {
+    let directory = directory("files");
+    std::fs::write(directory.join("latin1.toml"), b"root = \"\xe4\"").unwrap();
+    std::fs::write(directory.join("long.toml"), "#".repeat((1 << 20) + 1)).unwrap();
+    std::fs::write(directory.join("most.toml"), "#".repeat(1 << 20)).unwrap();
+    let run = Run {
+        directory: &directory,
+        variables: &[],
+    };
+    for (file, expected) in [
+        (
+            "missing.toml",
+            "missing.toml: cannot read the configuration file: No such file or directory (os error 2)",
+        ),
+        (
+            ".",
+            ".: cannot read the configuration file: Is a directory (os error 21)",
+        ),
+        (
+            "latin1.toml",
+            "latin1.toml:1:9: not UTF-8, so not TOML; save the file as UTF-8",
+        ),
+        (
+            "long.toml",
+            "long.toml: longer than 1048576 bytes, so it is no configuration file",
+        ),
+    ] {
+        let (code, stdout, stderr) = run.run(&["check", "-c", file]);
+        assert_eq!(
+            (code, stdout, stderr),
+            (2, String::new(), format!("ackpace: {expected}\n"))
+        );
+    }
+    assert_eq!(run.run(&["check", "-c", "most.toml"]).0, 0);
+}
+
+#[test]
+fn wrong_usage_has_exit_code_2_and_help_has_0() {
+    for arguments in [
+        &["--nonsense"][..],
+        &["completions"],
+        &["-c"],
+        &["--workers=1", "--workers=2"],
+    ] {
+        let (code, stdout, stderr) = ackpace("usage", arguments);
+        assert_eq!((code, stdout.as_str()), (2, ""), "{arguments:?}");
+        assert!(stderr.starts_with("error: "), "{stderr}");
+    }
+    let (code, _, stderr) = ackpace("usage", &["--send-timeuot", "1s"]);
+    assert_eq!(code, 2);
+    assert!(stderr.contains("--send-timeout"), "{stderr}");
+}
+
+#[test]
+fn misspelt_commands_and_detached_values_are_named() {
+    for (arguments, expected) in [
+        (
+            &["serv", "tree"][..],
+            "ackpace: there is no command serv: did you mean serve?\n",
+        ),
+        (
+            &["docter"],
+            "ackpace: there is no directory or file docter: did you mean the command doctor?\n",
+        ),
+        (
+            &["a", "b"],
+            "ackpace: a is no command, and one directory or file is served, not a and b (see ackpace --help)\n",
+        ),
+        (
+            &["--listing", "false", "tree"],
+            "ackpace: --listing false: write --listing=false; a directory of that name is ./false\n",
+        ),
+    ] {
+        let (code, stdout, stderr) = ackpace("misspelt", arguments);
+        assert_eq!((code, stdout.as_str(), stderr.as_str()), (2, "", expected));
+    }
+}
+
+#[test]
+fn check_refuses_what_serve_refuses() {
+    let (code, stdout, stderr) = ackpace("check_all", &["check", "--congestion-control", "vegasx"]);
+    assert_eq!((code, stdout.as_str()), (2, ""));
+    assert!(stderr.contains("vegasx"), "{stderr}");
+}
+
+#[test]
+fn a_root_that_is_not_there_has_exit_code_2() {
+    for arguments in [
+        &["./serve"][..],
+        &["serve", "nowhere"],
+        &["check", "nowhere"],
+    ] {
+        let (code, stdout, stderr) = ackpace("root", arguments);
+        assert_eq!((code, stdout.as_str()), (2, ""), "{arguments:?}");
+        let name = arguments[arguments.len() - 1];
+        assert!(stderr.contains(name.trim_start_matches("./")), "{stderr}");
+        assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    }
+}
+
+#[test]
+fn a_directory_that_is_not_there_is_told_with_the_option_that_names_it() {
+    let directory = directory("places");
+    let text = "root = \"gone\"\n\nallow_roots = [\"lost\"]\n";
+    std::fs::write(directory.join("a.toml"), text).unwrap();
+    std::fs::write(directory.join("b.toml"), "allow_roots = [\"lost\"]\n").unwrap();
+    let lost =
+        "lost: No such file or directory (os error 2); name a directory that this user may enter";
+    let gone = "gone: No such file or directory (os error 2); name a directory or a file that this user may read";
+    for (arguments, variables, expected) in [
+        (
+            &["--allow-roots", "lost"][..],
+            &[][..],
+            format!("--allow-roots: {lost}"),
+        ),
+        (
+            &[],
+            &[("ACKPACE_ALLOW_ROOTS", "lost")],
+            format!("ACKPACE_ALLOW_ROOTS: {lost}"),
+        ),
+        (
+            &["-c", "b.toml"],
+            &[],
+            format!("b.toml:1: allow_roots: {lost}"),
+        ),
+        (
+            &["-c", "a.toml", "--allow-roots="],
+            &[],
+            format!("a.toml:1: root: {gone}"),
+        ),
+        (&["gone"], &[], format!("DIR|FILE: {gone}")),
+        (
+            &[],
+            &[("ACKPACE_ROOT", "gone")],
+            format!("ACKPACE_ROOT: {gone}"),
+        ),
+    ] {
+        let run = Run {
+            directory: &directory,
+            variables,
+        };
+        for command in ["serve", "check"] {
+            let arguments = [&[command], arguments].concat();
+            let expected = (2, String::new(), format!("ackpace: {expected}\n"));
+            assert_eq!(run.run(&arguments), expected, "{arguments:?}");
+        }
+    }
+}
+
+#[test]
+fn a_value_that_this_machine_refuses_is_told_with_where_it_was_given() {
+    let directory = directory("refused");
+    let text = "# a log\naccess_log = \"gone/log\"\ncongestion_control = [\"vegasx\"]\n";
+    std::fs::write(directory.join("a.toml"), text).unwrap();
+    std::fs::write(directory.join("taken"), "a file").unwrap();
+    std::fs::write(directory.join("b.toml"), "listen = [\"unix:taken\"]\n").unwrap();
+    std::fs::write(directory.join("c.toml"), "admin = \"gone/admin\"\n").unwrap();
+    let run = |variables: &[(&str, &str)], arguments: &[&str]| {
+        let directory = &directory;
+        let run = Run {
+            directory,
+            variables,
+        };
+        let (code, stdout, stderr) = run.run(arguments);
+        assert_eq!((code, stdout.as_str()), (2, ""), "{arguments:?}: {stderr}");
+        stderr
+    };
+    let told = run(&[], &["check", "-c", "a.toml"]);
+    let (control, log) = told.split_once('\n').expect("two lines");
+    assert!(
+        control.starts_with("ackpace: a.toml:3: congestion_control: vegasx: "),
+        "{told}"
+    );
+    let gone = "gone/log: No such file or directory (os error 2); name a file";
+    assert!(
+        log.starts_with(&format!("ackpace: a.toml:2: access_log: {gone}")),
+        "{told}"
+    );
+    let port = "--listen=127.0.0.1:0";
+    for (variables, arguments, begin) in [
+        (
+            &[("ACKPACE_ACCESS_LOG", "gone/log")][..],
+            &["check"][..],
+            format!("ACKPACE_ACCESS_LOG: {gone}"),
+        ),
+        (
+            &[],
+            &["serve", port, "--access-log=gone/log"],
+            format!("--access-log {gone}"),
+        ),
+        (
+            &[],
+            &["serve", "-c", "b.toml"],
+            "b.toml:1: listen: unix:taken: the path exists and is not a socket".to_owned(),
+        ),
+        (
+            &[],
+            &["serve", "--listen=unix:taken"],
+            "--listen unix:taken: the path exists".to_owned(),
+        ),
+        (
+            &[],
+            &["serve", port, "-c", "c.toml"],
+            "c.toml:1: admin: gone/admin: ".to_owned(),
+        ),
+    ] {
+        let told = run(variables, arguments);
+        assert!(told.starts_with(&format!("ackpace: {begin}")), "{told}");
+    }
+}
+
+#[test]
+fn a_root_that_is_given_as_an_option_is_told_where_it_belongs() {
+    let long = format!("/srv/{}", "d".repeat(80));
+    for (arguments, told) in [
+        (&["serve", "--root", "/srv/a"][..], "serve /srv/a"),
+        (&["--root", "/srv/a"], "serve /srv/a"),
+        (&["check", "--root=/srv/a", "-l", "8080"], "check /srv/a"),
+        (&["limits", "--root", "/srv/a"], "limits /srv/a"),
+        (&["serve", "--root"], "serve DIR"),
+        (&["--root", "--listen", "8080"], "serve DIR"),
+        (&["serve", "--root", "/srv/my dir"], "serve DIR"),
+        (&["serve", "--root=/srv/\u{202e}gpj"], "serve DIR"),
+        (&["config", "--root=/srv/a\n"], "config DIR"),
+        (&["serve", "--root", &long], "serve DIR"),
+    ] {
+        let expected = format!(
+            "ackpace: --root: there is no such option: the directory or file stands by itself, as in `ackpace {told}` (in the \
+             configuration file it is the key root, in the environment ACKPACE_ROOT)\n"
+        );
+        let expected = (2, String::new(), expected);
+        assert_eq!(ackpace("root_option", arguments), expected, "{arguments:?}");
+    }
+}
