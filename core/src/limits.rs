@@ -415,35 +415,16 @@ pub struct Holdings {
     pub record_bytes: u64,
 }
 
-impl Holdings {
-    /// What a connection costs for as long as it lasts, without kernel memory.
-    pub const fn place_bytes(&self) -> u64 {
-        self.state_bytes + self.record_bytes
-    }
-
-    /// What a request costs besides, until its response has ended. With a listing, the planned texts are short, and the
-    /// next slice is made when the one before is sent and freed.
-    pub const fn request_bytes(&self) -> u64 {
-        let listing_bytes = self.slice_bytes + KIB;
-        let response_bytes = if listing_bytes > self.plan_bytes {
-            listing_bytes
-        } else {
-            self.plan_bytes
-        };
-        self.head_bytes + self.file_bytes + response_bytes
-    }
-
-    /// What is left of that once a response of a file, or of texts alone, is planned and the head given back: its texts,
-    /// and its file if there is one.
-    pub const fn response_bytes(&self, text_bytes: u64, of_file: bool) -> u64 {
-        let file_bytes = if of_file { self.file_bytes } else { 0 };
-        let text_bytes = if text_bytes < self.plan_bytes {
-            text_bytes
-        } else {
-            self.plan_bytes
-        };
-        text_bytes + file_bytes
-    }
+/// The most memory that one connection costs, without kernel memory. With a listing, the planned texts are short, and
+/// the next slice is made when the one before is sent and freed.
+pub const fn connection_bytes_max(of: &Holdings) -> u64 {
+    let listing_bytes = of.slice_bytes + KIB;
+    let response_bytes = if listing_bytes > of.plan_bytes {
+        listing_bytes
+    } else {
+        of.plan_bytes
+    };
+    of.state_bytes + of.head_bytes + of.file_bytes + response_bytes + of.record_bytes
 }
 
 const _: () = assert!(

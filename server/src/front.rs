@@ -5,7 +5,6 @@
 //! between two slices.
 
 pub mod charge;
-pub mod heads;
 pub mod http;
 pub mod listing;
 pub mod names;

@@ -188,13 +188,7 @@ pub const RESPONSE_CACHE_TABLES_BYTES: u64 = 384 << 10;
 /// further call.
 pub const TEXTS_MAX: usize = 4;
 /// Buffers for request heads that a worker keeps for reuse. More: returned buffers are freed.
-pub const HEAD_BUFFERS_KEPT_MAX: usize = 4;
-/// Memory for requests that a worker keeps in its own account, so that few of them touch the one that all threads share. More goes back.
-pub const REQUESTS_SPARE_BYTES: u64 = 128 << 10;
-/// How long until a request that found no memory is tried again, microseconds: reading ahead gives some back in that time.
-pub const NO_MEMORY_AGAIN_US: u64 = 10_000;
-/// Connections that are tried again then, at once. More: the others come in the next turn.
-pub const NO_MEMORY_TRIES_MAX: usize = 64;
+pub const HEAD_BUFFERS_KEPT_MAX: usize = 256;
 /// Connections that may wait to be accepted. The kernel takes the smaller of this and net.core.somaxconn; a client
 /// beyond it tries again after a second.
 pub const BACKLOG: i32 = 4096;

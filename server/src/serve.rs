@@ -281,7 +281,7 @@ fn start(
         stopping: AtomicBool::new(false),
         clock,
         ledger,
-        holdings: shares.holdings(),
+        connection_bytes: shares.connection_bytes(),
         places_bound: shares.places_bound(options.connections_max),
         seldom,
         cut_off: AtomicU64::new(0),

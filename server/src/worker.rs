@@ -11,7 +11,6 @@ mod divide;
 mod events;
 mod hints;
 mod report;
-mod requests;
 mod sending;
 mod snapshot;
 mod source;
@@ -30,7 +29,7 @@ use ackpace_core::residency::{Confirmation, Occasion};
 use ackpace_core::sndbuf::reserve::Reserve;
 use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
-use ackpace_core::worker::{Budget, In, Out, Outcome, Worker as Decider};
+use ackpace_core::worker::{Budget, Expect, In, Out, Outcome, Worker as Decider};
 use crossbeam_channel::Receiver;
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
@@ -39,15 +38,13 @@ use rustix::event::epoll::{self, Event, EventFlags};
 use self::conns::Conns;
 pub use self::conns::PLACE_BYTES;
 use self::events::{EventSource, LISTENER, WAKER, WATCH, conn_of};
-use self::requests::Requests;
 use self::sending::Order;
 use self::source::Source;
 pub use self::start::{Shared, WorkerContext};
 use crate::answers::Question;
 use crate::clock::unix_ms;
 use crate::disk::{self, Completion, DiskAsk, ReadBytes};
-use crate::front::heads::HeadPool;
-use crate::front::http::Ended;
+use crate::front::http::{Ended, HeadPool};
 use crate::limits::{COMPLETIONS_PER_TURN_MAX, QUESTIONS_PER_TURN_MAX, RESULTS_PER_TURN_MAX};
 use crate::log::AccessHandle;
 use crate::mailbox::ThreadWaker;
@@ -75,8 +72,6 @@ pub struct Worker {
     /// What sockets lend each other of their shares of the send memory.
     reserve: Reserve,
     heads: HeadPool,
-    /// The memory for requests and responses.
-    requests: Requests,
     /// A buffer for bytes of the page cache that are copied without waiting for a disk.
     copied: Box<[u8]>,
     /// Whether this thread gave up its processor itself: then a send has waited for a page.
@@ -107,11 +102,7 @@ impl Worker {
             let slept_from = self.reserve.is_awaited().then(|| self.now());
             // Who waits in vain for others to give back what they were lent is to learn of it soon.
             let patience = slept_from.map(|from| from.plus_us(self.reserve.sleeps_us()));
-            let due = [
-                self.decider.sleeps_until(),
-                self.shared.seldom.due(),
-                self.requests.again_at(),
-            ];
+            let due = [self.decider.sleeps_until(), self.shared.seldom.due()];
             let due = due.into_iter().flatten().chain(patience).min();
             let timeout = due.map(|at| timespec(at.since_us(self.now())));
             events.clear();
@@ -176,7 +167,6 @@ impl Worker {
                 }
             }
         }
-        self.try_requests_again(now);
         self.hear_disks(now);
         self.hear_divider(now);
         self.hear_hints(now);
@@ -390,6 +380,21 @@ impl Worker {
         }
     }
 
+    fn receive(&mut self, id: ConnId, expect: Expect, now: Instant) {
+        let Some(conn) = self.conns.get(id) else {
+            return;
+        };
+        let received = match expect {
+            Expect::Head => conn.front.receive(&conn.transport, &mut self.heads),
+            Expect::Body => conn.front.skip_body(&conn.transport, &mut self.heads),
+            Expect::Rest => conn.front.discard(&conn.transport, &mut self.heads),
+        };
+        match received {
+            Ok(received) => self.decider.on(In::Received { conn: id, received }, now),
+            Err(_) => self.tcp_event(id, &EventSource::SocketError, now),
+        }
+    }
+
     fn release(&mut self, stream: StreamId) {
         if let Some(conn) = self.conns.get(stream.conn) {
             conn.pieces.clear();
@@ -473,9 +478,7 @@ impl Worker {
             (conn.resident_now, conn.version_confirmed) = (None, None); // later sends of this turn may be of another file
             (conn.source, conn.listing, conn.slice) = (None, None, Vec::new());
             conn.used_sendfile = false;
-            conn.response_bytes = 0;
         }
-        self.settle_request(stream.conn);
     }
 
     fn arrived(&mut self, stream: StreamId, outcome: &Outcome) {

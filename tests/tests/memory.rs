@@ -292,46 +292,6 @@ fn a_server_in_little_memory_serves_cold_files_and_crowds() {
 }
 
 #[test]
-fn heads_that_come_while_readers_have_the_memory() {
-    const FILES: usize = 20;
-    let tree = tree();
-    for nth in 0..FILES {
-        let path = tree.file(format!("{nth}"), "");
-        let file = File::options().write(true).open(path).expect("our file");
-        allocate(&file, 64 << 20);
-        forget_cached(&file);
-    }
-    let act = |bounded: &Bounded| {
-        let mut readers: Vec<Conn> = (0..FILES).map(|_| bounded.deaf()).collect();
-        for (nth, reader) in readers.iter_mut().enumerate() {
-            reader.send(format!("GET /{nth} HTTP/1.1\r\nHost: t\r\n\r\n"));
-        }
-        let mut clients: Vec<Conn> = (0..CLIENTS / 2).map(|_| bounded.deaf()).collect();
-        // None of these is charged for a request yet, and then all of them at once.
-        for client in &mut clients {
-            client.send("GET /small HTTP/1.1\r\nHost: t\r\n\r\n");
-            read_all(client, 5);
-        }
-        for client in &mut clients {
-            client.send(format!(
-                "GET /small HTTP/1.1\r\nHost: t\r\nX: {}",
-                "x".repeat(7_000)
-            ));
-        }
-        thread::sleep(Duration::from_millis(300));
-        for client in &mut clients {
-            client.send("\r\n\r\n");
-        }
-        for client in &mut clients {
-            read_all(client, 5);
-        }
-        (readers, clients)
-    };
-    let names = ["connections", "what is read ahead"];
-    Bounded::with(&tree, "48MiB").keeps_its_promise(&names, act);
-}
-
-#[test]
 fn listings_that_nobody_reads() {
     let tree = tree();
     let long = "n".repeat(100);

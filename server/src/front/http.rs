@@ -15,12 +15,12 @@ use ackpace_wire::http::target::{self, Form};
 use ackpace_wire::http::{
     BodySkip, Context, Method, Parsed, Plan, Reject, RequestBody, Status, parse, plan,
 };
+use ackpace_wire::limits::HEAD_BYTES_MAX;
 use ackpace_wire::listing::Format;
 use rustix::io::Errno;
 
 use smallvec::smallvec;
 
-use super::heads::{HeadBuffer, HeadPool};
 use super::plain;
 use super::planning::{closes, context, core_plan, planned, query_of};
 use super::site::{Query, Site, SiteAnswer};
@@ -29,6 +29,30 @@ use crate::log::{BRIEF_HELD_BYTES, Record, RequestText};
 use crate::response_cache::{CachedResponse, Content, Key};
 use crate::store::files::SiteId;
 use crate::transport::Transport;
+
+/// A buffer for a request head and what follows it.
+pub type HeadBuffer = Box<[u8; HEAD_BYTES_MAX]>;
+
+/// Buffers that are lent to connections while bytes of a head are there. Returned ones are reused, the most recent
+/// first.
+#[derive(Default)]
+pub struct HeadPool {
+    free: Vec<HeadBuffer>,
+}
+
+impl HeadPool {
+    fn lend(&mut self) -> HeadBuffer {
+        self.free
+            .pop()
+            .unwrap_or_else(|| Box::new([0; HEAD_BYTES_MAX]))
+    }
+
+    fn take_back(&mut self, buffer: HeadBuffer) {
+        if self.free.len() < crate::limits::HEAD_BUFFERS_KEPT_MAX {
+            self.free.push(buffer);
+        }
+    }
+}
 
 /// The state of a connection's input, and of its responses under way.
 #[derive(Default)]
@@ -455,11 +479,6 @@ impl Front {
             why: (!outcome.whole).then(|| outcome.why.name()),
         };
         Some(Record { request, outcome })
-    }
-
-    /// Whether it has a buffer: for a request head, or for what follows one.
-    pub fn has_buffer(&self) -> bool {
-        self.buffer.is_some()
     }
 
     /// Gives the buffer back.

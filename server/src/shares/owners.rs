@@ -9,8 +9,8 @@ use crate::divider::ShareChannel;
 use crate::hints;
 use crate::limits::{
     CHORE_LANES, CLOSING_LANES, CONTROL_ANSWER_BYTES, CONTROL_HELD_BYTES_MAX, COPIED_BYTES_MAX,
-    HEAD_BUFFERS_KEPT_MAX, LOG_BATCH_BYTES, LOG_QUEUE_LINES_MAX, PROGRAM_BYTES, READERS_MAX,
-    REPORTS_MAX, REQUESTS_SPARE_BYTES, RESPONSE_CACHE_TABLES_BYTES, THREAD_BYTES,
+    LOG_BATCH_BYTES, LOG_QUEUE_LINES_MAX, PROGRAM_BYTES, READERS_MAX, REPORTS_MAX,
+    RESPONSE_CACHE_TABLES_BYTES, THREAD_BYTES,
 };
 use crate::log::Record;
 use crate::mailbox::Mailboxes;
@@ -23,11 +23,6 @@ use crate::store::pages::{PAGES_BYTES, WINDOWS_BYTES};
 /// Threads other than the workers, the divider and those of devices: the resolvers, two logs, control, signals, hints, chores without
 /// a disk, and those that close files or have chores of a disk.
 const THREADS_BESIDE: u64 = (core::RESOLVERS_MAX + 6 + CLOSING_LANES + CHORE_LANES) as u64;
-
-/// What a worker holds beside its tables: pages that it copies, heads and memory for requests that it keeps.
-const OF_A_WORKER_BYTES: u64 = COPIED_BYTES_MAX as u64
-    + (HEAD_BUFFERS_KEPT_MAX * wire::HEAD_BYTES_MAX) as u64
-    + REQUESTS_SPARE_BYTES;
 
 /// Threads of a device.
 const DEVICE_THREADS: u64 = (1 + READERS_MAX) as u64;
@@ -92,7 +87,7 @@ impl Shares {
                 PROGRAM_BYTES - WINDOWS_BYTES // they have a row of their own
                     + THREAD_BYTES * (workers + THREADS_BESIDE)
                     + THREAD_BYTES * DEVICE_THREADS * self.devices as u64
-                    + OF_A_WORKER_BYTES * workers,
+                    + COPIED_BYTES_MAX as u64 * workers,
             ),
         ]
     }
@@ -121,16 +116,10 @@ impl Shares {
         self.send_bytes.map_or(0, |_| each_bytes)
     }
 
-    /// The cost of one more connection at worst, without its mailboxes.
+    /// The cost of one more connection at worst, without its mailboxes. Request heads and streams kept for reuse are in
+    /// it: a new one is made only if none is kept, so there are never more than connections.
     pub fn connection_bytes(&self) -> u64 {
-        let holdings = self.holdings();
-        holdings.place_bytes() + holdings.request_bytes()
-    }
-
-    /// What a connection holds at worst. Streams kept for reuse are in it: a new one is made only if none is kept, so there
-    /// are never more than connections.
-    pub fn holdings(&self) -> core::Holdings {
-        core::Holdings {
+        core::connection_bytes_max(&core::Holdings {
             state_bytes: ackpace_core::worker::CONNECTION_BYTES
                 + crate::worker::PLACE_BYTES
                 + ackpace_core::disk::STREAM_BYTES
@@ -146,7 +135,7 @@ impl Shares {
                 0 => 0,
                 _ => core::RECORD_BRIEF_BYTES_MAX,
             },
-        }
+        })
     }
 
     /// Mailboxes of a connection: one at each device's thread, with its state there, one for completions, and one for

@@ -32,7 +32,7 @@ impl Worker {
         for nth in 0..self.listeners.len() {
             let listener = (self.first_listener + nth) % self.listeners.len();
             while left > 0 {
-                if !self.shared.ledger.claim(self.shared.holdings.place_bytes()) {
+                if !self.shared.ledger.claim(self.shared.connection_bytes) {
                     // Reading ahead gives some back, or connections end.
                     tracing::debug!("accepting pauses: no memory is left for a connection");
                     self.tally.accept_errors.add(1);
@@ -40,7 +40,7 @@ impl Worker {
                 }
                 let accepted = tcp::accept(&self.listeners[listener]);
                 if accepted.is_err() {
-                    self.shared.ledger.give(self.shared.holdings.place_bytes());
+                    self.shared.ledger.give(self.shared.connection_bytes);
                 }
                 match accepted {
                     Ok(client) => {
@@ -158,7 +158,7 @@ impl Worker {
     /// A connection that was accepted is no more.
     pub(super) fn closed(&self) {
         self.shared.handovers[self.index].closed();
-        self.shared.ledger.give(self.shared.holdings.place_bytes());
+        self.shared.ledger.give(self.shared.connection_bytes);
     }
 
     /// Has epoll report the listeners, or not.
@@ -200,7 +200,6 @@ impl Worker {
         self.end_share(&mut conn);
         self.unnote(&conn);
         conn.front.release(&mut self.heads);
-        self.requests.left(conn.charged_bytes);
         tracing::debug!(remote = %conn.remote, "closed: {why}");
     }
 

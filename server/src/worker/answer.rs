@@ -83,7 +83,6 @@ impl Worker {
     /// Gives the plan to the machine, and the connection a count of its own of the bytes that the head promises. A
     /// connection whose last response differed from what its head promised gets no further one.
     fn planned(&mut self, stream: StreamId, plan: Plan, now: Instant) {
-        self.charge_response(stream.conn, &plan);
         let Some(conn) = self.conns.get(stream.conn) else {
             return;
         };

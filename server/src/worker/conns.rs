@@ -78,12 +78,6 @@ pub struct Conn {
     pub asked: Option<u16>,
     /// Hints of its socket are wanted ([`crate::hints`]).
     pub noted: bool,
-    /// What its request and its response under way are charged ([`super::requests`]).
-    pub charged_bytes: u64,
-    /// What its response under way holds, without a head.
-    pub response_bytes: u64,
-    /// Its next request waits for memory.
-    pub awaits_memory: bool,
 }
 
 /// What a socket with a share of the send memory holds, and may be offered.
@@ -316,9 +310,6 @@ impl Conns {
             control: None,
             asked: None,
             noted: false,
-            charged_bytes: 0,
-            response_bytes: 0,
-            awaits_memory: false,
         });
         Some(id)
     }

@@ -16,8 +16,6 @@ pub(super) enum EventSource {
     Hint,
     /// The connection waited for a loan of send memory, and it is its turn, or it waits no longer ([`super::divide`]).
     LoanTurn,
-    /// The connection's next request waited for memory, and is tried again ([`super::requests`]).
-    MemoryTurn,
     /// A call on the socket failed: the connection is dead.
     SocketError,
     /// This shell: the response before was not what its head promised, so the connection can't go on.
@@ -47,7 +45,6 @@ impl EventSource {
             EventSource::TcpInfo(sample) => tell(TcpEvent::Sample(*sample)),
             EventSource::Hint => tell(TcpEvent::Congestion),
             EventSource::LoanTurn => tell(TcpEvent::Writable),
-            EventSource::MemoryTurn => tell(TcpEvent::Readable),
             EventSource::SocketError | EventSource::PromiseBroken => tell(TcpEvent::Reset),
         }
     }
@@ -124,7 +121,6 @@ mod tests {
         assert_eq!(reading, [TcpEvent::Sample(sample)]);
         assert_eq!(told(&EventSource::Hint), [TcpEvent::Congestion]);
         assert_eq!(told(&EventSource::LoanTurn), [TcpEvent::Writable]);
-        assert_eq!(told(&EventSource::MemoryTurn), [TcpEvent::Readable]);
         for source in [EventSource::SocketError, EventSource::PromiseBroken] {
             assert_eq!(told(&source), [TcpEvent::Reset], "{source:?}");
         }

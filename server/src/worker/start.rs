@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use ackpace_core::addresses::AddressCounts;
-use ackpace_core::limits::{Holdings, LOWAT_BYTES_START};
+use ackpace_core::limits::LOWAT_BYTES_START;
 use ackpace_core::sndbuf::reserve::Reserve;
 use ackpace_core::worker::{Budget, SendPolicy, Settings, Worker as Decider};
 use crossbeam_channel::Receiver;
@@ -15,13 +15,12 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use super::Worker;
 use super::conns::Conns;
 use super::events::{LISTENER, WAKER, WATCH};
-use super::requests::Requests;
 use crate::answers::Question;
 use crate::clock::Clock;
 use crate::disk::Channel;
 use crate::disks::Disks;
 use crate::divider::Dividing;
-use crate::front::heads::HeadPool;
+use crate::front::http::HeadPool;
 use crate::front::site::Site;
 use crate::handover::HandOver;
 use crate::hints::Hints;
@@ -58,8 +57,8 @@ pub struct Shared {
     pub clock: Clock,
     /// The account of the memory that `memory_max` allows.
     pub ledger: Arc<Ledger>,
-    /// What one connection holds at worst, and is charged in `ledger`.
-    pub holdings: Holdings,
+    /// Bytes that one connection is charged in `ledger`.
+    pub connection_bytes: u64,
     /// What bounds the connections of a worker.
     pub places_bound: PlacesBound,
     /// The lines of the log that many clients cause at once.
@@ -119,7 +118,6 @@ impl Worker {
         };
         watch_listeners(&epoll, &listeners, lowat_bytes)?;
         let ledger = Arc::clone(&shared.ledger);
-        let requests = Requests::of(Arc::clone(&ledger), shared.holdings);
         let watch = if response_cache_bytes > 0 {
             Watch::new().ok()
         } else {
@@ -141,7 +139,6 @@ impl Worker {
             first_listener: 0,
             conns: Conns::new(places_max, lowat_bytes),
             heads: HeadPool::default(),
-            requests,
             reserve: Reserve::default(),
             copied: vec![0; COPIED_BYTES_MAX].into(),
             sleeps: Sleeps::default(),
