@@ -379,10 +379,7 @@ impl What {
             }
             let level = Bytes(fill_bytes);
             match unsent_bytes > fill_bytes {
-                true => write!(
-                    f,
-                    ", more than the {level} up to which it is filled, since the last piece went beyond"
-                )?,
+                true => write!(f, ", more than the {level} up to which it is filled now")?,
                 false => write!(f, ", and is filled up to {level}")?,
             }
             f.write_str("; ")?;

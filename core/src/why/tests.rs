@@ -61,8 +61,8 @@ fn a_decision_is_a_plain_sentence_with_its_numbers() {
          margin, as it should"
     );
     let more = topped_up(540_000).to_string();
-    let part = "; the socket holds 540 KB unsent, 216 ms at the 2.5 MB/s that it takes, more than the 507 KB up to which it is filled, \
-                since the last piece went beyond; now ";
+    let part = "; the socket holds 540 KB unsent, 216 ms at the 2.5 MB/s that it takes, more than the 507 KB up to which it is filled \
+                now; now ";
     assert!(more.contains(part), "{more}");
     let waits = |socket_bytes| What::Waits {
         wait: Wait::Disk,
