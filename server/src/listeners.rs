@@ -45,7 +45,7 @@ pub enum ListenError {
     #[error("fd:{0} stands there twice; name each descriptor once")]
     Twice(RawFd),
     /// Another file is where the socket should be.
-    #[error("unix:{0}: the path exists and is not a socket; name another path or remove it")]
+    #[error("unix:{}: the path exists and is not a socket; name another path or remove it", shown_path(.0))]
     NotASocket(PathBuf),
     /// The kernel refuses the congestion control.
     #[error(
@@ -66,7 +66,7 @@ pub enum ListenError {
     #[error("{0}: there is no --listen of this address")]
     NoListener(String),
     /// Another server listens there.
-    #[error("unix:{0}: another server listens there; stop it or name another path")]
+    #[error("unix:{}: another server listens there; stop it or name another path", shown_path(.0))]
     UnixInUse(PathBuf),
 }
 

@@ -40,7 +40,7 @@ use crate::memory;
 use crate::notify::ServiceManager;
 use crate::options::{
     Cancel, DelayBy, LogTarget, MetricsAt, OrderBy, Pacing, PrefetchBy, ReadBy, SendBy, SendNeed,
-    SendShare, ServeOptions, Size, Workers, display_duration,
+    SendShare, ServeOptions, Size, Workers, display_duration, shown_path,
 };
 use crate::resolver::{Inbox, Resolver, Return};
 use crate::shares::{self, Shares, descriptors_allowed};
@@ -224,7 +224,7 @@ fn log_failure(given: &Layer, target: &LogTarget, error: &io::Error) -> Failure 
     let target = match target {
         LogTarget::Off => "off".to_owned(),
         LogTarget::Stdout => "-".to_owned(),
-        LogTarget::File(path) => path.display().to_string(),
+        LogTarget::File(path) => shown_path(path),
     };
     let error = format!(
         "{target}: {error}; name a file in a folder that is there and that this user may write"

@@ -253,6 +253,69 @@ fn a_value_that_this_machine_refuses_is_told_with_where_it_was_given() {
 }
 
 #[test]
+fn a_refused_path_can_do_nothing_to_the_terminal() {
+    let directory = directory("escapes");
+    std::fs::write(directory.join("taken\u{1b}[2J"), "a file").unwrap();
+    let text = "access_log = \"gone/\\u001b[2J\"\n";
+    std::fs::write(directory.join("a.toml"), text).unwrap();
+    let port = "--listen=127.0.0.1:0";
+    for (variables, arguments, begin) in [
+        (
+            &[][..],
+            &["check", "--access-log=gone/\u{1b}[2J"][..],
+            "--access-log gone/\\u{1b}[2J: ",
+        ),
+        (
+            &[("ACKPACE_ACCESS_LOG", "gone/\u{1b}[2J")],
+            &["check"],
+            "ACKPACE_ACCESS_LOG: gone/\\u{1b}[2J: ",
+        ),
+        (
+            &[],
+            &["check", "-c", "a.toml"],
+            "a.toml:1: access_log: gone/\\u{1b}[2J: ",
+        ),
+        (
+            &[],
+            &["serve", "--listen=unix:gone/\u{1b}[2J"],
+            "--listen unix:gone/\\u{1b}[2J: No such file",
+        ),
+        (
+            &[],
+            &["serve", "--listen=unix:taken\u{1b}[2J"],
+            "--listen unix:taken\\u{1b}[2J: the path exists and is not a socket",
+        ),
+        (
+            &[],
+            &["serve", "-l=unix:a\u{1b}[2J", "-l=unix:a\u{1b}[2J"],
+            "listen (command line): unix:a\\u{1b}[2J is there twice",
+        ),
+        (
+            &[],
+            &["serve", port, "--admin=gone/\u{1b}[2J"],
+            "--admin gone/\\u{1b}[2J: ",
+        ),
+        (
+            &[],
+            &["serve", "gone\u{1b}[2J/"],
+            "DIR|FILE: gone\\u{1b}[2J/: ",
+        ),
+    ] {
+        let run = Run {
+            directory: &directory,
+            variables,
+        };
+        let (code, stdout, stderr) = run.run(arguments);
+        assert_eq!((code, stdout.as_str()), (2, ""), "{arguments:?}: {stderr}");
+        assert!(stderr.starts_with(&format!("ackpace: {begin}")), "{stderr}");
+        assert!(!stderr.contains('\u{1b}'), "{stderr:?}");
+    }
+    let (code, _, stderr) = ackpace("escapes_top", &["top", "--once", "--admin=gone/\u{1b}[2J"]);
+    assert_ne!(code, 0);
+    assert!(stderr.contains("gone/\\u{1b}[2J: "), "{stderr:?}");
+}
+
+#[test]
 fn a_root_that_is_given_as_an_option_is_told_where_it_belongs() {
     let long = format!("/srv/{}", "d".repeat(80));
     for (arguments, told) in [

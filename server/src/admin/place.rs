@@ -16,7 +16,7 @@ use rustix::net::{
 };
 
 use crate::limits::{ADMIN_CONNECT_MAX, CONTROL_CLIENTS_MAX, STALE_SOCKETS_MAX, USER_FOLDERS_MAX};
-use crate::options::AdminAt;
+use crate::options::{AdminAt, shown_path};
 use crate::socket_file::{SocketFile, connect_within, is_stale};
 
 /// Makes the socket that the options ask for; `None` for none.
@@ -29,7 +29,7 @@ pub fn make(wanted: &AdminAt) -> Result<Option<(OwnedFd, SocketFile)>, String> {
         AdminAt::Off => Ok(None),
         AdminAt::Path(path) => bind_at(path).map(Some).map_err(|error| {
             let cure = "name a path in a folder that this user may write, or stop the server that listens there";
-            format!("{}: {error}; {cure}", path.display())
+            format!("{}: {error}; {cure}", shown_path(path))
         }),
         AdminAt::Auto => {
             let name = format!("{}.sock", std::process::id());
@@ -62,7 +62,7 @@ pub fn find(path: Option<&Path>) -> Result<UnixStream, String> {
                 io::ErrorKind::WouldBlock => ANSWERS_NOBODY,
                 _ => "is a server running with that --admin, as this user?",
             };
-            format!("{}: {error}; {cure}", path.display())
+            format!("{}: {error}; {cure}", shown_path(path))
         });
     }
     let mut cure = "start one, or name its socket by --admin PATH";
@@ -83,7 +83,7 @@ pub fn find(path: Option<&Path>) -> Result<UnixStream, String> {
     if found.len() > 1 {
         let paths = found
             .iter()
-            .map(|(path, _)| format!("\n  --admin {}", path.display()));
+            .map(|(path, _)| format!("\n  --admin {}", shown_path(path)));
         return Err(format!(
             "several servers run here; say which:{}",
             paths.collect::<String>()
@@ -91,10 +91,7 @@ pub fn find(path: Option<&Path>) -> Result<UnixStream, String> {
     }
     let found = found.pop().map(|(_, stream)| stream);
     found.ok_or_else(|| {
-        let folders: Vec<_> = folders
-            .iter()
-            .map(|folder| folder.display().to_string())
-            .collect();
+        let folders: Vec<_> = folders.iter().map(|folder| shown_path(folder)).collect();
         format!(
             "no running server was found in {}; {cure}",
             folders.join(", ")

@@ -7,7 +7,7 @@ use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use super::value::{ValueError, shown};
+use super::value::{ValueError, shown, shown_path};
 
 /// Longest path of a unix socket: `sun_path` with its closing NUL (unix(7)).
 const UNIX_PATH_LEN_BYTES: usize = 107;
@@ -117,9 +117,13 @@ impl Listen {
     }
 }
 
+/// As it may be put into a message; [`Listen::to_os_string`] is the value itself.
 impl fmt::Display for Listen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.to_os_string().to_string_lossy())
+        match self {
+            Self::Unix(path) => write!(f, "unix:{}", shown_path(path)),
+            other => f.write_str(&other.to_os_string().to_string_lossy()),
+        }
     }
 }
 
