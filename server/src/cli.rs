@@ -62,7 +62,7 @@ fn run(
         Some(("serve", matches)) => serve(matches, variables),
         Some(("check", matches)) => check(load(matches, variables)?),
         Some(("config", matches)) => say(&config::effective(&load(matches, variables)?.given)),
-        Some(("limits", matches)) => say(&serve::limits(&load(matches, variables)?.options)?),
+        Some(("limits", matches)) => say(&serve::limits(&load(matches, variables)?)?),
         Some(("doctor", matches)) => doctor(load(matches, variables)?),
         Some(("top", matches)) => top(matches),
         Some(("why", matches)) => why(matches),
@@ -394,7 +394,7 @@ fn serve(
 fn check(loaded: Loaded) -> Result<(), Failure> {
     serve::check(&loaded)?;
     let paths = named_paths::lines(&loaded.options);
-    for line in paths.into_iter().chain(serve::cost(&loaded.options)) {
+    for line in paths.into_iter().chain(serve::cost(&loaded)) {
         say(&format!("{line}\n"))?;
     }
     match loaded.config {
@@ -405,7 +405,7 @@ fn check(loaded: Loaded) -> Result<(), Failure> {
 
 /// What is allowed and lost, and then, as `check` does, what is wrong.
 fn doctor(loaded: Loaded) -> Result<(), Failure> {
-    say(&doctor::page(&loaded.options))?;
+    say(&doctor::page(&loaded))?;
     serve::check(&loaded)
 }
 

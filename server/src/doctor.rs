@@ -8,6 +8,7 @@ use std::path::Path;
 use ackpace_core::conn::Span;
 use ackpace_core::units::MIB;
 
+use crate::config::{Layer, Loaded};
 use crate::limits::{CGROUP_PERCENT, MACHINE_PERCENT};
 use crate::options::{ServeOptions, Size};
 use crate::shares::{Shares, descriptors_allowed};
@@ -16,7 +17,8 @@ use crate::store::ring::{self, Ring};
 use crate::{greeting, memory, serve};
 
 /// A line for each thing. What a server with these options would refuse, `ackpace check` tells ([`crate::serve::check`]).
-pub fn page(options: &ServeOptions) -> String {
+pub fn page(loaded: &Loaded) -> String {
+    let (options, given) = (&loaded.options, &loaded.given);
     let mut lines = vec![
         kernel(),
         io_uring(),
@@ -24,7 +26,7 @@ pub fn page(options: &ServeOptions) -> String {
         congestion_controls(),
     ];
     if let Ok(shares) = serve::divided(options) {
-        lines.push(memory(&shares, options));
+        lines.push(memory(&shares, options, given));
         lines.push(shares.tell_descriptors(options, descriptors_allowed()));
     }
     lines.push(others());
@@ -92,8 +94,8 @@ fn may_administer_the_net() -> bool {
     set.is_some_and(|set| set >> CAP_NET_ADMIN & 1 == 1)
 }
 
-fn memory(shares: &Shares, options: &ServeOptions) -> String {
-    if let Some(cost) = shares.cost(options.connections_max) {
+fn memory(shares: &Shares, options: &ServeOptions, given: &Layer) -> String {
+    if let Some(cost) = shares.cost(options.connections_max, given) {
         return format!("lost: {cost}");
     }
     let of = match options.memory_max {
@@ -118,10 +120,12 @@ fn others() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{self, CommandLine, Environment};
 
     #[test]
     fn each_line_says_what_is_there_or_lost() {
-        for line in page(&ServeOptions::default_values()).lines() {
+        let loaded = config::load(CommandLine::default(), Environment::default());
+        for line in page(&loaded.expect("the defaults")).lines() {
             let begins = ["ok: ", "lost: ", "see also: "]
                 .iter()
                 .any(|word| line.starts_with(word));

@@ -58,7 +58,7 @@ use crate::worker::{Shared, Worker, WorkerContext};
 pub fn check(loaded: &Loaded) -> Result<(), Failure> {
     let (options, given) = (&loaded.options, &loaded.given);
     let checks = [
-        shares(options, workers(options)).and_then(|shares| check_descriptors(&shares, options)),
+        shares(options, given).and_then(|shares| check_descriptors(&shares, options)),
         check_site(options, given),
         listeners::check(&options.listen, &options.congestion_control)
             .map_err(|error| wrong_value(given, error.option(), &error)),
@@ -77,7 +77,7 @@ fn check_site(options: &ServeOptions, given: &Layer) -> Result<(), Failure> {
         memory_max: Size::Auto,
         ..options.clone()
     };
-    let shares = shares(&enough, workers(options))?;
+    let shares = shares(&enough, given)?;
     let process = Process::new(&shares, &Arc::new(shares.ledger()));
     site(options, given, &process).map(drop)
 }
@@ -89,13 +89,14 @@ fn check_descriptors(shares: &Shares, options: &ServeOptions) -> Result<(), Fail
 }
 
 /// What little memory and few descriptors cost with these options, as the start of the server says it.
-pub fn cost(options: &ServeOptions) -> Vec<String> {
-    divided(options).map_or_else(|_| Vec::new(), |shares| cost_of(&shares, options))
+pub fn cost(loaded: &Loaded) -> Vec<String> {
+    let (options, given) = (&loaded.options, &loaded.given);
+    divided(options).map_or_else(|_| Vec::new(), |shares| cost_of(&shares, options, given))
 }
 
-fn cost_of(shares: &Shares, options: &ServeOptions) -> Vec<String> {
+fn cost_of(shares: &Shares, options: &ServeOptions, given: &Layer) -> Vec<String> {
     let lost = shares.lost_descriptors(options, descriptors_allowed());
-    let memory = shares.cost(options.connections_max);
+    let memory = shares.cost(options.connections_max, given);
     memory.into_iter().chain(lost).collect()
 }
 
@@ -111,8 +112,10 @@ pub fn divided(options: &ServeOptions) -> Result<Shares, String> {
 ///
 /// # Errors
 /// Too little memory.
-pub fn limits(options: &ServeOptions) -> Result<String, Failure> {
-    shares::text::print(options, workers(options)).map_err(Failure::operator)
+pub fn limits(loaded: &Loaded) -> Result<String, Failure> {
+    let (options, given) = (&loaded.options, &loaded.given);
+    shares::text::print(options, workers(options))
+        .map_err(|error| wrong_value(given, "memory_max", &error))
 }
 
 /// Serves until a signal stops it.
@@ -123,7 +126,7 @@ pub fn run(loaded: Loaded, signals: Caught) -> Result<(), Failure> {
     let Loaded { options, given, .. } = loaded;
     let workers = workers(&options);
     descriptors::raise_limit();
-    let shares = shares(&options, workers)?;
+    let shares = shares(&options, &given)?;
     check_descriptors(&shares, &options)?;
     descriptors::reserve(shares.descriptors());
     let ledger = Arc::new(shares.ledger());
@@ -165,7 +168,7 @@ pub fn run(loaded: Loaded, signals: Caught) -> Result<(), Failure> {
         .collect();
     let board = Board::new(channels, Arc::clone(&shared), log.handle(), &diagnostics);
     admin::start(board, metrics, admin).map_err(|e| runtime("control thread", e))?;
-    let cost = cost_of(&shares, &options);
+    let cost = cost_of(&shares, &options, &given);
     greeting::print(&options, &shared.site, &urls, metrics_url.as_deref(), cost);
     let manager = ServiceManager::of_environment();
     manager.ready();
@@ -425,8 +428,8 @@ fn workers(options: &ServeOptions) -> u16 {
     }
 }
 
-fn shares(options: &ServeOptions, workers: u16) -> Result<Shares, Failure> {
-    Shares::of(options, workers).map_err(Failure::operator)
+fn shares(options: &ServeOptions, given: &Layer) -> Result<Shares, Failure> {
+    divided(options).map_err(|error| wrong_value(given, "memory_max", &error))
 }
 
 fn settings(options: &ServeOptions, worker: u16, shares: &Shares, arrivals: bool) -> Settings {

@@ -9,6 +9,7 @@ use ackpace_core::limits as core;
 use ackpace_core::units::{KIB, MIB};
 
 pub use self::descriptors::allowed as descriptors_allowed;
+use crate::config::{self, Layer};
 use crate::disk::SLOT_COST_BYTES;
 use crate::front::shelf::{README_COST_BYTES, Shelf};
 use crate::ledger::Ledger;
@@ -64,7 +65,8 @@ impl Shares {
     /// Divides the memory: fixed owners first, the rest by connections.
     ///
     /// # Errors
-    /// One sentence when it is not enough for [`CONNECTIONS_MIN`] connections a worker.
+    /// One sentence, which begins with the value of `memory_max`, when it is not enough for [`CONNECTIONS_MIN`] connections a
+    /// worker.
     pub fn of(options: &ServeOptions, workers: u16) -> Result<Shares, String> {
         Shares::divide(options, workers, memory::usable())
     }
@@ -85,7 +87,7 @@ impl Shares {
                 ),
             };
             return Err(format!(
-                "--memory-max {} is {} MiB here, and {them} {} MiB; raise it{fewer}",
+                "{} is {} MiB here, and {them} {} MiB; raise it{fewer}",
                 options.memory_max,
                 memory_bytes / MIB,
                 Shares::enough_mib(options, workers, usable, least_bytes),
@@ -227,24 +229,26 @@ impl Shares {
         }
     }
 
-    /// The cost of little memory, in a line for the operator.
-    pub fn cost(&self, connections_max: u64) -> Option<String> {
+    /// The cost of little memory, in a line for the operator; `given` tells where the memory was set.
+    pub fn cost(&self, connections_max: u64, given: &Layer) -> Option<String> {
         let most = self.connections_per_worker;
         // Whoever wants fewer connections says so; by the memory for sending, fewer come as a surprise.
         let by_sending = self.places_bound(connections_max) == PlacesBound::SendMemory;
         if let Some(bytes) = self.send_bytes.filter(|_| by_sending) {
             return Some(format!(
-                "little send memory: {} KiB (--send-memory) are enough for {most} connections of a worker, more wait",
-                bytes / KIB
+                "little send memory: {} KiB ({}) are enough for {most} connections of a worker, more wait",
+                bytes / KIB,
+                config::named(given, "send_memory"),
             ));
         }
         if u64::from(most) >= connections_max.min(CONNECTIONS_COMMON) {
             return None;
         }
         Some(format!(
-            "little memory: {} MiB (--memory-max) are enough for {most} connections of a worker, more wait; what these do not use is \
+            "little memory: {} MiB ({}) are enough for {most} connections of a worker, more wait; what these do not use is \
              read ahead, {} MiB at most, so reads from a slow disk may be short",
             self.memory_bytes / MIB,
+            config::named(given, "memory_max"),
             self.prefetch_bytes / MIB,
         ))
     }
@@ -357,7 +361,7 @@ mod tests {
                 shares.prefetch_bytes > shares.memory_bytes * 2 / 5,
                 "{shares:?}"
             );
-            let cost = shares.cost(options.connections_max);
+            let cost = shares.cost(options.connections_max, &Layer::new());
             assert!(cost.is_some_and(|cost| cost.contains(&format!(" {mib} MiB"))));
             assert_eq!(
                 shares.places_bound(options.connections_max),
@@ -365,7 +369,7 @@ mod tests {
             );
         }
         let roomy = Shares::divide(&options(&[]), 2, machine(64 << 30)).expect("plenty");
-        assert_eq!(roomy.cost(16_384), None);
+        assert_eq!(roomy.cost(16_384, &Layer::new()), None);
     }
 
     #[test]
@@ -374,7 +378,8 @@ mod tests {
             let args = ["--send-share", "by-need", "--send-memory", send_memory];
             Shares::divide(&options(&args), 1, machine(64 << 30)).expect("plenty")
         };
-        let cost = |send_memory, connections_max| shares(send_memory).cost(connections_max);
+        let cost =
+            |send_memory, connections_max| shares(send_memory).cost(connections_max, &Layer::new());
         for (send_memory, connections) in [("1MiB", 362), ("8MiB", 2_896), ("44MiB", 15_931)] {
             let cost = cost(send_memory, 16_384).expect("fewer than 16,384");
             let many = format!("enough for {connections} connections");
@@ -448,7 +453,7 @@ mod tests {
         let refused = Shares::divide(&options(&["--memory-max", "16MiB"]), 2, machine(64 << 30))
             .expect_err("too little");
         assert!(
-            refused.starts_with("--memory-max 16MiB is 16 MiB here, and 2 workers with 16"),
+            refused.starts_with("16MiB is 16 MiB here, and 2 workers with 16"),
             "{refused}"
         );
         assert!(

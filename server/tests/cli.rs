@@ -176,7 +176,12 @@ fn check_says_what_is_good() {
     let few = ["check", "--workers=1", "--memory-max=32M"];
     let (code, stdout, stderr) = run.run(&few);
     assert_eq!((code, stderr.as_str()), (0, ""));
-    assert!(stdout.contains("\nlittle memory: 32 MiB "), "{stdout}");
+    let by_option = "\nlittle memory: 32 MiB (--memory-max) are enough";
+    assert!(stdout.contains(by_option), "{stdout}");
+    std::fs::write(directory.join("b.toml"), "memory_max = \"32M\"\n").unwrap();
+    let (_, stdout, _) = run.run(&["check", "--workers=1", "-c", "b.toml"]);
+    let by_file = "\nlittle memory: 32 MiB (b.toml:1: memory_max) are enough";
+    assert!(stdout.contains(by_file), "{stdout}");
 }
 
 #[test]

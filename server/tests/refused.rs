@@ -198,6 +198,8 @@ fn a_value_that_this_machine_refuses_is_told_with_where_it_was_given() {
     std::fs::write(directory.join("taken"), "a file").unwrap();
     std::fs::write(directory.join("b.toml"), "listen = [\"unix:taken\"]\n").unwrap();
     std::fs::write(directory.join("c.toml"), "admin = \"gone/admin\"\n").unwrap();
+    let text = "workers = 2\nmemory_max = \"16M\"\n";
+    std::fs::write(directory.join("d.toml"), text).unwrap();
     let run = |variables: &[(&str, &str)], arguments: &[&str]| {
         let directory = &directory;
         let run = Run {
@@ -240,6 +242,21 @@ fn a_value_that_this_machine_refuses_is_told_with_where_it_was_given() {
             &[],
             &["serve", "--listen=unix:taken"],
             "--listen unix:taken: the path exists".to_owned(),
+        ),
+        (
+            &[],
+            &["check", "-c", "d.toml"],
+            "d.toml:2: memory_max: 16MiB is 16 MiB here, and 2 workers".to_owned(),
+        ),
+        (
+            &[("ACKPACE_MEMORY_MAX", "16M")],
+            &["limits", "--workers=2"],
+            "ACKPACE_MEMORY_MAX: 16MiB is 16 MiB here, and 2 workers".to_owned(),
+        ),
+        (
+            &[],
+            &["serve", "--workers=2", "--memory-max=16M"],
+            "--memory-max 16MiB is 16 MiB here, and 2 workers".to_owned(),
         ),
         (
             &[],

@@ -215,11 +215,18 @@ pub fn place(given: &Layer, key: &str) -> String {
 /// A message about a value, with which it begins: `--listen fd:9: it is not open`, `a.toml:3: listen: fd:9: it is not open`. A
 /// default is told by the option that overrides it.
 pub fn refused(given: &Layer, key: &str, message: &dyn std::fmt::Display) -> String {
+    let named = named(given, key);
     match origin(given, key) {
-        Origin::CommandLine | Origin::Default => format!("{} {message}", name(key)),
-        Origin::Environment(_) | Origin::File { .. } => {
-            format!("{}: {message}", place(given, key))
-        }
+        Origin::CommandLine | Origin::Default => format!("{named} {message}"),
+        Origin::Environment(_) | Origin::File { .. } => format!("{named}: {message}"),
+    }
+}
+
+/// As [`place`], but a default is told by the option that overrides it.
+pub fn named(given: &Layer, key: &str) -> String {
+    match origin(given, key) {
+        Origin::Default => name(key),
+        _ => place(given, key),
     }
 }
 
