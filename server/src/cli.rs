@@ -392,11 +392,11 @@ fn serve(
 }
 
 fn check(loaded: Loaded) -> Result<(), Failure> {
+    let say_all = |lines: Vec<String>| lines.iter().try_for_each(|line| say(&format!("{line}\n")));
+    // First: a relative path may be why the check fails.
+    say_all(named_paths::lines(&loaded.options))?;
     serve::check(&loaded)?;
-    let paths = named_paths::lines(&loaded.options);
-    for line in paths.into_iter().chain(serve::cost(&loaded)) {
-        say(&format!("{line}\n"))?;
-    }
+    say_all(serve::cost(&loaded))?;
     match loaded.config {
         Some(path) => say(&format!("{}: good\n", shown_path(&path))),
         None => say("the configuration is good (no file was given)\n"),
