@@ -27,7 +27,7 @@ pub fn page(loaded: &Loaded) -> String {
     ];
     if let Ok(shares) = serve::divided(options) {
         lines.push(memory(&shares, options, given));
-        lines.push(shares.tell_descriptors(options, descriptors_allowed()));
+        lines.push(shares.tell_descriptors(given, descriptors_allowed()));
     }
     lines.push(others());
     lines.into_iter().map(|line| line + "\n").collect()

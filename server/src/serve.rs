@@ -95,7 +95,7 @@ pub fn cost(loaded: &Loaded) -> Vec<String> {
 }
 
 fn cost_of(shares: &Shares, options: &ServeOptions, given: &Layer) -> Vec<String> {
-    let lost = shares.lost_descriptors(options, descriptors_allowed());
+    let lost = shares.lost_descriptors(given, descriptors_allowed());
     let memory = shares.cost(options.connections_max, given);
     memory.into_iter().chain(lost).collect()
 }

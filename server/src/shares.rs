@@ -290,6 +290,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
+    use crate::config::{Given, Origin};
     use crate::limits::CONNECTIONS_MAX;
 
     #[derive(clap::Parser)]
@@ -300,6 +301,15 @@ mod tests {
 
     fn options(args: &[&str]) -> ServeOptions {
         Line::parse_from([&["ackpace"], args].concat()).options
+    }
+
+    /// As if `connections_max` had been given on the command line.
+    fn asked_for(connections_max: &str) -> Layer {
+        let given = Given {
+            values: vec![connections_max.into()],
+            origin: Origin::CommandLine,
+        };
+        Layer::from([("connections_max".to_owned(), given)])
     }
 
     fn machine(bytes: u64) -> Usable {
@@ -474,9 +484,9 @@ mod tests {
         let options = options(&[]);
         let shares = Shares::divide(&options, 1, machine(64 << 30)).expect("plenty");
         let wanted = shares.descriptors();
-        assert_eq!(shares.lost_descriptors(&options, Some(wanted)), None);
-        assert_eq!(shares.lost_descriptors(&options, None), None);
-        let lost = shares.lost_descriptors(&options, Some(40));
+        assert_eq!(shares.lost_descriptors(&Layer::new(), Some(wanted)), None);
+        assert_eq!(shares.lost_descriptors(&Layer::new(), None), None);
+        let lost = shares.lost_descriptors(&Layer::new(), Some(40));
         let lost = lost.expect("too few");
         assert!(
             lost.starts_with("lost: descriptors: 40 are allowed"),
@@ -484,7 +494,7 @@ mod tests {
         );
         assert!(lost.contains("With a few downloads"), "{lost}");
         assert!(lost.contains(&format!("LimitNOFILE={wanted}")), "{lost}");
-        assert_eq!(shares.tell_descriptors(&options, Some(40)), lost);
+        assert_eq!(shares.tell_descriptors(&Layer::new(), Some(40)), lost);
     }
 
     #[test]
@@ -494,20 +504,26 @@ mod tests {
         assert_eq!(default.connections_max, CONNECTIONS_MAX);
         let shares = Shares::divide(&default, 2, machine(64 << 30)).expect("plenty");
         let enough = shares.descriptors() - 3 * shares.connections() + 3 * 2 * CONNECTIONS_COMMON;
-        assert_eq!(shares.lost_descriptors(&default, Some(enough)), None);
-        let told = shares.tell_descriptors(&default, Some(enough));
+        assert_eq!(shares.lost_descriptors(&Layer::new(), Some(enough)), None);
+        let told = shares.tell_descriptors(&Layer::new(), Some(enough));
         assert!(told.starts_with("ok: "), "{told}");
         assert!(told.contains("some 2048 downloads at once"), "{told}");
         assert!(
             shares
-                .lost_descriptors(&default, Some(enough - 3))
+                .lost_descriptors(&Layer::new(), Some(enough - 3))
                 .is_some()
         );
-        // Who asks for a number wants that many.
+        // Who asks for a number wants that many, also if it is the default.
+        let given = asked_for("16384");
+        assert!(shares.lost_descriptors(&given, Some(enough)).is_some());
         let asked = options(&["--connections-max", "8000"]);
         let shares = Shares::divide(&asked, 2, machine(64 << 30)).expect("plenty");
-        assert!(shares.lost_descriptors(&asked, Some(enough)).is_some());
-        let told = shares.tell_descriptors(&asked, None);
+        assert!(
+            shares
+                .lost_descriptors(&asked_for("8000"), Some(enough))
+                .is_some()
+        );
+        let told = shares.tell_descriptors(&asked_for("8000"), None);
         assert!(told.ends_with("enough for 16000 connections"), "{told}");
     }
 

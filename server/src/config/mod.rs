@@ -222,6 +222,11 @@ pub fn refused(given: &Layer, key: &str, message: &dyn std::fmt::Display) -> Str
     }
 }
 
+/// Whether any source gave this option, if only the value that is its default.
+pub fn is_given(given: &Layer, key: &str) -> bool {
+    *origin(given, key) != Origin::Default
+}
+
 /// As [`place`], but a default is told by the option that overrides it.
 pub fn named(given: &Layer, key: &str) -> String {
     match origin(given, key) {

@@ -3,9 +3,9 @@
 use ackpace_core::limits::CACHED_OPEN_MAX;
 
 use super::Shares;
+use crate::config::{self, Layer};
 use crate::limits::{
-    CLOSING_MAX, CONNECTIONS_COMMON, CONNECTIONS_MAX, DESCRIPTORS_OWN, DESCRIPTORS_PER_WORKER,
-    DESCRIPTORS_START,
+    CLOSING_MAX, CONNECTIONS_COMMON, DESCRIPTORS_OWN, DESCRIPTORS_PER_WORKER, DESCRIPTORS_START,
 };
 use crate::options::{FollowSymlinks, ServeOptions};
 
@@ -33,11 +33,11 @@ impl Shares {
     /// What is lost where the process may have `allowed` only (`None`: any number), and the cure. The default of
     /// `connections_max` asks for no certain number of connections, so it loses nothing as long as there is enough for
     /// [`CONNECTIONS_COMMON`] downloads of each worker.
-    pub fn lost_descriptors(&self, options: &ServeOptions, allowed: Option<u64>) -> Option<String> {
+    pub fn lost_descriptors(&self, given: &Layer, allowed: Option<u64>) -> Option<String> {
         let (wanted, downloads) = (self.descriptors(), self.downloads(allowed)?);
         let allowed = allowed?;
-        let is_default = options.connections_max == CONNECTIONS_MAX;
-        if is_default && downloads >= CONNECTIONS_COMMON * u64::from(self.workers) {
+        let is_asked_for = config::is_given(given, "connections_max");
+        if !is_asked_for && downloads >= CONNECTIONS_COMMON * u64::from(self.workers) {
             return None;
         }
         let beyond = match downloads {
@@ -52,8 +52,8 @@ impl Shares {
     }
 
     /// A line of `ackpace doctor`: what is allowed, and for what it is enough.
-    pub fn tell_descriptors(&self, options: &ServeOptions, allowed: Option<u64>) -> String {
-        if let Some(lost) = self.lost_descriptors(options, allowed) {
+    pub fn tell_descriptors(&self, given: &Layer, allowed: Option<u64>) -> String {
+        if let Some(lost) = self.lost_descriptors(given, allowed) {
             return lost;
         }
         let (wanted, connections) = (self.descriptors(), self.connections());
