@@ -229,7 +229,8 @@ impl Shares {
         }
     }
 
-    /// The cost of little memory, in a line for the operator; `given` tells where the memory was set.
+    /// The cost of little memory, or of memory for fewer connections than asked for, in a line for the operator; `given` tells who
+    /// set what.
     pub fn cost(&self, connections_max: u64, given: &Layer) -> Option<String> {
         let most = self.connections_per_worker;
         // Whoever wants fewer connections says so; by the memory for sending, fewer come as a surprise.
@@ -241,16 +242,25 @@ impl Shares {
                 config::named(given, "send_memory"),
             ));
         }
-        if u64::from(most) >= connections_max.min(CONNECTIONS_COMMON) {
-            return None;
+        let (mib, set_by) = (self.memory_bytes / MIB, config::named(given, "memory_max"));
+        let (is_little, is_less) = (
+            u64::from(most) < connections_max.min(CONNECTIONS_COMMON),
+            u64::from(most) < connections_max && config::is_given(given, "connections_max"),
+        );
+        if is_little {
+            return Some(format!(
+                "little memory: {mib} MiB ({set_by}) are enough for {most} connections of a worker, more wait; what these do not use \
+                 is read ahead, {} MiB at most, so reads from a slow disk may be short",
+                self.prefetch_bytes / MIB,
+            ));
         }
-        Some(format!(
-            "little memory: {} MiB ({}) are enough for {most} connections of a worker, more wait; what these do not use is \
-             read ahead, {} MiB at most, so reads from a slow disk may be short",
-            self.memory_bytes / MIB,
-            config::named(given, "memory_max"),
-            self.prefetch_bytes / MIB,
-        ))
+        is_less.then(|| {
+            let place = config::named(given, "connections_max");
+            format!(
+                "memory: {mib} MiB ({set_by}) are enough for {most} connections of a worker, not for {connections_max} ({place}), more \
+                 wait; raise memory_max or lower connections_max"
+            )
+        })
     }
 
     /// The bytes that the sockets of each worker are to hold unsent. It is the kernel's memory, not ours; but where
@@ -380,6 +390,23 @@ mod tests {
         }
         let roomy = Shares::divide(&options(&[]), 2, machine(64 << 30)).expect("plenty");
         assert_eq!(roomy.cost(16_384, &Layer::new()), None);
+    }
+
+    #[test]
+    fn memory_for_fewer_connections_than_asked_for_is_told_of() {
+        let options = options(&["--memory-max", "200MiB", "--connections-max", "2000"]);
+        let shares = Shares::divide(&options, 2, machine(64 << 30)).expect("enough");
+        let most = shares.connections_per_worker;
+        assert!(
+            (1_024..2_000).contains(&most),
+            "not little, and not enough: {most}"
+        );
+        let cost = |most: u64, given: &Layer| shares.cost(most, given).unwrap_or_default();
+        let told = cost(2_000, &asked_for("2000"));
+        let many = format!("{most} connections of a worker, not for 2000 (--connections-max)");
+        assert!(told.contains(&many), "{told}");
+        assert_eq!(cost(2_000, &Layer::new()), "", "nobody asked for so many");
+        assert_eq!(cost(u64::from(most), &asked_for("some")), "");
     }
 
     #[test]

@@ -203,6 +203,10 @@ fn doctor_examines_what_the_configuration_names() {
     ] {
         assert!(stdout.contains(part), "no {part:?} in {stdout}");
     }
+    let asked = ["--workers=2", "--memory-max=200M", "--connections-max=2000"];
+    let (_, stdout, _) = run.run(&[&["doctor"], &asked[..]].concat());
+    let begin = "\nlost: memory: 200 MiB (--memory-max) are enough for ";
+    assert!(stdout.contains(begin), "{stdout}");
     let (code, stdout, stderr) = run.run(&["doctor", "--config=b.toml"]);
     assert_eq!(code, 2, "{stdout}");
     assert!(stdout.contains("ok: Linux "), "{stdout}");
