@@ -57,9 +57,8 @@ impl Orders {
     /// These orders and no others, [`ORDERS_MAX`] at most. The part in use is half empty at least, and grows until each order has
     /// a slot. An order is left out only if the whole table has none for it: its socket is as one that is gone.
     pub fn set(&mut self, orders: &[Order]) {
-        self.clear();
         if orders.is_empty() {
-            return;
+            return self.clear();
         }
         let orders = &orders[..orders.len().min(ORDERS_MAX)];
         let mut slots = (2 * orders.len()).next_power_of_two();
