@@ -88,7 +88,8 @@ impl RecentArrivals {
         if silent_us >= SHOWN_US {
             // One step is enough.
             let at = before.at.max(last.at.minus_us(2 * SHOWN_US));
-            (self.from, self.next) = (Mark { at, ..before }, Mark { at, ..before });
+            let mark = Mark { at, ..before };
+            (self.from, self.next) = (mark, mark);
             self.silent_us = (0, 0);
         }
         self.silent_us.1 = self.silent_us.1.max(silent_us);
