@@ -204,8 +204,6 @@ pub const SLICES_MAX: usize = 64;
 pub const UNCANCELLED_FILES_MAX: usize = 4096;
 /// Workers that `auto` starts: one for each core, and not more than this.
 pub const WORKERS_MAX: u16 = 64;
-/// The default of `connections_max`, and the most that it may be. A worker has fewer where memory allows fewer.
-pub const CONNECTIONS_MAX: u64 = 16_384;
 /// Connections for which a worker is expected to have memory and descriptors. Less of either: the server starts, and says so.
 pub const CONNECTIONS_COMMON: u64 = 1024;
 /// `memory_max` below this is little: caches and listings have a sixteenth of it each, otherwise an eighth.

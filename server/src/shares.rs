@@ -301,7 +301,6 @@ mod tests {
 
     use super::*;
     use crate::config::{Given, Origin};
-    use crate::limits::CONNECTIONS_MAX;
 
     #[derive(clap::Parser)]
     struct Line {
@@ -528,7 +527,7 @@ mod tests {
     fn the_default_number_of_connections_loses_nothing_where_a_thousand_downloads_have_descriptors()
     {
         let default = options(&[]);
-        assert_eq!(default.connections_max, CONNECTIONS_MAX);
+        assert_eq!(default.connections_max, u64::from(core::CONNECTIONS_MAX));
         let shares = Shares::divide(&default, 2, machine(64 << 30)).expect("plenty");
         let enough = shares.descriptors() - 3 * shares.connections() + 3 * 2 * CONNECTIONS_COMMON;
         assert_eq!(shares.lost_descriptors(&Layer::new(), Some(enough)), None);

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ackpace_core::limits::CONNECTIONS_MAX;
 use clap::ValueHint;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 
@@ -11,7 +12,6 @@ use super::{
     LogTarget, MetricsAt, OrderBy, Pacing, PrefetchBy, ReadBy, SendBy, SendNeed, SendShare,
     Sibling, Size, TcpEventsAt, TypeOverride, UnixMode, Workers, duration, names, size, value,
 };
-use crate::limits::CONNECTIONS_MAX;
 
 const SECOND_MS: u64 = 1000;
 const MINUTE_MS: u64 = 60 * SECOND_MS;
@@ -358,7 +358,7 @@ pub struct ServeOptions {
     /// Default: what the memory bound of a worker is calculated for. Range: 1 to 16384. Memory: a few KiB for each
     /// open connection, and 16 KiB more while it sends the head of a request; `ackpace limits` adds it up.
     #[arg(long, value_name = "N", default_value = "16384", help_heading = "Resources",
-          value_parser = |text: &str| value::whole(text, 1..=CONNECTIONS_MAX))]
+          value_parser = |text: &str| value::whole(text, 1..=u64::from(CONNECTIONS_MAX)))]
     pub connections_max: u64,
 
     /// Connections of one address; 0: no limit
