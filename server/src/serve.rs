@@ -71,13 +71,15 @@ pub fn check(loaded: &Loaded) -> Result<(), Failure> {
     }
 }
 
-/// Whether the site can be served, however little memory there is.
+/// Whether the site can be served, however little memory there is: that is told by itself.
 fn check_site(options: &ServeOptions, given: &Layer) -> Result<(), Failure> {
-    let enough = ServeOptions {
+    let enough = || ServeOptions {
         memory_max: Size::Auto,
         ..options.clone()
     };
-    let shares = shares(&enough, given)?;
+    let Ok(shares) = divided(options).or_else(|_| divided(&enough())) else {
+        return Ok(());
+    };
     let process = Process::new(&shares, &Arc::new(shares.ledger()));
     site(options, given, &process).map(drop)
 }
