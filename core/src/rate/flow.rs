@@ -213,7 +213,7 @@ impl Gauge {
         let held_up = limited_us > 0 && busy_us < us / 20 * 19;
         let (fed_us, fed_bytes) = match (always, long) {
             (true, _) if had_unread => (us, read_bytes),
-            // It may have had nothing until our socket was given bytes: only what it got since then counts.
+            // It may have had nothing until our socket was given bytes: only what it got since then surely counts.
             (true, _) => (
                 given_us.max(busy_us),
                 acked_bytes.saturating_sub(unread_bytes),
@@ -229,6 +229,10 @@ impl Gauge {
         Some(Interval {
             us: fed_us,
             bytes: fed_bytes,
+            unsure_bytes: match always && !had_unread {
+                true => read_bytes - fed_bytes,
+                false => 0,
+            },
             limited_us: match has_unread {
                 true => fed_us,
                 false => limited_us.min(fed_us),
@@ -358,8 +362,10 @@ impl Gauge {
         // The next step of a client that reads in bursts may be due.
         let knows_steps = all.uneven && self.begun;
         let next_bytes = if knows_steps { all.step_bytes } else { 0 };
-        let bytes =
-            (all.bytes.saturating_add(untold_bytes.max(next_bytes))).saturating_add(begin_bytes);
+        let bytes = (all
+            .most_bytes()
+            .saturating_add(untold_bytes.max(next_bytes)))
+        .saturating_add(begin_bytes);
         let says = all.is_by_itself() && all.us >= least_us && bytes > 0;
         let most_bytes_per_s = says.then(|| per_s(bytes, all.us));
         match (rate, most_bytes_per_s) {

@@ -348,6 +348,38 @@ fn a_window_that_stays_closed_tells_that_little_of_a_large_buffer_was_read() {
     assert!(at_most(&evidence[3]) >= BUFFER / 16 / 4);
 }
 
+/// The client reads 300 KB/s from a buffer of 1 MiB, and the disk gives it some seconds' bytes at once. It has read all when they come, but
+/// its window, announced last when half of the buffer was free, does not tell. What it reads then may be of before or of since.
+#[test]
+fn what_may_have_been_read_since_counts_in_a_bound_from_above() {
+    let mut gauge = Gauge::default();
+    let mut sample =
+        |ms: u64, acked_bytes, window_bytes, (busy_ms, limited_ms): (u64, u64), quiet_ms: u64| {
+            let flow = Flow {
+                acked_bytes,
+                busy_us: busy_ms * MS,
+                window_limited_us: limited_ms * MS,
+                window_bytes,
+                segment_bytes: 1_448,
+                quiet_us: quiet_ms * MS,
+            };
+            let now = Instant { us: ms * MS };
+            let evidence = gauge.sample(flow, now, INTERVAL_US_MIN);
+            gauge.given(now);
+            evidence
+        };
+    sample(0, 100_000, 1_048_576, (0, 0), 0);
+    sample(10, 1_148_576, 0, (10, 0), 0);
+    sample(2_000, 1_148_576, 524_288, (10, 0), 1_990);
+    sample(6_003, 1_648_576, 548_576, (13, 0), 0);
+    match sample(7_300, 2_580_000, 0, (1_310, 1_297), 42) {
+        Some(Evidence::AtMost { bytes_per_s }) => {
+            assert!((300_000..360_000).contains(&bytes_per_s), "{bytes_per_s}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
 #[test]
 fn the_time_of_the_last_byte_tells_when_a_window_opened_between_samples() {
     // Over loopback: 300 KB at the beginning of each second, sampled at the end of each.

@@ -10,6 +10,8 @@ use crate::limits::{FLOW_STEPS, INTERVAL_US_MIN};
 pub(super) struct Interval {
     pub us: u64,
     pub bytes: u64,
+    /// What may have been read in it besides: a bound from above counts it, or it would rest on one from below.
+    pub unsure_bytes: u64,
     /// The part of `us` in which the client's window held it up.
     pub limited_us: u64,
     /// The most that was read in one step.
@@ -25,6 +27,7 @@ impl Interval {
         Interval {
             us: self.us.saturating_add(other.us),
             bytes: self.bytes.saturating_add(other.bytes),
+            unsure_bytes: self.unsure_bytes.saturating_add(other.unsure_bytes),
             limited_us: self.limited_us.saturating_add(other.limited_us),
             step_bytes: self.step_bytes.max(other.step_bytes),
             uneven: self.uneven || other.uneven,
@@ -34,6 +37,11 @@ impl Interval {
 
     pub fn is_by_itself(&self) -> bool {
         self.us > 0 && self.limited_us >= self.us / 4
+    }
+
+    /// The most that the client can have read.
+    pub fn most_bytes(&self) -> u64 {
+        self.bytes.saturating_add(self.unsure_bytes)
     }
 
     /// Whether one step more or less would change little.
