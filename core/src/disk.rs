@@ -22,13 +22,14 @@ mod page_cache;
 mod progress;
 mod reader;
 mod reading;
+mod reminders;
 mod room;
 mod scheduler;
 mod sharing;
 #[cfg(test)]
 mod tests;
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 pub use self::chosen::{Chosen, Reason};
@@ -49,7 +50,7 @@ use self::scheduler::{Position, Scheduler};
 use self::sharing::Answer;
 use crate::conn::{Held, ObjectId, Span, StreamId, Want};
 use crate::depth::Depth;
-use crate::limits::{BYPASSES_MAX, RATE_BYTES_PER_S_MAX, WAKE_US};
+use crate::limits::{BYPASSES_MAX, RATE_BYTES_PER_S_MAX};
 use crate::machine::Machine;
 use crate::model::Model;
 use crate::prefetch::PoolController;
@@ -91,6 +92,8 @@ pub struct Disk {
     cache_fill_bytes_per_s: u64,
     /// The wants that are queued.
     scheduler: Scheduler,
+    /// Whose worker is to be woken for an answer that it has, and when ([`reminders`]).
+    reminders: BTreeSet<(Instant, ReaderId)>,
     /// The reads in the device.
     flights: Vec<Flight>,
     /// Look-ups of names that need the device now.
@@ -133,6 +136,7 @@ impl Disk {
             page_cache: PageCacheModel::new(settings.page_cache_bytes, settings.memory_bytes),
             cache_fill_bytes_per_s: 0,
             scheduler: Scheduler::new(settings.order),
+            reminders: BTreeSet::new(),
             flights: Vec::new(),
             look_ups: 0,
             slots_used: 0,
@@ -182,10 +186,7 @@ impl Disk {
                 }
                 if want.seq == before && reader.answered.is_some() {
                     // It was sent before the worker took our answer.
-                    if want.underrun_at <= now.plus_us(WAKE_US) {
-                        self.outs.push_back(Out::Nudge(want.stream));
-                    }
-                    return;
+                    return self.remind(id, want.underrun_at);
                 }
                 (answered, new) = (reader.answered, want.seq != before);
                 if reader.want.object != want.object {
@@ -223,6 +224,7 @@ impl Disk {
 
     /// This reader is gone, if there is one.
     fn leave(&mut self, id: ReaderId, now: Instant) {
+        self.forget_reminder(id);
         let Some(reader) = self.readers.remove(&id) else {
             return;
         };
@@ -426,6 +428,9 @@ impl Disk {
         let end_bytes = there.map_or(want.span.offset_bytes, |span| span.end_bytes());
         reader.answered = Some(Answer { at: now, end_bytes });
         self.update_fill_rate(id);
+        if matches!(out, Out::Fetched { urgent: false, .. }) {
+            self.remind(id, want.underrun_at);
+        }
         self.outs.push_back(out);
     }
 }
@@ -451,19 +456,23 @@ impl Machine for Disk {
     fn poll(&mut self, now: Instant) -> Option<Out> {
         self.assert_sums();
         self.mend(now);
+        self.nudge(now);
         self.outs.pop_front().or_else(|| self.choose(now))
     }
 
-    /// When the next want becomes due, if the device has room for it.
+    /// When the next want becomes due, if the device has room for it, or somebody is to be reminded.
     fn deadline(&self) -> Option<Instant> {
         if !self.outs.is_empty() {
             return Some(Instant { us: 0 });
         }
         let check_at = (!self.readers.is_empty()).then(|| self.check_at());
-        if !self.has_room() || self.slots_lacking > 0 {
-            return check_at;
-        }
-        let due_at = self.scheduler.next_at(self.target_us() / 2);
-        [due_at, check_at].into_iter().flatten().min()
+        let has_room = self.has_room() && self.slots_lacking == 0;
+        let due_at = has_room
+            .then(|| self.scheduler.next_at(self.target_us() / 2))
+            .flatten();
+        [due_at, check_at, self.reminds_at()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 }

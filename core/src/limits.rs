@@ -225,7 +225,7 @@ pub const URGENT_JOINS_MIN: usize = 64;
 /// there before.
 pub const BYPASSES_MAX: u32 = 1_024;
 /// A stream that runs dry this soon wakes its worker when its bytes are there; the completions of others are found when
-/// it wakes anyway.
+/// it wakes anyway, or so long before they run dry.
 pub const WAKE_US: u64 = 200_000;
 /// A stream of unknown rate is assumed to have bytes for this long once it has been given some.
 pub const UNKNOWN_MARGIN_US: u64 = 300_000;

@@ -3,6 +3,7 @@
 
 mod faults;
 mod memory;
+mod reminders;
 mod rests;
 mod sharing;
 mod sweep;
@@ -371,7 +372,8 @@ impl Shell {
                     *self.held.entry(stream).or_default() += self.landed.remove(&read).unwrap_or(0);
                     *self.heard.entry(stream).or_default() += 1;
                 }
-                Out::Nudge(_) | Out::Failed { .. } | Out::Map(_) => unreachable!("{out:?}"),
+                Out::Nudge(_) => {}
+                Out::Failed { .. } | Out::Map(_) => unreachable!("{out:?}"),
             }
         }
         assert!(self.device.len() <= READS_IN_FLIGHT_MAX);

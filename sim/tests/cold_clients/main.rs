@@ -279,6 +279,31 @@ fn clients_that_read_in_bursts_from_large_buffers_get_as_much_as_without_the_rul
     });
 }
 
+/// Special: all of them, each on a path of this rate. The disk is idle most of the time, so little else happens that could wake the worker
+/// for a read that has ended.
+#[test]
+fn few_clients_whose_paths_limit_them_get_all_that_these_carry() {
+    tables("few", |seed, table| {
+        for count in [1, 10, 20] {
+            for kb_per_s in [100, 250, 1_000] {
+                let mut all = clients(count, Program::All, 3_072);
+                for client in &mut all {
+                    (client.profile.link_bytes_per_s, client.profile.rtt_ms) =
+                        (kb_per_s * 1_000, 80);
+                }
+                let world = world(seed, all, 64, 30);
+                let label = format!("{count} of {kb_per_s} KB/s");
+                let [[off, on]] = off_and_on(&label, &world, count, &[("10-30", 10..30)], table);
+                let least = 0.98 * kb_per_s as f64;
+                assert!(
+                    off.special >= least && on.special >= least,
+                    "{label}: {table}"
+                );
+            }
+        }
+    });
+}
+
 #[test]
 fn the_same_world_runs_the_same_way() {
     let all = [
