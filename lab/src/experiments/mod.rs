@@ -9,6 +9,7 @@ mod cold_stall;
 mod congested;
 mod crowd;
 mod disk_queue;
+mod few;
 mod fig13;
 mod fig14;
 mod idle;
@@ -56,6 +57,7 @@ pub fn all() -> Vec<Experiment> {
         speedup::experiment(),
         fig13::experiment(),
         cold_disk::experiment(),
+        few::experiment(),
         pending::experiment(),
         disk_queue::experiment(),
         locality::experiment(),
