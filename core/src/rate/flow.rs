@@ -229,7 +229,7 @@ impl Gauge {
         Some(Interval {
             us: fed_us,
             bytes: fed_bytes,
-            unsure_bytes: match always && !had_unread {
+            unsure_bytes: match always {
                 true => read_bytes - fed_bytes,
                 false => 0,
             },
