@@ -180,7 +180,8 @@ pub const SHORT_REST_BYTES: u64 = MIB;
 /// No read is shorter, unless its file ends: a disk positions longer than it reads this. If memory is short, the read
 /// waits.
 pub const READ_BYTES_MIN: u64 = 64 * KIB;
-/// B_D of the paper's rule is what a disk gives to scattered reads of this length, TPF's H_max (128 pages).
+/// B_D of the paper's rule is what a disk gives to scattered reads of this length, TPF's H_max (128 pages). The paper says
+/// "random disk I/O access" and gives no length.
 pub const PAPER_READ_BYTES: u64 = 512 * KIB;
 /// H_max: no read is longer. A disk with an arm is near its medium's rate by then.
 pub const READ_BYTES_MAX: u64 = 4 * MIB;

@@ -478,16 +478,15 @@ mod tests {
     }
 
     #[test]
-    fn the_papers_rule_gives_its_times_and_lengths() {
-        // TPF 4.3: 180 clients of 1 Mbit/s and 300 of 200 kbit/s, T_D of 2.76 to 3.08 s.
+    fn the_papers_rule_comes_near_its_times_and_lengths() {
+        // TPF 4.3: 180 clients of 1 Mbit/s and 300 of 200 kbit/s, T_D of 2.76 to 3.08 s, reads of 184 KB. On our disk
+        // T_D is less, and so is a read for a stream that is due (T_n = T_D/2).
         let target_us = Prefetch::Paper.target_us(&load(480, 62_500, 48), &disk());
-        assert!((2_400_000..3_100_000).contains(&target_us), "{target_us}");
-        let read = |rate| Prefetch::Paper.read_bytes(&asked(2_900_000, 1_430_000, rate, 1));
-        assert_eq!(
-            read(125_000),
-            (183_750, LengthBound::Rate),
-            "the paper's 184 KB"
-        );
+        assert!((2_550_000..2_650_000).contains(&target_us), "{target_us}");
+        let read = |rate| Prefetch::Paper.read_bytes(&asked(target_us, target_us / 2, rate, 1));
+        let (bytes, bound) = read(125_000);
+        assert!((160_000..166_000).contains(&bytes), "{bytes}");
+        assert_eq!(bound, LengthBound::Rate);
         assert_eq!(read(1 << 40), (READ_BYTES_MAX, LengthBound::Ceiling));
         let little = ReadNeed {
             free_bytes: 24_000_000,

@@ -1,6 +1,6 @@
 //! A receiver on a busy machine: Wu and Crawford's tables and figures beside what comes out here.
 //!
-//! Each row is the median of five seeds, which are printed on failure. Where a claim of the paper is not reproduced, the
+//! Each row is the median of five seeds unless its test says otherwise; they are printed on failure. Where a claim of the paper is not reproduced, the
 //! test asserts the result that we get instead; `docs/papers.md` gives the reasons. `UPDATE_TABLES=1 cargo test -p ackpace-sim --test
 //! receiving` rewrites the tables.
 

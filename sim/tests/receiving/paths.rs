@@ -19,7 +19,7 @@ fn row(table: &mut String, name: &str, rule: &str, runs: &Runs) {
     .expect("a string");
 }
 
-/// Eq. 12: a timer of 200 ms expires from three slices of 100 ms on, and not for one.
+/// Eq. 12: a timer of 200 ms expires from three slices of 100 ms on, and not for one. One seed.
 #[test]
 fn processes_from_none_to_ten() {
     let mut table = format!("processes  {HEAD}");
