@@ -11,7 +11,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, ValueHint, value_parser};
 use clap_complete::Shell;
 
 use crate::admin::client::{self, Shown};
-use crate::config::{self, Loaded, Setting, Shape};
+use crate::config::{self, LoadError, Loaded, Setting, Shape};
 use crate::failure::Failure;
 use crate::limits::CONFIG_ERRORS_MAX;
 use crate::options::{ServeOptions, shown, shown_path};
@@ -27,8 +27,7 @@ const AFTER_HELP: &str = "Every option is also a key of the configuration file a
     send_timeout and ACKPACE_SEND_TIMEOUT. All about them: ackpace man | man -l -";
 
 /// Runs one command of the command line `arguments`, whose first is the name of the program, in the environment
-/// `variables`. Prints its output, and returns the exit code: 0 done, 1 failed at run time, 2 wrong command line,
-/// configuration or root.
+/// `variables`. Prints its output, and returns the exit code ([`Failure::exit_code`]).
 pub fn main(
     arguments: impl IntoIterator<Item = OsString>,
     variables: impl IntoIterator<Item = (OsString, OsString)>,
@@ -370,11 +369,16 @@ fn load(
     let command_line = config::read_command_line(matches);
     let loaded = config::load(command_line, config::read_environment(variables));
     let loaded = loaded.map_err(|errors| {
+        let may_pass = |error: &LoadError| matches!(error, LoadError::Unreadable { .. });
+        let all_may_pass = errors.iter().all(may_pass);
         let mut lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
         if lines.len() >= CONFIG_ERRORS_MAX {
             lines.push("there may be more errors; mend these first".to_owned());
         }
-        Failure::Operator(lines)
+        match all_may_pass {
+            true => Failure::NotNow(lines),
+            false => Failure::Operator(lines),
+        }
     })?;
     for warning in &loaded.warnings {
         let _ = writeln!(std::io::stderr(), "ackpace: warning: {warning}");

@@ -71,6 +71,14 @@ pub enum ListenError {
 }
 
 impl ListenError {
+    /// Whether a later start may do: the system refuses what is well written, such as an address that is not there yet.
+    pub fn may_pass(&self) -> bool {
+        matches!(
+            self,
+            ListenError::Refused { .. } | ListenError::UnixInUse(_)
+        )
+    }
+
     /// The key of the option whose value is wrong.
     pub fn option(&self) -> &'static str {
         match self {

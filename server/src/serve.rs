@@ -1,6 +1,5 @@
 //! From options to a running server, and to its orderly end.
 
-use std::fmt::Display;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::sync::Arc;
@@ -20,7 +19,7 @@ use ackpace_core::worker::{SendPolicy, Settings};
 
 use crate::admin::{self, Board, place};
 use crate::clock::Clock;
-use crate::config::{self, Layer, Loaded};
+use crate::config::{Layer, Loaded};
 use crate::descriptors;
 use crate::disk::{Channel, Context as DiskContext};
 use crate::disks::Disks;
@@ -33,7 +32,7 @@ use crate::handover::HandOver;
 use crate::hints::{self, Hints};
 use crate::ledger::Ledger;
 use crate::limits::WORKERS_MAX;
-use crate::listeners::{self, Listeners, bind_metrics};
+use crate::listeners::{self, ListenError, Listeners, bind_metrics};
 use crate::log::{self, AccessLog, Diagnostics, Seldom};
 use crate::mailbox::{Mailboxes, ThreadWaker};
 use crate::memory;
@@ -61,7 +60,7 @@ pub fn check(loaded: &Loaded) -> Result<(), Failure> {
         shares(options, given).and_then(|shares| check_descriptors(&shares, options)),
         check_site(options, given),
         listeners::check(&options.listen, &options.congestion_control)
-            .map_err(|error| wrong_value(given, error.option(), &error)),
+            .map_err(|error| listen_failure(given, &error)),
         log::check(&options.access_log)
             .map_err(|error| log_failure(given, &options.access_log, &error)),
     ];
@@ -117,7 +116,7 @@ pub fn divided(options: &ServeOptions) -> Result<Shares, String> {
 pub fn limits(loaded: &Loaded) -> Result<String, Failure> {
     let (options, given) = (&loaded.options, &loaded.given);
     shares::text::print(options, workers(options))
-        .map_err(|error| wrong_value(given, "memory_max", &error))
+        .map_err(|error| Failure::value(given, "memory_max", &error))
 }
 
 /// Serves until a signal stops it.
@@ -140,7 +139,7 @@ pub fn run(loaded: Loaded, signals: Caught) -> Result<(), Failure> {
         .catch_stops()
         .map_err(|error| runtime("signals", error))?;
     let mut listeners = Listeners::bind(&options.listen, workers, controls, mode)
-        .map_err(|error| wrong_value(&given, error.option(), &error))?;
+        .map_err(|error| listen_failure(&given, &error))?;
     let diagnostics =
         Diagnostics::start(options.log_level).map_err(|error| runtime("log", error))?;
     let log = AccessLog::start(&options.access_log, options.access_log_format)
@@ -151,10 +150,10 @@ pub fn run(loaded: Loaded, signals: Caught) -> Result<(), Failure> {
         MetricsAt::Off => Ok(None),
         MetricsAt::Tcp { addr, all } => bind_metrics(addr, all).map(Some),
     };
-    let metrics = metrics.map_err(|error| wrong_value(&given, "metrics", &error))?;
+    let metrics = metrics.map_err(|error| Failure::value_now(&given, "metrics", &error))?;
     let (metrics, metrics_url) = metrics.unzip();
     let (admin, admin_file) = place::make(&options.admin)
-        .map_err(|error| wrong_value(&given, "admin", &error))?
+        .map_err(|error| Failure::value_now(&given, "admin", &error))?
         .unzip();
     let urls = listeners.urls.clone();
     let unix = std::mem::take(&mut listeners.unix);
@@ -220,9 +219,13 @@ fn stop(shared: Arc<Shared>, stopping: Stopping, manager: ServiceManager) -> imp
     }
 }
 
-/// A value that this machine refuses; `error` begins with the value.
-fn wrong_value(given: &Layer, key: &str, error: &dyn Display) -> Failure {
-    Failure::operator(config::refused(given, key, error))
+fn listen_failure(given: &Layer, error: &ListenError) -> Failure {
+    let failure = if error.may_pass() {
+        Failure::value_now
+    } else {
+        Failure::value
+    };
+    failure(given, error.option(), error)
 }
 
 fn log_failure(given: &Layer, target: &LogTarget, error: &io::Error) -> Failure {
@@ -234,7 +237,7 @@ fn log_failure(given: &Layer, target: &LogTarget, error: &io::Error) -> Failure 
     let error = format!(
         "{target}: {error}; name a file in a folder that is there and that this user may write"
     );
-    wrong_value(given, "access_log", &error)
+    Failure::value_now(given, "access_log", &error)
 }
 
 /// A running server.
@@ -431,7 +434,7 @@ fn workers(options: &ServeOptions) -> u16 {
 }
 
 fn shares(options: &ServeOptions, given: &Layer) -> Result<Shares, Failure> {
-    divided(options).map_err(|error| wrong_value(given, "memory_max", &error))
+    divided(options).map_err(|error| Failure::value(given, "memory_max", &error))
 }
 
 fn settings(options: &ServeOptions, worker: u16, shares: &Shares, arrivals: bool) -> Settings {

@@ -51,6 +51,9 @@ pub fn site(options: &ServeOptions, given: &Layer, process: &Process) -> Result<
         .iter()
         .map(|pair| (pair.extension.as_str(), pair.media_type.as_str()));
     let root = root.map_err(|error| match error.option() {
+        Some(key) if error.may_pass() => {
+            Failure::not_now(format!("{}: {error}", config::place(given, key)))
+        }
         Some(key) => mend(key, &error),
         None => Failure::operator(error.to_string()),
     });

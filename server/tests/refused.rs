@@ -78,10 +78,16 @@ fn files_that_are_no_configuration_are_named() {
             "long.toml: longer than 1048576 bytes, so it is no configuration file",
         ),
     ] {
-        let (code, stdout, stderr) = run.run(&["check", "-c", file]);
+        // What can't be read now may be there later; what it says stays wrong.
+        let code = if expected.contains("cannot read") {
+            75
+        } else {
+            2
+        };
+        let (ended, stdout, stderr) = run.run(&["check", "-c", file]);
         assert_eq!(
-            (code, stdout, stderr),
-            (2, String::new(), format!("ackpace: {expected}\n"))
+            (ended, stdout, stderr),
+            (code, String::new(), format!("ackpace: {expected}\n"))
         );
     }
     assert_eq!(run.run(&["check", "-c", "most.toml"]).0, 0);
@@ -145,14 +151,14 @@ fn check_refuses_what_serve_refuses() {
 }
 
 #[test]
-fn a_root_that_is_not_there_has_exit_code_2() {
+fn a_root_that_is_not_there_has_exit_code_75() {
     for arguments in [
         &["./serve"][..],
         &["serve", "nowhere"],
         &["check", "nowhere"],
     ] {
         let (code, stdout, stderr) = ackpace("root", arguments);
-        assert_eq!(code, 2, "{arguments:?}");
+        assert_eq!(code, 75, "{arguments:?}");
         assert!(says_only_paths(arguments, &stdout), "{stdout}");
         let name = arguments[arguments.len() - 1];
         assert!(stderr.contains(name.trim_start_matches("./")), "{stderr}");
@@ -205,7 +211,7 @@ fn a_directory_that_is_not_there_is_told_with_the_option_that_names_it() {
             let arguments = [&[command], arguments].concat();
             let (code, stdout, stderr) = run.run(&arguments);
             let expected = format!("ackpace: {expected}\n");
-            assert_eq!((code, stderr), (2, expected), "{arguments:?}");
+            assert_eq!((code, stderr), (75, expected), "{arguments:?}");
             assert!(says_only_paths(&arguments, &stdout), "{stdout}");
         }
     }
@@ -221,18 +227,19 @@ fn a_value_that_this_machine_refuses_is_told_with_where_it_was_given() {
     std::fs::write(directory.join("c.toml"), "admin = \"gone/admin\"\n").unwrap();
     let text = "workers = 2\nmemory_max = \"16M\"\n";
     std::fs::write(directory.join("d.toml"), text).unwrap();
-    let run = |variables: &[(&str, &str)], arguments: &[&str]| {
+    let run = |expected: i32, variables: &[(&str, &str)], arguments: &[&str]| {
         let directory = &directory;
         let run = Run {
             directory,
             variables,
         };
         let (code, stdout, stderr) = run.run(arguments);
-        assert_eq!(code, 2, "{arguments:?}: {stderr}");
+        assert_eq!(code, expected, "{arguments:?}: {stderr}");
         assert!(says_only_paths(arguments, &stdout), "{stdout}");
         stderr
     };
-    let told = run(&[], &["check", "-c", "a.toml"]);
+    // One of them stays wrong.
+    let told = run(2, &[], &["check", "-c", "a.toml"]);
     let (control, log) = told.split_once('\n').expect("two lines");
     assert!(
         control.starts_with("ackpace: a.toml:3: congestion_control: vegasx: "),
@@ -286,7 +293,8 @@ fn a_value_that_this_machine_refuses_is_told_with_where_it_was_given() {
             "c.toml:1: admin: gone/admin: ".to_owned(),
         ),
     ] {
-        let told = run(variables, arguments);
+        let may_pass = begin.contains("gone");
+        let told = run(if may_pass { 75 } else { 2 }, variables, arguments);
         assert!(told.starts_with(&format!("ackpace: {begin}")), "{told}");
     }
 }
@@ -345,7 +353,9 @@ fn a_refused_path_can_do_nothing_to_the_terminal() {
             variables,
         };
         let (code, stdout, stderr) = run.run(arguments);
-        assert_eq!(code, 2, "{arguments:?}: {stderr}");
+        let may_pass = begin.contains("gone");
+        let expected = if may_pass { 75 } else { 2 };
+        assert_eq!(code, expected, "{arguments:?}: {stderr}");
         assert!(says_only_paths(arguments, &stdout), "{stdout}");
         assert!(stderr.starts_with(&format!("ackpace: {begin}")), "{stderr}");
         assert!(!stdout.contains('\u{1b}') && !stderr.contains('\u{1b}'));

@@ -97,14 +97,29 @@ impl Setup {
         (status.code(), server.err.text())
     }
 
-    /// Starts it and waits until it refuses with exit code 2 and one line, which contains all these parts.
+    /// Starts it and waits until it refuses with exit code 2 (a restart changes nothing) and one line, which contains all
+    /// these parts.
     ///
     /// # Panics
     /// When it does anything else.
     #[track_caller]
     pub fn assert_refused(self, parts: &[&str]) {
+        self.assert_ends(2, parts);
+    }
+
+    /// The same with exit code 75: a later start may do.
+    ///
+    /// # Panics
+    /// When it does anything else.
+    #[track_caller]
+    pub fn assert_refused_now(self, parts: &[&str]) {
+        self.assert_ends(75, parts);
+    }
+
+    #[track_caller]
+    fn assert_ends(self, expected: i32, parts: &[&str]) {
         let (code, err) = self.fails();
-        assert_eq!(code, Some(2), "{err}");
+        assert_eq!(code, Some(expected), "{err}");
         assert_eq!(
             err.trim_end().lines().count(),
             1,

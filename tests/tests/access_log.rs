@@ -148,7 +148,7 @@ fn a_fifo_without_a_reader_stops_the_start_and_a_stuck_one_is_told() {
     let path = fifo.to_str().expect("UTF-8").to_owned();
     let setup = || Setup::new(tree.path()).args(&["--access-log", &path]);
     let (code, err) = setup().fails();
-    assert_eq!(code, Some(2), "{err}");
+    assert_eq!(code, Some(75), "{err}");
     assert!(err.contains(&path) && err.contains("nobody reads"), "{err}");
 
     let mut options = File::options();

@@ -37,7 +37,7 @@ fn a_unix_socket_is_served_and_removed_at_the_end() {
     // A second server must not take over the socket of a running one.
     Setup::new(tree.path())
         .listen(&place)
-        .assert_refused(&["another server listens there"]);
+        .assert_refused_now(&["another server listens there"]);
     assert!(path.exists());
     server.stop();
     assert!(!path.exists(), "the socket stayed");

@@ -21,10 +21,10 @@ fn big() -> (Tree, Vec<u8>) {
 }
 
 #[test]
-fn a_bad_root_config_or_address_stops_the_start_with_exit_code_2_and_one_message() {
+fn a_bad_root_config_or_address_stops_the_start_with_one_message_and_says_whether_to_try_again() {
     let tree = Tree::new();
     let missing = tree.at("missing");
-    Setup::new(&missing).assert_refused(&[missing.to_str().expect("UTF-8"), "No such file"]);
+    Setup::new(&missing).assert_refused_now(&[missing.to_str().expect("UTF-8"), "No such file"]);
     Setup::new("/dev/null")
         .assert_refused(&["/dev/null", "neither a directory nor a regular file"]);
 
@@ -43,10 +43,10 @@ fn a_bad_root_config_or_address_stops_the_start_with_exit_code_2_and_one_message
     let address = busy.local_addr().expect("its address").to_string();
     Setup::new(tree.path())
         .listen(&address)
-        .assert_refused(&[&address, "in use"]);
+        .assert_refused_now(&[&address, "in use"]);
     Setup::new(tree.path())
         .listen("192.0.2.1:8080")
-        .assert_refused(&["192.0.2.1:8080", "assign"]);
+        .assert_refused_now(&["192.0.2.1:8080", "assign"]);
 
     let no_socket = tree.file("file", "");
     let place = format!("unix:{}", no_socket.display());
@@ -60,7 +60,7 @@ fn a_bad_root_config_or_address_stops_the_start_with_exit_code_2_and_one_message
     let log = tree.at("missing/log").display().to_string();
     Setup::new(tree.path())
         .args(&["--access-log", &log])
-        .assert_refused(&[&log]);
+        .assert_refused_now(&[&log]);
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn a_start_that_fails_leaves_no_socket_behind_and_check_finds_what_it_would_fail
             .listen(format!("unix:{}", socket.display()))
             .args(&["--access-log", &log])
     };
-    setup().assert_refused(&[&log, "No such file"]);
+    setup().assert_refused_now(&[&log, "No such file"]);
     assert!(!socket.exists());
     let mut check = command(server_binary());
     check.args(["check", "--access-log", &log]).arg(tree.path());
@@ -113,7 +113,7 @@ fn nobody_waits_for_a_server_that_takes_nobody_on_its_admin_socket() {
     let path = socket.display().to_string();
     Setup::new(tree.path())
         .args(&["--admin", &path])
-        .assert_refused(&[&path, "in use"]);
+        .assert_refused_now(&[&path, "in use"]);
     let mut top = command(server_binary());
     let told = run(top.args(["top", "--json", "--admin", &path]));
     assert!(!told.success, "{}", told.out);
@@ -129,7 +129,7 @@ fn a_root_that_may_not_be_entered_stops_the_start() {
         .expect("a mode");
     Setup::new(&closed)
         .ordinary()
-        .assert_refused(&["closed", "ermission denied"]);
+        .assert_refused_now(&["closed", "ermission denied"]);
 }
 
 #[test]

@@ -114,7 +114,7 @@ fn a_start_that_fails_ends_though_nobody_reads_why() {
     let mut server = Setup::new(&missing)
         .before(move || become_fd(fd, 2))
         .spawn();
-    assert_eq!(server.wait().code(), Some(2));
+    assert_eq!(server.wait().code(), Some(75));
 }
 
 #[test]

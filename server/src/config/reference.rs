@@ -49,7 +49,7 @@ const RULES: [(&str, &str); 6] = [
 ];
 
 /// Exit codes and their meanings.
-const EXITS: [(&str, &str); 3] = [
+const EXITS: [(&str, &str); 4] = [
     (
         "0",
         "The command did its work; a server was stopped and drained.",
@@ -57,7 +57,12 @@ const EXITS: [(&str, &str); 3] = [
     ("1", "Something failed while running."),
     (
         "2",
-        "The command line, the configuration or what it names is wrong. Nothing was served.",
+        "The command line or the configuration is wrong. Nothing was served.",
+    ),
+    (
+        "75",
+        "The system refuses what the configuration names, now: an address is not there yet or is taken, a directory, a file or a \
+         socket is missing or forbidden. Nothing was served; a later start may do.",
     ),
 ];
 

@@ -101,6 +101,11 @@ pub enum RootError {
 }
 
 impl RootError {
+    /// Whether a later start may do: a file system that holds it may not be mounted yet.
+    pub fn may_pass(&self) -> bool {
+        matches!(self, RootError::Open { .. } | RootError::Allowed { .. })
+    }
+
     /// The key of the option whose value it is about; `None`: no option mends it.
     pub fn option(&self) -> Option<&'static str> {
         match self {
