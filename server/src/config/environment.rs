@@ -35,6 +35,11 @@ pub fn read(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Enviro
         .map(|(name, value)| (name.to_string_lossy().into_owned(), value))
         .collect();
     ours.sort();
+    let (others, ours): (Vec<_>, Vec<_>) = ours
+        .into_iter()
+        .partition(|(name, value)| is_of_a_service(name, value));
+    read.warnings
+        .extend(others.first().map(|(name, _)| left_out(name, &others)));
     for (name, value) in ours {
         let known = settings.iter().find(|setting| setting.variable() == name);
         match (name.as_str(), known) {
@@ -88,6 +93,29 @@ fn split(value: &OsStr) -> Vec<OsString> {
     parts
         .map(|part| OsString::from_vec(part.to_vec()))
         .collect()
+}
+
+/// Whether Kubernetes sets this variable in each pod for a Service with a name such as `ackpace` or `ackpace-eu`.
+fn is_of_a_service(name: &str, value: &OsStr) -> bool {
+    let value = value.to_string_lossy();
+    let is_url = ["tcp://", "udp://", "sctp://"]
+        .iter()
+        .any(|scheme| value.starts_with(scheme));
+    let is_numbered =
+        |(_, port): (&str, &str)| port.starts_with(|sign: char| sign.is_ascii_digit());
+    name.ends_with("_SERVICE_HOST")
+        || name.contains("_SERVICE_PORT")
+        || name.ends_with("_PORT") && is_url
+        || name.split_once("_PORT_").is_some_and(is_numbered)
+}
+
+fn left_out(first: &str, all: &[(String, OsString)]) -> String {
+    format!(
+        "variables that Kubernetes sets for a Service are left out: {} ({} in all); enableServiceLinks: false in the pod's spec \
+         ends that",
+        shown(first),
+        all.len()
+    )
 }
 
 fn unknown(name: &str, settings: &[Setting]) -> String {
@@ -168,6 +196,31 @@ mod tests {
             "ACKPACE_WORKERS: 65 is out of range: 1 to 64, or \"auto\"",
         ];
         assert_eq!(errors, expected);
+    }
+
+    #[test]
+    fn variables_that_kubernetes_sets_for_a_service_are_left_out_with_one_line() {
+        let read = environment(&[
+            ("ACKPACE_PORT", "tcp://10.43.0.7:8080"),
+            ("ACKPACE_PORT_8080_TCP", "tcp://10.43.0.7:8080"),
+            ("ACKPACE_PORT_8080_TCP_ADDR", "10.43.0.7"),
+            ("ACKPACE_PORT_8080_TCP_PORT", "8080"),
+            ("ACKPACE_PORT_8080_TCP_PROTO", "tcp"),
+            ("ACKPACE_SERVICE_HOST", "10.43.0.7"),
+            ("ACKPACE_SERVICE_PORT", "8080"),
+            ("ACKPACE_SERVICE_PORT_HTTP", "8080"),
+            ("ACKPACE_METRICS_PORT", "tcp://[fd00::7]:9100"),
+            ("ACKPACE_METRICS_SERVICE_HOST", "fd00::7"),
+            ("ACKPACE_WORKERS", "3"),
+        ]);
+        assert!(read.errors.is_empty(), "{:?}", read.errors);
+        assert_eq!(values(&read, "workers"), ["3"]);
+        assert!(!read.layer.contains_key("listen"));
+        let [warning] = read.warnings.as_slice() else {
+            panic!("{:?}", read.warnings);
+        };
+        let begin = "variables that Kubernetes sets for a Service are left out: ACKPACE_METRICS_PORT (10 in all)";
+        assert!(warning.starts_with(begin), "{warning}");
     }
 
     #[test]

@@ -29,7 +29,8 @@ const RULES: [(&str, &str); 6] = [
         "Environment",
         "A variable is named `ACKPACE_` and the key in capitals. Commas separate the values of a list, so a value with a comma needs another source. \
          An empty variable counts as not set, except that it makes a list empty. \
-         The server warns of a variable that starts with `ACKPACE_` and means nothing.",
+         The server warns of a variable that starts with `ACKPACE_` and means nothing. Variables that Kubernetes sets for a Service \
+         whose name begins with `ackpace` (`ACKPACE_PORT=tcp://...`) are left out with one warning.",
     ),
     (
         "Lists",
