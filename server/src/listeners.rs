@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::Mode;
 use rustix::io::Errno;
+use rustix::net::netdevice::name_to_index;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with, sockopt,
 };
@@ -129,16 +130,16 @@ impl Listeners {
         for wanted in listens {
             let refused = |error: Errno| refuse(wanted, error);
             match wanted {
-                Listen::Tcp { addr, all: any } => {
-                    let bound = bind_tcp(*addr, *any, workers).map_err(refused)?;
-                    let local = local_address(&bound[0]).map_err(refused)?;
+                Listen::Tcp {
+                    addr,
+                    all: any,
+                    zone,
+                } => {
+                    let bound = bind_tcp(*addr, *any, zone.as_deref(), workers).map_err(refused)?;
                     for socket in &bound {
                         set_congestion_control(socket, wanted, controls)?;
                     }
-                    all.urls.push(format!(
-                        "http://{}",
-                        if *any { localhost(local) } else { local }
-                    ));
+                    all.urls.push(url(wanted, &bound[0]).map_err(refused)?);
                     by_worker
                         .iter_mut()
                         .zip(bound)
@@ -196,17 +197,31 @@ fn check_controls(listens: &[Listen], controls: &[CongestionControl]) -> Result<
 ///
 /// # Errors
 /// [`ListenError::Refused`].
-pub fn bind_metrics(addr: SocketAddr, any: bool) -> Result<(OwnedFd, String), ListenError> {
-    let wanted = Listen::Tcp { addr, all: any };
-    let bound = bind_tcp(addr, any, 1).and_then(|mut sockets| {
+pub fn bind_metrics(wanted: &Listen) -> Result<(OwnedFd, String), ListenError> {
+    let Listen::Tcp { addr, all, zone } = wanted else {
+        return Err(refuse(wanted, Errno::AFNOSUPPORT)); // the option takes no other
+    };
+    let bound = bind_tcp(*addr, *all, zone.as_deref(), 1).and_then(|mut sockets| {
         let socket = sockets.pop().ok_or(Errno::INVAL)?;
-        let local = local_address(&socket)?;
-        Ok((socket, if any { localhost(local) } else { local }))
+        let url = url(wanted, &socket)?;
+        Ok((socket, url + "/metrics"))
     });
-    match bound {
-        Ok((socket, local)) => Ok((socket, format!("http://{local}/metrics"))),
-        Err(error) => Err(refuse(&wanted, error)),
-    }
+    bound.map_err(|error| refuse(wanted, error))
+}
+
+/// The address of a socket, as people write it for a browser.
+fn url(wanted: &Listen, socket: &OwnedFd) -> rustix::io::Result<String> {
+    let local = local_address(socket)?;
+    Ok(match wanted {
+        Listen::Tcp { all: true, .. } => format!("http://{}", localhost(local)),
+        // RFC 6874, section 2: the percent sign of a zone is written as %25.
+        Listen::Tcp {
+            zone: Some(zone), ..
+        } => {
+            format!("http://[{}%25{zone}]:{}", local.ip(), local.port())
+        }
+        _ => format!("http://{local}"),
+    })
 }
 
 fn refuse(listen: &Listen, error: Errno) -> ListenError {
@@ -223,6 +238,10 @@ fn refuse(listen: &Listen, error: Errno) -> ListenError {
             "; ports below 1024 need CAP_NET_BIND_SERVICE: choose a higher one or pass the socket as fd:3"
         }
         Errno::ADDRNOTAVAIL => "; this machine does not have that address (see `ip address`)",
+        Errno::NODEV => "; this machine does not have that interface (see `ip address`)",
+        Errno::INVAL if is_link_local(listen) => {
+            "; a link-local address needs its interface: write it as [fe80::1%eth0]:8080"
+        }
         error => descriptors::cure(Some(error.raw_os_error())),
     };
     ListenError::Refused {
@@ -232,9 +251,33 @@ fn refuse(listen: &Listen, error: Errno) -> ListenError {
     }
 }
 
+fn is_link_local(listen: &Listen) -> bool {
+    let Listen::Tcp { addr, .. } = listen else {
+        return false;
+    };
+    matches!(addr.ip(), IpAddr::V6(ip) if ip.is_unicast_link_local())
+}
+
+/// The address in the zone of the interface with this name.
+fn in_zone(
+    socket: &OwnedFd,
+    mut addr: SocketAddr,
+    zone: Option<&str>,
+) -> rustix::io::Result<SocketAddr> {
+    if let (SocketAddr::V6(addr), Some(zone)) = (&mut addr, zone) {
+        addr.set_scope_id(name_to_index(socket, zone)?);
+    }
+    Ok(addr)
+}
+
 /// One socket for each worker. Sockets can share an address only by SO_REUSEPORT; with that, a second server of the
 /// same user would quietly take half of the clients. So the address is tried without it first.
-fn bind_tcp(addr: SocketAddr, any: bool, workers: u16) -> rustix::io::Result<Vec<OwnedFd>> {
+fn bind_tcp(
+    addr: SocketAddr,
+    any: bool,
+    zone: Option<&str>,
+    workers: u16,
+) -> rustix::io::Result<Vec<OwnedFd>> {
     let one = |addr: SocketAddr, shared: bool| {
         let family = if addr.is_ipv6() {
             AddressFamily::INET6
@@ -248,7 +291,7 @@ fn bind_tcp(addr: SocketAddr, any: bool, workers: u16) -> rustix::io::Result<Vec
         if addr.is_ipv6() {
             sockopt::set_ipv6_v6only(&socket, !any)?;
         }
-        bind(&socket, &addr)?;
+        bind(&socket, &in_zone(&socket, addr, zone)?)?;
         listen(&socket, BACKLOG)?;
         Ok(socket)
     };
@@ -256,7 +299,7 @@ fn bind_tcp(addr: SocketAddr, any: bool, workers: u16) -> rustix::io::Result<Vec
         // A machine without IPv6: all of its addresses are IPv4.
         Err(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL) if any => {
             let addr = SocketAddr::from(([0, 0, 0, 0], addr.port()));
-            return bind_tcp(addr, false, workers);
+            return bind_tcp(addr, false, None, workers);
         }
         first => first?,
     };
@@ -436,24 +479,34 @@ mod tests {
 
     #[test]
     fn a_second_server_is_told_that_the_address_is_taken() {
-        let first = Listeners::bind(
-            &[Listen::Tcp {
-                addr: ([127, 0, 0, 1], 0).into(),
-                all: false,
-            }],
-            2,
-            &[],
-            UnixMode::Umask,
-        );
+        let first = Listeners::bind(&[Listen::local(0)], 2, &[], UnixMode::Umask);
         let first = first.expect("any free port");
         let addr = local_address(&first.by_worker[0][0]).expect("bound");
         assert_eq!(local_address(&first.by_worker[1][0]).expect("bound"), addr);
-        let second = Listeners::bind(&[Listen::Tcp { addr, all: false }], 2, &[], UnixMode::Umask)
-            .expect_err("taken");
+        let second =
+            Listeners::bind(&[Listen::at(addr)], 2, &[], UnixMode::Umask).expect_err("taken");
         assert!(
             second.to_string().contains("another server listens there"),
             "{second}"
         );
+    }
+
+    #[test]
+    fn a_zone_is_the_interface_of_that_name() {
+        let socket = stream_socket(AddressFamily::INET).expect("a descriptor");
+        let addr = "[fe80::1]:80".parse().expect("an address");
+        let zoned = in_zone(&socket, addr, Some("lo")).map(|addr| addr.to_string());
+        assert_eq!(zoned.as_deref(), Ok("[fe80::1%1]:80"));
+        assert_eq!(in_zone(&socket, addr, Some("none")), Err(Errno::NODEV));
+        let listen = Listen::parse("[fe80::1%none]:80".as_ref()).expect("well written");
+        let told = refuse(&listen, Errno::NODEV);
+        let text = told.to_string();
+        assert!(
+            told.may_pass() && text.starts_with("[fe80::1%none]:80: "),
+            "{text}"
+        );
+        let told = refuse(&Listen::at(addr), Errno::INVAL).to_string();
+        assert!(told.contains("[fe80::1%eth0]:8080"), "{told}");
     }
 
     #[test]

@@ -146,9 +146,9 @@ pub fn run(loaded: Loaded, signals: Caught) -> Result<(), Failure> {
         .map_err(|error| log_failure(&given, &options.access_log, &error))?;
     diagnostics.handle().bound(shares.log_queue_bytes);
     log.handle().bound(shares.log_queue_bytes);
-    let metrics = match options.metrics {
+    let metrics = match &options.metrics {
         MetricsAt::Off => Ok(None),
-        MetricsAt::Tcp { addr, all } => bind_metrics(addr, all).map(Some),
+        MetricsAt::Tcp(listen) => bind_metrics(listen).map(Some),
     };
     let metrics = metrics.map_err(|error| Failure::value_now(&given, "metrics", &error))?;
     let (metrics, metrics_url) = metrics.unzip();

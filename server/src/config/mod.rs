@@ -184,9 +184,8 @@ fn check_together(options: &ServeOptions, given: &Layer) -> Result<(), LoadError
             }
         }
     }
-    if let MetricsAt::Tcp { addr, all } = options.metrics {
-        let metrics = Listen::Tcp { addr, all };
-        let taken = |listen: &&Listen| listen.takes(&metrics) || metrics.takes(listen);
+    if let MetricsAt::Tcp(metrics) = &options.metrics {
+        let taken = |listen: &&Listen| listen.takes(metrics) || metrics.takes(listen);
         if let Some(listen) = options.listen.iter().find(taken) {
             let text = format!("{metrics} is taken by listen = {listen}: choose another port");
             return fail("metrics", text);

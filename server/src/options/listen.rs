@@ -11,6 +11,8 @@ use super::value::{ValueError, shown, shown_path};
 
 /// Longest path of a unix socket: `sun_path` with its closing NUL (unix(7)).
 const UNIX_PATH_LEN_BYTES: usize = 107;
+/// Longest name of a network interface: IFNAMSIZ of linux/if.h without its closing NUL.
+const INTERFACE_LEN_BYTES: usize = 15;
 
 /// An address to accept connections on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +24,9 @@ pub enum Listen {
         /// Every address of the machine: `addr` is `[::]` and takes IPv4 too (IPV6_V6ONLY off, ipv6(7)). Where IPv6 is
         /// missing, `0.0.0.0` takes its place.
         all: bool,
+        /// The interface of a link-local address, if it is given by name. Its number is asked for at the start; one that
+        /// is given by number stands in `addr`.
+        zone: Option<String>,
     },
     /// A unix socket at this path.
     Unix(PathBuf),
@@ -33,7 +38,16 @@ impl Listen {
     /// This machine only, at `port`.
     pub fn local(port: u16) -> Self {
         let addr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
-        Self::Tcp { addr, all: false }
+        Self::at(addr)
+    }
+
+    /// Just this address.
+    pub fn at(addr: SocketAddr) -> Self {
+        Self::Tcp {
+            addr,
+            all: false,
+            zone: None,
+        }
     }
 
     /// Reads the value of `--port`: this machine only, at that port.
@@ -50,8 +64,8 @@ impl Listen {
         }
     }
 
-    /// Reads `8080`, `:8080`, `1.2.3.4:80`, `[::]:8080`, `localhost:8080`, `unix:PATH` or `fd:3`. A path need not be
-    /// UTF-8.
+    /// Reads `8080`, `:8080`, `1.2.3.4:80`, `[::]:8080`, `[fe80::1%eth0]:80`, `localhost:8080`, `unix:PATH` or `fd:3`. A
+    /// path need not be UTF-8.
     ///
     /// # Errors
     /// Any other form, with the right one where it can be guessed. Names are never looked up.
@@ -76,7 +90,8 @@ impl Listen {
         }
         if let Some(number) = text.strip_prefix(':').filter(|rest| is_number(rest)) {
             let addr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port(number, text)?);
-            return Ok(Self::Tcp { addr, all: true });
+            let (all, zone) = (true, None);
+            return Ok(Self::Tcp { addr, all, zone });
         }
         if let Some(number) = text
             .strip_prefix("localhost:")
@@ -85,28 +100,45 @@ impl Listen {
             return Ok(Self::local(port(number, text)?));
         }
         match text.parse() {
-            Ok(addr) => Ok(Self::Tcp { addr, all: false }),
-            Err(_) => Err(mistaken(text)),
+            Ok(addr) => Ok(Self::at(addr)),
+            Err(_) => zoned(text).ok_or_else(|| mistaken(text)),
         }
     }
 
     /// Whether a socket at this place takes the address of `other`, too: `:8080` that of `127.0.0.1:8080`.
     pub fn takes(&self, other: &Listen) -> bool {
-        let (Self::Tcp { addr, all }, Self::Tcp { addr: other, .. }) = (self, other) else {
+        let Self::Tcp { addr, all, zone } = self else {
             return self == other;
+        };
+        let Self::Tcp {
+            addr: other,
+            zone: others,
+            ..
+        } = other
+        else {
+            return false;
         };
         let same_family = addr.is_ipv4() == other.is_ipv4();
         // Port 0 asks for a different port each time.
         addr.port() != 0
             && addr.port() == other.port()
-            && (*all || addr.ip() == other.ip() || addr.ip().is_unspecified() && same_family)
+            && (*all
+                || (addr, zone) == (other, others)
+                || addr.ip().is_unspecified() && same_family)
     }
 
     /// The form that [`Listen::parse`] reads back to the same value.
     pub fn to_os_string(&self) -> OsString {
         match self {
-            Self::Tcp { addr, all: true } => format!(":{}", addr.port()).into(),
-            Self::Tcp { addr, all: false } => addr.to_string().into(),
+            Self::Tcp {
+                addr, all: true, ..
+            } => format!(":{}", addr.port()).into(),
+            Self::Tcp {
+                addr,
+                zone: Some(zone),
+                ..
+            } => format!("[{}%{zone}]:{}", addr.ip(), addr.port()).into(),
+            Self::Tcp { addr, .. } => addr.to_string().into(),
             Self::Unix(path) => {
                 let mut text = OsString::from("unix:");
                 text.push(path);
@@ -135,6 +167,19 @@ fn port(number: &str, text: &str) -> Result<u16, ValueError> {
     number
         .parse()
         .map_err(|_| ValueError::new(format!("{} has no valid port: 0 to 65535", shown(text))))
+}
+
+/// `[fe80::1%eth0]:80`: an address whose zone is the name of an interface.
+fn zoned(text: &str) -> Option<Listen> {
+    let (host, rest) = text.split_once('%')?;
+    let (zone, port) = rest.split_once(']')?;
+    let is_good = |byte: u8| byte.is_ascii_graphic() && !b"/:%".contains(&byte);
+    if !(1..=INTERFACE_LEN_BYTES).contains(&zone.len()) || !zone.bytes().all(is_good) {
+        return None;
+    }
+    let addr = format!("{host}]{port}").parse().ok()?;
+    let (all, zone) = (false, Some(zone.to_owned()));
+    Some(Listen::Tcp { addr, all, zone })
 }
 
 fn unix(path: &OsStr) -> Result<Listen, ValueError> {
@@ -203,8 +248,7 @@ mod tests {
     }
 
     fn tcp(addr: &str) -> Result<Listen, String> {
-        let addr = addr.parse().unwrap();
-        Ok(Listen::Tcp { addr, all: false })
+        Ok(Listen::at(addr.parse().unwrap()))
     }
 
     #[test]
@@ -228,7 +272,8 @@ mod tests {
     #[test]
     fn a_colon_and_a_port_is_for_all() {
         let addr = "[::]:8080".parse().unwrap();
-        assert_eq!(parse(":8080"), Ok(Listen::Tcp { addr, all: true }));
+        let (all, zone) = (true, None);
+        assert_eq!(parse(":8080"), Ok(Listen::Tcp { addr, all, zone }));
         assert_eq!(parse("[::]:8080"), tcp("[::]:8080"));
         assert_eq!(parse("0.0.0.0:8080"), tcp("0.0.0.0:8080"));
     }
@@ -246,6 +291,33 @@ mod tests {
         assert_eq!(parse("fd:65535"), Ok(Listen::Fd(65_535)));
         let raw = OsStr::from_bytes(b"unix:/run/\xff");
         assert_eq!(Listen::parse(raw).unwrap().to_os_string(), raw);
+    }
+
+    #[test]
+    fn a_link_local_address_has_a_zone_by_name_or_by_number() {
+        let read = |text: &str| parse(text).map(|listen| listen.to_string());
+        for text in [
+            "[fe80::1%eth0]:80",
+            "[fe80::1%wlp2s0.100-a]:0",
+            "[fe80::1%3]:80",
+        ] {
+            assert_eq!(read(text).as_deref(), Ok(text));
+        }
+        let too_long = format!("[fe80::1%{}]:80", "e".repeat(16));
+        for bad in [
+            "[fe80::1%]:80",
+            "[fe80::1%eth0]",
+            "[fe80::1%a b]:80",
+            "[fe80::1%a/b]:80",
+            "192.0.2.1%eth0:80",
+            "fe80::1%eth0",
+            &too_long,
+        ] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+        let takes = |one: &str, other: &str| parse(one).unwrap().takes(&parse(other).unwrap());
+        assert!(!takes("[fe80::1%a]:80", "[fe80::1%b]:80"));
+        assert!(takes("[fe80::1%a]:80", "[fe80::1%a]:80") && takes(":80", "[fe80::1%a]:80"));
     }
 
     #[test]
@@ -325,14 +397,15 @@ mod tests {
         #![proptest_config(ProptestConfig { rng_seed: proptest::test_runner::RngSeed::Fixed(1), ..ProptestConfig::default() })]
 
         #[test]
-        fn what_is_printed_reads_back_the_same(v4: u32, v6: u128, port: u16, fd in 3i32..65_536, path in "[^\0]{1,20}") {
+        fn what_is_printed_reads_back_the_same(v4: u32, v6: u128, port: u16, fd in 3i32..65_536, path in "[^\0]{1,20}", zone in "[a-z][a-z0-9.@-]{0,14}") {
             let v4 = SocketAddr::new(IpAddr::V4(v4.into()), port);
             let v6 = SocketAddr::new(IpAddr::V6(v6.into()), port);
             let any = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port);
             for listen in [
-                Listen::Tcp { addr: v4, all: false },
-                Listen::Tcp { addr: v6, all: false },
-                Listen::Tcp { addr: any, all: true },
+                Listen::at(v4),
+                Listen::at(v6),
+                Listen::Tcp { addr: any, all: true, zone: None },
+                Listen::Tcp { addr: v6, all: false, zone: Some(zone) },
                 Listen::Fd(fd),
                 Listen::Unix(path.clone().into()),
             ] {

@@ -120,6 +120,7 @@ pub struct ServeOptions {
     ///
     /// `8080` or `127.0.0.1:8080`: this machine only. `:8080`: every address of the machine, IPv4 and IPv6.
     /// `192.0.2.1:80`, `[2001:db8::1]:80`, `0.0.0.0:80` and `[::]:80`: just that address (`[::]` without IPv4).
+    /// `[fe80::1%eth0]:80`: a link-local address needs its interface, by name or number.
     /// `localhost:8080` means 127.0.0.1; other names are not looked up. `unix:PATH`: a unix socket. `fd:3`: a listening
     /// socket that was inherited, as from systemd. Port 0 lets the kernel choose; the choice is printed.
     ///

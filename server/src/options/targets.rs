@@ -1,7 +1,6 @@
 //! Where the access log and the metrics go, and where the admin socket is.
 
 use std::ffi::OsString;
-use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
@@ -39,13 +38,8 @@ impl LogTarget {
 pub enum MetricsAt {
     /// Nowhere.
     Off,
-    /// At this address.
-    Tcp {
-        /// Address and port; port 0 lets the kernel choose.
-        addr: SocketAddr,
-        /// Every address of the machine.
-        all: bool,
-    },
+    /// At this address: a [`Listen::Tcp`].
+    Tcp(Listen),
 }
 
 impl MetricsAt {
@@ -58,7 +52,7 @@ impl MetricsAt {
             return Ok(Self::Off);
         }
         match Listen::parse(&text)? {
-            Listen::Tcp { addr, all } => Ok(Self::Tcp { addr, all }),
+            listen @ Listen::Tcp { .. } => Ok(Self::Tcp(listen)),
             Listen::Unix(_) | Listen::Fd(_) => Err(ValueError::new(format!(
                 "{} is no TCP address, such as 127.0.0.1:9100",
                 shown(&text.to_string_lossy())
@@ -145,12 +139,11 @@ mod tests {
     #[test]
     fn metrics_are_at_a_tcp_address_and_the_admin_socket_at_a_path() {
         let metrics = |text: &str| MetricsAt::parse(text.into());
-        let addr = ([127, 0, 0, 1], 9100).into();
         assert_eq!(metrics("off"), Ok(MetricsAt::Off));
-        assert_eq!(metrics("9100"), Ok(MetricsAt::Tcp { addr, all: false }));
+        assert_eq!(metrics("9100"), Ok(MetricsAt::Tcp(Listen::local(9100))));
         assert!(matches!(
             metrics(":9100"),
-            Ok(MetricsAt::Tcp { all: true, .. })
+            Ok(MetricsAt::Tcp(Listen::Tcp { all: true, .. }))
         ));
         assert_eq!(
             text(metrics("unix:/a")),
