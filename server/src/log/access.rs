@@ -100,7 +100,9 @@ fn open(path: &Path) -> io::Result<File> {
     let opened = options.custom_flags(libc::O_NONBLOCK).open(path);
     opened.map_err(|error| match error.raw_os_error() {
         Some(libc::ENXIO) => {
-            io::Error::other("it is a FIFO that nobody reads (start its reader first) or a socket")
+            io::Error::other(
+                "it is a FIFO that nobody reads (start its reader first) or a socket (write - for standard output)",
+            )
         }
         _ => error,
     })

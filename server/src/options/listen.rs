@@ -189,6 +189,12 @@ fn unix(path: &OsStr) -> Result<Listen, ValueError> {
             "unix:{shown_path} names no socket: write unix:/run/ackpace.sock"
         )));
     }
+    if path.as_bytes().starts_with(b"@") {
+        return Err(ValueError::new(format!(
+            "unix:{shown_path} is an abstract socket elsewhere, which no user's rights protect; write a path, such as unix:/run/ackpace.sock \
+             (or unix:./{shown_path})"
+        )));
+    }
     if path.len() > UNIX_PATH_LEN_BYTES {
         return Err(ValueError::new(format!(
             "unix:{shown_path} has {} bytes in its path: a unix socket can have {UNIX_PATH_LEN_BYTES}",
@@ -383,6 +389,11 @@ mod tests {
             err("unix:"),
             "unix:\"\" names no socket: write unix:/run/ackpace.sock"
         );
+        assert!(
+            err("unix:@name")
+                .contains("write a path, such as unix:/run/ackpace.sock (or unix:./@name)")
+        );
+        assert_eq!(parse("unix:./@name"), Ok(Listen::Unix("./@name".into())));
         assert!(parse(&format!("unix:{}", "s".repeat(107))).is_ok());
         assert_eq!(
             err(&format!("unix:{}", "s".repeat(108))),
@@ -397,7 +408,7 @@ mod tests {
         #![proptest_config(ProptestConfig { rng_seed: proptest::test_runner::RngSeed::Fixed(1), ..ProptestConfig::default() })]
 
         #[test]
-        fn what_is_printed_reads_back_the_same(v4: u32, v6: u128, port: u16, fd in 3i32..65_536, path in "[^\0]{1,20}", zone in "[a-z][a-z0-9.@-]{0,14}") {
+        fn what_is_printed_reads_back_the_same(v4: u32, v6: u128, port: u16, fd in 3i32..65_536, path in "[^\0@][^\0]{0,19}", zone in "[a-z][a-z0-9.@-]{0,14}") {
             let v4 = SocketAddr::new(IpAddr::V4(v4.into()), port);
             let v6 = SocketAddr::new(IpAddr::V6(v6.into()), port);
             let any = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port);

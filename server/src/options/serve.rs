@@ -219,7 +219,7 @@ pub struct ServeOptions {
 
     /// Access log: off, - (stdout) or a file
     ///
-    /// `-` is standard output, where the lines of the start are, too. A missing file is created with mode 640; lines are
+    /// `-`, or `/dev/stdout`, is standard output, where the lines of the start are, too. A missing file is created with mode 640; lines are
     /// appended. A log that cannot keep up loses lines, and the server's messages say so; it never delays a response. `./off`
     /// and `./-` name files called `off` and `-`. A relative path starts at the current directory, also when it is given in a
     /// configuration file; `ackpace check` prints what it became.

@@ -20,14 +20,27 @@ pub enum LogTarget {
 }
 
 impl LogTarget {
-    /// Reads `off`, `-` or a path.
+    /// Reads `off`, `-` or a path. `/dev/stdout` is standard output, too: where that is a socket, as under systemd, it
+    /// can't be opened by name.
     ///
     /// # Errors
-    /// An empty path.
+    /// An empty path, and what names a place only for other servers.
     pub fn parse(text: OsString) -> Result<Self, ValueError> {
+        let elsewhere = |text: &[u8]| {
+            matches!(text, b"stdout" | b"stderr" | b"none" | b"syslog")
+                || text.starts_with(b"syslog:")
+                || text.starts_with(b"|")
+        };
         match text.as_bytes() {
             b"off" => Ok(Self::Off),
-            b"-" => Ok(Self::Stdout),
+            b"-" | b"/dev/stdout" | b"/dev/fd/1" | b"/proc/self/fd/1" => Ok(Self::Stdout),
+            text if elsewhere(text) => {
+                let shown = shown(&String::from_utf8_lossy(text));
+                Err(ValueError::new(format!(
+                    "{shown} is no place here: write - for standard output (the journal, under systemd), off for no log, ./{shown} \
+                     for a file of that name"
+                )))
+            }
             _ => Ok(Self::File(path(text)?)),
         }
     }
@@ -132,8 +145,18 @@ mod tests {
         let parse = |text: &str| LogTarget::parse(text.into());
         assert_eq!(parse("off"), Ok(LogTarget::Off));
         assert_eq!(parse("-"), Ok(LogTarget::Stdout));
-        assert_eq!(parse("./off"), Ok(LogTarget::File("./off".into())));
+        assert_eq!(parse("/dev/stdout"), Ok(LogTarget::Stdout));
+        for file in ["./off", "./stdout", "/dev/null", "stdout.log"] {
+            assert_eq!(parse(file), Ok(LogTarget::File(file.into())));
+        }
         assert_eq!(text(parse("")), "\"\" is not a path");
+        for elsewhere in ["stdout", "syslog:server=192.0.2.1", "|/bin/logger"] {
+            let told = text(parse(elsewhere));
+            assert!(
+                told.starts_with(elsewhere) && told.contains("write - for"),
+                "{told}"
+            );
+        }
     }
 
     #[test]
