@@ -14,7 +14,7 @@ use crate::options::{ServeOptions, Size};
 use crate::shares::{Shares, descriptors_allowed};
 use crate::store::residency::cached_pages;
 use crate::store::ring::{self, Ring};
-use crate::{greeting, memory, serve};
+use crate::{greeting, memory, needs, serve};
 
 /// A line for each thing. What a server with these options would refuse, `ackpace check` tells ([`crate::serve::check`]).
 pub fn page(loaded: &Loaded) -> String {
@@ -25,6 +25,7 @@ pub fn page(loaded: &Loaded) -> String {
         cachestat(&options.root),
         congestion_controls(),
     ];
+    lines.extend(mounted());
     if let Ok(shares) = serve::divided(options) {
         lines.push(memory(&shares, options, given));
         lines.push(shares.tell_descriptors(given, descriptors_allowed()));
@@ -68,6 +69,14 @@ fn cachestat(root: &Path) -> String {
     match file.map(|file| cached_pages(&file, start)) {
         Ok(Err(error)) => greeting::lost_cachestat(error),
         _ => "ok: cachestat(2) tells what is in the page cache".to_owned(),
+    }
+}
+
+fn mounted() -> Vec<String> {
+    let lost = needs::lost();
+    match lost.is_empty() {
+        true => vec!["ok: /proc and /sys are mounted".to_owned()],
+        false => lost,
     }
 }
 

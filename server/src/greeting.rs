@@ -11,6 +11,7 @@ use rustix::io::Errno;
 
 use crate::front::site::Site;
 use crate::limits::GREETING_WAIT_MAX;
+use crate::needs;
 use crate::options::{Listen, ServeOptions, shown_path};
 use crate::store::residency::cached_pages;
 
@@ -76,6 +77,7 @@ fn lines(options: &ServeOptions, site: &Site, urls: &[String]) -> Vec<String> {
         lines.push(format!("reading {}: {how}", shown_path(path)));
         lines.extend(lost.filter(|lost| !lines.contains(lost)));
     }
+    lines.extend(needs::lost());
     lines
 }
 

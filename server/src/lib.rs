@@ -25,6 +25,7 @@ pub mod log;
 pub mod mailbox;
 pub mod memory;
 pub mod named_paths;
+pub mod needs;
 pub mod notify;
 pub mod options;
 pub mod resolver;

@@ -17,7 +17,7 @@ use rustix::net::{
 
 use crate::descriptors;
 use crate::limits::BACKLOG;
-use crate::options::{CongestionControl, Listen, UnixMode, shown_path};
+use crate::options::{CongestionControl, Listen, MetricsAt, UnixMode, shown_path};
 use crate::socket_file::{SocketFile, is_stale};
 
 /// Why a listener could not be made. The text begins with the value; the option stands before it
@@ -193,18 +193,18 @@ fn check_controls(listens: &[Listen], controls: &[CongestionControl]) -> Result<
     }
 }
 
-/// A socket for metrics: its address, and the URL that people write for it.
+/// A socket for metrics, and the URL that people write for it; `None`: they are off.
 ///
 /// # Errors
 /// [`ListenError::Refused`].
-pub fn bind_metrics(wanted: &Listen) -> Result<(OwnedFd, String), ListenError> {
-    let Listen::Tcp { addr, all, zone } = wanted else {
-        return Err(refuse(wanted, Errno::AFNOSUPPORT)); // the option takes no other
+pub fn bind_metrics(at: &MetricsAt) -> Result<Option<(OwnedFd, String)>, ListenError> {
+    let MetricsAt::Tcp(wanted @ Listen::Tcp { addr, all, zone }) = at else {
+        return Ok(None); // the option takes no other
     };
     let bound = bind_tcp(*addr, *all, zone.as_deref(), 1).and_then(|mut sockets| {
         let socket = sockets.pop().ok_or(Errno::INVAL)?;
         let url = url(wanted, &socket)?;
-        Ok((socket, url + "/metrics"))
+        Ok(Some((socket, url + "/metrics")))
     });
     bound.map_err(|error| refuse(wanted, error))
 }

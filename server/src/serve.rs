@@ -36,10 +36,11 @@ use crate::listeners::{self, ListenError, Listeners, bind_metrics};
 use crate::log::{self, AccessLog, Diagnostics, Seldom};
 use crate::mailbox::{Mailboxes, ThreadWaker};
 use crate::memory;
+use crate::needs;
 use crate::notify::ServiceManager;
 use crate::options::{
-    Cancel, DelayBy, LogTarget, MetricsAt, OrderBy, Pacing, PrefetchBy, ReadBy, SendBy, SendNeed,
-    SendShare, ServeOptions, Size, Workers, display_duration, shown_path,
+    Cancel, DelayBy, LogTarget, OrderBy, Pacing, PrefetchBy, ReadBy, SendBy, SendNeed, SendShare,
+    ServeOptions, Size, Workers, display_duration,
 };
 use crate::resolver::{Inbox, Resolver, Return};
 use crate::shares::{self, Shares, descriptors_allowed};
@@ -57,6 +58,7 @@ use crate::worker::{Shared, Worker, WorkerContext};
 pub fn check(loaded: &Loaded) -> Result<(), Failure> {
     let (options, given) = (&loaded.options, &loaded.given);
     let checks = [
+        needs::check().map_err(Failure::operator),
         shares(options, given).and_then(|shares| check_descriptors(&shares, options)),
         check_site(options, given),
         listeners::check(&options.listen, &options.congestion_control)
@@ -126,6 +128,7 @@ pub fn limits(loaded: &Loaded) -> Result<String, Failure> {
 pub fn run(loaded: Loaded, signals: Caught) -> Result<(), Failure> {
     let Loaded { options, given, .. } = loaded;
     let workers = workers(&options);
+    needs::check().map_err(Failure::operator)?;
     descriptors::raise_limit();
     let shares = shares(&options, &given)?;
     check_descriptors(&shares, &options)?;
@@ -146,12 +149,9 @@ pub fn run(loaded: Loaded, signals: Caught) -> Result<(), Failure> {
         .map_err(|error| log_failure(&given, &options.access_log, &error))?;
     diagnostics.handle().bound(shares.log_queue_bytes);
     log.handle().bound(shares.log_queue_bytes);
-    let metrics = match &options.metrics {
-        MetricsAt::Off => Ok(None),
-        MetricsAt::Tcp(listen) => bind_metrics(listen).map(Some),
-    };
-    let metrics = metrics.map_err(|error| Failure::value_now(&given, "metrics", &error))?;
-    let (metrics, metrics_url) = metrics.unzip();
+    let (metrics, metrics_url) = bind_metrics(&options.metrics)
+        .map_err(|error| Failure::value_now(&given, "metrics", &error))?
+        .unzip();
     let (admin, admin_file) = place::make(&options.admin)
         .map_err(|error| Failure::value_now(&given, "admin", &error))?
         .unzip();
@@ -229,11 +229,6 @@ fn listen_failure(given: &Layer, error: &ListenError) -> Failure {
 }
 
 fn log_failure(given: &Layer, target: &LogTarget, error: &io::Error) -> Failure {
-    let target = match target {
-        LogTarget::Off => "off".to_owned(),
-        LogTarget::Stdout => "-".to_owned(),
-        LogTarget::File(path) => shown_path(path),
-    };
     let error = format!(
         "{target}: {error}; name a file in a folder that is there and that this user may write"
     );

@@ -50,12 +50,12 @@ pub fn site(options: &ServeOptions, given: &Layer, process: &Process) -> Result<
         .types
         .iter()
         .map(|pair| (pair.extension.as_str(), pair.media_type.as_str()));
-    let root = root.map_err(|error| match error.option() {
-        Some(key) if error.may_pass() => {
-            Failure::not_now(format!("{}: {error}", config::place(given, key)))
+    let root = root.map_err(|error| {
+        let text = format!("{}: {error}", config::place(given, error.option()));
+        match error.may_pass() {
+            true => Failure::not_now(text),
+            false => Failure::operator(text),
         }
-        Some(key) => mend(key, &error),
-        None => Failure::operator(error.to_string()),
     });
     Ok(Site {
         root: root?.with(Arc::clone(&process.devices)),

@@ -1,6 +1,6 @@
 //! System calls that the standard library lacks: socket options, limits, watches for opens, mounts.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -303,6 +303,20 @@ pub fn mount_for_child(device: &CString, dir: &CString) -> io::Result<()> {
             none.cast(),
         ))
     }
+}
+
+/// Hides what is in these directories from the child, by empty file systems. To be called in a child.
+///
+/// # Errors
+/// Of unshare(2) and mount(2); it needs CAP_SYS_ADMIN.
+pub fn hide_from_child(dirs: &[&CStr]) -> io::Result<()> {
+    mounts_apart()?;
+    let tmpfs = c"tmpfs".as_ptr();
+    for dir in dirs {
+        // SAFETY: the data may be null, and all other pointers lead to C strings that live.
+        done(unsafe { libc::mount(tmpfs, dir.as_ptr(), tmpfs, 0, std::ptr::null()) })?;
+    }
+    Ok(())
 }
 
 /// Makes the mounts of a child private to it, so that they end with it. To be called in the child.

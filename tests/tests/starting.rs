@@ -8,7 +8,9 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use ackpace_tests::{Server, Setup, Tree, eventually, run};
+use ackpace_tests::{
+    Server, Setup, Tree, eventually, forget_cached, hide_from_child, needs_root, pattern, run,
+};
 
 fn fifo(home: &Tree, name: &str) -> PathBuf {
     let path = home.at(name);
@@ -103,6 +105,26 @@ fn a_server_whose_output_is_full_serves_and_ends_as_any_other() {
     server.err_line(&["WARN", "standard output is not read"]);
     server.stop();
     assert!(!socket.exists(), "the socket stayed");
+}
+
+#[test]
+fn without_proc_and_dev_null_files_are_served_and_the_start_says_what_is_lost() {
+    if !needs_root("a server without /proc and /dev") {
+        return;
+    }
+    let (tree, content) = (Tree::new(), pattern(3 << 20, 48));
+    let cold = tree.file("cold", &content);
+    std::os::unix::fs::symlink("cold", tree.at("link")).expect("a link");
+    forget_cached(&File::open(cold).expect("our own file"));
+    let server = Setup::new(tree.path())
+        .args(&["--read", "page-cache"])
+        .before(|| hide_from_child(&[c"/proc", c"/dev"]))
+        .start();
+    server.out_line(&["lost: /proc: ", "symbolic links get 404"]);
+    let whole = server.get("/cold", "");
+    assert_eq!((whole.status, whole.body == content), (200, true));
+    assert_eq!(server.get("/link", "").status, 404);
+    server.stop();
 }
 
 #[test]

@@ -70,7 +70,7 @@ impl Readers {
         let (done, finished) = unbounded();
         for n in 0..READERS_MAX {
             let thread = ReadingThread {
-                reader: Reader::new()?,
+                reader: Reader::open(),
                 index,
                 devices: Arc::clone(&context.devices),
                 clock: context.clock,

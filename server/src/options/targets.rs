@@ -1,12 +1,13 @@
 //! Where the access log and the metrics go, and where the admin socket is.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use super::listen::Listen;
 use super::names::path;
-use super::value::{ValueError, shown};
+use super::value::{ValueError, shown, shown_path};
 
 /// Where the access log goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,6 +43,16 @@ impl LogTarget {
                 )))
             }
             _ => Ok(Self::File(path(text)?)),
+        }
+    }
+}
+
+impl fmt::Display for LogTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => f.write_str("off"),
+            Self::Stdout => f.write_str("-"),
+            Self::File(path) => f.write_str(&shown_path(path)),
         }
     }
 }
@@ -132,8 +143,6 @@ impl TcpEventsAt {
 
 #[cfg(test)]
 mod tests {
-    use std::fmt;
-
     use super::*;
 
     fn text<T: fmt::Debug>(result: Result<T, ValueError>) -> String {

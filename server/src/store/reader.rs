@@ -18,18 +18,16 @@ use super::progress::{Next, Progress};
 /// The state of a reading thread.
 #[derive(Debug)]
 pub struct Reader {
-    null: OwnedFd,
+    /// /dev/null; a chroot may have none, or no descriptor may be left. Then each byte is copied, and the copy discarded.
+    null: Option<OwnedFd>,
 }
 
 impl Reader {
-    /// A reader.
-    ///
-    /// # Errors
-    /// When /dev/null can't be opened.
-    pub fn new() -> std::io::Result<Reader> {
-        Ok(Reader {
-            null: open("/dev/null", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?,
-        })
+    /// A reader, with what it opens.
+    pub fn open() -> Reader {
+        Reader {
+            null: open("/dev/null", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()).ok(),
+        }
     }
 
     /// Reads `span` into the page cache and waits until it is there. Returns the bytes read: fewer than asked for only
@@ -62,7 +60,8 @@ impl Reader {
         let mut at_bytes = span.offset_bytes;
         while at_bytes < span.end_bytes() {
             let left_bytes = (span.end_bytes() - at_bytes) as usize;
-            match sendfile(&self.null, &file.fd, Some(&mut at_bytes), left_bytes) {
+            let null = self.null.as_ref().ok_or(Errno::INVAL);
+            match null.and_then(|null| sendfile(null, &file.fd, Some(&mut at_bytes), left_bytes)) {
                 Ok(0) => break,
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(Errno::INVAL) => match read_away(&file.fd, at_bytes, left_bytes)? {
@@ -168,13 +167,14 @@ mod tests {
         let file = opened(&path, &devices);
         rustix::fs::fsync(&file.fd).expect("written");
         fadvise(&file.fd, 0, None, Advice::DontNeed).expect("advice");
-        let reader = Reader::new().expect("/dev/null");
         let device = devices.get(file.id.device).expect("met");
         let span = Span {
             offset_bytes: 4096,
             len_bytes: 1 << 20,
         };
         let len_bytes = 300_000 - 4096;
+        let (reader, without) = (Reader::open(), Reader { null: None });
+        assert_eq!(without.promote(&file, device, span), Ok(len_bytes));
         assert_eq!(reader.promote(&file, device, span), Ok(len_bytes));
         let behind = Span {
             offset_bytes: 304_096,
@@ -201,9 +201,7 @@ mod tests {
             offset_bytes: 8192,
             len_bytes: 4096,
         };
-        let failed = Reader::new()
-            .expect("/dev/null")
-            .promote(&file, device, span);
+        let failed = Reader::open().promote(&file, device, span);
         assert_eq!(
             failed,
             Err(ReadError {

@@ -83,6 +83,7 @@ impl<T> Ring<T> {
     /// Where io_uring is refused; [`refusal`] says why. The reading threads make all reads then.
     pub fn new(entries: u32) -> io::Result<Ring<T>> {
         let ring = IoUring::new(entries.next_power_of_two())?;
+        ring.submit()?; // nothing: a seccomp profile may refuse the call alone
         Ok(Ring {
             ring,
             reads: (0..entries).map(|_| None).collect(),

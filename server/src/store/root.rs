@@ -92,12 +92,6 @@ pub enum RootError {
         /// The system's error.
         error: io::Error,
     },
-    /// The kernel lacks a call that keeps requests inside the root.
-    #[error(
-        "openat2(2): {0}; it keeps requests inside the root and needs Linux 5.12, and a container runtime whose seccomp \
-         profile allows it (Docker since 20.10); a unit of systemd must have neither RestrictSUIDSGID= nor DynamicUser="
-    )]
-    Openat2(io::Error),
 }
 
 impl RootError {
@@ -106,12 +100,11 @@ impl RootError {
         matches!(self, RootError::Open { .. } | RootError::Allowed { .. })
     }
 
-    /// The key of the option whose value it is about; `None`: no option mends it.
-    pub fn option(&self) -> Option<&'static str> {
+    /// The key of the option whose value it is about.
+    pub fn option(&self) -> &'static str {
         match self {
-            RootError::Open { .. } | RootError::Kind { .. } => Some("root"),
-            RootError::Allowed { .. } => Some("allow_roots"),
-            RootError::Openat2(_) => None,
+            RootError::Open { .. } | RootError::Kind { .. } => "root",
+            RootError::Allowed { .. } => "allow_roots",
         }
     }
 }
@@ -165,9 +158,6 @@ impl Root {
             root.serve_only(path)?;
         }
         match root.stat(b"") {
-            Err(Miss::Failed(error @ (Errno::NOSYS | Errno::PERM))) => {
-                Err(RootError::Openat2(error.into()))
-            }
             Err(Miss::Forbidden(_)) => Err(failed(Errno::ACCESS.into())),
             Err(_) | Ok(_) => Ok(root),
         }
@@ -320,10 +310,10 @@ impl Root {
             pointed => pointed,
         };
         let pointed = pointed.map_err(|error| Miss::of(error, wait))?;
-        let real = real_path(&pointed).map_err(Miss::Failed)?;
+        let real = real_path(&pointed)?;
         for ServedDirectory { dir, .. } in self.served().chain(&self.anywhere) {
             // Looked up anew, since a place may have been renamed.
-            let above = real_path(dir).map_err(Miss::Failed)?;
+            let above = real_path(dir)?;
             if let Ok(inside) = real.strip_prefix(above) {
                 let mut inside = inside.as_os_str().as_bytes().to_vec();
                 if path.ends_with(b"/") && !inside.is_empty() {
@@ -409,7 +399,7 @@ impl ServedDirectory {
     fn open(path: &Path) -> io::Result<ServedDirectory> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
-        rustix::fs::accessat(&dir, ".", rustix::fs::Access::EXEC_OK, AtFlags::EACCESS)?;
+        rustix::fs::accessat(&dir, ".", rustix::fs::Access::EXEC_OK, AtFlags::empty())?;
         let path = path.canonicalize()?;
         Ok(ServedDirectory { dir, path })
     }
@@ -424,10 +414,13 @@ fn folder(file: &Path) -> &Path {
     }
 }
 
-fn real_path(place: &impl AsFd) -> rustix::io::Result<PathBuf> {
+fn real_path(place: &impl AsFd) -> Result<PathBuf, Miss> {
     use std::os::fd::AsRawFd;
     let link = format!("/proc/self/fd/{}", place.as_fd().as_raw_fd());
-    let path = readlinkat(CWD, link, Vec::new())?;
+    let path = readlinkat(CWD, link, Vec::new()).map_err(|error| match error {
+        Errno::NOENT => Miss::Astray("a symbolic link is followed only where /proc is mounted"),
+        error => Miss::Failed(error),
+    })?;
     Ok(PathBuf::from(std::ffi::OsStr::from_bytes(path.as_bytes())))
 }
 
