@@ -6,13 +6,14 @@ use std::path::Path;
 
 use ackpace_core::conn::{ResidencySource, Span};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{Mode, OFlags, fstat, openat};
+use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
 
 use crate::front::site::Site;
 use crate::limits::GREETING_WAIT_MAX;
 use crate::needs;
 use crate::options::{Listen, ServeOptions, shown_path};
+use crate::store::closing::Descriptor;
 use crate::store::residency::cached_pages;
 
 /// Prints them on standard output, which may be closed, and what little memory and few descriptors cost. Where nobody reads
@@ -98,10 +99,10 @@ fn reading(site: &Site, dir: &OwnedFd, only: Option<&[u8]>) -> (String, Option<S
     // The one file, or the directory itself, stands for what is below.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let opened = openat(dir, only.unwrap_or(b"."), flags, Mode::empty());
-    let Ok((file, stat)) = opened.and_then(|file| fstat(&file).map(|stat| (file, stat))) else {
+    let Ok(file) = opened.and_then(Descriptor::of) else {
         return (cold, None);
     };
-    let device = site.devices.of(&file, stat.st_dev);
+    let device = site.devices.of(&file, file.file_system()).device;
     let asked = cached_pages(
         &file,
         Span {

@@ -20,8 +20,8 @@ pub const DEVICES_MAX: usize = 16;
 /// One device slot for so much of `memory_max`, bytes, since each costs threads and tables. Less memory: fewer slots,
 /// two at least.
 pub const DEVICE_EACH_BYTES: u64 = 16 << 20;
-/// Numbers of file systems (`st_dev`) whose device is remembered. More: the later ones share the last device.
-pub const FILE_SYSTEMS_MAX: usize = 64;
+/// Mounted file systems whose device is remembered, 40 bytes each. More: all are forgotten, and met again when they are used.
+pub const FILE_SYSTEMS_MAX: usize = 1024;
 /// Disks below one file system that are told apart. More: its device counts as unknown.
 pub const LEAVES_MAX: usize = 64;
 /// Layers of dm and md between a file system and its disks. More: as above.

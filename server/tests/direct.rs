@@ -8,6 +8,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use ackpace::mailbox::ThreadWaker;
+use ackpace::store::attributes::{file_system, known};
 use ackpace::store::device::Devices;
 use ackpace::store::direct::{Direct, Why, extents, open_direct};
 use ackpace::store::pool::{Lease, Pool};
@@ -116,9 +117,13 @@ fn a_written_file_is_mapped_whole_and_in_order_and_what_is_not_yet_written_has_n
         // The disk is the loop device: the one below its file is not followed.
         let stat = rustix::fs::fstat(&sparse.fd).expect("an open file");
         let devices = Devices::default();
-        let device = devices.of(&sparse.fd, stat.st_dev);
-        assert_eq!((&*device.disks, device.memory), (&[stat.st_dev][..], false));
-        assert_eq!(devices.base_bytes(stat.st_dev), 0);
+        let id = file_system(&known(&sparse.fd).expect("an open file"));
+        let met = devices.of(&sparse.fd, id);
+        assert_eq!(
+            (&*met.device.disks, met.base_bytes),
+            (&[stat.st_dev][..], 0)
+        );
+        assert!(met.is_here && !met.device.memory);
         let empty = File::create(dir.join("empty")).expect("a file");
         assert_eq!(extents(&empty, 64), Some(Vec::new()));
     });

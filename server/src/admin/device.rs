@@ -170,13 +170,16 @@ mod tests {
     use std::fs::File;
 
     use super::*;
+    use crate::store::attributes::FileSystemId;
 
     #[test]
     fn a_name_that_no_device_has_lists_those_that_there_are() {
         let devices = Devices::with_sysfs("/nowhere");
         let root = File::open("/").expect("the root directory");
-        devices.of(&root, 1 << 40);
-        devices.of(&root, (1 << 40) + 1);
+        for st_dev in [1 << 40, (1 << 40) + 1] {
+            let mount_id = 1;
+            devices.of(&root, FileSystemId { st_dev, mount_id });
+        }
         assert_eq!(named("1", &devices).map(|device| device.index), Ok(1));
         let error = named("sdz", &devices).expect_err("there is none");
         let text = "sdz is no connection and no device; the devices are 0 (of unknown disks), 1 (of unknown disks). ";

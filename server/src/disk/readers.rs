@@ -178,7 +178,7 @@ impl ReadingThread {
 
 /// Where the file lies among all that is on its device.
 fn layout(file: &File, devices: &Devices) -> Layout {
-    let base_bytes = devices.base_bytes(file.fd.st_dev());
+    let base_bytes = devices.of(&file.fd, file.fd.file_system()).base_bytes;
     let found = extents(&file.fd, EXTENTS_MAX).unwrap_or_default();
     let known = found.into_iter().filter_map(|extent| {
         Some(Extent {

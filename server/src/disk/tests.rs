@@ -119,7 +119,7 @@ fn file() -> Arc<File> {
     ftruncate(&fd, FILE_BYTES).expect("room for it");
     let stat = fstat(&fd).expect("an open descriptor");
     Files::default().intern(
-        Descriptor::new(fd, stat.st_dev),
+        Descriptor::of(fd).expect("an open file"),
         &stat,
         b"name",
         &Devices::default(),

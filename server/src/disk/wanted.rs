@@ -93,7 +93,12 @@ mod tests {
         [(); 2].map(|()| {
             let fd = memfd_create("file", MemfdFlags::empty()).expect("a file");
             let stat = fstat(&fd).expect("an open descriptor");
-            files.intern(Descriptor::new(fd, stat.st_dev), &stat, b"name", &devices)
+            files.intern(
+                Descriptor::of(fd).expect("an open file"),
+                &stat,
+                b"name",
+                &devices,
+            )
         })
     }
 

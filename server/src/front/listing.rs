@@ -9,7 +9,7 @@ use ackpace_core::limits::SLICE_BYTES;
 use ackpace_wire::http::plan::{LAST_CHUNK, push_chunk};
 use ackpace_wire::limits::README_BYTES_MAX;
 use ackpace_wire::listing::{Entry, EntryKind, Format, Readme, entry, foot, head, readme_rank};
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, fstat, openat, statat};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, openat, statat};
 use rustix::io::Errno;
 
 use super::charge::Charge;
@@ -78,8 +78,7 @@ impl Listing {
     ) -> Result<Listing, Miss> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = openat(place, ".", flags, Mode::empty()).map_err(miss)?;
-        let st_dev = fstat(&dir).map_err(miss)?.st_dev;
-        let dir = Descriptor::new(dir, st_dev);
+        let dir = Descriptor::of(dir).map_err(miss)?;
         let mut readme: Option<(u8, Vec<u8>)> = None;
         let names = read(around, &dir, path, None, |name| {
             let rank = readme_rank(name)

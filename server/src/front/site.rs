@@ -115,13 +115,13 @@ impl Site {
     /// kernel's caches. Never waits.
     pub fn device_of_search(&self, path: &[u8]) -> u16 {
         let near = self.near(path);
-        near.map_or(0, |place| self.devices.index(place.st_dev()))
+        near.map_or(0, |place| self.devices.index(place.file_system()))
     }
 
     /// Makes the device of a search known, which may wait.
     pub fn meet(&self, path: &[u8]) {
         if let Some(place) = self.near(path) {
-            self.devices.of(&*place, place.st_dev());
+            self.devices.of(&*place, place.file_system());
         }
     }
 

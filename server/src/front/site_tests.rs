@@ -17,8 +17,8 @@ use crate::store::files::FileTable;
 const NOW: Instant = Instant { us: 7 };
 
 fn site(table: &Arc<FileTable>, devices: &Arc<Devices>, root: &Path) -> Site {
-    let dir = fs::File::open(root).expect("a root");
-    devices.of(&dir, rustix::fs::fstat(&dir).expect("open").st_dev);
+    let dir = Descriptor::of(fs::File::open(root).expect("a root").into()).expect("open");
+    devices.of(&*dir, dir.file_system());
     Site {
         root: Root::open(root, FollowSymlinks::Inside, &[], Hide::default())
             .expect("a root")

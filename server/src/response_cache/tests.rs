@@ -76,7 +76,7 @@ fn files_that_are_kept_open_are_bounded() {
         let fd = OwnedFd::from(std::fs::File::open("/dev/null").expect("a device"));
         let residency = ackpace_core::conn::ResidencySource::Ask;
         Arc::new(File::new(
-            Descriptor::new(fd, 0),
+            Descriptor::of(fd).expect("an open file"),
             content(1).object,
             residency,
             b"",
@@ -106,7 +106,7 @@ fn a_file_that_is_kept_open_and_is_another_one_now_is_looked_up_again() {
     let fd = OwnedFd::from(std::fs::File::open(&path).expect("our own file"));
     let residency = ackpace_core::conn::ResidencySource::Ask;
     let file = Arc::new(File::new(
-        Descriptor::new(fd, 0),
+        Descriptor::of(fd).expect("an open file"),
         content(1).object,
         residency,
         b"",

@@ -1,4 +1,4 @@
-//! A file's version, by what stat(2) and statx(2) show.
+//! A file's version and its file system, by what stat(2) and statx(2) show.
 
 use std::os::fd::AsFd;
 
@@ -13,12 +13,30 @@ use rustix::fs::{AtFlags, Stat, Statx, StatxFlags, StatxTimestamp, makedev, stat
 /// As statx(2).
 pub fn known(file: &impl AsFd) -> rustix::io::Result<Statx> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    statx(file, c"", flags, StatxFlags::BASIC_STATS)
+    let mount = StatxFlags::MNT_ID | STATX_MNT_ID_UNIQUE;
+    statx(file, c"", flags, StatxFlags::BASIC_STATS | mount)
 }
 
-/// Its `st_dev`, as stat(2) names it.
-pub fn st_dev(known: &Statx) -> u64 {
-    makedev(known.stx_dev_major, known.stx_dev_minor)
+/// linux/stat.h: the mount by a number that is never given out again. Linux before 6.8 ignores the flag, and tells the
+/// number of STATX_MNT_ID.
+const STATX_MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
+
+/// A file system as one mount shows it. Linux gives the number of a file system out again when it is unmounted, so
+/// that number alone does not tell whether it is the same one. Bind mounts of one file system have an id each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FileSystemId {
+    /// Its number, as stat(2) names it.
+    pub st_dev: u64,
+    /// Its mount.
+    pub mount_id: u64,
+}
+
+/// The file system that such attributes show.
+pub fn file_system(known: &Statx) -> FileSystemId {
+    FileSystemId {
+        st_dev: makedev(known.stx_dev_major, known.stx_dev_minor),
+        mount_id: known.stx_mnt_id,
+    }
 }
 
 /// The version of the file that a stat shows.

@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_queue::SegQueue;
 
+use super::attributes::{FileSystemId, file_system, known};
 use crate::limits::{
     CHORE_LANES, CHORES_EACH, CHORES_MANY, CHORES_MAX, CHORES_REST, CLOSING_HANGS_MS,
     CLOSING_LANES, CLOSING_MAX, CLOSING_REST, CLOSING_STANDS_MS,
@@ -380,21 +381,35 @@ fn is_past(at: Instant) -> bool {
 pub struct Descriptor {
     /// `None` only while it is closed.
     fd: Option<OwnedFd>,
-    st_dev: u64,
+    file_system: FileSystemId,
 }
 
 impl Descriptor {
-    /// A file that is open, and the number of its file system.
-    pub fn new(fd: OwnedFd, st_dev: u64) -> Descriptor {
+    /// A file that is open, and its file system.
+    pub fn new(fd: OwnedFd, file_system: FileSystemId) -> Descriptor {
         Descriptor {
             fd: Some(fd),
-            st_dev,
+            file_system,
         }
+    }
+
+    /// A file that is open; the kernel tells its file system.
+    ///
+    /// # Errors
+    /// As statx(2).
+    pub fn of(fd: OwnedFd) -> rustix::io::Result<Descriptor> {
+        let file_system = file_system(&known(&fd)?);
+        Ok(Descriptor::new(fd, file_system))
+    }
+
+    /// Its file system.
+    pub fn file_system(&self) -> FileSystemId {
+        self.file_system
     }
 
     /// The number of its file system.
     pub fn st_dev(&self) -> u64 {
-        self.st_dev
+        self.file_system.st_dev
     }
 
     /// Closes it here and now: another descriptor holds the same file, so nothing is freed, and nothing waits.
@@ -423,7 +438,7 @@ impl AsFd for Descriptor {
 impl Drop for Descriptor {
     fn drop(&mut self) {
         if let Some(fd) = self.fd.take() {
-            later(self.st_dev, fd);
+            later(self.st_dev(), fd);
         }
     }
 }

@@ -28,7 +28,11 @@ fn things_are_dropped_by_a_thread_in_their_order_and_files_are_closed() {
     let (told, by) = channel();
     let (mut end, other) = UnixStream::pair().expect("two descriptors");
     later(7, Thing(told.clone()));
-    drop(Descriptor::new(OwnedFd::from(other), 7));
+    let file_system = FileSystemId {
+        st_dev: 7,
+        mount_id: 0,
+    };
+    drop(Descriptor::new(OwnedFd::from(other), file_system));
     later(7, Thing(told));
     hurry();
     for _ in 0..2 {

@@ -4,13 +4,15 @@
 //! those of the others. A file system whose disks are unknown (btrfs, an overlay, a network file system) is a device of
 //! its own, with cautious assumptions.
 
+use std::collections::HashMap;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, TryLockError};
 
 use ackpace_core::conn::ResidencySource;
 
+use super::attributes::FileSystemId;
 use super::latency::DeviceLatency;
 use super::leaves::{self, Below};
 use super::magic::Magic;
@@ -30,6 +32,9 @@ pub struct Device {
     pub rotational: bool,
     /// Its files are memory (tmpfs, ramfs): always resident.
     pub memory: bool,
+    /// The file system that was met first on it, by its number and kind. Where the disks are not known, these tell devices
+    /// apart: a further mount of the file system has the same device.
+    first: (u64, Option<Magic>),
     readahead_bytes: AtomicU64,
     /// How long its reads take.
     pub latency: Arc<DeviceLatency>,
@@ -120,7 +125,9 @@ impl Device {
 /// All devices met so far. In a full table further ones share the last slot.
 #[derive(Debug)]
 pub struct Devices {
-    file_systems: [OnceLock<FileSystem>; FILE_SYSTEMS_MAX],
+    /// Locked to look up or to enter, and never during a system call. When it is full it begins anew, so that file systems
+    /// which are gone leave room.
+    file_systems: RwLock<HashMap<FileSystemId, FileSystem>>,
     places: [OnceLock<Device>; DEVICES_MAX],
     meeting: Mutex<()>,
     sysfs: PathBuf,
@@ -128,15 +135,24 @@ pub struct Devices {
     places_max: usize,
 }
 
-/// A file system that was met.
-#[derive(Debug)]
+/// What is kept of a file system that was met.
+#[derive(Clone, Copy, Debug)]
 struct FileSystem {
-    st_dev: u64,
-    /// Its device.
+    /// Of its device.
     index: u16,
     base_bytes: u64,
-    /// To open one of its files asks no daemon and no file server.
     is_here: bool,
+}
+
+/// A file system that was met.
+#[derive(Clone, Copy, Debug)]
+pub struct Met<'a> {
+    /// Its device.
+    pub device: &'a Device,
+    /// The number to add to an offset on it, so that offsets on all file systems of its device can be compared.
+    pub base_bytes: u64,
+    /// Its files are this machine's, so that a worker may open them: that asks no daemon and no file server.
+    pub is_here: bool,
 }
 
 impl Default for Devices {
@@ -149,7 +165,7 @@ impl Devices {
     /// An empty table that asks the sysfs mounted at `sysfs`.
     pub fn with_sysfs(sysfs: impl Into<PathBuf>) -> Devices {
         Devices {
-            file_systems: std::array::from_fn(|_| OnceLock::new()),
+            file_systems: RwLock::default(),
             places: std::array::from_fn(|_| OnceLock::new()),
             meeting: Mutex::default(),
             sysfs: sysfs.into(),
@@ -165,41 +181,39 @@ impl Devices {
         }
     }
 
-    /// The device of a file with this `st_dev`. Of a file system that nobody has met, the kernel is asked, which may wait for
-    /// a file server: nothing for a worker.
-    pub fn of(&self, file: &impl AsFd, st_dev: u64) -> &Device {
-        if let Some(known) = self.known(st_dev) {
+    /// The file system of a file, and its device. Of one that nobody has met, the kernel is asked, which may wait for a file
+    /// server: nothing for a worker.
+    pub fn of(&self, file: &impl AsFd, id: FileSystemId) -> Met<'_> {
+        if let Some(known) = self.known(id) {
             return known;
         }
         // Asked before the lock is taken: a file server may not answer.
-        let below = leaves::below(&self.sysfs, st_dev);
-        let readahead_bytes = leaves::readahead_bytes(&self.sysfs, st_dev);
+        let below = leaves::below(&self.sysfs, id.st_dev);
+        let readahead_bytes = leaves::readahead_bytes(&self.sysfs, id.st_dev);
         let magic = Magic::of(file);
-        let memory = magic.is_some_and(Magic::is_memory);
         let base_bytes = below.as_ref().map_or(0, |below| below.base_bytes);
+        let is_here = magic.is_some_and(|magic| magic.elsewhere().is_none());
         let _meeting = self.meeting.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = self.known(st_dev) {
-            return known;
-        }
-        let device = self.meet(memory, below, readahead_bytes);
+        let device = self.meet((id.st_dev, magic), below, readahead_bytes);
         device
             .readahead_bytes
             .fetch_min(readahead_bytes, Ordering::Relaxed);
         let met = FileSystem {
-            st_dev,
             index: device.index,
             base_bytes,
-            is_here: magic.is_some_and(|magic| magic.elsewhere().is_none()),
+            is_here,
         };
-        let free = self.file_systems.iter().find(|name| name.get().is_none());
-        free.map(|name| name.get_or_init(|| met));
-        device
-    }
-
-    /// The number to add to an offset on the file system with this `st_dev`, so that offsets on all file systems of its
-    /// device can be compared. The file system must have been met.
-    pub fn base_bytes(&self, st_dev: u64) -> u64 {
-        self.met(st_dev).map_or(0, |met| met.base_bytes)
+        let file_systems = self.file_systems.write();
+        let mut file_systems = file_systems.unwrap_or_else(PoisonError::into_inner);
+        if file_systems.len() >= FILE_SYSTEMS_MAX {
+            file_systems.clear();
+        }
+        file_systems.insert(id, met);
+        Met {
+            device,
+            base_bytes,
+            is_here,
+        }
     }
 
     /// The device of an index that was given out.
@@ -212,15 +226,21 @@ impl Devices {
         self.places.iter().map_while(OnceLock::get)
     }
 
-    /// The device with these disks, or a new one.
-    fn meet(&self, memory: bool, below: Option<Below>, readahead_bytes: u64) -> &Device {
+    /// The device with these disks, or of this file system, or a new one.
+    fn meet(
+        &self,
+        first: (u64, Option<Magic>),
+        below: Option<Below>,
+        readahead_bytes: u64,
+    ) -> &Device {
+        let memory = first.1.is_some_and(Magic::is_memory);
         let disks: Box<[u64]> = below
             .as_ref()
             .map_or_else(Box::default, |below| below.disks.clone());
-        let same = self
-            .met_so_far()
-            .find(|device| !disks.is_empty() && device.disks == disks);
-        if let Some(same) = same {
+        let same = |device: &&Device| {
+            device.disks == disks && (!disks.is_empty() || device.first == first)
+        };
+        if let Some(same) = self.met_so_far().find(same) {
             return same;
         }
         let places = &self.places[..self.places_max];
@@ -235,6 +255,7 @@ impl Devices {
                 .collect(),
             disks,
             memory,
+            first,
             readahead_bytes: AtomicU64::new(readahead_bytes),
             latency: Arc::default(),
             blind: AtomicBool::new(false),
@@ -242,29 +263,32 @@ impl Devices {
         })
     }
 
-    /// The device of a file system that was met. Those for which the table has no room share the device of the last one
-    /// in it. Never waits.
-    pub fn known(&self, st_dev: u64) -> Option<&Device> {
-        let last = || self.file_systems.last()?.get();
-        self.get(self.met(st_dev).or_else(last)?.index)
+    /// A file system that was met. Never waits: while another one is entered, it may be missing.
+    pub fn known(&self, id: FileSystemId) -> Option<Met<'_>> {
+        let file_systems = match self.file_systems.try_read() {
+            Ok(file_systems) => file_systems,
+            Err(TryLockError::Poisoned(file_systems)) => file_systems.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        let met = *file_systems.get(&id)?;
+        Some(Met {
+            device: self.get(met.index)?,
+            base_bytes: met.base_bytes,
+            is_here: met.is_here,
+        })
     }
 
     /// The number of the device of a file system; of one that nobody has met, that of the last slot, which further ones
     /// share. Never waits.
-    pub fn index(&self, st_dev: u64) -> u16 {
-        let last = self.places_max - 1;
-        self.met(st_dev).map_or(last as u16, |met| met.index)
+    pub fn index(&self, id: FileSystemId) -> u16 {
+        let last = self.places_max as u16 - 1;
+        self.known(id).map_or(last, |met| met.device.index)
     }
 
-    /// Whether the files of a file system are this machine's, so that a worker may open them; of one that nobody has met,
-    /// it is not known. Never waits.
-    pub fn is_here(&self, st_dev: u64) -> bool {
-        self.met(st_dev).is_some_and(|met| met.is_here)
-    }
-
-    fn met(&self, st_dev: u64) -> Option<&FileSystem> {
-        let mut met = self.file_systems.iter().map_while(OnceLock::get);
-        met.find(|met| met.st_dev == st_dev)
+    /// Whether the files of a file system are this machine's ([`Met::is_here`]); of one that nobody has met, it is not known.
+    /// Never waits.
+    pub fn is_here(&self, id: FileSystemId) -> bool {
+        self.known(id).is_some_and(|met| met.is_here)
     }
 }
 
@@ -278,20 +302,40 @@ mod tests {
     use super::*;
     use crate::store::leaves::tests::Sysfs;
 
+    fn mounted(st_dev: u64, mount_id: u64) -> FileSystemId {
+        FileSystemId { st_dev, mount_id }
+    }
+
     #[test]
     fn a_device_keeps_its_place_and_a_full_table_shares_its_last_one() {
         let devices = Devices::default();
         let file = fs::File::open("/").expect("the root directory");
-        let first = devices.of(&file, 1 << 40);
-        assert_eq!((first.index, first.readahead_bytes()), (0, 128 * KIB));
+        let of = |n| devices.of(&file, mounted((1 << 40) + n, 1)).device;
+        assert_eq!((of(0).index, of(0).readahead_bytes()), (0, 128 * KIB));
         for n in 1..DEVICES_MAX as u64 + 3 {
-            devices.of(&file, (1 << 40) + n);
+            of(n);
         }
-        assert_eq!(devices.of(&file, 1 << 40).index, 0);
-        assert_eq!(
-            devices.of(&file, (1 << 40) + 100).index as usize,
-            DEVICES_MAX - 1
+        assert_eq!(of(0).index, 0);
+        assert_eq!(of(100).index as usize, DEVICES_MAX - 1);
+    }
+
+    #[test]
+    fn what_is_known_of_a_file_system_is_not_believed_of_another_mount_with_its_number() {
+        let devices = Devices::default();
+        let (file, null) = (fs::File::open("/"), fs::File::open("/proc/self/stat"));
+        let (file, other) = (file.expect("a directory"), null.expect("procfs"));
+        let (one, two, gone) = (
+            mounted(1 << 40, 1),
+            mounted(1 << 40, 2),
+            mounted(1 << 40, 3),
         );
+        let first = devices.of(&file, one);
+        assert!(devices.is_here(one));
+        assert!(!devices.is_here(two) && devices.known(two).is_none());
+        let bound = devices.of(&file, two);
+        assert_eq!(bound.device.index, first.device.index, "one device");
+        let third = devices.of(&other, gone);
+        assert_ne!(third.device.index, first.device.index, "another kind");
     }
 
     #[test]
@@ -299,14 +343,15 @@ mod tests {
         let sys = Sysfs::of_a_server("shared");
         let devices = Devices::with_sysfs(&sys.dir);
         let file = fs::File::open("/").expect("the root directory");
-        let of = |major, minor| devices.of(&file, makedev(major, minor));
+        let met = |major, minor| devices.of(&file, mounted(makedev(major, minor), 1));
+        let of = |major, minor| met(major, minor).device;
         let first = of(8, 1);
         assert_eq!(
             (first.spindles(), first.rotational, first.readahead_bytes()),
             (1, true, 256 * KIB)
         );
         assert_eq!(of(8, 2).index, first.index, "another partition of the disk");
-        assert_eq!(devices.base_bytes(makedev(8, 2)), 409_600 * 512);
+        assert_eq!(met(8, 2).base_bytes, 409_600 * 512);
         let array = of(253, 0);
         assert_eq!(
             (array.index, array.spindles()),
@@ -324,18 +369,21 @@ mod tests {
         assert_ne!(one.index, other.index);
         assert_eq!(one.shown(), format!("{} (of unknown disks)", one.index));
         assert_eq!((one.spindles(), one.rotational), (1, true));
-        assert_eq!(devices.base_bytes(makedev(0, 50)), 0);
+        assert_eq!(met(0, 50).base_bytes, 0);
     }
 
     #[test]
     fn more_file_systems_than_have_a_place_still_get_a_device() {
-        let sys = Sysfs::of_a_server("many");
-        let devices = Devices::with_sysfs(&sys.dir);
+        let devices = Devices::default();
         let file = fs::File::open("/").expect("the root directory");
-        for n in 0..FILE_SYSTEMS_MAX as u32 + 9 {
-            let index = devices.of(&file, makedev(0, 100 + n)).index;
+        for n in 0..FILE_SYSTEMS_MAX as u64 + 9 {
+            let id = mounted((1 << 40) + n, n);
+            let index = devices.of(&file, id).device.index;
             assert_eq!(usize::from(index), (n as usize).min(DEVICES_MAX - 1));
+            assert!(devices.is_here(id));
         }
+        let kept = devices.file_systems.read().expect("no panic").len();
+        assert!(kept <= FILE_SYSTEMS_MAX);
     }
 
     #[test]
@@ -346,7 +394,7 @@ mod tests {
         let device = Devices::default();
         if Magic::of(&file).is_some_and(Magic::is_memory) {
             assert_eq!(
-                device.of(&file, 5).residency(&file),
+                device.of(&file, mounted(5, 1)).device.residency(&file),
                 ResidencySource::Always
             );
         }

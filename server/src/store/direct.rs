@@ -4,9 +4,10 @@ use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use ackpace_core::limits::READ_ALIGN_BYTES;
-use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, fstat, open, statx};
+use rustix::fs::{AtFlags, Mode, OFlags, Statx, StatxFlags, fstat, open, statx};
 use rustix::io::Errno;
 
+use super::attributes::{file_system, known};
 use super::closing::Descriptor;
 use super::magic::Magic;
 use crate::limits::FIEMAP_CALLS_MAX;
@@ -71,11 +72,10 @@ pub fn open_direct(file: &OwnedFd) -> Result<Direct, Why> {
     let link = format!("/proc/self/fd/{}", file.as_raw_fd());
     let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC | OFlags::NOCTTY;
     let fd = open(link, flags, Mode::empty()).map_err(Why::Open)?;
-    let same =
-        |a: rustix::fs::Stat, b: rustix::fs::Stat| (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino);
-    match (fstat(file), fstat(&fd)) {
-        (Ok(before), Ok(now)) if same(before, now) => Ok(Direct {
-            fd: Descriptor::new(fd, now.st_dev),
+    let same = |a: &Statx, b: &Statx| (file_system(a), a.stx_ino) == (file_system(b), b.stx_ino);
+    match (known(file), known(&fd)) {
+        (Ok(before), Ok(now)) if same(&before, &now) => Ok(Direct {
+            fd: Descriptor::new(fd, file_system(&now)),
         }),
         (Err(error), _) | (_, Err(error)) => Err(Why::Open(error)),
         _ => Err(Why::Open(Errno::STALE)), // /proc is not ours

@@ -14,7 +14,12 @@ const START: Instant = Instant { us: 7 };
 fn open(files: &Files, devices: &Devices, path: &std::path::Path) -> Arc<super::File> {
     let fd = OwnedFd::from(File::open(path).expect("the file is there"));
     let stat = fstat(&fd).expect("an open descriptor");
-    files.intern(Descriptor::new(fd, stat.st_dev), &stat, b"name", devices)
+    files.intern(
+        Descriptor::of(fd).expect("an open file"),
+        &stat,
+        b"name",
+        devices,
+    )
 }
 
 #[test]

@@ -8,8 +8,9 @@ use ackpace_core::conn::ObjectId;
 use ackpace_core::limits::OBJECTS_REMEMBERED_MAX;
 use rustix::fs::{Advice, Stat, fadvise};
 
+use super::attributes::FileSystemId;
 use super::closing::{Descriptor, at_leisure};
-use super::device::{Device, Devices};
+use super::device::{Devices, Met};
 use super::door::Wait;
 use super::file::File;
 
@@ -30,11 +31,12 @@ impl SiteId {
 }
 
 /// Two opens with the same identity are the same file with the same content. Inode numbers are reused; the time of the
-/// inode's last change tells the files apart. A file that two sites serve is two: its path is relative to the root of
+/// inode's last change tells the files apart. Numbers of file systems are reused, too, and images may have the same times;
+/// their mounts tell them apart. A file that two sites serve is two: its path is relative to the root of
 /// its site, and what one site knows of it is not for the other. The price: their readers share no reads.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Identity {
-    st_dev: u64,
+    file_system: FileSystemId,
     st_ino: u64,
     changed_s: i64,
     changed_ns: u32,
@@ -79,7 +81,8 @@ impl FileTable {
 
     fn part(&self, key: &Identity) -> &Mutex<Part> {
         // Inode numbers are consecutive, or multiples of a power of two: the upper bits of the product depend on all.
-        let mixed = (key.st_ino ^ key.st_dev.rotate_left(32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let mixed = (key.st_ino ^ key.file_system.st_dev.rotate_left(32))
+            .wrapping_mul(0x9E37_79B9_7F4A_7C15);
         &self.parts[(mixed >> 32) as usize % PARTS]
     }
 
@@ -127,9 +130,8 @@ impl Files {
     /// The file of a descriptor that was just opened: the one that is open already, if there is one. May wait for other
     /// threads, and for the file server of a file system that nobody has met before.
     pub fn intern(&self, fd: Descriptor, stat: &Stat, path: &[u8], devices: &Devices) -> Arc<File> {
-        let device = devices.of(&fd, stat.st_dev);
-        let is_here = devices.is_here(stat.st_dev);
-        let file = self.file(fd, stat, path, (device, is_here), Wait::Yes);
+        let met = devices.of(&fd, fd.file_system());
+        let file = self.file(fd, stat, path, met, Wait::Yes);
         file.unwrap_or_else(|| unreachable!("it waited"))
     }
 
@@ -142,9 +144,8 @@ impl Files {
         path: &[u8],
         devices: &Devices,
     ) -> Option<Arc<File>> {
-        let device = devices.known(stat.st_dev)?;
-        let is_here = devices.is_here(stat.st_dev);
-        self.file(fd, stat, path, (device, is_here), Wait::No)
+        let met = devices.known(fd.file_system())?;
+        self.file(fd, stat, path, met, Wait::No)
     }
 
     fn file(
@@ -152,11 +153,13 @@ impl Files {
         fd: Descriptor,
         stat: &Stat,
         path: &[u8],
-        (device, is_here): (&Device, bool),
+        Met {
+            device, is_here, ..
+        }: Met<'_>,
         wait: Wait,
     ) -> Option<Arc<File>> {
         let key = Identity {
-            st_dev: stat.st_dev,
+            file_system: fd.file_system(),
             st_ino: stat.st_ino,
             changed_s: stat.st_ctime,
             changed_ns: stat.st_ctime_nsec as u32, // less than a second

@@ -10,7 +10,12 @@ use super::*;
 fn open(files: &Files, devices: &Devices, path: &std::path::Path) -> Arc<super::File> {
     let fd = OwnedFd::from(File::open(path).expect("the file is there"));
     let stat = fstat(&fd).expect("an open descriptor");
-    files.intern(Descriptor::new(fd, stat.st_dev), &stat, b"name", devices)
+    files.intern(
+        Descriptor::of(fd).expect("an open file"),
+        &stat,
+        b"name",
+        devices,
+    )
 }
 
 #[test]
@@ -42,7 +47,12 @@ fn closed_files_are_forgotten_in_the_end() {
     for ino in 0..2 * OBJECTS_REMEMBERED_MAX as u64 {
         let mut stat = stat;
         stat.st_ino = ino;
-        files.intern(Descriptor::new(fd(), 0), &stat, b"", &devices);
+        files.intern(
+            Descriptor::of(fd()).expect("an open file"),
+            &stat,
+            b"",
+            &devices,
+        );
     }
     let mut known = 0;
     for part in &files.table.parts {
@@ -59,7 +69,12 @@ fn closed_files_are_forgotten_in_the_end() {
 fn try_open(files: &Files, devices: &Devices) -> Option<Arc<super::File>> {
     let fd = OwnedFd::from(File::open("/dev/null").expect("a device"));
     let stat = fstat(&fd).expect("an open descriptor");
-    files.try_intern(Descriptor::new(fd, 0), &stat, b"", devices)
+    files.try_intern(
+        Descriptor::of(fd).expect("an open file"),
+        &stat,
+        b"",
+        devices,
+    )
 }
 
 #[test]

@@ -136,10 +136,12 @@ impl Drop for Pages {
 mod tests {
     use super::*;
     use crate::limits::MAPPED_EACH_BYTES_MAX;
-    use crate::store::attributes::known;
+    use crate::store::attributes::{FileSystemId, known};
 
     fn opened(file: std::fs::File, st_dev: u64) -> Arc<Descriptor> {
-        Arc::new(Descriptor::new(file.into(), st_dev))
+        let mount_id = 0;
+        let file_system = FileSystemId { st_dev, mount_id };
+        Arc::new(Descriptor::new(file.into(), file_system))
     }
 
     fn now(file: &Arc<Descriptor>) -> MappedVersion {

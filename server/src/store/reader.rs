@@ -156,7 +156,12 @@ mod tests {
     fn opened(path: &std::path::Path, devices: &Devices) -> Arc<File> {
         let fd = OwnedFd::from(std::fs::File::open(path).expect("the file is there"));
         let stat = fstat(&fd).expect("an open descriptor");
-        Files::default().intern(Descriptor::new(fd, stat.st_dev), &stat, b"name", devices)
+        Files::default().intern(
+            Descriptor::of(fd).expect("an open file"),
+            &stat,
+            b"name",
+            devices,
+        )
     }
 
     #[test]

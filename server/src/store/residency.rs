@@ -209,7 +209,7 @@ mod tests {
         if may_ask(&file) {
             let again = file.try_clone().expect("a descriptor");
             let pages = Pages::new(
-                &Arc::new(Descriptor::new(again.into(), 0)),
+                &Arc::new(Descriptor::of(again.into()).expect("an open file")),
                 true,
                 MappedVersion::of(&known(&file).expect("open")),
             )

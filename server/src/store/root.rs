@@ -18,7 +18,7 @@ use ackpace_wire::hide::Hide;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, readlinkat};
 use rustix::io::Errno;
 
-use super::attributes::{known, st_dev};
+use super::attributes::{file_system, known};
 use super::closing::{self, Descriptor, Standstill};
 use super::device::Devices;
 use super::door::{Door, VisibleName, c_path, open_at};
@@ -238,7 +238,7 @@ impl Root {
         let path = if path.is_empty() { b"." } else { path };
         let opened = self.point_at(path, OFlags::DIRECTORY, ResolveFlags::empty(), Wait::No);
         let opened = opened.ok()?;
-        self.devices.is_here(opened.st_dev()).then_some(opened)
+        (self.devices.is_here(opened.file_system())).then_some(opened)
     }
 
     /// Whether a name, or a part of a path, is hidden from clients.
@@ -348,8 +348,7 @@ impl Root {
         let path = c_path(path).map_err(|_| Errno::NOENT)?;
         let (dir, resolve) = (self.place.dir.as_fd(), links | wait.resolve());
         let place = open_at(dir, &path, OFlags::PATH | flags, resolve)?;
-        let st_dev = st_dev(&known(&place)?);
-        Ok(Descriptor::new(place, st_dev))
+        Descriptor::of(place)
     }
 }
 
@@ -359,10 +358,10 @@ fn found(name: &VisibleName<'_>, wait: Wait, devices: &Devices) -> Result<Found,
         let place = name.open(OFlags::PATH, wait);
         let place = place.map_err(|error| Miss::of(error, wait))?;
         let seen = known(&place).map_err(Miss::Failed)?;
-        let st_dev = st_dev(&seen);
+        let file_system = file_system(&seen);
         // If its name is replaced from here on, this may be the last one that has the file: closing it frees the file.
-        let place = Descriptor::new(place, st_dev);
-        if wait == Wait::No && !devices.is_here(st_dev) {
+        let place = Descriptor::new(place, file_system);
+        if wait == Wait::No && !devices.is_here(file_system) {
             return Err(Miss::Cold);
         }
         match FileType::from_raw_mode(seen.stx_mode.into()) {
@@ -370,7 +369,7 @@ fn found(name: &VisibleName<'_>, wait: Wait, devices: &Devices) -> Result<Found,
             FileType::RegularFile => {}
             _ => return Err(Miss::Forbidden("it is neither a file nor a directory")),
         }
-        match (closing::standstill(st_dev), wait) {
+        match (closing::standstill(file_system.st_dev), wait) {
             (None, _) => {}
             (Some(Standstill::Short), Wait::No) => return Err(Miss::Cold),
             (Some(_), _) => return Err(Miss::Exhausted),
@@ -380,9 +379,12 @@ fn found(name: &VisibleName<'_>, wait: Wait, devices: &Devices) -> Result<Found,
             Errno::AGAIN if wait == Wait::Yes => Miss::Leased,
             error => Miss::of(error, wait),
         })?;
-        let opened = Descriptor::new(opened, st_dev);
+        let opened = Descriptor::new(opened, file_system);
         let now = rustix::fs::fstat(&opened).map_err(Miss::Failed)?;
-        if (now.st_dev, now.st_ino) == (st_dev, seen.stx_ino) {
+        if now.st_dev != file_system.st_dev {
+            continue; // mounted or unmounted in this moment
+        }
+        if now.st_ino == seen.stx_ino {
             place.close_here();
         }
         if FileType::from_raw_mode(now.st_mode) == FileType::RegularFile {

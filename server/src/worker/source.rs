@@ -127,7 +127,7 @@ mod tests {
         fs::write(&path, "0123456789").expect("room for a file");
         let fd = OwnedFd::from(fs::File::open(&path).expect("our own file"));
         let stat = rustix::fs::fstat(&fd).expect("an open file");
-        let fd = Descriptor::new(fd, stat.st_dev);
+        let fd = Descriptor::of(fd).expect("an open file");
         let file = Files::default().intern(fd, &stat, b"name", &Devices::default());
         let source = Source::File(Arc::clone(&file));
         let span = Span {

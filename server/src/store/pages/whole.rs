@@ -24,7 +24,7 @@ use super::windows::{WINDOW_BYTES, WINDOWS, Window};
 use crate::limits::{
     ENTERED_WINDOWS_MAX, MAPPED_BYTES_MAX, MAPPED_EACH_BYTES_MAX, MAPPED_FILES_MAX,
 };
-use crate::store::attributes::st_dev;
+use crate::store::attributes::file_system;
 
 /// How many windows are entered at once: one that is asked for often, and those behind it. Fewer: a thread wakes more
 /// often, and fast clients reach windows before they are entered.
@@ -53,7 +53,7 @@ impl MappedVersion {
     /// The identity that a stat shows.
     pub fn of(stat: &Statx) -> MappedVersion {
         MappedVersion {
-            st_dev: st_dev(stat),
+            st_dev: file_system(stat).st_dev,
             st_ino: stat.stx_ino,
             ctime: (stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec),
             len_bytes: stat.stx_size,

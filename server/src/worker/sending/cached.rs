@@ -212,7 +212,7 @@ mod tests {
 
     use ackpace_core::conn::{ObjectId, Promise, ResidencySource};
     use ackpace_core::residency::latency::Way;
-    use rustix::fs::{Advice, fadvise, fstat};
+    use rustix::fs::{Advice, fadvise};
 
     use super::*;
     use crate::clock::Clock;
@@ -250,13 +250,12 @@ mod tests {
         let fd = std::fs::File::open(&path).expect("our own file");
         std::fs::remove_file(&path).expect("our own file");
         fd.sync_all().expect("our own file");
-        let stat = fstat(&fd).expect("an open file");
         let id = ObjectId {
             device: 0,
             index: 0,
             generation: 0,
         };
-        let fd = Descriptor::new(OwnedFd::from(fd), stat.st_dev);
+        let fd = Descriptor::of(OwnedFd::from(fd)).expect("an open file");
         let latency = Some(Arc::default());
         Arc::new(File::new(fd, id, ResidencySource::Ask, b"a", latency))
     }
