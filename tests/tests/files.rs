@@ -1,11 +1,12 @@
 //! Files that change, disappear or fail while they are sent.
 
-use std::fs::{self, File};
+use std::fs::{self, File, FileTimes};
 use std::io::Write;
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
+use std::time::{Duration, SystemTime};
 
 use ackpace_tests::{
     Conn, Rng, Server, Setup, Tree, cached_bytes, client, eventually, forget_cached, has_direct,
@@ -267,6 +268,43 @@ fn a_file_that_is_not_cached_is_served_from_the_disk() {
         assert!(response.body == content[from..], "other bytes");
     }
     server.stop();
+}
+
+#[test]
+fn what_belongs_to_the_server_s_user_gets_no_new_time_of_access_whatever_it_has_met_before() {
+    const USER: u32 = 65534;
+    if !needs_root("a server of another user") {
+        return;
+    }
+    let tree = Tree::new();
+    let names = ["foreign", "warm", "cold", "list"].map(|name| match name {
+        "list" => tree.dir(name),
+        _ => tree.file(name, [7; 200_000]),
+    });
+    tree.file("list/entry", "entry");
+    let old = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    for path in &names {
+        let owner = (!path.ends_with("foreign")).then_some(USER);
+        std::os::unix::fs::chown(path, owner, owner).expect("root may do so");
+        let file = File::open(path).expect("it was just made");
+        let age = file.set_times(FileTimes::new().set_accessed(old));
+        age.expect("the time of an own file");
+    }
+    let cold = File::open(tree.at("cold")).expect("a file");
+    forget_cached(&cold); // its reads go past the page cache, where that is possible
+    let server = Setup::new(tree.path()).user(USER).start();
+    for target in ["/foreign", "/warm", "/cold", "/list/?json"] {
+        assert_eq!(server.get(target, "").status, 200, "{target}");
+    }
+    server.stop();
+    let moved = names.map(|path| {
+        let now = fs::metadata(path).and_then(|stat| stat.accessed());
+        now.expect("a time of access") != old
+    });
+    assert_eq!(moved[1..], [false; 3], "warm, cold and list");
+    if !moved[0] {
+        skip("the directory for temporary files has no times of access");
+    }
 }
 
 #[test]

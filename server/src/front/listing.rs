@@ -16,7 +16,9 @@ use super::charge::Charge;
 use super::names::{Cursor, Names};
 use super::shelf::{Shelf, Ticket};
 use crate::sched::Breath;
+use crate::store::attributes::known;
 use crate::store::closing::Descriptor;
+use crate::store::door::open_quietly;
 use crate::store::root::{Found, Miss, Root, Wait};
 
 /// The surroundings of a listing.
@@ -77,7 +79,11 @@ impl Listing {
         chunked: bool,
     ) -> Result<Listing, Miss> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let dir = openat(place, ".", flags, Mode::empty()).map_err(miss)?;
+        let owner = known(place).map_err(miss)?.stx_uid;
+        let dir = open_quietly(owner, |quiet| {
+            openat(place, ".", flags | quiet, Mode::empty())
+        });
+        let dir = dir.map_err(miss)?;
         let dir = Descriptor::of(dir).map_err(miss)?;
         let mut readme: Option<(u8, Vec<u8>)> = None;
         let names = read(around, &dir, path, None, |name| {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use ackpace_core::limits::READ_ALIGN_BYTES;
-use rustix::fs::{AtFlags, Mode, OFlags, Statx, StatxFlags, fstat, open, statx};
+use rustix::fs::{AtFlags, Mode, OFlags, Statx, StatxFlags, fcntl_getfl, fstat, open, statx};
 use rustix::io::Errno;
 
 use super::attributes::{file_system, known};
@@ -56,8 +56,8 @@ impl fmt::Display for Why {
     }
 }
 
-/// Opens the file behind `file` once more, past the page cache: the same inode, whatever became of its name. May wait
-/// for the disk.
+/// Opens the file behind `file` once more, past the page cache: the same inode, whatever became of its name. If that was
+/// opened without a new time of access, so is this. May wait for the disk.
 ///
 /// # Errors
 /// Why the page cache is to be used.
@@ -70,7 +70,8 @@ pub fn open_direct(file: &OwnedFd) -> Result<Direct, Why> {
         return Err(Why::Alignment(align_bytes));
     }
     let link = format!("/proc/self/fd/{}", file.as_raw_fd());
-    let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let quiet = fcntl_getfl(file).map_err(Why::Open)? & OFlags::NOATIME;
+    let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC | OFlags::NOCTTY | quiet;
     let fd = open(link, flags, Mode::empty()).map_err(Why::Open)?;
     let same = |a: &Statx, b: &Statx| (file_system(a), a.stx_ino) == (file_system(b), b.stx_ino);
     match (known(file), known(&fd)) {

@@ -7,11 +7,12 @@
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::OnceLock;
 
 use ackpace_wire::hide::Hide;
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
+use rustix::thread::{CapabilitySet, capabilities};
 
 use crate::limits::SEARCH_RETRIES_MAX;
 use crate::store::closing;
@@ -50,23 +51,18 @@ pub enum Miss {
 #[derive(Debug)]
 pub struct Door {
     hide: Hide,
-    /// Files may be read without a new time of access (O_NOATIME). Only their owner and CAP_FOWNER may do so: refused
-    /// once, it is not tried again.
-    quiet: AtomicBool,
 }
 
 /// A name below a directory that is served from; no part of it is hidden.
 pub struct VisibleName<'a> {
     dir: BorrowedFd<'a>,
     path: CString,
-    quiet: &'a AtomicBool,
 }
 
 impl Door {
     /// An entry point that refuses names which match `hide`.
     pub fn new(hide: Hide) -> Door {
-        let quiet = AtomicBool::new(true);
-        Door { hide, quiet }
+        Door { hide }
     }
 
     /// Whether a name, or a part of a path, is hidden.
@@ -82,29 +78,47 @@ impl Door {
         if self.hides(path) {
             return Err(Miss::Hidden);
         }
-        let (dir, path, quiet) = (dir.as_fd(), c_path(path)?, &self.quiet);
-        Ok(VisibleName { dir, path, quiet })
+        let (dir, path) = (dir.as_fd(), c_path(path)?);
+        Ok(VisibleName { dir, path })
     }
 }
 
 impl VisibleName<'_> {
     /// What this name means now; a link on the way or at its end is ELOOP.
     ///
-    /// A file that is read gets no new time of access, where that is allowed: writing it may wait for a disk that
-    /// hangs.
-    ///
     /// # Errors
     /// As openat2(2).
     pub fn open(&self, flags: OFlags, wait: Wait) -> rustix::io::Result<OwnedFd> {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | wait.resolve();
-        if !flags.contains(OFlags::PATH) && self.quiet.load(Relaxed) {
-            match open_at(self.dir, &self.path, flags | OFlags::NOATIME, resolve) {
-                Err(Errno::PERM) => self.quiet.store(false, Relaxed),
-                opened => return opened,
-            }
-        }
         open_at(self.dir, &self.path, flags, resolve)
     }
+}
+
+/// Opens a file or directory of this owner (`st_uid`) for reading. `open` does, with one more flag: O_NOATIME if this
+/// process may leave out a new time of access, since writing it may wait for a disk that hangs.
+///
+/// # Errors
+/// Those of `open`.
+pub fn open_quietly<T>(
+    owner: u32,
+    open: impl Fn(OFlags) -> rustix::io::Result<T>,
+) -> rustix::io::Result<T> {
+    /// The user of this process, and whether it has CAP_FOWNER.
+    static MAY: OnceLock<(u32, bool)> = OnceLock::new();
+    let (user, is_privileged) = *MAY.get_or_init(|| {
+        let effective = capabilities(None).map(|sets| sets.effective);
+        (
+            rustix::process::geteuid().as_raw(),
+            effective.is_ok_and(|sets| sets.contains(CapabilitySet::FOWNER)),
+        )
+    });
+    if owner == user || is_privileged {
+        match open(OFlags::NOATIME) {
+            Err(Errno::PERM) => {} // CAP_FOWNER of a user namespace that does not know the owner
+            opened => return opened,
+        }
+    }
+    open(OFlags::empty())
 }
 
 impl Wait {

@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use super::attributes::{file_system, known};
 use super::closing::{self, Descriptor, Standstill};
 use super::device::Devices;
-use super::door::{Door, VisibleName, c_path, open_at};
+use super::door::{Door, VisibleName, c_path, open_at, open_quietly};
 pub use super::door::{Miss, Wait};
 use crate::limits::{RACES_MAX, ROOT_LOOK_EACH};
 use crate::options::{FollowSymlinks, shown_path};
@@ -374,7 +374,8 @@ fn found(name: &VisibleName<'_>, wait: Wait, devices: &Devices) -> Result<Found,
             (Some(Standstill::Short), Wait::No) => return Err(Miss::Cold),
             (Some(_), _) => return Err(Miss::Exhausted),
         }
-        let opened = name.open(READ, wait).map_err(|error| match error {
+        let opened = open_quietly(seen.stx_uid, |quiet| name.open(READ | quiet, wait));
+        let opened = opened.map_err(|error| match error {
             // A name without links has no `..`, so no rename raced with it.
             Errno::AGAIN if wait == Wait::Yes => Miss::Leased,
             error => Miss::of(error, wait),
