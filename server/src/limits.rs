@@ -85,6 +85,8 @@ pub const LEASE_WAITS_MAX: usize = 20;
 /// How often a request that finds nothing looks whether the root was removed. Longer: clients are told for so long that single
 /// files are not there.
 pub const ROOT_LOOK_EACH: Duration = Duration::from_secs(1);
+/// Bytes of a file that are copied at once where the file system refuses sendfile(2), on the stack. More: in further pieces.
+pub const COPY_BYTES: usize = 16 << 10;
 /// Bytes of the page cache that are copied at once: a piece that fits in the processor's cache.
 pub const COPIED_BYTES_MAX: usize = 64 << 10;
 /// Calls that ask for the extents of one file, 64 extents each. More: the extents behind them are unknown.

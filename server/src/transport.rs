@@ -15,6 +15,7 @@ use ackpace_core::sndbuf::reserve::Open;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, send, sendmsg};
 
+use crate::limits::COPY_BYTES;
 use crate::tcp;
 
 /// Bytes of requests and responses, as HTTP counts them.
@@ -207,15 +208,40 @@ fn send_texts(socket: &OwnedFd, texts: &[IoSlice<'_>], more: bool) -> rustix::io
     }
 }
 
-/// sendfile(2).
+/// sendfile(2), or a copy where the file system refuses it.
 fn send_file(socket: &OwnedFd, file: &OwnedFd, span: Span) -> rustix::io::Result<usize> {
     let mut at_bytes = span.offset_bytes;
     loop {
         match rustix::fs::sendfile(socket, file, Some(&mut at_bytes), span.len_bytes as usize) {
             Err(Errno::INTR) => {}
+            Err(Errno::INVAL) => return copy_file(socket, file, span),
             result => return result,
         }
     }
+}
+
+/// As sendfile(2), for file systems whose files can't be spliced, such as some that are no part of Linux.
+fn copy_file(socket: &OwnedFd, file: &OwnedFd, span: Span) -> rustix::io::Result<usize> {
+    let mut room = [0; COPY_BYTES];
+    let (mut taken, len) = (0, span.len_bytes as usize);
+    while taken < len {
+        let into = &mut room[..COPY_BYTES.min(len - taken)];
+        let read = match rustix::io::pread(file, into, span.offset_bytes + taken as u64) {
+            Err(Errno::INTR) => continue,
+            Err(error) if taken == 0 => return Err(error),
+            Ok(0) | Err(_) => break, // the next call meets an error again
+            Ok(read) => read,
+        };
+        match send_texts(socket, &[IoSlice::new(&room[..read])], false) {
+            Err(error) if taken == 0 => return Err(error),
+            Err(_) => break,
+            Ok(sent) => taken += sent,
+        }
+        if taken % COPY_BYTES != 0 {
+            break; // the socket is full, or the file ends
+        }
+    }
+    Ok(taken)
 }
 
 /// For epoll.
@@ -239,6 +265,30 @@ mod tests {
         let (server, _) = listener.accept().expect("the client");
         server.set_nonblocking(true).expect("a socket");
         (Transport::Plain(server.into()), client)
+    }
+
+    #[test]
+    fn a_file_that_sendfile_refuses_is_copied() {
+        let file = std::fs::File::open("/proc/self/cmdline").expect("procfs");
+        let (transport, mut client) = tcp_pair();
+        let Transport::Plain(socket) = &transport;
+        let refused = rustix::fs::sendfile(socket, &file, Some(&mut 0), 9);
+        assert_eq!(refused, Err(Errno::INVAL), "it has no splice_read");
+        let span = |offset_bytes, len_bytes| Span {
+            offset_bytes,
+            len_bytes,
+        };
+        let content = std::fs::read("/proc/self/cmdline").expect("procfs");
+        let file = OwnedFd::from(file);
+        let all = content.len() as u64;
+        assert_eq!(transport.send_file(&file, span(0, 3)), Ok(PlainBytes(3)));
+        let rest = transport.send_file(&file, span(3, 1 << 20));
+        assert_eq!(rest, Ok(PlainBytes(all - 3)));
+        assert_eq!(transport.send_file(&file, span(all, 9)), Ok(PlainBytes(0)));
+        transport.shutdown();
+        let mut came = Vec::new();
+        client.read_to_end(&mut came).expect("all of it");
+        assert_eq!(came, content);
     }
 
     #[test]

@@ -118,7 +118,7 @@ fn send_in_pieces(transport: &Transport, promised: &Promised, span: Span) -> Sen
         let began = clock.now();
         match promised.source.send_to(transport, piece) {
             Ok(PlainBytes(0)) if taken_bytes == 0 => return Sent::Broken(Why::FileChanged),
-            Err(error) if taken_bytes == 0 => return send_error(error),
+            Err(error) if taken_bytes == 0 => return send_file_error(transport, error),
             Ok(PlainBytes(0)) | Err(_) => break, // the next order meets the reason again
             Ok(taken) => {
                 taken_bytes += taken.0;
@@ -135,6 +135,16 @@ fn send_in_pieces(transport: &Transport, promised: &Promised, span: Span) -> Sen
     Sent::Taken {
         taken_bytes,
         refused,
+    }
+}
+
+/// What an error of sendfile(2) means, which may be one of the socket or of the file.
+fn send_file_error(transport: &Transport, error: Errno) -> Sent {
+    match send_error(error) {
+        Sent::Reset if error != Errno::PIPE && !transport.is_dead() => {
+            Sent::Broken(Why::ReadFailed)
+        }
+        sent => sent,
     }
 }
 
@@ -303,6 +313,25 @@ mod tests {
         let mut came = Vec::new();
         client.read_to_end(&mut came).expect("what was sent");
         (sent, came)
+    }
+
+    #[test]
+    fn only_an_error_of_the_socket_counts_as_a_reset() {
+        let (socket, client) = UnixStream::pair().expect("two descriptors");
+        let transport = Transport::Plain(socket.into());
+        let means = |error| send_file_error(&transport, error);
+        for error in [Errno::INVAL, Errno::STALE, Errno::NOTCONN, Errno::IO] {
+            assert!(
+                matches!(means(error), Sent::Broken(Why::ReadFailed)),
+                "{error}"
+            );
+        }
+        assert!(matches!(
+            means(Errno::AGAIN),
+            Sent::Taken { refused: true, .. }
+        ));
+        drop(client);
+        assert!(matches!(means(Errno::PIPE), Sent::Reset));
     }
 
     #[test]
