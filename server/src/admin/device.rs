@@ -171,10 +171,14 @@ mod tests {
 
     use super::*;
     use crate::store::attributes::FileSystemId;
+    use crate::store::leaves::KernelFiles;
 
     #[test]
     fn a_name_that_no_device_has_lists_those_that_there_are() {
-        let devices = Devices::with_sysfs("/nowhere");
+        let devices = Devices::told_by(KernelFiles {
+            sysfs: "/nowhere".into(),
+            mountinfo: "/nowhere".into(),
+        });
         let root = File::open("/").expect("the root directory");
         for st_dev in [1 << 40, (1 << 40) + 1] {
             let mount_id = 1;

@@ -1,12 +1,11 @@
 //! Devices: the sets of disks below the file systems.
 //!
 //! A device is a set of disks ([`super::leaves`]). File systems on the same disks share it, since a read of one delays
-//! those of the others. A file system whose disks are unknown (btrfs, an overlay, a network file system) is a device of
-//! its own, with cautious assumptions.
+//! those of the others. Where the disks are unknown, the datasets of a pool share one, and any other file system (an overlay,
+//! a network file system) is a device of its own, with cautious assumptions.
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, TryLockError};
 
@@ -14,7 +13,7 @@ use ackpace_core::conn::ResidencySource;
 
 use super::attributes::FileSystemId;
 use super::latency::DeviceLatency;
-use super::leaves::{self, Below};
+use super::leaves::{self, Below, KernelFiles};
 use super::magic::Magic;
 use super::residency;
 use crate::limits::{DEVICES_MAX, FILE_SYSTEMS_MAX};
@@ -32,9 +31,7 @@ pub struct Device {
     pub rotational: bool,
     /// Its files are memory (tmpfs, ramfs): always resident.
     pub memory: bool,
-    /// The file system that was met first on it, by its number and kind. Where the disks are not known, these tell devices
-    /// apart: a further mount of the file system has the same device.
-    first: (u64, Option<Magic>),
+    key: DeviceKey,
     readahead_bytes: AtomicU64,
     /// How long its reads take.
     pub latency: Arc<DeviceLatency>,
@@ -42,6 +39,17 @@ pub struct Device {
     blind: AtomicBool,
     /// Look-ups of files, and of where they lie, that are under way.
     look_ups: AtomicU32,
+}
+
+/// What tells a device from others.
+#[derive(Debug, PartialEq, Eq)]
+enum DeviceKey {
+    /// Its disks.
+    Disks(Box<[u64]>),
+    /// The name of a pool whose disks are not known.
+    Pool(String),
+    /// The number and kind of a file system of which nothing is known: a further mount of it has the same device.
+    FileSystem(u64, Option<Magic>),
 }
 
 /// Counts an operation on a device for as long as this lives.
@@ -130,7 +138,7 @@ pub struct Devices {
     file_systems: RwLock<HashMap<FileSystemId, FileSystem>>,
     places: [OnceLock<Device>; DEVICES_MAX],
     meeting: Mutex<()>,
-    sysfs: PathBuf,
+    kernel: KernelFiles,
     /// Slots that may be used.
     places_max: usize,
 }
@@ -157,18 +165,21 @@ pub struct Met<'a> {
 
 impl Default for Devices {
     fn default() -> Devices {
-        Devices::with_sysfs("/sys")
+        Devices::told_by(KernelFiles {
+            sysfs: "/sys".into(),
+            mountinfo: "/proc/self/mountinfo".into(),
+        })
     }
 }
 
 impl Devices {
-    /// An empty table that asks the sysfs mounted at `sysfs`.
-    pub fn with_sysfs(sysfs: impl Into<PathBuf>) -> Devices {
+    /// An empty table that asks these files.
+    pub fn told_by(kernel: KernelFiles) -> Devices {
         Devices {
             file_systems: RwLock::default(),
             places: std::array::from_fn(|_| OnceLock::new()),
             meeting: Mutex::default(),
-            sysfs: sysfs.into(),
+            kernel,
             places_max: DEVICES_MAX,
         }
     }
@@ -188,13 +199,13 @@ impl Devices {
             return known;
         }
         // Asked before the lock is taken: a file server may not answer.
-        let below = leaves::below(&self.sysfs, id.st_dev);
-        let readahead_bytes = leaves::readahead_bytes(&self.sysfs, id.st_dev);
+        let below = leaves::below(&self.kernel, file, id.st_dev);
+        let readahead_bytes = leaves::readahead_bytes(&self.kernel.sysfs, id.st_dev);
         let magic = Magic::of(file);
-        let base_bytes = below.as_ref().map_or(0, |below| below.base_bytes);
+        let base_bytes = below.base_bytes;
         let is_here = magic.is_some_and(|magic| magic.elsewhere().is_none());
         let _meeting = self.meeting.lock().unwrap_or_else(PoisonError::into_inner);
-        let device = self.meet((id.st_dev, magic), below, readahead_bytes);
+        let device = self.meet(id.st_dev, magic, below, readahead_bytes);
         device
             .readahead_bytes
             .fetch_min(readahead_bytes, Ordering::Relaxed);
@@ -229,18 +240,20 @@ impl Devices {
     /// The device with these disks, or of this file system, or a new one.
     fn meet(
         &self,
-        first: (u64, Option<Magic>),
-        below: Option<Below>,
+        st_dev: u64,
+        magic: Option<Magic>,
+        below: Below,
         readahead_bytes: u64,
     ) -> &Device {
-        let memory = first.1.is_some_and(Magic::is_memory);
-        let disks: Box<[u64]> = below
-            .as_ref()
-            .map_or_else(Box::default, |below| below.disks.clone());
-        let same = |device: &&Device| {
-            device.disks == disks && (!disks.is_empty() || device.first == first)
+        let memory = magic.is_some_and(Magic::is_memory);
+        let disks = below.disks;
+        let key = match below.pool {
+            _ if !disks.is_empty() => DeviceKey::Disks(disks.clone()),
+            Some(pool) => DeviceKey::Pool(pool),
+            None => DeviceKey::FileSystem(st_dev, magic),
         };
-        if let Some(same) = self.met_so_far().find(same) {
+        let mut all = self.met_so_far();
+        if let Some(same) = all.find(|device| device.key == key) {
             return same;
         }
         let places = &self.places[..self.places_max];
@@ -248,14 +261,14 @@ impl Devices {
         let index = free.unwrap_or(places.len() - 1);
         self.places[index].get_or_init(|| Device {
             index: index as u16,
-            rotational: below.as_ref().map_or(!memory, |below| below.rotational),
+            rotational: below.rotational && !memory,
             names: disks
                 .iter()
-                .filter_map(|disk| leaves::name(&self.sysfs, *disk))
+                .filter_map(|disk| leaves::name(&self.kernel.sysfs, *disk))
                 .collect(),
             disks,
             memory,
-            first,
+            key,
             readahead_bytes: AtomicU64::new(readahead_bytes),
             latency: Arc::default(),
             blind: AtomicBool::new(false),
@@ -341,7 +354,7 @@ mod tests {
     #[test]
     fn file_systems_on_the_same_disks_share_a_device() {
         let sys = Sysfs::of_a_server("shared");
-        let devices = Devices::with_sysfs(&sys.dir);
+        let devices = Devices::told_by(sys.kernel());
         let file = fs::File::open("/").expect("the root directory");
         let met = |major, minor| devices.of(&file, mounted(makedev(major, minor), 1));
         let of = |major, minor| met(major, minor).device;
@@ -370,6 +383,20 @@ mod tests {
         assert_eq!(one.shown(), format!("{} (of unknown disks)", one.index));
         assert_eq!((one.spindles(), one.rotational), (1, true));
         assert_eq!(met(0, 50).base_bytes, 0);
+    }
+
+    #[test]
+    fn subvolumes_and_datasets_share_the_device_of_their_pool() {
+        let sys = Sysfs::of_a_server("pools");
+        let devices = Devices::told_by(sys.kernel());
+        let file = fs::File::open("/").expect("the root directory");
+        let of = |st_dev, source| {
+            sys.mount(&file, "zfs", source);
+            devices.of(&file, mounted(st_dev, st_dev)).device.index
+        };
+        let (one, other) = (of(50, "tank/a"), of(51, "tank/b@yesterday"));
+        assert_eq!(one, other);
+        assert_ne!(of(52, "dozer/a"), one);
     }
 
     #[test]

@@ -1,41 +1,74 @@
-//! The disks below a file system, by sysfs (`/sys/dev/block`, sysfs-block of the kernel's ABI documents).
+//! The disks below a file system: by sysfs (`/sys/dev/block`, sysfs-block of the kernel's ABI documents), and by the table
+//! of mounts (`/proc/self/mountinfo`, proc(5)) for file systems whose `st_dev` is no disk's number.
 
 use std::fs;
-use std::path::Path;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
 
 use ackpace_core::units::KIB;
+use rustix::fs::{AtFlags, StatxFlags, makedev, statx};
 
 use crate::limits::{LAYERS_MAX, LEAVES_MAX};
 
+/// Where the kernel tells of its disks and mounts.
+#[derive(Clone, Debug)]
+pub struct KernelFiles {
+    /// The root of sysfs.
+    pub sysfs: PathBuf,
+    /// The table of mounts.
+    pub mountinfo: PathBuf,
+}
+
 /// The disks below a file system, and where it lies on them.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Below {
-    /// The numbers (`st_rdev`) of the disks, each once, ascending. A loop device counts as a disk: the one below its
-    /// file is read for others too.
+    /// The numbers (`st_rdev`) of the disks, each once, ascending. A loop device counts as a disk, although the one below
+    /// its file is read for it: file systems of one device are read alike, and few images can be read past the page cache.
+    /// Empty: not known.
     pub disks: Box<[u64]>,
+    /// The name of what shares its disks, where they are not known: a pool of ZFS, or a btrfs in a container.
+    pub pool: Option<String>,
     /// Whether one of them has an arm, or may have one.
     pub rotational: bool,
     /// Where the file system's partition starts on its disk, so that offsets on two partitions of a disk can be
-    /// compared. 0 on a whole disk, and on dm and md, which have offsets of their own.
+    /// compared. 0 on a whole disk, and on dm, md and btrfs, which have offsets of their own.
     pub base_bytes: u64,
 }
 
-/// The disks below the file system with this `st_dev`, found in the sysfs at `sys`. `None` where it has no block device
-/// (btrfs, overlayfs, tmpfs, network), or where the layers can't be followed.
-pub fn below(sys: &Path, st_dev: u64) -> Option<Below> {
-    let top = block(sys, st_dev);
+/// The disks below the file system of a file, which has this `st_dev`. Nothing is known of those of overlayfs, tmpfs and
+/// network file systems, nor where the layers can't be followed.
+pub fn below(kernel: &KernelFiles, file: &impl AsFd, st_dev: u64) -> Below {
+    let sysfs = &kernel.sysfs;
     let mut disks = LeafDisks {
+        sysfs,
         found: Vec::new(),
         rotational: false,
         visits_left: LEAVES_MAX * LAYERS_MAX,
     };
-    disks.visit(&top, 0)?;
+    let top = block(sysfs, st_dev);
+    let (visited, pool) = match top.exists() {
+        true => (disks.visit(&top, 0), None),
+        false => match source(&kernel.mountinfo, file) {
+            Some(Subvolumes::Btrfs(one)) => (disks.visit_btrfs(&one), Some(format!("btrfs {one}"))),
+            Some(Subvolumes::Zfs(pool)) => (None, Some(format!("zfs {pool}"))),
+            None => (None, None),
+        },
+    };
+    if visited.is_none() {
+        return Below {
+            pool,
+            rotational: true,
+            ..Below::default()
+        };
+    }
     disks.found.sort_unstable();
-    Some(Below {
+    Below {
         disks: disks.found.into(),
+        pool: None,
         rotational: disks.rotational,
         base_bytes: base_bytes(&top),
-    })
+    }
 }
 
 /// The longest span that one readahead(2) on this file system is sure to start: `max(read_ahead_kb, max_sectors_kb)`,
@@ -47,15 +80,31 @@ pub fn readahead_bytes(sys: &Path, st_dev: u64) -> u64 {
     kib.unwrap_or(128).saturating_mul(KIB).max(128 * KIB)
 }
 
-struct LeafDisks {
+struct LeafDisks<'a> {
+    sysfs: &'a Path,
     found: Vec<u64>,
     rotational: bool,
     /// Bounds the visits of layers that lead to the same disks by many paths.
     visits_left: usize,
 }
 
-impl LeafDisks {
-    /// `None`: it can't be followed.
+/// `None`: it can't be followed.
+impl LeafDisks<'_> {
+    /// All disks of a btrfs, by the name of one. In a container that has no node it may be none of sysfs.
+    fn visit_btrfs(&mut self, one: &str) -> Option<()> {
+        let node = fs::metadata(one).ok();
+        let node = node.filter(|node| node.file_type().is_block_device());
+        let name = match node.and_then(|node| name(self.sysfs, node.rdev())) {
+            Some(name) => name.into(),
+            None => Path::new(one).file_name()?.to_owned(),
+        };
+        let all = fs::read_dir(self.sysfs.join("fs/btrfs")).ok()?;
+        let mut all = all.flatten().map(|each| each.path().join("devices"));
+        let devices = all.find(|devices| devices.join(&name).exists())?;
+        let mut devices = fs::read_dir(devices).ok()?;
+        devices.try_for_each(|device| self.visit(&device.ok()?.path(), 0))
+    }
+
     fn visit(&mut self, at: &Path, layer: usize) -> Option<()> {
         self.visits_left = self.visits_left.checked_sub(1)?;
         if layer > LAYERS_MAX {
@@ -81,19 +130,52 @@ impl LeafDisks {
     }
 }
 
+/// A mount of a kind whose parts (subvolumes, datasets, snapshots) have an `st_dev` each.
+enum Subvolumes {
+    /// One of the disks of a btrfs.
+    Btrfs(String),
+    /// A pool.
+    Zfs(String),
+}
+
+/// What the table shows for the mount of a file: nothing, if that lies outside of a chroot.
+fn source(mountinfo: &Path, file: &impl AsFd) -> Option<Subvolumes> {
+    let text = fs::read(mountinfo).ok()?;
+    let (text, number) = (
+        String::from_utf8_lossy(&text),
+        mount_number(file)?.to_string(),
+    );
+    let mut lines = text.lines();
+    let line = lines.find(|line| line.split(' ').next() == Some(&number))?;
+    let (_, super_block) = line.split_once(" - ")?;
+    let mut fields = super_block.split(' ');
+    match (fields.next()?, fields.next()?) {
+        ("btrfs", source) => Some(Subvolumes::Btrfs(source.to_owned())),
+        ("zfs", source) => Some(Subvolumes::Zfs(source.split(['/', '@']).next()?.to_owned())),
+        _ => None,
+    }
+}
+
+/// The number of a file's mount in the table. It is given out again, unlike [`super::attributes::FileSystemId::mount_id`].
+pub fn mount_number(file: &impl AsFd) -> Option<u64> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let told = statx(file, c"", flags, StatxFlags::MNT_ID).ok()?;
+    Some(told.stx_mnt_id)
+}
+
 /// The kernel's name of a disk, such as `sda`.
 pub fn name(sys: &Path, disk: u64) -> Option<String> {
     let target = fs::read_link(block(sys, disk)).ok()?;
     Some(target.file_name()?.to_string_lossy().into_owned())
 }
 
-fn block(sys: &Path, st_dev: u64) -> std::path::PathBuf {
+fn block(sys: &Path, st_dev: u64) -> PathBuf {
     let (major, minor) = (rustix::fs::major(st_dev), rustix::fs::minor(st_dev));
     sys.join(format!("dev/block/{major}:{minor}"))
 }
 
 /// The disk of a partition is its parent folder.
-fn disk_of(at: &Path) -> std::path::PathBuf {
+fn disk_of(at: &Path) -> PathBuf {
     if at.join("partition").exists() {
         at.join("..") // not its lexical parent: the path is a link
     } else {
@@ -111,10 +193,7 @@ fn base_bytes(at: &Path) -> u64 {
 fn device_id(disk: &Path) -> Option<u64> {
     let text = fs::read_to_string(disk.join("dev")).ok()?;
     let (major, minor) = text.trim().split_once(':')?;
-    Some(rustix::fs::makedev(
-        major.parse().ok()?,
-        minor.parse().ok()?,
-    ))
+    Some(makedev(major.parse().ok()?, minor.parse().ok()?))
 }
 
 fn number(path: &Path) -> Option<u64> {
@@ -124,9 +203,6 @@ fn number(path: &Path) -> Option<u64> {
 #[cfg(test)]
 pub(super) mod tests {
     use std::os::unix::fs::symlink;
-    use std::path::PathBuf;
-
-    use rustix::fs::makedev;
 
     use super::*;
 
@@ -163,8 +239,26 @@ pub(super) mod tests {
             symlink(&to, slaves.join(path.replace('/', "-"))).expect("a link");
         }
 
+        pub(in crate::store) fn kernel(&self) -> KernelFiles {
+            KernelFiles {
+                sysfs: self.dir.clone(),
+                mountinfo: self.dir.join("mountinfo"),
+            }
+        }
+
+        /// The table of mounts has that of `file`, with this kind and source.
+        pub(in crate::store) fn mount(&self, file: &fs::File, kind: &str, source: &str) {
+            let number = mount_number(file).expect("Linux 5.8");
+            let line = |number, text| format!("{number} 1 0:40 / /m rw shared:1 - {text} rw\n");
+            let (other, own) = (line(number + 1, "tmpfs a"), format!("{kind} {source}"));
+            let text = other + &line(number, &own);
+            fs::write(self.dir.join("mountinfo"), text).expect("a file");
+        }
+
         fn below(&self, id: (u32, u32)) -> Option<Below> {
-            below(&self.dir, makedev(id.0, id.1))
+            let file = fs::File::open("/").expect("the root directory");
+            let found = below(&self.kernel(), &file, makedev(id.0, id.1));
+            (!found.disks.is_empty()).then_some(found)
         }
 
         /// Two disks with an arm, one without, partitions, and a dm over an md over two of them.
@@ -226,6 +320,31 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn file_systems_without_a_disk_s_number_lead_down_to_the_disks_of_their_super_block() {
+        let sys = Sysfs::of_a_server("super");
+        let devices = sys.dir.join("fs/btrfs/0b6e-uuid/devices");
+        fs::create_dir_all(&devices).expect("a directory");
+        for disk in ["sda/sda2", "sdb/sdb1"] {
+            let (_, name) = disk.split_once('/').expect("a partition");
+            symlink(sys.dir.join("devices").join(disk), devices.join(name)).expect("a link");
+        }
+        fs::create_dir_all(sys.dir.join("fs/btrfs/features")).expect("no file system");
+        let file = fs::File::open("/").expect("the root directory");
+        let found = |kind, source| {
+            sys.mount(&file, kind, source);
+            let found = below(&sys.kernel(), &file, makedev(0, 60));
+            (found.disks.to_vec(), found.pool)
+        };
+        let both = vec![makedev(8, 0), makedev(8, 16)];
+        assert_eq!(found("btrfs", "/dev/of-no-machine/sdb1"), (both, None));
+        let pool = |name: &str| (vec![], Some(name.to_owned()));
+        let unseen = found("btrfs", "/dev/mapper/unseen");
+        assert_eq!(unseen, pool("btrfs /dev/mapper/unseen"));
+        assert_eq!(found("zfs", "tank/a/b@monday"), pool("zfs tank"));
+        assert_eq!(found("tmpfs", "tmpfs"), (vec![], None));
+    }
+
+    #[test]
     fn layers_without_an_end_are_not_followed_for_ever() {
         let sys = Sysfs::new("rings");
         sys.add("dm-1", (253, 1), &[]);
@@ -267,7 +386,12 @@ pub(super) mod tests {
             let Some(id) = device_id(&block.path()) else {
                 continue;
             };
-            let found = below(Path::new("/sys"), id).expect("a real one");
+            let kernel = KernelFiles {
+                sysfs: "/sys".into(),
+                mountinfo: "/nowhere".into(),
+            };
+            let root = fs::File::open("/").expect("the root directory");
+            let found = below(&kernel, &root, id);
             assert!(!found.disks.is_empty(), "{}", block.path().display());
         }
     }
