@@ -10,7 +10,7 @@ mod send_memory;
 
 pub use send_memory::*;
 
-/// Connections of one worker. Full: accepting pauses and the listen backlog holds the rest.
+/// Connections of one worker. Full: others get what it accepts; all full: the listen backlogs hold the rest.
 pub const CONNECTIONS_MAX: u32 = 16_384;
 /// Connections accepted in one turn. More: the next turn takes them, after others had theirs.
 pub const ACCEPTS_PER_TURN_MAX: u32 = 64;

@@ -339,6 +339,7 @@ impl Machine for Worker {
             In::Incoming => self.door.incoming(),
             In::Accepted { conn, address } => self.accepted(conn, address, now),
             In::AcceptFailed => self.door.failed(now),
+            In::PlacesElsewhere(places) => self.door.places_elsewhere(places),
             In::Tcp { conn, event } => self.tcp(conn, &event, now),
             In::Received { conn, received } => self.received(conn, received, now),
             In::Recorded { stream, bytes } => self.recorded(stream, bytes),
@@ -399,9 +400,7 @@ impl Machine for Worker {
             In::StartShare { share_bytes } => self.start_share_bytes = Some(share_bytes),
             In::Drain => self.begin_drain(now),
         }
-        if let Some(index) = index {
-            self.touch(index, now);
-        }
+        index.into_iter().for_each(|index| self.touch(index, now));
     }
 
     fn poll(&mut self, now: Instant) -> Option<Out> {

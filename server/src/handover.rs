@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use ackpace_core::balance::WorkerLoad;
 use crossbeam_queue::ArrayQueue;
 
-use crate::limits::HANDED_MAX;
+use crate::limits::{HANDED_MAX, WORKERS_MAX};
 use crate::tcp::Accepted;
 
 /// The queue of one worker. Its numbers are hints, each right by itself: nothing waits for them.
@@ -51,21 +51,30 @@ impl HandOver {
             .store(rate_bytes_per_s, Ordering::Relaxed);
     }
 
-    /// Its worker has one connection more.
-    pub fn opened(&self) {
-        self.connections.fetch_add(1, Ordering::Relaxed);
+    /// Takes one of the worker's `places`, for a connection that is to be accepted. `false`: all are taken.
+    pub fn claim(&self, places: u64) -> bool {
+        let more = |taken| (taken < places).then_some(taken + 1);
+        let claimed = (self.connections).fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        claimed.is_ok()
     }
 
-    /// Its worker has one connection less.
+    /// The same for a connection that is to be handed to the worker. `false` also while its queue is nearly full: each of the
+    /// other workers may be about to hand one.
+    pub fn claim_to_hand(&self, places: u64) -> bool {
+        let free = HANDED_MAX - self.handed.len();
+        free >= usize::from(WORKERS_MAX) && self.claim(places)
+    }
+
+    /// Gives a place back: its connection is no more.
     pub fn closed(&self) {
         self.connections.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Leaves a connection for its worker, whose waker is to be signalled then. It counts as the worker's from now on.
+    /// Leaves a connection for its worker, whose waker is to be signalled then. It has a place already.
     ///
     /// # Errors
-    /// A connection that the caller has to serve itself, if the queue is full or its worker ends: this one, or another one
-    /// that waited in the queue.
+    /// A connection that the caller has to serve itself, if its worker ends: this one, or another one that waited in the
+    /// queue.
     pub fn hand(&self, client: Accepted) -> Result<(), Accepted> {
         self.handed.push(client)?;
         // The fences (here and in `end`) order push and flag: either we see that the worker ends, or it sees what we pushed.
@@ -75,7 +84,6 @@ impl HandOver {
         if let Some(client) = ended.then(|| self.handed.pop()).flatten() {
             return Err(client);
         }
-        self.opened();
         Ok(())
     }
 
@@ -108,22 +116,38 @@ mod tests {
     }
 
     #[test]
-    fn what_is_handed_counts_at_once_and_is_bounded() {
-        let handover = HandOver::default();
-        for _ in 0..HANDED_MAX {
-            assert!(handover.hand(client()).is_ok());
-        }
-        assert!(
-            handover.hand(client()).is_err(),
-            "it stays with who accepted it"
-        );
-        assert_eq!(handover.load().connections, HANDED_MAX as u64);
-        assert!(handover.take().is_some());
+    fn each_place_is_claimed_once_and_free_again_when_its_connection_is_no_more() {
+        let (handover, places) = (HandOver::default(), 50);
+        let claimed = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..20 {
+                        claimed.fetch_add(handover.claim(places).into(), Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        assert_eq!(claimed.into_inner(), places);
         handover.closed();
+        assert!(handover.claim_to_hand(places) && !handover.claim_to_hand(places));
         handover.measured(3, 500);
         let load = handover.load();
-        assert_eq!((load.connections, load.known), (HANDED_MAX as u64 - 1, 3));
+        assert_eq!((load.connections, load.known), (places, 3));
         assert_eq!(load.rate_bytes_per_s, 500);
+    }
+
+    #[test]
+    fn nothing_more_is_claimed_for_a_queue_that_all_other_workers_might_overflow() {
+        let handover = HandOver::default();
+        let handed = (0..).take_while(|_| handover.claim_to_hand(u64::MAX));
+        let handed = handed.map(|_| assert!(handover.hand(client()).is_ok()));
+        let handed = handed.count();
+        for _ in 1..WORKERS_MAX {
+            assert!(handover.hand(client()).is_ok(), "after {handed}");
+        }
+        assert!(handover.claim(u64::MAX), "for its own worker");
+        assert!(handover.take().is_some());
     }
 
     #[test]
@@ -137,7 +161,6 @@ mod tests {
             "it stays with who accepted it"
         );
         assert!(handover.is_empty());
-        assert_eq!(handover.load().connections, 1);
     }
 
     #[test]

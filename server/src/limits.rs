@@ -195,7 +195,8 @@ pub const HEAD_BUFFERS_KEPT_MAX: usize = 256;
 /// beyond it tries again after a second.
 pub const BACKLOG: i32 = 4096;
 
-/// New connections in a worker's hand-over queue. More: they stay with the worker that accepted them.
+/// New connections in a worker's hand-over queue, more than there are workers. If there is no room for one of each worker,
+/// those that come stay with the worker that accepts them, or in its backlog.
 pub const HANDED_MAX: usize = 256;
 /// Threads of one device for reads through the page cache, and for all where io_uring is refused. More reads: they
 /// wait.

@@ -83,7 +83,10 @@ fn run(seed: u64, workers: usize, gives: bool) -> (f64, f64) {
             }
         }
         let hashed = (dice.0.next_u64() % workers as u64) as usize;
-        let worker = if gives { place(hashed, &loads) } else { hashed };
+        let worker = match gives {
+            true => place(hashed, &loads, u64::MAX).expect("places for all"),
+            false => hashed,
+        };
         given += usize::from(worker != hashed);
         let (rate, ends_ns) = (dice.rate(), now_ns + wait_ns(&mut dice, 1e9));
         let conn = Conn {

@@ -1,5 +1,6 @@
 //! Hostile clients, and clients that behave like them: the others are still served, and nothing stays behind.
 
+use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
@@ -119,7 +120,7 @@ fn at_the_limit_each_listener_has_its_turn() {
         client
     };
     // Clients of the first one stand in line all the time: none goes before the next has come.
-    let mut others = std::collections::VecDeque::from([ask(&first), ask(&first)]);
+    let mut others = VecDeque::from([ask(&first), ask(&first)]);
     let answer_of = |mut client: UnixStream| {
         let mut text = String::new();
         client.read_to_string(&mut text).expect("an answer");
@@ -329,6 +330,28 @@ fn a_server_that_ran_out_of_descriptors_recovers() {
     server.stop();
 }
 
+/// A client that was served, and has begun its next request.
+fn busy(server: &Server) -> Conn {
+    let mut conn = server.connect();
+    let first = "OPTIONS * HTTP/1.1\r\nHost: t\r\n\r\nOPTIONS * HTTP/1.1\r\n";
+    assert_eq!(conn.send(first).response().status, 204);
+    conn
+}
+
+#[test]
+fn a_client_that_comes_to_a_full_worker_gets_the_last_place_of_another_one() {
+    let tree = Tree::new();
+    let server = Server::start(&tree, &["--workers", "2", "--connections-max", "8"]);
+    let mut places: VecDeque<Conn> = (0..16).map(|_| busy(&server)).collect();
+    // Each time one place of one worker is free, and the kernel gives the client to either worker.
+    for _ in 0..30 {
+        drop(places.pop_front());
+        places.push_back(busy(&server));
+    }
+    drop(places);
+    server.stop();
+}
+
 #[test]
 fn a_client_beyond_connections_max_waits_until_one_is_idle_or_leaves() {
     let tree = Tree::new();
@@ -337,15 +360,8 @@ fn a_client_beyond_connections_max_waits_until_one_is_idle_or_leaves() {
     // A disk's threads, with their descriptors, start with the first cold file and stay.
     assert_eq!(server.get("/a", "").status, 200);
     let before = server.descriptors();
-    // Each is served, and has begun its next request.
-    let begun = |_| {
-        let mut conn = server.connect();
-        let first = "OPTIONS * HTTP/1.1\r\nHost: t\r\n\r\nOPTIONS * HTTP/1.1\r\n";
-        assert_eq!(conn.send(first).response().status, 204);
-        conn
-    };
-    let mut places: Vec<Conn> = (0..16).map(begun).collect();
-    server.err_line(&["WARN", "worker 0 has no place left", "connections_max"]);
+    let mut places: Vec<Conn> = (0..16).map(|_| busy(&server)).collect();
+    server.err_line(&["WARN", "no worker has a place left", "connections_max"]);
     let mut waiting = server.connect();
     waiting.send(FILE);
     let mut served = places.pop().expect("sixteen");

@@ -46,6 +46,8 @@ pub(super) struct Door {
     looks_at: Instant,
     /// The slot at which that look begins.
     looks_from: u32,
+    /// Another worker has a place free, so connections are accepted for it although this one is full.
+    places_elsewhere: bool,
     /// No more connections are accepted.
     closed: bool,
 }
@@ -61,6 +63,7 @@ impl Door {
             again_at: None,
             looks_at: Instant::default(),
             looks_from: 0,
+            places_elsewhere: false,
             closed: false,
         }
     }
@@ -83,6 +86,11 @@ impl Door {
     /// Accepting failed for lack of descriptors or memory.
     pub fn failed(&mut self, now: Instant) {
         self.again_at = Some(now.plus_us(ACCEPT_RETRY_US));
+    }
+
+    /// Whether another worker has a place free.
+    pub fn places_elsewhere(&mut self, places_elsewhere: bool) {
+        self.places_elsewhere = places_elsewhere;
     }
 
     /// Accept no more connections.
@@ -117,14 +125,19 @@ impl Door {
         counts.is_none_or(|counts| counts.counted() == 0)
     }
 
-    /// Connections that may still be accepted while `open` are open.
+    /// Connections that this worker may still take while `open` are open.
     pub fn room(&self, open: u32) -> u32 {
         self.connections_max.saturating_sub(open)
     }
 
     /// Whether the shell should listen.
     pub fn willing(&self, open: u32) -> bool {
-        self.room(open) > 0 && !self.closed && self.again_at.is_none()
+        !self.is_full(open) && !self.closed && self.again_at.is_none()
+    }
+
+    /// Whether neither this worker nor another one has a place free.
+    fn is_full(&self, open: u32) -> bool {
+        self.room(open) == 0 && !self.places_elsewhere
     }
 
     /// Whether [`Door::step`] has an order to give. That the time of a new attempt has come is not seen here; the
@@ -140,9 +153,9 @@ impl Door {
     }
 
     /// When to look for an idle connection to close. `None`: there is room, or nobody to close. There is no room while
-    /// all places are taken, and after accepting failed for lack of descriptors or memory.
+    /// all places of all workers are taken, and after accepting failed for lack of descriptors or memory.
     pub fn looks_at(&self, open: u32) -> Option<Instant> {
-        let is_short = self.room(open) == 0 || self.again_at.is_some();
+        let is_short = self.is_full(open) || self.again_at.is_some();
         (is_short && open > 0 && !self.closed).then_some(self.looks_at)
     }
 
@@ -156,7 +169,11 @@ impl Door {
         }
         if willing && self.incoming {
             self.incoming = false;
-            return Some(Out::Accept(self.room(open).min(ACCEPTS_PER_TURN_MAX)));
+            let most = match self.room(open) {
+                0 => ACCEPTS_PER_TURN_MAX, // all for others
+                room => room.min(ACCEPTS_PER_TURN_MAX),
+            };
+            return Some(Out::Accept(most));
         }
         None
     }
@@ -219,7 +236,7 @@ impl Worker {
         self.door.count_in(counts);
     }
 
-    /// Number of connections that may still be accepted.
+    /// Number of connections that this worker may still take.
     pub fn room(&self) -> u32 {
         self.door.room(self.table.open())
     }

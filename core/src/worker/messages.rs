@@ -98,6 +98,8 @@ pub enum In {
     },
     /// Accepting failed for lack of descriptors or memory.
     AcceptFailed,
+    /// Whether another worker has a place free. Told while this one has none.
+    PlacesElsewhere(bool),
     /// An event of the transport.
     Tcp {
         /// The connection.
@@ -252,7 +254,11 @@ impl In {
     /// Which connection it is about.
     pub fn conn(&self) -> Option<ConnId> {
         match self {
-            In::Incoming | In::AcceptFailed | In::StartShare { .. } | In::Drain => None,
+            In::Incoming
+            | In::AcceptFailed
+            | In::PlacesElsewhere(_)
+            | In::StartShare { .. }
+            | In::Drain => None,
             In::RefillAfter { conn, .. } | In::SocketLevel { conn, .. } => Some(*conn),
             In::Accepted { conn, .. }
             | In::Tcp { conn, .. }

@@ -74,7 +74,7 @@ pub const METRICS: [Metric; 61] = [
     gauge(
         "open_connections",
         "connections",
-        "Connections that are open now. At connections_max idle ones are closed, and if there are none, accepting pauses.",
+        "Connections that are open now. When every worker has connections_max, idle ones are closed, and if there are none, accepting pauses.",
         SampleSource::Worker(|channel| whole(&channel.tally.connections)),
     ),
     gauge(

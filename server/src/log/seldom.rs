@@ -14,7 +14,7 @@ use crate::limits::{LOG_REPORT_INTERVAL, LOG_SELDOM_MAX};
 pub enum Topic {
     /// accept(2) failed.
     Accept,
-    /// A worker has no place left, and new clients wait.
+    /// No worker has a place left, and new clients wait.
     Full,
     /// No worker has a place for a client.
     NoPlace,

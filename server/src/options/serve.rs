@@ -352,9 +352,9 @@ pub struct ServeOptions {
 
     /// Connections of one worker at most
     ///
-    /// At this number the connection that has been idle for longest, a second at least, makes room. If all are busy, the
-    /// worker's listen backlog holds new clients until one ends, also while another worker has room, and the log says so.
-    /// The process needs as many descriptors, and one or two more a file.
+    /// A worker at this number gives new clients to one that has room. When all are full, the connection that has been idle
+    /// for longest, a second at least, makes room. If all are busy, the listen backlogs hold new clients until one ends, and
+    /// the log says so. The process needs as many descriptors, and one or two more a file.
     ///
     /// Default: what the memory bound of a worker is calculated for. Range: 1 to 16384. Memory: a few KiB for each
     /// open connection, and 16 KiB more while it sends the head of a request; `ackpace limits` adds it up.

@@ -71,7 +71,7 @@ fn of_process(shares: &Shares) -> Vec<Bound> {
         (shares.workers.to_string(), "workers"),
         (
             shares.connections_per_worker.to_string(),
-            "connections of a worker; more wait in the listen backlog",
+            "connections of a worker; more go to another one, or wait in the listen backlog",
         ),
         sending,
         (

@@ -24,28 +24,33 @@ use crate::tcp;
 use crate::transport::Transport;
 
 impl Worker {
-    /// Accepts up to so many clients, while there are places and memory for them.
+    /// Accepts up to so many clients, while there are places, here or in other workers, and memory for them.
     pub(super) fn accept(&mut self, most: u32, now: Instant) {
-        let mut left = most.min(self.room());
+        let mut left = most;
         // At the limit each listener begins in turn, or the first one would take every free place.
         self.first_listener = (self.first_listener + 1) % self.listeners.len().max(1);
-        for nth in 0..self.listeners.len() {
+        'backlogs: for nth in 0..self.listeners.len() {
             let listener = (self.first_listener + nth) % self.listeners.len();
             while left > 0 {
+                let Some(to) = self.claim_place() else {
+                    break 'backlogs;
+                };
                 if !self.shared.ledger.claim(self.shared.connection_bytes) {
                     // Reading ahead gives some back, or connections end.
+                    self.shared.handovers[to].closed();
                     tracing::debug!("accepting pauses: no memory is left for a connection");
                     self.tally.accept_errors.add(1);
                     return self.decider.on(In::AcceptFailed, now);
                 }
                 let accepted = tcp::accept(&self.listeners[listener]);
                 if accepted.is_err() {
+                    self.shared.handovers[to].closed();
                     self.shared.ledger.give(self.shared.connection_bytes);
                 }
                 match accepted {
                     Ok(client) => {
                         left -= 1;
-                        self.accepted(client, now);
+                        self.accepted(client, to, now);
                     }
                     // EINVAL: shut down by somebody else (see `leave_listeners`).
                     Err(Errno::AGAIN | Errno::INVAL) => break,
@@ -66,6 +71,7 @@ impl Worker {
                 }
             }
         }
+        self.tell_places_elsewhere(now);
     }
 
     /// Some other process that has one of the listeners has shut it down. It would be reported for ever.
@@ -82,28 +88,45 @@ impl Worker {
         }
     }
 
-    /// Give a new connection to who carries least, if we carry too much.
-    fn accepted(&mut self, client: tcp::Accepted, now: Instant) {
+    /// Takes a place for the next client: with who carries least if we carry too much or are full, or with us. Returns whose
+    /// place it is. `None`: no worker has one.
+    fn claim_place(&self) -> Option<usize> {
+        let (me, handovers) = (self.index, &self.shared.handovers);
+        let places = u64::from(self.decider.connections_max());
+        let is_alone = handovers.len() == 1 || self.draining;
+        let loads = handovers.iter().map(HandOver::load);
+        let loads: SmallVec<[WorkerLoad; 16]> = loads.take_while(|_| !is_alone).collect();
+        let to = balance::place(me, &loads, places);
+        let given = to.filter(|to| *to != me && handovers[*to].claim_to_hand(places));
+        given.or_else(|| handovers[me].claim(places).then_some(me))
+    }
+
+    /// A new connection goes to the worker in which a place was taken for it.
+    fn accepted(&mut self, client: tcp::Accepted, to: usize, now: Instant) {
+        if to == self.index {
+            return self.take_over(client, now);
+        }
         let shared = Arc::clone(&self.shared);
-        let (me, handovers) = (self.index, &shared.handovers);
-        if handovers.len() == 1 || self.draining {
-            handovers[me].opened();
-            return self.take_over(client, now);
-        }
-        let loads: SmallVec<[WorkerLoad; 16]> = handovers.iter().map(HandOver::load).collect();
-        let to = balance::place(me, &loads);
-        let room = loads[to].connections < u64::from(self.decider.connections_max());
-        if to == me || !room {
-            handovers[me].opened();
-            return self.take_over(client, now);
-        }
-        match handovers[to].hand(client) {
+        match shared.handovers[to].hand(client) {
             Ok(()) => shared.channels[to].waker.wake(),
             Err(client) => {
-                handovers[me].opened();
+                shared.handovers[to].closed();
+                shared.handovers[self.index].claim(u64::MAX);
                 self.take_over(client, now);
             }
         }
+    }
+
+    /// Where no place is left for a client, tells the machine whether another worker has one. A full worker has a turn every
+    /// [`IDLE_LOOK_US`](ackpace_core::limits::IDLE_LOOK_US) at least, so it learns soon of a place that comes free.
+    fn tell_places_elsewhere(&mut self, now: Instant) {
+        if self.room() > 0 {
+            return;
+        }
+        let places = u64::from(self.decider.connections_max());
+        let has_place = |handover: &HandOver| handover.load().connections < places;
+        let elsewhere = self.shared.handovers.iter().any(has_place);
+        self.decider.on(In::PlacesElsewhere(elsewhere), now);
     }
 
     /// Connections that may still be taken: a place is free when it is so for the machine and in our table. What the machine has
@@ -116,13 +139,14 @@ impl Worker {
     pub(super) fn take_handed(&mut self, now: Instant) {
         for _ in 0..HANDED_MAX {
             if self.room() == 0 {
-                return;
+                break;
             }
             let Some(client) = self.shared.handovers[self.index].take() else {
-                return;
+                break;
             };
             self.take_over(client, now);
         }
+        self.tell_places_elsewhere(now);
     }
 
     /// Serve a connection that counts as ours already.
@@ -165,8 +189,8 @@ impl Worker {
     pub(super) fn listen(&mut self, on: bool, now: Instant) {
         if !on && !self.draining && self.room() == 0 {
             let text = format_args!(
-                "worker {} has no place left: new clients wait in its backlog until a connection ends. Raise {} if this lasts",
-                self.index, self.shared.places_bound
+                "no worker has a place left: new clients wait in the backlogs until a connection ends. Raise {} if this lasts",
+                self.shared.places_bound
             );
             self.shared.seldom.tell(Topic::Full, None, text, now);
         }

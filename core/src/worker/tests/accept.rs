@@ -67,6 +67,24 @@ fn without_room_the_one_that_has_been_idle_for_longest_makes_room() {
 }
 
 #[test]
+fn a_full_worker_accepts_for_others_and_closes_nobody_while_one_has_a_place() {
+    let (mut bench, _) = full();
+    let outs = bench.tell(In::PlacesElsewhere(true));
+    assert_eq!(outs, [Out::Listen(true)]);
+    let outs = bench.tell(In::Incoming);
+    assert_eq!(outs, [Out::Accept(ACCEPTS_PER_TURN_MAX)]);
+    assert_eq!(
+        closed_within(&mut bench, 5),
+        None,
+        "there is room elsewhere"
+    );
+    let outs = bench.tell(In::PlacesElsewhere(false));
+    assert_eq!(outs.last(), Some(&Out::Listen(false)));
+    let closed = closed_within(&mut bench, 1);
+    assert!(closed.is_some(), "an idle one makes room");
+}
+
+#[test]
 fn one_that_was_busy_a_moment_ago_or_has_not_received_its_answer_makes_no_room() {
     let (mut bench, [first, second, third]) = full();
     bench.sample = TcpSample {
