@@ -113,6 +113,11 @@ impl DiskHandle {
     pub fn wake(&self) {
         self.waker.wake();
     }
+
+    /// Whether the disk thread was awake since this was last asked ([`ThreadWaker::was_awake`]).
+    pub fn was_awake(&self) -> bool {
+        self.waker.was_awake()
+    }
 }
 
 /// What a disk thread is given.

@@ -14,6 +14,8 @@ use rustix::event::{EventfdFlags, eventfd};
 pub struct ThreadWaker {
     fd: OwnedFd,
     signalled: AtomicBool,
+    /// The thread was awake since [`ThreadWaker::was_awake`] was last asked.
+    turned: AtomicBool,
 }
 
 impl ThreadWaker {
@@ -26,6 +28,7 @@ impl ThreadWaker {
         Ok(ThreadWaker {
             fd,
             signalled: AtomicBool::new(false),
+            turned: AtomicBool::new(true),
         })
     }
 
@@ -45,6 +48,15 @@ impl ThreadWaker {
         // alone makes its message visible to the check that follows. After a store, the check could read old values and the
         // message would wait for the next wake-up.
         self.signalled.swap(false, AcqRel);
+        self.turned.store(true, Relaxed);
+    }
+
+    /// Whether the thread was awake since this was last asked, or is new. Wakes it: if it runs, it will have been awake the
+    /// next time.
+    pub fn was_awake(&self) -> bool {
+        let turned = self.turned.swap(false, Relaxed);
+        self.wake();
+        turned
     }
 }
 
@@ -177,6 +189,15 @@ mod tests {
     use rustix::event::{PollFd, PollFlags, poll};
 
     use super::*;
+
+    #[test]
+    fn a_thread_that_does_not_wake_is_told_from_one_that_does() {
+        let waker = ThreadWaker::new().expect("a descriptor");
+        assert!(waker.was_awake(), "it is new");
+        assert!(!waker.was_awake() && !waker.was_awake(), "it hangs");
+        waker.awake();
+        assert!(waker.was_awake() && !waker.was_awake());
+    }
 
     #[test]
     fn the_latest_message_of_a_place_wins_and_keeps_its_turn() {

@@ -1,4 +1,5 @@
-//! Tells the service manager that the server is ready, and that it stops (sd_notify(3), `Type=notify` in a unit).
+//! Tells the service manager that the server is ready, that it stops (sd_notify(3), `Type=notify` in a unit), and, if asked,
+//! that it still runs (sd_watchdog_enabled(3), `WatchdogSec=`).
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -17,6 +18,7 @@ use crate::options::shown;
 const VARIABLE: &str = "NOTIFY_SOCKET";
 const READY: &str = "READY=1\n";
 const STOPPING: &str = "STOPPING=1\n";
+const ALIVE: &str = "WATCHDOG=1\n";
 /// What the operator can do if the manager does not hear the server.
 const CURE: &str = "With Type=exec in the unit it need not be";
 
@@ -48,10 +50,28 @@ impl ServiceManager {
         }))
     }
 
-    /// The server takes clients. If the manager's queue is full for [`NOTIFY_MAX`], a thread goes on.
-    pub fn ready(&self) {
+    /// The server takes clients. If the manager's queue is full for [`NOTIFY_MAX`], a thread goes on. From now on the manager
+    /// is also told that the server runs, if it wants to know, as long as `hung` finds no thread that hangs.
+    pub fn ready(&self, hung: impl Fn() -> Vec<String> + Send + 'static) {
         let late = self.ready_within(NOTIFY_MAX);
         drop(late); // it ends by itself
+        let Some(line) = self.0.as_ref().map(Arc::clone) else {
+            return;
+        };
+        let variable = |name| std::env::var(name).ok();
+        let Some(each) = watched_each(variable("WATCHDOG_USEC"), variable("WATCHDOG_PID")) else {
+            return;
+        };
+        let thread = thread::Builder::new().name("watchdog".to_owned());
+        let watch = move || loop {
+            line.watched(&hung(), each);
+            thread::sleep(each);
+        };
+        if let Err(error) = thread.spawn(watch) {
+            tracing::warn!(
+                "watchdog: {error}; the service manager will end the server. Remove WatchdogSec= or raise TasksMax="
+            );
+        }
     }
 
     /// The same for `most`; the thread that goes on.
@@ -127,6 +147,19 @@ impl ManagerSocket {
         })
     }
 
+    /// Says that the server runs, unless threads hang. What the manager has no room for is said the next time.
+    fn watched(&self, hung: &[String], each: Duration) {
+        if hung.is_empty() {
+            let _ = self.send(ALIVE, SendFlags::DONTWAIT);
+            return;
+        }
+        tracing::error!(
+            "no turn for {} s: {}; the service manager is not told WATCHDOG=1 until there is one. Please report this",
+            each.as_secs_f64(),
+            hung.join(", "),
+        );
+    }
+
     /// Tries to send `READY=1` every [`NOTIFY_MAX`] until it is sent, the server stops or [`NOTIFY_LATE_MAX`] is over.
     fn ready_late(&self) {
         let tries = NOTIFY_LATE_MAX.as_secs() / NOTIFY_MAX.as_secs().max(1);
@@ -148,6 +181,17 @@ impl ManagerSocket {
         }
         warn(&self.name, &last, READY);
     }
+}
+
+/// How often the manager is told that the server runs, by its variables; `None`: it does not want to know. Four times in the
+/// time after which it ends the server, so a turn may take three quarters of that.
+fn watched_each(usec: Option<String>, pid: Option<String>) -> Option<Duration> {
+    let usec = usec.filter(|_| pid.is_none_or(|pid| pid == std::process::id().to_string()))?;
+    let us = usec.parse().ok().filter(|us: &u64| *us > 0);
+    if us.is_none() {
+        tracing::warn!("WATCHDOG_USEC={}: not a time in microseconds", shown(&usec));
+    }
+    us.map(|us| Duration::from_micros(us).div_f64(4.0))
 }
 
 /// Calls `send` again as long as a signal interrupts it, with what is left of `most`.
@@ -219,7 +263,7 @@ mod tests {
         ] {
             socket.set_nonblocking(true).expect("a socket");
             let manager = manager(name);
-            manager.ready();
+            manager.ready(Vec::new);
             manager.stopping();
             assert_eq!(heard(&socket), READY);
             assert_eq!(heard(&socket), STOPPING);
@@ -239,7 +283,7 @@ mod tests {
             assert!(manager.ready_within(NOTIFY_MAX).is_none(), "{name}");
             manager.stopping();
         }
-        ServiceManager(None).ready();
+        ServiceManager(None).ready(Vec::new);
         ServiceManager(None).stopping();
     }
 
@@ -265,6 +309,30 @@ mod tests {
         }
         socket.set_nonblocking(true).expect("a socket");
         assert!(socket.recv(&mut [0; 64]).is_err(), "nothing was sent late");
+    }
+
+    #[test]
+    fn a_manager_that_watches_hears_that_the_server_runs_unless_a_thread_hangs() {
+        let own = std::process::id().to_string();
+        let each = |usec: &str, pid: &str| {
+            let pid = Some(pid.to_owned()).filter(|pid| !pid.is_empty());
+            watched_each(Some(usec.to_owned()), pid)
+        };
+        let half_a_second = Some(Duration::from_millis(500));
+        assert_eq!(each("2000000", ""), half_a_second);
+        assert_eq!(each("2000000", &own), half_a_second);
+        for (usec, pid) in [("2000000", "1"), ("0", ""), ("-1", ""), ("2s", &own)] {
+            assert_eq!(each(usec, pid), None, "{usec} {pid}");
+        }
+        let name = format!("ackpace-notify-watched-{}", std::process::id());
+        let address = SocketAddr::from_abstract_name(&name).expect("a short name");
+        let socket = UnixDatagram::bind_addr(&address).expect("a fresh name");
+        let line = manager(format!("@{name}")).0.expect("a line");
+        line.watched(&["worker 1".to_owned()], Duration::from_secs(1));
+        line.watched(&[], Duration::from_secs(1));
+        assert_eq!(heard(&socket), ALIVE);
+        socket.set_nonblocking(true).expect("a socket");
+        assert!(socket.recv(&mut [0; 64]).is_err(), "once");
     }
 
     #[test]

@@ -172,7 +172,8 @@ pub fn run(loaded: Loaded, signals: Caught) -> Result<(), Failure> {
     let cost = cost_of(&shares, &options, &given);
     greeting::print(&options, &shared.site, &urls, metrics_url.as_deref(), cost);
     let manager = ServiceManager::of_environment();
-    manager.ready();
+    let asked = Arc::clone(&shared);
+    manager.ready(move || asked.hung());
     let stop = stop(Arc::clone(&shared), running.stopping(), manager);
     let obeyed = signals.obey(log.handle(), diagnostics.handle(), stop);
     obeyed.map_err(|error| runtime("signals", error))?;

@@ -14,10 +14,10 @@ use common::directory;
 /// How long a server may take before a test gives it up.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The server with no more than this many descriptors, in this directory, with one variable or none.
+/// The server with no more than this many descriptors, in this directory, with these variables.
 struct Run<'a> {
     directory: &'a Path,
-    variable: Option<(&'a str, &'a Path)>,
+    variables: &'a [(&'a str, &'a Path)],
     descriptors: u64,
 }
 
@@ -31,7 +31,7 @@ impl Run<'_> {
             .args(arguments)
             .current_dir(self.directory)
             .env_clear()
-            .envs(self.variable)
+            .envs(self.variables.iter().copied())
             .stdin(Stdio::null());
         shell
     }
@@ -98,7 +98,7 @@ fn a_start_with_too_few_descriptors_says_how_many_it_needs_and_with_these_it_ser
     std::fs::write(directory.join("a"), "served").unwrap();
     let run = |descriptors| Run {
         directory: &directory,
-        variable: None,
+        variables: &[],
         descriptors,
     };
     let arguments = [
@@ -162,20 +162,29 @@ fn a_service_manager_is_told_when_the_server_listens_and_when_it_stops() {
     };
     let run = Run {
         directory: &directory,
-        variable: Some(("NOTIFY_SOCKET", &path)),
+        variables: &[
+            ("NOTIFY_SOCKET", &path),
+            ("WATCHDOG_USEC", Path::new("200000")),
+        ],
         descriptors: 1024,
     };
     let arguments = [
         "serve",
         "-l=127.0.0.1:0",
         "--admin=off",
+        "--workers=3",
         "--connections-max=16",
     ];
     let mut serving = Serving::start(&run, &arguments);
     assert_eq!(heard(), "READY=1\n");
+    for _ in 0..5 {
+        assert_eq!(heard(), "WATCHDOG=1\n", "although no worker has a client");
+    }
     let client = TcpStream::connect(serving.address()).unwrap();
     serving.terminate();
-    assert_eq!(heard(), "STOPPING=1\n");
+    let mut said = (0..1000).map(|_| heard());
+    let end = said.find(|state| state != "WATCHDOG=1\n");
+    assert_eq!(end.as_deref(), Some("STOPPING=1\n"));
     drop(client);
     assert_eq!(serving.child.wait().unwrap().code(), Some(0));
 }

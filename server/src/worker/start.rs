@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use ackpace_core::addresses::AddressCounts;
 use ackpace_core::limits::LOWAT_BYTES_START;
@@ -67,6 +67,23 @@ pub struct Shared {
     pub cut_off: AtomicU64,
     /// Connections of each client address; `None`: nothing bounds them.
     pub addresses: Option<Arc<AddressCounts>>,
+}
+
+impl Shared {
+    /// The threads of workers and disks that were not awake since this was last asked. It wakes them all. None once the server
+    /// stops: workers end then, within bounds of their own.
+    pub fn hung(&self) -> Vec<String> {
+        if self.stopping.load(Ordering::Relaxed) {
+            return Vec::new();
+        }
+        let workers = self.channels.iter().enumerate();
+        let workers = workers.filter(|(_, channel)| !channel.waker.was_awake());
+        let disks = self.disks.started().filter(|(_, disk)| !disk.was_awake());
+        let workers = workers.map(|(worker, _)| format!("worker {worker}"));
+        workers
+            .chain(disks.map(|(disk, _)| format!("the thread of disk {disk}")))
+            .collect()
+    }
 }
 
 /// What a worker is given besides its settings.
