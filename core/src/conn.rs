@@ -29,6 +29,19 @@ pub struct StreamId {
     pub nth: u16,
 }
 
+impl StreamId {
+    /// Whether this is an earlier stream of the slot of `other`: a response of an earlier connection there, or an
+    /// earlier response of the same connection. Both numbers wrap, so the shorter way round tells which is earlier (as
+    /// for serial numbers, RFC 1982).
+    pub fn is_before(self, other: StreamId) -> bool {
+        let (conn, of) = (self.conn.generation, other.conn.generation);
+        match conn.wrapping_sub(of) as i32 {
+            0 => (self.nth.wrapping_sub(other.nth) as i16) < 0,
+            ahead => ahead < 0,
+        }
+    }
+}
+
 /// An open file. All workers that serve it now share this id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectId {

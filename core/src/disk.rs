@@ -42,7 +42,7 @@ use self::length::{first, has_underrun, margin_us};
 pub use self::messages::{Destination, In, Out, ReadError, ReadId, Settings};
 use self::objects::Objects;
 use self::page_cache::PageCacheModel;
-use self::reader::{ReaderId, is_before};
+use self::reader::ReaderId;
 use self::reading::Reader;
 pub use self::reading::STREAM_BYTES;
 pub use self::scheduler::Order;
@@ -178,7 +178,7 @@ impl Disk {
         let id = ReaderId::of(want.stream);
         let (mut answered, mut new) = (None, true);
         match self.readers.get(&id) {
-            Some(reader) if is_before(want.stream, reader.want.stream) => return,
+            Some(reader) if want.stream.is_before(reader.want.stream) => return,
             Some(reader) if reader.want.stream == want.stream => {
                 let before = reader.want.seq;
                 if want.seq.is_before(before) {
@@ -216,7 +216,7 @@ impl Disk {
     /// A stream is gone, and those before it in its slot. One that came after it stays.
     fn forget(&mut self, stream: StreamId, now: Instant) {
         let id = ReaderId::of(stream);
-        let stays = |reader: &Reader| is_before(stream, reader.want.stream);
+        let stays = |reader: &Reader| stream.is_before(reader.want.stream);
         if !self.readers.get(&id).is_some_and(stays) {
             self.leave(id, now);
         }

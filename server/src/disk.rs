@@ -56,6 +56,17 @@ pub enum Completion {
     Failed(StreamId, WantSeq, ReadError),
 }
 
+impl Completion {
+    /// The want that it answers.
+    fn want(&self) -> (StreamId, WantSeq) {
+        match *self {
+            Completion::Fetched(stream, seq, ..) | Completion::Failed(stream, seq, _) => {
+                (stream, seq)
+            }
+        }
+    }
+}
+
 /// Where the bytes of a fulfilled want are.
 #[derive(Debug)]
 pub enum ReadBytes {
@@ -84,6 +95,30 @@ pub struct Channel {
     pub completions: Mailboxes<Completion>,
     /// Woken when a stream of the worker is stalled for the bytes that came, or soon will be.
     pub waker: Arc<ThreadWaker>,
+}
+
+impl Channel {
+    /// Leaves a completion for its connection. One for a later want, left by another disk, stays: a thread that was kept
+    /// from its core may answer a connection that has departed when the next one in that slot has its answer.
+    fn tell(&self, mut completion: Completion, mut wake: bool) {
+        loop {
+            let (stream, seq) = completion.want();
+            match self.completions.put(stream.conn.index, completion) {
+                Some(other) if is_after(other.want(), (stream, seq)) => {
+                    (completion, wake) = (other, true); // the worker may have looked meanwhile
+                }
+                _ => break,
+            }
+        }
+        if wake {
+            self.waker.wake();
+        }
+    }
+}
+
+/// Whether a want of a slot is later than another one of that slot.
+fn is_after((stream, seq): (StreamId, WantSeq), (of, of_seq): (StreamId, WantSeq)) -> bool {
+    of.is_before(stream) || of == stream && of_seq.is_before(seq)
 }
 
 /// A request for a snapshot of the device; the answer goes back by this channel.
@@ -453,12 +488,8 @@ impl Shell {
     }
 
     fn tell(&self, stream: StreamId, completion: Completion, wake: bool) {
-        let Some(channel) = self.channels.get(usize::from(stream.worker)) else {
-            return;
-        };
-        channel.completions.put(stream.conn.index, completion);
-        if wake {
-            channel.waker.wake();
+        if let Some(channel) = self.channels.get(usize::from(stream.worker)) {
+            channel.tell(completion, wake);
         }
     }
 }

@@ -23,14 +23,3 @@ impl ReaderId {
         matches!(self, ReaderId::Left(_))
     }
 }
-
-/// Whether a stream is an earlier one of the slot of `other`: a response of an earlier connection there, or an earlier
-/// response of the same connection. Both numbers wrap, so the shorter way round tells which is earlier (as for serial
-/// numbers, RFC 1982).
-pub(super) fn is_before(stream: StreamId, other: StreamId) -> bool {
-    let (conn, of) = (stream.conn.generation, other.conn.generation);
-    match conn.wrapping_sub(of) as i32 {
-        0 => (stream.nth.wrapping_sub(other.nth) as i16) < 0,
-        ahead => ahead < 0,
-    }
-}

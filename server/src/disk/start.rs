@@ -177,8 +177,7 @@ impl Starting {
                     offset_bytes: want.span.offset_bytes,
                 };
                 let failed = Completion::Failed(want.stream, want.seq, error);
-                channel.completions.put(want.stream.conn.index, failed);
-                channel.waker.wake();
+                channel.tell(failed, true);
             }
         }
     }

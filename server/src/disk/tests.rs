@@ -199,6 +199,49 @@ fn a_want_from_before_the_answer_is_void_and_the_next_is_not() {
 }
 
 #[test]
+fn a_late_completion_for_a_departed_connection_does_not_replace_that_of_the_next_one() {
+    let bench = Bench::new();
+    let channel = &bench.shell.channels[0];
+    let failed = |generation, nth, seq| {
+        let conn = ConnId {
+            index: 1,
+            generation,
+        };
+        let stream = StreamId {
+            worker: 0,
+            conn,
+            nth,
+        };
+        let error = ReadError {
+            errno: libc::EIO,
+            offset_bytes: 0,
+        };
+        Completion::Failed(stream, WantSeq(seq), error)
+    };
+    let wakes = || {
+        let mut polled = [PollFd::new(&*channel.waker, PollFlags::IN)];
+        poll(&mut polled, Some(&Timespec::default())).expect("poll") == 1
+    };
+    for earlier in [(6, 3, 5), (7, 1, 9), (7, 2, 4)] {
+        let (generation, nth, seq) = earlier;
+        channel.tell(failed(7, 2, 5), true);
+        channel.waker.awake(); // and then the worker finds the earlier one, for a moment
+        channel.tell(failed(generation, nth, seq), false);
+        assert!(wakes(), "{earlier:?}: the later one was put back");
+        channel.waker.awake();
+        let left = channel.completions.take().map(|left| left.want());
+        assert_eq!(left, Some(failed(7, 2, 5).want()), "{earlier:?}");
+        assert!(channel.completions.take().is_none());
+        // In order, the later one replaces the earlier one.
+        channel.tell(failed(generation, nth, seq), false);
+        channel.tell(failed(7, 2, 5), false);
+        assert!(!wakes());
+        let left = channel.completions.take().map(|left| left.want());
+        assert_eq!(left, Some(failed(7, 2, 5).want()), "{earlier:?}");
+    }
+}
+
+#[test]
 fn what_is_forgotten_before_its_read_costs_none() {
     let mut bench = Bench::new();
     let ask = want(2, 0, 0);
