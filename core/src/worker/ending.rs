@@ -35,10 +35,10 @@ impl Drain {
         Some(self.since?.plus_us(self.timeout_us))
     }
 
-    /// Until when the drain waits for the first byte of a client that has never sent one. Bytes already on their way
-    /// arrive by then.
-    pub fn silent_until(&self) -> Option<Instant> {
-        Some(self.since?.plus_us(DRAIN_SILENT_US))
+    /// Until when the drain waits for the first byte of a client that came at this time and has never sent one. Bytes
+    /// already on their way arrive by then.
+    pub fn silent_until(&self, came_at: Instant) -> Option<Instant> {
+        Some(self.since?.max(came_at).plus_us(DRAIN_SILENT_US))
     }
 }
 
@@ -56,11 +56,9 @@ impl Worker {
         self.drain.since = Some(now);
         self.door.close();
         for index in 0..self.table.places() {
-            if let Some(conn) = self.table.at(index) {
-                if conn.phase == ConnPhase::Open && conn.timeouts.idle() {
-                    // If it has received all that was sent, it may be closed at once.
-                    self.outs.push_back(Out::Sample(conn.id));
-                }
+            let conn = self.table.at(index);
+            if conn.is_some_and(|conn| conn.phase == ConnPhase::Open && conn.timeouts.idle()) {
+                self.look(index); // a request that has arrived is answered
             }
             self.touch(index, now);
         }

@@ -237,7 +237,8 @@ impl Worker {
             return true;
         };
         let lingering = matches!(conn.phase, ConnPhase::Lingering { .. });
-        let leaves = drains && conn.phase == ConnPhase::Open && conn.timeouts.idle();
+        let idle = conn.phase == ConnPhase::Open && conn.timeouts.idle();
+        let leaves = drains && idle && !conn.request.is_readable();
         let delivered = sample.unacked_bytes == 0;
         let between = matches!(conn.phase, ConnPhase::Open | ConnPhase::Skipping { .. });
         let overdue = match conn.timeouts.verdict(conn.phase, &self.settings, now) {
@@ -247,11 +248,11 @@ impl Worker {
         if conn.evidence.gone {
             let why = if lingering { Why::Done } else { Why::PeerReset };
             self.close(id, false, why, now);
-        } else if leaves && (conn.request.is_readable() || !delivered) {
+        } else if leaves && !delivered {
             self.linger(id.index, now);
         } else if leaves {
-            // It has everything and has sent nothing, so no RST of ours can destroy an answer and its FIN need not be
-            // awaited.
+            // It has everything and a receive has found nothing, so no RST of ours can destroy an answer and its FIN need
+            // not be awaited.
             self.close(id, false, Why::Done, now);
         } else if between && conn.request.is_ended() && !delivered {
             self.linger(id.index, now);

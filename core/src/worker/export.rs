@@ -39,7 +39,7 @@ impl Conn {
                     stream.and_then(|stream| response_of(stream, self.request.body, now));
                 response.map(Stage::Response).ok_or(Kept::Listing)
             }
-            ConnPhase::Open if self.timeouts.silent() => Ok(Stage::New { for_us }),
+            ConnPhase::Open if self.timeouts.silent_since().is_some() => Ok(Stage::New { for_us }),
             ConnPhase::Open if self.timeouts.idle() => Ok(Stage::Idle { for_us }),
             ConnPhase::Open => Ok(Stage::Head { for_us }),
         }

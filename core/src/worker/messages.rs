@@ -246,7 +246,7 @@ pub enum In {
         /// The share.
         share_bytes: u64,
     },
-    /// Stop: no new connections, end those under way within the drain timeout.
+    /// Stop: answer the requests that have arrived, and end all connections within the drain timeout.
     Drain,
 }
 

@@ -114,10 +114,14 @@ impl Worker {
             return;
         };
         match (received, conn.phase) {
-            (Received::Nothing, _) => conn.request.readable = false,
+            (Received::Nothing, _) => {
+                conn.request.readable = false;
+                self.looked(id, now);
+            }
             (Received::HeadPart, ConnPhase::Open) => {
                 conn.request.looked(false);
                 conn.timeouts.head_begun(now);
+                self.looked(id, now);
             }
             (Received::Request { body, more }, ConnPhase::Open) => {
                 conn.phase = ConnPhase::Resolving;
@@ -179,6 +183,7 @@ impl Worker {
             return;
         };
         conn.request.end = End::Read;
+        conn.timeouts.emptied(Instant { us: u64::MAX }); // for good
         let (unsettled, settled) = (!conn.arrivals.is_empty(), conn.arrivals.is_settled());
         match phase {
             ConnPhase::Open | ConnPhase::Skipping { .. } if unsettled => self.linger(id.index, now),
@@ -236,8 +241,10 @@ impl Worker {
             return;
         };
         conn.phase = ConnPhase::Open;
-        if conn.request.last || conn.request.is_ended() || drains {
+        if conn.request.last || conn.request.is_ended() {
             self.linger(index, now);
+        } else if drains {
+            conn.request.readable(); // the next request may have arrived
         }
     }
 

@@ -218,12 +218,19 @@ impl Bench {
         self.tell(In::Received { conn, received })
     }
 
-    /// Time passes; the worker is called whenever it asked for that.
+    /// Time passes, and nothing arrives; the worker is called whenever it asked for that.
     fn wait_us(&mut self, us: u64) -> Vec<Out> {
         let (end, mut outs) = (self.now.plus_us(us), Vec::new());
         while let Some(at) = self.worker.deadline().filter(|at| *at <= end) {
             self.now = self.now.max(at);
-            outs.append(&mut self.outs());
+            for out in self.outs() {
+                match out {
+                    Out::Receive { conn, .. } => {
+                        outs.append(&mut self.received(conn, Received::Nothing));
+                    }
+                    out => outs.push(out),
+                }
+            }
         }
         self.now = end;
         outs

@@ -6,6 +6,7 @@ use super::stream::Stream;
 use super::timeouts::TimeoutVerdict;
 use super::turns::QueueEnd;
 use super::{Conn, ConnPhase};
+use crate::conn::ConnId;
 use crate::limits::{AWAITED_CHECK_US, SCAN_SLICE, TOUCHED_MAX};
 use crate::units::Instant;
 use crate::why::{Wait, Why};
@@ -33,16 +34,49 @@ impl Worker {
         // Whether its socket still holds something is measured before it is closed.
         let unmeasured = conn.phase == ConnPhase::Open && !unsettled && !conn.arrivals.is_settled();
         let unseen = conn.sample_at().is_some_and(|at| at <= now);
-        let silent = self.silent_until(conn).is_some_and(|at| at <= now);
-        if drained || silent {
-            return self.close(id, drained, Why::Draining, now);
+        if drained {
+            return self.close(id, true, Why::Draining, now);
         }
-        match conn.timeouts.verdict(conn.phase, &self.settings, now) {
+        match self.verdict(conn, now) {
+            TimeoutVerdict::Look => self.look(index),
             TimeoutVerdict::Patient if unsettled || unseen => self.outs.push_back(Out::Sample(id)),
             TimeoutVerdict::Patient => {}
             TimeoutVerdict::Measure => self.outs.push_back(Out::Sample(id)),
             TimeoutVerdict::End(_) if unmeasured => self.outs.push_back(Out::Sample(id)),
             TimeoutVerdict::End(why) => self.give_up(id, why, now),
+        }
+    }
+
+    /// What its time limits say of a connection.
+    fn verdict(&self, conn: &Conn, now: Instant) -> TimeoutVerdict {
+        match self.silent_until(conn).filter(|at| *at <= now) {
+            Some(at) => conn.timeouts.ended(Why::Draining, at),
+            None => conn.timeouts.verdict(conn.phase, &self.settings, now),
+        }
+    }
+
+    /// Receives what has arrived, whether the kernel has reported it yet or not.
+    pub(super) fn look(&mut self, index: u32) {
+        if let Some(conn) = self.table.at_mut(index) {
+            conn.request.readable();
+            self.wake(index, QueueEnd::Back);
+        }
+    }
+
+    /// A receive has left no input behind. If that was to be known, it decides.
+    pub(super) fn looked(&mut self, id: ConnId, now: Instant) {
+        let Some(conn) = self.table.get_mut(id) else {
+            return;
+        };
+        conn.timeouts.emptied(now);
+        let leaves = conn.phase == ConnPhase::Open && conn.timeouts.idle();
+        if leaves && self.drain.is_under_way() {
+            // If it has received all that was sent, it may be closed at once.
+            self.outs.push_back(Out::Sample(id));
+        }
+        let conn = self.table.get(id);
+        if conn.is_some_and(|conn| matches!(self.verdict(conn, now), TimeoutVerdict::End(_))) {
+            self.check(id.index, now);
         }
     }
 
@@ -107,7 +141,8 @@ impl Worker {
 
     /// Until when a drain waits for a connection that has never sent a byte.
     fn silent_until(&self, conn: &Conn) -> Option<Instant> {
-        let silent = conn.phase == ConnPhase::Open && conn.timeouts.silent();
-        self.drain.silent_until().filter(|_| silent)
+        let since = conn.timeouts.silent_since();
+        let since = since.filter(|_| conn.phase == ConnPhase::Open)?;
+        self.drain.silent_until(since)
     }
 }

@@ -20,6 +20,8 @@ pub(super) enum TimeoutVerdict {
     Patient,
     /// Take a TCP_INFO sample, then decide.
     Measure,
+    /// Receive what has arrived, then decide.
+    Look,
     /// A limit has run out.
     End(Why),
 }
@@ -41,6 +43,8 @@ pub(super) struct Timeouts {
     /// When input was last discarded. That is no sign of progress: a client that keeps sending without reading the
     /// answer gets no more time for it.
     skipped_at: Instant,
+    /// When a receive last left no input behind.
+    emptied_at: Instant,
     /// When everything was acknowledged while lingering.
     delivered_at: Option<Instant>,
     /// All bytes that were ever given to the socket, and those of them that its client has acknowledged.
@@ -77,6 +81,7 @@ impl Timeouts {
             alive_at: now,
             measured_at: now,
             skipped_at: now,
+            emptied_at: Instant::default(),
             delivered_at: None,
             sent_bytes: 0,
             acked_bytes: 0,
@@ -167,6 +172,11 @@ impl Timeouts {
         self.skipped_at = now;
     }
 
+    /// A receive has left no input behind.
+    pub fn emptied(&mut self, now: Instant) {
+        self.emptied_at = now;
+    }
+
     /// There is progress.
     fn moved(&mut self, now: Instant) {
         (self.moved_at, self.alive_at) = (now, now);
@@ -185,9 +195,10 @@ impl Timeouts {
         !self.owes_head
     }
 
-    /// Whether no byte has ever arrived: a browser that connects in advance, or a balancer's health check.
-    pub fn silent(&self) -> bool {
-        self.silent
+    /// Since when no byte has arrived on a new connection: a browser that connects in advance, or a balancer's health
+    /// check. `None`: one has.
+    pub fn silent_since(&self) -> Option<Instant> {
+        self.silent.then_some(self.since)
     }
 
     /// When [`Timeouts::verdict`] may differ from [`TimeoutVerdict::Patient`]; `None` while no limit runs.
@@ -218,18 +229,25 @@ impl Timeouts {
 
     /// Has this connection been in its phase for too long?
     pub fn verdict(&self, phase: ConnPhase, settings: &Settings, now: Instant) -> TimeoutVerdict {
+        let Some(at) = self.check_at(phase, settings).filter(|at| *at <= now) else {
+            return TimeoutVerdict::Patient;
+        };
         match phase {
-            _ if self.check_at(phase, settings).is_none_or(|at| now < at) => {
-                TimeoutVerdict::Patient
-            }
-            ConnPhase::Open if self.owes_head => TimeoutVerdict::End(Why::HeaderTimeout),
-            ConnPhase::Open => TimeoutVerdict::End(Why::Idle),
-            ConnPhase::Skipping { .. } => TimeoutVerdict::End(Why::BodyTimeout),
-            ConnPhase::Lingering { .. } if self.delivered_at.is_some() => {
-                TimeoutVerdict::End(Why::Done)
-            }
+            ConnPhase::Open if self.owes_head => self.ended(Why::HeaderTimeout, at),
+            ConnPhase::Open => self.ended(Why::Idle, at),
+            ConnPhase::Skipping { .. } => self.ended(Why::BodyTimeout, at),
+            ConnPhase::Lingering { .. } if self.delivered_at.is_some() => self.ended(Why::Done, at),
             ConnPhase::Sending | ConnPhase::Lingering { .. } => TimeoutVerdict::Measure,
             ConnPhase::Resolving => TimeoutVerdict::Patient,
+        }
+    }
+
+    /// A limit ran out at this time. What had arrived by then counts, however late we are to look: the limit ends the
+    /// connection once a receive has found no more of it since.
+    pub fn ended(&self, why: Why, at: Instant) -> TimeoutVerdict {
+        match self.emptied_at < at {
+            true => TimeoutVerdict::Look,
+            false => TimeoutVerdict::End(why),
         }
     }
 

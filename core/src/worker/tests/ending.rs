@@ -99,7 +99,8 @@ fn a_long_idle_connection_is_not_taken_for_a_slow_one_when_it_is_asked_to_end() 
     let (conn, _) = bench.served(0, true);
     bench.wait_s(70);
     bench.sample = unacked(1); // our FIN on its way
-    let outs = bench.tell(In::Drain);
+    bench.tell(In::Drain);
+    let outs = bench.received(conn, Received::Nothing);
     assert!(outs.contains(&Out::Shutdown(conn)), "{outs:?}");
     assert_eq!(bench.closed_in(&outs), None);
 }
@@ -285,17 +286,48 @@ fn a_drain_ends_the_idle_at_once_and_lets_the_active_finish() {
     let (idle, _) = bench.served(0, true);
     let active = bench.client(1);
     let stream = bench.request(active);
-    let outs = bench.tell(In::Drain);
+    bench.tell(In::Drain);
     let (abort, why) = (false, Why::Done);
     let conn = idle;
     let gone = [Out::Sample(idle), Out::Close { conn, abort, why }];
-    assert_eq!(outs[..2], gone, "{outs:?}");
-    let outs = bench.resolved(stream, plan([body(ResidencySource::Always, 0, 5)], true));
+    assert_eq!(bench.received(idle, Received::Nothing), gone);
+    let outs = bench.resolved(stream, plan([body(ResidencySource::Always, 0, 5)], false));
     assert_eq!(bench.deliver(outs), [Out::Shutdown(active)]);
     assert!(!bench.worker.finished());
     bench.tcp(active, TcpEvent::Fin);
     bench.received(active, Received::End);
     assert!(bench.worker.finished());
+}
+
+#[test]
+fn a_drain_answers_the_requests_that_have_arrived() {
+    let mut bench = Bench::new(settings());
+    let (idle, _) = bench.served(0, true);
+    let active = bench.client(1);
+    let stream = bench.request(active);
+    let expect = Expect::Head;
+    let outs = bench.tell(In::Drain);
+    assert_eq!(
+        outs,
+        [Out::Receive { conn: idle, expect }],
+        "epoll has said nothing yet"
+    );
+    // The answer to this one was promised before the drain, and not as the last.
+    let outs = bench.resolved(stream, plan([], true));
+    let outs = bench.deliver(outs);
+    assert_eq!(
+        outs,
+        [Out::Receive {
+            conn: active,
+            expect
+        }]
+    );
+    for conn in [idle, active] {
+        let (body, more) = (false, true);
+        let outs = bench.received(conn, Received::Request { body, more });
+        let outs = bench.resolved(resolve_of(&outs), plan([], false));
+        assert_eq!(bench.deliver(outs)[0], Out::Shutdown(conn));
+    }
 }
 
 #[test]
@@ -315,7 +347,8 @@ fn an_idle_client_that_a_drain_finds_with_its_answer_on_the_way_is_not_cut_off()
     let mut bench = Bench::new(settings());
     let (conn, _) = bench.served(0, true);
     bench.sample = unacked(HEAD_BYTES);
-    let outs = bench.tell(In::Drain);
+    bench.tell(In::Drain);
+    let outs = bench.received(conn, Received::Nothing);
     assert!(outs.contains(&Out::Shutdown(conn)), "{outs:?}");
     assert_eq!(bench.closed_within_s(3), None);
     bench.sample = unacked(0);

@@ -267,7 +267,11 @@ fn a_drain_while_a_body_is_skipped_ends_the_connection_behind_it() {
     let conn = skipping(&mut bench, true);
     bench.tell(In::Drain);
     let (bytes, done) = (10, true);
+    bench.sample = unacked(1);
     let outs = bench.received(conn, Received::Skipped { bytes, done });
+    let expect = Expect::Head;
+    assert_eq!(outs, [Out::Receive { conn, expect }]);
+    let outs = bench.received(conn, Received::Nothing);
     assert!(outs.contains(&Out::Shutdown(conn)), "{outs:?}");
 }
 

@@ -52,6 +52,10 @@ fn a_worker_that_never_rests_times_a_silent_client_all_the_same() {
         let out = worker
             .poll(at(*ms))
             .unwrap_or_else(|| panic!("it rests at {ms}"));
+        if matches!(out, Out::Receive { conn, .. } if conn == silent) {
+            let (conn, received) = (silent, Received::Nothing);
+            worker.on(In::Received { conn, received }, at(*ms));
+        }
         matches!(out, Out::Close { conn, .. } if conn == silent)
     });
     assert!(closed_at.is_some_and(|ms| ms <= 11_000), "{closed_at:?}");
@@ -369,4 +373,76 @@ fn a_scan_reaches_every_slice_of_a_large_table() {
     let ended = outs.iter().filter(|o| matches!(o, Out::Close { .. }));
     assert_eq!(ended.count() as u32, 3 * SCAN_SLICE + 1);
     assert_eq!(bench.worker.connections(), 0);
+}
+
+/// A worker that is called again after its limits ran out, since it or its machine was paused: one client is between two
+/// requests, one has begun a head, one is new, and one sends a body.
+fn late() -> (Bench, [ConnId; 4]) {
+    let mut bench = Bench::new(settings());
+    let (idle, _) = bench.served(0, true);
+    let [begun, new] = [1, 2].map(|index| bench.client(index));
+    bench.received(begun, Received::HeadPart);
+    let skips = bench.client(3);
+    let (body, more) = (true, false);
+    let outs = bench.received(skips, Received::Request { body, more });
+    let outs = bench.resolved(resolve_of(&outs), plan([], true));
+    bench.deliver(outs);
+    bench.received(skips, Received::Nothing);
+    bench.now = bench.now.plus_us(100 * US_PER_S);
+    (bench, [idle, begun, new, skips])
+}
+
+#[test]
+fn a_late_worker_looks_for_input_before_it_ends_anybody() {
+    let (mut bench, conns) = late();
+    let outs = bench.outs();
+    let looked_at = |conn| {
+        outs.iter()
+            .any(|out| matches!(out, Out::Receive { conn: of, .. } if *of == conn))
+    };
+    assert!(conns.into_iter().all(looked_at), "{outs:?}");
+    assert_eq!(bench.closed_in(&outs), None);
+    let [idle, begun, new, skips] = conns;
+    let (body, more) = (false, false);
+    for conn in [idle, begun, new] {
+        resolve_of(&bench.received(conn, Received::Request { body, more }));
+    }
+    let outs = bench.received(
+        skips,
+        Received::Skipped {
+            bytes: 9,
+            done: true,
+        },
+    );
+    assert!(
+        outs.contains(&Out::Receive {
+            conn: skips,
+            expect: Expect::Head
+        }),
+        "{outs:?}"
+    );
+}
+
+#[test]
+fn a_late_worker_that_finds_no_more_of_a_request_ends_it() {
+    let (mut bench, [idle, begun, new, skips]) = late();
+    bench.outs();
+    let mut why = |conn, received| {
+        let outs = bench.received(conn, received);
+        outs.iter().find_map(|out| match out {
+            Out::Close { why, .. } => Some(*why),
+            Out::Shutdown(_) => Some(Why::BodyTimeout), // it lingers
+            _ => None,
+        })
+    };
+    assert_eq!(why(idle, Received::Nothing), Some(Why::Idle));
+    assert_eq!(why(begun, Received::HeadPart), Some(Why::HeaderTimeout));
+    assert_eq!(why(new, Received::HeadPart), Some(Why::HeaderTimeout));
+    let (bytes, done) = (1, false);
+    assert_eq!(
+        why(skips, Received::Skipped { bytes, done }),
+        None,
+        "there may be more"
+    );
+    assert_eq!(why(skips, Received::Nothing), Some(Why::BodyTimeout));
 }
