@@ -178,6 +178,7 @@ impl Worker {
                 break;
             }
         }
+        self.empty_backlogs(now);
         self.lend(now);
         self.look_up_again(now);
         if self.has_accepted_waiting() && self.room() > 0 {

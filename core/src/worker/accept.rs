@@ -48,6 +48,8 @@ pub(super) struct Door {
     looks_from: u32,
     /// Another worker has a place free, so connections are accepted for it although this one is full.
     places_elsewhere: bool,
+    /// When to accept no more connections.
+    closes_at: Option<Instant>,
     /// No more connections are accepted.
     closed: bool,
 }
@@ -64,6 +66,7 @@ impl Door {
             looks_at: Instant::default(),
             looks_from: 0,
             places_elsewhere: false,
+            closes_at: None,
             closed: false,
         }
     }
@@ -93,9 +96,9 @@ impl Door {
         self.places_elsewhere = places_elsewhere;
     }
 
-    /// Accept no more connections.
-    pub fn close(&mut self) {
-        self.closed = true;
+    /// Accept no more connections from this time on.
+    pub fn close_at(&mut self, at: Instant) {
+        self.closes_at = Some(at);
     }
 
     /// A connection came, by accept(2) or from a worker that gave it away ([`super::export`]). It is counted for its
@@ -147,9 +150,9 @@ impl Door {
         willing != self.listening || willing && self.incoming
     }
 
-    /// When to try again, if accepting failed.
+    /// When to try again, if accepting failed, or to end it.
     pub fn again_at(&self) -> Option<Instant> {
-        self.again_at
+        [self.again_at, self.closes_at].into_iter().flatten().min()
     }
 
     /// When to look for an idle connection to close. `None`: there is room, or nobody to close. There is no room while
@@ -162,6 +165,7 @@ impl Door {
     /// The next order: begin or stop to listen, or accept. `None`: there is none.
     pub fn step(&mut self, open: u32, now: Instant) -> Option<Out> {
         self.again_at = self.again_at.filter(|at| *at > now);
+        self.closed |= self.closes_at.take_if(|at| *at <= now).is_some();
         let willing = self.willing(open);
         if willing != self.listening {
             self.listening = willing;
@@ -234,6 +238,11 @@ impl Worker {
     /// comes; without it, nothing bounds them.
     pub fn count_addresses_in(&mut self, counts: Arc<AddressCounts>) {
         self.door.count_in(counts);
+    }
+
+    /// Whether it may still accept connections, now or when there is room.
+    pub fn accepts(&self) -> bool {
+        !self.door.closed
     }
 
     /// Number of connections that this worker may still take.

@@ -43,18 +43,24 @@ impl Drain {
 }
 
 impl Worker {
-    /// Whether the worker was told to stop and has no connection left.
+    /// Whether the worker was told to stop, has no connection left, and knows of none in a backlog.
     pub fn finished(&self) -> bool {
-        self.drain.is_under_way() && self.table.open() == 0 && self.outs.is_empty()
+        let open = self.table.open();
+        let drained = open == 0 && self.outs.is_empty() && !self.door.is_due(open);
+        self.drain.is_under_way() && drained
     }
 
-    /// The worker is told to stop.
+    /// The worker is told to stop. It accepts those who wait in a backlog, for as long as it waits for silent clients.
+    /// Longer would keep the port from the next server.
     pub(super) fn begin_drain(&mut self, now: Instant) {
         if self.drain.is_under_way() {
             return;
         }
         self.drain.since = Some(now);
-        self.door.close();
+        let ends = [self.drain.silent_until(now), self.drain.cuts_at()];
+        if let Some(at) = ends.into_iter().flatten().min() {
+            self.door.close_at(at);
+        }
         for index in 0..self.table.places() {
             let conn = self.table.at(index);
             if conn.is_some_and(|conn| conn.phase == ConnPhase::Open && conn.timeouts.idle()) {

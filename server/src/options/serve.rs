@@ -320,9 +320,9 @@ pub struct ServeOptions {
 
     /// Time to finish responses when stopping
     ///
-    /// After SIGTERM or SIGINT the server accepts no more connections, answers the requests that have arrived, and
-    /// closes idle connections at once. Responses under way go on for this time; then the server cuts off what is left.
-    /// A second signal cuts off at once. With `0s` it waits for nothing.
+    /// After SIGTERM or SIGINT the server answers the requests that have arrived, on connections that still wait to be
+    /// accepted, too. Then it accepts no more, and closes idle ones at once. Responses under way go on for this time;
+    /// then the server cuts off what is left. A second signal cuts off at once. With `0s` it waits for nothing.
     ///
     /// Default: under the 90 s after which systemd kills a service. Range: 0s to 24h.
     #[arg(long, value_name = "TIME", default_value = "30s", help_heading = "Time limits",

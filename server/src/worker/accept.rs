@@ -26,13 +26,14 @@ use crate::transport::Transport;
 impl Worker {
     /// Accepts up to so many clients, while there are places, here or in other workers, and memory for them.
     pub(super) fn accept(&mut self, most: u32, now: Instant) {
-        let mut left = most;
+        let (mut left, mut is_full) = (most, false);
         // At the limit each listener begins in turn, or the first one would take every free place.
         self.first_listener = (self.first_listener + 1) % self.listeners.len().max(1);
         'backlogs: for nth in 0..self.listeners.len() {
             let listener = (self.first_listener + nth) % self.listeners.len();
             while left > 0 {
                 let Some(to) = self.claim_place() else {
+                    is_full = true;
                     break 'backlogs;
                 };
                 if !self.shared.ledger.claim(self.shared.connection_bytes) {
@@ -70,6 +71,9 @@ impl Worker {
                     }
                 }
             }
+        }
+        if self.draining && left > 0 && !is_full {
+            self.close_listeners(); // nobody waits there
         }
         self.tell_places_elsewhere(now);
     }
@@ -117,7 +121,7 @@ impl Worker {
         }
     }
 
-    /// Where no place is left for a client, tells the machine whether another worker has one. A full worker has a turn every
+    /// Where no place is left for a client, tells the machine whether another worker has one that may be given away. A full worker has a turn every
     /// [`IDLE_LOOK_US`](ackpace_core::limits::IDLE_LOOK_US) at least, so it learns soon of a place that comes free.
     fn tell_places_elsewhere(&mut self, now: Instant) {
         if self.room() > 0 {
@@ -125,7 +129,7 @@ impl Worker {
         }
         let places = u64::from(self.decider.connections_max());
         let has_place = |handover: &HandOver| handover.load().connections < places;
-        let elsewhere = self.shared.handovers.iter().any(has_place);
+        let elsewhere = !self.draining && self.shared.handovers.iter().any(has_place);
         self.decider.on(In::PlacesElsewhere(elsewhere), now);
     }
 
@@ -227,13 +231,25 @@ impl Worker {
         tracing::debug!(remote = %conn.remote, "closed: {why}");
     }
 
-    /// Takes what waits in the backlogs, closes the listeners, and lets the machine end the rest.
+    /// The worker is told to stop. To close the listeners now would reset those who wait there.
     pub(super) fn drain(&mut self, now: Instant) {
         self.draining = true;
-        self.accept(self.room(), now);
+        self.decider.on(In::Drain, now);
+    }
+
+    /// While it drains, clients count as waiting until an accept finds none.
+    pub(super) fn empty_backlogs(&mut self, now: Instant) {
+        if !self.decider.accepts() {
+            self.close_listeners();
+        } else if self.draining && !self.listeners.is_empty() {
+            self.decider.on(In::Incoming, now);
+        }
+    }
+
+    /// Accepts no more clients, and resets those who wait.
+    fn close_listeners(&mut self) {
         for listener in self.listeners.drain(..) {
             let _ = epoll::delete(&self.epoll, &listener);
         }
-        self.decider.on(In::Drain, now);
     }
 }

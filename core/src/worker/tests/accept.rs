@@ -4,6 +4,7 @@ use alloc::sync::Arc;
 
 use super::*;
 use crate::addresses::{Address, AddressCounts};
+use crate::limits::DRAIN_SILENT_US;
 
 fn accepted(bench: &mut Bench, index: u32, address: u64) -> Vec<Out> {
     let address = Some(Address(address));
@@ -244,9 +245,42 @@ fn an_address_has_one_bound_for_all_workers() {
 }
 
 #[test]
-fn a_draining_worker_accepts_no_more() {
-    let mut bench = Bench::new(settings());
-    assert_eq!(bench.tell(In::Drain), [Out::Listen(false)]);
-    assert_eq!(bench.tell(In::Incoming), []);
-    assert!(bench.worker.finished());
+fn a_draining_worker_accepts_whoever_waits_in_the_backlog_as_soon_as_there_is_room() {
+    let mut bench = Bench::new(Settings {
+        connections_max: 1,
+        ..settings()
+    });
+    let conn = bench.client(0);
+    bench.tell(In::Drain);
+    assert_eq!(bench.tell(In::Incoming), [], "it is full");
+    bench.worker.on(
+        In::Tcp {
+            conn,
+            event: TcpEvent::Reset,
+        },
+        bench.now,
+    );
+    assert!(matches!(
+        bench.worker.poll(bench.now),
+        Some(Out::Close { .. })
+    ));
+    assert!(!bench.worker.finished(), "a client waits");
+    assert_eq!(bench.outs(), [Out::Listen(true), Out::Accept(1)]);
+    assert!(bench.worker.finished(), "none is known of any more");
+}
+
+#[test]
+fn a_draining_worker_that_stays_full_leaves_the_port_to_the_next_server_after_a_second() {
+    let mut bench = Bench::new(Settings {
+        connections_max: 1,
+        ..settings()
+    });
+    let conn = bench.client(0);
+    bench.received(conn, Received::HeadPart);
+    bench.tell(In::Drain);
+    bench.tell(In::Incoming);
+    assert!(bench.wait_us(DRAIN_SILENT_US - 1).is_empty() && bench.worker.accepts());
+    bench.wait_us(1);
+    assert!(!bench.worker.accepts());
+    assert!(bench.tcp(conn, TcpEvent::Reset).len() == 1 && bench.worker.finished());
 }
