@@ -2,6 +2,7 @@
 //! and text are made when their slice is due. So the client's pace decides, and a client that pauses holds no more than
 //! a position in the directory.
 
+use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 
@@ -13,7 +14,7 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, openat, statat};
 use rustix::io::Errno;
 
 use super::charge::Charge;
-use super::names::{Cursor, Names};
+use super::names::{Cursor, Name, Names};
 use super::shelf::{Shelf, Ticket};
 use crate::sched::Breath;
 use crate::store::attributes::known;
@@ -49,6 +50,8 @@ pub struct Listing {
     /// The part of the foot that did not fit into the slice (a long README), and the charge for its memory.
     over: Vec<u8>,
     over_room: Option<Charge>,
+    /// The first such name of the slice that is being made.
+    unknown: Option<Unknown>,
 }
 
 /// The next part of a listing, framed as its response needs it.
@@ -58,6 +61,28 @@ pub struct Slice {
     pub bytes: Vec<u8>,
     /// Nothing follows.
     pub last: bool,
+    /// The first of its names that has neither size nor date because the file system failed.
+    pub unknown: Option<Unknown>,
+}
+
+/// A name of which the file system does not tell what it is.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Unknown {
+    /// Below the root.
+    pub path: Vec<u8>,
+    /// The file system's error.
+    pub why: Miss,
+}
+
+impl fmt::Display for Unknown {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "{}: ", String::from_utf8_lossy(&self.path))?;
+        match self.why {
+            Miss::Failed(error) => error.fmt(to),
+            Miss::Forbidden(why) => to.write_str(why),
+            _ => to.write_str("no descriptors or memory left"),
+        }
+    }
 }
 
 impl Listing {
@@ -106,6 +131,7 @@ impl Listing {
             ended: false,
             over: Vec::new(),
             over_room: None,
+            unknown: None,
         })
     }
 
@@ -121,15 +147,21 @@ impl Listing {
         }
         self.go_on(&mut text);
         let last = self.ended && self.over.is_empty();
-        if !self.chunked {
-            return Ok(Some(Slice { bytes: text, last }));
+        let mut bytes = text;
+        if self.chunked {
+            let text = std::mem::take(&mut bytes);
+            bytes.reserve(text.len() + 32);
+            push_chunk(&text, &mut bytes);
+            if last {
+                bytes.extend_from_slice(LAST_CHUNK);
+            }
         }
-        let mut bytes = Vec::with_capacity(text.len() + 32);
-        push_chunk(&text, &mut bytes);
-        if last {
-            bytes.extend_from_slice(LAST_CHUNK);
-        }
-        Ok(Some(Slice { bytes, last }))
+        let unknown = self.unknown.take();
+        Ok(Some(Slice {
+            bytes,
+            last,
+            unknown,
+        }))
     }
 
     /// Writes the next entries, and after the last one the foot; `false`: the directory has to be read again.
@@ -147,14 +179,14 @@ impl Listing {
         if !std::mem::replace(&mut self.begun, true) {
             head(self.format, &[b"/", &self.path[..]].concat(), text);
         }
-        self.entries(around, &mut names, text);
+        self.entries(around, &mut names, text)?;
         while text.is_empty() && names.more() {
             // The shelf dropped all of them.
             if !may_read {
                 return Ok(false);
             }
             names = self.read_on(around)?;
-            self.entries(around, &mut names, text);
+            self.entries(around, &mut names, text)?;
         }
         self.ended = names.is_used_up() && !names.more();
         if self.ended {
@@ -197,7 +229,12 @@ impl Listing {
     }
 
     /// Writes entries until the slice is full or `names` are used up.
-    fn entries(&mut self, around: Around<'_>, names: &mut Names, text: &mut Vec<u8>) {
+    fn entries(
+        &mut self,
+        around: Around<'_>,
+        names: &mut Names,
+        text: &mut Vec<u8>,
+    ) -> io::Result<()> {
         let mut breath = Breath::begin();
         let mut cursor = self.cursor.take().unwrap_or_default();
         let mut any = false;
@@ -210,9 +247,10 @@ impl Listing {
             cursor.directory = entry.directory;
             cursor.name.clear();
             cursor.name.extend_from_slice(name);
-            self.entry(around, entry.kind, name, text);
+            self.entry(around, entry, name, text)?;
         }
         self.cursor = (any || !cursor.name.is_empty()).then_some(cursor);
+        Ok(())
     }
 
     /// Reads the names after those that were listed.
@@ -221,32 +259,43 @@ impl Listing {
         Ok(read(around, &self.dir, &self.path, cursor, |_| {})?)
     }
 
-    fn entry(&mut self, around: Around<'_>, kind: FileType, name: &[u8], text: &mut Vec<u8>) {
-        let mut stat: Option<Stat> = None;
-        let mut link = kind == FileType::Symlink;
+    /// Writes an entry, unless it is to be left out.
+    fn entry(
+        &mut self,
+        around: Around<'_>,
+        listed: Name,
+        name: &[u8],
+        text: &mut Vec<u8>,
+    ) -> io::Result<()> {
+        let is_link = |kind| kind == FileType::Symlink;
+        let mut stat = Err(Miss::NotFound);
+        let mut link = is_link(listed.kind);
         if !link {
-            // A name that was deleted meanwhile is left out.
-            let Ok(itself) = statat(&self.dir, name, AtFlags::SYMLINK_NOFOLLOW) else {
-                return;
-            };
-            link = FileType::from_raw_mode(itself.st_mode) == FileType::Symlink;
-            stat = Some(itself);
+            stat =
+                statat(&self.dir, name, AtFlags::SYMLINK_NOFOLLOW).map_err(|error| match error {
+                    Errno::NOENT => Miss::NotFound,
+                    error => Miss::Failed(error),
+                });
+            link = stat.is_ok_and(|itself| is_link(FileType::from_raw_mode(itself.st_mode)));
         }
         if link {
-            stat = match around.root.stat(&[&self.path[..], name].concat()) {
-                Ok(stat) => Some(stat),
-                Err(Miss::Hidden) => return,
-                Err(_) => None,
-            };
+            stat = around.root.stat(&[&self.path[..], name].concat());
         }
-        let kind = match stat.map(|stat| FileType::from_raw_mode(stat.st_mode)) {
-            Some(FileType::Directory) if link => EntryKind::LinkToDirectory,
-            Some(FileType::RegularFile) if link => EntryKind::LinkToFile,
-            Some(FileType::Directory) => EntryKind::Directory,
-            Some(FileType::RegularFile) => EntryKind::File,
-            _ => EntryKind::Other,
+        let unknown = |why| Unknown {
+            path: [&self.path[..], name].concat(),
+            why,
         };
-        let file = matches!(kind, EntryKind::File | EntryKind::LinkToFile);
+        let kind = kind(listed, link, stat);
+        let Some(kind) = kind.map_err(|why| io::Error::other(unknown(why).to_string()))? else {
+            return Ok(());
+        };
+        if let Some(why) = stat.err().filter(|_| kind != EntryKind::Other) {
+            self.unknown = self.unknown.take().or(Some(unknown(why)));
+        }
+        let (stat, file) = (
+            stat.ok(),
+            matches!(kind, EntryKind::File | EntryKind::LinkToFile),
+        );
         let written = Entry {
             name,
             kind,
@@ -255,6 +304,7 @@ impl Listing {
         };
         entry(self.format, self.written == 0, &written, text);
         self.written += 1;
+        Ok(())
     }
 
     fn readme_text(&self, around: Around<'_>) -> Option<(Vec<u8>, Vec<u8>)> {
@@ -318,6 +368,34 @@ fn read(
     }
     names.finish(&mut breath);
     Ok(names)
+}
+
+/// What a name is shown as; `None`: not at all, since it is gone or leads to something hidden. Programs that mirror a listing
+/// delete what it lacks. Some ask for each file besides, and delete what they don't get: so where the file system fails,
+/// only what the directory says is a directory is shown, since a listing of that fails, too.
+///
+/// # Errors
+/// The listing is to break off.
+fn kind(listed: Name, link: bool, stat: Result<Stat, Miss>) -> Result<Option<EntryKind>, Miss> {
+    let (is_directory, is_file) = match stat {
+        Err(Miss::Hidden) => return Ok(None),
+        Err(Miss::NotFound) if !link => return Ok(None), // deleted meanwhile
+        Err(Miss::NotFound | Miss::Astray(_)) => (false, false),
+        Err(Miss::Forbidden(_)) => (listed.directory, true),
+        Err(_) if listed.directory => (true, false),
+        Err(miss) => return Err(miss),
+        Ok(stat) => match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => (true, false),
+            is => (false, is == FileType::RegularFile),
+        },
+    };
+    Ok(Some(match (is_directory, is_file) {
+        (true, _) if link => EntryKind::LinkToDirectory,
+        (true, _) => EntryKind::Directory,
+        (_, true) if link => EntryKind::LinkToFile,
+        (_, true) => EntryKind::File,
+        _ => EntryKind::Other,
+    }))
 }
 
 fn miss(error: Errno) -> Miss {
@@ -394,6 +472,42 @@ mod tests {
     impl Drop for Tree {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_name_is_left_out_only_if_it_is_gone_or_hidden_and_a_file_never_for_a_failure() {
+        let tree = Tree::new("kinds", 1);
+        let of = |path: PathBuf| Ok(statat(rustix::fs::CWD, path, AtFlags::empty()).expect("ours"));
+        let [file, directory] = [of("/proc/self/exe".into()), of(tree.at(0))];
+        let failed = Err(Miss::Failed(Errno::IO));
+        use EntryKind::{Directory, File, LinkToDirectory, LinkToFile, Other};
+        use FileType as T;
+        let breaks_off = Err(Miss::Failed(Errno::IO));
+        let cases = [
+            (T::RegularFile, false, Err(Miss::NotFound), Ok(None)),
+            (T::RegularFile, false, file, Ok(Some(File))),
+            (T::RegularFile, false, directory, Ok(Some(Directory))), // replaced meanwhile
+            (T::RegularFile, false, failed, breaks_off),
+            (T::Directory, false, failed, Ok(Some(Directory))),
+            (T::Unknown, false, failed, breaks_off),
+            (T::Symlink, true, Err(Miss::Hidden), Ok(None)),
+            (T::Symlink, true, Err(Miss::NotFound), Ok(Some(Other))),
+            (T::Symlink, true, Err(Miss::Astray("")), Ok(Some(Other))),
+            (T::Symlink, true, directory, Ok(Some(LinkToDirectory))),
+            (T::Symlink, true, failed, breaks_off),
+            (
+                T::Symlink,
+                true,
+                Err(Miss::Forbidden("")),
+                Ok(Some(LinkToFile)),
+            ),
+        ];
+        for (is, link, stat, shown) in cases {
+            let mut names = Shelf::new(0).piece();
+            names.push(b"n", is, is == T::Directory, &mut Breath::begin());
+            let (listed, _) = names.take().expect("a name");
+            assert_eq!(kind(listed, link, stat), shown, "{is:?} {stat:?}");
         }
     }
 

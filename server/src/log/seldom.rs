@@ -30,7 +30,7 @@ pub enum Topic {
     Leased,
     /// The threads of a disk could not be started.
     DiskThreads,
-    /// A listing broke off.
+    /// A listing broke off, or has a name of which nothing else is known.
     Listing,
     /// A file was changed while it was sent.
     FileChanged,

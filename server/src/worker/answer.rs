@@ -112,6 +112,12 @@ impl Worker {
                 let Some(conn) = self.conns.get(stream.conn) else {
                     return;
                 };
+                if let Some(unknown) = &slice.unknown {
+                    let text = format_args!(
+                        "{unknown}; it is listed without size and date: look at its disk or its mount"
+                    );
+                    self.shared.seldom.tell(Topic::Listing, None, text, now);
+                }
                 (conn.slice, conn.listing) = (slice.bytes, listing);
                 let len_bytes = conn.slice.len() as u64;
                 self.decider.on(
