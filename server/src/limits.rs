@@ -82,6 +82,10 @@ pub const CLOSING_WAITS_MAX: usize = 200;
 /// Waits, of [`CLOSING_EACH`] each, for a program that has a lease on a file and was asked for it: a tenth of a second. More:
 /// requests for files of one that keeps it take the threads of the others.
 pub const LEASE_WAITS_MAX: usize = 20;
+/// A directory with more names, `.` and `..` among them, is read in a long job: it takes a thread for more than some
+/// milliseconds. More: look-ups wait that long for each listing before them. Fewer: more listings have to share a
+/// quarter of the threads.
+pub const SHORT_LISTING_NAMES_MAX: usize = 2_000;
 /// How often a request that finds nothing looks whether the root was removed. Longer: clients are told for so long that single
 /// files are not there.
 pub const ROOT_LOOK_EACH: Duration = Duration::from_secs(1);

@@ -31,7 +31,7 @@ use crate::store::root::Wait;
 
 /// A job for a stream, which has at most one at a time.
 pub enum Job {
-    /// Find the file.
+    /// Find the file, or begin a listing.
     Find(Query),
     /// Make the next slice of a listing.
     Slice(Box<Listing>),
@@ -410,7 +410,13 @@ fn run(site: &Site, taken: Taken, job: Job) -> Result<Done, Job> {
     }
     let _under_way = device.map(Device::look_up);
     match job {
-        Job::Find(query) => Ok(Done::Found(find(site, &query))),
+        Job::Find(query) => {
+            let wait = if taken.long { Wait::Long } else { Wait::Yes };
+            match find(site, &query, wait) {
+                None if !taken.long => Err(Job::Find(query)),
+                found => Ok(Done::Found(found.unwrap_or(SiteAnswer::Exhausted))),
+            }
+        }
         Job::Slice(mut listing) => {
             let slice = match listing.slice(site.around(), taken.long).transpose() {
                 Some(slice) => slice,
@@ -423,11 +429,11 @@ fn run(site: &Site, taken: Taken, job: Job) -> Result<Done, Job> {
 }
 
 /// Finds what a query asks for. If no descriptor is left, waits a little for files that are being closed; and for whoever
-/// has a lease on the file, to give it up.
-fn find(site: &Site, query: &Query) -> SiteAnswer {
+/// has a lease on the file, to give it up. `None`: it takes long, which it may not.
+fn find(site: &Site, query: &Query, wait: Wait) -> Option<SiteAnswer> {
     let mut answer = None;
     for waits in 0..CLOSING_WAITS_MAX {
-        answer = site.find(query, Wait::Yes);
+        answer = site.find(query, wait);
         match answer {
             // Files that waited to be closed may be closed by now.
             Some(SiteAnswer::Exhausted) if closing::goes_on() || waits == 0 => {}
@@ -436,5 +442,5 @@ fn find(site: &Site, query: &Query) -> SiteAnswer {
         }
         thread::sleep(CLOSING_EACH);
     }
-    answer.unwrap_or(SiteAnswer::Exhausted)
+    answer
 }

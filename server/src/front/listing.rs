@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use super::charge::Charge;
 use super::names::{Cursor, Name, Names};
 use super::shelf::{Shelf, Ticket};
+use crate::limits::SHORT_LISTING_NAMES_MAX;
 use crate::sched::Breath;
 use crate::store::attributes::known;
 use crate::store::closing::Descriptor;
@@ -92,16 +93,16 @@ impl Listing {
     }
 
     /// Reads and sorts the first names of the directory: directories first, then bytewise. Hidden names are left out,
-    /// and so are links to them.
+    /// and so are links to them. The listing has this format, and is chunked or not.
     ///
     /// # Errors
-    /// See [`Miss`].
+    /// See [`Miss`]; [`Miss::Cold`] for a long directory that may not be read with this `wait`.
     pub fn open(
         around: Around<'_>,
         place: &OwnedFd,
         path: &[u8],
-        format: Format,
-        chunked: bool,
+        (format, chunked): (Format, bool),
+        wait: Wait,
     ) -> Result<Listing, Miss> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let owner = known(place).map_err(miss)?.stx_uid;
@@ -110,6 +111,9 @@ impl Listing {
         });
         let dir = dir.map_err(miss)?;
         let dir = Descriptor::of(dir).map_err(miss)?;
+        if wait != Wait::Long && is_long(&dir).map_err(miss)? {
+            return Err(Miss::Cold);
+        }
         let mut readme: Option<(u8, Vec<u8>)> = None;
         let names = read(around, &dir, path, None, |name| {
             let rank = readme_rank(name)
@@ -329,6 +333,11 @@ impl Listing {
     }
 }
 
+/// Whether it has so many names that other searches are not to wait until all are read.
+fn is_long(dir: &OwnedFd) -> rustix::io::Result<bool> {
+    Ok(Dir::read_from(dir)?.nth(SHORT_LISTING_NAMES_MAX).is_some())
+}
+
 /// Reads the names of a directory that come after `after`, as many as a piece holds; `seen` gets all that are shown.
 fn read(
     around: Around<'_>,
@@ -450,7 +459,8 @@ mod tests {
                 panic!("it is a directory");
             };
             let around = Around { root: &root, shelf };
-            let listing = Listing::open(around, &place, b"", Format::Json, false);
+            let json = (Format::Json, false);
+            let listing = Listing::open(around, &place, b"", json, Wait::Long);
             let mut listing = listing.expect("it may be read");
             let mut text = Vec::new();
             loop {
@@ -560,8 +570,9 @@ mod tests {
         let Ok(Found::Directory(place)) = root.find(b"", Wait::Yes) else {
             panic!("it is a directory");
         };
-        let mut listing =
-            Listing::open(around, &place, b"", Format::Html, false).expect("a listing");
+        let html = (Format::Html, false);
+        let listing = Listing::open(around, &place, b"", html, Wait::Long);
+        let mut listing = listing.expect("it may be read");
         let mut slices = Vec::new();
         while !slices.last().is_some_and(|slice: &Slice| slice.last) {
             assert!(slices.len() < 1_000, "it ends");

@@ -135,7 +135,7 @@ impl Site {
         above.find_map(|above| self.root.cached_directory(above))
     }
 
-    /// Finds what `query` asks for; `None` if that would wait and `wait` is [`Wait::No`].
+    /// Finds what `query` asks for; `None` if that would wait longer than it may.
     pub fn find(&self, query: &Query, wait: Wait) -> Option<SiteAnswer> {
         match self.resolve(query, wait) {
             Ok(answer) => Some(answer),
@@ -189,7 +189,7 @@ impl Site {
         let served = |fd: Descriptor, stat: &Stat, path: &[u8], coding: Option<Coding>| {
             let file = match wait {
                 Wait::No => self.files.try_intern(fd, stat, path, &self.devices),
-                Wait::Yes => Some(self.files.intern(fd, stat, path, &self.devices)),
+                Wait::Yes | Wait::Long => Some(self.files.intern(fd, stat, path, &self.devices)),
             };
             let file = file.ok_or(Miss::Cold)?;
             Ok(SiteAnswer::File(Served {
@@ -238,8 +238,9 @@ impl Site {
         match (query.chunked, wait) {
             (None, _) => Ok(SiteAnswer::Listing(None)),
             (Some(_), Wait::No) => Err(Miss::Cold),
-            (Some(chunked), Wait::Yes) => {
-                let listing = Listing::open(self.around(), place, path, query.format, chunked)?;
+            (Some(chunked), _) => {
+                let form = (query.format, chunked);
+                let listing = Listing::open(self.around(), place, path, form, wait)?;
                 Ok(SiteAnswer::Listing(Some(Box::new(listing))))
             }
         }
@@ -302,4 +303,4 @@ fn name_of(asked: &[u8], path: &[u8], coding: Option<Coding>) -> Box<[u8]> {
 
 #[cfg(test)]
 #[path = "site_tests.rs"]
-mod tests;
+pub mod tests;

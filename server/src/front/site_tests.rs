@@ -16,7 +16,8 @@ use crate::store::files::FileTable;
 
 const NOW: Instant = Instant { us: 7 };
 
-fn site(table: &Arc<FileTable>, devices: &Arc<Devices>, root: &Path) -> Site {
+/// A site below `root`, whose file system is known.
+pub fn site(table: &Arc<FileTable>, devices: &Arc<Devices>, root: &Path) -> Site {
     let dir = Descriptor::of(fs::File::open(root).expect("a root").into()).expect("open");
     devices.of(&*dir, dir.file_system());
     Site {

@@ -7,8 +7,8 @@
 //! - Long jobs get at most a quarter of the threads, and the next free one if none of them runs. Of this quarter, too, a
 //!   lane gets at most half of what other lanes leave.
 //!
-//! A job is long if it makes a slice of a listing whose names are kept no more (`server/src/front/shelf.rs`): it has to read
-//! the directory from its start. This shows only when it runs. So each job is queued as a short one first, and a long one
+//! A job is long if it reads a long directory: for a listing that begins, or for a slice of one whose names are kept no more
+//! (`server/src/front/shelf.rs`). This shows only when it runs. So each job is queued as a short one first, and a long one
 //! then goes back to the queue.
 //!
 //! The caller holds a lock around all this. It bounds how many jobs may wait, where it admits them

@@ -1,6 +1,8 @@
 //! Jobs and results: bounds, wake-ups, and that workers wait for nobody.
 
 use super::*;
+use crate::front::site::tests::site;
+use crate::limits::SHORT_LISTING_NAMES_MAX;
 use ackpace_core::conn::ConnId;
 use ackpace_wire::listing::Format;
 
@@ -33,6 +35,35 @@ fn what_waits_is_bounded_by_what_it_holds_and_makes_room_when_it_is_taken() {
     assert!(put(4_000), "one of them is being done");
     (0..3).for_each(|_| drop(jobs.next(Some(device))));
     assert_eq!(jobs.held_bytes.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn a_listing_of_a_long_directory_begins_in_a_long_job() {
+    let dir = std::env::temp_dir().join(format!("ackpace-long-{}", std::process::id()));
+    for (names, path) in [(10, "short"), (SHORT_LISTING_NAMES_MAX, "long")] {
+        std::fs::create_dir_all(dir.join(path)).expect("a directory");
+        for nth in 0..names {
+            std::fs::write(dir.join(path).join(nth.to_string()), "").expect("a file");
+        }
+    }
+    let site = Site {
+        listing: true,
+        ..site(&Arc::default(), &Arc::default(), &dir)
+    };
+    let begins = |path: &[u8], long| {
+        let query = Query {
+            path: path.into(),
+            accept_encoding: [].into(),
+            format: Format::Json,
+            chunked: Some(true),
+        };
+        let done = run(&site, Taken { device: 0, long }, Job::Find(query));
+        matches!(done, Ok(Done::Found(SiteAnswer::Listing(Some(_)))))
+    };
+    assert!(begins(b"/short/", false));
+    assert!(!begins(b"/long/", false), "look-ups would wait behind it");
+    assert!(begins(b"/long/", true));
+    std::fs::remove_dir_all(&dir).expect("our own");
 }
 
 #[test]

@@ -17,19 +17,21 @@ use rustix::thread::{CapabilitySet, capabilities};
 use crate::limits::SEARCH_RETRIES_MAX;
 use crate::store::closing;
 
-/// Whether the search may wait for the disk.
+/// Whether a search may wait for the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
     /// No: what is not in the kernel's caches is [`Miss::Cold`].
     No,
     /// Yes.
     Yes,
+    /// Yes, and for all names of a long directory, too.
+    Long,
 }
 
 /// Why there is nothing to serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Miss {
-    /// The search would have to wait: try again with [`Wait::Yes`].
+    /// The search would have to wait: try again with [`Wait::Yes`], and then with [`Wait::Long`].
     Cold,
     /// There is no such file.
     NotFound,
@@ -126,7 +128,7 @@ impl Wait {
     pub fn resolve(self) -> ResolveFlags {
         match self {
             Wait::No => ResolveFlags::CACHED,
-            Wait::Yes => ResolveFlags::empty(),
+            Wait::Yes | Wait::Long => ResolveFlags::empty(),
         }
     }
 }

@@ -102,7 +102,7 @@ fn lock(part: &Mutex<Part>, wait: Wait) -> Option<MutexGuard<'_, Part>> {
         (_, Ok(part)) => Some(part),
         (_, Err(TryLockError::Poisoned(part))) => Some(part.into_inner()),
         (Wait::No, Err(TryLockError::WouldBlock)) => None,
-        (Wait::Yes, Err(TryLockError::WouldBlock)) => {
+        (Wait::Yes | Wait::Long, Err(TryLockError::WouldBlock)) => {
             Some(part.lock().unwrap_or_else(PoisonError::into_inner))
         }
     }

@@ -377,7 +377,7 @@ fn found(name: &VisibleName<'_>, wait: Wait, devices: &Devices) -> Result<Found,
         let opened = open_quietly(seen.stx_uid, |quiet| name.open(READ | quiet, wait));
         let opened = opened.map_err(|error| match error {
             // A name without links has no `..`, so no rename raced with it.
-            Errno::AGAIN if wait == Wait::Yes => Miss::Leased,
+            Errno::AGAIN if wait != Wait::No => Miss::Leased,
             error => Miss::of(error, wait),
         })?;
         let opened = Descriptor::new(opened, file_system);
