@@ -86,8 +86,8 @@ pub const LEASE_WAITS_MAX: usize = 20;
 /// milliseconds. More: look-ups wait that long for each listing before them. Fewer: more listings have to share a
 /// quarter of the threads.
 pub const SHORT_LISTING_NAMES_MAX: usize = 2_000;
-/// How often a request that finds nothing looks whether the root was removed. Longer: clients are told for so long that single
-/// files are not there.
+/// How often a thread looks whether the root is there. Longer: clients are told for so long that single files are not there,
+/// or can't be read.
 pub const ROOT_LOOK_EACH: Duration = Duration::from_secs(1);
 /// Bytes of a file that are copied at once where the file system refuses sendfile(2), on the stack. More: in further pieces.
 pub const COPY_BYTES: usize = 16 << 10;

@@ -45,7 +45,7 @@ use crate::options::{
 use crate::resolver::{Inbox, Resolver, Return};
 use crate::shares::{self, Shares, descriptors_allowed};
 use crate::signals::Caught;
-use crate::sites::{Process, site};
+use crate::sites::{Process, site, watch_root};
 use crate::store::{closing, pages};
 use crate::tally::Tally;
 use crate::turns::Turns;
@@ -163,6 +163,7 @@ pub fn run(loaded: Loaded, signals: Caught) -> Result<(), Failure> {
         running,
     } = start(&options, &shares, (site, ledger), listeners, &log)
         .map_err(|e| runtime("start", e))?;
+    watch_root(&shared.site).map_err(|e| runtime("start", e))?;
     let tallies: Vec<Arc<Tally>> = channels
         .iter()
         .map(|channel| Arc::clone(&channel.tally))

@@ -1,6 +1,8 @@
 //! What is served: the sites of the process, and what they share.
 
+use std::io;
 use std::sync::Arc;
+use std::thread;
 
 use ackpace_wire::content_type::Overrides;
 use ackpace_wire::hide::Hide;
@@ -11,6 +13,7 @@ use crate::failure::Failure;
 use crate::front::shelf::Shelf;
 use crate::front::site::Site;
 use crate::ledger::Ledger;
+use crate::limits::ROOT_LOOK_EACH;
 use crate::options::{ServeOptions, Sibling};
 use crate::shares::Shares;
 use crate::store::device::Devices;
@@ -71,6 +74,22 @@ pub fn site(options: &ServeOptions, given: &Layer, process: &Process) -> Result<
             .collect(),
         shelf: process.shelf.clone(),
     })
+}
+
+/// Starts the thread that looks whether the root is there; it may hang, and nobody waits for it.
+///
+/// # Errors
+/// When threads are lacking.
+pub fn watch_root(site: &Arc<Site>) -> io::Result<()> {
+    let site = Arc::clone(site);
+    let watch = move || loop {
+        thread::sleep(ROOT_LOOK_EACH);
+        site.root.look();
+    };
+    thread::Builder::new()
+        .name("root".to_owned())
+        .spawn(watch)?;
+    Ok(())
 }
 
 fn coding(sibling: Sibling) -> Coding {

@@ -1,6 +1,6 @@
 //! Files: where they are, which may be served, whether their bytes are in memory, and how they get there.
 //!
-//! [`root`] finds a name and [`door`] opens it; [`mod@file`] is an open file, and [`files`] the table of them; [`attributes`]
+//! [`root`] finds a name below what [`served`] keeps open, and [`door`] opens it; [`mod@file`] is an open file, and [`files`] the table of them; [`attributes`]
 //! tell its version. [`residency`] says what the page cache has, [`reader`] reads what it lacks, and [`device`],
 //! [`leaves`] and [`magic`] know the disks below. Past the page cache: [`direct`] opens a file with O_DIRECT; [`reader`]
 //! and [`ring`] read it in the steps of [`progress`], into memory that [`pool`] lends.
@@ -22,3 +22,4 @@ pub mod reader;
 pub mod residency;
 pub mod ring;
 pub mod root;
+pub mod served;

@@ -189,6 +189,12 @@ impl Disk {
         unsafe { libc::kill(self.child.id() as libc::pid_t, signal) };
     }
 
+    /// Kills the FUSE daemon: its file system is dead from now on.
+    pub fn kill_daemon(&mut self) {
+        self.child.kill().expect("it runs");
+        self.child.wait().expect("it was killed");
+    }
+
     fn bound_at(&self, from: &str, dir: &Path, setup: Setup) -> Setup {
         let text = |bytes: &[u8]| CString::new(bytes).expect("no NUL");
         let (from, to) = (text(from.as_bytes()), text(dir.as_os_str().as_bytes()));
@@ -202,6 +208,10 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(Some(_))) {
+            let _ = fs::remove_dir_all(format!("/run/ackpace-lab/disk-{}", self.name));
+            return; // its mounts went with its namespace
+        }
         self.stop_daemon(false);
         let control = format!("/run/ackpace-lab/disk-{}/control", self.name);
         let _ = UnixStream::connect(control).and_then(|mut socket| socket.write_all(b"heal\n"));

@@ -28,8 +28,8 @@ pub use disk::Disk;
 pub use hung::HungThread;
 pub use kernel::{
     Cached, Mapped, OpenWatch, allocate, cached_bytes, connect_with_buffer, forget_cached,
-    has_direct, hide_from_child, limit_receive_buffer, mount_for_child, raise_own_limit,
-    reset_on_drop,
+    has_direct, hide_from_child, limit_receive_buffer, mount_for_child, mounts_apart,
+    raise_own_limit, reset_on_drop,
 };
 pub use server::{Server, Setup};
 pub use text::{Rng, pattern};

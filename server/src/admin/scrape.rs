@@ -8,6 +8,7 @@ use ackpace_wire::http::{Method, Parsed, Request, Status, parse};
 use super::Board;
 use super::metrics::{self, Form};
 use crate::limits::SCRAPE_HEAD_BYTES_MAX;
+use crate::store::served::Presence;
 
 /// The answer to the input so far; `None` while the head is incomplete.
 pub fn answer(bytes: &[u8], board: &Board) -> Option<Vec<u8>> {
@@ -42,11 +43,20 @@ fn answered(request: &Request<'_>, board: &Board) -> Vec<u8> {
         b"/readyz" if board.shared.stopping.load(Relaxed) => {
             response(Status::ServiceUnavailable, plain, "draining\n", head)
         }
-        b"/readyz" if board.shared.site.root.is_removed(board.shared.clock.now()) => {
-            let text = "the directory that is served was removed\n";
-            response(Status::ServiceUnavailable, plain, text, head)
+        b"/readyz" => {
+            let (status, text) = match board.shared.site.root.presence() {
+                Presence::Here => (Status::Ok, "ready\n"),
+                Presence::Away => (
+                    Status::ServiceUnavailable,
+                    "the directory that is served is not there\n",
+                ),
+                Presence::Removed => (
+                    Status::ServiceUnavailable,
+                    "the directory that is served was removed\n",
+                ),
+            };
+            response(status, plain, text, head)
         }
-        b"/readyz" => response(Status::Ok, plain, "ready\n", head),
         b"/" => response(Status::Ok, plain, "/metrics\n/healthz\n/readyz\n", head),
         _ => response(Status::NotFound, plain, "Nothing is here: see /\n", head),
     }

@@ -91,7 +91,7 @@ pub(super) fn planned(
         ),
         SiteAnswer::Gone => error(
             Status::ServiceUnavailable,
-            "The directory that is served here was removed.",
+            "The directory that is served here is not there.",
         ),
         SiteAnswer::Failed(_) => error(Status::InternalServerError, "The file could not be read."),
     }

@@ -66,7 +66,7 @@ pub enum SiteAnswer {
     Listing(Option<Box<Listing>>),
     /// Nothing.
     NotFound,
-    /// Nothing, since the root was removed.
+    /// Nothing, since the root is not there.
     Gone,
     /// A link that is not followed, or a hidden name: both are answered 404. The reason is for the log.
     Astray(&'static str),

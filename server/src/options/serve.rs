@@ -253,7 +253,7 @@ pub struct ServeOptions {
     /// Where metrics are served: off or ADDR
     ///
     /// `/metrics` is OpenMetrics (or Prometheus' text format), `/healthz` says that the process lives, `/readyz` that
-    /// it takes new clients: 503 while it is stopping, or if the directory that it serves was removed. An address is
+    /// it takes new clients: 503 while it is stopping, or if the directory that it serves is not there. An address is
     /// written as with `--listen`; there is no TLS and no password, so keep it to this machine or a network that you
     /// trust. A scrape wakes each worker once. docs/operating.md lists the metrics.
     ///

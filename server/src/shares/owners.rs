@@ -20,9 +20,9 @@ use crate::store::file::FILE_BYTES;
 use crate::store::files::KNOWN_BYTES;
 use crate::store::pages::{PAGES_BYTES, WINDOWS_BYTES};
 
-/// Threads other than the workers, the divider and those of devices: the resolvers, two logs, control, signals, hints, chores without
-/// a disk, and those that close files or have chores of a disk.
-const THREADS_BESIDE: u64 = (core::RESOLVERS_MAX + 6 + CLOSING_LANES + CHORE_LANES) as u64;
+/// Threads other than the workers, the divider and those of devices: the resolvers, two logs, control, signals, hints, one that looks after
+/// the root, chores without a disk, and those that close files or have chores of a disk.
+const THREADS_BESIDE: u64 = (core::RESOLVERS_MAX + 7 + CLOSING_LANES + CHORE_LANES) as u64;
 
 /// Threads of a device.
 const DEVICE_THREADS: u64 = (1 + READERS_MAX) as u64;

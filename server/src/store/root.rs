@@ -11,11 +11,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use ackpace_core::units::{Instant, duration_us};
 use ackpace_wire::hide::Hide;
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, readlinkat};
+use rustix::fs::{CWD, FileType, OFlags, ResolveFlags, Stat, readlinkat};
 use rustix::io::Errno;
 
 use super::attributes::{file_system, known};
@@ -23,7 +21,8 @@ use super::closing::{self, Descriptor, Standstill};
 use super::device::Devices;
 use super::door::{Door, VisibleName, c_path, open_at, open_quietly};
 pub use super::door::{Miss, Wait};
-use crate::limits::{RACES_MAX, ROOT_LOOK_EACH};
+use super::served::{Presence, ServedDirectory};
+use crate::limits::RACES_MAX;
 use crate::options::{FollowSymlinks, shown_path};
 
 /// The directory or file that is served.
@@ -38,24 +37,6 @@ pub struct Root {
     anywhere: Option<ServedDirectory>,
     door: Door,
     devices: Arc<Devices>,
-    removal: Removal,
-}
-
-/// What is known of the end of a root.
-#[derive(Debug, Default)]
-struct Removal {
-    /// Its file system counts the links of a directory: some FUSE file systems tell of none.
-    can_tell: bool,
-    is_seen: AtomicBool,
-    /// When it is looked for again.
-    look_us: AtomicU64,
-}
-
-/// An open directory and its real path.
-#[derive(Debug)]
-struct ServedDirectory {
-    dir: OwnedFd,
-    path: PathBuf,
 }
 
 /// The file or directory of a path.
@@ -151,9 +132,7 @@ impl Root {
             },
             door: Door::new(hide),
             devices: Arc::default(),
-            removal: Removal::default(),
         };
-        root.removal.can_tell = known(&root.place.dir).is_ok_and(|stat| stat.stx_nlink > 0);
         if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
             root.serve_only(path)?;
         }
@@ -197,28 +176,14 @@ impl Root {
         &self.place.path
     }
 
-    /// Whether the directory was removed while it is served, as far as a look in the last [`ROOT_LOOK_EACH`] tells. No
-    /// directory comes back from that: one that is made anew under its name is another one.
-    pub fn is_removed(&self, now: Instant) -> bool {
-        let Removal {
-            can_tell,
-            is_seen,
-            look_us,
-        } = &self.removal;
-        let is_due = *can_tell && !is_seen.load(Relaxed) && look_us.load(Relaxed) <= now.us;
-        if is_due {
-            look_us.store(now.plus_us(duration_us(ROOT_LOOK_EACH)).us, Relaxed);
-            // A removed directory has no link. Those of overlays may tell nothing.
-            let is_removed = known(&self.place.dir).is_ok_and(|stat| stat.stx_nlink == 0);
-            if is_removed && !is_seen.swap(true, Relaxed) {
-                tracing::error!(
-                    "{}: the directory was removed; requests for what was in it get 503, and so does /readyz: make it anew, and \
-                     restart the server to serve that",
-                    self.place.path.display()
-                );
-            }
-        }
-        is_seen.load(Relaxed)
+    /// Whether the directory is there, as the last [`Root::look`] tells.
+    pub fn presence(&self) -> Presence {
+        self.place.presence()
+    }
+
+    /// Looks whether all that is served is there, and opens again what is back. May wait for long.
+    pub fn look(&self) {
+        self.served().for_each(ServedDirectory::look);
     }
 
     /// Everything that may be served: the root and the other places that links may lead to.
@@ -397,16 +362,6 @@ fn found(name: &VisibleName<'_>, wait: Wait, devices: &Devices) -> Result<Found,
 
 /// O_NONBLOCK: if a fifo takes the file's place in this moment, opening it does not wait.
 const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
-
-impl ServedDirectory {
-    fn open(path: &Path) -> io::Result<ServedDirectory> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let dir = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
-        rustix::fs::accessat(&dir, ".", rustix::fs::Access::EXEC_OK, AtFlags::empty())?;
-        let path = path.canonicalize()?;
-        Ok(ServedDirectory { dir, path })
-    }
-}
 
 /// The directory of a file.
 fn folder(file: &Path) -> &Path {

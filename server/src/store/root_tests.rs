@@ -5,6 +5,8 @@ use std::io::Read;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
+use rustix::fs::Mode;
+
 use super::*;
 
 /// A tree with every kind of name, beside a secret. Removed at the end of the test.
@@ -260,14 +262,21 @@ fn what_cannot_be_allowed_is_refused_with_its_option_and_a_cure() {
 fn a_root_that_is_removed_is_seen_at_the_next_look_and_stays_removed() {
     let tree = Tree::new("removed");
     let root = tree.root(FollowSymlinks::Inside);
-    let at = |s: u64| Instant { us: s * 1_000_000 };
-    assert!(!root.is_removed(at(1)));
-    fs::remove_dir_all(tree.dir.join("root")).expect("our own tree");
-    let soon = at(1).plus_us(duration_us(ROOT_LOOK_EACH) - 1);
-    assert!(!root.is_removed(soon), "no look for each request");
-    assert!(root.is_removed(at(2)));
+    root.look();
+    assert_eq!(root.presence(), Presence::Here);
+    fs::rename(tree.dir.join("root"), tree.dir.join("renamed")).expect("our own tree");
+    root.look();
+    assert_eq!(root.presence(), Presence::Here);
+    fs::remove_dir_all(tree.dir.join("renamed")).expect("our own tree");
+    root.look();
+    assert_eq!(root.presence(), Presence::Removed);
     fs::create_dir(tree.dir.join("root")).expect("a directory");
-    assert!(root.is_removed(at(3)), "the new one is another one");
+    root.look();
+    assert_eq!(
+        root.presence(),
+        Presence::Removed,
+        "the new one is another one"
+    );
 }
 
 #[test]

@@ -27,6 +27,7 @@ use crate::response_cache::changes::LookedUpAt;
 use crate::response_cache::watch::{Bytes, Watch};
 use crate::response_cache::{CachedResponse, Content, Key, Made, ResponseCache};
 use crate::store::root::Wait;
+use crate::store::served::Presence;
 use crate::tally::Tally;
 
 impl Worker {
@@ -172,7 +173,9 @@ impl Worker {
             return;
         };
         let answer = match answer {
-            SiteAnswer::NotFound | SiteAnswer::Listing(_) if around.site.root.is_removed(now) => {
+            SiteAnswer::NotFound | SiteAnswer::Listing(_) | SiteAnswer::Failed(_)
+                if around.site.root.presence() != Presence::Here =>
+            {
                 SiteAnswer::Gone
             }
             answer => answer,
