@@ -508,6 +508,14 @@ fn precompressed_siblings_are_sent_to_those_who_accept_them() {
         assert_eq!(response.field("Content-Encoding"), None, "{refused}");
         assert_eq!(tag(&response), tag(&plain));
     }
+    tree.file("plan.svgz", "gzip bytes");
+    tree.file("plan.svgz.gz", "gzip of gzip bytes");
+    for accepted in ["", "Accept-Encoding: gzip\r\n"] {
+        let svgz = conn.get("/plan.svgz", &format!("{accepted}Range: bytes=5-\r\n"));
+        assert_eq!(svgz.field("Content-Encoding"), Some("gzip"));
+        assert_eq!(svgz.field("Vary"), None, "it has no other form");
+        assert_eq!((svgz.status, svgz.text().as_str()), (206, "bytes"));
+    }
     let alone = conn.get("/alone.html", "Accept-Encoding: gzip\r\n");
     assert_eq!(
         (alone.text().as_str(), alone.field("Vary")),

@@ -98,11 +98,12 @@ pub(super) fn planned(
 }
 
 fn representation<'a>(served: &'a Served, site: &'a Site) -> Representation<'a> {
+    let content_type = content_type::of(&served.name, &site.types);
     Representation {
         len_bytes: served.version.len_bytes,
         times: served.times,
-        content_type: content_type::of(&served.name, &site.types),
-        coding: served.coding,
+        content_type,
+        coding: (served.coding).or_else(|| content_type::coding(&served.name, content_type)),
         vary: served.vary,
     }
 }

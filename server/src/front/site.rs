@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ackpace_core::conn::Version;
-use ackpace_wire::content_type::Overrides;
+use ackpace_wire::content_type::{self, Overrides};
 use ackpace_wire::http::Times;
 use ackpace_wire::http::negotiation::{Coding, choose_coding};
 use ackpace_wire::listing::Format;
@@ -175,8 +175,11 @@ impl Site {
         query: &Query,
         wait: Wait,
     ) -> Result<SiteAnswer, Miss> {
+        // A coding on top of one would need both in Content-Encoding.
+        let is_coded = content_type::coding(path, content_type::of(path, &self.types)).is_some();
+        let siblings = if is_coded { &[][..] } else { &self.siblings };
         let mut there = Vec::new();
-        for &coding in &self.siblings {
+        for &coding in siblings {
             match self.root.find(&sibling(path, coding), wait) {
                 Ok(Found::File(fd, stat)) => there.push((coding, fd, stat)),
                 Err(miss @ (Miss::Cold | Miss::Exhausted)) => return Err(miss),

@@ -3,7 +3,8 @@
 //! The sources, in order: the operator's `types` (the longest extension that matches: `tar.gz` before `gz`),
 //! our corrections, the crate mime_guess, and a list of extensionless names that are known to be text. Any
 //! other file is `application/octet-stream`. Case never matters. A compressed file gets the type of its
-//! compression and no Content-Encoding: a client that asks for `a.tar.gz` wants that file.
+//! compression and no Content-Encoding: a client that asks for `a.tar.gz` wants that file. A few types mean what is
+//! inside the compression, such as `image/svg+xml` for `.svgz`: [`coding`] tells.
 //!
 //! Text types carry `charset=utf-8`, as do JavaScript and JSON. XML types do not: the XML declaration names the
 //! encoding, and a charset parameter would overrule it (RFC 7303 3.2).
@@ -12,8 +13,9 @@ mod table;
 
 use std::collections::HashMap;
 
+use crate::http::Coding;
 use crate::limits::{EXTENSION_BYTES_MAX, MEDIA_TYPE_BYTES_MAX, TYPES_MAX};
-use table::{CHARSET_UTF_8, EXTENSIONS, TEXT_NAME_PREFIXES, TEXT_NAMES};
+use table::{CHARSET_UTF_8, EXTENSIONS, GZIPPED, TEXT_NAME_PREFIXES, TEXT_NAMES};
 
 /// The media type of a file of unknown type.
 pub const UNKNOWN: &str = "application/octet-stream";
@@ -34,6 +36,17 @@ pub fn of<'a>(name: &[u8], overrides: &'a Overrides) -> &'a str {
         .find(lower)
         .or_else(|| by_extension(lower))
         .unwrap_or_else(|| by_whole_name(name))
+}
+
+/// The content coding of a file with this name that is sent as this media type, as [`of`] found it: gzip for `.svgz` and
+/// its like. The operator's own type wins: an `application/...` type, such as `application/gzip`, means the bytes as they
+/// are.
+pub fn coding(name: &[u8], media_type: &str) -> Option<Coding> {
+    let extension = name.rsplit(|&byte| byte == b'.').next()?;
+    let is_gzipped = GZIPPED
+        .iter()
+        .any(|known| extension.eq_ignore_ascii_case(known.as_bytes()));
+    (is_gzipped && !media_type.starts_with("application/")).then_some(Coding::Gzip)
 }
 
 /// Extensions in `lower`, the longest first: `a.tar.gz` has `tar.gz` and `gz`.
@@ -268,6 +281,27 @@ mod tests {
             ("a.nobodyknows", UNKNOWN),
         ] {
             assert_eq!(plain(name), media_type, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_type_of_what_is_inside_gzip_has_a_coding() {
+        let own = Overrides::new([("wrz", "application/gzip"), ("svgz", "image/svg+xml; a=b")]);
+        let own = own.expect("good pairs");
+        let coding =
+            |name: &str, types: &Overrides| coding(name.as_bytes(), of(name.as_bytes(), types));
+        for (name, by_table, by_operator) in [
+            ("plan.svgz", Some(Coding::Gzip), Some(Coding::Gzip)),
+            ("a/PLAN.SVGZ", Some(Coding::Gzip), Some(Coding::Gzip)),
+            ("world.wrz", Some(Coding::Gzip), None),
+            ("scene.x3dz", Some(Coding::Gzip), Some(Coding::Gzip)),
+            ("plan.svg", None, None),
+            ("plan.svgz.gz", None, None),
+            ("a.tgz", None, None),
+            ("svgz", None, None), // no extension, so of no known type
+        ] {
+            assert_eq!(coding(name, &Overrides::default()), by_table, "{name}");
+            assert_eq!(coding(name, &own), by_operator, "{name}");
         }
     }
 

@@ -84,6 +84,9 @@ pub(super) const EXTENSIONS: &[(&str, &str)] = &[
     ("zst", "application/zstd"), // RFC 8878
 ];
 
+/// Extensions whose type in mime_guess is that of the content, while the bytes are gzip.
+pub(super) const GZIPPED: &[&str] = &["svgz", "wrz", "x3dbz", "x3dvz", "x3dz"];
+
 /// The textual types of mime_guess with their charset, sorted.
 pub(super) const CHARSET_UTF_8: &[&str] = &[
     "application/javascript; charset=utf-8",
