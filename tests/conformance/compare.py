@@ -15,6 +15,7 @@ import http.client
 import os
 import socket
 import sys
+import urllib.parse
 
 # Long past, so that every tag is strong.
 MODIFIED_S = 1_700_000_000
@@ -85,6 +86,8 @@ def ask(port, method, path, fields):
     names += ["Content-Encoding", "Location", "Allow"]
     for name in names:
         told[name] = answer.getheader(name)
+    if told["Location"] is not None:
+        told["Location"] = urllib.parse.urljoin(path, told["Location"])  # where it leads
     # keep-alive is what HTTP/1.1 means anyway.
     told["closes"] = "close" in (answer.getheader("Connection") or "")
     media = (answer.getheader("Content-Type") or "").partition(";")[0]

@@ -241,12 +241,14 @@ fn a_directory_without_its_slash_redirects_and_keeps_the_query() {
     let tree = Tree::new();
     tree.dir("d e");
     tree.dir("é?");
+    tree.dir("x:y");
     let server = Server::start(&tree, &[]);
     for (target, location) in [
-        ("/d%20e", "/d%20e/"),
-        ("/d%20e?a=b&c=%20", "/d%20e/?a=b&c=%20"),
-        ("//d%20e?", "/d%20e/?"),
-        ("/%C3%A9%3F?x", "/%C3%A9%3F/?x"),
+        ("/d%20e", "d%20e/"),
+        ("/d%20e?a=b&c=%20", "d%20e/?a=b&c=%20"),
+        ("//d%20e?", "d%20e/?"),
+        ("/%C3%A9%3F?x", "%C3%A9%3F/?x"),
+        ("/x:y", "./x:y/"),
     ] {
         let response = server.get(target, "");
         assert_eq!(response.status, 301, "{target}");

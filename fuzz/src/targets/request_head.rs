@@ -126,10 +126,11 @@ fn answer(request: &Request<'_>) {
     }
     match target::resolve(request.target) {
         Err(reject) => check_plan(&plan::error(Some(request), &reject, &CONTEXT), 0),
-        Ok(target) => {
+        Ok(_) => {
             check_plan(&plan::file(request, &file(1000), &CONTEXT), 1000);
             let moved = ackpace_wire::http::Status::MovedPermanently;
-            let redirect = plan::redirect(request, moved, &target.path, target.query, &CONTEXT);
+            let reference = target::folder_reference(request.target);
+            let redirect = plan::redirect(request, moved, &reference, &CONTEXT);
             check_plan(&redirect, 0);
             check_plan(&plan::options(request, &CONTEXT), 0);
         }

@@ -66,20 +66,14 @@ pub(super) fn planned(
     let error = |status, why| plan::error(Some(request), &Reject { status, why }, context);
     match answer {
         SiteAnswer::File(served) => plan::file(request, &representation(served, site), context),
-        SiteAnswer::Slash => match target::resolve(request.target) {
-            Ok(target) => {
-                let path = [&target.path, &b"/"[..]].concat();
-                plan::redirect(
-                    request,
-                    Status::MovedPermanently,
-                    &path,
-                    target.query,
-                    context,
-                )
-            }
-            Err(reject) => plan::error(Some(request), &reject, context),
-        },
-        SiteAnswer::Elsewhere(path) => plan::redirect(request, Status::Found, path, None, context),
+        SiteAnswer::Slash => {
+            let reference = target::folder_reference(request.target);
+            plan::redirect(request, Status::MovedPermanently, &reference, context)
+        }
+        SiteAnswer::Elsewhere(name) => {
+            let reference = target::file_reference(name);
+            plan::redirect(request, Status::Found, &reference, context)
+        }
         SiteAnswer::Listing(_) => plan::listing(request, format.content_type(), context),
         SiteAnswer::NotFound | SiteAnswer::Astray(_) => {
             error(Status::NotFound, "There is no such file here.")

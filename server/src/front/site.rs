@@ -60,7 +60,7 @@ pub enum SiteAnswer {
     File(Served),
     /// A directory: the client is to ask again with a slash at the end.
     Slash,
-    /// The one file that is served is at this path.
+    /// The one file that is served has this name.
     Elsewhere(Vec<u8>),
     /// A directory to be listed; `None` if only the head was asked for.
     Listing(Option<Box<Listing>>),
@@ -155,7 +155,7 @@ impl Site {
     fn resolve(&self, query: &Query, wait: Wait) -> Result<SiteAnswer, Miss> {
         let path = query.path.strip_prefix(b"/").unwrap_or(&query.path);
         if let Some(only) = self.root.only().filter(|_| path.is_empty()) {
-            return Ok(SiteAnswer::Elsewhere([b"/", only].concat()));
+            return Ok(SiteAnswer::Elsewhere(only.to_vec()));
         }
         match self.root.find(path, wait)? {
             Found::File(fd, stat) => self.file(path, fd, &stat, query, wait),

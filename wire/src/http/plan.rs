@@ -10,7 +10,6 @@ use super::negotiation::Coding;
 use super::range::{self, Ranges, Span};
 use super::request::{Method, Request, Version};
 use super::status::{Reject, Status};
-use super::target;
 use crate::limits::TARGET_BYTES_MAX;
 
 /// The value of Allow in every answer that carries it.
@@ -120,33 +119,22 @@ pub fn file(request: &Request<'_>, file: &Representation<'_>, context: &Context)
     }
 }
 
-/// Redirects the client to another path of this server. `path` is decoded and starts with `/`; `query` is as it
-/// was sent. The redirect never leads to another host: leading slashes are merged.
+/// Redirects the client to `reference`, which [`target::folder_reference`] or [`target::file_reference`] made.
 ///
-/// The answer is 414 if the encoded address is longer than a target may be.
-///
-/// The address is relative to the host, so it stays valid behind any proxy (RFC 9110 section 10.2.2).
+/// The answer is 414 if that is longer than a target may be.
 pub fn redirect(
     request: &Request<'_>,
     status: Status,
-    path: &[u8],
-    query: Option<&[u8]>,
+    reference: &[u8],
     context: &Context,
 ) -> Plan {
-    let local = path.iter().position(|&byte| byte != b'/');
-    let mut location = vec![b'/'];
-    target::encode_path(&path[local.unwrap_or(path.len())..], &mut location);
-    if let Some(query) = query {
-        location.push(b'?');
-        target::encode_query(query, &mut location);
-    }
-    if location.len() > TARGET_BYTES_MAX {
+    if reference.len() > TARGET_BYTES_MAX {
         // The server would refuse the redirected request: encoding makes the target longer.
         let why = "The address that this leads to is too long.";
         let status = Status::UriTooLong;
         return error(Some(request), &Reject { status, why }, context);
     }
-    let extra = |head: &mut Head| head.field("Location", &location);
+    let extra = |head: &mut Head| head.field("Location", reference);
     message(Some(request), status, "", context, extra)
 }
 

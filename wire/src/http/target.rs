@@ -102,13 +102,44 @@ pub fn encode_path(path: &[u8], out: &mut Vec<u8>) {
     push_escaped(path, PATH_ESCAPES, out);
 }
 
-/// Appends a query as it was sent, and escapes the bytes that a field value or a URI cannot hold.
+/// Appends a query or a segment as it was sent, and escapes the bytes that a field value or a URI cannot hold.
 pub fn encode_query(query: &[u8], out: &mut Vec<u8>) {
     push_escaped(query, QUERY_ESCAPES, out);
 }
 
-/// The bytes that `encode_path` escapes. `:` and `@` stay, as `//` cannot occur in a normal path and the path
-/// is always written with its leading slash.
+/// A reference from `raw`, a target that names a folder without a slash at its end, to that folder: its last segment as the
+/// client spelled it, a slash, and its query. It is relative to the target, so it is right below any prefix that a proxy
+/// takes off, and it never leads to another host (RFC 9110 section 10.2.2, RFC 3986 section 4.2).
+pub fn folder_reference(raw: &[u8]) -> Vec<u8> {
+    let rest = before(raw, b'#');
+    let path = before(rest, b'?');
+    let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
+    let mut reference = relative(name);
+    encode_query(name, &mut reference);
+    reference.push(b'/');
+    encode_query(&rest[path.len()..], &mut reference);
+    reference
+}
+
+/// A reference from the target `/` to the file of this decoded name.
+pub fn file_reference(name: &[u8]) -> Vec<u8> {
+    let mut reference = relative(name);
+    encode_path(name, &mut reference);
+    reference
+}
+
+/// The beginning of a relative reference to `name`: what stands before a colon would be a scheme.
+fn relative(name: &[u8]) -> Vec<u8> {
+    let begins = if name.contains(&b':') {
+        &b"./"[..]
+    } else {
+        b""
+    };
+    begins.to_vec()
+}
+
+/// The bytes that `encode_path` escapes. `:` and `@` stay: `//` cannot occur in a normal path, and a path is written with
+/// its leading slash or after `./`.
 const PATH_ESCAPES: &percent_encoding::AsciiSet = &percent_encoding::NON_ALPHANUMERIC
     .remove(b'/')
     .remove(b'-')
@@ -256,7 +287,7 @@ fn resolve_segments(path: &[u8]) -> Result<Vec<u8>, Reject> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Form, encode_path, encode_query, resolve};
+    use super::{Form, encode_path, encode_query, file_reference, folder_reference, resolve};
     use crate::http::testing::config;
     use proptest::prelude::*;
     use std::borrow::Cow;
@@ -396,8 +427,51 @@ mod tests {
         assert_eq!(out, b"a=%20&b=%22%3C%FF");
     }
 
+    #[test]
+    fn a_reference_to_a_folder_is_relative_and_keeps_the_spelling() {
+        for (raw, want) in [
+            (&b"/dir"[..], "dir/"),
+            (b"/a/dir?a=b", "dir/?a=b"),
+            (b"/dir%20sp?", "dir%20sp/?"),
+            (b"/a/x:y", "./x:y/"),
+            (b"/a%2fdir", "a%2fdir/"),
+            (b"//evil.example", "evil.example/"),
+            (b"/\\evil", "%5Cevil/"),
+            (b"/javascript:x", "./javascript:x/"),
+            (b"http://h/a/dir?x#y", "dir/?x"),
+            (b"/\xff?x=\"\xff", "%FF/?x=%22%FF"),
+        ] {
+            let got = folder_reference(raw);
+            assert_eq!(String::from_utf8_lossy(&got), want, "{raw:?}");
+        }
+        assert_eq!(file_reference(b"one file.iso"), b"one%20file.iso");
+        assert_eq!(file_reference(b"a:b%?"), b"./a:b%25%3F");
+    }
+
+    /// RFC 3986 section 5.3, for a reference that begins with neither a slash nor a scheme.
+    fn followed(raw: &[u8], reference: &[u8]) -> Vec<u8> {
+        let path = super::before(raw, b'?');
+        let slash = path.iter().rposition(|&byte| byte == b'/').expect("a path");
+        [&path[..=slash], reference].concat()
+    }
+
     proptest! {
         #![proptest_config(config())]
+
+        #[test]
+        fn a_reference_leads_from_a_folder_without_its_slash_to_the_folder(raw in "/[a:.%2e/f5c?\"]{0,30}") {
+            let Ok(target) = resolve(raw.as_bytes()) else { return Ok(()) };
+            if target.path.ends_with(b"/") {
+                return Ok(());
+            }
+            let reference = folder_reference(raw.as_bytes());
+            prop_assert!(reference[0] != b'/' && reference.iter().all(u8::is_ascii_graphic));
+            let scheme = reference.iter().position(|&byte| byte == b':');
+            prop_assert!(scheme.is_none_or(|at| reference[..at].contains(&b'/') || reference[..at].contains(&b'?')));
+            let next = followed(raw.as_bytes(), &reference);
+            let want = [&target.path, &b"/"[..]].concat();
+            prop_assert_eq!(resolve(&next).map(|target| target.path.into_owned()), Ok(want));
+        }
 
         #[test]
         fn a_resolved_path_is_safe_whatever_was_sent(raw in "/[a.%2e/f5c?#]{0,40}") {
