@@ -537,6 +537,57 @@ fn precompressed_siblings_are_sent_to_those_who_accept_them() {
 }
 
 #[test]
+fn versions_whose_mtime_says_nothing_share_no_validator() {
+    let tree = Tree::new();
+    let mut files = Vec::new();
+    for version in ["v1", "v2"] {
+        for mtime_s in [0, 1] {
+            let path = tree.file(format!("{version}/{mtime_s}"), version.repeat(50_000));
+            let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(mtime_s);
+            let file = std::fs::File::options().write(true).open(&path);
+            let set = file.and_then(|file| file.set_modified(time));
+            set.expect("our own file");
+            files.push(path);
+        }
+    }
+    files.iter().for_each(|path| rested(path));
+    let publish = |version| {
+        let (next, current) = (tree.at("next"), tree.at("current"));
+        std::os::unix::fs::symlink(version, &next).expect("a link");
+        std::fs::rename(next, current).expect("replaced");
+    };
+    publish("v1");
+    let server = Server::start(&tree, &[]);
+    let mut conn = server.connect();
+    let paths = ["/current/0", "/current/1"];
+    let before = paths.map(|path| conn.get(path, ""));
+    for (path, first) in paths.iter().zip(&before) {
+        let tag = tag(first);
+        assert!(tag.starts_with("\"i"), "strong, of inode and ctime: {tag}");
+        assert_eq!(first.field("Last-Modified"), None);
+        let known = conn.get(path, &format!("If-None-Match: {tag}\r\n"));
+        assert_eq!(known.status, 304);
+        let resumed = conn.get(path, &format!("Range: bytes=5-\r\nIf-Range: {tag}\r\n"));
+        assert_eq!(resumed.status, 206);
+    }
+    publish("v2");
+    for (path, first) in paths.iter().zip(&before) {
+        let tag = tag(first);
+        for condition in [
+            format!("If-None-Match: {tag}\r\n"),
+            format!("Range: bytes=5-\r\nIf-Range: {tag}\r\n"),
+            "If-Modified-Since: Thu, 01 Jan 1970 00:00:01 GMT\r\n".to_owned(),
+        ] {
+            let response = conn.get(path, &condition);
+            let body = response.text();
+            assert_eq!((response.status, &body[..4]), (200, "v2v2"), "{condition}");
+        }
+    }
+    drop(conn);
+    server.stop();
+}
+
+#[test]
 fn conditions_are_weighed_in_the_order_of_the_rfc() {
     let tree = Tree::new();
     rested(&tree.file("a", "0123456789"));

@@ -206,6 +206,8 @@ impl Site {
                 },
                 name: name_of(&query.path, path, coding),
                 coding,
+                    changed_ns: u32::try_from(stat.st_ctime_nsec).unwrap_or(0),
+                    inode: stat.st_ino,
                 vary: !offered.is_empty(),
             }))
         };

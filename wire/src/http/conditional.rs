@@ -6,15 +6,14 @@ use super::etag::{self, ETag, Times};
 use super::fields::Field;
 use super::request::{Method, Request};
 
-/// The validators that preconditions are compared with.
+/// The validators that preconditions are compared with. There is none that cannot tell versions apart.
 #[derive(Clone, Copy, Debug)]
 pub struct Validators {
     /// The tag of the selected representation.
-    pub etag: ETag,
-    /// Its Last-Modified as sent, in seconds since 1970: never before 1970 and never after the time of the
-    /// answer.
-    pub last_modified_unix_s: u64,
-    /// True if an equal date proves that nothing changed since (RFC 9110 section 8.8.2.2).
+    pub etag: Option<ETag>,
+    /// Its Last-Modified as sent, in seconds since 1970: never after the time of the answer.
+    pub last_modified_unix_s: Option<u64>,
+    /// True if there is one, and an equal date proves that nothing changed since (RFC 9110 section 8.8.2.2).
     pub last_modified_is_strong: bool,
 }
 
@@ -22,16 +21,19 @@ impl Validators {
     /// The validators of a file of `len_bytes`, last modified at these times and sent in `coding` at
     /// `now_unix_s`.
     ///
-    /// Last-Modified is never later than the answer (section 8.8.2.1) nor earlier than 1970.
+    /// Last-Modified is never later than the answer (section 8.8.2.1).
     pub fn new(
         times: &Times,
         len_bytes: u64,
         coding: Option<super::Coding>,
         now_unix_s: u64,
     ) -> Self {
-        let modified_unix_s = u64::try_from(times.modified_unix_s).unwrap_or(0);
-        let last_modified_unix_s = modified_unix_s.min(now_unix_s);
-        let old = now_unix_s - last_modified_unix_s >= etag::WEAK_FOR_S;
+        let modified_unix_s = u64::try_from(times.modified_unix_s).ok();
+        let last_modified_unix_s = modified_unix_s
+            .filter(|_| times.has_mtime())
+            .map(|modified_unix_s| modified_unix_s.min(now_unix_s));
+        let old =
+            last_modified_unix_s.is_some_and(|date_s| now_unix_s - date_s >= etag::WEAK_FOR_S);
         Self {
             etag: ETag::new(times, len_bytes, coding, now_unix_s),
             last_modified_unix_s,
@@ -52,32 +54,32 @@ pub enum Verdict {
 }
 
 /// Evaluates If-Match, If-Unmodified-Since, If-None-Match and If-Modified-Since in the order of RFC 9110
-/// section 13.2.2, for a representation that exists and would be sent with a 2xx.
+/// section 13.2.2, for a representation that exists and would be sent with a 2xx. Where it has no date, conditions on dates
+/// are ignored (sections 13.1.3 and 13.1.4).
 pub fn evaluate(request: &Request<'_>, validators: &Validators) -> Verdict {
     let reads = matches!(request.method, Method::Get | Method::Head);
+    let tag = validators.etag.as_ref();
+    let is_by = |value: &[u8]| Some(validators.last_modified_unix_s? <= date::parse(value)?);
     // Steps 1 and 2
     let unchanged = match any_matches(request, Field::IfMatch, |given| {
-        given.is_strongly(&validators.etag)
+        tag.is_some_and(|tag| given.is_strongly(tag))
     }) {
         Some(matches) => matches,
         None => request
             .if_unmodified_since()
-            .and_then(date::parse)
-            .is_none_or(|date_s| validators.last_modified_unix_s <= date_s),
+            .and_then(is_by)
+            .unwrap_or(true),
     };
     if !unchanged {
         return Verdict::Failed;
     }
     // Steps 3 and 4
     let known = match any_matches(request, Field::IfNoneMatch, |given| {
-        given.is_weakly(&validators.etag)
+        tag.is_some_and(|tag| given.is_weakly(tag))
     }) {
         Some(true) if !reads => return Verdict::Failed,
         Some(matches) => matches,
-        None if reads => request
-            .if_modified_since()
-            .and_then(date::parse)
-            .is_some_and(|date_s| validators.last_modified_unix_s <= date_s),
+        None if reads => request.if_modified_since().and_then(is_by).unwrap_or(false),
         None => false,
     };
     if known {
@@ -95,11 +97,10 @@ pub fn range_holds(request: &Request<'_>, validators: &Validators) -> bool {
         return true;
     };
     // If-Range holds a single tag: anything but an exact match is another version.
-    if value == validators.etag.opaque() {
-        return !validators.etag.is_weak();
+    if let Some(tag) = validators.etag.filter(|tag| value == tag.opaque()) {
+        return !tag.is_weak();
     }
-    validators.last_modified_is_strong
-        && date::parse(value) == Some(validators.last_modified_unix_s)
+    validators.last_modified_is_strong && date::parse(value) == validators.last_modified_unix_s
 }
 
 /// `None` without the field; true for `*`, or if `is_ours` holds for one of the tags.
@@ -139,7 +140,8 @@ mod tests {
 
     #[test]
     fn without_preconditions_the_file_is_sent() {
-        assert_eq!(std::str::from_utf8(validators().etag.opaque()), Ok(TAG));
+        let tag = validators().etag.expect("a tag");
+        assert_eq!(std::str::from_utf8(tag.opaque()), Ok(TAG));
         assert_eq!(verdict(&[]), Verdict::Proceed);
     }
 
@@ -272,15 +274,54 @@ mod tests {
     }
 
     #[test]
-    fn last_modified_is_between_1970_and_the_answer_rfc_9110_section_8_8_2_1() {
+    fn last_modified_is_never_after_the_answer_rfc_9110_section_8_8_2_1() {
         let at = |modified, now| {
             Validators::new(&Times::of(modified), 1, None, now).last_modified_unix_s
         };
-        assert_eq!(at(-1, 100), 0);
-        assert_eq!(at(i64::MIN, 0), 0);
-        assert_eq!(at(101, 100), 100);
-        assert_eq!(at(99, 100), 99);
+        assert_eq!(at(101, 100), Some(100));
+        assert_eq!(at(99, 100), Some(99));
         assert!(!Validators::new(&Times::of(1000), 1, None, 100).last_modified_is_strong);
         assert!(Validators::new(&Times::of(98), 1, None, 100).last_modified_is_strong);
+    }
+
+    #[test]
+    fn a_file_whose_mtime_says_nothing_has_no_date_and_no_condition_on_it_holds() {
+        const EPOCH: &str = "Thu, 01 Jan 1970 00:00:00 GMT";
+        for modified in [i64::MIN, -1, 0, 1] {
+            // With a tag of inode and ctime, and without any.
+            for changed_unix_s in [MODIFIED, 0] {
+                let times = Times {
+                    changed_unix_s,
+                    ..Times::of(modified)
+                };
+                let validators = Validators::new(&times, 1000, None, 1_000_000_000);
+                assert_eq!(validators.last_modified_unix_s, None);
+                for (name, value, want) in [
+                    ("If-Modified-Since", AFTER, Verdict::Proceed),
+                    ("If-Modified-Since", EPOCH, Verdict::Proceed),
+                    ("If-Unmodified-Since", EPOCH, Verdict::Proceed),
+                    ("If-Unmodified-Since", BEFORE, Verdict::Proceed),
+                    ("If-None-Match", "\"0-3e8\"", Verdict::Proceed),
+                    ("If-None-Match", "*", Verdict::NotModified),
+                    ("If-Match", "\"0-3e8\"", Verdict::Failed),
+                    ("If-Match", "*", Verdict::Proceed),
+                ] {
+                    let head = head(&[(name, value)]);
+                    let got = evaluate(&request(&head), &validators);
+                    assert_eq!(got, want, "{name}: {value}");
+                }
+                for value in [EPOCH, "wrong", "\"0-3e8\""] {
+                    let head = head(&[("If-Range", value)]);
+                    assert!(!range_holds(&request(&head), &validators), "{value}");
+                }
+            }
+        }
+        let times = Times {
+            changed_unix_s: MODIFIED,
+            ..Times::of(0)
+        };
+        let validators = Validators::new(&times, 1000, None, 1_000_000_000);
+        let head = head(&[("If-Range", "\"i0-2ebc98a1.0-3e8\"")]);
+        assert!(range_holds(&request(&head), &validators), "a strong tag");
     }
 }

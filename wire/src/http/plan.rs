@@ -4,7 +4,7 @@
 //! any byte. A plan does no I/O: it names spans of the file, and the shell sends them.
 
 use super::conditional::{self, Validators, Verdict};
-use super::etag::Times;
+use super::etag::{ETag, Times};
 use super::head::Head;
 use super::negotiation::Coding;
 use super::range::{self, Ranges, Span};
@@ -28,7 +28,7 @@ pub struct Plan {
     pub head_len_bytes: u64,
     /// Bytes after the head; `None` for a stream, whose length is unknown until it ends.
     pub body_len_bytes: Option<u64>,
-    /// True if the validators are strong: all bytes of the file must come from one version.
+    /// True unless the tag is weak: all bytes of the file must come from one version.
     pub one_version: bool,
 }
 
@@ -114,7 +114,7 @@ pub fn file(request: &Request<'_>, file: &Representation<'_>, context: &Context)
         },
     };
     Plan {
-        one_version: !validators.etag.is_weak(),
+        one_version: validators.etag.is_none_or(|tag| !tag.is_weak()),
         ..plan
     }
 }
@@ -270,7 +270,8 @@ impl FileAnswer<'_> {
     /// A function of the file's version and of the ranges: every mirror answers the same request with the same
     /// bytes. With 128 bits it does not occur in the file by chance.
     fn boundary(&self, spans: &[Span]) -> String {
-        let mut low = fnv(0xcbf2_9ce4_8422_2325, self.validators.etag.opaque());
+        let tag = self.validators.etag.as_ref().map_or(&[][..], ETag::opaque);
+        let mut low = fnv(0xcbf2_9ce4_8422_2325, tag);
         for span in spans {
             low = fnv(low, &span.offset_bytes.to_be_bytes());
             low = fnv(low, &span.len_bytes.to_be_bytes());
@@ -303,10 +304,14 @@ fn fnv(state: u64, bytes: &[u8]) -> u64 {
 }
 
 fn validator_fields(head: &mut Head, file: &Representation<'_>, validators: &Validators) {
-    head.date("Last-Modified", validators.last_modified_unix_s);
-    let tag = std::str::from_utf8(validators.etag.opaque()).unwrap_or_default();
-    let weak = if validators.etag.is_weak() { "W/" } else { "" };
-    head.field_fmt("ETag", format_args!("{weak}{tag}"));
+    if let Some(unix_s) = validators.last_modified_unix_s {
+        head.date("Last-Modified", unix_s);
+    }
+    if let Some(tag) = &validators.etag {
+        let weak = if tag.is_weak() { "W/" } else { "" };
+        let tag = std::str::from_utf8(tag.opaque()).unwrap_or_default();
+        head.field_fmt("ETag", format_args!("{weak}{tag}"));
+    }
     if file.vary {
         head.field("Vary", b"Accept-Encoding");
     }
