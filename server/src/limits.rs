@@ -143,6 +143,9 @@ pub const RESULTS_FULL_EACH: Duration = Duration::from_millis(1);
 /// Memory of the requests that wait for resolvers, less where memory is little; an ordinary one holds 300 bytes. More:
 /// the request is answered 503.
 pub const QUERIES_BYTES_MAX: u64 = 8 << 20;
+/// Memory for the ranges of all responses beyond those that are common, less where memory is little: some 550 bytes each, 1 MB where they
+/// fill a request head. More, or more than half of what is left of it for one: the whole file is sent.
+pub const RANGES_BYTES_MAX: u64 = 16 << 20;
 /// A path that can be opened (PATH_MAX). The kernel refuses longer ones.
 pub const PATH_BYTES_MAX: usize = 4096;
 /// Memory of a thread: the part of its stack that it uses, and what the allocator keeps for it.

@@ -15,7 +15,7 @@ use crate::front::shelf::{README_COST_BYTES, Shelf};
 use crate::ledger::Ledger;
 use crate::limits::{
     CGROUP_PERCENT, CONNECTIONS_COMMON, CONNECTIONS_MIN, DEVICE_EACH_BYTES, DEVICES_MAX,
-    LOG_QUEUE_BYTES_MAX, MACHINE_PERCENT, MEMORY_LITTLE_BYTES, QUERIES_BYTES_MAX,
+    LOG_QUEUE_BYTES_MAX, MACHINE_PERCENT, MEMORY_LITTLE_BYTES, QUERIES_BYTES_MAX, RANGES_BYTES_MAX,
     UNCANCELLED_FILES_MAX,
 };
 use crate::memory::{self, Usable};
@@ -43,6 +43,8 @@ pub struct Shares {
     pub listing_bytes: u64,
     /// READMEs that are being read for listings.
     pub readmes_bytes: u64,
+    /// Responses with more than [`ackpace_wire::limits::RANGES_COMMON`] ranges.
+    pub ranges_bytes: u64,
     /// Records of requests for the access log, until their responses are settled; 0: it is off.
     pub records_bytes: u64,
     /// Files, of one disk, that are read for departed clients (`cancel` off).
@@ -147,6 +149,7 @@ impl Shares {
             prefetch_bytes: 0,
             listing_bytes: listing(core::LISTING_BYTES_MAX.min(cache_bytes)),
             readmes_bytes: listing(readmes_bytes.min(memory_bytes / 16)),
+            ranges_bytes: RANGES_BYTES_MAX.min(memory_bytes / 128),
             records_bytes: match is_logged {
                 true => records_bytes.min(memory_bytes / 32),
                 false => 0,
@@ -195,13 +198,15 @@ impl Shares {
         Ledger::new(self.memory_bytes, self.fixed_bytes(), self.prefetch_bytes)
     }
 
-    /// Memory that is charged at the start: that without connections, disks, cached responses and listings.
+    /// Memory that is charged at the start: that without connections, disks, cached responses, listings and
+    /// responses with many ranges.
     fn fixed_bytes(&self) -> u64 {
         let elastic_bytes = self.connections() * self.connection_bytes()
             + self.object_cache_bytes
             + self.listing_bytes
             - Shelf::aside_bytes(self.listing_bytes)
             + self.readmes_bytes
+            + self.ranges_bytes
             + AHEAD_COST_BYTES
             + self.devices as u64 * self.device_bytes();
         self.total_bytes() - elastic_bytes

@@ -10,6 +10,7 @@ use ackpace_wire::http::Coding;
 
 use crate::config::{self, Layer};
 use crate::failure::Failure;
+use crate::front::charge::RangesRoom;
 use crate::front::shelf::Shelf;
 use crate::front::site::Site;
 use crate::ledger::Ledger;
@@ -25,6 +26,7 @@ pub struct Process {
     files: Arc<FileTable>,
     devices: Arc<Devices>,
     shelf: Shelf,
+    ranges: RangesRoom,
 }
 
 impl Process {
@@ -34,6 +36,7 @@ impl Process {
             files: Arc::default(),
             devices: Arc::new(Devices::default().at_most(shares.devices)),
             shelf: Shelf::new(shares.listing_bytes).on(Arc::clone(ledger), shares.readmes_bytes),
+            ranges: RangesRoom::new(shares.ranges_bytes, Arc::clone(ledger)),
         }
     }
 }
@@ -73,6 +76,7 @@ pub fn site(options: &ServeOptions, given: &Layer, process: &Process) -> Result<
             .map(|sibling| coding(*sibling))
             .collect(),
         shelf: process.shelf.clone(),
+        ranges: process.ranges.clone(),
     })
 }
 

@@ -12,9 +12,15 @@ pub const METHOD_BYTES_MAX: usize = 32;
 pub const FIELDS_MAX: usize = 100;
 /// Empty lines skipped before a request line: RFC 9112 section 2.2 asks for at least one. Above: 400.
 pub const LEADING_EMPTY_LINES_MAX: usize = 4;
-/// Range specs in one Range field. A client with more is broken or hostile (RFC 9110 section 14.2).
-/// Above: the field is ignored and the whole file is sent, which costs no more than a plain GET.
-pub const RANGES_MAX: usize = 16;
+/// Ranges of one Range field in any order, two of which may overlap; each connection has memory for an answer with so many.
+/// Above: they have to ascend and may not overlap, as those of zsync (20) and zchunk (255), and the answer needs more
+/// memory. Otherwise the field is ignored (RFC 9110 section 14.2) and the whole file is sent, which costs no more than a
+/// plain GET.
+pub const RANGES_COMMON: usize = 16;
+/// Ranges of one Range field: what fits into a head, four bytes each. Above: the field is ignored.
+pub const RANGES_MAX: usize = HEAD_BYTES_MAX / "0-0,".len();
+/// Bytes before each range in a multipart answer: 141 and the media type.
+pub const PART_HEAD_BYTES_MAX: usize = 141 + MEDIA_TYPE_BYTES_MAX;
 /// Bytes of one chunk-size line of a request body, including extensions and without CRLF. Nobody sends
 /// extensions to a file server. Above: 400.
 pub const CHUNK_LINE_BYTES_MAX: usize = 1 << 10;
@@ -22,7 +28,7 @@ pub const CHUNK_LINE_BYTES_MAX: usize = 1 << 10;
 pub const TRAILER_BYTES_MAX: usize = 8 << 10;
 
 /// Bytes of text in one response. The longest is a redirect to a target of full length; the part heads of
-/// [`RANGES_MAX`] ranges are shorter. The bounds on its inputs keep a response below this.
+/// [`RANGES_COMMON`] ranges are shorter, and those of more are charged when they are made. The bounds on its inputs keep a response below this.
 pub const PLAN_BYTES_MAX: usize = TARGET_BYTES_MAX + (4 << 10);
 
 /// Offsets inside a head are kept in 16 bits.

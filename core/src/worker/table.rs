@@ -4,6 +4,8 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use smallvec::SmallVec;
+
 use super::Conn;
 use super::stream::Stream;
 use crate::conn::{ConnId, StreamId};
@@ -118,7 +120,7 @@ impl Table {
     /// A stream has ended; its memory is kept for another one.
     pub fn spare(&mut self, mut stream: Box<Stream>) {
         if self.spare.len() < STREAMS_SPARE_MAX {
-            stream.plan.parts.clear(); // free what it holds at once
+            stream.plan.parts = SmallVec::new(); // free what it holds at once, also the room for thousands of ranges
             self.spare.push(stream);
         }
     }

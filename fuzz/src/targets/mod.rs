@@ -12,12 +12,14 @@ pub mod target;
 pub mod worker_machine;
 
 use ackpace_wire::http::{Context, Parsed, Part, Plan, Representation, Request, Times, parse};
+use ackpace_wire::limits::RANGES_MAX;
 
 /// An ordinary response at a fixed time.
 const CONTEXT: Context = Context {
     now_unix_s: 1_000_000_000,
     draining: false,
     close: false,
+    ranges_max: RANGES_MAX,
 };
 
 /// A file of this length, the same on every run.

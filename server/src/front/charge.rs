@@ -1,16 +1,39 @@
-//! Memory of listings, counted while it is held.
+//! Memory of listings and of responses with many ranges, counted while it is held.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::ledger::Ledger;
 
-/// The memory that all listings hold together, and the account it comes from.
+/// The memory that all of them hold together, and the account it comes from.
 #[derive(Clone, Debug, Default)]
 pub struct Holding {
     used_bytes: Arc<AtomicUsize>,
-    /// `None`: the memory belongs to the listings.
+    /// `None`: the memory is theirs.
     pub(super) ledger: Option<Arc<Ledger>>,
+}
+
+/// The memory of responses with more ranges than their connections have memory for. All sites of the process share it.
+#[derive(Clone, Debug, Default)]
+pub struct RangesRoom {
+    holding: Holding,
+    most_bytes: usize,
+}
+
+impl RangesRoom {
+    /// So much memory, which the ledger has until it is claimed.
+    pub fn new(most_bytes: u64, ledger: Arc<Ledger>) -> RangesRoom {
+        RangesRoom {
+            holding: Holding::default().on(ledger),
+            most_bytes: usize::try_from(most_bytes).unwrap_or(usize::MAX),
+        }
+    }
+
+    /// Memory for one response, if that leaves half of what is free to others.
+    pub fn claim(&self, bytes: usize) -> Option<Charge> {
+        let mut charge = self.holding.charge(0);
+        charge.grow(bytes, self.most_bytes).then_some(charge)
+    }
 }
 
 /// A part of that memory, given back when it is dropped.
@@ -104,5 +127,23 @@ impl Drop for Charge {
         if let Some(ledger) = &self.of.ledger {
             ledger.give(self.own_bytes as u64);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_take_half_of_what_is_free_at_most_and_give_it_back() {
+        let ledger = Arc::new(Ledger::new(1000, 0, 0));
+        let room = RangesRoom::new(400, Arc::clone(&ledger));
+        let first = room.claim(200).expect("half of it");
+        assert!(room.claim(101).is_none(), "more than half of the rest");
+        let second = room.claim(100).expect("half of the rest");
+        assert!(ledger.claim(700) && !ledger.claim(1), "both are charged");
+        assert!(room.claim(1).is_none(), "the ledger has nothing");
+        drop((first, second));
+        assert!(ledger.claim(300) && room.holding.used_bytes() == 0);
     }
 }

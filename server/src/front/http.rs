@@ -5,9 +5,8 @@
 //! asks for is found by `worker/answer.rs`.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
-use ackpace_core::conn::{Part as CorePart, Plan as CorePlan, Promise};
+use ackpace_core::conn::Plan as CorePlan;
 use ackpace_core::limits::{ARRIVAL_BYTES, RECORD_BRIEF_BYTES_MAX};
 use ackpace_core::worker::{Outcome, Received};
 use ackpace_wire::access_log::{self, Remote};
@@ -15,14 +14,15 @@ use ackpace_wire::http::target::{self, Form};
 use ackpace_wire::http::{
     BodySkip, Context, Method, Parsed, Plan, Reject, RequestBody, Status, parse, plan,
 };
-use ackpace_wire::limits::HEAD_BYTES_MAX;
+use ackpace_wire::limits::{HEAD_BYTES_MAX, RANGES_COMMON, RANGES_MAX};
 use ackpace_wire::listing::Format;
 use rustix::io::Errno;
 
-use smallvec::smallvec;
-
+use super::charge::Charge;
 use super::plain;
-use super::planning::{closes, context, core_plan, planned, query_of};
+use super::planning::{
+    PARTS_COMMON, cached_core_plan, closes, context, core_plan, planned, query_of, ranges_room,
+};
 use super::site::{Query, Site, SiteAnswer};
 use crate::clock::unix_ms;
 use crate::log::{BRIEF_HELD_BYTES, Record, RequestText};
@@ -70,6 +70,8 @@ pub struct Front {
     records: VecDeque<Box<Noted>>,
     /// The status of the response that was planned last; 0 before the first.
     status: u16,
+    /// Memory of the response under way, if it has more ranges than is common.
+    ranges: Option<Charge>,
 }
 
 /// A response for the access log.
@@ -261,32 +263,7 @@ impl Front {
     ) -> CorePlan {
         let keep_alive = self.plain.is_some_and(|place| place.keep_alive());
         self.recorded(nth, Status::Ok.code(), around);
-        let text = |text: &Arc<[u8]>| CorePart::Bytes(Arc::clone(text));
-        let (parts, head_len_bytes) = match cached {
-            CachedResponse::Whole {
-                text: all,
-                head_len_bytes,
-            } => (smallvec![text(all)], *head_len_bytes),
-            CachedResponse::Open { head, file } => {
-                let body = CorePart::Body {
-                    object: content.object,
-                    version: content.version,
-                    promise: Promise::OneVersion, // a cached response is old enough for that
-                    residency: file.residency,
-                    span: ackpace_core::conn::Span {
-                        offset_bytes: 0,
-                        len_bytes: content.version.len_bytes,
-                    },
-                };
-                (smallvec![text(head), body], head.len())
-            }
-        };
-        CorePlan {
-            parts,
-            head_len_bytes: head_len_bytes as u64,
-            body_len_bytes: Some(content.version.len_bytes),
-            keep_alive,
-        }
+        cached_core_plan(cached, content, keep_alive)
     }
 
     /// What the request at the start of the buffer needs. With `refuse`, its client has too many connections.
@@ -359,10 +336,16 @@ impl Front {
         around: &Surroundings<'_>,
     ) -> CorePlan {
         let context = context(around.draining, false);
+        let mut ranges = None;
         let plan = match parse(self.unused()) {
             Parsed::Complete { request, .. } => {
+                ranges = ranges_room(&request, answer, around.site);
                 let context = Context {
                     close: closes(&request),
+                    ranges_max: match ranges {
+                        Some(_) => RANGES_MAX,
+                        None => RANGES_COMMON,
+                    },
                     ..context
                 };
                 planned(&request, answer, format, &context, around.site)
@@ -375,6 +358,7 @@ impl Front {
             SiteAnswer::File(served) => Some(served),
             _ => None,
         };
+        self.ranges = ranges.filter(|_| plan.parts.len() > PARTS_COMMON);
         self.recorded(nth, plan.status, around);
         core_plan(plan, file)
     }
@@ -431,6 +415,7 @@ impl Front {
 
     /// The response has ended: the kernel has all of it, or it was cut off.
     pub fn ended(&mut self, nth: u16, ended: impl FnOnce() -> Ended) {
+        self.ranges = None;
         if let Some(noted) = self.records.back_mut().filter(|noted| noted.nth == nth) {
             noted.ended = Some(ended());
         }

@@ -1,19 +1,26 @@
 //! Between a request, the site and the machines: what to look up, and the response to what was found.
 
+use std::sync::Arc;
+
 use ackpace_core::conn::{Part as CorePart, Plan as CorePlan, Promise};
 use ackpace_core::limits::BODY_SKIP_BYTES_MAX;
 use ackpace_wire::content_type;
 use ackpace_wire::http::fields::Field;
 use ackpace_wire::http::negotiation::prefers_json;
+use ackpace_wire::http::range;
 use ackpace_wire::http::target::{self, Target};
 use ackpace_wire::http::{
     Context, Method, Parsed, Part, Plan, Reject, Representation, Request, RequestBody, Status,
     Version, parse, plan,
 };
+use ackpace_wire::limits::{MEDIA_TYPE_BYTES_MAX, PART_HEAD_BYTES_MAX, RANGES_COMMON};
 use ackpace_wire::listing::Format;
+use smallvec::{SmallVec, smallvec};
 
+use super::charge::Charge;
 use super::site::{Query, Served, Site, SiteAnswer};
 use crate::clock::unix_ms;
+use crate::response_cache::{CachedResponse, Content};
 
 /// What the site has to look up for a request.
 pub(super) fn query_of(request: &Request<'_>, target: &Target<'_>, site: &Site) -> Query {
@@ -47,6 +54,7 @@ pub(super) fn context(draining: bool, close: bool) -> Context {
         now_unix_s: unix_ms() / 1000,
         draining,
         close,
+        ranges_max: RANGES_COMMON,
     }
 }
 
@@ -102,6 +110,30 @@ fn representation<'a>(served: &'a Served, site: &'a Site) -> Representation<'a> 
     }
 }
 
+/// Memory of a range in a response but for its media type: its two parts, as the planner and then the machine have them, with
+/// the planner's vector that grew once, the text of the first, and its span.
+const RANGE_BYTES: usize = 2 * size_of::<CorePart>()
+    + 4 * size_of::<Part>()
+    + (PART_HEAD_BYTES_MAX - MEDIA_TYPE_BYTES_MAX + 32)
+    + 3 * size_of::<range::Span>();
+
+/// Memory for the ranges that are asked of a file beyond the common ones; `None`: these suffice, or there is no memory.
+pub(super) fn ranges_room(
+    request: &Request<'_>,
+    answer: &SiteAnswer,
+    site: &Site,
+) -> Option<Charge> {
+    let SiteAnswer::File(served) = answer else {
+        return None;
+    };
+    let more = range::most(request.range()?).checked_sub(RANGES_COMMON + 1)? + 1;
+    let content_type = content_type::of(&served.name, &site.types);
+    site.ranges.claim(more * (RANGE_BYTES + content_type.len()))
+}
+
+/// The most parts of a plan for which the connection has memory of its own.
+pub(super) const PARTS_COMMON: usize = 2 * RANGES_COMMON + 2;
+
 /// A plan in the types of the machines.
 pub(super) fn core_plan(plan: Plan, file: Option<&Served>) -> CorePlan {
     let part = |part: Part| match (part, file) {
@@ -128,10 +160,47 @@ pub(super) fn core_plan(plan: Plan, file: Option<&Served>) -> CorePlan {
         (Part::File { .. }, None) => CorePart::Bytes([].into()),
         (Part::Stream { .. }, _) => CorePart::Slices,
     };
+    let mut parts = SmallVec::new();
+    parts.reserve_exact(plan.parts.len()); // there may be thousands
+    parts.extend(plan.parts.into_iter().map(part));
     CorePlan {
-        parts: plan.parts.into_iter().map(part).collect(),
+        parts,
         head_len_bytes: plan.head_len_bytes,
         body_len_bytes: plan.body_len_bytes,
         keep_alive: plan.keep_alive,
+    }
+}
+
+/// The plan of a cached response, in the types of the machines.
+pub(super) fn cached_core_plan(
+    cached: &CachedResponse,
+    content: &Content,
+    keep_alive: bool,
+) -> CorePlan {
+    let text = |text: &Arc<[u8]>| CorePart::Bytes(Arc::clone(text));
+    let (parts, head_len_bytes) = match cached {
+        CachedResponse::Whole {
+            text: all,
+            head_len_bytes,
+        } => (smallvec![text(all)], *head_len_bytes),
+        CachedResponse::Open { head, file } => {
+            let body = CorePart::Body {
+                object: content.object,
+                version: content.version,
+                promise: Promise::OneVersion, // a cached response is old enough for that
+                residency: file.residency,
+                span: ackpace_core::conn::Span {
+                    offset_bytes: 0,
+                    len_bytes: content.version.len_bytes,
+                },
+            };
+            (smallvec![text(head), body], head.len())
+        }
+    };
+    CorePlan {
+        parts,
+        head_len_bytes: head_len_bytes as u64,
+        body_len_bytes: Some(content.version.len_bytes),
+        keep_alive,
     }
 }

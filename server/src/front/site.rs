@@ -11,6 +11,7 @@ use ackpace_wire::http::negotiation::{Coding, choose_coding};
 use ackpace_wire::listing::Format;
 use rustix::fs::Stat;
 
+use super::charge::RangesRoom;
 use super::listing::{Around, Listing};
 use super::shelf::Shelf;
 use crate::limits::SEARCH_UP_MAX;
@@ -39,6 +40,8 @@ pub struct Site {
     pub siblings: Vec<Coding>,
     /// The memory of the listings under way, of all sites of the process.
     pub shelf: Shelf,
+    /// The memory of responses with many ranges, of all sites of the process.
+    pub ranges: RangesRoom,
 }
 
 /// The parts of a request that decide what it finds.
@@ -203,11 +206,11 @@ impl Site {
                     modified_unix_s: stat.st_mtime,
                     modified_ns: u32::try_from(stat.st_mtime_nsec).unwrap_or(0),
                     changed_unix_s: stat.st_ctime,
+                    changed_ns: u32::try_from(stat.st_ctime_nsec).unwrap_or(0),
+                    inode: stat.st_ino,
                 },
                 name: name_of(&query.path, path, coding),
                 coding,
-                    changed_ns: u32::try_from(stat.st_ctime_nsec).unwrap_or(0),
-                    inode: stat.st_ino,
                 vary: !offered.is_empty(),
             }))
         };

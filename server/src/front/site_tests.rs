@@ -31,6 +31,7 @@ pub fn site(table: &Arc<FileTable>, devices: &Arc<Devices>, root: &Path) -> Site
         listing: false,
         siblings: Vec::new(),
         shelf: Shelf::new(1 << 20),
+        ranges: RangesRoom::default(),
     }
 }
 

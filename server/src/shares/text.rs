@@ -95,8 +95,8 @@ fn of_requests() -> Vec<Bound> {
         ),
         (wire::FIELDS_MAX.to_string(), "header fields; more: 431"),
         (
-            wire::RANGES_MAX.to_string(),
-            "ranges of a request; more: the whole file is sent",
+            wire::RANGES_COMMON.to_string(),
+            "ranges of a request in any order; more must ascend without overlap, or the whole file is sent",
         ),
         (
             core::PIPELINED_MAX.to_string(),

@@ -76,6 +76,8 @@ pub struct Context {
     pub draining: bool,
     /// True if the caller wants this connection closed, as after its last allowed request or an unread body.
     pub close: bool,
+    /// Ranges of an answer for which there is memory ([`crate::limits::RANGES_COMMON`] at least). More: the whole file.
+    pub ranges_max: usize,
 }
 
 /// The answer for a file: 200, 206, 304, 412 or 416.
@@ -103,12 +105,12 @@ pub fn file(request: &Request<'_>, file: &Representation<'_>, context: &Context)
         context,
     };
     let ranges = range.map_or(Ranges::Ignored, |value| {
-        range::evaluate(value, file.len_bytes)
+        range::evaluate(value, file.len_bytes, context.ranges_max)
     });
     let plan = match ranges {
         Ranges::Ignored => answer.whole(),
         Ranges::Unsatisfiable => unsatisfiable(request, file, context),
-        Ranges::Satisfiable(spans) => match spans.as_slice() {
+        Ranges::Satisfiable(spans) => match &spans[..] {
             [span] => answer.one_range(*span),
             spans => answer.several_ranges(spans),
         },

@@ -1,7 +1,7 @@
 //! Byte ranges (RFC 9110 section 14): the spans of a file that a Range field asks for.
 
 use super::fields::trim;
-use crate::limits::RANGES_MAX;
+use crate::limits::RANGES_COMMON;
 
 /// A run of bytes of a representation; never empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,50 +19,39 @@ impl Span {
     }
 }
 
-/// The satisfiable ranges of one field, in the order asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spans {
-    spans: [Span; RANGES_MAX],
-    len: usize,
-}
-
-impl Spans {
-    /// The spans as a slice; never empty inside [`Ranges::Satisfiable`].
-    pub fn as_slice(&self) -> &[Span] {
-        &self.spans[..self.len]
-    }
-}
-
 /// The result of a Range field for a representation of known length.
-#[allow(
-    clippy::large_enum_variant,
-    reason = "it lives on the stack for one call; a box would allocate per request"
-)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ranges {
     /// Send the whole representation: RFC 9110 section 14.2 lets a server ignore the field.
     Ignored,
     /// No range lies inside the file: 416.
     Unsatisfiable,
-    /// Send these.
-    Satisfiable(Spans),
+    /// Send these, one at least, in this order.
+    Satisfiable(Vec<Span>),
 }
 
-/// Evaluates the value of a Range field for a representation of `len_bytes`.
+/// The most ranges that the value of a Range field may have, by its commas.
+pub fn most(value: &[u8]) -> usize {
+    1 + value.iter().filter(|&&byte| byte == b',').count()
+}
+
+/// Evaluates the value of a Range field for a representation of `len_bytes`, where there is memory for an answer with
+/// `ranges_max` of them.
 ///
 /// The field is ignored if
 ///
 /// - its unit is not bytes;
 /// - it breaks the grammar: section 14.2 allows this as well as a refusal, and the client still gets the file
 ///   that it wanted;
-/// - it has more than [`RANGES_MAX`] ranges;
+/// - it has more than `ranges_max` ranges;
+/// - it has more than [`RANGES_COMMON`], and these do not ascend or overlap;
 /// - its ranges are together longer than the file, or more than two of them overlap: "either a broken client or
 ///   a deliberate denial-of-service attack" (section 14.2, and nginx's rule).
 ///
 /// All other ranges are sent one by one in the order asked for, without coalescing. No range can lie inside an
 /// empty file. One that starts at 0 or counts from the end gets the whole (empty) file, as from nginx, since
 /// many clients resume with `bytes=0-`.
-pub fn evaluate(value: &[u8], len_bytes: u64) -> Ranges {
+pub fn evaluate(value: &[u8], len_bytes: u64, ranges_max: usize) -> Ranges {
     let Some(specs) = value
         .split_at_checked(b"bytes=".len())
         .filter(|(unit, _)| unit.eq_ignore_ascii_case(b"bytes="))
@@ -70,34 +59,32 @@ pub fn evaluate(value: &[u8], len_bytes: u64) -> Ranges {
     else {
         return Ranges::Ignored;
     };
-    let mut spans = Spans {
-        spans: [Span::default(); RANGES_MAX],
-        len: 0,
-    };
+    let mut spans = Vec::new();
     let mut count = 0;
     for spec in specs.split(|&byte| byte == b',').map(trim) {
         if spec.is_empty() {
             continue; // RFC 9110 section 5.6.1.2
         }
         count += 1;
-        let Some(spec) = Spec::parse(spec).filter(|_| count <= RANGES_MAX) else {
+        let Some(spec) = Spec::parse(spec).filter(|_| count <= ranges_max) else {
             return Ranges::Ignored;
         };
         match spec.resolve(len_bytes) {
-            Some(span) => {
-                spans.spans[spans.len] = span;
-                spans.len += 1;
-            }
+            Some(span) => spans.push(span),
             None if len_bytes == 0 && spec.starts_at_0() => return Ranges::Ignored,
             None => {}
         }
     }
-    match (count, spans.as_slice()) {
+    match (count, &spans[..]) {
         (0, _) => Ranges::Ignored,
         (_, []) => Ranges::Unsatisfiable,
         (_, [_]) => Ranges::Satisfiable(spans),
-        (_, several) if is_excessive(several, len_bytes) => Ranges::Ignored,
-        _ => Ranges::Satisfiable(spans),
+        (..=RANGES_COMMON, few) if is_excessive(few, len_bytes) => Ranges::Ignored,
+        (..=RANGES_COMMON, _) => Ranges::Satisfiable(spans),
+        (_, many) if many.is_sorted_by(|a, b| a.last_byte() < b.offset_bytes) => {
+            Ranges::Satisfiable(spans)
+        }
+        _ => Ranges::Ignored,
     }
 }
 
@@ -170,16 +157,20 @@ fn is_excessive(spans: &[Span], len_bytes: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Ranges, Span, evaluate};
+    use super::{Ranges, Span, most};
     use crate::http::testing::config;
-    use crate::limits::RANGES_MAX;
+    use crate::limits::{RANGES_COMMON, RANGES_MAX};
     use proptest::prelude::*;
+
+    fn evaluate(value: &[u8], len_bytes: u64) -> Ranges {
+        super::evaluate(value, len_bytes, RANGES_MAX)
+    }
 
     fn spans(value: &str, len_bytes: u64) -> Vec<(u64, u64)> {
         match evaluate(value.as_bytes(), len_bytes) {
             Ranges::Satisfiable(spans) => {
                 let pair = |span: &Span| (span.offset_bytes, span.last_byte());
-                spans.as_slice().iter().map(pair).collect()
+                spans.iter().map(pair).collect()
             }
             other => panic!("{value} of {len_bytes}: {other:?}"),
         }
@@ -267,16 +258,28 @@ mod tests {
     }
 
     #[test]
-    fn the_bound_on_ranges_holds_at_below_and_above() {
-        let value = |count: usize| {
-            let specs: Vec<_> = (0..count).map(|nth| format!("{0}-{0}", nth * 2)).collect();
+    fn more_than_common_ranges_have_to_ascend_without_overlap() {
+        let value = |pairs: &[(usize, usize)]| {
+            let specs: Vec<_> = pairs.iter().map(|(a, b)| format!("{a}-{b}")).collect();
             format!("bytes={}", specs.join(","))
         };
-        for count in [RANGES_MAX - 1, RANGES_MAX] {
-            assert_eq!(spans(&value(count), 1000).len(), count);
+        for count in [RANGES_COMMON, RANGES_COMMON + 1, 255] {
+            // Touching is no overlap, and what lies behind the end is left out.
+            let mut pairs: Vec<_> = (0..count).map(|nth| (nth * 4, nth * 4 + 3)).collect();
+            assert_eq!(spans(&value(&pairs), 4 * count as u64).len(), count);
+            assert_eq!(spans(&value(&pairs), 4 * count as u64 - 4).len(), count - 1);
+            assert_eq!(most(value(&pairs).as_bytes()), count);
+            let above = super::evaluate(value(&pairs).as_bytes(), 2000, count - 1);
+            assert_eq!(above, Ranges::Ignored, "more than there is memory for");
+            pairs[5].1 += 1;
+            let mut descending = pairs.clone();
+            descending.reverse();
+            for odd in [pairs, descending] {
+                let got = evaluate(value(&odd).as_bytes(), 2000);
+                let is_refused = got == Ranges::Ignored;
+                assert_eq!(is_refused, count > RANGES_COMMON, "{odd:?}");
+            }
         }
-        let above = evaluate(value(RANGES_MAX + 1).as_bytes(), 1000);
-        assert_eq!(above, Ranges::Ignored);
     }
 
     #[test]
@@ -312,10 +315,9 @@ mod tests {
             let specs: Vec<_> = specs.iter().map(|&(a, b)| format!("{}-{}", text(a), text(b))).collect();
             let value = format!("bytes={}", specs.join(","));
             if let Ranges::Satisfiable(spans) = evaluate(value.as_bytes(), len_bytes) {
-                let spans = spans.as_slice();
-                prop_assert!((1..=RANGES_MAX).contains(&spans.len()));
+                prop_assert!(!spans.is_empty());
                 let mut total_bytes = 0u64;
-                for span in spans {
+                for span in &spans {
                     prop_assert!(span.len_bytes >= 1 && span.last_byte() < len_bytes);
                     total_bytes += span.len_bytes;
                 }

@@ -3,6 +3,7 @@
 use proptest::test_runner::{Config, RngSeed};
 
 use super::{Context, Parsed, Request, parse};
+use crate::limits::RANGES_MAX;
 
 /// The seed of all property tests here: every machine draws the same inputs.
 const SEED: u64 = 0x9110_9112;
@@ -40,5 +41,6 @@ pub(crate) fn at(now_unix_s: u64) -> Context {
         now_unix_s,
         draining: false,
         close: false,
+        ranges_max: RANGES_MAX,
     }
 }

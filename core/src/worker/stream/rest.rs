@@ -33,6 +33,9 @@ impl Stream {
 
     /// Bytes that the kernel has not taken yet; of a listing, only those of the current slice.
     pub(in crate::worker) fn left_bytes(&self) -> u64 {
+        if let Some(owed_bytes) = self.owed_bytes() {
+            return owed_bytes; // its parts, of which there may be thousands
+        }
         let parts = self.plan.parts.iter().skip(usize::from(self.part));
         let len_bytes = parts.map(|part| match part {
             Part::Bytes(bytes) => bytes.len() as u64,

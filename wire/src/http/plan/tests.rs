@@ -6,6 +6,7 @@ use super::{
 use crate::http::target::folder_reference;
 use crate::http::testing::{at, config, get, request};
 use crate::http::{Coding, Reject, Status, Times};
+use crate::limits::{MEDIA_TYPE_BYTES_MAX, PART_HEAD_BYTES_MAX};
 
 const NOW: u64 = 1_000_000_000; // Sun, 09 Sep 2001 01:46:40 GMT
 const MODIFIED: i64 = 784_111_777; // Sun, 06 Nov 1994 08:49:37 GMT
@@ -134,6 +135,25 @@ fn several_ranges_are_a_multipart_of_exact_length_rfc_9110_section_14_6() {
     let length = field(&plan, "Content-Length");
     assert_eq!(length, Some(body.len().to_string()));
     assert_eq!(field(&plan, "Content-Range"), None, "section 15.3.7.2");
+}
+
+#[test]
+fn as_many_ranges_as_a_head_holds_are_answered_and_no_head_of_a_part_is_longer_than_its_bound() {
+    let specs: Vec<_> = (0..1500).map(|nth| format!("{0}-{0}", nth * 2)).collect();
+    let lines = format!("Range: bytes={}\r\n", specs.join(","));
+    let plan = answer(&lines, 3000);
+    assert_eq!((plan.status, plan.parts.len()), (206, 2 * 1500 + 2));
+    let media_type = "x".repeat(MEDIA_TYPE_BYTES_MAX);
+    let longest = Representation {
+        content_type: &media_type,
+        ..html(u64::MAX)
+    };
+    let lines = format!("Range: bytes=0-1,{0}-{0}\r\n", u64::MAX - 1);
+    let plan = file(&request(&get(&lines)), &longest, &at(NOW));
+    let Part::Bytes(last) = &plan.parts[3] else {
+        panic!("{plan:?}");
+    };
+    assert_eq!(last.len(), PART_HEAD_BYTES_MAX);
 }
 
 #[test]
