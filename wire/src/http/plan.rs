@@ -121,7 +121,8 @@ pub fn file(request: &Request<'_>, file: &Representation<'_>, context: &Context)
     }
 }
 
-/// Redirects the client to `reference`, which [`target::folder_reference`] or [`target::file_reference`] made.
+/// Redirects the client to `reference`, as made by [`folder_reference`](super::target::folder_reference) or
+/// [`file_reference`](super::target::file_reference).
 ///
 /// The answer is 414 if that is longer than a target may be.
 pub fn redirect(
