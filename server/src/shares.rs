@@ -375,7 +375,7 @@ mod tests {
 
     #[test]
     fn it_starts_in_little_memory_and_says_what_that_costs() {
-        for (mib, least) in [(38, 48), (48, 100), (64, 200), (115, 500)] {
+        for (mib, least) in [(38, 45), (48, 100), (64, 200), (115, 500)] {
             let max = format!("{mib}MiB");
             let options = options(&["--memory-max", &max, "--access-log", "/dev/null"]);
             let shares = Shares::divide(&options, 2, machine(64 << 30)).expect("enough");
