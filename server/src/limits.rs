@@ -202,6 +202,11 @@ pub const HEAD_BUFFERS_KEPT_MAX: usize = 256;
 /// beyond it tries again after a second.
 pub const BACKLOG: i32 = 4096;
 
+/// How long a start waits for a port that is in use: a server that is told to stop closes its listeners within
+/// [`DRAIN_SILENT_US`](ackpace_core::limits::DRAIN_SILENT_US) and a little. Longer: the start fails.
+pub const BIND_WAIT_MAX: Duration = Duration::from_secs(2);
+/// How often it tries.
+pub const BIND_EACH: Duration = Duration::from_millis(20);
 /// New connections in a worker's hand-over queue, more than there are workers. If there is no room for one of each worker,
 /// those that come stay with the worker that accepts them, or in its backlog.
 pub const HANDED_MAX: usize = 256;

@@ -7,6 +7,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Instant;
 
 use rustix::fs::Mode;
 use rustix::io::Errno;
@@ -16,7 +18,7 @@ use rustix::net::{
 };
 
 use crate::descriptors;
-use crate::limits::BACKLOG;
+use crate::limits::{BACKLOG, BIND_EACH, BIND_WAIT_MAX};
 use crate::options::{CongestionControl, Listen, MetricsAt, UnixMode, shown_path};
 use crate::socket_file::{SocketFile, is_stale};
 
@@ -295,7 +297,14 @@ fn bind_tcp(
         listen(&socket, BACKLOG)?;
         Ok(socket)
     };
-    let first = match one(addr, false) {
+    let until = Instant::now() + BIND_WAIT_MAX;
+    let mut first = one(addr, false);
+    // A server that was told to stop may have the port for a moment yet.
+    while matches!(first, Err(Errno::ADDRINUSE)) && Instant::now() < until {
+        thread::sleep(BIND_EACH);
+        first = one(addr, false);
+    }
+    let first = match first {
         // A machine without IPv6: all of its addresses are IPv4.
         Err(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL) if any => {
             let addr = SocketAddr::from(([0, 0, 0, 0], addr.port()));
