@@ -1,5 +1,7 @@
 //! Validates a host with an optional port (RFC 9110 section 7.2, RFC 3986 section 3.2.2).
 
+use std::net::Ipv6Addr;
+
 /// True for `host` and `host:port`, where host is a name, an IPv4 address or a bracketed IP literal.
 ///
 /// Narrower than the grammar where the rest would only help attackers: no empty host (RFC 9110 section 4.2.1),
@@ -57,7 +59,12 @@ fn is_literal(text: &[u8]) -> bool {
             && !address.is_empty()
             && address.iter().all(|&b| is_name_byte(b) || b == b':');
     }
-    std::str::from_utf8(text).is_ok_and(|text| text.parse::<std::net::Ipv6Addr>().is_ok())
+    // Some clients send the zone of a link-local address, `%eth0` or `%25eth0` (RFC 6874), which means nothing here.
+    let at = text.iter().position(|&b| b == b'%').unwrap_or(text.len());
+    let (address, zone) = text.split_at(at);
+    let is_address =
+        std::str::from_utf8(address).is_ok_and(|text| text.parse::<Ipv6Addr>().is_ok());
+    is_address && (zone.is_empty() || zone.len() > 1 && zone[1..].iter().all(|&b| is_name_byte(b)))
 }
 
 /// unreserved / sub-delims (RFC 3986 section 2), without the dot, which separates labels.
@@ -100,6 +107,8 @@ mod tests {
             "[::1]:8080",
             "[::ffff:12.30.67.89]:1",
             "[v1F.a:b!$]",
+            "[fe80::1%eth0]:8080",
+            "[fe80::1%25eth0]",
         ] {
             assert!(is_valid(host.as_bytes()), "{host}");
         }
@@ -124,6 +133,9 @@ mod tests {
             "a%2",
             "a%zz",
             "[::1",
+            "[fe80::1%]",
+            "[fe80::1%a b]",
+            "[%eth0]",
             "[::1].",
             "[::1]x",
             "[]",
