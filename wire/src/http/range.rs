@@ -32,7 +32,10 @@ pub enum Ranges {
 
 /// The most ranges that the value of a Range field may have, by its commas.
 pub fn most(value: &[u8]) -> usize {
-    1 + value.iter().filter(|&&byte| byte == b',').count()
+    let items = value.split(|&byte| byte == b',');
+    items
+        .filter(|item| item.iter().any(|byte| !matches!(byte, b' ' | b'\t')))
+        .count()
 }
 
 /// Evaluates the value of a Range field for a representation of `len_bytes`, where there is memory for an answer with
