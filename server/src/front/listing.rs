@@ -278,6 +278,7 @@ impl Listing {
             stat =
                 statat(&self.dir, name, AtFlags::SYMLINK_NOFOLLOW).map_err(|error| match error {
                     Errno::NOENT => Miss::NotFound,
+                    Errno::ACCESS => Miss::Forbidden("its file system does not show it"),
                     error => Miss::Failed(error),
                 });
             link = stat.is_ok_and(|itself| is_link(FileType::from_raw_mode(itself.st_mode)));
