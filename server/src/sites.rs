@@ -20,6 +20,7 @@ use crate::shares::Shares;
 use crate::store::device::Devices;
 use crate::store::files::FileTable;
 use crate::store::root::Root;
+use crate::store::served::ServedDirectory;
 
 /// What all sites of the process share: each of these is made once.
 pub struct Process {
@@ -80,19 +81,26 @@ pub fn site(options: &ServeOptions, given: &Layer, process: &Process) -> Result<
     })
 }
 
-/// Starts the thread that looks whether the root is there; it may hang, and nobody waits for it.
+/// Starts the threads that look whether what is served is there; they may hang, and nobody waits for them.
 ///
 /// # Errors
 /// When threads are lacking.
 pub fn watch_root(site: &Arc<Site>) -> io::Result<()> {
-    let site = Arc::clone(site);
-    let watch = move || loop {
-        thread::sleep(ROOT_LOOK_EACH);
-        site.root.look();
-    };
-    thread::Builder::new()
-        .name("root".to_owned())
-        .spawn(watch)?;
+    // A thread for each: one that hangs holds up no other.
+    for nth in 0..site.root.served().count() {
+        let site = Arc::clone(site);
+        let watch = move || loop {
+            thread::sleep(ROOT_LOOK_EACH);
+            site.root
+                .served()
+                .skip(nth)
+                .take(1)
+                .for_each(ServedDirectory::look);
+        };
+        thread::Builder::new()
+            .name("root".to_owned())
+            .spawn(watch)?;
+    }
     Ok(())
 }
 

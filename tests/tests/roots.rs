@@ -42,6 +42,28 @@ fn comes_back(server: &Server, root: &Path, content: &str) {
 }
 
 #[test]
+fn a_file_system_that_is_mounted_on_the_root_after_the_start_is_served() {
+    if !needs_root("a mount") {
+        return;
+    }
+    let tree = Tree::new();
+    let root = tree.dir("site");
+    tree.file("site/a", "below the mount point");
+    let setup = Setup::new(&root).args(&["--metrics", "0"]);
+    let server = setup.before(mounts_apart).start();
+    assert_eq!(server.get("/a", "").text(), "below the mount point");
+    comes_back(&server, &root, "mounted");
+    server.err_line(&[
+        "WARN",
+        "/site: a file system was mounted there, and is opened",
+    ]);
+    // From now on, what lies below is not served without it.
+    beside(&server, &["umount", "-l"], &root);
+    eventually("it is not ready", || readyz(&server) == 503);
+    server.stop();
+}
+
+#[test]
 fn a_root_that_is_unmounted_is_not_ready_until_something_is_mounted_there() {
     if !needs_root("a mount") {
         return;
@@ -97,7 +119,11 @@ fn a_root_whose_daemon_has_died_is_opened_again_when_something_is_mounted_there(
     let bytes = "Range: bytes=0-0\r\n";
     assert_eq!(server.get(&file, bytes).status, 206);
     disk.kill_daemon();
-    eventually("it is not ready", || readyz(&server) == 503);
+    // A daemon is asked only when a request could not be answered.
+    eventually("it is not ready", || {
+        server.get("/b", "");
+        readyz(&server) == 503
+    });
     for path in ["/", "/b", &file] {
         assert_eq!(server.get(path, "").status, 503, "{path}");
     }

@@ -176,14 +176,9 @@ impl Root {
         &self.place.path
     }
 
-    /// Whether the directory is there, as the last [`Root::look`] tells.
+    /// Whether the directory is there, as the last [`ServedDirectory::look`] tells.
     pub fn presence(&self) -> Presence {
         self.place.presence()
-    }
-
-    /// Looks whether all that is served is there, and opens again what is back. May wait for long.
-    pub fn look(&self) {
-        self.served().for_each(ServedDirectory::look);
     }
 
     /// Everything that may be served: the root and the other places that links may lead to.
@@ -221,7 +216,11 @@ impl Root {
         if self.only.as_deref().is_some_and(|only| only != path) {
             return Err(Miss::NotFound);
         }
-        self.by_name(path, wait, |name| found(name, wait, &self.devices))
+        let found = self.by_name(path, wait, |name| found(name, wait, &self.devices));
+        if let Err(Miss::Failed(_)) = found {
+            self.served().for_each(ServedDirectory::doubt);
+        }
+        found
     }
 
     /// What a name in the listing of a directory is; a link counts as what it leads to.
@@ -290,7 +289,8 @@ impl Root {
         Err(Miss::Astray("a link leads out of the root"))
     }
 
-    fn served(&self) -> impl Iterator<Item = &ServedDirectory> {
+    /// The root, and then the directories of `allow_roots`.
+    pub fn served(&self) -> impl Iterator<Item = &ServedDirectory> {
         std::iter::once(&self.place).chain(&self.allowed)
     }
 

@@ -262,16 +262,16 @@ fn what_cannot_be_allowed_is_refused_with_its_option_and_a_cure() {
 fn a_root_that_is_removed_is_seen_at_the_next_look_and_stays_removed() {
     let tree = Tree::new("removed");
     let root = tree.root(FollowSymlinks::Inside);
-    root.look();
+    root.place.look();
     assert_eq!(root.presence(), Presence::Here);
     fs::rename(tree.dir.join("root"), tree.dir.join("renamed")).expect("our own tree");
-    root.look();
+    root.place.look();
     assert_eq!(root.presence(), Presence::Here);
     fs::remove_dir_all(tree.dir.join("renamed")).expect("our own tree");
-    root.look();
+    root.place.look();
     assert_eq!(root.presence(), Presence::Removed);
     fs::create_dir(tree.dir.join("root")).expect("a directory");
-    root.look();
+    root.place.look();
     assert_eq!(
         root.presence(),
         Presence::Removed,

@@ -6,13 +6,18 @@
 //! anew. The new directory takes the number of the old descriptor (dup3(2)), so searches need no lock.
 
 use std::fmt;
+use std::fs;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, Statx, StatxAttributes, StatxFlags, statx};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, Statx, StatxAttributes, StatxFlags, openat, statx};
 use rustix::io::Errno;
+
+use super::magic::Magic;
 
 /// An open directory and its real path.
 #[derive(Debug)]
@@ -21,13 +26,34 @@ pub struct ServedDirectory {
     pub dir: OwnedFd,
     /// Its path when the server started, without links.
     pub path: PathBuf,
-    /// The mount point of its file system.
-    mounted_at: PathBuf,
-    /// Its file system counts the links of a directory: some FUSE file systems tell of none.
-    counts_links: bool,
-    /// Its file system is on a disk that sysfs knows.
-    has_disk: bool,
+    /// What is known of its file system. Only [`ServedDirectory::look`] asks for it.
+    known: Mutex<MountFacts>,
     presence: AtomicU8,
+    /// Something below it could not be found, since its file system failed.
+    doubted: AtomicBool,
+}
+
+/// What is known of a directory's file system since that was opened.
+#[derive(Clone, Debug)]
+struct MountFacts {
+    /// Where it is mounted.
+    mounted_at: PathBuf,
+    /// It is on a disk that sysfs knows.
+    has_disk: bool,
+    removal: Removal,
+    /// A daemon or a file server has it, and may let whoever asks wait for ever.
+    is_elsewhere: bool,
+}
+
+/// How it shows that a directory was removed.
+#[derive(Clone, Copy, Debug)]
+enum Removal {
+    /// It has no link any more.
+    NoLink,
+    /// The kernel marks its path: a deleted subvolume of btrfs keeps its link.
+    MarkedPath,
+    /// Not at all: some FUSE file systems tell of no links, and drop names of directories that are there.
+    Unknown,
 }
 
 /// Whether a directory is there, as the last look tells.
@@ -56,15 +82,13 @@ impl ServedDirectory {
     /// It is none, or this user may not enter it.
     pub fn open(path: &Path) -> io::Result<ServedDirectory> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let dir = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
-        rustix::fs::accessat(&dir, ".", rustix::fs::Access::EXEC_OK, AtFlags::empty())?;
+        let dir = openat(CWD, path, flags, Mode::empty())?;
+        openat(&dir, ".", flags, Mode::empty())?; // may it be entered, with the rights that serving has?
         let path = path.canonicalize()?;
-        let now = asked(&dir, Path::new(""));
         Ok(ServedDirectory {
-            mounted_at: mount_point(&path),
-            counts_links: now.is_ok_and(|now| now.stx_nlink > 0),
-            has_disk: now.is_ok_and(|now| disk_is_there(&now)),
+            known: MountFacts::of(&dir, &path).into(),
             presence: AtomicU8::new(Presence::Here as u8),
+            doubted: AtomicBool::new(false),
             dir,
             path,
         })
@@ -79,14 +103,27 @@ impl ServedDirectory {
         }
     }
 
-    /// Looks whether it is there, and opens it again if it is back. Tells the log what has changed. Asks daemons and file
-    /// servers, so the caller may wait for long.
+    /// Its file system has failed to find something: the next look asks it.
+    pub fn doubt(&self) {
+        self.doubted.store(true, Relaxed);
+    }
+
+    /// Looks whether it is there, and opens it again if it is back. Tells the log what has changed. A daemon or a file server is
+    /// asked only if there is a reason to; then the caller may wait for long.
     pub fn look(&self) {
         let before = self.presence();
         if before == Presence::Removed {
             return;
         }
-        let absence = self.absence();
+        let known = self.known().clone();
+        let doubted = self.doubted.swap(false, Relaxed);
+        let sync = match known.is_elsewhere && !doubted && before == Presence::Here {
+            true => AtFlags::STATX_DONT_SYNC,
+            false => AtFlags::STATX_FORCE_SYNC,
+        };
+        let absence = self.absence(&known, sync);
+        let is_covered =
+            absence.is_none() && !known.is_elsewhere && self.is_covered() && self.reopen();
         let now = match &absence {
             None => Presence::Here,
             Some(Absence::Removed) => Presence::Removed,
@@ -96,6 +133,9 @@ impl ServedDirectory {
         self.presence.store(now as u8, Relaxed);
         let path = self.path.display();
         match (absence, now) {
+            _ if is_covered => {
+                tracing::warn!("{path}: a file system was mounted there, and is opened");
+            }
             (Some(_), Presence::Here) => tracing::warn!("{path}: mounted and opened again"),
             (None, _) if now != before => tracing::warn!("{path}: it answers again"),
             (Some(absence), _) if now != before => tracing::error!("{path}: {absence}"),
@@ -103,19 +143,28 @@ impl ServedDirectory {
         }
     }
 
+    fn known(&self) -> MutexGuard<'_, MountFacts> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Why it is not there.
-    fn absence(&self) -> Option<Absence> {
-        let own = match asked(&self.dir, Path::new("")) {
+    fn absence(&self, known: &MountFacts, sync: AtFlags) -> Option<Absence> {
+        let own = match asked(&self.dir, Path::new(""), sync) {
             Ok(own) => own,
             Err(error) => return Some(Absence::Failed(error)),
         };
-        if self.counts_links && own.stx_nlink == 0 {
+        let is_removed = match known.removal {
+            Removal::NoLink => own.stx_nlink == 0,
+            Removal::MarkedPath => is_marked(&self.dir),
+            Removal::Unknown => false,
+        };
+        if is_removed {
             return Some(Absence::Removed);
         }
-        if self.has_disk && !disk_is_there(&own) {
+        if known.has_disk && !disk_is_there(&own) {
             return Some(Absence::NoDisk);
         }
-        let mounted = asked(CWD, &self.mounted_at);
+        let mounted = asked(CWD, &known.mounted_at, sync);
         let is_mounted = match mounted {
             Ok(mounted) => mounted.stx_mnt_id == own.stx_mnt_id,
             Err(error) => error != Errno::NOENT,
@@ -123,21 +172,52 @@ impl ServedDirectory {
         (!is_mounted).then_some(Absence::Unmounted)
     }
 
-    /// Opens its path anew, if that leads to a directory that is there, below the same mount point. So what lies below a
-    /// mount point where nothing is mounted is never served.
+    /// Whether a file system was mounted over the directory, or above it, since it was opened.
+    fn is_covered(&self) -> bool {
+        let ask = |from: BorrowedFd<'_>, path| asked(from, path, AtFlags::STATX_FORCE_SYNC);
+        let own = ask(self.dir.as_fd(), Path::new(""));
+        let there = ask(CWD, &self.path);
+        own.is_ok_and(|own| there.is_ok_and(|there| own.stx_mnt_id != there.stx_mnt_id))
+    }
+
+    /// Opens its path anew, if that leads to a directory that is there, below the same mount point or a deeper one. So what
+    /// lies below a mount point where something was mounted is not served without it.
     fn reopen(&self) -> bool {
         let Ok(anew) = ServedDirectory::open(&self.path) else {
             return false;
         };
-        let same = anew.path == self.path && anew.mounted_at == self.mounted_at;
-        if !same || anew.absence().is_some() {
+        let known = anew.known().clone();
+        let below =
+            anew.path == self.path && known.mounted_at.starts_with(&self.known().mounted_at);
+        if !below || anew.absence(&known, AtFlags::STATX_FORCE_SYNC).is_some() {
             return false;
         }
         // SAFETY: both descriptors are open for as long as their owners live. The number of ours stays open, for another
         // directory: who uses it meanwhile gets the old one or the new one.
         let replaced =
             unsafe { libc::dup3(anew.dir.as_raw_fd(), self.dir.as_raw_fd(), libc::O_CLOEXEC) };
+        if replaced >= 0 {
+            *self.known() = known;
+        }
         replaced >= 0
+    }
+}
+
+impl MountFacts {
+    /// Of the open directory at `path`.
+    fn of(dir: &OwnedFd, path: &Path) -> MountFacts {
+        let now = asked(dir, Path::new(""), AtFlags::STATX_FORCE_SYNC).ok();
+        let magic = Magic::of(dir);
+        MountFacts {
+            mounted_at: mount_point(path),
+            has_disk: now.as_ref().is_some_and(disk_is_there),
+            removal: match now {
+                _ if magic == Some(Magic::BTRFS) => Removal::MarkedPath,
+                Some(now) if now.stx_nlink > 0 => Removal::NoLink,
+                _ => Removal::Unknown,
+            },
+            is_elsewhere: magic.is_none_or(|magic| magic.elsewhere().is_some()),
+        }
     }
 }
 
@@ -161,11 +241,18 @@ impl fmt::Display for Absence {
     }
 }
 
-/// What the file system itself says of a file now: a daemon or a file server is asked.
-fn asked(from: impl std::os::fd::AsFd, path: &Path) -> rustix::io::Result<Statx> {
-    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
+/// What the kernel says of a file (STATX_DONT_SYNC), or the file system itself now (STATX_FORCE_SYNC): then a daemon or a file server
+/// is asked.
+fn asked(from: impl AsFd, path: &Path, sync: AtFlags) -> rustix::io::Result<Statx> {
+    let flags = AtFlags::EMPTY_PATH | sync;
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
     statx(from, path, flags, wanted)
+}
+
+/// Whether the kernel says of an open directory that its name is gone (proc_pid_fd(5)).
+fn is_marked(dir: &OwnedFd) -> bool {
+    let link = fs::read_link(format!("/proc/self/fd/{}", dir.as_raw_fd()));
+    link.is_ok_and(|link| link.as_os_str().as_bytes().ends_with(b" (deleted)"))
 }
 
 /// Whether sysfs has the disk of a file system.
@@ -177,7 +264,7 @@ fn disk_is_there(of: &Statx) -> bool {
 /// Where the file system is mounted that has this path.
 fn mount_point(path: &Path) -> PathBuf {
     let is_mounted = |path: &&Path| {
-        let stat = asked(CWD, path);
+        let stat = asked(CWD, path, AtFlags::STATX_DONT_SYNC);
         stat.is_ok_and(|stat| stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
     };
     let mounted = path.ancestors().find(is_mounted);
