@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Each becomes an object file, from `src/bpf/NAME.bpf.c`.
-const PROGRAMS: [&str; 5] = ["tune", "receive", "guard", "exact", "events"];
+const PROGRAMS: [&str; 4] = ["tune", "receive", "guard", "exact"];
 /// The first one found is used.
 const CLANGS: [&str; 7] = [
     "clang", "clang-20", "clang-19", "clang-18", "clang-16", "clang-15", "clang-14",

@@ -2,8 +2,7 @@
 //!
 //! A stock kernel notifies nobody when it cuts a congestion window; it only tells when it is asked (TCP_INFO). So a
 //! connection that reads from a disk is sampled when its socket was given bytes ([`crate::limits::WATCH_US`]), and each
-//! sample is compared with the one before ([`Watch`]). A hint of a program that hears the kernel ([`crate::hints`]) has the
-//! sample taken at once.
+//! sample is compared with the one before ([`Watch`]).
 //!
 //! What follows from congestion is the operator's choice ([`Delay`]). The paper postpones the request by T_D/2. Here
 //! the rate is measured again, and the want is due when its stream will run dry at that rate.
@@ -114,11 +113,6 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// A cut was announced. If nothing was sampled yet, the next sample is compared with a new connection.
-    pub fn expect(&mut self) {
-        self.last.get_or_insert_default();
-    }
-
     /// Whether the window was cut since the last sample, and by which signal. The first sample has nothing to be
     /// compared with.
     pub fn seen(&mut self, path: Path) -> Option<Signal> {
@@ -184,36 +178,6 @@ mod tests {
             [None, told, None],
             "missed under way"
         );
-    }
-
-    #[test]
-    fn a_cut_that_was_announced_is_told_by_the_first_sample_and_a_false_one_is_not() {
-        let cut = Path {
-            state: CaState::Recovery,
-            threshold_bytes: Some(50_000),
-            resent_segments: 1,
-            ..CALM
-        };
-        let over = Path {
-            state: CaState::Open,
-            ..cut
-        };
-        let remembered = Path {
-            threshold_bytes: Some(50_000), // from an earlier connection (tcp_metrics)
-            ..CALM
-        };
-        for (path, told) in [
-            (cut, Some(Signal::DupAcks)),
-            (over, Some(Signal::DupAcks)),
-            (CALM, None),
-            (remembered, None),
-        ] {
-            let mut watch = Watch::default();
-            watch.expect();
-            assert_eq!(watch.seen(path), told, "{path:?}");
-            watch.expect();
-            assert_eq!(watch.seen(path), None, "told once: {path:?}");
-        }
     }
 
     #[test]

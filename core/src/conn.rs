@@ -318,8 +318,6 @@ pub enum TcpEvent {
     /// RST, or the kernel gave up (EPOLLERR): the peer is gone. Both directions shut (EPOLLHUP alone)
     /// is not that: our last bytes may still be on their way.
     Reset,
-    /// A hint ([`crate::hints`]): the kernel has cut the congestion window just now. It may be wrong; TCP_INFO knows.
-    Congestion,
     /// A measurement.
     Sample(TcpSample),
 }

@@ -22,7 +22,6 @@ pub mod congestion;
 pub mod conn;
 pub mod depth;
 pub mod disk;
-pub mod hints;
 pub mod history;
 pub mod law;
 pub mod limits;

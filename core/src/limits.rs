@@ -239,13 +239,6 @@ pub const PAUSED_US: u64 = 20 * US_PER_S;
 /// older than this. So congestion signals are at most this old. Sampling a thousand such connections costs a thousandth
 /// of a core.
 pub const WATCH_US: u64 = 250_000;
-/// A hint of congestion samples a connection at once, if the last hint that did is older than this: about a round trip, in
-/// which TCP cuts its window once. More hints: they are dropped, and the next regular sample tells.
-pub const HINT_EACH_US: u64 = 25_000;
-/// Hints in one packet ([`crate::hints`]). More: further packets.
-pub const HINTS_PER_PACKET_MAX: usize = 128;
-/// Bytes of such a packet. Longer: it is garbage, and its sender is left.
-pub const HINT_PACKET_BYTES_MAX: usize = 8 + HINTS_PER_PACKET_MAX * 24;
 /// A want gets a new deadline if that moves by more than this, later or earlier.
 pub const REDATE_US_MIN: u64 = 100_000;
 /// Pieces fetched for one stream ahead of what is sent; consecutive reads of one kind form one piece. More: the stream

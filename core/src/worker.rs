@@ -255,7 +255,7 @@ impl Worker {
         }
     }
 
-    /// All transport events enter here, whatever their source (epoll, TCP_INFO, hints of a program with BPF).
+    /// All transport events enter here, whatever their source (epoll, TCP_INFO).
     fn tcp(&mut self, id: ConnId, event: &TcpEvent, now: Instant) {
         let Some(conn) = self.table.get_mut(id) else {
             return;
@@ -265,7 +265,6 @@ impl Worker {
             TcpEvent::Fin => conn.request.fin(),
             TcpEvent::Writable => self.writable(id, now),
             TcpEvent::Reset => return self.reset(id, now),
-            TcpEvent::Congestion => return self.hinted(id, now),
             TcpEvent::Sample(sample) => return self.sampled(id, sample, now),
         }
         self.wake(id.index, QueueEnd::Back);

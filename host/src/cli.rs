@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::options::{Ask, Command, Options, Receive, Tune};
 use crate::place::Place;
 use crate::tally::Tally;
-use crate::{doctor, receive, status, tcp_events, tune};
+use crate::{doctor, receive, status, tune};
 
 /// Runs one command line, whose first argument is the name of the program. The exit code: 0 done, 1 failed at run time, 2
 /// wrong command line or something that the operator has to mend.
@@ -35,7 +35,6 @@ fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<(), Failure> {
         }) => shown(json, metrics),
         Command::Tune(options) if options.restore => tune::restore(),
         Command::Tune(options) => tune::run(&options),
-        Command::Events(options) => tcp_events::run(&options),
         Command::Receive(Receive::Watch(options)) => receive::watch::run(&options),
         Command::Receive(Receive::Guard(options)) => receive::guard::run(&options),
         Command::Receive(Receive::Advise { pid, json }) => receive::advise::run(pid, json),

@@ -19,7 +19,6 @@ use crate::receive::exact;
 use crate::receive::priority;
 use crate::receive::tracing::{ReceiverFilter, Tracing};
 use crate::snapshot::{Answer, Outcome, View};
-use crate::tcp_events::source::Source;
 
 /// One thing that was looked at.
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -74,7 +73,6 @@ pub fn run(json: bool) {
 }
 
 const TUNE: &str = "'tune'";
-const EVENTS: &str = "'events'";
 const WATCH: &str = "'receive watch'";
 const GUARD: &str = "'receive guard'";
 
@@ -96,7 +94,6 @@ fn findings() -> Vec<Finding> {
         )),
     }
     findings.extend([
-        cuts(),
         tracepoints(),
         lost_locks(),
         raising(),
@@ -183,20 +180,6 @@ fn tried() -> Result<String, Failure> {
         "works; {} sockets in this network namespace",
         view.matched()
     ))
-}
-
-/// Attaches the program that tells of cut windows and resets, and detaches it.
-fn cuts() -> Finding {
-    let none = Matching {
-        ports: vec![0],
-        ..Matching::default()
-    };
-    let (ok, seen) = match Source::open(&none) {
-        Ok(_) => (true, "attached, and detached".to_owned()),
-        Err(why) => (false, why.to_string()),
-    };
-    let cure = "what stands above, and Linux 5.16 or later; then ask again";
-    Finding::new("tracepoints of cut windows", ok, seen, EVENTS, cure)
 }
 
 /// Attaches the program that watches receivers, and detaches it.

@@ -6,8 +6,6 @@
 //! [`kernel`] makes these passes, [`tune`] drives both, and [`status`] tells how it stands. Whatever is changed is undone
 //! at the end; the record for that lies in the sockets ([`place`]).
 //!
-//! `events` tells servers at once what TCP does to their connections ([`tcp_events`]).
-//!
 //! `receive` tells what a busy machine does to processes that receive ([`receive`]). Of its commands only `receive guard` changes
 //! anything: nice values, which it gives back.
 
@@ -44,6 +42,5 @@ pub mod signals;
 pub mod snapshot;
 pub mod status;
 pub mod tally;
-pub mod tcp_events;
 pub mod tune;
 pub mod tuner;

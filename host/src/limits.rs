@@ -76,12 +76,3 @@ pub const EVENTS_BYTES_MAX: usize = 65_536;
 pub const EVENTS_MAX: usize = EVENTS_BYTES_MAX / 8;
 /// Cores of a machine on which `receive guard --exact` runs (`CORES_MAX`), a queue each. More: refused.
 pub const CORES_MAX: usize = 256;
-/// Bytes of the ring of `events` (`TCP_EVENTS_BYTES_MAX`), 32 for each. Full: the event is lost, and counted; servers find out by
-/// themselves.
-pub const TCP_EVENTS_BYTES_MAX: usize = 262_144;
-/// Events that are taken from the ring at once. More: lost, and counted.
-pub const TCP_EVENTS_MAX: usize = 8_192;
-/// Servers that are told of events at once. More: turned away; they try again.
-pub const LISTENERS_MAX: usize = 64;
-/// Those of one user, so that no user takes all places. More: turned away.
-pub const LISTENERS_OF_A_USER_MAX: usize = 8;

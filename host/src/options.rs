@@ -32,28 +32,9 @@ pub enum Command {
     /// Divide one send memory among the TCP connections of any program, until stopped
     #[command(args_conflicts_with_subcommands = true)]
     Tune(Tune),
-    /// Tell servers at once when TCP cuts the window of one of their connections, until stopped
-    Events(Events),
     /// Tell how long TCP segments wait for the programs that receive them, and what bears on it
     #[command(subcommand)]
     Receive(Receive),
-}
-
-/// `events`: whoever connects to the socket is told of the connections of its own user.
-#[derive(Debug, Args)]
-pub struct Events {
-    /// Only sockets with these local ports, such as 80,443
-    #[arg(long, value_name = "PORT", value_delimiter = ',')]
-    pub port: Vec<u16>,
-    /// Only sockets with these local addresses or prefixes, such as 10.0.0.0/8
-    #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
-    pub address: Vec<Prefix>,
-    /// Only sockets of this cgroup (version 2) and those below it, such as system.slice/ackpace.service
-    #[arg(long, value_name = "PATH")]
-    pub cgroup: Option<PathBuf>,
-    /// The socket at which servers are told [default: /run/ackpace-host/events.sock]
-    #[arg(long, value_name = "PATH")]
-    pub socket: Option<PathBuf>,
 }
 
 /// `receive`.
@@ -207,16 +188,6 @@ impl Tune {
     }
 }
 
-impl Events {
-    /// Whose sockets are meant.
-    ///
-    /// # Errors
-    /// As [`Tune::matching`].
-    pub fn matching(&self) -> Result<Matching, String> {
-        matching(&self.port, &self.address, self.cgroup.as_ref())
-    }
-}
-
 fn matching(
     ports: &[u16],
     prefixes: &[Prefix],
@@ -307,8 +278,6 @@ mod tests {
             "x receive guard --restore --port 80",
             "x receive guard --restore --exact",
             "x receive guard --exact --dry-run",
-            "x events --port 70000",
-            "x events --budget 1MiB",
         ] {
             assert!(parsed(line).is_err(), "{line}");
         }
@@ -317,7 +286,6 @@ mod tests {
             "x tune --restore",
             "x tune status --metrics",
             "x receive guard --restore",
-            "x events --port 80 --address ::1 --cgroup a/b --socket /tmp/a",
             "x receive guard --port 80 --pid 7 --dry-run --json",
             "x receive guard --exact --port 80 --pid 7 --json",
             "x receive advise --pid 7 --json",

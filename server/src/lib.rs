@@ -17,7 +17,6 @@ pub mod front;
 pub mod greeting;
 pub mod handover;
 pub mod help;
-pub mod hints;
 pub mod ledger;
 pub mod limits;
 pub mod listeners;

@@ -117,22 +117,6 @@ pub const GRANTS_PER_TURN_MAX: usize = 256;
 /// What workers have told the divider and it has not heard yet. More: a connection that joins keeps its start share until
 /// the next second, and so do those of a piece that was lost.
 pub const REPORTS_MAX: usize = 4096;
-/// Hints of TCP events that a worker takes in one turn, a system call or two each. More: the next turn takes them.
-pub const TCP_HINTS_PER_TURN_MAX: usize = 128;
-/// What workers have noted for the thread that hears hints and it has not read yet: all that it reads at once. More: a
-/// connection is noted with its next want.
-pub const HINT_NOTES_MAX: usize = 1024;
-/// Packets of hints that are taken before the workers are woken, and the thread rests. More: they wait in the socket, and
-/// what that has no room for is lost.
-pub const HINT_PACKETS_PER_LOOK_MAX: usize = 16;
-/// How long that thread rests then: two million hints a second at most, some tenth of a core.
-pub const HINT_REST: Duration = Duration::from_millis(1);
-/// How often it reads what workers have noted, at least.
-pub const HINT_WAIT: Duration = Duration::from_secs(1);
-/// Pause before it looks again for an ackpace-host that is not there, or was wrong; twice as long each time.
-pub const HINT_RETRY_MIN: Duration = Duration::from_secs(5);
-/// The longest such pause.
-pub const HINT_RETRY_MAX: Duration = Duration::from_secs(30);
 /// Questions of operators that are answered in one turn: a census of all connections takes a fraction of a millisecond.
 /// More: the next turn takes them.
 pub const QUESTIONS_PER_TURN_MAX: usize = 4;

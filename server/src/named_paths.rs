@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::options::{AdminAt, Listen, LogTarget, ServeOptions, TcpEventsAt, shown_path};
+use crate::options::{AdminAt, Listen, LogTarget, ServeOptions, shown_path};
 
 /// A line for each of them, such as `root: /srv/mirror`.
 pub fn lines(options: &ServeOptions) -> Vec<String> {
@@ -19,9 +19,6 @@ pub fn lines(options: &ServeOptions) -> Vec<String> {
     }
     if let AdminAt::Path(path) = &options.admin {
         paths.push(("admin", path));
-    }
-    if let TcpEventsAt::Path(path) = &options.tcp_events {
-        paths.push(("tcp_events", path));
     }
     let line = |(key, path): (&str, &Path)| {
         // It fails only for an empty path, and where the current directory is gone.

@@ -29,7 +29,6 @@ use crate::failure::Failure;
 use crate::front::site::Site;
 use crate::greeting;
 use crate::handover::HandOver;
-use crate::hints::{self, Hints};
 use crate::ledger::Ledger;
 use crate::limits::WORKERS_MAX;
 use crate::listeners::{self, ListenError, Listeners, bind_metrics};
@@ -278,7 +277,6 @@ fn start(
     let shared = Arc::new(Shared {
         site,
         dividing,
-        hints: hints(options, &channels, places)?,
         handovers: (0..workers).map(|_| HandOver::default()).collect(),
         disks,
         channels,
@@ -363,18 +361,6 @@ fn dividing(
     let pool_bytes = shares.send_bytes?;
     let dividing = Dividing::new(policy, pool_bytes, wakers, places, clock);
     Some(Arc::new(dividing))
-}
-
-/// The thread that hears `ackpace-host events`, if it is wanted.
-fn hints(
-    options: &ServeOptions,
-    channels: &[Channel],
-    places: u32,
-) -> io::Result<Option<Arc<Hints>>> {
-    let wakers = channels.iter().map(|channel| Arc::clone(&channel.waker));
-    let hints = Hints::new(&options.tcp_events, wakers, places).map(Arc::new);
-    hints.as_ref().map_or(Ok(()), hints::start)?;
-    Ok(hints)
 }
 
 /// The channels to the workers, both ends: disks hold `channels`, resolvers `returns`, workers `inboxes`.

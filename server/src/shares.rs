@@ -19,7 +19,7 @@ use crate::limits::{
     UNCANCELLED_FILES_MAX,
 };
 use crate::memory::{self, Usable};
-use crate::options::{Cancel, LogTarget, PlacesBound, SendShare, ServeOptions, Size, TcpEventsAt};
+use crate::options::{Cancel, LogTarget, PlacesBound, SendShare, ServeOptions, Size};
 use crate::store::file::FILE_BYTES;
 
 /// The most that each owner of memory may use, whatever the others do. Unused memory is lent to reading ahead
@@ -57,8 +57,6 @@ pub struct Shares {
     pub logs: u64,
     /// Devices that have a thread of their own.
     pub devices: usize,
-    /// Hints of `ackpace-host events` are wanted.
-    pub hints: bool,
     /// The memory for sending, where it is divided; it is the kernel's, and not in `memory_bytes`.
     pub send_bytes: Option<u64>,
 }
@@ -163,7 +161,6 @@ impl Shares {
             logs: 1 + u64::from(is_logged),
             devices: usize::try_from(devices)
                 .map_or(DEVICES_MAX, |many| many.clamp(2, DEVICES_MAX)),
-            hints: options.tcp_events != TcpEventsAt::Off,
             send_bytes: None,
         }
         .dividing(options, usable)

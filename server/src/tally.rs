@@ -6,7 +6,6 @@
 //! copied, at the end of a turn in which they changed.
 
 use ackpace_core::congestion::Signal;
-use ackpace_core::hints::HintKind;
 use ackpace_core::why::{TopUp, Wait, Why};
 use ackpace_core::worker::{Census, Counts, Cut, PHASES};
 
@@ -78,10 +77,6 @@ pub struct Tally {
     pub response_cache_hits: Count,
     /// Requests that could be cached, and were not in the response cache.
     pub response_cache_misses: Count,
-    /// Hints of `ackpace-host events` that were passed on to the machine, by [`HintKind`].
-    pub tcp_events: [Count; HintKind::ALL.len()],
-    /// Those that were not: their connection is gone, or the kernel knows of no reset.
-    pub void_tcp_events: Count,
     /// Memory of the response cache.
     pub response_cache_bytes: Count,
     /// Responses in the cache.

@@ -93,12 +93,6 @@ impl Transport {
         held.map(|wire| self.plaintext(wire))
     }
 
-    /// By what the kernel knows the socket, and no other until the machine starts anew (SO_COOKIE). `None` where it has no
-    /// such number.
-    pub fn cookie(&self) -> Option<u64> {
-        tcp::cookie(self.socket())
-    }
-
     /// Whether the kernel has given the connection up: it was reset, or has timed out.
     pub fn is_dead(&self) -> bool {
         tcp::is_dead(self.socket())

@@ -9,7 +9,6 @@ mod answer;
 mod conns;
 mod divide;
 mod events;
-mod hints;
 mod report;
 mod sending;
 mod snapshot;
@@ -169,7 +168,6 @@ impl Worker {
         }
         self.hear_disks(now);
         self.hear_divider(now);
-        self.hear_hints(now);
         self.budget = Budget::default();
         while let Some(out) = self.decider.poll(now) {
             self.execute(out, now);
@@ -313,7 +311,6 @@ impl Worker {
             Out::Resolve { stream, refuse } => self.resolve(stream, refuse, now),
             Out::Probe { stream, span, .. } => self.probe(stream, span, now),
             Out::Want(want) => {
-                self.want_hints(want.stream.conn);
                 self.want(want, now);
             }
             Out::Forget(stream) => self.forget(stream),

@@ -10,7 +10,7 @@ use super::turns::QueueEnd;
 use crate::congestion::{Delay, Path, Signal, Watch};
 use crate::conn::{ConnId, TcpSample};
 use crate::limits::{
-    FIRST_SAMPLE_BYTES_MIN, FLOW_EACH_US, FLOW_PATH_EACH_US, HINT_EACH_US, PAUSED_US, WATCH_US,
+    FIRST_SAMPLE_BYTES_MIN, FLOW_EACH_US, FLOW_PATH_EACH_US, PAUSED_US, WATCH_US,
 };
 use crate::units::Instant;
 use crate::why::{TopUp, Wait, What, Why};
@@ -21,8 +21,6 @@ pub(super) struct TcpEvidence {
     watch: Watch,
     /// When a sample was last asked for.
     watched_at: Instant,
-    /// When a hint last had a sample taken.
-    hinted_at: Option<Instant>,
     /// The rate shown to operators.
     pub shown: RecentArrivals,
     /// The peer is gone; what is left to find out is how much it received.
@@ -34,7 +32,6 @@ impl TcpEvidence {
         TcpEvidence {
             watch: Watch::default(),
             watched_at: now,
-            hinted_at: None,
             shown: RecentArrivals::new(now),
             gone: false,
         }
@@ -70,23 +67,6 @@ impl Worker {
         let due = now >= conn.evidence.watched_at.plus_us(each_us);
         if (reads || full) && (first || due) {
             conn.evidence.watched_at = now;
-            self.outs.push_back(Out::Sample(id));
-        }
-    }
-
-    /// Somebody says that the path of a connection is congested. If the disk reads for it, ask TCP_INFO now instead of at
-    /// the next regular sample. That sample decides, so a wrong hint costs one system call.
-    pub(super) fn hinted(&mut self, id: ConnId, now: Instant) {
-        let delay = self.settings.delay;
-        let Some(conn) = self.table.get_mut(id).filter(|_| delay != Delay::Off) else {
-            return;
-        };
-        let stream = conn.stream.as_deref();
-        let reads = stream.is_some_and(|stream| stream.outstanding.get().is_some());
-        let again_at = conn.evidence.hinted_at.map(|at| at.plus_us(HINT_EACH_US));
-        if reads && again_at.is_none_or(|at| now >= at) {
-            conn.evidence.watch.expect();
-            (conn.evidence.hinted_at, conn.evidence.watched_at) = (Some(now), now);
             self.outs.push_back(Out::Sample(id));
         }
     }

@@ -5,7 +5,6 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use ackpace_core::congestion::Signal;
-use ackpace_core::hints::HintKind;
 use ackpace_core::why::{TopUp, Wait, Why};
 use ackpace_core::worker::{Cut, PHASES};
 
@@ -215,37 +214,6 @@ pub const METRICS: [Metric; 61] = [
             || Signal::ALL.into_iter().map(Signal::name).collect(),
             |channel, at| whole(&channel.tally.decided.signals[at]),
         ),
-    ),
-    gauge(
-        "tcp_events_sources",
-        "sources",
-        "1 while `ackpace-host events` is connected (--tcp-events). 0: congestion is found by asking TCP, four times a second at most.",
-        SampleSource::One(|board| {
-            Value::Whole(
-                board
-                    .shared
-                    .hints
-                    .as_ref()
-                    .is_some_and(|hints| hints.is_heard())
-                    .into(),
-            )
-        }),
-    ),
-    counter(
-        "tcp_events",
-        "events",
-        "What it told of connections that read from a disk: the window was cut after marks or local drops (cwr), losses (recovery), silence (timeout); a reset.",
-        SampleSource::By(
-            "kind",
-            || HintKind::ALL.into_iter().map(HintKind::name).collect(),
-            |channel, at| whole(&channel.tally.tcp_events[at]),
-        ),
-    ),
-    counter(
-        "void_tcp_events",
-        "events",
-        "What it told of connections that were gone by then, and resets of which the kernel knows nothing. Many of these: its ackpace-host is not to be trusted.",
-        SampleSource::Worker(|channel| whole(&channel.tally.void_tcp_events)),
     ),
     counter(
         "topup_rounds",

@@ -24,6 +24,6 @@ pub use listen::Listen;
 pub use names::TypeOverride;
 pub use serve::ServeOptions;
 pub use size::Size;
-pub use targets::{AdminAt, LogTarget, MetricsAt, TcpEventsAt};
+pub use targets::{AdminAt, LogTarget, MetricsAt};
 pub use unix_mode::UnixMode;
 pub use value::{ValueError, acts_on_a_terminal, shown, shown_path};

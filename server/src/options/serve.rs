@@ -10,7 +10,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use super::{
     AdminAt, Cancel, CongestionControl, DelayBy, FollowSymlinks, Listen, LogFormat, LogLevel,
     LogTarget, MetricsAt, OrderBy, Pacing, PrefetchBy, ReadBy, SendBy, SendNeed, SendShare,
-    Sibling, Size, TcpEventsAt, TypeOverride, UnixMode, Workers, duration, names, size, value,
+    Sibling, Size, TypeOverride, UnixMode, Workers, duration, names, size, value,
 };
 
 const SECOND_MS: u64 = 1000;
@@ -463,8 +463,8 @@ pub struct ServeOptions {
 
     /// How reads for congested clients are scheduled
     ///
-    /// The server asks TCP for marks (ECN), losses and timeouts, four times a second at most, and at once where
-    /// `tcp_events` tells of one. With `rate`, it then measures the client's rate anew, and its next read is due when the
+    /// The server asks TCP for marks (ECN), losses and timeouts, four times a second at most. With
+    /// `rate`, it then measures the client's rate anew, and its next read is due when the
     /// client will run dry at that rate. The others are there for comparison: with `paper`, a read that is due waits for
     /// half of the target time (T_D/2) if the disk is busy; with `off`, it is made as if nothing had happened, as by
     /// servers that have given their requests to the kernel.
@@ -472,19 +472,6 @@ pub struct ServeOptions {
     /// Default: `rate`. Range: rate, paper or off.
     #[arg(long, value_name = "HOW", default_value = "rate", help_heading = "Reading")]
     pub delay: DelayBy,
-
-    /// TCP events by ackpace-host: auto, off or PATH
-    ///
-    /// Where `ackpace-host events` runs, it tells the server at once when TCP has cut the window of a connection, so that
-    /// `delay` need not wait for the next time that TCP is asked. Without it, when it ends or when it is wrong, nothing
-    /// else changes: the kernel is asked before anything is done. `auto` is /run/ackpace-host/events.sock, if it is there
-    /// or comes to be there; a program that belongs neither to root nor to the server's user is not heard.
-    /// docs/host-events.md tells more.
-    ///
-    /// Default: `auto`. Range: auto, off, or a path of at most 107 bytes. Memory: 140 bytes for each connection.
-    #[arg(long, value_name = "PATH", default_value = "auto", value_hint = ValueHint::FilePath, help_heading = "Reading",
-          value_parser = OsStringValueParser::new().try_map(TcpEventsAt::parse))]
-    pub tcp_events: TcpEventsAt,
 
     /// Order in which a disk is read
     ///

@@ -116,31 +116,6 @@ impl AdminAt {
     }
 }
 
-/// Where `ackpace-host events` tells of TCP events.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum TcpEventsAt {
-    /// At its usual place, if it is there.
-    Auto,
-    /// It is not asked.
-    Off,
-    /// At this path.
-    Path(PathBuf),
-}
-
-impl TcpEventsAt {
-    /// Reads `auto`, `off` or a path.
-    ///
-    /// # Errors
-    /// As [`AdminAt::parse`].
-    pub fn parse(text: OsString) -> Result<Self, ValueError> {
-        Ok(match AdminAt::parse(text)? {
-            AdminAt::Auto => Self::Auto,
-            AdminAt::Off => Self::Off,
-            AdminAt::Path(path) => Self::Path(path),
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -187,12 +162,6 @@ mod tests {
             (Ok(AdminAt::Auto), Ok(AdminAt::Off))
         );
         assert_eq!(admin("./off"), Ok(AdminAt::Path("./off".into())));
-        let events = |text: &str| TcpEventsAt::parse(text.into());
-        assert_eq!(events("/a"), Ok(TcpEventsAt::Path("/a".into())));
-        assert_eq!(
-            (events("auto"), events("off")),
-            (Ok(TcpEventsAt::Auto), Ok(TcpEventsAt::Off))
-        );
         assert!(admin("").is_err() && admin(&"x".repeat(200)).is_err());
     }
 }

@@ -6,7 +6,6 @@ use ackpace_wire::limits as wire;
 use super::{AHEAD_COST_BYTES, Shares};
 use crate::disk::{Completion, DiskAsk};
 use crate::divider::ShareChannel;
-use crate::hints;
 use crate::limits::{
     CHORE_LANES, CLOSING_LANES, CONTROL_ANSWER_BYTES, CONTROL_HELD_BYTES_MAX, COPIED_BYTES_MAX,
     LOG_BATCH_BYTES, LOG_QUEUE_LINES_MAX, PROGRAM_BYTES, READERS_MAX, REPORTS_MAX,
@@ -20,8 +19,8 @@ use crate::store::file::FILE_BYTES;
 use crate::store::files::KNOWN_BYTES;
 use crate::store::pages::{PAGES_BYTES, WINDOWS_BYTES};
 
-/// Threads other than the workers, the divider and those of devices: the resolvers, two logs, control, signals, hints, one that looks after
-/// the root, chores without a disk, and those that close files or have chores of a disk.
+/// Threads other than the workers, the divider and those of devices: the resolvers, two logs, control, signals, the watchdog's, one
+/// that looks after the root, chores without a disk, and those that close files or have chores of a disk.
 const THREADS_BESIDE: u64 = (core::RESOLVERS_MAX + 7 + CLOSING_LANES + CHORE_LANES) as u64;
 
 /// Threads of a device.
@@ -38,8 +37,7 @@ impl Shares {
             ),
             (
                 "mailboxes between workers, disks and resolvers",
-                connections * self.mailboxes_bytes()
-                    + if self.hints { hints::FIXED_BYTES } else { 0 },
+                connections * self.mailboxes_bytes(),
             ),
             // The names and watches of their directories (inotify) belong to this budget, not beside it.
             ("small files in the response cache", self.object_cache_bytes),
@@ -140,13 +138,11 @@ impl Shares {
     }
 
     /// Mailboxes of a connection: one at each device's thread, with its state there, one for completions, and one for
-    /// the results of resolvers; and one for hints, where these are wanted.
+    /// the results of resolvers.
     pub(super) fn mailboxes_bytes(&self) -> u64 {
-        let hints_bytes = if self.hints { hints::PLACE_BYTES } else { 0 };
         self.devices as u64 * ask_bytes()
             + Mailboxes::<Completion>::PLACE_BYTES
             + RESULT_BYTES
-            + hints_bytes
     }
 
     /// A queue with its entries, and a batch whose last line may be a long one, in a buffer that grew by doubling.

@@ -226,7 +226,6 @@ impl Worker {
             self.shared.cut_off.fetch_add(1, Ordering::Relaxed);
         }
         self.end_share(&mut conn);
-        self.unnote(&conn);
         conn.front.release(&mut self.heads);
         tracing::debug!(remote = %conn.remote, "closed: {why}");
     }

@@ -76,8 +76,6 @@ pub struct Conn {
     /// The device whose disk thread may hold a want of the present stream: a want that is repeated is answered twice, so
     /// only the order to forget clears it.
     pub asked: Option<u16>,
-    /// Hints of its socket are wanted ([`crate::hints`]).
-    pub noted: bool,
 }
 
 /// What a socket with a share of the send memory holds, and may be offered.
@@ -309,7 +307,6 @@ impl Conns {
             send_buffer_bytes: None,
             control: None,
             asked: None,
-            noted: false,
         });
         Some(id)
     }

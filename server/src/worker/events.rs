@@ -12,8 +12,6 @@ pub(super) enum EventSource {
     Epoll(EventFlags),
     /// TCP_INFO was read, when the machine's timer or its evidence asked for it (`Out::Sample`).
     TcpInfo(TcpSample),
-    /// `ackpace-host events` says that the kernel has cut the window ([`crate::hints`]).
-    Hint,
     /// The connection waited for a loan of send memory, and it is its turn, or it waits no longer ([`super::divide`]).
     LoanTurn,
     /// A call on the socket failed: the connection is dead.
@@ -43,7 +41,6 @@ impl EventSource {
                 }
             }
             EventSource::TcpInfo(sample) => tell(TcpEvent::Sample(*sample)),
-            EventSource::Hint => tell(TcpEvent::Congestion),
             EventSource::LoanTurn => tell(TcpEvent::Writable),
             EventSource::SocketError | EventSource::PromiseBroken => tell(TcpEvent::Reset),
         }
@@ -119,7 +116,6 @@ mod tests {
         };
         let reading = told(&EventSource::TcpInfo(sample));
         assert_eq!(reading, [TcpEvent::Sample(sample)]);
-        assert_eq!(told(&EventSource::Hint), [TcpEvent::Congestion]);
         assert_eq!(told(&EventSource::LoanTurn), [TcpEvent::Writable]);
         for source in [EventSource::SocketError, EventSource::PromiseBroken] {
             assert_eq!(told(&source), [TcpEvent::Reset], "{source:?}");

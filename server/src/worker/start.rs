@@ -23,7 +23,6 @@ use crate::divider::Dividing;
 use crate::front::http::HeadPool;
 use crate::front::site::Site;
 use crate::handover::HandOver;
-use crate::hints::Hints;
 use crate::ledger::Ledger;
 use crate::limits::COPIED_BYTES_MAX;
 use crate::log::{AccessHandle, Seldom};
@@ -45,8 +44,6 @@ pub struct Shared {
     pub channels: Arc<Vec<Channel>>,
     /// How send memory is divided; `None`: it is not.
     pub dividing: Option<Arc<Dividing>>,
-    /// What `ackpace-host events` tells; `None`: it is not asked.
-    pub hints: Option<Arc<Hints>>,
     /// Each worker's hand-over queue and published load.
     pub handovers: Vec<HandOver>,
     /// The thread pool for work that may block.

@@ -3,7 +3,6 @@
 use super::*;
 use crate::congestion::Signal;
 use crate::conn::Want;
-use crate::limits::HINT_EACH_US;
 use crate::why::What;
 
 const MS: u64 = 1000;
@@ -154,40 +153,4 @@ fn a_hint_has_the_cut_told_in_the_same_turn() {
     let want = want.expect("it is dated anew at once");
     assert_eq!((want.rate_bytes_per_s, want.signals), (600_000, 1));
     assert_eq!(download.bench.worker.counts().signals, [1, 0, 0]);
-}
-
-#[test]
-fn a_false_hint_costs_one_sample_and_a_flood_of_them_no_more() {
-    let (mut download, _) = Download::begun(Delay::Rate);
-    let conn = download.stream.conn;
-    let mut outs = Vec::new();
-    for _ in 0..1_000 {
-        outs.extend(download.bench.tcp(conn, TcpEvent::Congestion));
-    }
-    assert_eq!(samples(&outs), 1);
-    let wants = outs.iter().any(|out| matches!(out, Out::Want(_)));
-    assert!(!wants, "nothing was cut, so nothing is dated anew");
-    assert_eq!(download.bench.worker.counts().signals, [0; 3]);
-    outs.clear();
-    download.bench.wait_us(HINT_EACH_US);
-    outs.extend(download.bench.tcp(conn, TcpEvent::Congestion));
-    assert_eq!(samples(&outs), 1, "the next one counts");
-}
-
-#[test]
-fn a_hint_means_nothing_for_who_reads_from_no_disk_or_where_congestion_is_ignored() {
-    let (mut download, _) = Download::begun(Delay::Off);
-    let conn = download.stream.conn;
-    download.bench.sample.path = CUT;
-    let outs = download.bench.tcp(conn, TcpEvent::Congestion);
-    assert_eq!(samples(&outs), 0, "--delay off");
-    let mut bench = Bench::new(settings());
-    let conn = bench.client(0);
-    let idle = bench.tcp(conn, TcpEvent::Congestion);
-    let gone = ConnId {
-        generation: conn.generation + 1,
-        ..conn
-    };
-    let stale = bench.tcp(gone, TcpEvent::Congestion);
-    assert!(idle.is_empty() && stale.is_empty(), "{idle:?} {stale:?}");
 }

@@ -116,7 +116,6 @@ impl Run<'_> {
                     client.window_closed = closed;
                     client.marks += 1;
                 }
-                self.tcp(conn, TcpEvent::Congestion);
             }
         }
     }

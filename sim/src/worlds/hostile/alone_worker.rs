@@ -179,7 +179,6 @@ impl LoneWorker<'_> {
                     TcpEvent::Readable,
                     TcpEvent::Fin,
                     TcpEvent::Reset,
-                    TcpEvent::Congestion,
                 ]);
                 self.on(In::Tcp { conn, event });
             }
