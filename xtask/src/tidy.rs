@@ -1,18 +1,13 @@
 //! The house rules that a program can check. Each check is a function of the tree, with its tests below it.
 
 mod cycles;
-mod documented;
 mod lengths;
 mod limits;
 mod links;
 mod map;
 mod markdown;
-mod names;
 mod options;
 mod pure;
-mod text;
-mod units;
-mod walks;
 
 use std::fmt;
 
@@ -59,19 +54,14 @@ impl fmt::Display for Finding {
 
 /// Findings that must be fixed before a change lands, in order of path and line.
 pub fn findings(tree: &Tree) -> Vec<Finding> {
-    let checks: [fn(&Tree) -> Vec<Finding>; 13] = [
-        text::check,
+    let checks: [fn(&Tree) -> Vec<Finding>; 8] = [
         cycles::check,
-        documented::check,
         lengths::check,
         limits::check,
         links::check,
         map::check,
-        names::check,
         options::check,
         pure::check,
-        units::check,
-        walks::check,
         unparsed,
     ];
     let mut findings: Vec<Finding> = checks.iter().flat_map(|check| check(tree)).collect();

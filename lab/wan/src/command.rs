@@ -1,6 +1,5 @@
 //! `ackpace-lab wan`: the command line of the emulator.
 
-use super::check;
 use super::counters::Counters;
 use super::daemon::{self, Request};
 use super::namespace::Namespace;
@@ -63,8 +62,6 @@ enum Action {
         #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
         command: Vec<String>,
     },
-    /// Measure the emulator itself: rate, delay, loss, reno's throughput, speed, many paths
-    Check(check::CheckArgs),
     /// The background process of `up`
     #[command(hide = true)]
     Serve {
@@ -113,10 +110,6 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             side,
             command,
         } => exec(name, *side, command)?,
-        Action::Check(args) => {
-            needs_root()?;
-            return check::run(args);
-        }
         Action::Serve { name, topology } => daemon::serve(name, topology)?,
     }
     Ok(ExitCode::SUCCESS)

@@ -8,7 +8,6 @@
 //! - Counts of what arrived, was dropped, marked or late: [`Wan::counters`].
 //! - The same from a shell: [`run`], the subcommand `wan` of a program that includes [`Args`]. It starts that
 //!   program again as `wan serve` for the background process.
-//! - Precision of the emulator on this machine: `wan check` measures it with the kernel's own TCP (`check/`).
 //!
 //! `topology.rs` is the file format, and `plan.rs` its meaning. `packet.rs` cuts the kernel's large frames,
 //! `engine.rs` decides, and `emulator.rs` runs it in real time. `command.rs` and `daemon.rs` are the command
@@ -17,7 +16,6 @@
 //! Nothing has a name in the file system: namespaces and devices disappear with the process that holds them.
 
 mod beside;
-mod check;
 mod command;
 pub mod counters;
 mod daemon;
