@@ -333,7 +333,6 @@ mod tests {
     #[test]
     fn a_socket_is_dead_after_a_reset_alone() {
         let ((server, client), (other, _kept)) = (pair(), pair());
-        let unix = std::os::unix::net::UnixStream::pair().expect("descriptors");
         assert!(!is_dead(&server));
         let client = OwnedFd::from(client);
         abort(&client);

@@ -102,11 +102,11 @@ mod tests {
 
     #[test]
     fn findings_of_all_checks_come_sorted() {
-        let tree = Tree::of(&[("b.md", "# A \n"), ("a.rs", "fn 1() {}\n")]);
+        let tree = Tree::of(&[("b.md", "# [a](c.md)\n"), ("a.rs", "fn 1() {}\n")]);
         assert_eq!(
             messages(&findings(&tree)),
             "a.rs:1: cannot be parsed: expected identifier; see what rustc says of it\n\
-             b.md:1: white space at the end of the line; delete it\n"
+             b.md:1: dead link: `c.md` does not exist; link to what is there now, or delete the link\n"
         );
     }
 }

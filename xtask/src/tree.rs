@@ -5,13 +5,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use syn::spanned::Spanned;
 use syn::{Attribute, ImplItem, Item, Meta};
 
 /// One file of the tree.
 pub struct File {
     /// Relative to the root, with `/`.
     pub path: String,
-    pub len_bytes: u64,
     /// `None` if it is not UTF-8.
     pub text: Option<String>,
 }
@@ -69,7 +69,6 @@ impl Tree {
             let bytes = std::fs::read(&full)?;
             files.push(File {
                 path: path.to_string(),
-                len_bytes: bytes.len() as u64,
                 text: String::from_utf8(bytes).ok(),
             });
         }
@@ -84,7 +83,6 @@ impl Tree {
                 .iter()
                 .map(|(path, text)| File {
                     path: (*path).to_string(),
-                    len_bytes: text.len() as u64,
                     text: Some((*text).to_string()),
                 })
                 .collect(),
@@ -277,6 +275,11 @@ fn files_of_test_modules(files: &[File]) -> Vec<String> {
         }
     }
     found
+}
+
+/// The line at which a piece of code begins.
+pub fn line_of(code: &impl Spanned) -> usize {
+    code.span().start().line
 }
 
 /// The folder of a module's children: that of `lib.rs`, `main.rs` and `mod.rs` itself, else a folder of the module's

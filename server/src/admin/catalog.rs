@@ -16,7 +16,7 @@ use crate::divider::Dividing;
 use crate::tally::SendPath;
 
 /// `requests_total` and the like, in the order of the page.
-pub const METRICS: [Metric; 61] = [
+pub const METRICS: [Metric; 58] = [
     gauge(
         "start_time_seconds",
         "seconds",

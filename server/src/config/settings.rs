@@ -256,7 +256,7 @@ mod tests {
             .collect();
         assert_eq!(names[0], "root DIR|FILE ACKPACE_ROOT");
         assert!(names.contains(&"rate_min --rate-min ACKPACE_RATE_MIN".to_owned()));
-        assert_eq!(names.len(), 41);
+        assert_eq!(names.len(), 40);
     }
 
     #[test]

@@ -140,9 +140,7 @@ impl Shares {
     /// Mailboxes of a connection: one at each device's thread, with its state there, one for completions, and one for
     /// the results of resolvers.
     pub(super) fn mailboxes_bytes(&self) -> u64 {
-        self.devices as u64 * ask_bytes()
-            + Mailboxes::<Completion>::PLACE_BYTES
-            + RESULT_BYTES
+        self.devices as u64 * ask_bytes() + Mailboxes::<Completion>::PLACE_BYTES + RESULT_BYTES
     }
 
     /// A queue with its entries, and a batch whose last line may be a long one, in a buffer that grew by doubling.

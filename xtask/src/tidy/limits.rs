@@ -4,8 +4,7 @@
 use syn::visit::{self, Visit};
 
 use super::Finding;
-use super::documented::line_of;
-use crate::tree::Tree;
+use crate::tree::{Tree, line_of};
 
 /// A name with one of these words is a bound.
 const WORDS: [&str; 4] = ["MAX", "LIMIT", "LIMITS", "CAPACITY"];

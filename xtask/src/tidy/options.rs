@@ -4,8 +4,7 @@ use quote::ToTokens;
 use syn::{Expr, ExprLit, Field, Item, Lit, Meta, Token, punctuated::Punctuated};
 
 use super::Finding;
-use super::documented::line_of;
-use crate::tree::Tree;
+use crate::tree::{Tree, line_of};
 
 const DOCUMENT: &str = "docs/configuration.md";
 

@@ -133,24 +133,3 @@ fn without_delay_a_want_is_never_dated_later_and_by_the_rate_it_is() {
     assert!(!slower(Delay::Off));
     assert!(slower(Delay::Rate));
 }
-
-fn samples(outs: &[Out]) -> usize {
-    let sampled = outs.iter().filter(|out| matches!(out, Out::Sample(_)));
-    sampled.count()
-}
-
-#[test]
-fn a_hint_has_the_cut_told_in_the_same_turn() {
-    let (mut download, _) = Download::begun(Delay::Rate);
-    download.bench.sample.path = CUT;
-    let conn = download.stream.conn;
-    let outs = download.bench.tcp(conn, TcpEvent::Congestion);
-    assert_eq!(samples(&outs), 1);
-    let want = outs.iter().find_map(|out| match out {
-        Out::Want(want) => Some(*want),
-        _ => None,
-    });
-    let want = want.expect("it is dated anew at once");
-    assert_eq!((want.rate_bytes_per_s, want.signals), (600_000, 1));
-    assert_eq!(download.bench.worker.counts().signals, [1, 0, 0]);
-}
