@@ -32,7 +32,6 @@ use crate::rate::acked::{Acked, AckedFor};
 use crate::rate::flow::Gauge;
 use crate::rate::{BelievedRate, Rate};
 use crate::sndbuf::bound::{Grant, counted_bytes};
-use crate::sndbuf::reserve;
 use crate::units::{Instant, KIB, bytes_in};
 
 /// An empty socket says something about its client only if more than this should still be in it.
@@ -69,8 +68,6 @@ pub struct SendQueue {
     unread: Unread,
     /// Its share of the send memory, unsent and in flight; `u64::MAX` where that is not divided.
     share_bytes: u64,
-    /// What it may be lent beyond that.
-    loan_bytes: u64,
     /// The shortest round trip of its path, where that is told with a share; 0: it is not known.
     rtt_us: u64,
     /// What it may hold while its rate is a guess, as of the last refill; `u64::MAX`: there is no such bound.
@@ -120,7 +117,6 @@ impl SendQueue {
             burst: Burst::default(),
             unread: Unread::default(),
             share_bytes: u64::MAX,
-            loan_bytes: 0,
             rtt_us: 0,
             most_bytes: u64::MAX,
             unsettled: false,
@@ -148,18 +144,6 @@ impl SendQueue {
     pub fn share(&mut self, grant: Option<Grant>) {
         self.share_bytes = grant.map_or(u64::MAX, |grant| counted_bytes(grant.share_bytes));
         self.rtt_us = grant.map_or(0, |grant| grant.rtt_us);
-        self.loan_bytes = reserve::loan_bytes_max(self.share_bytes, self.rtt_us);
-    }
-
-    /// Whether others may lend it parts of their shares. Then it is offered a whole loan, since that leaves at once, and who lends it
-    /// looks at its client's window.
-    fn may_borrow(&self) -> bool {
-        self.loan_bytes > 0
-    }
-
-    /// How far it is filled at most.
-    fn offer_bytes(&self) -> u64 {
-        self.share_bytes.saturating_add(self.loan_bytes)
     }
 
     /// The level of the socket before it is offered more: it holds `held_bytes`, unsent and in flight.
@@ -289,7 +273,7 @@ impl SendQueue {
     /// The socket has become writable: less is left in it than the level that the kernel was told.
     pub fn became_writable(&mut self) {
         self.writable = true;
-        self.awaits_glance = self.is_of_interest() && !self.may_borrow();
+        self.awaits_glance = self.is_of_interest();
     }
 
     /// The level up to which the socket is filled.
@@ -299,10 +283,9 @@ impl SendQueue {
             rate => bytes_in(target.us + EPOLLOUT_US, rate)
                 .max(self.epollout_bytes() + target.least_bytes)
                 .max(self.steady_bytes(target))
-                .max(self.loan_bytes)
                 .min(LOWAT_BYTES_MAX.into())
                 .min(self.most_bytes)
-                .min(self.offer_bytes()),
+                .min(self.share_bytes),
         }
     }
 
@@ -353,7 +336,7 @@ impl SendQueue {
         let known = self.rate.send_bytes_per_s() > 0;
         let (up_to_bytes, epollout_bytes) = match own_bytes.filter(|_| known) {
             Some(own_bytes) => {
-                let bytes = own_bytes.min(self.offer_bytes()).max(fill_bytes);
+                let bytes = own_bytes.min(self.share_bytes).max(fill_bytes);
                 (Some(bytes), bytes / 2)
             }
             None if !known => (Some(fill_bytes), fill_bytes / 2),
@@ -373,7 +356,7 @@ impl SendQueue {
 
     /// What it may hold while its rate is a guess.
     fn most_bytes(&self, level_bytes: u64) -> u64 {
-        let guess = !self.rate.is_counted() && !self.may_borrow();
+        let guess = !self.rate.is_counted();
         let most_bytes = guess.then(|| self.burst.most_bytes(level_bytes)).flatten();
         most_bytes.unwrap_or(u64::MAX)
     }

@@ -7,7 +7,7 @@
 //! [`drain`] says when round trips without a queue are looked for. `bottleneck` has those claim the same that probably
 //! share a link. [`pool`] is the machine around all this: it asks workers
 //! what TCP says, divides, and tells shares. [`bound`] holds a socket to its share, [`depletion`] says when it is
-//! filled again, [`reserve`] has what sockets lend each other, and [`outside`] bounds one of another program.
+//! filled again, and [`outside`] bounds one of another program.
 //!
 //! A division is computed each second, and when somebody joins. What holds of every one:
 //! - the shares never exceed the pool;
@@ -26,7 +26,6 @@ pub mod outside;
 pub mod pool;
 pub mod reading;
 pub mod remembered;
-pub mod reserve;
 
 use alloc::vec::Vec;
 

@@ -67,8 +67,6 @@ pub struct Tally {
     pub answers: [Count; 6],
     /// Bytes given to sockets, by [`SendPath`].
     pub sent_bytes: [Count; SendPath::ALL.len()],
-    /// Bytes that sockets were lent of the shares of others.
-    pub lent_bytes: Count,
     /// Sends of which the socket took nothing (EAGAIN).
     pub sends_refused: Count,
     /// Sends of which the socket took a part.

@@ -10,7 +10,6 @@ use ackpace_core::conn::TcpSample;
 use ackpace_core::rate::flow::Flow;
 use ackpace_core::sndbuf::Control;
 use ackpace_core::sndbuf::reading::Counted;
-use ackpace_core::sndbuf::reserve::Open;
 use ackpace_wire::tcp_info::{self, TcpInfo};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -197,15 +196,6 @@ pub fn sample_and_count(socket: &OwnedFd) -> (TcpSample, Counted) {
         rto_us: info.rto_us.into(),
     };
     (sample_of(&info, unacked_bytes), counted)
-}
-
-/// What goes in flight at once of what the socket is given now, while it holds `unacked_bytes`. Nothing if it is not TCP's.
-pub fn open(socket: &OwnedFd, unacked_bytes: u64) -> Open {
-    tcp_info(socket).map_or(Open::default(), |info| Open {
-        window_bytes: info.snd_wnd_bytes.unwrap_or(0).into(),
-        cwnd_bytes: path(&info).cwnd_bytes,
-        in_flight_bytes: unacked_bytes.saturating_sub(info.notsent_bytes.into()),
-    })
 }
 
 fn sample_of(info: &TcpInfo, unacked_bytes: u64) -> TcpSample {

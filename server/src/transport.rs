@@ -11,7 +11,6 @@ use ackpace_core::conn::{Span, TcpSample};
 use ackpace_core::rate::flow::Flow;
 use ackpace_core::sndbuf::Control;
 use ackpace_core::sndbuf::reading::Counted;
-use ackpace_core::sndbuf::reserve::Open;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, send, sendmsg};
 
@@ -101,11 +100,6 @@ impl Transport {
     /// Its congestion control.
     pub fn control(&self) -> Control {
         tcp::control(self.socket())
-    }
-
-    /// What goes in flight at once of what it is given now, while it holds so much, unsent and in flight.
-    pub fn open(&self, held: PlainBytes) -> Open {
-        tcp::open(self.socket(), self.on_wire(held).0)
     }
 
     /// TCP's state of the connection. What the client has and lacks is counted in plaintext; windows, segments and the

@@ -25,7 +25,6 @@ use ackpace_core::disk::{Chosen, ReadError};
 use ackpace_core::limits::EVENTS_PER_TURN_MAX;
 use ackpace_core::machine::Machine;
 use ackpace_core::residency::{Confirmation, Occasion};
-use ackpace_core::sndbuf::reserve::Reserve;
 use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
 use ackpace_core::worker::{Budget, Expect, In, Out, Outcome, Worker as Decider};
@@ -68,8 +67,6 @@ pub struct Worker {
     /// The listener that was first to be accepted from the last time.
     first_listener: usize,
     conns: Conns,
-    /// What sockets lend each other of their shares of the send memory.
-    reserve: Reserve,
     heads: HeadPool,
     /// A buffer for bytes of the page cache that are copied without waiting for a disk.
     copied: Box<[u8]>,
@@ -98,11 +95,8 @@ impl Worker {
         self.tally.thread.set(thread.unsigned_abs().into());
         let mut events = Vec::with_capacity(EVENTS_PER_TURN_MAX);
         while !self.is_over() {
-            let slept_from = self.reserve.is_awaited().then(|| self.now());
-            // Who waits in vain for others to give back what they were lent is to learn of it soon.
-            let patience = slept_from.map(|from| from.plus_us(self.reserve.sleeps_us()));
             let due = [self.decider.sleeps_until(), self.shared.seldom.due()];
-            let due = due.into_iter().flatten().chain(patience).min();
+            let due = due.into_iter().flatten().min();
             let timeout = due.map(|at| timespec(at.since_us(self.now())));
             events.clear();
             match epoll::wait(&self.epoll, spare_capacity(&mut events), timeout.as_ref()) {
@@ -110,9 +104,6 @@ impl Worker {
                 Err(error) => return Err(error.into()),
             }
             let begun = self.now();
-            if let Some(from) = slept_from {
-                self.reserve.slept(begun.since_us(from), begun);
-            }
             // Only waits that could block are counted.
             self.tally.wakeups.add(
                 timeout
@@ -177,7 +168,6 @@ impl Worker {
             }
         }
         self.empty_backlogs(now);
-        self.lend(now);
         self.look_up_again(now);
         if self.has_accepted_waiting() && self.room() > 0 {
             self.waker.wake(); // a slot came free
@@ -279,15 +269,13 @@ impl Worker {
         self.decider.on(In::FetchFailed { stream, seq, why }, now);
     }
 
-    /// What epoll reports of a socket; what it has of a loan and was acknowledged goes back. A send that a reset met after some bytes has taken the error along, so EPOLLERR is
+    /// What epoll reports of a socket. A send that a reset met after some bytes has taken the error along, so EPOLLERR is
     /// missing. Left at that, a connection without room in its share of send memory would be called and refused for ever.
     fn reported(&mut self, conn: ConnId, mut flags: EventFlags) -> EventSource {
         let hung_up = flags.contains(EventFlags::HUP) && !flags.contains(EventFlags::ERR);
-        if let Some(conn) = self.conns.get(conn) {
-            if hung_up && conn.transport.is_dead() {
-                flags |= EventFlags::ERR;
-            }
-            conn.settle_loan(&mut self.reserve); // some of it may be acknowledged
+        let conn = self.conns.get(conn).filter(|_| hung_up);
+        if conn.is_some_and(|conn| conn.transport.is_dead()) {
+            flags |= EventFlags::ERR;
         }
         EventSource::Epoll(flags)
     }

@@ -273,7 +273,6 @@ fn refilled(clients: &[credit::BoundClient], timed: bool, late_us: u64) -> credi
     let world = credit::World {
         clients: clients.to_vec(),
         timed,
-        send_us: 0,
         late_us,
         measured_from: Instant { us: 2_000_000 },
         ends_at: Instant { us: 8_000_000 },
@@ -366,59 +365,6 @@ fn the_rate_of_a_client_is_known_whatever_its_share() {
             assert!(is_known, "seed {seed}, timed: {timed}: {of:?}");
         }
     }
-}
-
-#[test]
-fn sockets_that_run_dry_between_two_turns_lend_each_other_their_shares() {
-    let columns = [
-        ("MB/s", 0),
-        ("sends/GB", 0),
-        ("held/pool", 2),
-        ("least/mean", 2),
-    ];
-    let mut table = Table::new(0, "clients          shares", columns);
-    for (name, count, rate_bytes_per_s, rtt_us) in [
-        ("400, 50 us", 400, 1_000_000_000, 50),
-        ("400 of 20 MB/s", 400, 20_000_000, 200),
-        ("8, 50 us", 8, 1_000_000_000, 50),
-        ("400, 20 ms", 400, 1_000_000_000, 20_000),
-    ] {
-        let client = credit::BoundClient {
-            rate_bytes_per_s,
-            rtt_us,
-            share_bytes: 24_000,
-            acks_each_us: 1,
-        };
-        let [alone, lent] = [false, true].map(|timed| {
-            let world = credit::World {
-                clients: vec![client; count],
-                timed,
-                send_us: 14,
-                late_us: 500,
-                measured_from: Instant { us: 500_000 },
-                ends_at: Instant { us: 1_500_000 },
-            };
-            let of = world.run();
-            let figures = [
-                of.given_bytes as f64 / 1e6,
-                of.per_gb(of.sends),
-                of.held_most,
-                of.least_over_mean,
-            ];
-            let way = if timed { "lent" } else { "alone" };
-            table.row(format!("{name:15}  {way}"), figures);
-            of
-        });
-        assert!(lent.held_most <= 1.0, "{table}");
-        if name.starts_with("400, 50") {
-            assert!(lent.given_bytes * 2 > alone.given_bytes * 5, "{table}");
-            let is_fair = lent.least_over_mean >= alone.least_over_mean;
-            assert!(is_fair, "some wait for longer: {table}");
-        } else {
-            assert!(lent.given_bytes * 100 >= alone.given_bytes * 98, "{table}");
-        }
-    }
-    compare("lent", &table.to_string());
 }
 
 /// SplitMix64.

@@ -218,42 +218,6 @@ fn all_sockets_together_hold_no_more_than_the_pool() {
 }
 
 #[test]
-fn sockets_that_lend_each_other_hold_no_more_than_the_pool() {
-    const CLIENTS: usize = 160;
-    if !apart() {
-        return;
-    }
-    let args = ["--send-share", "by-need", "--send-memory", "1MiB"];
-    let (_tree, content, server) = served(&args);
-    let address = server.address();
-    let stop = AtomicBool::new(false);
-    let lent = |least_bytes: u64| {
-        let name = "ackpace_send_lent_bytes_total{worker=\"0\"}";
-        eventually("they lend each other", || {
-            metric(&server, name) >= least_bytes
-        });
-    };
-    let most_bytes = thread::scope(|scope| {
-        for _ in 0..CLIENTS {
-            scope.spawn(|| {
-                let mut conn = Conn::open(address);
-                while !stop.load(Ordering::Relaxed) {
-                    let part = conn.get("/big", "Range: bytes=0-2097151\r\n").body;
-                    assert!(part == content[..2 << 20], "other bytes");
-                }
-            });
-        }
-        lent(16 << 20); // all have joined by now, and what they joined with is theirs no more
-        let watch = Watch::start(address.port());
-        lent(128 << 20);
-        stop.store(true, Ordering::Relaxed);
-        watch.end()
-    });
-    assert!(most_bytes <= POOL_BYTES, "{most_bytes}");
-    server.stop();
-}
-
-#[test]
 fn a_pool_that_has_room_for_few_keeps_others_waiting_and_serves_them() {
     if !apart() {
         return;

@@ -32,38 +32,6 @@ pub const DEPLETION_SAMPLE_US_MIN: u64 = 20_000;
 /// And else over this time. Less: rates scatter, and with them the times at which sockets are filled. More: a client that
 /// becomes slower is filled too early for longer.
 pub const DEPLETION_STEADY_US_MIN: u64 = 100_000;
-/// Sockets lend each other memory only where the shortest round trip is at most this: a loan is back as soon as it is
-/// acknowledged. Longer: few would hold what others have pledged.
-pub const LOAN_RTT_US_MAX: u64 = 1_000;
-/// One loan at most. Larger ones save few calls; with smaller ones each costs more than its bytes.
-pub const LOAN_BYTES_MAX: u64 = 512 * KIB;
-/// Sockets lend each other memory if a loan can be so many times what each pledges, which is half of its share. Less: they would wait
-/// for loans that are worth little more than their shares.
-pub const LOAN_WORTH: u64 = 8;
-/// A socket that was found so often in a row with bytes in it takes back what it has pledged. Less: it would pledge again at the
-/// next chance.
-pub const PLEDGE_LOOKS: u32 = 16;
-/// How often a socket that waits for a loan looks whether it still waits for something: nobody was lent anything for
-/// [`LOAN_STILL_US`]. Then it goes on with its share. Less: thousands look, and find nothing. More: clients wait for longer if borrowers
-/// give nothing back.
-pub const LOAN_WAIT_US: u64 = US_PER_S;
-/// Borrowers who give nothing back for so long are slow. Less: a client's processor that was busy for a moment counts.
-pub const LOAN_STILL_US: u64 = 200_000;
-/// No socket waits for longer than this, whatever others are lent. Less: where a round of all takes longer, some send their small
-/// shares meanwhile, which makes it longer still.
-pub const LOAN_WAIT_US_MAX: u64 = 4 * US_PER_S;
-/// A worker that sleeps for [`LOAN_SLEPT_US_MAX`] of this time while sockets wait for loans has too little memory for them.
-pub const LOAN_SLEPT_EACH_US: u64 = 200_000;
-/// Half of it. Less: clients that are busy for a moment end it. More: waiting costs more.
-pub const LOAN_SLEPT_US_MAX: u64 = 100_000;
-/// Then sockets go on with their shares for so long. Less: what trying costs shows.
-pub const LOAN_REST_US: u64 = 5 * US_PER_S;
-/// A socket that was called to borrow, and has not after this time, waits for its disk. Less: turns of a busy worker may take as long.
-pub const LOAN_CALLED_US: u64 = 10_000;
-/// Waiting sockets that a worker calls in one turn. More: their bytes would not fit into it.
-pub const LOANS_PER_TURN_MAX: u64 = 8;
-/// How many that wait for a loan are looked at for that: some are gone, or wait no longer. More: the next turn does it.
-pub const LOAN_LOOKS_PER_TURN_MAX: u32 = 256;
 /// What a client acknowledges is its rate over this time at least, where its share bounds what its socket holds. Less: ACKs
 /// come in bundles, and one bundle more or less counts.
 pub const ACKED_SAMPLE_US_MIN: u64 = 100_000;

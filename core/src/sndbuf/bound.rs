@@ -10,16 +10,11 @@
 //!
 //! The share limits its connection while all of it is in flight and nothing is unsent: that time is measured, too
 //! ([`Bound::take_share_limited_us`]).
-//!
-//! Sockets at short round trips lend each other a part of their shares ([`super::reserve`]). What is said above holds of what is
-//! left of a share then; SO_SNDBUF is out of the way while a loan is being sent, and while the socket is nearly empty after that.
 
 use super::depletion::{Depletion, InFlight, RefillDelay};
-use super::reserve::{self, Borrows, Loan, Look, Open, Reserve, Stake};
-use crate::conn::ConnId;
 use crate::limits::{
-    ETHERNET_SEGMENT_BYTES, LOAN_WAIT_US, LOWAT_BYTES_MAX, SEND_BUFFER_BYTES_MIN,
-    SEND_BUFFER_COST_BYTES, SEND_POOL_BYTES_MAX, SHARE_BYTES_MIN,
+    ETHERNET_SEGMENT_BYTES, LOWAT_BYTES_MAX, SEND_BUFFER_BYTES_MIN, SEND_BUFFER_COST_BYTES,
+    SEND_POOL_BYTES_MAX, SHARE_BYTES_MIN,
 };
 use crate::units::Instant;
 
@@ -62,9 +57,7 @@ pub fn counted_bytes(share_bytes: u64) -> u64 {
 pub struct Bound {
     /// The share: [`counted_bytes`] of what it was granted.
     share_bytes: u64,
-    /// The length of a segment: whole ones are offered.
-    segment_bytes: u64,
-    /// What must be in flight, by the rate of the client.
+    /// The round trip and the length of a segment, which tell what must be in flight. Whole segments are offered.
     in_flight: InFlight,
     /// The division that the share is from; 0: none yet.
     division: u64,
@@ -78,8 +71,6 @@ pub struct Bound {
     share_limited_from: Option<Instant>,
     /// For how long it did before that, since the time was last taken.
     share_limited_us: u64,
-    /// What it lends to others, and borrows from them.
-    stake: Stake,
 }
 
 impl Bound {
@@ -87,49 +78,26 @@ impl Bound {
     pub fn new(grant: Grant) -> Bound {
         Bound {
             share_bytes: counted_bytes(grant.share_bytes),
-            segment_bytes: grant.segment_bytes.max(1),
-            in_flight: InFlight {
-                rtt_us: grant.rtt_us,
-                segment_bytes: grant.segment_bytes.max(1),
-            },
+            in_flight: in_flight(grant),
             division: grant.division,
             depletion: Depletion::default(),
             timed: false,
             filled_at: None,
             share_limited_from: None,
             share_limited_us: 0,
-            stake: Stake::default(),
         }
     }
 
-    /// The share changes, while the socket holds `held_bytes`. The time for which it limited the connection is still counted.
-    pub fn change(&mut self, grant: Grant, held_bytes: u64, reserve: &mut Reserve) {
-        let mut stake = self.stake;
-        stake.share(counted_bytes(grant.share_bytes), held_bytes, reserve);
-        *self = Bound {
-            stake,
-            depletion: self.depletion,
-            timed: self.timed,
-            filled_at: self.filled_at,
-            share_limited_from: self.share_limited_from,
-            share_limited_us: self.share_limited_us,
-            ..Bound::new(grant)
-        };
+    /// The share changes. The time for which it limited the connection is still counted.
+    pub fn change(&mut self, grant: Grant) {
+        self.share_bytes = counted_bytes(grant.share_bytes);
+        self.in_flight = in_flight(grant);
+        self.division = grant.division;
     }
 
     /// The share.
     pub fn share_bytes(&self) -> u64 {
         self.share_bytes
-    }
-
-    /// What of it the socket may hold that it has not pledged to others.
-    fn standing_bytes(&self) -> u64 {
-        self.stake.standing_bytes(self.share_bytes)
-    }
-
-    /// What the socket has borrowed from the shares of others.
-    pub fn lent_bytes(&self) -> u64 {
-        self.stake.lent_bytes()
     }
 
     /// The division that it is from; 0: none yet.
@@ -140,16 +108,11 @@ impl Bound {
     /// SO_SNDBUF, as the kernel keeps it after it has doubled what it is given. Where no EPOLLOUT is needed it leaves room for
     /// what buffers cost beside their payload.
     pub fn send_buffer_bytes(&self) -> u64 {
-        match self.timed {
-            true => self.share_bytes.saturating_mul(2),
-            false => self.standing_bytes(),
+        if self.timed {
+            self.share_bytes.saturating_mul(2)
+        } else {
+            self.share_bytes
         }
-    }
-
-    /// The same while the socket is given a loan, too: out of the way.
-    pub fn loan_buffer_bytes(&self) -> u64 {
-        let most_bytes = self.standing_bytes().saturating_add(self.lent_bytes());
-        most_bytes.saturating_mul(2)
     }
 
     /// Whether a timer of the worker starts the next filling.
@@ -160,9 +123,10 @@ impl Bound {
     /// TCP_NOTSENT_LOWAT while the socket is filled, which would be `lowat_bytes` without a share. Where the timer says when, the share
     /// alone bounds what it takes.
     pub fn lowat_bytes(&self, lowat_bytes: u32) -> u32 {
-        match self.timed {
-            true => LOWAT_BYTES_MAX,
-            false => lowat_bytes,
+        if self.timed {
+            LOWAT_BYTES_MAX
+        } else {
+            lowat_bytes
         }
     }
 
@@ -171,76 +135,10 @@ impl Bound {
     pub fn seen(&mut self, held_bytes: u64, unsent_bytes: Option<u64>, now: Instant) {
         self.limit_ends(now);
         self.depletion.seen(held_bytes, self.in_flight, now);
-        let limited = unsent_bytes.is_some_and(|unsent_bytes| unsent_bytes < self.segment_bytes);
+        let limited = unsent_bytes.is_some_and(|unsent_bytes| self.is_all_in_flight(unsent_bytes));
         if let Some(from) = self.filled_at.take().filter(|_| limited) {
             self.share_limited_us = self.share_limited_us.saturating_add(now.since_us(from));
         }
-    }
-
-    /// The socket holds so much and is to be offered `wanted_bytes`. Whether it borrows from the reserve of its worker; if it does,
-    /// [`Bound::lend`] follows.
-    pub fn borrows(
-        &mut self,
-        conn: ConnId,
-        (held_bytes, wanted_bytes): (u64, u64),
-        reserve: &mut Reserve,
-        now: Instant,
-    ) -> Borrows {
-        let look = self.look(held_bytes, wanted_bytes);
-        self.stake.borrows((conn, look), reserve, now)
-    }
-
-    /// What it may be offered beyond [`Bound::room_bytes`]. [`Bound::settle`] follows when it was.
-    pub fn lend(
-        &mut self,
-        conn: ConnId,
-        (held_bytes, wanted_bytes): (u64, u64),
-        open: Open,
-        reserve: &mut Reserve,
-        now: Instant,
-    ) -> Loan {
-        let look = self.look(held_bytes, wanted_bytes);
-        self.stake.lend((conn, look), open, reserve, now)
-    }
-
-    /// What the reserve has to know of the socket.
-    fn look(&self, held_bytes: u64, wanted_bytes: u64) -> Look {
-        Look {
-            share_bytes: self.share_bytes,
-            held_bytes,
-            wanted_bytes,
-            takes_part: !self.timed && reserve::is_short(self.in_flight.rtt_us),
-        }
-    }
-
-    /// The socket holds so much. What it has no more of a loan is given back.
-    pub fn settle(&mut self, held_bytes: u64, reserve: &mut Reserve) {
-        self.stake.settle(held_bytes, self.share_bytes, reserve);
-    }
-
-    /// Whether the socket, which holds so much, is nearly empty: the kernel reports it writable at once.
-    pub fn is_dry(&self, held_bytes: u64) -> bool {
-        held_bytes <= self.standing_bytes() / reserve::DRY_PART
-    }
-
-    /// Whether it holds a loan.
-    pub fn is_lent(&self) -> bool {
-        self.lent_bytes() > 0
-    }
-
-    /// Whether it waits for a loan.
-    pub fn waits_for_loan(&self) -> bool {
-        self.stake.waits()
-    }
-
-    /// It is its turn to borrow. `false`: it waits for that no longer.
-    pub fn takes_loan_turn(&mut self) -> bool {
-        self.stake.takes_turn()
-    }
-
-    /// The socket is gone, or has no share any more.
-    pub fn end(&mut self, reserve: &mut Reserve) {
-        self.stake.end(reserve);
     }
 
     /// The socket took bytes.
@@ -248,23 +146,11 @@ impl Bound {
         self.depletion.given(bytes);
     }
 
-    /// The share is full, or the socket waits for a loan. `Some`: the socket is to be filled again after this delay; one that waits
-    /// for a loan, sooner if it gets one. `None`: EPOLLOUT says when, and [`Bound::stopped`] is to follow.
+    /// The share is full. `Some`: the socket is to be filled again after this delay. `None`: EPOLLOUT says when, and
+    /// [`Bound::stopped`] is to follow.
     pub fn refill_delay(&mut self, now: Instant) -> Option<RefillDelay> {
-        if self.stake.waits() {
-            self.stopped(0, now);
-            return Some(RefillDelay {
-                us: LOAN_WAIT_US,
-                whole_us: LOAN_WAIT_US,
-            });
-        }
-        // Who lends runs dry: its share lasts for no time, whatever its worker lets it take.
-        let delay = match self.stake.pledges() {
-            true => None,
-            false => self
-                .depletion
-                .refill_delay(self.share_bytes, self.in_flight, self.timed),
-        };
+        let (share_bytes, in_flight) = (self.share_bytes, self.in_flight);
+        let delay = (self.depletion).refill_delay(share_bytes, in_flight, self.timed);
         self.timed = delay.is_some();
         self.filled_at = self.timed.then_some(now);
         delay
@@ -273,10 +159,11 @@ impl Bound {
     /// How much the socket may be offered while it holds `held_bytes`: whole segments, so that no small ones travel; if
     /// the share has not even room for one, all that EPOLLOUT may stand for.
     pub fn room_bytes(&self, held_bytes: u64) -> u64 {
-        let left_bytes = self.standing_bytes().saturating_sub(held_bytes);
+        let segment_bytes = self.in_flight.segment_bytes;
+        let left_bytes = self.share_bytes.saturating_sub(held_bytes);
         match left_bytes {
             _ if held_bytes == 0 => left_bytes,
-            left if left >= self.segment_bytes => left - left % self.segment_bytes,
+            left if left >= segment_bytes => left - left % segment_bytes,
             left if left >= self.epollout_room_bytes() => left,
             _ => 0,
         }
@@ -285,22 +172,25 @@ impl Bound {
     /// What the share has left at least when the kernel reports the socket writable. It does so while the socket's buffers, with
     /// what they cost, take no more than two thirds of SO_SNDBUF.
     fn epollout_room_bytes(&self) -> u64 {
-        let standing_bytes = self.standing_bytes();
-        let level_bytes = match standing_bytes {
+        let level_bytes = match self.share_bytes {
             bytes if bytes >= SEND_BUFFER_BYTES_MIN => bytes * 2 / 3,
             _ => SEND_BUFFER_BYTES_MIN * 2 / 3 - SEND_BUFFER_COST_BYTES,
         };
-        (standing_bytes - level_bytes).max(1)
+        (self.share_bytes - level_bytes).max(1)
     }
 
     /// The share is full, and the socket holds `unsent_bytes` that are not in flight. EPOLLOUT starts the next filling.
     pub fn stopped(&mut self, unsent_bytes: u64, now: Instant) {
-        let limited = unsent_bytes < self.segment_bytes;
-        self.share_limited_from = limited.then_some(now);
+        self.share_limited_from = self.is_all_in_flight(unsent_bytes).then_some(now);
+    }
+
+    /// Whether the share limits a connection whose share is full: no whole segment waits for its client's window.
+    fn is_all_in_flight(&self, unsent_bytes: u64) -> bool {
+        unsent_bytes < self.in_flight.segment_bytes
     }
 
     /// The socket is offered more: the time for which the share limited its connection ends.
-    pub fn limit_ends(&mut self, now: Instant) {
+    fn limit_ends(&mut self, now: Instant) {
         if let Some(from) = self.share_limited_from.take() {
             self.share_limited_us = self.share_limited_us.saturating_add(now.since_us(from));
         }
@@ -313,6 +203,13 @@ impl Bound {
             self.share_limited_from = Some(now);
         }
         core::mem::take(&mut self.share_limited_us)
+    }
+}
+
+fn in_flight(grant: Grant) -> InFlight {
+    InFlight {
+        rtt_us: grant.rtt_us,
+        segment_bytes: grant.segment_bytes.max(1),
     }
 }
 
@@ -459,8 +356,7 @@ mod tests {
                 prop_assert!(kernel.held_bytes() > 0, "nothing will wake it: {bound:?}");
                 called = kernel.ack(acks.next().unwrap_or(1));
                 if nth % 17 == 0 {
-                    let grant = Grant { share_bytes: changes[nth % changes.len()], segment_bytes, ..Grant::default() };
-                    bound.change(grant, kernel.held_bytes(), &mut Reserve::default());
+                    bound.change(Grant { share_bytes: changes[nth % changes.len()], segment_bytes, ..Grant::default() });
                     kernel.send_buffer_bytes = bound.send_buffer_bytes().max(SEND_BUFFER_BYTES_MIN);
                     // Setting SO_SNDBUF has the kernel look.
                     called |= kernel.ack(0);

@@ -45,14 +45,12 @@ pub struct Reading {
     pub share_bytes: u64,
     /// The division that this share is from; 0: none yet.
     pub division: u64,
-    /// What of all that its socket holds counts as the shares of others, who have pledged it.
-    pub lent_bytes: u64,
 }
 
 /// What a socket held and was held to, in one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holding {
-    /// What it held, unsent and in flight, without what others have lent it.
+    /// What it held, unsent and in flight.
     pub held_bytes: u64,
     /// Its share.
     pub share_bytes: u64,
@@ -83,7 +81,7 @@ impl Reading {
     /// What of it bounds the socket.
     pub fn holding(&self) -> Holding {
         Holding {
-            held_bytes: self.sample.unacked_bytes.saturating_sub(self.lent_bytes),
+            held_bytes: self.sample.unacked_bytes,
             share_bytes: self.share_bytes,
             division: self.division,
         }
@@ -352,7 +350,6 @@ mod tests {
             share_limited_us: 0,
             share_bytes: 5_000,
             division: 0,
-            lent_bytes: 0,
         };
         let first = reading(10_000, 50_000);
         for (acked_bytes, busy_us, rate) in [

@@ -9,9 +9,7 @@ use super::timeouts::TimeoutVerdict;
 use super::turns::QueueEnd;
 use crate::congestion::{Delay, Path, Signal, Watch};
 use crate::conn::{ConnId, TcpSample};
-use crate::limits::{
-    FIRST_SAMPLE_BYTES_MIN, FLOW_EACH_US, FLOW_PATH_EACH_US, PAUSED_US, WATCH_US,
-};
+use crate::limits::{FIRST_SAMPLE_BYTES_MIN, FLOW_EACH_US, FLOW_PATH_EACH_US, PAUSED_US, WATCH_US};
 use crate::units::Instant;
 use crate::why::{TopUp, Wait, What, Why};
 
@@ -166,14 +164,12 @@ impl Worker {
     }
 
     /// Finds a socket that counts as full and is empty: it may be offered more. It took less than it was offered for another reason,
-    /// such as a file that ended early. One that a timer fills may wait for a loan from the shares of others, and is left out.
+    /// such as a file that ended early.
     fn find_stalled(&mut self, id: ConnId, sample: &TcpSample) -> bool {
         let Some(conn) = self.table.get_mut(id) else {
             return false;
         };
-        let output = &conn.output;
-        let full =
-            conn.phase == ConnPhase::Sending && !output.may_offer && output.refill_timer.is_none();
+        let full = conn.phase == ConnPhase::Sending && !conn.output.may_offer;
         let stalled = full && sample.unacked_bytes == 0;
         if stalled {
             (conn.output.may_offer, conn.output.top_up) = (true, TopUp::Empty);

@@ -233,8 +233,7 @@ pub enum In {
         /// What it held.
         held_bytes: u64,
     },
-    /// A connection's share is full, or it waits for a loan. EPOLLOUT may not fire: a timer of the machine starts the next
-    /// filling.
+    /// A connection's share is full. EPOLLOUT may not fire: a timer of the machine starts the next filling.
     RefillAfter {
         /// The connection.
         conn: ConnId,

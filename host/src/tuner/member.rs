@@ -93,7 +93,6 @@ impl Member {
             // What it was told is in force, but for the last eighth.
             share_bytes: share.bytes,
             division: share.division,
-            lent_bytes: 0,
         };
         Some((reading, left_bytes.min(unacked_bytes)))
     }

@@ -16,7 +16,7 @@ use crate::divider::Dividing;
 use crate::tally::SendPath;
 
 /// `requests_total` and the like, in the order of the page.
-pub const METRICS: [Metric; 58] = [
+pub const METRICS: [Metric; 57] = [
     gauge(
         "start_time_seconds",
         "seconds",
@@ -274,12 +274,6 @@ pub const METRICS: [Metric; 58] = [
         "divisions",
         "Divisions of send memory: one a second, and up to ten while connections join.",
         SampleSource::One(|board| divided(board, |dividing| dividing.tally.divisions.get())),
-    ),
-    counter(
-        "send_lent_bytes",
-        "bytes",
-        "What sockets at round trips below a millisecond were lent of the shares of others, for a moment, since their own ran dry between two turns of the worker.",
-        SampleSource::Worker(|channel| whole(&channel.tally.lent_bytes)),
     ),
     gauge(
         "rate_bytes_per_second",

@@ -225,7 +225,7 @@ impl Worker {
         if abort && why == Why::Draining && conn.owed_bytes.is_some() {
             self.shared.cut_off.fetch_add(1, Ordering::Relaxed);
         }
-        self.end_share(&mut conn);
+        self.end_share(&conn);
         conn.front.release(&mut self.heads);
         tracing::debug!(remote = %conn.remote, "closed: {why}");
     }

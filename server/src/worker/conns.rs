@@ -10,7 +10,6 @@ use ackpace_core::send::Refill;
 use ackpace_core::sndbuf::Control;
 use ackpace_core::sndbuf::bound::Bound;
 use ackpace_core::sndbuf::depletion::RefillDelay;
-use ackpace_core::sndbuf::reserve::{Borrows, Loan, Reserve};
 use ackpace_core::units::Instant;
 use ackpace_wire::access_log::Remote;
 use ackpace_wire::listing::Format;
@@ -69,8 +68,6 @@ pub struct Conn {
     pub lowat_bytes: Option<u32>,
     /// Its share of the send memory, where that is divided.
     pub bound: Option<Bound>,
-    /// SO_SNDBUF of the socket, as the kernel keeps it, if it was ever set.
-    send_buffer_bytes: Option<u64>,
     /// Its congestion control, once that was asked for.
     pub control: Option<Control>,
     /// The device whose disk thread may hold a want of the present stream: a want that is repeated is answered twice, so
@@ -79,13 +76,12 @@ pub struct Conn {
 }
 
 /// What a socket with a share of the send memory holds, and may be offered.
+#[derive(Clone, Copy)]
 pub struct Room {
     /// What it holds, unsent and in flight.
     pub held_bytes: u64,
     /// How much more it may hold.
     pub room_bytes: u64,
-    /// What others lend it of that, from now on.
-    pub lent_bytes: u64,
 }
 
 /// Connections by place. Freed places are used again, the latest first: their memory is hot.
@@ -102,12 +98,9 @@ pub struct Conns {
     lowat_bytes: Option<u32>,
 }
 
-/// What a place costs, with the pieces that may wait there, and its place among those that wait for a loan.
-pub const PLACE_BYTES: u64 = (size_of::<Slot>()
-    + 4
-    + 2 * FETCHED_MAX * size_of::<SlotBytes>()
-    + 2 * size_of::<ConnId>()
-    + 64) as u64;
+/// What a place costs, with the pieces that may wait there.
+pub const PLACE_BYTES: u64 =
+    (size_of::<Slot>() + 4 + 2 * FETCHED_MAX * size_of::<SlotBytes>() + 64) as u64;
 
 #[derive(Default)]
 struct Slot {
@@ -133,98 +126,28 @@ impl Conn {
         }
     }
 
-    /// How much its socket may be offered now, by its share of the send memory and what others lend it, if it is to be offered
-    /// `wanted_bytes`; `None`: that memory is not divided. May set SO_SNDBUF. [`Conn::settle_loan`] is to follow the offer.
-    pub fn room(&mut self, wanted_bytes: u64, reserve: &mut Reserve, now: Instant) -> Option<Room> {
+    /// How much its socket may be offered now, by its share of the send memory; `None`: that memory is not divided.
+    pub fn room(&mut self, now: Instant) -> Option<Room> {
         let bound = self.bound.as_mut()?;
         let held_bytes = self.transport.held()?.0;
-        let unsent_bytes = match bound.is_timed() {
-            true => self.transport.unsent().map(|unsent| unsent.0),
-            false => None,
-        };
-        bound.seen(held_bytes, unsent_bytes, now);
-        let loan = match bound.borrows(self.id, (held_bytes, wanted_bytes), reserve, now) {
-            Borrows::No => Loan::None,
-            Borrows::Waits => Loan::Waits,
-            Borrows::IfOpen => {
-                let open = self.transport.open(PlainBytes(held_bytes));
-                bound.lend(self.id, (held_bytes, wanted_bytes), open, reserve, now)
-            }
-        };
-        let (room_bytes, buffer_bytes) = match loan {
-            Loan::None => (
-                bound.room_bytes(held_bytes),
-                Some(bound.send_buffer_bytes()),
-            ),
-            Loan::Lent(bytes) => {
-                let room_bytes = bound.room_bytes(held_bytes).saturating_add(bytes);
-                let before_bytes = self.send_buffer_bytes.unwrap_or(0);
-                (
-                    room_bytes,
-                    Some(bound.loan_buffer_bytes().max(before_bytes)),
-                )
-            }
-            Loan::Waits => (0, None), // nothing is offered
-        };
-        if let Some(bytes) = buffer_bytes {
-            self.set_send_buffer(bytes);
-        }
+        let unsent = bound.is_timed().then(|| self.transport.unsent()).flatten();
+        bound.seen(held_bytes, unsent.map(|unsent| unsent.0), now);
         Some(Room {
             held_bytes,
-            room_bytes,
-            lent_bytes: match loan {
-                Loan::Lent(bytes) => bytes,
-                Loan::None | Loan::Waits => 0,
-            },
+            room_bytes: bound.room_bytes(held_bytes),
         })
     }
 
-    /// To follow an offer of bytes for which others lent it parts of their shares (a loan). What the socket does not hold of the
-    /// loan goes back to the reserve. `Some`: the socket is nearly empty all the same, and holds so much; it may be offered more.
-    /// `None`: it is not, or nothing was lent; SO_SNDBUF is the share again. Asks the kernel what it holds.
-    pub fn settle_loan(&mut self, reserve: &mut Reserve) -> Option<u64> {
-        let bound = self.bound.as_mut().filter(|bound| bound.is_lent())?;
-        let held_bytes = self.transport.held().map(|held| held.0);
-        if let Some(held_bytes) = held_bytes {
-            bound.settle(held_bytes, reserve);
-        }
-        let dry_bytes = held_bytes.filter(|held_bytes| bound.is_dry(*held_bytes));
-        if dry_bytes.is_none() {
-            let bytes = bound.send_buffer_bytes();
-            self.set_send_buffer(bytes);
-        }
-        dry_bytes
-    }
-
-    /// Its share is full, or it waits for a loan. `Some`: a timer starts the next filling, after this delay; `None`: EPOLLOUT does.
-    /// May set SO_SNDBUF.
+    /// Its share is full. `Some`: a timer starts the next filling, after this delay; `None`: EPOLLOUT does. May set SO_SNDBUF.
     pub fn refill_delay(&mut self, now: Instant) -> Option<RefillDelay> {
         let bound = self.bound.as_mut()?;
         let before_bytes = bound.send_buffer_bytes();
         let delay = bound.refill_delay(now);
         let bytes = bound.send_buffer_bytes();
         if bytes != before_bytes {
-            self.set_send_buffer(bytes);
+            self.transport.bound_send_buffer(PlainBytes(bytes));
         }
         delay
-    }
-
-    /// Whether it holds a loan.
-    pub fn is_lent(&self) -> bool {
-        self.bound.is_some_and(|bound| bound.is_lent())
-    }
-
-    /// Whether it waits for a loan, so that it was offered nothing.
-    pub fn waits_for_loan(&self) -> bool {
-        self.bound.is_some_and(|bound| bound.waits_for_loan())
-    }
-
-    /// SO_SNDBUF is to be so much.
-    pub fn set_send_buffer(&mut self, bytes: u64) {
-        if self.send_buffer_bytes != Some(bytes) {
-            self.transport.bound_send_buffer(PlainBytes(bytes));
-            self.send_buffer_bytes = Some(bytes);
-        }
     }
 
     /// Gives the socket this TCP_NOTSENT_LOWAT: it takes that much unsent, and is writable below half of it. One that knows no
@@ -304,7 +227,6 @@ impl Conns {
             used_sendfile: false,
             lowat_bytes: self.lowat_bytes,
             bound: None,
-            send_buffer_bytes: None,
             control: None,
             asked: None,
         });

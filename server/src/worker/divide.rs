@@ -1,26 +1,23 @@
 //! A worker's side of the division of send memory ([`crate::divider`]): it tells of its connections when it is asked,
 //! and holds their sockets to their shares.
 
-use std::iter;
 use std::sync::Arc;
 
 use ackpace_core::conn::ConnId;
-use ackpace_core::limits::{LOANS_PER_TURN_MAX, READINGS_PER_TURN_MAX};
+use ackpace_core::limits::READINGS_PER_TURN_MAX;
 use ackpace_core::machine::Machine;
-use ackpace_core::sndbuf::bound::{Bound, Grant, counted_bytes};
+use ackpace_core::sndbuf::bound::{Bound, Grant};
 use ackpace_core::sndbuf::pool;
 use ackpace_core::sndbuf::reading::{Holding, Reading};
-use ackpace_core::sndbuf::reserve::Reserve;
 use ackpace_core::units::Instant;
 use ackpace_core::worker::{In, Sender};
 use ackpace_wire::access_log::Remote;
-use smallvec::SmallVec;
 
 use super::Worker;
 use super::conns::Conn;
-use super::events::EventSource;
 use crate::divider::ShareChange;
 use crate::limits::GRANTS_PER_TURN_MAX;
+use crate::transport::PlainBytes;
 
 impl Worker {
     /// Takes what the divider has for this worker, and answers its question.
@@ -88,9 +85,6 @@ impl Worker {
             .bound
             .as_mut()
             .map(|bound| bound.take_share_limited_us(now));
-        if let Some(bound) = &mut conn.bound {
-            bound.settle(sample.unacked_bytes, &mut self.reserve);
-        }
         let bound = conn.bound.unwrap_or_else(|| Bound::new(Grant::default()));
         Some(Reading {
             conn: sender.conn,
@@ -104,24 +98,7 @@ impl Worker {
             share_limited_us: share_limited_us.unwrap_or(0),
             share_bytes: bound.share_bytes(),
             division: bound.division(),
-            lent_bytes: bound.lent_bytes(),
         })
-    }
-
-    /// Fills sockets that wait for a loan, as far as others have given back theirs.
-    pub(super) fn lend(&mut self, now: Instant) {
-        let mut turns = self.reserve.loan_turns(now);
-        let conns = &mut self.conns;
-        let mut waits = |conn| {
-            let bound = conns.get(conn).and_then(|conn| conn.bound.as_mut());
-            bound.is_some_and(Bound::takes_loan_turn)
-        };
-        let reserve = &mut self.reserve;
-        let next = || turns.next(reserve, now, &mut waits);
-        let called: SmallVec<[ConnId; LOANS_PER_TURN_MAX as usize]> = iter::from_fn(next).collect();
-        for conn in called {
-            self.tcp_event(conn, &EventSource::LoanTurn, now);
-        }
     }
 
     /// A connection has another share, or none; the divider is told of one that joins, and of what it gets back.
@@ -136,9 +113,7 @@ impl Worker {
         let Some(conn) = self.conns.get(id) else {
             return;
         };
-        let waited = conn.waits_for_loan();
-        let lessened = hold_to_share(conn, grant, &mut self.reserve);
-        let no_longer = waited && !conn.waits_for_loan();
+        let lessened = hold_to_share(conn, grant);
         let sender = self.decider.sender(id);
         let report = match (joins, grant) {
             (true, _) => sender
@@ -154,15 +129,11 @@ impl Worker {
         if let (Some(report), Some(dividing)) = (report, &self.shared.dividing) {
             dividing.report(report);
         }
-        if no_longer {
-            self.tcp_event(id, &EventSource::LoanTurn, now);
-        }
     }
 
     /// A connection is closed.
-    pub(super) fn end_share(&mut self, conn: &mut Conn) {
-        if let (Some(dividing), Some(bound)) = (&self.shared.dividing, &mut conn.bound) {
-            bound.end(&mut self.reserve);
+    pub(super) fn end_share(&self, conn: &Conn) {
+        if let (Some(dividing), Some(_)) = (&self.shared.dividing, conn.bound) {
             dividing.report(pool::In::Left {
                 worker: self.index as u16,
                 conn: conn.id,
@@ -173,32 +144,21 @@ impl Worker {
 
 /// Holds a socket to its share. Setting SO_SNDBUF has the kernel check whether it has become writable. What it holds, if the
 /// share is smaller than before.
-fn hold_to_share(conn: &mut Conn, grant: Option<Grant>, reserve: &mut Reserve) -> Option<Holding> {
-    let buffer_before = conn.bound.map(|bound| bound.send_buffer_bytes());
-    let less = (conn.bound.zip(grant))
-        .is_some_and(|(bound, grant)| counted_bytes(grant.share_bytes) < bound.share_bytes());
-    let held = conn.transport.held().filter(|_| less);
-    let held_bytes = held.map_or(0, |held| held.0);
-    let short_bytes = reserve.short_bytes();
+fn hold_to_share(conn: &mut Conn, grant: Option<Grant>) -> Option<Holding> {
+    let before = conn.bound;
     match (&mut conn.bound, grant) {
-        (Some(bound), Some(grant)) => bound.change(grant, held_bytes, reserve),
-        (bound, grant) => {
-            if let Some(bound) = bound {
-                bound.end(reserve);
-            }
-            *bound = grant.map(Bound::new);
-        }
+        (Some(bound), Some(grant)) => bound.change(grant),
+        (bound, grant) => *bound = grant.map(Bound::new),
     }
     let bound = conn.bound?;
-    if buffer_before != Some(bound.send_buffer_bytes()) {
-        conn.set_send_buffer(bound.send_buffer_bytes());
+    if before.map(|before| before.send_buffer_bytes()) != Some(bound.send_buffer_bytes()) {
+        let bytes = PlainBytes(bound.send_buffer_bytes());
+        conn.transport.bound_send_buffer(bytes);
     }
-    held?;
-    // What others still hold of what it had pledged is not free yet.
-    let own_bytes = held_bytes.saturating_sub(bound.lent_bytes());
-    let short_bytes = reserve.short_bytes().saturating_sub(short_bytes);
+    let is_less = before.is_some_and(|before| bound.share_bytes() < before.share_bytes());
+    let held = conn.transport.held().filter(|_| is_less)?;
     Some(Holding {
-        held_bytes: own_bytes.saturating_add(short_bytes),
+        held_bytes: held.0,
         share_bytes: bound.share_bytes(),
         division: bound.division(),
     })
@@ -298,8 +258,7 @@ mod tests {
     fn fill(conn: &mut Conn, bytes: &[u8]) -> usize {
         let mut taken = 0;
         while taken < bytes.len() {
-            let room = conn.room(u64::MAX, &mut Reserve::default(), NOW);
-            let room = room.expect("it has a share").room_bytes as usize;
+            let room = conn.room(NOW).expect("it has a share").room_bytes as usize;
             let piece = &bytes[taken..bytes.len().min(taken + room)];
             match conn.transport.send_texts(&[IoSlice::new(piece)], false) {
                 _ if room == 0 => break,
@@ -340,7 +299,7 @@ mod tests {
                 let share_bytes = [1, 3_000, 5_300, 16 << 10, 60_000][rng.below(5) as usize];
                 // What it has stays until it is acknowledged.
                 most = share_bytes.max(held).max(2_896);
-                hold_to_share(conn, grant(share_bytes), &mut Reserve::default());
+                hold_to_share(conn, grant(share_bytes));
             }
             epoll::modify(&epoll, &conn.transport, data_of(conn.id), INTEREST).expect("a socket");
         }
@@ -353,7 +312,7 @@ mod tests {
         let mut conns = Conns::new(1, None);
         let id = conns.add(transport, None).expect("a place");
         let conn = conns.get(id).expect("it was added");
-        hold_to_share(conn, grant(16 << 10), &mut Reserve::default());
+        hold_to_share(conn, grant(16 << 10));
         let in_vain = send_all(conn, seed);
         assert!(in_vain < 60, "seed {seed}: woken in vain {in_vain} times");
         reader.join().expect("all bytes");

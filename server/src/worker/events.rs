@@ -12,8 +12,6 @@ pub(super) enum EventSource {
     Epoll(EventFlags),
     /// TCP_INFO was read, when the machine's timer or its evidence asked for it (`Out::Sample`).
     TcpInfo(TcpSample),
-    /// The connection waited for a loan of send memory, and it is its turn, or it waits no longer ([`super::divide`]).
-    LoanTurn,
     /// A call on the socket failed: the connection is dead.
     SocketError,
     /// This shell: the response before was not what its head promised, so the connection can't go on.
@@ -41,7 +39,6 @@ impl EventSource {
                 }
             }
             EventSource::TcpInfo(sample) => tell(TcpEvent::Sample(*sample)),
-            EventSource::LoanTurn => tell(TcpEvent::Writable),
             EventSource::SocketError | EventSource::PromiseBroken => tell(TcpEvent::Reset),
         }
     }
@@ -116,7 +113,6 @@ mod tests {
         };
         let reading = told(&EventSource::TcpInfo(sample));
         assert_eq!(reading, [TcpEvent::Sample(sample)]);
-        assert_eq!(told(&EventSource::LoanTurn), [TcpEvent::Writable]);
         for source in [EventSource::SocketError, EventSource::PromiseBroken] {
             assert_eq!(told(&source), [TcpEvent::Reset], "{source:?}");
         }

@@ -6,7 +6,7 @@
 //!
 //! An order may say how far the socket is to be *filled*, and at which level the kernel is to report it writable (EPOLLOUT) once
 //! it is full ([`Refill`]). Where send memory is divided, the connection's share bounds what its socket holds, too
-//! ([`ackpace_core::sndbuf::bound`]); a share that is full may borrow from those of others (a *loan*, decision 30).
+//! ([`ackpace_core::sndbuf::bound`]).
 
 mod cached;
 mod promised;
@@ -75,9 +75,6 @@ struct Attempt {
     socket: SocketState,
     /// What the socket held before it, unsent and in flight; `None` without a share.
     held_bytes: Option<u64>,
-    /// It was given a loan and holds no more than this, nearly nothing, since its client's kernel has acknowledged meanwhile. So it may
-    /// be offered more.
-    dry_bytes: Option<u64>,
     /// Where in the part, or in the file, the bytes lie.
     at_bytes: u64,
 }
@@ -89,7 +86,7 @@ enum SocketState {
     Open,
     /// It refused some bytes. EPOLLOUT is to say when it takes more.
     Full,
-    /// It took all that it was offered, but its share of the send memory is full, or it waits for a loan.
+    /// It took all that it was offered, but its share of the send memory is full.
     ShareFull,
 }
 
@@ -112,23 +109,10 @@ enum Sent {
 impl Worker {
     /// Executes an order: offers its bytes, and tells the machine what came of it.
     pub(super) fn send(&mut self, order: &Order, now: Instant) {
-        let Some(mut attempt) = self.attempt(order, now) else {
+        let Some(attempt) = self.attempt(order, now) else {
             return;
         };
         let (stream, conn) = (order.stream, order.stream.conn);
-        if let Some(conn) = self.conns.get(conn) {
-            // What is left of a loan goes back. Unless the socket is nearly empty, SO_SNDBUF is the share again: it decides when EPOLLOUT
-            // fires.
-            let dry_bytes = conn.settle_loan(&mut self.reserve);
-            if dry_bytes.is_some() && attempt.socket != SocketState::Full {
-                (attempt.socket, attempt.dry_bytes) = (SocketState::Open, dry_bytes);
-                conn.uncork(); // others have their turns first
-            } else if attempt.socket == SocketState::Open && conn.is_lent() {
-                // Perhaps nothing follows for a while: its response ends, or waits for the disk. EPOLLOUT tells when it gives back
-                // its loan.
-                let _ = epoll::modify(&self.epoll, &conn.transport, data_of(conn.id), INTEREST);
-            }
-        }
         if let Some(held_bytes) = attempt.held_bytes {
             self.decider.on(In::SocketLevel { conn, held_bytes }, now);
         }
@@ -160,9 +144,8 @@ impl Worker {
             debug_assert!(span.len_bytes <= owed_bytes, "more than was promised");
             span.len_bytes = span.len_bytes.min(owed_bytes);
         }
-        let room = conn.room(span.len_bytes, &mut self.reserve, now);
-        let held_bytes = room.as_ref().map(|room| room.held_bytes);
-        (self.tally.lent_bytes).add(room.as_ref().map_or(0, |room| room.lent_bytes));
+        let room = conn.room(now);
+        let held_bytes = room.map(|room| room.held_bytes);
         let room_bytes = room.map_or(u64::MAX, |room| room.room_bytes);
         // The share is full after this send, if the socket takes it all.
         let share_ends = span.len_bytes > room_bytes || more && span.len_bytes == room_bytes;
@@ -175,7 +158,6 @@ impl Worker {
             sent,
             path,
             held_bytes,
-            dry_bytes: None,
             at_bytes,
         };
         if room_bytes == 0 {
@@ -242,12 +224,16 @@ impl Worker {
         let (path, socket) = (attempt.path, attempt.socket);
         let fills = |refill: Refill| taken_bytes >= refill.bytes;
         // By the order it may be full although the kernel would take more.
-        let full = attempt.dry_bytes.is_none()
-            && (socket != SocketState::Open || order.refill.is_some_and(fills));
+        let full = socket != SocketState::Open || order.refill.is_some_and(fills);
         let within_body = order.more && matches!(path, SendPath::Sendfile | SendPath::Direct);
         let (mut unsent_bytes, mut delay) = (None, None);
         if let Some(conn) = self.conns.get(order.stream.conn) {
-            delay = count_for_share(conn, taken_bytes, socket, now);
+            if let Some(bound) = &mut conn.bound {
+                bound.given(taken_bytes);
+            }
+            if socket == SocketState::ShareFull {
+                delay = conn.refill_delay(now);
+            }
             let waits_for_epollout = full && delay.is_none();
             if let Some(refill) = order.refill.filter(|_| waits_for_epollout) {
                 // The mark was high while the socket was filled (`attempt`). Now it is low: the kernel reports a socket writable
@@ -264,9 +250,7 @@ impl Worker {
                     let _ = epoll::modify(&self.epoll, &conn.transport, data_of(conn.id), INTEREST);
                 }
             }
-            if attempt.dry_bytes == Some(0) {
-                unsent_bytes = Some(0);
-            } else if (full || within_body) && !conn.waits_for_loan() {
+            if full || within_body {
                 unsent_bytes = conn.transport.unsent().map(|unsent| unsent.0);
             }
             let stops = socket != SocketState::Open && waits_for_epollout;
@@ -306,21 +290,6 @@ fn socket_state(sent: &Sent, len_bytes: u64, share_ends: bool) -> SocketState {
 /// refused send sets. A sendfile(2) that took less may have met a new end of its file, and not a full socket.
 fn has_armed_epollout(attempt: &Attempt) -> bool {
     attempt.socket == SocketState::Full && attempt.path != SendPath::Sendfile
-}
-
-/// Counts what a socket took for its share of the send memory. `Some`: the share is full, and a timer starts the next filling
-/// after this delay; `None`: EPOLLOUT does.
-fn count_for_share(
-    conn: &mut Conn,
-    taken_bytes: u64,
-    socket: SocketState,
-    now: Instant,
-) -> Option<RefillDelay> {
-    conn.bound.as_mut()?.given(taken_bytes);
-    match socket {
-        SocketState::ShareFull => conn.refill_delay(now),
-        SocketState::Open | SocketState::Full => None,
-    }
 }
 
 /// Sends bytes of a file from where they are.

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use ackpace_core::addresses::AddressCounts;
 use ackpace_core::limits::LOWAT_BYTES_START;
-use ackpace_core::sndbuf::reserve::Reserve;
 use ackpace_core::worker::{Budget, SendPolicy, Settings, Worker as Decider};
 use crossbeam_channel::Receiver;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -153,7 +152,6 @@ impl Worker {
             first_listener: 0,
             conns: Conns::new(places_max, lowat_bytes),
             heads: HeadPool::default(),
-            reserve: Reserve::default(),
             copied: vec![0; COPIED_BYTES_MAX].into(),
             sleeps: Sleeps::default(),
             response_cache: ResponseCache::new(response_cache_bytes).with_ledger(ledger),

@@ -9,9 +9,8 @@ use std::collections::VecDeque;
 use ackpace_core::Machine;
 use ackpace_core::addresses::Address;
 use ackpace_core::congestion::Delay;
-use ackpace_core::conn::{ConnId, ResidencySource, StreamId, TcpEvent, TcpSample};
+use ackpace_core::conn::{ResidencySource, StreamId, TcpEvent, TcpSample};
 use ackpace_core::sndbuf::bound::{Bound, Grant};
-use ackpace_core::sndbuf::reserve::{Borrows, Loan, Open, Reserve};
 use ackpace_core::units::{Instant, US_PER_S};
 use ackpace_core::worker::{In, Out, SendPolicy, Worker};
 
@@ -20,8 +19,6 @@ use super::socket::{conn_id, one_request, settings};
 
 /// Payload of a segment.
 const SEGMENT_BYTES: u64 = 1_448;
-/// The receive window of each client.
-const WINDOW_BYTES: u64 = 300_000;
 /// Segments in one of the kernel's buffers, once it is in flight on a slow path, and the overhead of a buffer.
 const BUFFER_SEGMENTS: u64 = 2;
 const BUFFER_COST_BYTES: u64 = 1_280;
@@ -44,10 +41,8 @@ pub struct BoundClient {
 pub struct World {
     /// Who downloads.
     pub clients: Vec<BoundClient>,
-    /// The worker knows their round trips, so its timer may fill their sockets, and those at short ones lend each other.
+    /// The worker knows their round trips, so its timer may fill their sockets.
     pub timed: bool,
-    /// What a call to send costs the worker, beside its bytes: 8 KB a microsecond if it costs anything.
-    pub send_us: u64,
     /// How late the timer fires.
     pub late_us: u64,
     /// When counting begins.
@@ -69,10 +64,6 @@ pub struct Outcome {
     pub in_vain: u64,
     /// Share of the time in which links were idle: the mean over all clients.
     pub idle: f64,
-    /// The most that all sockets held at a time, over the sum of all shares.
-    pub held_most: f64,
-    /// Bytes of the client that got least, over the mean of all clients.
-    pub least_over_mean: f64,
     /// B_n at the end, over the rate at which the client took bytes: the lowest ratio of all clients.
     pub believed_over_taken: f64,
     /// B_n at the end, over the rate of the client's link: the highest ratio of all clients.
@@ -150,9 +141,6 @@ struct Run<'a> {
     worker: Worker,
     sockets: Vec<BoundSocket>,
     now: Instant,
-    /// For how long the worker has been busy in this turn.
-    busy_us: u64,
-    reserve: Reserve,
     outcome: Outcome,
 }
 
@@ -171,20 +159,12 @@ impl World {
                 .map(|&client| BoundSocket::new(client))
                 .collect(),
             now: Instant { us: 0 },
-            busy_us: 0,
-            reserve: Reserve::default(),
             outcome: Outcome::default(),
         };
         run.begin();
         let mut measuring = false;
-        while let Some(at) = run.next_at().map(|at| at.max(run.now)) {
-            if at > self.ends_at {
-                break;
-            }
-            if run.reserve.is_awaited() {
-                run.reserve.slept(at.since_us(run.now), at);
-            }
-            run.now = at;
+        while let Some(at) = run.next_at().filter(|at| *at <= self.ends_at) {
+            run.now = at.max(run.now);
             if !measuring && run.now >= self.measured_from {
                 measuring = true;
                 run.outcome = Outcome::default();
@@ -198,9 +178,6 @@ impl World {
         let idle_us: u64 = run.sockets.iter().map(|socket| socket.idle_us).sum();
         run.outcome.idle = idle_us as f64 / us as f64;
         run.believed(self.ends_at.since_us(self.measured_from));
-        let given = || run.sockets.iter().map(|socket| socket.given_bytes);
-        let mean = given().sum::<u64>() as f64 / run.sockets.len() as f64;
-        run.outcome.least_over_mean = given().min().unwrap_or(0) as f64 / mean;
         run.outcome
     }
 }
@@ -266,10 +243,8 @@ impl Run<'_> {
     }
 
     fn next_at(&self) -> Option<Instant> {
-        let timer = self.worker.deadline().map(|at| match at <= self.now {
-            true => self.now, // there is something to do
-            false => at.plus_us(self.world.late_us),
-        });
+        let timer = self.worker.deadline();
+        let timer = timer.map(|at| at.plus_us(self.world.late_us));
         let writable = self.sockets.iter().filter_map(BoundSocket::writable_at);
         writable.chain(timer).min()
     }
@@ -289,26 +264,6 @@ impl Run<'_> {
         while let Some(out) = self.worker.poll(now) {
             self.execute(out);
         }
-        self.lend();
-        let held_bytes: u64 = self.sockets.iter().map(BoundSocket::held_bytes).sum();
-        let shares = self.sockets.iter().map(|socket| socket.client.share_bytes);
-        let held = held_bytes as f64 / shares.sum::<u64>() as f64;
-        self.outcome.held_most = self.outcome.held_most.max(held);
-        self.now = now.plus_us(core::mem::take(&mut self.busy_us));
-    }
-
-    /// As `server/src/worker/divide.rs` does it.
-    fn lend(&mut self) {
-        let mut turns = self.reserve.loan_turns(self.now);
-        let sockets = &mut self.sockets;
-        let mut waits = |conn: ConnId| {
-            let bound = sockets[conn.index as usize].bound.as_mut();
-            bound.is_some_and(Bound::takes_loan_turn)
-        };
-        while let Some(conn) = turns.next(&mut self.reserve, self.now, &mut waits) {
-            let event = TcpEvent::Writable;
-            self.worker.on(In::Tcp { conn, event }, self.now);
-        }
     }
 
     fn execute(&mut self, out: Out) {
@@ -326,7 +281,7 @@ impl Run<'_> {
             Out::Share { conn, grant, .. } => {
                 let socket = &mut self.sockets[conn.index as usize];
                 match (&mut socket.bound, grant) {
-                    (Some(bound), Some(grant)) => bound.change(grant, 0, &mut self.reserve),
+                    (Some(bound), Some(grant)) => bound.change(grant),
                     (bound, grant) => *bound = grant.map(Bound::new),
                 }
             }
@@ -357,30 +312,14 @@ impl Run<'_> {
     fn send(&mut self, stream: StreamId, len_bytes: u64, most_bytes: u64) {
         let now = self.now;
         let socket = &mut self.sockets[stream.conn.index as usize];
-        socket.acknowledge(now.plus_us(self.busy_us));
         let held_bytes = socket.held_bytes();
         let Some(bound) = &mut socket.bound else {
             return;
         };
-        let open = Open {
-            window_bytes: WINDOW_BYTES,
-            cwnd_bytes: u64::MAX,
-            in_flight_bytes: held_bytes,
-        };
-        let (reserve, holds) = (&mut self.reserve, (held_bytes, len_bytes));
-        let loan = match bound.borrows(stream.conn, holds, reserve, now) {
-            Borrows::No => Loan::None,
-            Borrows::Waits => Loan::Waits,
-            Borrows::IfOpen => bound.lend(stream.conn, holds, open, reserve, now),
-        };
         bound.seen(held_bytes, Some(0), now);
         let conn = stream.conn;
         self.worker.on(In::SocketLevel { conn, held_bytes }, now);
-        let room_bytes = match loan {
-            Loan::None => bound.room_bytes(held_bytes),
-            Loan::Lent(bytes) => bound.room_bytes(held_bytes) + bytes,
-            Loan::Waits => 0,
-        };
+        let room_bytes = bound.room_bytes(held_bytes);
         let taken_bytes = len_bytes.min(room_bytes);
         bound.given(taken_bytes);
         let bounded = len_bytes > room_bytes;
@@ -394,11 +333,7 @@ impl Run<'_> {
             bound.stopped(0, now);
             socket.awaits_writable = true;
         }
-        if self.world.send_us > 0 {
-            self.busy_us += self.world.send_us + taken_bytes / 8_000;
-        }
-        bound.settle(held_bytes + taken_bytes, &mut self.reserve);
-        socket.give(taken_bytes, now.plus_us(self.busy_us));
+        socket.give(taken_bytes, now);
         self.outcome.given_bytes += taken_bytes;
         self.outcome.sends += 1;
         self.outcome.in_vain += u64::from(taken_bytes == 0);

@@ -63,7 +63,6 @@ pub(super) fn reading(index: u32, rate_bytes_per_s: u64, sent_segments: u32) -> 
         share_limited_us: 0,
         share_bytes: 14_480,
         division: 0,
-        lent_bytes: 0,
     }
 }
 

@@ -223,33 +223,11 @@ impl Run<'_> {
         }
     }
 
-    /// Sockets that wait for a loan are filled, as far as others have given back theirs (`server/src/worker/divide.rs`).
-    pub fn lend(&mut self) {
-        let mut turns = self.reserve.loan_turns(self.now);
-        let clients = &mut self.clients;
-        let mut waits = |conn: ConnId| {
-            let client = clients
-                .get_mut(conn.index as usize)
-                .and_then(Option::as_mut);
-            let client = client.filter(|client| client.id == conn);
-            let bound = client.and_then(|client| client.share.bound.as_mut());
-            bound.is_some_and(Bound::takes_loan_turn)
-        };
-        let mut have_turns = Vec::new();
-        while let Some(conn) = turns.next(&mut self.reserve, self.now, &mut waits) {
-            have_turns.push(conn);
-        }
-        for conn in have_turns {
-            self.tcp(conn, TcpEvent::Writable);
-        }
-    }
-
     fn reading(&mut self, sender: Sender) -> Option<Reading> {
         let (now, sample) = (self.now, self.tcp_sample(sender.conn)?);
         let client = self.clients.get_mut(sender.conn.index as usize)?.as_mut()?;
         let share_limited_us = client.share.bound.as_mut();
         let share_limited_us = share_limited_us.map_or(0, |bound| bound.take_share_limited_us(now));
-        (client.share).settle(sample.unacked_bytes, &mut self.reserve);
         let bound = client.share.bound;
         let bound = bound.unwrap_or_else(|| Bound::new(Grant::default()));
         Some(Reading {
@@ -267,7 +245,6 @@ impl Run<'_> {
             share_limited_us,
             share_bytes: bound.share_bytes(),
             division: bound.division(),
-            lent_bytes: bound.lent_bytes(),
         })
     }
 
@@ -278,11 +255,9 @@ impl Run<'_> {
         let client = self.clients[conn.index as usize].as_mut();
         let client = client.expect("it lives");
         let held_bytes = client.unacked_bytes;
-        let short_bytes = self.reserve.short_bytes();
         let before_bytes = client.share.bound.map(|bound| bound.share_bytes());
-        let changes = (client.share).hold(grant, joins, held_bytes, &mut self.reserve);
+        let changes = client.share.hold(grant, joins);
         let bound = client.share.bound;
-        let short_bytes = self.reserve.short_bytes().saturating_sub(short_bytes);
         let becomes_writable = changes && client.awaits_writable && client.is_writable();
         client.awaits_writable &= !becomes_writable;
         if becomes_writable {
@@ -301,7 +276,7 @@ impl Run<'_> {
                     worker: 0,
                     conn,
                     holding: Holding {
-                        held_bytes: held_bytes.saturating_sub(bound.lent_bytes()) + short_bytes,
+                        held_bytes,
                         share_bytes: bound.share_bytes(),
                         division: bound.division(),
                     },
@@ -332,7 +307,7 @@ impl Run<'_> {
             starts_bytes += client.share.start_bytes;
         }
         assert!(
-            most_bytes <= divider.pool_bytes + starts_bytes + self.reserve.short_bytes(),
+            most_bytes <= divider.pool_bytes + starts_bytes,
             "shares of {most_bytes} bytes, {starts_bytes} to start with, in a pool of {}",
             divider.pool_bytes
         );

@@ -30,8 +30,6 @@ pub(super) struct ShareCounts {
     pub by_pool: u64,
     /// A share was taken back.
     pub taken_back: u64,
-    /// A socket was lent something.
-    pub lent: u64,
 }
 
 /// Who divides.

@@ -4,7 +4,6 @@ use ackpace_core::congestion::{CaState, Path};
 use ackpace_core::conn::{ConnId, Held, ObjectId, Span, StreamId, TcpEvent, TcpSample};
 use ackpace_core::limits::SEND_BYTES_MAX;
 use ackpace_core::rate::flow::Flow;
-use ackpace_core::sndbuf::reserve::Open;
 use ackpace_core::units::MIB;
 use ackpace_core::why::Why;
 use ackpace_core::worker::In;
@@ -13,8 +12,6 @@ use super::client::{ClientState, check_slots};
 use super::messages::Order;
 use super::response::Response;
 use super::shell::Run;
-
-const CWND_BYTES: u64 = 100_000;
 
 /// Why the socket is offered less than was ordered.
 enum Unsent {
@@ -28,18 +25,19 @@ impl Run<'_> {
         let cut = self.input.once_in(5);
         let (now, stream) = (self.now, order.stream);
         let body = self.check_order(order);
-        let share_bytes = self.room_bytes(order);
+        let client = client_of(&mut self.clients, stream);
+        let held_bytes = client.unacked_bytes;
+        let share_bytes = client.share.room_bytes(held_bytes, now);
+        if client.share.bound.is_some() {
+            let conn = stream.conn;
+            self.on(In::SocketLevel { conn, held_bytes });
+        }
         let bounded = order.len_bytes > share_bytes;
         let whole_bytes = order.len_bytes.min(share_bytes);
         let mut len_bytes = whole_bytes;
         if let Some((object, span)) = body.filter(|_| len_bytes > 0) {
             let span = Span { len_bytes, ..span };
-            let confirmed = self.confirm(order, object, span);
-            if confirmed.is_err() {
-                let client = client_of(&mut self.clients, stream);
-                (client.share).settle(client.unacked_bytes, &mut self.reserve);
-            }
-            match confirmed {
+            match self.confirm(order, object, span) {
                 Ok(resident_bytes) => len_bytes = resident_bytes,
                 Err(Unsent::Missing) => return self.on(In::Missing { stream }),
                 Err(Unsent::Changed) => {
@@ -64,15 +62,12 @@ impl Run<'_> {
         client.unacked_bytes += taken_bytes;
         under_way(&mut client.response, stream).sent(taken_bytes);
         client.share.given(taken_bytes, client.unacked_bytes);
-        let dry = self.settle_loan(stream) && !blocked;
-        let client = client_of(&mut self.clients, stream);
-        let bounded = bounded && !dry;
         let delay = match bounded {
             true => client.share.refill_delay(client.unsent_bytes(), now),
             false => None,
         };
         let room_bytes = order.refill.map_or(u64::MAX, |refill| refill.bytes);
-        let full = !dry && (blocked || bounded || taken_bytes >= room_bytes);
+        let full = blocked || bounded || taken_bytes >= room_bytes;
         client.awaits_writable |= full && delay.is_none();
         let freed = match body.filter(|_| order.held == Held::Slots) {
             Some((_, span)) => client.release_sent(span.offset_bytes + taken_bytes),
@@ -93,35 +88,6 @@ impl Run<'_> {
             let conn = stream.conn;
             self.on(In::RefillAfter { conn, delay });
         }
-    }
-
-    /// What was lent was offered, and may be acknowledged already. Whether the socket is nearly empty.
-    fn settle_loan(&mut self, stream: StreamId) -> bool {
-        let client = client_of(&mut self.clients, stream);
-        if client.share.is_lent() && self.input.once_in(2) {
-            client.acked_bytes += core::mem::take(&mut client.unacked_bytes);
-        }
-        (client.share).settle(client.unacked_bytes, &mut self.reserve)
-    }
-
-    /// What its share, and what others lend it, have room for.
-    fn room_bytes(&mut self, order: &Order) -> u64 {
-        let (now, stream) = (self.now, order.stream);
-        let client = client_of(&mut self.clients, stream);
-        let held_bytes = client.unacked_bytes;
-        let open = Open {
-            window_bytes: if client.window_closed { 0 } else { MIB },
-            cwnd_bytes: CWND_BYTES,
-            in_flight_bytes: held_bytes - client.unsent_bytes(),
-        };
-        let (holds, reserve) = ((held_bytes, order.len_bytes), &mut self.reserve);
-        let room_bytes = (client.share).room_bytes(stream.conn, holds, open, reserve, now);
-        self.counts.lent += u64::from(client.share.is_lent());
-        if client.share.bound.is_some() {
-            let conn = stream.conn;
-            self.on(In::SocketLevel { conn, held_bytes });
-        }
-        room_bytes
     }
 
     /// Checks an order against its response. For bytes of a file: which they are.
@@ -171,15 +137,14 @@ impl Run<'_> {
 
     /// What TCP says of a connection.
     pub fn tcp_sample(&mut self, conn: ConnId) -> Option<TcpSample> {
-        let (us, is_divided, is_short) =
-            (self.now.us, self.division.is_any(), self.has_short_paths);
+        let (us, is_divided) = (self.now.us, self.division.is_any());
         let client = self.client(conn)?;
         let marks = client.marks;
         let path = Path {
             state: CaState::Open,
-            cwnd_bytes: CWND_BYTES,
+            cwnd_bytes: 100_000,
             threshold_bytes: (marks > 0).then(|| 200_000 / u64::from(marks)),
-            rtt_min_us: if is_short { 50 } else { 20_000 },
+            rtt_min_us: 20_000,
             marked_segments: marks,
             resent_segments: 0,
         };

@@ -1,14 +1,11 @@
 //! A socket's share of the send memory: as its shell keeps it, as the kernel knows it, and the laws that hold of both.
 
-use ackpace_core::conn::ConnId;
 use ackpace_core::limits::{
-    LOAN_BYTES_MAX, SEND_BUFFER_BYTES_MIN, SEND_BUFFER_COST_BYTES, SEND_POOL_BYTES_MAX,
-    SHARE_BYTES_MIN,
+    SEND_BUFFER_BYTES_MIN, SEND_BUFFER_COST_BYTES, SEND_POOL_BYTES_MAX, SHARE_BYTES_MIN,
 };
 use ackpace_core::send::Refill;
 use ackpace_core::sndbuf::bound::{Bound, Grant};
 use ackpace_core::sndbuf::depletion::RefillDelay;
-use ackpace_core::sndbuf::reserve::{Borrows, Loan, Open, Reserve, is_short};
 use ackpace_core::units::Instant;
 
 /// The share of one socket; it may have none.
@@ -21,10 +18,6 @@ pub(super) struct SocketShare {
     pub costly: bool,
     /// What it may hold, by the last order. This is not asked of `bound`, which it judges.
     most_bytes: Option<u64>,
-    /// Others may lend it something.
-    short: bool,
-    /// What it was lent beyond that when it was offered bytes last.
-    lent_bytes: u64,
     /// What it could hold after it was given bytes last.
     allowed_bytes: Option<u64>,
     /// The last share that the worker was told, unless that was taken back.
@@ -39,25 +32,13 @@ pub(super) struct SocketShare {
 
 impl SocketShare {
     /// The order of the worker, as `server/src/worker/divide.rs` obeys it. Whether SO_SNDBUF changes.
-    pub fn hold(
-        &mut self,
-        grant: Option<Grant>,
-        joins: bool,
-        held_bytes: u64,
-        reserve: &mut Reserve,
-    ) -> bool {
+    pub fn hold(&mut self, grant: Option<Grant>, joins: bool) -> bool {
         let before_bytes = self.bound.map(|bound| bound.send_buffer_bytes());
         match (&mut self.bound, grant) {
-            (Some(bound), Some(grant)) => bound.change(grant, held_bytes, reserve),
-            (bound, grant) => {
-                if let Some(bound) = bound {
-                    bound.end(reserve);
-                }
-                *bound = grant.map(Bound::new);
-            }
+            (Some(bound), Some(grant)) => bound.change(grant),
+            (bound, grant) => *bound = grant.map(Bound::new),
         }
         self.most_bytes = grant.map(|grant| meant_bytes(grant.share_bytes));
-        self.short = grant.is_some_and(|grant| is_short(grant.rtt_us));
         if let (Some(grant), true) = (grant, joins) {
             self.start_bytes = grant.share_bytes;
         }
@@ -69,58 +50,15 @@ impl SocketShare {
         changes
     }
 
-    /// What it may be offered while it holds this much, of `wanted_bytes`; so much goes in flight at once.
-    pub fn room_bytes(
-        &mut self,
-        conn: ConnId,
-        (held_bytes, wanted_bytes): (u64, u64),
-        open: Open,
-        reserve: &mut Reserve,
-        now: Instant,
-    ) -> u64 {
+    /// What it may be offered while it holds this much.
+    pub fn room_bytes(&mut self, held_bytes: u64, now: Instant) -> u64 {
         let Some(bound) = &mut self.bound else {
             assert!(!self.owed, "a byte is sent before its socket has a share");
             return u64::MAX;
         };
         let unsent_bytes = bound.is_timed().then_some(0);
         bound.seen(held_bytes, unsent_bytes, now);
-        let loan = match bound.borrows(conn, (held_bytes, wanted_bytes), reserve, now) {
-            Borrows::No => Loan::None,
-            Borrows::Waits => Loan::Waits,
-            Borrows::IfOpen => bound.lend(conn, (held_bytes, wanted_bytes), open, reserve, now),
-        };
-        self.lent_bytes = bound.lent_bytes();
-        match loan {
-            Loan::None => self.send_buffer_bytes = Some(bound.send_buffer_bytes()),
-            Loan::Lent(_) => {
-                let bytes = bound.loan_buffer_bytes();
-                self.send_buffer_bytes = self.send_buffer_bytes.max(Some(bytes));
-            }
-            Loan::Waits => {} // nothing is offered
-        }
-        match loan {
-            Loan::None => bound.room_bytes(held_bytes),
-            Loan::Lent(bytes) => bound.room_bytes(held_bytes) + bytes,
-            Loan::Waits => 0,
-        }
-    }
-
-    /// Whether it has borrowed something.
-    pub fn is_lent(&self) -> bool {
-        self.lent_bytes > 0
-    }
-
-    /// It was offered what it was lent. Whether it is nearly empty all the same, as the server finds out.
-    pub fn settle(&mut self, held_bytes: u64, reserve: &mut Reserve) -> bool {
-        let Some(bound) = self.bound.as_mut().filter(|bound| bound.lent_bytes() > 0) else {
-            return false;
-        };
-        bound.settle(held_bytes, reserve);
-        let dry = bound.is_dry(held_bytes);
-        if !dry {
-            self.send_buffer_bytes = Some(bound.send_buffer_bytes());
-        }
-        dry
+        bound.room_bytes(held_bytes)
     }
 
     /// It took bytes, and holds `held_bytes` now.
@@ -129,7 +67,7 @@ impl SocketShare {
             bound.given(taken_bytes);
         }
         if taken_bytes > 0 {
-            self.allowed_bytes = self.most_bytes.map(|bytes| bytes + self.lent_bytes);
+            self.allowed_bytes = self.most_bytes;
         }
         self.check_held(held_bytes);
     }
@@ -146,14 +84,6 @@ impl SocketShare {
             self.send_buffer_bytes = Some(bound.send_buffer_bytes()); // as the server does
         }
         delay
-    }
-
-    /// What it may be lent by the last order.
-    fn loan_bytes(&self) -> u64 {
-        match self.short {
-            true => LOAN_BYTES_MAX,
-            false => 0,
-        }
     }
 
     fn kernel_bytes(&self) -> Option<u64> {
@@ -186,9 +116,7 @@ impl SocketShare {
 
     /// What may be in the socket: what it holds, or may take at any time.
     pub fn most_bytes(&self, held_bytes: u64) -> u64 {
-        let lent_bytes = self.bound.map_or(0, |bound| bound.lent_bytes());
-        let own_bytes = held_bytes.saturating_sub(lent_bytes);
-        self.most_bytes.unwrap_or(0).max(own_bytes)
+        self.most_bytes.unwrap_or(0).max(held_bytes)
     }
 
     fn check_held(&self, held_bytes: u64) {
@@ -219,7 +147,7 @@ impl SocketShare {
         );
         let most_bytes = self.most_bytes.unwrap_or(u64::MAX);
         assert!(
-            fill_bytes.is_none_or(|bytes| bytes <= most_bytes.saturating_add(self.loan_bytes())),
+            fill_bytes.is_none_or(|bytes| bytes <= most_bytes),
             "a socket with a share of {most_bytes} bytes is filled up to {fill_bytes:?}"
         );
         let told = self.told.filter(|_| has_share);
@@ -233,7 +161,6 @@ impl SocketShare {
     pub fn check_refill(&self, refill: &Refill) {
         let up_to_bytes = refill.bytes.min(refill.lowat_bytes.into());
         let most_bytes = self.most_bytes.unwrap_or(u64::MAX);
-        let most_bytes = most_bytes.saturating_add(self.loan_bytes());
         assert!(up_to_bytes <= most_bytes, "{refill:?} of {most_bytes}");
         // The kernel takes 0 as no bound (tcp_notsent_lowat), and would report the socket writable again and again.
         let calls = refill.epollout_bytes > 0 && refill.lowat_bytes > 0;
@@ -256,7 +183,7 @@ mod tests {
             share_bytes,
             ..Grant::default()
         };
-        share.hold(Some(grant), true, 0, &mut Reserve::default());
+        share.hold(Some(grant), true);
         share
     }
 
@@ -268,7 +195,7 @@ mod tests {
             share_bytes: 10_000,
             ..Grant::default()
         };
-        socket.hold(Some(less), false, 60_000, &mut Reserve::default());
+        socket.hold(Some(less), false);
         socket.check(60_000);
         socket.check_quiet(true, Some(10_000));
     }
@@ -286,12 +213,7 @@ mod tests {
             owed: true,
             ..SocketShare::default()
         };
-        let conn = ConnId {
-            index: 0,
-            generation: 0,
-        };
-        let reserve = &mut Reserve::default();
-        socket.room_bytes(conn, (0, 1), Open::default(), reserve, Instant { us: 0 });
+        socket.room_bytes(0, Instant { us: 0 });
     }
 
     #[test]

@@ -4,7 +4,6 @@
 use ackpace_core::Machine;
 use ackpace_core::addresses::Address;
 use ackpace_core::conn::{ConnId, ObjectId, Span, StreamId, TcpEvent, Want};
-use ackpace_core::sndbuf::reserve::Reserve;
 use ackpace_core::units::{Instant, KIB, MIB};
 use ackpace_core::why::Why;
 use ackpace_core::worker::{Expect, In, Out, Received, Worker};
@@ -46,10 +45,6 @@ pub(super) struct Run<'a> {
     pub last_completion: Option<WantCompletion>,
     pub disk_thread: DiskThread,
     pub division: Division,
-    /// What sockets lend each other, however few they are.
-    pub reserve: Reserve,
-    /// All paths have a round trip of 50 µs, so connections may borrow send memory.
-    pub has_short_paths: bool,
     /// Send memory is divided: the worker knows the share of a new connection.
     pub divides: bool,
     pub counts: ShareCounts,
@@ -88,15 +83,12 @@ impl<'a> Run<'a> {
             last_completion: None,
             disk_thread: DiskThread::new(disk),
             division: Division::new(first / 4, &mut input, now),
-            reserve: Reserve::eager(),
-            has_short_paths: false,
             divides: false,
             counts: ShareCounts::default(),
             progress: 0,
             trace: Trace::default(),
             input,
         };
-        run.has_short_paths = run.input.once_in(2);
         run.begin_division();
         run
     }
@@ -136,7 +128,6 @@ impl<'a> Run<'a> {
             self.execute(out);
             outs += 1;
         }
-        self.lend();
         outs
     }
 
@@ -423,11 +414,7 @@ impl<'a> Run<'a> {
     fn close(&mut self, conn: ConnId, out: &Out) {
         let client = self.living(conn, out);
         assert!(client.response.is_none(), "closed, but not ended: {out:?}");
-        let bound = client.share.bound.take();
-        let shares = bound.is_some();
-        if let Some(mut bound) = bound {
-            bound.end(&mut self.reserve);
-        }
+        let shares = client.share.bound.is_some();
         self.release_all(conn);
         self.clients[conn.index as usize] = None;
         if shares {
