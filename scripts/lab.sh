@@ -1,7 +1,7 @@
 #!/bin/sh
 # `make lab`: builds the lab, and the server if experiments run, then starts the lab, which installs its peers itself.
 # RUN is an experiment or a set of them, ROUNDS a number. ARGS is a line of options as typed in a shell, quotes and all:
-# make lab RUN=paced ARGS="--contenders 'ackpace --send eager,nginx'"
+# make lab RUN=paced ARGS="--contenders 'ackpace --compare send=eager,nginx'"
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/lib.sh

@@ -63,7 +63,7 @@ struct Entry {
 /// # Errors
 /// Unknown names, a requirement that the machine does not meet, or a place that can't be built.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let entries = entries(&args.names, &args.contenders)?;
+    let entries = entries(&args.names, &joined(&args.contenders))?;
     entries
         .iter()
         .try_for_each(|entry| check_at(entry, &args.at))?;
@@ -224,6 +224,23 @@ fn entries(names: &[String], contenders: &[String]) -> Result<Vec<Entry>> {
     }
 }
 
+/// The contenders among the parts between commas. A part such as "cancel=off" belongs to the `--compare` before it.
+fn joined(parts: &[String]) -> Vec<String> {
+    let mut contenders: Vec<String> = Vec::new();
+    for part in parts {
+        let first = part.split_whitespace().next().unwrap_or_default();
+        let is_word = first.contains('=') && !first.starts_with("ackpace@");
+        match contenders.last_mut().filter(|_| is_word) {
+            Some(contender) => {
+                contender.push(',');
+                contender.push_str(part);
+            }
+            None => contenders.push(part.clone()),
+        }
+    }
+    contenders
+}
+
 /// "AXIS=VALUE".
 fn at(text: &str) -> std::result::Result<(String, f64), String> {
     let parts = text.split_once('=');
@@ -356,6 +373,20 @@ mod tests {
             .unwrap()
             .to_string();
         assert!(error.contains("no contender \"ngnix\""), "{error}");
+    }
+
+    #[test]
+    fn words_of_a_comparison_stay_with_their_contender() {
+        let parts = "nginx,ackpace --compare send=eager,order=arrival --workers 2,ackpace@/a=b --quiet,ngnix";
+        let parts: Vec<&str> = parts.split(',').collect();
+        let expected = [
+            "nginx",
+            "ackpace --compare send=eager,order=arrival --workers 2",
+            "ackpace@/a=b --quiet",
+            "ngnix",
+        ];
+        assert_eq!(joined(&owned(&parts)), expected);
+        assert_eq!(joined(&owned(&["a=b"])), ["a=b"]);
     }
 
     #[test]

@@ -2,18 +2,18 @@
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::builder::OsStringValueParser;
-use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, ValueHint, value_parser};
 use clap_complete::Shell;
 
 use crate::admin::client::{self, Shown};
-use crate::config::{self, LoadError, Loaded, Setting, Shape};
+use crate::config::{self, LoadError, Loaded, Setting};
 use crate::failure::Failure;
 use crate::limits::CONFIG_ERRORS_MAX;
+use crate::mistyped::{detached_boolean, mistyped, mistyped_alone};
 use crate::options::{ServeOptions, shown, shown_path};
 use crate::{descriptors, doctor, help, named_paths, serve};
 
@@ -51,10 +51,10 @@ fn run(
     }
     let matches = raw(command())
         .try_get_matches_from(&arguments)
-        .map_err(|error| mistyped(&arguments, error))?;
+        .map_err(|error| mistyped(&command(), &arguments, error))?;
     match matches.subcommand() {
         None if matches.get_flag("test") => check(load(&matches, variables)?),
-        None => match mistyped_alone(&matches) {
+        None => match mistyped_alone(&command(), &matches) {
             Some(failure) => Err(failure),
             None => serve(&matches, variables),
         },
@@ -70,107 +70,6 @@ fn run(
         Some(("help", matches)) => print_help(matches),
         Some((name, _)) => Err(Failure::runtime(format!("no code for command {name}"))),
     }
-}
-
-/// `--listing false`, whose word would be taken for the directory; the right spelling.
-fn detached_boolean(arguments: &[OsString]) -> Option<String> {
-    let options = arguments.iter().take_while(|word| *word != "--");
-    let pairs = options.clone().zip(options.skip(1));
-    let is_boolean = |name: &OsString| {
-        let all = Setting::all();
-        let mut booleans = all.iter().filter(|setting| setting.shape == Shape::Boolean);
-        booleans.any(|setting| *name == *setting.name())
-    };
-    let words = ["true", "false", "on", "off", "yes", "no"];
-    let pairs = pairs.filter(|(_, value)| words.iter().any(|word| *value == word));
-    let wrong = pairs.into_iter().find(|(name, _)| is_boolean(name));
-    wrong.map(|(name, value)| {
-        let (name, value) = (name.to_string_lossy(), value.to_string_lossy());
-        format!("{name} {value}: write {name}={value}; a directory of that name is ./{value}")
-    })
-}
-
-/// `--root DIR`: a key of the configuration file that is no option; what to write instead.
-fn named_root(arguments: &[OsString], error: &clap::Error) -> Option<String> {
-    let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidArg) else {
-        return None;
-    };
-    if error.kind() != ErrorKind::UnknownArgument || unknown != "--root" {
-        return None;
-    }
-    let words: Vec<_> = arguments
-        .iter()
-        .map(|word| word.to_string_lossy())
-        .collect();
-    let command = match words.get(1).map(AsRef::as_ref) {
-        Some(name @ ("check" | "config" | "limits" | "doctor")) => name,
-        Some("top" | "why" | "completions" | "man" | "help") => return None,
-        _ => "serve",
-    };
-    let joined = words.iter().find_map(|word| word.strip_prefix("--root="));
-    let next = || {
-        let at = words.iter().position(|word| word == "--root")?;
-        words.get(at + 1).map(AsRef::as_ref)
-    };
-    // What a shell would take for something else, or what is cut where it is shown, can't be copied.
-    let plain = |c: char| c.is_ascii_alphanumeric() || "_./@:+,-".contains(c);
-    let can_be_copied = |root: &&str| {
-        !root.is_empty()
-            && !root.starts_with('-')
-            && root.chars().all(plain)
-            && shown(root) == *root
-    };
-    let root = joined.or_else(next).filter(can_be_copied);
-    Some(format!(
-        "--root: there is no such option: the directory or file stands by itself, as in `ackpace {command} {}` (in the configuration \
-         file it is the key root, in the environment ACKPACE_ROOT)",
-        root.unwrap_or("DIR")
-    ))
-}
-
-/// A misspelt command counts as a directory, and what follows it as a second one.
-fn mistyped(arguments: &[OsString], error: clap::Error) -> Failure {
-    if let Some(text) = named_root(arguments, &error) {
-        return Failure::operator(text);
-    }
-    let mut words = arguments.iter().skip(1).map(|word| word.to_string_lossy());
-    let (Some(first), Some(second)) = (words.next(), words.next()) else {
-        return error.into();
-    };
-    let names: Vec<String> = command()
-        .get_subcommands()
-        .map(|command| command.get_name().to_owned())
-        .collect();
-    let known = |word: &str| word.starts_with('-') || names.iter().any(|name| name == word);
-    if !error.use_stderr() || known(&first) || second.starts_with('-') {
-        return error.into();
-    }
-    let (first, second) = (shown(&first), shown(&second));
-    let near = config::nearest(&first, names.iter().map(String::as_str));
-    Failure::operator(match near {
-        Some(near) => format!("there is no command {first}: did you mean {near}?"),
-        None => format!(
-            "{first} is no command, and one directory or file is served, not {first} and {second} (see ackpace --help)"
-        ),
-    })
-}
-
-/// A misspelt command without a second word: there is no directory of that name.
-fn mistyped_alone(matches: &ArgMatches) -> Option<Failure> {
-    let word = matches.get_one::<OsString>("root")?;
-    if word.to_string_lossy().contains('/') {
-        return None; // certainly a path
-    }
-    let all = command();
-    let names = all.get_subcommands().map(Command::get_name);
-    let near = config::nearest(word.to_str()?, names)?;
-    if Path::new(word).symlink_metadata().is_ok() {
-        return None;
-    }
-    Some(Failure::operator(format!(
-        "there is no directory or file {}: did you mean the command {near}?",
-        shown(&word.to_string_lossy())
-    )))
 }
 
 /// The whole command line.

@@ -23,6 +23,7 @@ pub mod listeners;
 pub mod log;
 pub mod mailbox;
 pub mod memory;
+pub mod mistyped;
 pub mod named_paths;
 pub mod needs;
 pub mod notify;

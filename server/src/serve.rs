@@ -8,12 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use ackpace_core::addresses::AddressCounts;
-use ackpace_core::congestion::Delay;
-use ackpace_core::disk::{self, Order};
-use ackpace_core::prefetch::Prefetch;
-use ackpace_core::sndbuf;
-use ackpace_core::sndbuf::atbt::Windows;
-use ackpace_core::sndbuf::eatbt::Need;
+use ackpace_core::disk;
 use ackpace_core::units::duration_us;
 use ackpace_core::worker::{SendPolicy, Settings};
 
@@ -37,10 +32,7 @@ use crate::mailbox::{Mailboxes, ThreadWaker};
 use crate::memory;
 use crate::needs;
 use crate::notify::ServiceManager;
-use crate::options::{
-    Cancel, DelayBy, LogTarget, OrderBy, Pacing, PrefetchBy, ReadBy, SendBy, SendNeed, SendShare,
-    ServeOptions, Size, Workers, display_duration,
-};
+use crate::options::{LogTarget, ServeOptions, Size, Workers, display_duration};
 use crate::resolver::{Inbox, Resolver, Return};
 use crate::shares::{self, Shares, descriptors_allowed};
 use crate::signals::Caught;
@@ -349,17 +341,10 @@ fn dividing(
     channels: &[Channel],
     clock: Clock,
 ) -> Option<Arc<Dividing>> {
-    let policy = match (options.send_share, options.send_need) {
-        (SendShare::Kernel, _) => return None,
-        (SendShare::ByNeed, SendNeed::Law) => sndbuf::Policy::ByNeed(Need::Law),
-        (SendShare::ByNeed, SendNeed::Paper) => sndbuf::Policy::ByNeed(Need::Paper),
-        (SendShare::Window, _) => sndbuf::Policy::Window(Windows::One),
-        (SendShare::Equal, _) => sndbuf::Policy::Equal,
-    };
+    let pool_bytes = shares.send_bytes?;
     let wakers = channels.iter().map(|channel| Arc::clone(&channel.waker));
     let places = shares.connections_per_worker;
-    let pool_bytes = shares.send_bytes?;
-    let dividing = Dividing::new(policy, pool_bytes, wakers, places, clock);
+    let dividing = Dividing::new(options.compare.share, pool_bytes, wakers, places, clock);
     Some(Arc::new(dividing))
 }
 
@@ -433,48 +418,32 @@ fn settings(options: &ServeOptions, worker: u16, shares: &Shares, arrivals: bool
         drain_timeout_us: duration_us(options.drain_timeout),
         arrivals,
         arrivals_bytes_max: shares.records_bytes / u64::from(shares.workers),
-        send: match options.send {
-            SendBy::Margin => SendPolicy::Margin {
-                budget_bytes: shares
-                    .send_queue_bytes(memory::tcp_bytes())
-                    .min(shares.send_bytes.unwrap_or(u64::MAX) / u64::from(shares.workers.max(1))),
-            },
-            SendBy::Eager => SendPolicy::Eager,
-        },
-        pacing: options.pacing == Pacing::FirstFlight,
-        delay: delay(options),
+        send: send_policy(options, shares),
+        pacing: options.compare.pacing,
+        delay: options.compare.delay,
     }
 }
 
-fn delay(options: &ServeOptions) -> Delay {
-    match options.delay {
-        DelayBy::Rate => Delay::Rate,
-        DelayBy::Paper => Delay::Paper,
-        DelayBy::Off => Delay::Off,
+fn send_policy(options: &ServeOptions, shares: &Shares) -> SendPolicy {
+    if options.compare.eager {
+        return SendPolicy::Eager;
+    }
+    let divided_bytes = shares.send_bytes.unwrap_or(u64::MAX) / u64::from(shares.workers.max(1));
+    SendPolicy::Margin {
+        budget_bytes: shares
+            .send_queue_bytes(memory::tcp_bytes())
+            .min(divided_bytes),
     }
 }
 
 /// The settings of all disks.
 fn disk_settings(options: &ServeOptions, shares: &Shares) -> disk::Settings {
     disk::Settings {
-        prefetch: match options.prefetch {
-            PrefetchBy::Tdap => Prefetch::Tdap,
-            PrefetchBy::Paper => Prefetch::Paper,
-            PrefetchBy::Rate => Prefetch::Rate {
-                target_us: duration_us(options.prefetch_time),
-            },
-            PrefetchBy::Fixed => Prefetch::Fixed {
-                read_bytes: options.prefetch_size.resolve(0), // a share is refused
-            },
-        },
-        order: match options.order {
-            OrderBy::CLook => Order::CLook,
-            OrderBy::Deadline => Order::Deadline,
-            OrderBy::Arrival => Order::Arrival,
-        },
-        cancel: options.cancel == Cancel::On,
-        delay: delay(options),
-        direct: options.read == ReadBy::Direct,
+        prefetch: options.compare.prefetch,
+        order: options.compare.order,
+        cancel: options.compare.cancel,
+        delay: options.compare.delay,
+        direct: options.compare.direct,
         memory_bytes: shares.remembered_by_bytes(),
         page_cache_bytes: shares.page_cache_bytes,
         rotational: true,

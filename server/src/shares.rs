@@ -19,7 +19,7 @@ use crate::limits::{
     UNCANCELLED_FILES_MAX,
 };
 use crate::memory::{self, Usable};
-use crate::options::{Cancel, LogTarget, PlacesBound, SendShare, ServeOptions, Size};
+use crate::options::{LogTarget, PlacesBound, SendMemory, ServeOptions, Size};
 use crate::store::file::FILE_BYTES;
 
 /// The most that each owner of memory may use, whatever the others do. Unused memory is lent to reading ahead
@@ -47,7 +47,7 @@ pub struct Shares {
     pub ranges_bytes: u64,
     /// Records of requests for the access log, until their responses are settled; 0: it is off.
     pub records_bytes: u64,
-    /// Files, of one disk, that are read for departed clients (`cancel` off).
+    /// Files, of one disk, that are read for departed clients (`compare = "cancel=off"`).
     pub parted_bytes: u64,
     /// Requests that wait for a resolver.
     pub queries_bytes: u64,
@@ -152,29 +152,20 @@ impl Shares {
                 true => records_bytes.min(memory_bytes / 32),
                 false => 0,
             },
-            parted_bytes: match options.cancel {
-                Cancel::On => 0,
-                Cancel::Off => UNCANCELLED_FILES_MAX as u64 * FILE_BYTES,
+            parted_bytes: if options.compare.cancel {
+                0
+            } else {
+                UNCANCELLED_FILES_MAX as u64 * FILE_BYTES
             },
             queries_bytes: QUERIES_BYTES_MAX.min(memory_bytes / 32),
             log_queue_bytes: LOG_QUEUE_BYTES_MAX.min(memory_bytes / 32),
             logs: 1 + u64::from(is_logged),
             devices: usize::try_from(devices)
                 .map_or(DEVICES_MAX, |many| many.clamp(2, DEVICES_MAX)),
-            send_bytes: None,
-        }
-        .dividing(options, usable)
-    }
-
-    /// With the memory for sending that these options say.
-    fn dividing(self, options: &ServeOptions, usable: Usable) -> Shares {
-        let pool_bytes = match options.send_memory {
-            Size::Auto => self.send_queue_bytes(memory::tcp_bytes()) * u64::from(self.workers),
-            given => given.resolve(usable.bytes),
-        };
-        Shares {
-            send_bytes: (options.send_share != SendShare::Kernel).then_some(pool_bytes),
-            ..self
+            send_bytes: match options.send_memory {
+                SendMemory::Kernel => None,
+                SendMemory::Divided(size) => Some(size.resolve(usable.bytes)),
+            },
         }
     }
 
@@ -413,7 +404,7 @@ mod tests {
     #[test]
     fn a_pool_with_room_for_fewer_connections_than_allowed_is_told_of() {
         let shares = |send_memory| {
-            let args = ["--send-share", "by-need", "--send-memory", send_memory];
+            let args = ["--send-memory", send_memory];
             Shares::divide(&options(&args), 1, machine(64 << 30)).expect("plenty")
         };
         let cost =
@@ -423,12 +414,12 @@ mod tests {
             let many = format!("enough for {connections} connections");
             assert!(cost.contains(&many), "{cost}");
         }
-        assert_eq!(cost("auto", 16_384), None);
+        assert_eq!(cost("48MiB", 16_384), None);
         assert_eq!(cost("8MiB", 2_000), None, "no more were asked for");
         let bound = |send_memory, most| shares(send_memory).places_bound(most);
         assert_eq!(bound("8MiB", 16_384), PlacesBound::SendMemory);
         assert_eq!(bound("8MiB", 2_000), PlacesBound::ConnectionsMax);
-        assert_eq!(bound("auto", 16_384), PlacesBound::ConnectionsMax);
+        assert_eq!(bound("kernel", 16_384), PlacesBound::ConnectionsMax);
     }
 
     #[test]

@@ -129,6 +129,18 @@ fn misspelt_commands_and_detached_values_are_named() {
             &["--listing", "false", "tree"],
             "ackpace: --listing false: write --listing=false; a directory of that name is ./false\n",
         ),
+        (
+            &["tree", "--prefetch", "paper"],
+            "ackpace: --prefetch: there is no such option: write --compare prefetch=paper; docs/papers.md has all words of compare\n",
+        ),
+        (
+            &["check", "--send-share=by-need"],
+            "ackpace: --send-share: there is no such option: write --send-memory 25%; docs/papers.md has all words of compare\n",
+        ),
+        (
+            &["--compare", "send=eagre"],
+            "ackpace: --compare: send: eagre is not one of eager, margin\n",
+        ),
     ] {
         let (code, stdout, stderr) = ackpace("misspelt", arguments);
         assert_eq!((code, stdout.as_str(), stderr.as_str()), (2, "", expected));

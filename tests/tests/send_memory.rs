@@ -195,7 +195,8 @@ fn all_sockets_together_hold_no_more_than_the_pool() {
     server.stop();
 
     for share in ["by-need", "equal", "window"] {
-        let args = ["--send-share", share, "--send-memory", "1MiB"];
+        let share_word = format!("share={share}");
+        let args = ["--send-memory", "1MiB", "--compare", &share_word];
         let (tree, content, server) = served(&args);
         let most_bytes = download(&server, &content);
         let slack_bytes = (FAST + SLOW) as u64 * START_BYTES;
@@ -222,7 +223,7 @@ fn a_pool_that_has_room_for_few_keeps_others_waiting_and_serves_them() {
     if !apart() {
         return;
     }
-    let args = ["--send-share", "equal", "--send-memory", "16KiB"];
+    let args = ["--send-memory", "16KiB"];
     let (_tree, content, server) = served(&args);
     server.out_line(&["little send memory: 16 KiB", "2 connections of a worker"]);
     let address = server.address();
@@ -240,13 +241,13 @@ fn a_pool_that_has_room_for_few_keeps_others_waiting_and_serves_them() {
 }
 
 #[test]
-fn a_bound_that_does_nothing_is_told() {
+fn a_division_of_nothing_and_too_little_memory_are_told() {
     let tree = Tree::new();
-    let server = Server::start(&tree, &["--send-memory", "1MiB"]);
-    server.err_line(&["send_memory", "bounds nothing while send_share = kernel"]);
+    let server = Server::start(&tree, &["--compare", "share=equal"]);
+    server.err_line(&["compare", "does nothing without a size as send_memory"]);
     server.stop();
     let (code, told) = Setup::new(tree.path())
-        .args(&["--send-share", "by-need", "--send-memory", "4KiB"])
+        .args(&["--send-memory", "4KiB"])
         .fails();
     assert_eq!(code, Some(2));
     assert!(

@@ -117,7 +117,7 @@ fn without_proc_and_dev_null_files_are_served_and_the_start_says_what_is_lost() 
     std::os::unix::fs::symlink("cold", tree.at("link")).expect("a link");
     forget_cached(&File::open(cold).expect("our own file"));
     let server = Setup::new(tree.path())
-        .args(&["--read", "page-cache"])
+        .args(&["--compare", "read=page-cache"])
         .before(|| hide_from_child(&[c"/proc", c"/dev"]))
         .start();
     server.out_line(&["lost: /proc: ", "symbolic links get 404"]);

@@ -50,7 +50,7 @@ pub fn experiment() -> Experiment {
         contenders: vec![
             conventional("nginx", "conventional"),
             conventional("nginx-aio", "conventional aio"),
-            slow_disk::ours("TDAP on full buffers", &["--send", "eager"]),
+            slow_disk::comparing("TDAP on full buffers", &["send=eager"]),
             slow_disk::ours("ackpace", &[]),
         ],
         subjects: &["ackpace"],

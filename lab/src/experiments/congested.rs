@@ -21,13 +21,12 @@ const MARK_AT_S: f64 = 5.0;
 
 /// Congestion windows halved for 20 % of the clients.
 pub fn experiment() -> Experiment {
-    let fixed = ["--prefetch", "fixed", "--prefetch-size", "512KiB"];
     let contenders = vec![
         Contender::preset("nginx-aio"),
-        told_by("fixed reads", &fixed),
-        told_by("delay off", &["--delay", "off"]),
-        told_by("delay paper", &["--delay", "paper"]),
-        told_by("ackpace", &[]),
+        told_by("fixed reads", "prefetch=fixed,prefetch_size=512KiB"),
+        told_by("delay off", "delay=off"),
+        told_by("delay paper", "delay=paper"),
+        told_by("ackpace", "none"),
     ];
     let others = &["delay off", "delay paper", "fixed reads", "nginx-aio"];
     let told = |metric| Judge::against(metric, others, Limit::None);
@@ -73,8 +72,8 @@ pub fn experiment() -> Experiment {
 }
 
 /// ackpace, which reports how often it defers reads.
-fn told_by(name: &str, options: &[&str]) -> Contender {
-    slow_disk::ours(name, &[options, &["--metrics", scrape::PORT]].concat())
+fn told_by(name: &str, words: &str) -> Contender {
+    slow_disk::comparing(name, &[words]).with(name, &["--metrics", scrape::PORT])
 }
 
 fn scenario() -> Scenario {

@@ -19,7 +19,7 @@ pub fn experiment() -> Experiment {
         "45 of 300 clients reset their connections at once",
         |_| scenario(),
     );
-    let off = slow_disk::ours("cancel off", &["--cancel", "off"]);
+    let off = slow_disk::comparing("cancel off", &["cancel=off"]);
     frame.contenders.insert(frame.contenders.len() - 1, off);
     let told = |metric| Judge::against(metric, PEERS, Limit::None);
     Experiment {

@@ -34,13 +34,14 @@ const PACE: Pace = Pace {
 
 /// ackpace with a pool that it divides in one way.
 pub(super) fn divided(share: &str, pool: &str) -> Contender {
-    let options = ["--send-share", share, "--send-memory", pool];
+    let share_word = format!("share={share}");
+    let options = ["--send-memory", pool, "--compare", &share_word];
     Contender::preset("ackpace").with(share, &options)
 }
 
 /// ackpace that leaves send memory to the kernel.
 pub(super) fn kernel() -> Contender {
-    Contender::preset("ackpace").with("kernel", &["--send-share", "kernel"])
+    Contender::preset("ackpace").with("kernel", &["--send-memory", "kernel"])
 }
 
 /// ackpace with a pool that it divides in each of the three ways, and without one.

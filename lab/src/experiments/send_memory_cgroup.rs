@@ -14,6 +14,8 @@ use ackpace_lab_wan::{LinkSpec, Topology};
 
 const CLIENTS: u32 = 2_000;
 const MEMORY_BYTES: u64 = 256 << 20;
+/// A quarter of ackpace's own memory there.
+const POOL: &str = "48MiB";
 /// Where the first of these paths stands on the axis.
 const LINKS: usize = 0;
 const PATHS: [&str; 2] = ["links of .5 Mbit/s, a second of queue", "loopback"];
@@ -27,7 +29,7 @@ const EQUAL_AT_LEAST: f64 = 0.995;
 /// Who stays alive, and what they deliver.
 pub fn experiment() -> Experiment {
     const PEERS: &[&str] = &["nginx", "kernel"];
-    let ours = |share: &str| Contender::preset("ackpace").with(share, &["--send-share", share]);
+    let ours = |name, memory| Contender::preset("ackpace").with(name, &["--send-memory", memory]);
     let told = |metric| Judge::against(metric, PEERS, Limit::None);
     let over = |metric, title| Figure::over("path", metric, title);
     Experiment {
@@ -38,7 +40,11 @@ pub fn experiment() -> Experiment {
             so that windows grow and send buffers with them, or over loopback, as fast as they can. Who stays alive, what do they \
             deliver, and what do their sockets hold? Whom the kernel kills for want of memory is told below the table.",
         source: "",
-        contenders: vec![ours("by-need"), ours("kernel"), Contender::preset("nginx")],
+        contenders: vec![
+            ours("by-need", POOL),
+            ours("kernel", "kernel"),
+            Contender::preset("nginx"),
+        ],
         subjects: &["by-need"],
         sweep: vec![Axis::named("path", "paths", &PATHS)],
         pace: Pace {

@@ -114,16 +114,16 @@ pub fn ours_with_pool(part: &str, name: &str, options: &[&str]) -> Contender {
 }
 
 /// Turns off what a conventional server does not have.
-const BLIND: [&str; 6] = [
-    "--read",
-    "page-cache",
-    "--prefetch",
-    "fixed",
-    "--cancel",
-    "off",
-];
-const EAGER: [&str; 2] = ["--send", "eager"];
-const ARRIVAL: [&str; 2] = ["--order", "arrival"];
+const BLIND: &str = "read=page-cache,prefetch=fixed,cancel=off";
+const EAGER: &str = "send=eager";
+const ARRIVAL: &str = "order=arrival";
+/// Reading by rate without the steps of [`ladder`] that follow it.
+const TDAP: &str = "read=page-cache,cancel=off";
+
+/// [`ours`] with designs of others in place of its own.
+pub fn comparing(name: &str, words: &[&str]) -> Contender {
+    ours(name, &["--compare", &words.join(",")])
+}
 
 /// Names of the steps of [`ladder`] below the default, which is "ackpace".
 pub const STEPS: &[&str] = &["as Linux", "+ IDSR", "+ TDAP", "+ C-LOOK", "+ direct"];
@@ -132,16 +132,15 @@ pub const STEPS: &[&str] = &["as Linux", "+ IDSR", "+ TDAP", "+ C-LOOK", "+ dire
 /// rate, reading in the order of places, and reads past the page cache for files with one reader. Dropping
 /// reads for departed clients comes last and completes the default.
 pub fn ladder() -> Vec<Contender> {
-    let tdap = ["--read", "page-cache", "--cancel", "off"];
     let steps: [&[&str]; 5] = [
-        &[&EAGER[..], &BLIND, &ARRIVAL].concat(),
-        &[&BLIND[..], &ARRIVAL].concat(),
-        &[&tdap[..], &ARRIVAL].concat(),
-        &tdap,
-        &["--cancel", "off"],
+        &[EAGER, BLIND, ARRIVAL],
+        &[BLIND, ARRIVAL],
+        &[TDAP, ARRIVAL],
+        &[TDAP],
+        &["cancel=off"],
     ];
     let steps = STEPS.iter().zip(steps);
-    let steps = steps.map(|(name, options)| ours(name, options));
+    let steps = steps.map(|(name, words)| comparing(name, words));
     steps.chain([ours("ackpace", &[])]).collect()
 }
 
@@ -149,15 +148,13 @@ pub fn ladder() -> Vec<Contender> {
 /// scheduler, or the server. ackpace takes part as a conventional server and with reading by rate. nginx takes
 /// part with its threads, whose reads all wait in the kernel.
 pub fn orders() -> Vec<Contender> {
-    let conventional = [&EAGER[..], &BLIND].concat();
-    let tdap = ["--read", "page-cache", "--cancel", "off"];
     let mut all = Vec::new();
-    for (name, options) in [("as Linux", &conventional[..]), ("TDAP", &tdap)] {
+    for (name, words) in [("as Linux", &[EAGER, BLIND][..]), ("TDAP", &[TDAP])] {
         let named = |who: &str| format!("{name} {who}");
-        let arrival = ours(&named("as they come"), &[options, &ARRIVAL].concat());
+        let arrival = comparing(&named("as they come"), &[words, &[ARRIVAL]].concat());
         all.push(arrival.clone());
         all.push(arrival.behind_elevator(&named("by the kernel"), ELEVATOR));
-        all.push(ours(&named("by C-LOOK"), options));
+        all.push(comparing(&named("by C-LOOK"), words));
     }
     let threads = Contender::preset("nginx-aio");
     all.push(threads.clone());
@@ -324,14 +321,16 @@ mod tests {
         let settings = |who: &Contender| {
             let common = ours("", &[]).options;
             assert_eq!(who.options[..common.len()], common);
-            let pairs = who.options[common.len()..].chunks(2);
-            pairs.map(<[String]>::to_vec).collect::<Vec<_>>()
+            let words = who.options[common.len()..].iter().skip(1);
+            words
+                .flat_map(|words| words.split(','))
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
         };
         for pair in ladder.windows(2) {
             let (before, after) = (settings(&pair[0]), settings(&pair[1]));
             assert!(after.iter().all(|setting| before.contains(setting)));
             assert_eq!(before.len(), after.len() + 1, "{}", pair[1].name);
-            assert!(before.iter().all(|setting| setting[0].starts_with("--")));
         }
         assert!(settings(&ladder[STEPS.len()]).is_empty());
     }
@@ -340,11 +339,9 @@ mod tests {
     fn orders_differ_in_who_orders_and_in_nothing_else() {
         let all = orders();
         let without_order = |who: &Contender| {
-            let at = who.options.windows(2).position(|pair| pair == ARRIVAL);
-            let mut options = who.options.clone();
-            at.into_iter()
-                .for_each(|at| drop(options.drain(at..at + 2)));
-            options
+            let order = format!(",{ARRIVAL}");
+            let options = who.options.iter().map(|option| option.replace(&order, ""));
+            options.collect::<Vec<_>>()
         };
         for three in all[..6].chunks(3) {
             assert_eq!(without_order(&three[0]), without_order(&three[2]));

@@ -366,7 +366,7 @@ mod tests {
 
     #[test]
     fn a_long_name_is_whole_in_lines_of_its_column() {
-        let name = "ackpace --send-horizon 200ms --object-cache off, connections = 16";
+        let name = "ackpace --compare send=eager,order=arrival --object-cache 0, connections = 16";
         let all = vec![series(name, 0, &[(0.0, 5.0)]), series("nginx", 1, &[])];
         let names = Names::of(&all);
         let lines = names.lines(name);

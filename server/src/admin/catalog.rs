@@ -236,13 +236,13 @@ pub const METRICS: [Metric; 57] = [
     counter(
         "paced_responses",
         "responses",
-        "Responses on a used connection whose first window was spread over a round trip (--pacing).",
+        "Responses on a used connection whose first window was spread over a round trip.",
         SampleSource::Worker(|channel| whole(&channel.tally.decided.paced)),
     ),
     gauge(
         "target_seconds",
         "seconds",
-        "T: the time for which sockets are filled; 0 with --send eager. At 0.1: many fast clients share the budget.",
+        "T: the time for which sockets are filled; 0 with --compare send=eager. At 0.1: many fast clients share the budget.",
         SampleSource::Worker(|channel| Value::Us(channel.tally.target_us.get())),
     ),
     gauge(

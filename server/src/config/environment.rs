@@ -4,8 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use super::layer::{Layer, LoadError, Origin, give, give_port};
-use super::settings::{Setting, nearest};
-use crate::options::shown;
+use super::settings::Setting;
+use crate::options::{COMPARISONS, former, nearest, shown};
 
 const PREFIX: &str = "ACKPACE_";
 /// Variables that are no keys of the configuration file.
@@ -123,6 +123,12 @@ fn unknown(name: &str, settings: &[Setting]) -> String {
     let known = names.iter().map(String::as_str).chain([CONFIG, PORT]);
     let keys = known.filter_map(|name| name.strip_prefix(PREFIX));
     let wrong = name.strip_prefix(PREFIX).unwrap_or_default();
+    if let Some((option, value)) = former(&wrong.to_lowercase()) {
+        let option = option.to_uppercase();
+        return format!(
+            "the variable {name} means nothing: write {PREFIX}{option}={value}; {COMPARISONS}"
+        );
+    }
     let hint = match nearest(wrong, keys) {
         Some(near) => format!("did you mean {PREFIX}{near}?"),
         None => "docs/configuration.md names those that do".to_owned(),
@@ -153,12 +159,14 @@ mod tests {
             ("ACKPACE_INDEX", ""),
             ("ACKPACE_IDLE_TIMEOUT", ""),
             ("ACKPACE_TYPES", "md=text/markdown,x=a/b"),
+            ("ACKPACE_COMPARE", "prefetch=paper,cancel=off"),
             ("ACKPACE_CONFIG", "a.toml"),
             ("PATH", "/bin"),
         ]);
         assert_eq!(values(&read, "workers"), ["3"]);
         assert_eq!(values(&read, "hide"), [".git", "*.tmp"]);
         assert_eq!(values(&read, "types"), ["md=text/markdown", "x=a/b"]);
+        assert_eq!(values(&read, "compare"), ["prefetch=paper,cancel=off"]);
         assert_eq!(read.layer["index"].values, Vec::<OsString>::new());
         assert!(!read.layer.contains_key("idle_timeout"));
         assert_eq!(read.config, Some("a.toml".into()));
@@ -229,9 +237,11 @@ mod tests {
             ("ACKPACE_WORKER", "1"),
             ("ACKPACE_X", "1"),
             ("ACKPACE_PROT", "1"),
+            ("ACKPACE_SEND", "eager"),
         ]);
         let expected = [
             "the variable ACKPACE_PROT means nothing: did you mean ACKPACE_PORT?",
+            "the variable ACKPACE_SEND means nothing: write ACKPACE_COMPARE=send=eager; docs/papers.md has all words of compare",
             "the variable ACKPACE_WORKER means nothing: did you mean ACKPACE_WORKERS?",
             "the variable ACKPACE_X means nothing: docs/configuration.md names those that do",
         ];

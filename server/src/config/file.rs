@@ -10,11 +10,13 @@ use toml::{Spanned, de};
 
 use super::effective::assignment;
 use super::layer::{ConfigError, Given, Layer, Origin};
-use super::settings::{Setting, Shape, nearest};
+use super::settings::{Setting, Shape};
 use crate::limits::{
     CONFIG_BYTES_MAX, CONFIG_ERRORS_MAX, CONFIG_RECOVER_BYTES_MAX, EXTENSION_PARTS_MAX,
 };
-use crate::options::{CongestionControl, UnixMode, ValueError, shown};
+use crate::options::{
+    COMPARISONS, CongestionControl, UnixMode, ValueError, former, nearest, shown,
+};
 
 /// Reads a configuration file with the name `path` from its bytes.
 ///
@@ -171,6 +173,9 @@ impl ConfigReader<'_> {
 
     fn unknown(&self, name: &str) -> String {
         let keys = self.settings.iter().map(|s| s.key.as_str());
+        if let Some((option, value)) = former(name) {
+            return format!("unknown key {name}: write {option} = \"{value}\"; {COMPARISONS}");
+        }
         let hint = match nearest(name, keys) {
             _ if name == "port" => "write listen = [\"8080\"]".to_owned(),
             Some(near) => format!("did you mean {near}?"),

@@ -12,9 +12,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Command, FromArgMatches};
 
 use crate::limits::CONFIG_BYTES_MAX;
-use crate::options::{
-    Listen, LogTarget, MetricsAt, PrefetchBy, SendShare, ServeOptions, ValueError,
-};
+use crate::options::{Compare, Listen, LogTarget, MetricsAt, SendMemory, ServeOptions, ValueError};
 
 mod effective;
 mod environment;
@@ -29,7 +27,7 @@ pub use file::{parse_bytes, parse_config};
 use layer::give_port;
 pub use layer::{ConfigError, Given, Layer, LoadError, Origin};
 pub use reference::{example, manual, reference};
-pub use settings::{Setting, Shape, nearest};
+pub use settings::{Setting, Shape};
 
 /// The options given on the command line.
 #[derive(Debug, Default)]
@@ -255,52 +253,41 @@ fn both(wide: &Listen, narrow: &Listen) -> String {
 
 /// Options that were given and do nothing: who relies on one should know.
 fn idle(options: &ServeOptions, given: &Layer) -> Vec<String> {
-    let divided = options.send_share != SendShare::Kernel;
-    let by_need = options.send_share == SendShare::ByNeed;
+    let is_unix = |at: &Listen| matches!(at, Listen::Unix(_));
     let idle = [
         (
-            "send_memory",
-            divided,
-            "bounds nothing while send_share = kernel; by-need divides it",
-        ),
-        (
-            "send_need",
-            by_need,
-            "changes nothing: it is for send_share = by-need",
-        ),
-        (
-            "prefetch_time",
-            options.prefetch == PrefetchBy::Rate,
-            "changes nothing: it is for prefetch = rate",
-        ),
-        (
-            "prefetch_size",
-            options.prefetch == PrefetchBy::Fixed,
-            "changes nothing: it is for prefetch = fixed",
-        ),
-        (
             "unix_mode",
-            options
-                .listen
-                .iter()
-                .any(|at| matches!(at, Listen::Unix(_))),
-            "changes nothing: no unix socket is listened at",
+            options.listen.iter().any(is_unix),
+            "no unix socket is listened at",
         ),
         (
             "access_log_format",
             options.access_log != LogTarget::Off,
-            "changes nothing: access_log is off",
+            "access_log is off",
         ),
     ];
     let defaults = defaults();
-    let warning = |(key, used, what): (&str, bool, &str)| {
+    let warning = |(key, used, why): (&str, bool, &str)| {
         let given = given.get(key).filter(|_| !used)?;
         let differs = defaults
             .get(key)
             .is_none_or(|default| default.values != given.values);
-        differs.then(|| format!("{key} ({}) {what}", given.origin))
+        differs.then(|| format!("{key} ({}) changes nothing: {why}", given.origin))
     };
-    idle.into_iter().filter_map(warning).collect()
+    let idle = idle.into_iter().filter_map(warning);
+    idle.chain(idle_comparisons(options, given)).collect()
+}
+
+/// Words of `compare` that do nothing beside the others, or without a divided memory.
+fn idle_comparisons(options: &ServeOptions, given: &Layer) -> Vec<String> {
+    let Compare { share, idle, .. } = &options.compare;
+    let is_undivided = options.send_memory == SendMemory::Kernel;
+    let without_pool = (is_undivided && *share != Compare::default().share)
+        .then_some(("share or send_need", "a size as send_memory"));
+    let place = origin(given, "compare");
+    let idle = idle.iter().copied().chain(without_pool);
+    idle.map(|(key, needed)| format!("compare ({place}): {key} does nothing without {needed}"))
+        .collect()
 }
 
 /// Takes the raw values of options out of `matches`.
@@ -418,25 +405,20 @@ mod tests {
             let loaded = load(from_command_line(pairs), Environment::default());
             loaded.unwrap().warnings
         };
-        let told = warned(&[
-            ("prefetch_time", &["5s"]),
-            ("prefetch_size", &["1MiB"]),
-            ("send_need", &["paper"]),
-        ]);
-        let keys: Vec<_> = told
-            .iter()
-            .filter_map(|line| line.split(' ').next())
-            .collect();
-        assert_eq!(keys, ["send_need", "prefetch_time", "prefetch_size"]);
-        assert_eq!(
-            told[1],
-            "prefetch_time (command line) changes nothing: it is for prefetch = rate"
-        );
-        assert!(warned(&[("prefetch_time", &["5s"]), ("prefetch", &["rate"])]).is_empty());
-        assert!(
-            warned(&[("prefetch_time", &["3s"])]).is_empty(),
-            "the default"
-        );
+        let log = "access_log_format (command line) changes nothing: access_log is off";
+        assert_eq!(warned(&[("access_log_format", &["json"])]), [log]);
+        assert!(warned(&[("access_log_format", &["combined"])]).is_empty());
+        let words = "prefetch_time=5s,share=window,send_need=paper";
+        let told = [
+            "compare (command line): prefetch_time does nothing without prefetch=rate",
+            "compare (command line): send_need does nothing without share=by-need",
+            "compare (command line): share or send_need does nothing without a size as send_memory",
+        ];
+        assert_eq!(warned(&[("compare", &[words])]), told);
+        let divided = ("send_memory", &["1MiB"][..]);
+        assert_eq!(warned(&[("compare", &[words]), divided]), told[..2]);
+        let good = "prefetch=rate,prefetch_time=5s,send_need=paper";
+        assert!(warned(&[("compare", &[good]), divided]).is_empty());
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use clap::ValueEnum;
 
 use super::listen::Listen;
+use super::size::{self, Size};
 use super::value::{ValueError, shown, whole};
 
 /// The number of workers, each a thread with its own share of the connections.
@@ -42,6 +43,30 @@ impl fmt::Display for Workers {
     }
 }
 
+/// The memory of sockets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SendMemory {
+    /// The kernel tunes each socket.
+    Kernel,
+    /// So much is divided among the connections.
+    Divided(Size),
+}
+
+impl SendMemory {
+    /// Reads `kernel` or a size.
+    ///
+    /// # Errors
+    /// Any other word, or a size below 16 KiB or above 90%.
+    pub fn parse(text: &str) -> Result<Self, ValueError> {
+        if text == "kernel" {
+            return Ok(Self::Kernel);
+        }
+        let size = size::within(text, 16 << 10, 90);
+        size.map(Self::Divided)
+            .map_err(|error| ValueError::new(format!("{error}, or kernel")))
+    }
+}
+
 /// Which symbolic links are followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum FollowSymlinks {
@@ -51,90 +76,6 @@ pub enum FollowSymlinks {
     All,
     /// None.
     None,
-}
-
-/// When sockets are given more to send.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum SendBy {
-    /// When little of their margin is left, together with all that will soon be at that point.
-    Margin,
-    /// Each as soon as it takes bytes.
-    Eager,
-}
-
-/// How the memory for sending is divided among connections.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum SendShare {
-    /// The kernel gives each socket what it asks for.
-    Kernel,
-    /// By what each connection can use.
-    ByNeed,
-    /// By the present congestion window.
-    Window,
-    /// The same for all.
-    Equal,
-}
-
-/// How the need of a connection is estimated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum SendNeed {
-    /// By the law of its congestion control, its bandwidth-delay product and its client's window.
-    Law,
-    /// By the equation of the paper.
-    Paper,
-}
-
-/// How files are read from disks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum ReadBy {
-    /// Past the page cache, as long as a file has one reader.
-    Direct,
-    /// Through the page cache.
-    PageCache,
-}
-
-/// How much is read ahead.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum PrefetchBy {
-    /// By each client's rate and the disk's load.
-    Tdap,
-    /// The same by the paper's equations, for comparison.
-    Paper,
-    /// By each client's rate, for a constant time.
-    Rate,
-    /// The same length for all.
-    Fixed,
-}
-
-/// Whether reads for departed clients are dropped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Cancel {
-    /// They are dropped.
-    On,
-    /// They are made all the same.
-    Off,
-}
-
-/// How reads for congested clients are scheduled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum DelayBy {
-    /// Their wants are due by the client's rate, which is measured anew.
-    Rate,
-    /// They wait for half of the target time.
-    Paper,
-    /// They are made as if there were no congestion.
-    Off,
-}
-
-/// The order in which a disk is read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum OrderBy {
-    /// In the order in which files lie on the disk.
-    CLook,
-    /// First for the client that runs dry first.
-    Deadline,
-    /// First for the client that asked first.
-    Arrival,
 }
 
 /// A coding whose precompressed sibling (`page.html.zst` beside `page.html`) may be sent instead of a file.
@@ -173,15 +114,6 @@ pub enum LogLevel {
     Info,
     /// Every decision; for debugging.
     Debug,
-}
-
-/// What is paced, besides what the congestion control paces itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Pacing {
-    /// The first window of a response, where nothing else would slow it down.
-    FirstFlight,
-    /// Nothing.
-    Off,
 }
 
 /// The congestion control of the connections of one listener, or of all.
@@ -270,6 +202,17 @@ mod tests {
         assert_eq!(text(Workers::parse("Auto")), kind);
         assert_eq!(Workers::Auto.to_string(), "auto");
         assert_eq!(Workers::Count(3).to_string(), "3");
+    }
+
+    #[test]
+    fn send_memory_is_the_kernel_s_or_a_size_in_range() {
+        assert_eq!(SendMemory::parse("kernel"), Ok(SendMemory::Kernel));
+        let divided = |size| Ok(SendMemory::Divided(size));
+        assert_eq!(SendMemory::parse("16KiB"), divided(Size::Bytes(16 << 10)));
+        assert_eq!(SendMemory::parse("90%"), divided(Size::Percent(90)));
+        let range = "is out of range: 16KiB or more, or 1% to 90%, or kernel";
+        assert_eq!(text(SendMemory::parse("4KiB")), format!("4KiB {range}"));
+        assert!(text(SendMemory::parse("auto")).ends_with(" such as 256MiB or 25%, or kernel"));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! page and docs/configuration.md (all of it); its long name gives the key of the configuration file and the variable
 //! `ACKPACE_*`; its type and parser give range and errors. Reading values has no effects: nothing is opened.
 
+mod compare;
 mod defaults;
 mod duration;
 mod kinds;
@@ -15,10 +16,11 @@ mod targets;
 mod unix_mode;
 mod value;
 
+pub use compare::{COMPARISONS, Compare, former};
 pub use duration::display as display_duration;
 pub use kinds::{
-    Cancel, CongestionControl, DelayBy, FollowSymlinks, LogFormat, LogLevel, OrderBy, Pacing,
-    PlacesBound, PrefetchBy, ReadBy, SendBy, SendNeed, SendShare, Sibling, Workers,
+    CongestionControl, FollowSymlinks, LogFormat, LogLevel, PlacesBound, SendMemory, Sibling,
+    Workers,
 };
 pub use listen::Listen;
 pub use names::TypeOverride;
@@ -26,4 +28,4 @@ pub use serve::ServeOptions;
 pub use size::Size;
 pub use targets::{AdminAt, LogTarget, MetricsAt};
 pub use unix_mode::UnixMode;
-pub use value::{ValueError, acts_on_a_terminal, shown, shown_path};
+pub use value::{ValueError, acts_on_a_terminal, nearest, shown, shown_path};

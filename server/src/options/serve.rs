@@ -8,9 +8,9 @@ use clap::ValueHint;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 
 use super::{
-    AdminAt, Cancel, CongestionControl, DelayBy, FollowSymlinks, Listen, LogFormat, LogLevel,
-    LogTarget, MetricsAt, OrderBy, Pacing, PrefetchBy, ReadBy, SendBy, SendNeed, SendShare,
-    Sibling, Size, TypeOverride, UnixMode, Workers, duration, names, size, value,
+    AdminAt, Compare, CongestionControl, FollowSymlinks, Listen, LogFormat, LogLevel, LogTarget,
+    MetricsAt, SendMemory, Sibling, Size, TypeOverride, UnixMode, Workers, duration, names, size,
+    value,
 };
 
 const SECOND_MS: u64 = 1000;
@@ -141,68 +141,20 @@ pub struct ServeOptions {
     #[arg(long, value_name = "MODE", default_value = "umask", help_heading = "Listening", value_parser = UnixMode::parse)]
     pub unix_mode: UnixMode,
 
-    /// When sockets are given more to send
+    /// Memory of all sockets: kernel, a size or %
     ///
-    /// With `margin`, each socket is filled for a tenth to a fifth of a second at its client's own rate; the more all
-    /// clients take together, the shorter that time. A client that reads at its own pace from the page cache gets up
-    /// to 4 s. When little is left in a socket, the kernel wakes the worker, which tops up in the same round all
-    /// sockets that would run low soon. Compared with `eager`, this saves most wake-ups, much CPU time and half of the
-    /// memory that waits in sockets, and no client gets less. With `eager`, each socket is filled as soon and as far
-    /// as it takes bytes, as most servers do.
+    /// With `kernel`, the kernel tunes each socket, and gives it what it asks for until memory is gone. A size bounds the
+    /// payload in all sockets together, unsent and in flight. Each second the server divides it anew by need: a connection
+    /// gets what it can use by its losses, its shortest round trip and its client's pace. So a fast client beside slow ones
+    /// gets several times its equal share. That is for where memory is short; where it is not, clients are faster with
+    /// `kernel`. A path whose round trips vary by half gets little of a short pool. A connection that joins has
+    /// 14 KiB or less beyond that size, for a tenth of a second at most, until the memory is divided anew. There is room for as
+    /// many connections as have two segments (2.8 KiB) each; more wait in the listen backlog. Unix sockets are not bounded. The kernel grants a share above twice `net.core.wmem_max` only to a server with CAP_NET_ADMIN.
     ///
-    /// Default: `margin`. Range: margin or eager.
-    #[arg(long, value_name = "WHEN", default_value = "margin", help_heading = "Sending")]
-    pub send: SendBy,
-
-    /// How send memory is divided among clients
-    ///
-    /// With `kernel`, each socket gets what it asks for until memory is gone. The others divide `send_memory`: no
-    /// connection holds more than its share, unsent and in flight, and each second the shares are divided anew.
-    /// `by-need` gives each connection what it can use by its losses, its shortest round trip and its client's pace, so
-    /// that a fast client gets several times what an equal share would give it beside slow ones. It is for where memory
-    /// is short; where it is not, clients are faster with `kernel`. A path whose round trips vary by half gets little of
-    /// a short pool. `window` divides by the present congestion windows and `equal` gives all
-    /// the same; both are there for comparison. Unix sockets are not bounded. The kernel grants a share above twice
-    /// `net.core.wmem_max` only to a server with CAP_NET_ADMIN.
-    ///
-    /// Default: `kernel`. Range: kernel, by-need, window or equal.
-    #[arg(long, value_name = "HOW", default_value = "kernel", help_heading = "Sending")]
-    pub send_share: SendShare,
-
-    /// Memory for sending, unless send_share = kernel
-    ///
-    /// Payload in all sockets together, unsent and in flight. A connection that joins has a first flight beyond it, 14
-    /// KiB or less, for a tenth of a second at most, until the memory is divided anew. There is room for as many
-    /// connections as have two segments (2.8 KiB) each; more wait in the listen backlog. With `send_share = "kernel"`
-    /// it is not used, and a warning says so if it is given.
-    ///
-    /// Default: `auto`, which is a quarter of `memory_max`, at most half of what the kernel's `tcp_mem` begins to save
-    /// at, and at most 384 MiB for each worker. Range: 16KiB or more, or 1% to 90%. Or auto. Memory: this much of the
-    /// kernel's.
-    #[arg(long, value_name = "SIZE", default_value = "auto", help_heading = "Sending",
-          value_parser = |text: &str| size::auto_or_within(text, 16 << 10, 90))]
-    pub send_memory: Size,
-
-    /// How needs are estimated, for send_share = by-need
-    ///
-    /// With `law`, a need is the least of three: what the law of the connection's congestion control lets it keep in
-    /// flight at its losses, its bandwidth-delay product, and its client's window. `paper` asks the one equation of the
-    /// paper that this comes from, and is there for comparison.
-    ///
-    /// Default: `law`. Range: law or paper.
-    #[arg(long, value_name = "HOW", default_value = "law", help_heading = "Sending")]
-    pub send_need: SendNeed,
-
-    /// What to send at a pace
-    ///
-    /// On a connection that was used before, a response begins with a whole congestion window and no ACK to clock it.
-    /// With `first-flight`, a window that would be a burst on a distant path is spread over its round trip, so that
-    /// the queue at the bottleneck does not overflow. The kernel needs a timer for everything that such a connection
-    /// sends from then on, so responses of more than 16 MiB are left out.
-    ///
-    /// Default: `first-flight`. Range: first-flight or off.
-    #[arg(long, value_name = "WHAT", default_value = "first-flight", help_heading = "Sending")]
-    pub pacing: Pacing,
+    /// Default: `kernel`, since memory is seldom short. Range: 16KiB or more, or 1% to 90%, or kernel.
+    /// Memory: this much of the kernel's.
+    #[arg(long, value_name = "SIZE", default_value = "kernel", help_heading = "Sending", value_parser = SendMemory::parse)]
+    pub send_memory: SendMemory,
 
     /// Congestion control, of all listeners or one
     ///
@@ -309,8 +261,8 @@ pub struct ServeOptions {
     /// Time a client may pause a download
     ///
     /// Counted while the client's window is closed but it answers the kernel's probes, as a player does that has
-    /// buffered enough. Longer pauses end the connection; clients then resume with a range. Where divided send memory
-    /// (`send_share`) is short, some have 20 s.
+    /// buffered enough. Longer pauses end the connection; clients then resume with a range. Where a divided
+    /// `send_memory` is short, some have 20 s.
     ///
     /// Default: a paused player is not dead, and most people are back in ten minutes. Range: 1s to 24h.
     /// Memory: a paused connection holds its unsent send buffer for so long.
@@ -410,76 +362,18 @@ pub struct ServeOptions {
     ///
     /// Default: memory that nobody else uses makes reads longer, and a slow disk faster; what is not needed is not
     /// taken. Range: 1MiB or more, or 1% to 90%. Or auto. Memory: this much at most.
-    #[arg(long, value_name = "SIZE", default_value = "auto", help_heading = "Reading",
+    #[arg(long, value_name = "SIZE", default_value = "auto", help_heading = "Resources",
           value_parser = |text: &str| size::auto_or_within(text, 1 << 20, 90))]
     pub prefetch_memory: Size,
 
-    /// How files are read from disks
+    /// Other designs, to measure against the server's own
     ///
-    /// With `direct`, a read for one client alone goes past the page cache (O_DIRECT), so that a one-time download
-    /// displaces nothing. A read for clients close to each other in a file, or of a popular file, goes through the
-    /// page cache, once for all. With `page-cache`, every read does. Where a file system has no O_DIRECT, the server
-    /// uses the page cache and a line in the log says so.
+    /// Each WHAT=HOW replaces a design of the server by that of a paper or of other servers. With `prefetch=paper,cancel=off`,
+    /// for instance, the equations of the paper set the lengths of reads, and those for departed clients are made all the same.
+    /// The table in docs/papers.md has all words, docs/lab.md says how to measure with them.
     ///
-    /// Default: `direct`. Range: direct or page-cache.
-    #[arg(long, value_name = "WAY", default_value = "direct", help_heading = "Reading")]
-    pub read: ReadBy,
-
-    /// How much is read ahead of a client
-    ///
-    /// `tdap` reads just enough, at each client's own rate, to last until the next sweep of the disk at the present
-    /// load. The others are there for comparison: `paper` does the same by the equations of the paper that it comes
-    /// from; `rate` reads as much as lasts for `prefetch_time`; `fixed` reads `prefetch_size` whenever no more than
-    /// that is left, as a kernel's readahead does.
-    ///
-    /// Default: `tdap`. Range: tdap, paper, rate or fixed.
-    #[arg(long, value_name = "HOW", default_value = "tdap", help_heading = "Reading")]
-    pub prefetch: PrefetchBy,
-
-    /// Time that a read lasts with prefetch = rate
-    ///
-    /// A read brings what its client takes in this time. The next one is made when half of that is left.
-    ///
-    /// Default: `3s`, as in the paper that this comes from. Range: 100ms to 1min.
-    #[arg(long, value_name = "TIME", default_value = "3s", help_heading = "Reading",
-          value_parser = |text: &str| duration::within(text, 100..=MINUTE_MS))]
-    pub prefetch_time: Duration,
-
-    /// Length of a read with prefetch = fixed
-    ///
-    /// Default: `128KiB`, as the kernel reads ahead. Range: 64KiB to 4MiB.
-    #[arg(long, value_name = "SIZE", default_value = "128KiB", help_heading = "Reading",
-          value_parser = |text: &str| size::bytes_within(text, 64 << 10, 4 << 20))]
-    pub prefetch_size: Size,
-
-    /// Whether reads for departed clients are dropped
-    ///
-    /// For comparison, `off` makes the reads that were due for a client that is gone all the same, like servers that
-    /// have given their requests to the kernel.
-    ///
-    /// Default: `on`. Range: on or off.
-    #[arg(long, value_name = "WHETHER", default_value = "on", help_heading = "Reading")]
-    pub cancel: Cancel,
-
-    /// How reads for congested clients are scheduled
-    ///
-    /// The server asks TCP for marks (ECN), losses and timeouts, four times a second at most. With
-    /// `rate`, it then measures the client's rate anew, and its next read is due when the
-    /// client will run dry at that rate. The others are there for comparison: with `paper`, a read that is due waits for
-    /// half of the target time (T_D/2) if the disk is busy; with `off`, it is made as if nothing had happened, as by
-    /// servers that have given their requests to the kernel.
-    ///
-    /// Default: `rate`. Range: rate, paper or off.
-    #[arg(long, value_name = "HOW", default_value = "rate", help_heading = "Reading")]
-    pub delay: DelayBy,
-
-    /// Order in which a disk is read
-    ///
-    /// `c-look` reads in one direction, as files lie on the disk, and serves each client at most once in a sweep. The
-    /// others are there for comparison: `deadline` reads first for the client that runs dry first, `arrival` for the
-    /// one that asked first.
-    ///
-    /// Default: `c-look`, which moves a disk's arm least. Range: c-look, deadline or arrival.
-    #[arg(long, value_name = "ORDER", default_value = "c-look", help_heading = "Reading")]
-    pub order: OrderBy,
+    /// Default: `none`, the server as it is meant. Range: none, or the words of that table, each WHAT once at most.
+    #[arg(long, value_name = "WHAT=HOW[,WHAT=HOW..]", default_value = "none", help_heading = "Comparison",
+          value_parser = Compare::parse)]
+    pub compare: Compare,
 }

@@ -97,6 +97,29 @@ pub fn boolean(text: &str) -> Result<bool, ValueError> {
     }
 }
 
+/// The name of `names` that `wrong` probably stands for.
+pub fn nearest<'a>(wrong: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    const COMPARED_CHARS: usize = 40; // twice the longest name
+    let folded: String = wrong
+        .chars()
+        .take(COMPARED_CHARS)
+        .map(|c| {
+            if c == '-' {
+                '_'
+            } else {
+                c.to_ascii_lowercase()
+            }
+        })
+        .collect();
+    let distance = |name: &str| strsim::damerau_levenshtein(&folded, &name.to_ascii_lowercase());
+    names
+        .into_iter()
+        .map(|name| (distance(name), name))
+        .filter(|(distance, name)| *distance <= name.len() / 3)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, name)| name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -157,5 +180,24 @@ mod tests {
             shown_path(Path::new(&endless)),
             format!("{}…", "x".repeat(4096))
         );
+    }
+
+    #[test]
+    fn the_nearest_name_is_near() {
+        let names = [
+            "access_log",
+            "access_log_format",
+            "listen",
+            "listing",
+            "root",
+        ];
+        let nearest = |wrong| nearest(wrong, names);
+        assert_eq!(nearest("acess_log"), Some("access_log"));
+        assert_eq!(nearest("access-log-format"), Some("access_log_format"));
+        assert_eq!(nearest("Listing"), Some("listing"));
+        assert_eq!(nearest("lisetn"), Some("listen"));
+        assert_eq!(nearest("tls"), None);
+        assert_eq!(nearest(""), None);
+        assert_eq!(nearest(&"listen".repeat(1000)), None);
     }
 }

@@ -60,11 +60,11 @@ fn of_process(shares: &Shares) -> Vec<Bound> {
     let sending = match shares.send_bytes {
         Some(bytes) => (
             format!("{} KiB", bytes / KIB),
-            "of payload in all sockets; a connection has a share of it (--send-share), and waits when that is in flight",
+            "of payload in all sockets (--send-memory); a connection has a share of it, and waits when that is in flight",
         ),
         None => (
             "kernel".to_owned(),
-            "bounds the payload in sockets (tcp_mem, tcp_wmem); by-need and others would divide it (--send-share)",
+            "bounds the payload in sockets (tcp_mem, tcp_wmem); a size as --send-memory would be divided by need",
         ),
     };
     vec![

@@ -17,7 +17,7 @@ const SEEDS: [u64; 7] = [
 /// The clients of a run: the seed, and the rate of each.
 type SeedAndRate = (u64, u64);
 
-/// A run with this `--delay`, which counts from the cut for `after_s`.
+/// A run with this `Delay`, which counts from the cut for `after_s`.
 fn after((seed, rate): SeedAndRate, delay: Delay, cut: bool, after_s: u64) -> (World, Outcome) {
     let disk = Settings {
         delay,

@@ -316,8 +316,6 @@ pub const ALL: [Weather; 9] = [
             "2",
             "--connections-max",
             "64",
-            "--send-share",
-            "by-need",
             "--send-memory",
             "4MiB",
         ],

@@ -63,6 +63,18 @@ fn an_unknown_key_gets_the_nearest_or_where_all_are() {
 }
 
 #[test]
+fn a_key_that_is_gone_gets_what_to_write_instead() {
+    let more = "docs/papers.md has all words of compare";
+    assert_eq!(
+        errors("prefetch = \"paper\"\nsend_share = \"by-need\""),
+        format!(
+            "a.toml:1:1: unknown key prefetch: write compare = \"prefetch=paper\"; {more}\n\
+             a.toml:2:1: unknown key send_share: write send_memory = \"25%\"; {more}"
+        )
+    );
+}
+
+#[test]
 fn a_value_out_of_range_gets_the_range() {
     assert_eq!(
         errors("workers = 65\nrate_min = -1\nheader_timeout = \"11min\"\nmemory_max = \"95%\""),
@@ -80,6 +92,12 @@ fn a_value_out_of_range_gets_the_range() {
         errors("types = { md = \"markdown\", \"a/b\" = \"text/plain\" }"),
         "a.toml:1:16: types: markdown is not a media type, such as text/markdown; charset=utf-8\n\
          a.toml:1:36: types: a/b is not an extension, such as md or tar.gz"
+    );
+    assert_eq!(
+        errors("compare = \"prefetch=papr\"\nsend_memory = \"auto\""),
+        "a.toml:1:11: compare: prefetch: papr is not one of paper, tdap, rate, fixed\n\
+         a.toml:2:15: send_memory: auto is not a size: write bytes with B, KiB, MiB, GiB or TiB, or a percentage, such as 256MiB \
+         or 25%, or kernel"
     );
     assert_eq!(
         errors("hide = [\"é\", \"\"]"),
