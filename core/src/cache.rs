@@ -1,18 +1,15 @@
 //! The residency cache: which windows of which files are believed to be in the page cache, so that they can be sent at
 //! once.
 //!
-//! Asking the kernel costs some 4 us per window, sending one 55 us. So what to read is decided by answers that are
-//! trusted for a moment. Where a wait would be long the shell asks once more about the bytes that it sends: a stale sighting
-//! costs a question, or a short read (docs/decisions/0002-residency.md).
+//! Asking the kernel costs some 4 us per window, sending one 55 us. So an answer is believed for a second. What a wrong one
+//! costs is in [`residency`](crate::residency).
 
 use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::conn::{ObjectId, ResidencySource, Span};
 use crate::limits::WINDOW_BYTES;
-use crate::residency::limits::{
-    RESIDENCY_CACHED_MAX, RESIDENCY_TRUST_BLIND_US, RESIDENCY_TRUST_US,
-};
+use crate::residency::limits::{RESIDENCY_CACHED_MAX, RESIDENCY_TRUST_US};
 use crate::units::Instant;
 
 /// What to do about a window before it is sent.
@@ -46,8 +43,8 @@ struct Sighting {
 
 impl Sighting {
     /// Whether it is recent. A sighting from the future, left behind by a clock that went back, is not believed.
-    fn is_fresh(&self, trust_us: u64, now: Instant) -> bool {
-        self.seen_at <= now && now.since_us(self.seen_at) < trust_us
+    fn is_fresh(&self, now: Instant) -> bool {
+        self.seen_at <= now && now.since_us(self.seen_at) < RESIDENCY_TRUST_US
     }
 }
 
@@ -70,9 +67,7 @@ impl ResidencyCache {
     ) -> ResidencyVerdict {
         match (residency, self.sighting(object, span)) {
             (ResidencySource::Always, _) => ResidencyVerdict::Resident,
-            (_, Some(sighting)) if sighting.is_fresh(trust_us(residency), now) => {
-                ResidencyVerdict::Resident
-            }
+            (_, Some(sighting)) if sighting.is_fresh(now) => ResidencyVerdict::Resident,
             (ResidencySource::Ask, _) | (ResidencySource::Remember, Some(_)) => {
                 ResidencyVerdict::Probe
             }
@@ -95,10 +90,10 @@ impl ResidencyCache {
         });
     }
 
-    /// `span` is not, or no longer, completely in memory.
+    /// `span` is not, or no longer, completely in memory: what was seen of it is not believed any more.
     pub fn gone(&mut self, object: ObjectId, span: Span) {
         let slot = &mut self.slots[slot(object, span)];
-        if slot.is_some_and(|b| b.object == object && window(b.span) == window(span)) {
+        if slot.is_some_and(|b| b.object == object && b.span.overlaps(span)) {
             *slot = None;
         }
     }
@@ -113,6 +108,16 @@ pub(crate) fn rest_of_window(offset_bytes: u64, end_bytes: u64) -> Span {
     }
 }
 
+/// The span in pieces that lie inside one window each.
+pub(crate) fn windows(span: Span) -> impl Iterator<Item = Span> {
+    let mut rest = span;
+    core::iter::from_fn(move || {
+        let window = rest_of_window(rest.offset_bytes, rest.end_bytes());
+        rest = rest.behind(window.len_bytes);
+        (window.len_bytes > 0).then_some(window)
+    })
+}
+
 /// Where the window of this byte ends.
 pub(crate) fn window_end_bytes(offset_bytes: u64) -> u64 {
     (offset_bytes / WINDOW_BYTES + 1).saturating_mul(WINDOW_BYTES)
@@ -120,13 +125,6 @@ pub(crate) fn window_end_bytes(offset_bytes: u64) -> u64 {
 
 fn window(span: Span) -> u64 {
     span.offset_bytes / WINDOW_BYTES
-}
-
-fn trust_us(residency: ResidencySource) -> u64 {
-    match residency {
-        ResidencySource::Always | ResidencySource::Ask => RESIDENCY_TRUST_US,
-        ResidencySource::Remember => RESIDENCY_TRUST_BLIND_US,
-    }
 }
 
 /// Neighbouring windows of one file lie side by side; files start at scattered places.
@@ -201,6 +199,24 @@ mod tests {
                 whole
             );
         }
+        let rest = Span {
+            len_bytes: WINDOW_BYTES - 10,
+            ..WINDOW
+        };
+        residency_cache.gone(FILE, rest);
+        let verdict = residency_cache.verdict(FILE, ResidencySource::Ask, tail, START);
+        assert_eq!(verdict, ResidencyVerdict::Resident, "it was not among them");
+    }
+
+    #[test]
+    fn a_span_is_cut_where_windows_end() {
+        let span = Span {
+            offset_bytes: WINDOW_BYTES - 10,
+            len_bytes: WINDOW_BYTES + 20,
+        };
+        let lengths: Vec<u64> = windows(span).map(|window| window.len_bytes).collect();
+        assert_eq!(lengths, [10, WINDOW_BYTES, 10]);
+        assert_eq!(windows(span.behind(span.len_bytes)).next(), None);
     }
 
     #[test]

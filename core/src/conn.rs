@@ -141,6 +141,11 @@ impl Span {
         (self.offset_bytes..self.end_bytes()).contains(&offset_bytes)
     }
 
+    /// Whether some byte lies inside both.
+    pub fn overlaps(&self, other: Span) -> bool {
+        self.offset_bytes < other.end_bytes() && other.offset_bytes < self.end_bytes()
+    }
+
     /// Whether all of `other` lies inside.
     pub fn covers(&self, other: Span) -> bool {
         self.offset_bytes <= other.offset_bytes && other.end_bytes() <= self.end_bytes()
@@ -154,8 +159,8 @@ pub enum ResidencySource {
     Always,
     /// cachestat(2) tells, at any time and without side effects.
     Ask,
-    /// Only what we read ourselves is known, and a probe may confirm that it is still there. A cold window must never
-    /// be probed: that would start a small read that the disk machine knows nothing of.
+    /// Only what we read ourselves is known, and a read of a byte that does not wait may confirm that it is still there. A cold
+    /// window must never be probed: that would start a small read that the disk machine knows nothing of.
     Remember,
 }
 

@@ -448,7 +448,6 @@ impl Machine for Disk {
             In::Freed(slots) => self.slots_used = self.slots_used.saturating_sub(slots),
             In::LookUps(look_ups) => self.look_ups = look_ups,
             In::Indirect => self.became_indirect(now),
-            In::Blind => self.became_blind(now),
             In::Budget { memory_bytes } => self.settings.memory_bytes = memory_bytes,
         }
     }

@@ -41,9 +41,6 @@ pub const TURN_TOP_UP_BYTES_MAX: u64 = MIB;
 /// Body bytes that one connection sends before the next gets its turn: two windows, if both are believed to be in
 /// memory, since one long sendfile costs less than two short ones.
 pub const SEND_BYTES_MAX: u64 = 2 * MIB;
-/// The least that the kernel is asked about before a long send to a socket that refused more. With less, the extra
-/// sends cost more than the questions they save.
-pub const PROBE_BYTES_MIN: u64 = 256 << 10;
 /// The least T, the time for which a socket is filled. A shorter one wakes the worker more often; a longer one saves
 /// little and costs memory.
 pub const TARGET_US_MIN: u64 = 100_000;
@@ -273,10 +270,6 @@ pub const RESUME_BYTES_MAX: u64 = 16 * MIB;
 pub const PAST_READS_MAX: usize = 4;
 /// Extents known of one file. More: the rest counts as following the last.
 pub const EXTENTS_MAX: usize = 64;
-/// How often in a row bytes of one place may be missing from the page cache when they are to be sent, although they
-/// were just read into it. More: this file system may report its pages wrongly. So they are copied with a non-blocking
-/// read, whatever it reports. Only where that is refused, too, are they sent unconfirmed.
-pub const MISSES_MAX: u32 = 16;
 /// How often a stream that waits for the disk is checked for a lost wakeup: something must be at work for it.
 pub const AWAITED_CHECK_US: u64 = US_PER_S;
 /// Extents kept of every file, however many there are of all files together.

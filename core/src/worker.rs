@@ -345,8 +345,8 @@ impl Machine for Worker {
             In::Resolved { stream, plan } => self.resolved(stream, plan, now),
             In::Probed {
                 stream,
-                resident_bytes,
-            } => self.probed(stream, resident_bytes, now),
+                is_resident,
+            } => self.probed(stream, is_resident, now),
             In::Sent {
                 stream,
                 taken_bytes,
@@ -361,6 +361,7 @@ impl Machine for Worker {
                 self.sent(stream, taken, now);
             }
             In::Missing { stream } => self.missing(stream),
+            In::Waited { stream } => self.waited(stream),
             In::Sliced {
                 stream,
                 len_bytes,

@@ -224,8 +224,6 @@ pub struct DeviceRow {
     pub memory_bytes: u64,
     /// Whether files that nobody shares are read past the page cache.
     pub direct: bool,
-    /// Whether the kernel does not report which of its files' pages are cached.
-    pub blind: bool,
 }
 
 /// A decision of a machine.

@@ -273,9 +273,6 @@ impl Shell {
         let device = self.devices.get(self.index);
         let look_ups = device.map_or(0, Device::look_ups);
         self.disk.on(In::LookUps(look_ups), now);
-        if device.is_some_and(Device::is_blind) {
-            self.disk.on(In::Blind, now);
-        }
     }
 
     fn hear_ring(&mut self, now: Instant) {

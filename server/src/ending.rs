@@ -14,7 +14,7 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use crate::disk::DiskHandle;
 use crate::failure::Failure;
 use crate::limits::{LAST_READS_LOOK_EACH, LAST_READS_QUIET, LAST_READS_WAIT, WORKERS_LATE_MAX};
-use crate::store::{closing, pages};
+use crate::store::closing;
 use crate::worker::Shared;
 
 /// What the main thread is told: one message for each signal to stop, and one for each worker.
@@ -144,7 +144,6 @@ fn hang(running: &BTreeSet<usize>, most: Duration) -> Failure {
 pub fn wait_for_disks(shared: &Shared) -> Result<(), Failure> {
     let begun = Instant::now();
     let mut told = false;
-    pages::end_lingering();
     loop {
         closing::hurry();
         let Some(hangs) = what_hangs(shared) else {

@@ -112,13 +112,15 @@ fn reading(site: &Site, dir: &OwnedFd, only: Option<&[u8]>) -> (String, Option<S
     );
     match (device.residency(&file), asked) {
         (ResidencySource::Always, _) => ("from memory (tmpfs), by sendfile".to_owned(), None),
-        (ResidencySource::Ask, _) | (ResidencySource::Remember, Ok(_)) => (
-            format!("what is in the page cache goes out by sendfile(2); {cold}"),
+        (ResidencySource::Ask, _) => (
+            format!("what is in the page cache goes out at once; {cold}"),
             None,
         ),
-        (ResidencySource::Remember, Err(error)) => (
-            format!("what it has read before goes out by sendfile(2); {cold}"),
-            Some(lost_cachestat(error)),
+        (ResidencySource::Remember, asked) => (
+            format!(
+                "what it has read before goes out at once, while it is in the page cache; {cold}"
+            ),
+            asked.err().map(lost_cachestat),
         ),
     }
 }

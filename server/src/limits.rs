@@ -30,26 +30,6 @@ pub const LAYERS_MAX: usize = 8;
 pub const IOVECS_MAX: usize = 1024;
 /// Retries of a read that was interrupted, or for which the kernel has no memory now. More: the read failed.
 pub const READ_RETRIES_MAX: u32 = 64;
-/// Windows of a MiB whose residency questions are counted, 2 bytes each. More: several share a count.
-pub const WINDOWS_COUNTED: usize = 1 << 16;
-/// Windows that need no question, 8 bytes each: four times [`ENTERED_WINDOWS_MAX`], so that few meet. Those that meet are asked
-/// about.
-pub const WINDOWS_PROVEN: usize = 1 << 12;
-/// Longest file that is mapped whole. Longer: a window at a time, which costs some 3 us for each question.
-pub const MAPPED_EACH_BYTES_MAX: u64 = 64 << 30;
-/// Bytes of all files that are mapped whole: a quarter of the addresses that a process has (47 bits). More: likewise.
-pub const MAPPED_BYTES_MAX: u64 = 32 << 40;
-/// Files that are mapped whole: half of the mappings that a process may have (vm.max_map_count, 65,530). More:
-/// likewise.
-pub const MAPPED_FILES_MAX: u32 = 32_768;
-/// Windows of all files that are in the process's page tables, 2 KiB of these each. More: asking whether they are
-/// resident costs ten times as much.
-pub const ENTERED_WINDOWS_MAX: u32 = 1024;
-/// How long a file stays mapped behind its last response, if it was asked for often. Longer: a deleted file takes room on its
-/// disk for no reader.
-pub const LINGERS: Duration = Duration::from_secs(5);
-/// Files that stay mapped so. More: the oldest is unmapped.
-pub const LINGERING_MAX: usize = 64;
 /// Files of a file system that wait to be closed, or an eighth of the descriptors. More: its disk hangs, and requests
 /// for further ones get 503.
 pub const CLOSING_MAX: usize = 1024;

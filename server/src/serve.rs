@@ -37,7 +37,7 @@ use crate::resolver::{Inbox, Resolver, Return};
 use crate::shares::{self, Shares, descriptors_allowed};
 use crate::signals::Caught;
 use crate::sites::{Process, site, watch_root};
-use crate::store::{closing, pages};
+use crate::store::closing;
 use crate::tally::Tally;
 use crate::turns::Turns;
 use crate::worker::{Shared, Worker, WorkerContext};
@@ -260,7 +260,6 @@ fn start(
         (clock, &seldom),
     );
     closing::start(descriptors::allowed());
-    pages::reclaim::start();
     let resolver = Resolver::start(&site, returns, places, shares.queries_bytes)?;
     let dividing = dividing(options, shares, &channels, clock);
     if let Some(dividing) = &dividing {

@@ -423,26 +423,6 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_of_windows_is_an_owner_and_their_page_tables_are_named() {
-        use crate::limits::{CHORE_LANES, ENTERED_WINDOWS_MAX, WINDOWS_COUNTED, WINDOWS_PROVEN};
-        use crate::store::pages::WINDOWS_BYTES;
-        let shares = Shares::divide(&options(&[]), 2, machine(64 << 30)).expect("plenty");
-        let owners = shares.owners();
-        let windows = owners.iter().find(|(of, _)| of.starts_with("windows"));
-        let bytes = windows.map_or(0, |(_, bytes)| *bytes);
-        let tables = 2 * WINDOWS_COUNTED + 8 * WINDOWS_PROVEN;
-        assert_eq!(WINDOWS_BYTES, tables as u64);
-        // The lists of windows and the chores are more than their numbers and words.
-        let entered = 8 * ENTERED_WINDOWS_MAX as usize;
-        let chores = 16 * CHORE_LANES * crate::limits::CHORES_MAX;
-        assert!(bytes > (tables + entered + chores) as u64, "{bytes}");
-        assert!(bytes < 2 * MIB, "{bytes}");
-        let text = text::print(&options(&[]), 2).expect("enough memory for tests");
-        let kernel = "4.0 MiB  more, and the kernel's: page tables";
-        assert!(text.contains(kernel), "{text}");
-    }
-
-    #[test]
     fn what_nobody_uses_is_lent_and_no_more() {
         let options = options(&["--memory-max", "128MiB"]);
         let shares = Shares::divide(&options, 2, machine(64 << 30)).expect("enough");

@@ -15,7 +15,6 @@ pub mod files;
 pub mod latency;
 pub mod leaves;
 pub mod magic;
-pub mod pages;
 pub mod pool;
 pub mod progress;
 pub mod reader;

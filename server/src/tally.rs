@@ -15,7 +15,7 @@ use crate::turns::Turns;
 /// How bytes get into a socket: the index in [`Tally::sent_bytes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendPath {
-    /// From the page cache, by sendfile(2).
+    /// From the page cache, by sendfile(2) or by a copy that does not wait.
     Sendfile,
     /// From slots, into which they were read past the page cache.
     Direct,

@@ -24,7 +24,6 @@ use ackpace_core::conn::{ConnId, Held, Span, StreamId, TcpEvent, Want, WantSeq};
 use ackpace_core::disk::{Chosen, ReadError};
 use ackpace_core::limits::EVENTS_PER_TURN_MAX;
 use ackpace_core::machine::Machine;
-use ackpace_core::residency::{Confirmation, Occasion};
 use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
 use ackpace_core::worker::{Budget, Expect, In, Out, Outcome, Worker as Decider};
@@ -49,7 +48,6 @@ use crate::mailbox::ThreadWaker;
 use crate::resolver::Inbox;
 use crate::response_cache::ResponseCache;
 use crate::response_cache::watch::Watch;
-use crate::sched::Sleeps;
 use crate::tally::Tally;
 
 /// A worker's thread and its state. What it is given is documented in [`Shared`] and [`WorkerContext`].
@@ -70,8 +68,6 @@ pub struct Worker {
     heads: HeadPool,
     /// A buffer for bytes of the page cache that are copied without waiting for a disk.
     copied: Box<[u8]>,
-    /// Whether this thread gave up its processor itself: then a send has waited for a page.
-    sleeps: Sleeps,
     response_cache: ResponseCache,
     /// Reports changes of the files of cached responses; `None` where inotify(7) is refused.
     watch: Option<Watch>,
@@ -312,7 +308,6 @@ impl Worker {
                 len_bytes,
                 held,
                 more,
-                skip_residency_check,
                 refill,
             } => {
                 let order = Order {
@@ -324,7 +319,6 @@ impl Worker {
                     },
                     held,
                     more,
-                    skip_residency_check,
                     refill,
                 };
                 self.send(&order, now);
@@ -388,22 +382,14 @@ impl Worker {
     }
 
     fn probe(&mut self, stream: StreamId, span: Span, now: Instant) {
-        let mut resident_bytes = 0;
-        if let Some(conn) = self.conns.get(stream.conn) {
-            let source = conn.source.as_ref();
-            let told = source.and_then(|source| source.resident_bytes(span, Occasion::Choice));
-            resident_bytes = told.unwrap_or(0);
-            if resident_bytes == span.len_bytes {
-                conn.resident_now = Some((Confirmation::new(now, self.shared.clock.now()), span));
-            }
-        }
-        self.decider.on(
-            In::Probed {
-                stream,
-                resident_bytes,
-            },
-            now,
-        );
+        let conn = self.conns.get(stream.conn);
+        let source = conn.and_then(|conn| conn.source.as_ref());
+        let is_resident = source.is_some_and(|source| source.is_resident(span));
+        let probed = In::Probed {
+            stream,
+            is_resident,
+        };
+        self.decider.on(probed, now);
     }
 
     fn want(&mut self, want: Want, now: Instant) {
@@ -461,7 +447,7 @@ impl Worker {
             });
             conn.uncork();
             conn.pieces.clear();
-            (conn.resident_now, conn.version_confirmed) = (None, None); // later sends of this turn may be of another file
+            conn.version_confirmed = None; // later sends of this turn may be of another file
             (conn.source, conn.listing, conn.slice) = (None, None, Vec::new());
             conn.used_sendfile = false;
         }

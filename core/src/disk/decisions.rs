@@ -80,8 +80,6 @@ pub enum DeviceChange {
     },
     /// The device can't be read past the page cache.
     Indirect,
-    /// The kernel does not tell what the page cache holds of the device's files.
-    Blind,
 }
 
 /// Which path the reads of a stream take, and why.
@@ -138,12 +136,8 @@ pub(super) struct Journal {
     /// When the last notice was, and the last one about K.
     logged_at: Option<Instant>,
     depth_logged_at: Option<Instant>,
-    /// A one-time event that is still to be logged.
-    unlogged: Option<DeviceDecision>,
     /// What the log has still to be told.
     notice: Option<DeviceDecision>,
-    /// The kernel does not tell what is cached of the device's files.
-    blind: bool,
 }
 
 /// Memory of the decisions of one device.
@@ -165,9 +159,7 @@ impl Journal {
             logged: levels,
             logged_at: None,
             depth_logged_at: None,
-            unlogged: None,
             notice: None,
-            blind: false,
         }
     }
 
@@ -204,8 +196,6 @@ pub struct DeviceState {
     pub lacking_bytes: u64,
     /// Whether its reads may go past the page cache.
     pub direct: bool,
-    /// Whether the kernel does not tell what is cached of its files.
-    pub blind: bool,
 }
 
 impl Disk {
@@ -227,8 +217,8 @@ impl Disk {
     }
 
     /// What the log should tell the operator, at most once in [`NOTICE_EACH_US`]: T_D halved or doubled since the last
-    /// notice; so did K, since it was measured or memory is short, and the last notice of that is
-    /// [`NOTICE_DEPTH_EACH_US`] ago; or a one-time event. Each is returned once.
+    /// notice; or so did K, since it was measured or memory is short, and the last notice of that is
+    /// [`NOTICE_DEPTH_EACH_US`] ago. Each is returned once.
     pub fn take_notice(&mut self) -> Option<DeviceDecision> {
         self.journal.notice.take()
     }
@@ -248,7 +238,6 @@ impl Disk {
             used_bytes: slots_bytes(self.slots_used),
             lacking_bytes: slots_bytes(self.slots_lacking),
             direct: self.settings.direct,
-            blind: self.journal.blind,
         }
     }
 
@@ -256,15 +245,6 @@ impl Disk {
     pub(super) fn became_indirect(&mut self, now: Instant) {
         if core::mem::replace(&mut self.settings.direct, false) {
             self.journal.record(DeviceChange::Indirect, now);
-        }
-    }
-
-    /// The kernel does not tell what is cached of the device's files.
-    pub(super) fn became_blind(&mut self, now: Instant) {
-        if !core::mem::replace(&mut self.journal.blind, true) {
-            let change = DeviceChange::Blind;
-            self.journal.record(change, now);
-            self.journal.unlogged = Some(DeviceDecision { at: now, change });
         }
     }
 
@@ -292,18 +272,15 @@ impl Disk {
             let is_depth = matches!(change, DeviceChange::Depth { .. });
             change.is_worth_a_line() && !(is_depth && is_soon)
         });
-        let changed = changed
-            .next()
-            .map(|change| DeviceDecision { at: now, change });
-        let Some(notice) = self.journal.unlogged.take().or(changed) else {
+        let Some(change) = changed.next() else {
             return;
         };
-        self.journal.logged.take(&notice.change);
+        self.journal.logged.take(&change);
         self.journal.logged_at = Some(now);
-        if matches!(notice.change, DeviceChange::Depth { .. }) {
+        if matches!(change, DeviceChange::Depth { .. }) {
             self.journal.depth_logged_at = Some(now);
         }
-        self.journal.notice = Some(notice);
+        self.journal.notice = Some(DeviceDecision { at: now, change });
     }
 }
 

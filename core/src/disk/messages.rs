@@ -101,9 +101,6 @@ pub enum In {
     LookUps(u32),
     /// The device can't be read past the page cache.
     Indirect,
-    /// The kernel does not tell what is cached of the device's files. This changes no decision here; it is only
-    /// explained to the operator.
-    Blind,
     /// The pool has this size from now on. If more of it is in use, nothing is read into it until enough is free again.
     Budget {
         /// M.

@@ -1,5 +1,5 @@
-//! How long a worker waits if it loses a race: a page is dropped between the kernel's answer and sendfile(2), which then
-//! reads it from the disk. On a device that reads at once the race costs a millisecond, and copying to avoid it costs more.
+//! How long a worker waits for a page that was dropped before sendfile(2) came to it, which then reads it from the disk. On a
+//! device that reads at once that costs a millisecond, and copying to avoid it costs more.
 
 use super::limits::{
     DEVICE_READ_US_MIN, LATENCY_READS, LONG_READ_WEIGHT, LONG_READS_WEIGH_MAX, MEMORY_BYTES_PER_S,
@@ -8,7 +8,7 @@ use super::limits::{
 use crate::limits::READ_ALIGN_BYTES;
 use crate::units::US_PER_S;
 
-/// The wait that a lost race costs.
+/// The wait for a page that was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageWait {
     /// As long as a few short reads of a fast device.
@@ -51,7 +51,7 @@ impl Latency {
         }
     }
 
-    /// What a lost race costs, as far as it is known. One long read is an accident.
+    /// How long a dropped page is waited for, as far as it is known. One long read is an accident.
     pub fn wait(self) -> PageWait {
         match self.reads == LATENCY_READS && self.weight <= LONG_READ_WEIGHT {
             true => PageWait::Short,
@@ -90,8 +90,9 @@ fn asked_device(len_bytes: u64, took_us: u64) -> bool {
     took_us >= DEVICE_READ_US_MIN + len_bytes.saturating_mul(US_PER_S) / MEMORY_BYTES_PER_S
 }
 
-/// Whether a read took longer than a fast device needs, with a fast medium's time for its bytes.
-fn is_long(len_bytes: u64, took_us: u64) -> bool {
+/// Whether a read took longer than a fast device needs, with a fast medium's time for its bytes. A send from the page cache that
+/// takes so long has probably read some of its bytes.
+pub fn is_long(len_bytes: u64, took_us: u64) -> bool {
     took_us > SHORT_READ_US + len_bytes.saturating_mul(US_PER_S) / SHORT_READ_BYTES_PER_S
 }
 

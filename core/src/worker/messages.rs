@@ -132,8 +132,8 @@ pub enum In {
     Probed {
         /// The response.
         stream: StreamId,
-        /// How many bytes from the start of the span are in memory.
-        resident_bytes: u64,
+        /// Whether all of the span is in memory.
+        is_resident: bool,
     },
     /// The result of a `Send`.
     Sent {
@@ -150,6 +150,11 @@ pub enum In {
     /// The result of a `Send` from the page cache whose first byte is missing: evicted, or not read yet. Sending it
     /// would wait for the disk.
     Missing {
+        /// The response.
+        stream: StreamId,
+    },
+    /// A `Send` from the page cache took so long that it has probably waited for a page. Told before its `Sent`.
+    Waited {
         /// The response.
         stream: StreamId,
     },
@@ -271,6 +276,7 @@ impl In {
             | In::Probed { stream, .. }
             | In::Sent { stream, .. }
             | In::Missing { stream }
+            | In::Waited { stream }
             | In::Sliced { stream, .. }
             | In::Fetched { stream, .. }
             | In::FetchFailed { stream, .. }
@@ -319,7 +325,7 @@ pub enum Out {
         /// The client has too many connections: plan a refusal instead.
         refuse: bool,
     },
-    /// Find out how much of the span is in memory, from its start; answered by `Probed` at once.
+    /// Find out whether all of the span is in memory; answered by `Probed` at once.
     Probe {
         /// The response.
         stream: StreamId,
@@ -353,9 +359,6 @@ pub enum Out {
         held: Held,
         /// More of the response follows (MSG_MORE).
         more: bool,
-        /// Do not ask the kernel whether the bytes are resident: it reported them missing `MISSES_MAX` times in a row right after
-        /// they were read into the page cache. Copy them with a non-blocking read; where there is none, use sendfile(2).
-        skip_residency_check: bool,
         /// How much the socket should take, of these bytes and those behind them, and when EPOLLOUT should fire;
         /// `None`: the kernel decides.
         refill: Option<Refill>,

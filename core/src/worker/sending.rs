@@ -212,7 +212,6 @@ impl Worker {
             len_bytes: piece.len_bytes.min(room_bytes),
             held: piece.held,
             more: piece.more || room_bytes < piece.len_bytes,
-            skip_residency_check: piece.skip_residency_check,
             refill,
         })
     }
@@ -312,12 +311,12 @@ impl Worker {
         stream.is_some_and(|stream| stream.outstanding.awaits(seq))
     }
 
-    /// The answer to a probe: so many bytes from its start are in the page cache. The rest becomes a want.
-    pub(super) fn probed(&mut self, id: StreamId, resident_bytes: u64, now: Instant) {
+    /// The answer to a probe: whether all of its bytes are in the page cache. If not, they become a want.
+    pub(super) fn probed(&mut self, id: StreamId, is_resident: bool, now: Instant) {
         if let Some(conn) = self.table.with_mut(id) {
             let supply = conn.output.supply(now);
             if let Some(stream) = conn.stream.as_mut() {
-                let want = stream.probed(resident_bytes, &mut self.residency_cache, &supply, now);
+                let want = stream.probed(is_resident, &mut self.residency_cache, &supply, now);
                 cancel(&mut self.outs, stream.take_cancellations(), id);
                 self.outs.extend(want.map(Out::Want));
                 self.wake(id.conn.index, QueueEnd::Front);
@@ -332,6 +331,13 @@ impl Worker {
             self.counts.missed();
             cancel(&mut self.outs, stream.take_cancellations(), id);
             self.wake(id.conn.index, QueueEnd::Back);
+        }
+    }
+
+    /// An offer took long: its bytes were probably not in the page cache. What is believed of their windows is void.
+    pub(super) fn waited(&mut self, id: StreamId) {
+        if let Some(stream) = self.table.stream_mut(id) {
+            stream.doubt_offered(&mut self.residency_cache);
         }
     }
 

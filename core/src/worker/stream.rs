@@ -26,7 +26,7 @@ mod waiting;
 use self::outstanding::Outstanding;
 pub(super) use self::resume::Cursor;
 use super::stall::Stall;
-use crate::cache::{ResidencyCache, ResidencyVerdict, rest_of_window};
+use crate::cache::{ResidencyCache, ResidencyVerdict, rest_of_window, windows};
 use crate::congestion::Delay;
 use crate::conn::{Held, ObjectId, Part, Plan, ResidencySource, Span, StreamId, Want, WantSeq};
 use crate::limits::SEND_BYTES_MAX;
@@ -54,9 +54,6 @@ pub(super) struct SendSpan {
     pub held: Held,
     /// More bytes of the response follow.
     pub more: bool,
-    /// These bytes were found missing [`MISSES_MAX`](crate::limits::MISSES_MAX) times in a row right after they were read. So the
-    /// kernel is not asked whether they are resident: they are copied with a non-blocking read, which finds out.
-    pub skip_residency_check: bool,
 }
 
 /// What a response needs next.
@@ -109,7 +106,8 @@ pub(super) struct Stream {
     pub outstanding: Outstanding,
     /// To be cancelled before the next order.
     cancellations: Cancellations,
-    missed: MissCount,
+    /// The byte of the file that was missing when it was to be sent: it is wanted, whatever the page cache says of its window.
+    missing_at: Option<u64>,
     /// A want failed, and no other was made since.
     broken: Option<BrokenFrom>,
     /// What was fetched for the stream and is not sent yet, in the order of the file from the next byte on.
@@ -127,13 +125,6 @@ struct PendingProbe {
     span: Span,
     /// End of the range of the file that the response sends.
     end_bytes: u64,
-}
-
-/// How often in a row the byte at `at_bytes` of the file was found missing when it was to be sent.
-#[derive(Clone, Copy, Default)]
-struct MissCount {
-    at_bytes: u64,
-    times: u32,
 }
 
 /// The first byte of the file that can't be read, and why.
@@ -184,7 +175,7 @@ impl Stream {
             probe: None,
             outstanding: Outstanding::new(id, delay),
             cancellations: Cancellations::default(),
-            missed: MissCount::default(),
+            missing_at: None,
             broken: None,
             fetched: SmallVec::new(),
             slice: SliceState::Empty,
@@ -267,11 +258,10 @@ impl Stream {
         (self.slice, self.at_bytes) = (SliceState::Ready { len_bytes, last }, 0);
     }
 
-    /// The answer to a probe: how many bytes from the start of the span are in memory. If that is not all of them, the
-    /// rest becomes a want, which is returned.
+    /// The answer to a probe: whether all of the span is in memory. If not, it becomes a want, which is returned.
     pub fn probed(
         &mut self,
-        resident_bytes: u64,
+        is_resident: bool,
         residency_cache: &mut ResidencyCache,
         supply: &Supply,
         now: Instant,
@@ -281,13 +271,13 @@ impl Stream {
             span,
             end_bytes,
         } = self.probe.take()?;
-        if resident_bytes >= span.len_bytes {
+        if is_resident {
             residency_cache.seen(object, span, now);
             return None;
         }
         residency_cache.gone(object, span);
         if self.body_at_bytes() == span.offset_bytes {
-            self.drop_missing();
+            self.drop_fetched();
         }
         let rest = to_end(span.offset_bytes, end_bytes);
         Some(self.want(object, rest, true, supply, now))
@@ -320,12 +310,10 @@ impl Stream {
             self.cancellations.slots |= held == Held::Slots;
             return;
         }
+        self.missing_at = None;
         self.add_fetched(span.end_bytes(), held);
-        let mut from_bytes = span.offset_bytes;
-        while held == Held::PageCache && from_bytes < span.end_bytes() {
-            let piece = rest_of_window(from_bytes, span.end_bytes());
-            residency_cache.seen(want.object, piece, now);
-            from_bytes = piece.end_bytes();
+        if held == Held::PageCache {
+            windows(span).for_each(|window| residency_cache.seen(want.object, window, now));
         }
     }
 
@@ -360,19 +348,18 @@ impl Stream {
         if held == Held::Slots {
             return self.send(held, end_bytes - at_bytes, left_bytes, false);
         }
+        let is_missing = self.missing_at == Some(at_bytes);
         let window = rest_of_window(at_bytes, end_bytes);
         match residency_cache.verdict(body.object, body.residency, window, now) {
             ResidencyVerdict::Resident => {}
-            _ if self.skips_residency_check(at_bytes) && is_fetched => {} // the copy, which never waits, finds out
             ResidencyVerdict::Probe | ResidencyVerdict::Unknown if self.waits_at(at_bytes) => {
                 return StreamStep::Wait;
             }
-            ResidencyVerdict::Probe => return self.ask(body, window),
-            ResidencyVerdict::Unknown => {
-                let absent = self.missed.times > 0 && self.missed.at_bytes == at_bytes;
-                self.drop_missing();
+            ResidencyVerdict::Probe if !is_missing => return self.ask(body, window),
+            ResidencyVerdict::Probe | ResidencyVerdict::Unknown => {
+                self.drop_fetched();
                 let rest = to_end(at_bytes, span.end_bytes());
-                return StreamStep::Want(self.want(body.object, rest, absent, supply, now));
+                return StreamStep::Want(self.want(body.object, rest, is_missing, supply, now));
             }
         }
         let ready_bytes = resident_bytes(residency_cache, body, window, end_bytes, now);
@@ -425,7 +412,7 @@ impl Stream {
         (self.part, self.at_bytes, self.slice) = (self.part + parts, 0, SliceState::Empty);
         self.cancellations.want |= self.outstanding.drop_it();
         self.drop_fetched();
-        (self.probe, self.broken, self.missed) = (None, None, MissCount::default());
+        (self.probe, self.broken, self.missing_at) = (None, None, None);
     }
 
     /// Offers what is ready of the rest of the part, in pieces short enough to let others have their turn. It never offers
@@ -445,7 +432,6 @@ impl Stream {
             len_bytes,
             held,
             more: more || len_bytes < left_bytes || self.parts_follow(),
-            skip_residency_check: self.skips_residency_check(self.body_at_bytes()),
         })
     }
 

@@ -27,8 +27,8 @@ use crate::conn::{
 };
 use crate::disk::{Chosen, Reason};
 use crate::limits::{
-    ACCEPT_RETRY_US, ACCEPTS_PER_TURN_MAX, BODY_SKIP_BYTES_MAX, LINGER_BYTES_MAX, MISSES_MAX,
-    PIPELINED_MAX, SCAN_SLICE, SEND_BYTES_MAX, WINDOW_BYTES,
+    ACCEPT_RETRY_US, ACCEPTS_PER_TURN_MAX, BODY_SKIP_BYTES_MAX, LINGER_BYTES_MAX, PIPELINED_MAX,
+    SCAN_SLICE, SEND_BYTES_MAX, WINDOW_BYTES,
 };
 use crate::prefetch::LengthBound;
 use crate::units::{MIB, US_PER_S};
@@ -285,10 +285,10 @@ impl Bench {
         })
     }
 
-    fn probed(&mut self, stream: StreamId, resident_bytes: u64) -> Vec<Out> {
+    fn probed(&mut self, stream: StreamId, is_resident: bool) -> Vec<Out> {
         self.tell(In::Probed {
             stream,
-            resident_bytes,
+            is_resident,
         })
     }
 
@@ -301,7 +301,7 @@ impl Bench {
                 Out::Send {
                     stream, len_bytes, ..
                 } => self.sent(stream, len_bytes, false),
-                Out::Probe { stream, span, .. } => self.probed(stream, span.len_bytes),
+                Out::Probe { stream, .. } => self.probed(stream, true),
                 other => {
                     rest.push(other);
                     continue;

@@ -101,7 +101,6 @@ fn row(device: &Device, state: &DeviceState) -> DeviceRow {
         used_bytes: state.used_bytes,
         memory_bytes: state.load.memory_bytes,
         direct: state.direct,
-        blind: state.blind,
     }
 }
 
@@ -110,7 +109,7 @@ fn way_of_sending(device: &Device) -> &'static str {
     match device.latency.wait() {
         PageWait::Short => "its reads are short, so what is in memory goes by sendfile(2)",
         PageWait::Long => {
-            "its reads may take long, so what another program could drop from memory is copied"
+            "its reads may take long, so what is in memory is copied by reads that never wait"
         }
     }
 }
@@ -158,9 +157,6 @@ fn sentences(device: &Device, state: &DeviceState) -> Vec<String> {
     sentences.push(way_of_sending(device).to_owned());
     if !state.direct {
         sentences.push("all its reads go through the page cache".to_owned());
-    }
-    if state.blind {
-        sentences.push("the kernel does not tell what is cached of its files".to_owned());
     }
     sentences
 }

@@ -17,7 +17,6 @@ use crate::resolver::RESULT_BYTES;
 use crate::store::closing::CHORES_BYTES;
 use crate::store::file::FILE_BYTES;
 use crate::store::files::KNOWN_BYTES;
-use crate::store::pages::{PAGES_BYTES, WINDOWS_BYTES};
 
 /// Threads other than the workers, the divider and those of devices: the resolvers, two logs, control, signals, the watchdog's, one
 /// that looks after the root, chores without a disk, and those that close files or have chores of a disk.
@@ -78,12 +77,9 @@ impl Shares {
                     + self.parted_bytes,
             ),
             (
-                "windows of files: how often asked about, which are mapped, chores for them",
-                PAGES_BYTES + CHORES_BYTES,
-            ),
-            (
                 "the program and its threads",
-                PROGRAM_BYTES - WINDOWS_BYTES // they have a row of their own
+                PROGRAM_BYTES
+                    + CHORES_BYTES
                     + THREAD_BYTES * (workers + THREADS_BESIDE)
                     + THREAD_BYTES * DEVICE_THREADS * self.devices as u64
                     + COPIED_BYTES_MAX as u64 * workers,

@@ -8,7 +8,6 @@ use ackpace_wire::limits as wire;
 
 use super::{Shares, descriptors_allowed};
 use crate::options::{ServeOptions, display_duration};
-use crate::store::pages::PAGE_TABLES_BYTES;
 
 /// A bound, and its consequence.
 type Bound = (String, &'static str);
@@ -30,10 +29,6 @@ pub fn print(options: &ServeOptions, workers: u16) -> Result<String, String> {
     row(
         mib(shares.total_bytes()),
         "in all, at worst (page cache and sockets are the kernel's)",
-    );
-    row(
-        mib(PAGE_TABLES_BYTES),
-        "more, and the kernel's: page tables of mapped windows, at worst",
     );
     row(
         mib(shares.prefetch_bytes),

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, TryLockError};
 
 use ackpace_core::conn::ResidencySource;
@@ -35,8 +35,8 @@ pub struct Device {
     readahead_bytes: AtomicU64,
     /// How long its reads take.
     pub latency: Arc<DeviceLatency>,
-    /// cachestat(2) does not see the pages that we read, as on overlayfs, whose pages belong to another inode.
-    blind: AtomicBool,
+    /// It is an overlay (overlayfs), whose pages belong to other inodes: cachestat(2) does not see them.
+    overlay: bool,
     /// Look-ups of files, and of where they lie, that are under way.
     look_ups: AtomicU32,
 }
@@ -75,21 +75,11 @@ impl Device {
         // Other file systems may share the last slot of the table.
         if self.memory && Magic::of(file).is_some_and(Magic::is_memory) {
             ResidencySource::Always
-        } else if self.is_blind() || !residency::may_ask(file) {
+        } else if self.overlay || !residency::may_ask(file) {
             ResidencySource::Remember
         } else {
             ResidencySource::Ask
         }
-    }
-
-    /// cachestat(2) did not see pages that were just read: it is not asked any more.
-    pub fn mark_blind(&self) {
-        self.blind.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether cachestat(2) is not asked any more.
-    pub fn is_blind(&self) -> bool {
-        self.blind.load(Ordering::Relaxed)
     }
 
     /// For messages: its number, and what is known of its disks.
@@ -271,7 +261,7 @@ impl Devices {
             key,
             readahead_bytes: AtomicU64::new(readahead_bytes),
             latency: Arc::default(),
-            blind: AtomicBool::new(false),
+            overlay: magic == Some(Magic::OVERLAYFS),
             look_ups: AtomicU32::new(0),
         })
     }

@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use ackpace_core::conn::{Change, ObjectId, Promise, ResidencySource, Span, Version};
+use ackpace_core::residency::has_waited_long;
 use ackpace_core::residency::latency::{PageWait, Way};
-use ackpace_core::residency::{Occasion, has_waited_long};
 use ackpace_core::units::Instant;
 use rustix::fs::{CWD, readlinkat};
 use rustix::io::{ReadWriteFlags, preadv2};
@@ -16,7 +16,6 @@ use super::attributes::{known, known_version};
 use super::closing::Descriptor;
 use super::direct::{Direct, Why, open_direct};
 use super::latency::DeviceLatency;
-use super::pages::{MappedVersion, Pages, WHOLE_BYTES};
 use super::residency;
 use crate::limits::{PATH_BYTES_MAX, UNSETTLED_US};
 
@@ -34,8 +33,6 @@ pub struct File {
     /// How long its device takes for a read; `None`: its file system asks a daemon or a file server.
     latency: Option<Arc<DeviceLatency>>,
     direct: OnceLock<Result<Arc<Direct>, Why>>,
-    /// Its mapped pages, to ask which of them are in memory; `None` inside where it can't be mapped.
-    pages: OnceLock<Option<Pages>>,
     /// The hash of its name when it was first sent from; `None` inside where /proc is not mounted.
     name: OnceLock<Option<NameHash>>,
     /// Its version and name when its inode was last seen changed.
@@ -100,15 +97,11 @@ fn name_of(fd: &OwnedFd) -> Option<NameHash> {
     Some(hasher.finish())
 }
 
-/// How often in a row a page is there and not reported, before the kernel counts as blind.
-const BLIND_SAMPLES: u32 = 5;
-
-/// Memory of an open file at worst: itself, its two descriptors, its path and its mapping.
+/// Memory of an open file at worst: itself, its two descriptors and its path.
 pub const FILE_BYTES: u64 = (shared_bytes(size_of::<File>())
     + shared_bytes(size_of::<Descriptor>())
     + shared_bytes(size_of::<Direct>())
-    + block_bytes(PATH_BYTES_MAX)) as u64
-    + WHOLE_BYTES;
+    + block_bytes(PATH_BYTES_MAX)) as u64;
 
 /// Memory of a value in an [`Arc`], with its two counts.
 const fn shared_bytes(value_bytes: usize) -> usize {
@@ -142,7 +135,6 @@ impl File {
             path: path.into(),
             latency,
             direct: OnceLock::new(),
-            pages: OnceLock::new(),
             name: OnceLock::new(),
             known: Mutex::new(None),
         }
@@ -232,29 +224,13 @@ impl File {
         self.latency.as_ref().map_or(PageWait::Long, |of| of.wait())
     }
 
-    /// How many bytes of the span, from its start, can be sent without waiting for a disk; `None` where the kernel can't
-    /// say.
-    pub fn resident_bytes(&self, span: Span, occasion: Occasion) -> Option<u64> {
-        let how = (self.residency, self.wait(), occasion);
-        residency::resident_bytes(&self.fd, || self.pages(), how, span)
-    }
-
-    /// Whether all of the span is in the page cache, and nobody can drop it in this moment.
-    pub fn stays_resident(&self, span: Span) -> bool {
-        self.for_certain(|pages| pages.stay(span))
-    }
-
-    /// Whether all of the span is in the page cache for certain, by what is known already.
-    pub fn is_proven(&self, span: Span) -> bool {
-        self.for_certain(|pages| pages.are_proven(span))
-    }
-
-    /// Whether something is known of its bytes: they never leave memory, or `knows` it of its pages.
-    fn for_certain(&self, knows: impl FnOnce(&Pages) -> bool) -> bool {
+    /// Whether the span is in the page cache. Where the kernel does not say, its first byte stands for all: so only of a span that
+    /// was there before.
+    pub fn is_resident(&self, span: Span) -> bool {
         match self.residency {
             ResidencySource::Always => true,
-            ResidencySource::Ask => self.pages().is_some_and(knows),
-            ResidencySource::Remember => false,
+            ResidencySource::Ask => residency::is_cached(&self.fd, span),
+            ResidencySource::Remember => self.read_cached(span.offset_bytes, &mut [0]) == Ok(1),
         }
     }
 
@@ -266,28 +242,6 @@ impl File {
     pub fn read_cached(&self, offset_bytes: u64, into: &mut [u8]) -> rustix::io::Result<usize> {
         let mut into = [IoSliceMut::new(into)];
         preadv2(&self.fd, &mut into, offset_bytes, ReadWriteFlags::NOWAIT)
-    }
-
-    /// Whether the kernel does not report pages that are there: it does not report the first one of the span, and yet
-    /// that can be read without waiting. Both again and again, since another program may drop and read the same page in
-    /// this moment.
-    pub fn is_blind(&self, span: Span) -> bool {
-        let first = Span {
-            len_bytes: 1,
-            ..span
-        };
-        let missing = || self.resident_bytes(first, Occasion::Choice) == Some(0);
-        let how = (ResidencySource::Remember, PageWait::Long, Occasion::Send);
-        let sampled = || residency::resident_bytes(&self.fd, || None, how, first);
-        (0..BLIND_SAMPLES).all(|_| missing() && sampled() == Some(1))
-    }
-
-    fn pages(&self) -> Option<&Pages> {
-        let new = || {
-            let identity = MappedVersion::of(&known(&self.fd).ok()?);
-            Pages::new(&self.fd, self.latency.is_some(), identity).ok()
-        };
-        first_of(&self.pages, new)?.as_ref()
     }
 
     /// All bytes of this version of the file, if it is still that and they are in memory. Never waits for a disk.

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::Seek;
 
-use rustix::fs::{Advice, fadvise, fstat};
+use rustix::fs::fstat;
 
 use super::*;
 use crate::store::device::Devices;
@@ -126,42 +126,4 @@ fn cached_bytes_are_copied_without_waiting() {
         Err(error) => assert_eq!(error, rustix::io::Errno::OPNOTSUPP, "overlayfs"),
     }
     std::fs::remove_file(&path).expect("our own file");
-}
-
-#[test]
-fn a_kernel_whose_pages_come_and_go_is_not_blind() {
-    use std::os::unix::fs::FileExt;
-    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-    /// A window is asked about less often than makes it stay in memory.
-    const WINDOWS: u64 = 1024;
-    const EACH: u64 = 100;
-    let path = std::env::temp_dir().join(format!("ackpace-blind-{}", std::process::id()));
-    let made = File::create(&path).and_then(|file| file.set_len(WINDOWS << 20));
-    made.expect("a sparse file");
-    let (devices, other) = (Devices::default(), File::open(&path).expect("the file"));
-    let file = open(&Files::default(), &devices, &path);
-    let page = |offset_bytes| Span {
-        offset_bytes,
-        len_bytes: 4096,
-    };
-    let at_bytes = AtomicU64::new(0);
-    let found = std::thread::scope(|scope| {
-        scope.spawn(|| {
-            // Another program that reads the file and leaves nothing of it in the page cache.
-            while at_bytes.load(Relaxed) < u64::MAX {
-                let _ = fadvise(&other, 0, None, Advice::DontNeed);
-                let _ = other.read_at(&mut [0], at_bytes.load(Relaxed));
-            }
-        });
-        let found = (0..WINDOWS * EACH).filter(|nth| {
-            let window_bytes = (nth / EACH) << 20;
-            at_bytes.store(window_bytes, Relaxed);
-            file.is_blind(page(window_bytes))
-        });
-        let found = found.count();
-        at_bytes.store(u64::MAX, Relaxed);
-        found
-    });
-    std::fs::remove_file(&path).expect("our own file");
-    assert_eq!(found, 0, "times in {}", WINDOWS * EACH);
 }

@@ -281,7 +281,7 @@ impl Pool {
     }
 
     /// Gives slots that were never lent their memory, by writing to it. A direct read into untouched memory makes the kernel
-    /// zero a huge page while it holds the lock of the address space. Workers that call mincore(2) would wait for that lock.
+    /// zero a huge page while it holds the lock of the address space. A worker whose memory grows would wait for that lock.
     fn touch(&self, run: Run) {
         for (word, bits) in run.words() {
             let fresh = bits & !self.touched[word].fetch_or(bits, Ordering::Relaxed);

@@ -4,7 +4,7 @@
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-use ackpace_core::conn::{ResidencySource, Span};
+use ackpace_core::conn::Span;
 use ackpace_core::disk::ReadError;
 use ackpace_core::limits::READ_ALIGN_BYTES;
 use rustix::fs::{Advice, Mode, OFlags, fadvise, fstat, open, sendfile};
@@ -76,14 +76,7 @@ impl Reader {
                 }
             }
         }
-        let len_bytes = at_bytes - span.offset_bytes;
-        if file.residency == ResidencySource::Ask && len_bytes > 0 {
-            let read = Span { len_bytes, ..span };
-            if file.is_blind(read) {
-                device.mark_blind();
-            }
-        }
-        Ok(len_bytes)
+        Ok(at_bytes - span.offset_bytes)
     }
 
     /// Reads `span` of a file that is open past the page cache (or not, where that is refused) into `lease` from its
@@ -148,7 +141,7 @@ mod tests {
 
     use super::*;
     use crate::store::closing::Descriptor;
-    use ackpace_core::residency::Occasion;
+    use ackpace_core::conn::ResidencySource;
 
     use crate::store::device::Devices;
     use crate::store::files::Files;
@@ -187,13 +180,7 @@ mod tests {
         };
         assert_eq!(reader.promote(&file, device, behind), Ok(0));
         let there = Span { len_bytes, ..span };
-        // Unless the file system was found to be blind (overlayfs).
-        if device.residency(&file.fd) == ResidencySource::Ask {
-            assert_eq!(
-                file.resident_bytes(there, Occasion::Send),
-                Some(there.len_bytes)
-            );
-        }
+        assert!(file.residency != ResidencySource::Ask || file.is_resident(there));
         std::fs::remove_file(&path).expect("our own file");
     }
 

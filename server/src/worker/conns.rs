@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
-use ackpace_core::conn::{ConnId, Span};
+use ackpace_core::conn::ConnId;
 use ackpace_core::limits::FETCHED_MAX;
-use ackpace_core::residency::{Confirmation, ProbeLimit};
+use ackpace_core::residency::Confirmation;
 use ackpace_core::send::Refill;
 use ackpace_core::sndbuf::Control;
 use ackpace_core::sndbuf::bound::Bound;
@@ -57,10 +57,6 @@ pub struct Conn {
     /// Some of the body went by sendfile(2). So the socket may still refer to pages of the file, and whoever writes to it changes
     /// bytes that are on their way.
     pub used_sendfile: bool,
-    /// Bytes of the file that were found in the page cache, and when. In the same turn the kernel is not asked about them again.
-    pub resident_now: Option<(Confirmation, Span)>,
-    /// How many bytes the page cache is asked about before a long send.
-    pub probe_limit: ProbeLimit,
     /// When its file was found to be the promised version, while its response was made. The first send of that turn does not check
     /// that again.
     pub version_confirmed: Option<Confirmation>,
@@ -221,8 +217,6 @@ impl Conns {
             slice: Vec::new(),
             corked: false,
             owed_bytes: Some(0),
-            resident_now: None,
-            probe_limit: ProbeLimit::default(),
             version_confirmed: None,
             used_sendfile: false,
             lowat_bytes: self.lowat_bytes,

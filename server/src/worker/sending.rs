@@ -25,7 +25,7 @@ use ackpace_core::worker::In;
 use rustix::event::epoll;
 use rustix::io::Errno;
 
-use self::cached::{Cached, send_cached};
+use self::cached::send_cached;
 use self::promised::{Promised, Turn};
 use self::slots::{release_until, slices_of};
 use super::Worker;
@@ -48,9 +48,6 @@ pub(super) struct Order {
     pub held: Held,
     /// More of the response follows.
     pub more: bool,
-    /// The kernel reported these bytes missing again and again, just after they were read into the page cache. So it is not asked:
-    /// they are copied with a non-blocking read, which finds out. Where there is no such read, sendfile(2) may wait.
-    pub skip_residency_check: bool,
     /// How much the socket should take and when it becomes writable again; `None`: the kernel decides both.
     pub refill: Option<Refill>,
 }
@@ -63,8 +60,6 @@ struct Body {
     promise: Promise,
     /// In the file.
     span: Span,
-    /// If the socket takes them all it is full, by the order or by its share.
-    fills_socket: bool,
 }
 
 /// The result of one attempt to send, for the report to the machine.
@@ -97,13 +92,26 @@ enum Sent {
         taken_bytes: u64,
         /// It did not take others that were offered: the kernel refused them, or, by sendfile(2), the file ended early.
         refused: bool,
+        /// sendfile(2) took so long that it has probably waited for a page.
+        waited: bool,
     },
     /// The file is not what was promised, or can't be read.
     Broken(Why),
-    /// It can't be sent now without a wait: its first byte is not in memory, or the file is being written.
+    /// Its first byte is not in memory.
     Missing,
     /// The connection is dead.
     Reset,
+}
+
+impl Sent {
+    /// The socket took so many bytes, and perhaps refused others.
+    const fn taken(taken_bytes: u64, refused: bool) -> Sent {
+        Sent::Taken {
+            taken_bytes,
+            refused,
+            waited: false,
+        }
+    }
 }
 
 impl Worker {
@@ -117,7 +125,14 @@ impl Worker {
             self.decider.on(In::SocketLevel { conn, held_bytes }, now);
         }
         match attempt.sent {
-            Sent::Taken { taken_bytes, .. } => {
+            Sent::Taken {
+                taken_bytes,
+                waited,
+                ..
+            } => {
+                if waited {
+                    self.decider.on(In::Waited { stream }, now);
+                }
                 let (sent, delay) = self.taken(order, &attempt, taken_bytes, now);
                 self.decider.on(sent, now);
                 if let Some(delay) = delay {
@@ -190,9 +205,11 @@ impl Worker {
                         offset_bytes: at_bytes,
                         ..span
                     },
-                    fills_socket,
                 };
-                let turn = Turn::new(now, self.shared.clock, &self.sleeps);
+                let turn = Turn {
+                    began: now,
+                    clock: self.shared.clock,
+                };
                 send_body(conn, &mut self.copied, order, &body, turn)
             }
         };
@@ -293,13 +310,7 @@ fn has_armed_epollout(attempt: &Attempt) -> bool {
 }
 
 /// Sends bytes of a file from where they are.
-fn send_body(
-    conn: &mut Conn,
-    copied: &mut [u8],
-    order: &Order,
-    body: &Body,
-    turn: Turn<'_>,
-) -> Sent {
+fn send_body(conn: &mut Conn, copied: &mut [u8], order: &Order, body: &Body, turn: Turn) -> Sent {
     let Some(source) = &conn.source else {
         return Sent::Broken(Why::ReadFailed);
     };
@@ -313,18 +324,7 @@ fn send_body(
     match order.held {
         Held::PageCache => {
             conn.used_sendfile = true;
-            let cached = Cached {
-                promised: of,
-                // The page cache is asked only as far as the socket probably takes. But a send that fills the socket is not cut:
-                // it would end in a short segment.
-                span: match body.fills_socket {
-                    true => body.span,
-                    false => conn.probe_limit.of(body.span),
-                },
-                resident_now: conn.resident_now,
-                skip_residency_check: order.skip_residency_check,
-            };
-            send_cached(&conn.transport, &cached, &mut conn.probe_limit, copied)
+            send_cached(&conn.transport, &of, body.span, copied)
         }
         Held::Slots => {
             // After sendfile(2) the socket may still refer to pages of the file, which a writer can change. So the version
@@ -339,10 +339,7 @@ fn send_body(
 }
 
 /// The socket took nothing, and may take more.
-const NOTHING: Sent = Sent::Taken {
-    taken_bytes: 0,
-    refused: false,
-};
+const NOTHING: Sent = Sent::taken(0, false);
 
 /// Where in the part, or in the file, a span of the part lies.
 fn at_bytes(part: &Part, span: Span) -> u64 {
@@ -373,7 +370,7 @@ fn send_pieces(
     if pieces.iter().any(|piece| !piece.version_checked) {
         match of.check_version_now() {
             VersionCheck::Same => {}
-            VersionCheck::NotYet => return Sent::Missing,
+            VersionCheck::NotYet => return NOTHING, // the next order asks again
             VersionCheck::Changed => return Sent::Broken(Why::FileChanged),
         }
     }
@@ -391,10 +388,7 @@ fn send_pieces(
     match sent {
         Ok(taken) => {
             release_until(pieces, span.offset_bytes + taken.0);
-            Sent::Taken {
-                taken_bytes: taken.0,
-                refused: taken.0 < offered as u64,
-            }
+            Sent::taken(taken.0, taken.0 < offered as u64)
         }
         Err(error) => send_error(error),
     }
@@ -403,10 +397,7 @@ fn send_pieces(
 /// What an error of a send means.
 fn send_error(error: Errno) -> Sent {
     match error {
-        Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM => Sent::Taken {
-            taken_bytes: 0,
-            refused: true,
-        },
+        Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM => Sent::taken(0, true),
         Errno::IO => Sent::Broken(Why::ReadFailed),
         _ => Sent::Reset,
     }
@@ -436,10 +427,7 @@ fn send_texts<'a>(
     }
     let more = more || left > 0;
     match transport.send_texts(&pieces[..count], more) {
-        Ok(taken) => Sent::Taken {
-            taken_bytes: taken.0,
-            refused: taken.0 < offered as u64,
-        },
+        Ok(taken) => Sent::taken(taken.0, taken.0 < offered as u64),
         Err(error) => send_error(error),
     }
 }

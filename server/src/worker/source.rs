@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use ackpace_core::conn::{Promise, Span, Version};
-use ackpace_core::residency::Occasion;
-use ackpace_core::residency::latency::PageWait;
+use ackpace_core::residency::{Means, means};
 use ackpace_core::units::Instant;
 
 use crate::store::file::{File, VersionCheck};
@@ -30,49 +29,28 @@ impl Source {
         }
     }
 
-    /// How many bytes of the span, from its start, can be sent without waiting; `None` where nobody can say.
-    pub fn resident_bytes(&self, span: Span, occasion: Occasion) -> Option<u64> {
+    /// Whether the span is in the page cache, as far as that can be known.
+    pub fn is_resident(&self, span: Span) -> bool {
         match self {
-            Source::File(file) => file.resident_bytes(span, occasion),
+            Source::File(file) => file.is_resident(span),
         }
     }
 
-    /// Whether the span is resident for certain, also a moment later.
-    pub fn stays_resident(&self, span: Span) -> bool {
+    /// How bytes that are believed to be in the page cache are to be sent.
+    pub fn means(&self) -> Means {
         match self {
-            Source::File(file) => file.stays_resident(span),
+            Source::File(file) => means(file.residency, file.wait()),
         }
     }
 
-    /// Whether the span is resident for certain, by what is known already: no system call.
-    pub fn is_proven(&self, span: Span) -> bool {
-        match self {
-            Source::File(file) => file.is_proven(span),
-        }
-    }
-
-    /// What it costs if bytes are gone that were resident a moment ago.
-    pub fn wait(&self) -> PageWait {
-        match self {
-            Source::File(file) => file.wait(),
-        }
-    }
-
-    /// Whether its bytes come from a device of this machine, and not from a daemon or a file server.
-    pub fn is_on_device(&self) -> bool {
-        match self {
-            Source::File(file) => file.latency().is_some(),
-        }
-    }
-
-    /// A send of so many bytes, which should have been in memory, took so long.
+    /// A send of so many bytes, which should have been in the page cache, took so long.
     pub fn has_waited(&self, len_bytes: u64, took_us: u64) {
         match self {
             Source::File(file) => file.has_waited(len_bytes, took_us),
         }
     }
 
-    /// Copies bytes that are in memory, as many as are there. Never waits.
+    /// Copies bytes of the page cache, as many as are there. Never waits.
     ///
     /// # Errors
     /// EAGAIN if the first one is missing; EOPNOTSUPP where it can't promise not to wait.
@@ -82,8 +60,8 @@ impl Source {
         }
     }
 
-    /// Sends bytes without a copy of our own, and returns how many were taken; 0 at its end. What is not resident may
-    /// be waited for.
+    /// Sends bytes without a copy of our own, and returns how many were taken; 0 at its end. Waits for what is not in the page
+    /// cache.
     ///
     /// # Errors
     /// EAGAIN when the socket takes nothing; EIO when bytes can't be read; the socket's error.
@@ -115,6 +93,8 @@ mod tests {
     use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;
 
+    use ackpace_core::conn::ResidencySource;
+
     use super::*;
     use crate::store::attributes::version;
     use crate::store::closing::Descriptor;
@@ -139,11 +119,7 @@ mod tests {
             source.check_version(&version(&stat), Promise::OneVersion, now)
         };
         assert_eq!(holds(), VersionCheck::Same);
-        assert!(
-            source
-                .resident_bytes(span, Occasion::Send)
-                .is_none_or(|bytes| bytes == 5)
-        );
+        assert!(file.residency != ResidencySource::Ask || source.is_resident(span));
         let (socket, mut client) = UnixStream::pair().expect("two descriptors");
         let transport = Transport::Plain(socket.into());
         assert_eq!(source.send_to(&transport, span), Ok(PlainBytes(5)));

@@ -29,7 +29,6 @@ use crate::options::PlacesBound;
 use crate::resolver::{Inbox, Resolver};
 use crate::response_cache::ResponseCache;
 use crate::response_cache::watch::Watch;
-use crate::sched::Sleeps;
 use crate::tally::Tally;
 use crate::tcp;
 
@@ -153,7 +152,6 @@ impl Worker {
             conns: Conns::new(places_max, lowat_bytes),
             heads: HeadPool::default(),
             copied: vec![0; COPIED_BYTES_MAX].into(),
-            sleeps: Sleeps::default(),
             response_cache: ResponseCache::new(response_cache_bytes).with_ledger(ledger),
             watch,
             draining: false,

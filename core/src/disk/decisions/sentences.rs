@@ -65,10 +65,6 @@ impl fmt::Display for DeviceChange {
             DeviceChange::Indirect => f.write_str(
                 "all reads go through the page cache from now on, since the device can't be read past it",
             ),
-            DeviceChange::Blind => f.write_str(
-                "the kernel does not tell what is cached of the device's files; a window counts as cached after the \
-                 server has read it once",
-            ),
         }
     }
 }

@@ -1,9 +1,8 @@
 //! Bytes that a stream will not send from where they are, or will never have.
 
-use super::{BrokenFrom, Cancellations, MissCount, Stream};
-use crate::cache::{ResidencyCache, rest_of_window};
-use crate::conn::{Held, Part, WantSeq};
-use crate::limits::MISSES_MAX;
+use super::{BrokenFrom, Cancellations, Stream};
+use crate::cache::{ResidencyCache, windows};
+use crate::conn::{Held, Part, Span, WantSeq};
 use crate::why::Why;
 
 impl Stream {
@@ -20,42 +19,21 @@ impl Stream {
     /// Bytes that were to be sent from the page cache are not in memory: evicted, or somebody else is still reading
     /// them.
     pub(in crate::worker) fn missing(&mut self, residency_cache: &mut ResidencyCache) {
-        let Some(&Part::Body { object, span, .. }) = self.plan.parts.get(usize::from(self.part))
-        else {
-            return;
-        };
-        let at_bytes = self.body_at_bytes();
-        residency_cache.gone(object, rest_of_window(at_bytes, span.end_bytes()));
-        if self
-            .fetched
-            .first()
-            .is_none_or(|piece| piece.held == Held::PageCache)
-        {
-            self.drop_fetched();
-        }
-        self.count_miss(at_bytes);
-    }
-
-    /// Drops what was fetched, if anything: it left the page cache before it was sent. That is a miss.
-    pub(super) fn drop_missing(&mut self) {
-        if !self.fetched.is_empty() {
-            self.count_miss(self.body_at_bytes());
-        }
+        self.doubt_offered(residency_cache);
         self.drop_fetched();
+        self.missing_at = Some(self.body_at_bytes());
     }
 
-    /// The byte at `at_bytes` was missing once more.
-    fn count_miss(&mut self, at_bytes: u64) {
-        let times = match self.missed {
-            before if before.at_bytes == at_bytes => before.times + 1,
-            _ => 1,
-        };
-        self.missed = MissCount { at_bytes, times };
-    }
-
-    /// Whether the kernel is not to be asked about these bytes: they were missing [`MISSES_MAX`] times just after they were read.
-    pub(super) fn skips_residency_check(&self, at_bytes: u64) -> bool {
-        self.missed.at_bytes == at_bytes && self.missed.times >= MISSES_MAX
+    /// Of the windows of the last offer, nothing is believed any more.
+    pub(in crate::worker) fn doubt_offered(&self, residency_cache: &mut ResidencyCache) {
+        let part = self.plan.parts.get(usize::from(self.part));
+        if let Some(&Part::Body { object, .. }) = part {
+            let offered = Span {
+                offset_bytes: self.body_at_bytes(),
+                len_bytes: self.offered_bytes,
+            };
+            windows(offered).for_each(|window| residency_cache.gone(object, window));
+        }
     }
 
     /// Drops the fetched pieces: they will not be sent from where they are. A want behind them is dropped, too, since

@@ -275,7 +275,7 @@ fn a_paused_client_whose_read_ahead_failed_is_read_for_again() {
     bench.sample.window_closed = false;
     bench.wait_s(1);
     bench.tcp(conn, TcpEvent::Writable);
-    let outs = bench.probed(stream, 0);
+    let outs = bench.probed(stream, false);
     let heard = |out: &Out| matches!(out, Out::Want(want) if want.answers == 2 && want.span.offset_bytes == 1_000);
     assert!(outs.iter().any(heard), "two answers were heard: {outs:?}");
 }

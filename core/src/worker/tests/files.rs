@@ -42,7 +42,7 @@ fn a_resident_window_is_sent_after_one_question() {
             span,
         }]
     );
-    let outs = bench.probed(stream, WINDOW);
+    let outs = bench.probed(stream, true);
     assert_eq!(send_of(&outs), Some((1, 0, WINDOW)));
     let outs = bench.sent(stream, 1_000, false);
     assert_eq!(send_of(&outs), Some((1, 1_000, WINDOW - 1_000)));
@@ -62,11 +62,11 @@ fn neighbouring_windows_that_are_believed_to_be_in_memory_go_together() {
         .worker
         .residency_cache
         .seen(OBJECT, window(1), bench.now);
-    let outs = bench.probed(stream, WINDOW);
+    let outs = bench.probed(stream, true);
     assert_eq!(send_of(&outs), Some((1, 0, 2 * WINDOW)));
     let outs = bench.sent(stream, 2 * WINDOW, false);
     assert_eq!(send_of(&outs), None, "the third has to be asked for");
-    let outs = bench.probed(stream, WINDOW);
+    let outs = bench.probed(stream, true);
     assert_eq!(
         send_of(&outs),
         Some((1, 2 * WINDOW, WINDOW)),
@@ -102,14 +102,6 @@ fn a_cold_window_is_wanted_and_the_next_is_read_while_it_is_sent() {
 }
 
 #[test]
-fn a_window_that_is_partly_in_memory_is_wanted_whole() {
-    let (mut bench, stream, _) = begun(ResidencySource::Ask, 0, WINDOW);
-    let outs = bench.probed(stream, WINDOW - 1);
-    assert_eq!(wants_of(&outs), [(0, bench.now)]);
-    assert_eq!(send_of(&outs), None);
-}
-
-#[test]
 fn a_want_says_whether_the_page_cache_was_asked_before() {
     let absent = |outs: &[Out]| {
         outs.iter()
@@ -122,9 +114,9 @@ fn a_want_says_whether_the_page_cache_was_asked_before() {
     bench.sent(stream, 1_000, true);
     bench.wait_us(RESIDENCY_TRUST_US);
     bench.tcp(stream.conn, TcpEvent::Writable);
-    assert!(absent(&bench.probed(stream, 0)), "it was there once");
+    assert!(absent(&bench.probed(stream, false)), "it was there once");
     let (mut bench, stream, _) = begun(ResidencySource::Ask, 0, WINDOW);
-    assert!(absent(&bench.probed(stream, WINDOW - 1)));
+    assert!(absent(&bench.probed(stream, false)));
     let (mut bench, stream, _) = begun(ResidencySource::Remember, 0, WINDOW);
     bench.fetched(stream, window(0));
     let outs = bench.tell(In::Missing { stream });
@@ -146,7 +138,7 @@ fn a_stream_that_runs_dry_says_so_once() {
 #[test]
 fn a_window_dropped_between_arrival_and_sending_is_wanted_again() {
     let (mut bench, stream, _) = begun(ResidencySource::Ask, 0, WINDOW);
-    bench.probed(stream, 0);
+    bench.probed(stream, false);
     bench.fetched(stream, window(0));
     bench.sent(stream, 1_000, true);
     bench.wait_us(RESIDENCY_TRUST_US);
@@ -156,7 +148,7 @@ fn a_window_dropped_between_arrival_and_sending_is_wanted_again() {
         len_bytes: WINDOW - 1_000,
     };
     assert!(matches!(outs[..], [Out::Probe { span, .. }] if span == rest));
-    let outs = bench.probed(stream, 0);
+    let outs = bench.probed(stream, false);
     assert_eq!(wants_of(&outs), [(0, bench.now)]);
     let outs = bench.fetched(stream, rest);
     assert_eq!(send_of(&outs), Some((1, 1_000, WINDOW - 1_000)));
@@ -170,7 +162,7 @@ fn a_slow_stream_never_waits_for_what_it_reads_ahead() {
     bench.wait_us(RESIDENCY_TRUST_US);
     let outs = bench.tcp(stream.conn, TcpEvent::Writable);
     assert!(matches!(outs[..], [Out::Probe { span, .. }] if span.offset_bytes == 1_000));
-    let outs = bench.probed(stream, WINDOW);
+    let outs = bench.probed(stream, true);
     assert_eq!(send_of(&outs), Some((1, 1_000, WINDOW - 1_000)));
 }
 
@@ -181,7 +173,7 @@ fn what_is_needed_now_replaces_what_was_wanted_ahead() {
     bench.sent(stream, 1_000, true);
     bench.wait_us(RESIDENCY_TRUST_US);
     bench.tcp(stream.conn, TcpEvent::Writable);
-    let outs = bench.probed(stream, 0);
+    let outs = bench.probed(stream, false);
     assert_eq!(wants_of(&outs), [(0, bench.now)]);
     let late = In::Fetched {
         stream,
@@ -205,7 +197,7 @@ fn what_is_needed_now_replaces_what_was_wanted_ahead() {
 #[test]
 fn the_last_bytes_of_a_window_do_not_vouch_for_its_first() {
     let (mut bench, stream, _) = begun(ResidencySource::Ask, WINDOW - 10, 10);
-    let outs = bench.probed(stream, 10);
+    let outs = bench.probed(stream, true);
     bench.deliver(outs);
     let stream = bench.request(stream.conn);
     bench.resolved(stream, plan([body(ResidencySource::Ask, 0, WINDOW)], true));

@@ -20,10 +20,10 @@ pub(super) fn overtaken() -> (Bench, StreamId) {
     bench.resolved(stream, plan(parts, true));
     bench.sent(stream, HEAD_BYTES, false);
     for _ in 0..3 {
-        bench.probed(stream, WINDOW);
+        bench.probed(stream, true);
         bench.sent(stream, WINDOW, false);
     }
-    let outs = bench.probed(stream, 0);
+    let outs = bench.probed(stream, false);
     assert!(matches!(wants_of(&outs)[..], [(3, _)]), "{outs:?}");
     let other = bench.client(1);
     let other = bench.request(other);
@@ -32,7 +32,7 @@ pub(super) fn overtaken() -> (Bench, StreamId) {
         plan([body(ResidencySource::Ask, 3 * WINDOW, WINDOW)], true),
     );
     bench.sent(other, HEAD_BYTES, false);
-    bench.probed(other, WINDOW);
+    bench.probed(other, true);
     let outs = bench.tcp(conn, TcpEvent::Readable);
     assert_eq!(send_of(&outs), Some((1, 3 * WINDOW, WINDOW)), "{outs:?}");
     (bench, stream)
@@ -63,7 +63,7 @@ fn a_want_ends_with_its_part_and_its_late_answer_is_void() {
         );
         let outs = bench.tell(late);
         assert_eq!(send_of(&outs), None, "{outs:?}");
-        let outs = bench.probed(stream, 100);
+        let outs = bench.probed(stream, true);
         assert_eq!(send_of(&outs), Some((3, 0, 100)));
         let outs = bench.sent(stream, 100, false);
         let outs = [outs, bench.sent(stream, 50, false)].concat();
@@ -90,7 +90,7 @@ fn an_answer_that_crosses_a_newer_want_leaves_that_one_standing() {
         });
         want.expect("a want")
     };
-    let early = want_of(&bench.probed(stream, 0));
+    let early = want_of(&bench.probed(stream, false));
     disk.on(crate::disk::In::Want(early), now);
     let mut reads = Vec::new();
     while let Some(out) = disk.poll(now) {
@@ -151,17 +151,37 @@ fn bytes_that_are_gone_when_they_are_to_be_sent_are_read_first() {
     let stream = bench.request(conn);
     bench.resolved(stream, plan([body(ResidencySource::Ask, 0, WINDOW)], true));
     bench.sent(stream, HEAD_BYTES, false);
-    let outs = bench.probed(stream, WINDOW);
+    let outs = bench.probed(stream, true);
     assert_eq!(send_of(&outs), Some((1, 0, WINDOW)));
     let outs = bench.tell(In::Missing { stream });
-    assert!(matches!(outs[..], [Out::Probe { .. }]), "{outs:?}");
-    let outs = bench.probed(stream, 0);
     assert!(matches!(wants_of(&outs)[..], [(0, _)]), "{outs:?}");
     assert_eq!(bench.worker.counts().missed, 1);
 }
 
 #[test]
-fn a_file_system_that_never_tells_what_it_holds_is_served_all_the_same() {
+fn after_a_send_that_took_long_the_page_cache_is_asked_again() {
+    let mut bench = Bench::new(settings());
+    let conn = bench.client(0);
+    let stream = bench.request(conn);
+    bench.resolved(stream, plan([body(ResidencySource::Ask, 0, WINDOW)], true));
+    bench.sent(stream, HEAD_BYTES, false);
+    bench.probed(stream, true);
+    assert_eq!(bench.tell(In::Waited { stream }), []);
+    let outs = bench.sent(stream, 1_000, false);
+    let rest = Span {
+        offset_bytes: 1_000,
+        len_bytes: WINDOW - 1_000,
+    };
+    assert!(
+        matches!(outs[..], [Out::Probe { span, .. }] if span == rest),
+        "{outs:?}"
+    );
+    let outs = bench.probed(stream, true);
+    assert_eq!(send_of(&outs), Some((1, 1_000, WINDOW - 1_000)));
+}
+
+#[test]
+fn what_is_dropped_again_and_again_is_read_again_and_tried_each_time() {
     let mut bench = Bench::new(settings());
     let conn = bench.client(0);
     let stream = bench.request(conn);
@@ -170,23 +190,14 @@ fn a_file_system_that_never_tells_what_it_holds_is_served_all_the_same() {
         plan([body(ResidencySource::Remember, 0, WINDOW)], true),
     );
     let mut outs = bench.sent(stream, HEAD_BYTES, false);
-    for times in 0..=MISSES_MAX {
+    let whole = Span {
+        offset_bytes: 0,
+        len_bytes: WINDOW,
+    };
+    for _ in 0..20 {
         assert!(matches!(wants_of(&outs)[..], [(0, _)]), "{outs:?}");
-        let whole = Span {
-            offset_bytes: 0,
-            len_bytes: WINDOW,
-        };
         outs = bench.fetched(stream, whole);
-        let sure = |out: &Out| {
-            matches!(
-                out,
-                Out::Send {
-                    skip_residency_check: false,
-                    ..
-                }
-            )
-        };
-        assert_eq!(outs.iter().any(sure), times < MISSES_MAX, "{outs:?}");
+        assert_eq!(send_of(&outs), Some((1, 0, WINDOW)), "it is tried");
         outs = bench.tell(In::Missing { stream });
     }
 }
@@ -212,7 +223,7 @@ fn a_file_that_is_shorter_than_it_says_is_not_read_for_ever() {
                 len_bytes: SHORT,
             };
             reads += u32::from(wanted_bytes.is_some());
-            assert!(reads < 4 * MISSES_MAX, "{residency:?}: {outs:?}");
+            assert!(reads < 4, "{residency:?}: {outs:?}");
             outs = match (send_of(&outs), wanted_bytes) {
                 (Some((_, _, len_bytes)), _) => {
                     sent_bytes += len_bytes;
@@ -224,7 +235,7 @@ fn a_file_that_is_shorter_than_it_says_is_not_read_for_ever() {
                     seq: PENDING,
                     why: Why::FileChanged,
                 }),
-                (None, None) => bench.probed(stream, 0),
+                (None, None) => bench.probed(stream, false),
             };
         }
         assert_eq!(sent_bytes, SHORT, "{residency:?}");
@@ -253,20 +264,18 @@ fn what_is_wanted_behind_bytes_that_are_gone_is_void_with_them() {
         plan([body(ResidencySource::Ask, 0, 4 * WINDOW)], true),
     );
     bench.sent(stream, HEAD_BYTES, false);
-    bench.probed(stream, 0);
+    bench.probed(stream, false);
     let span = |nth| Span {
         offset_bytes: nth * WINDOW,
         len_bytes: WINDOW,
     };
     bench.fetched(stream, span(0)); // what follows is asked about
-    let outs = bench.probed(stream, 0);
+    let outs = bench.probed(stream, false);
     assert!(matches!(wants_of(&outs)[..], [(1, _)]), "{outs:?}");
     let outs = bench.tell(In::Missing { stream });
-    assert!(outs.contains(&Out::Forget(stream)), "{outs:?}");
     assert!(
         !bench.worker.awaits(stream, WantSeq(2)),
         "slots behind a gap"
     );
-    let outs = bench.probed(stream, WINDOW);
-    assert_eq!(send_of(&outs), Some((1, 0, WINDOW)), "{outs:?}");
+    assert!(matches!(wants_of(&outs)[..], [(0, _)]), "{outs:?}");
 }

@@ -16,7 +16,6 @@ fn a_response_is_sent_part_by_part_and_the_connection_waits_for_the_next() {
         len_bytes,
         held: Held::PageCache,
         more,
-        skip_residency_check: false,
         refill: None,
     };
     assert_eq!(outs, [send(0, 0, 100, true)]);
@@ -344,11 +343,11 @@ fn news_of_earlier_streams_and_clients_change_nothing() {
     for stream in [old, stream_id(gone, 1), stream_id(conn_id(77), 1)] {
         let plan = plan([], false);
         assert_eq!(bench.resolved(stream, plan), []);
-        assert_eq!(bench.probed(stream, 0), []);
-        let resident_bytes = 0;
+        assert_eq!(bench.probed(stream, false), []);
+        let is_resident = false;
         let probed = In::Probed {
             stream,
-            resident_bytes,
+            is_resident,
         };
         bench.worker.on(probed, bench.now);
         let wakes = !bench.worker.turns.is_empty();

@@ -8,7 +8,6 @@ use ackpace_core::units::Instant;
 
 use super::super::source::Source;
 use crate::clock::Clock;
-use crate::sched::Sleeps;
 use crate::store::file::VersionCheck;
 
 /// The source of a body, and the version of it that a response promises.
@@ -18,26 +17,14 @@ pub(super) struct Promised<'a> {
     pub promise: Promise,
     /// When the source was found to be that version, while its response was made. In the same turn it is not asked about again.
     pub confirmed: Option<Confirmation>,
-    pub turn: Turn<'a>,
+    pub turn: Turn,
 }
 
 /// The turn in which something is sent: one pass of the worker's loop.
 #[derive(Clone, Copy)]
-pub(super) struct Turn<'a> {
+pub(super) struct Turn {
     pub began: Instant,
     pub clock: Clock,
-    /// Tells whether this thread gave up its processor, so waited for a page.
-    pub sleeps: &'a Sleeps,
-}
-
-impl<'a> Turn<'a> {
-    pub fn new(began: Instant, clock: Clock, sleeps: &'a Sleeps) -> Turn<'a> {
-        Turn {
-            began,
-            clock,
-            sleeps,
-        }
-    }
 }
 
 impl Promised<'_> {

@@ -166,10 +166,10 @@ impl<'a> Run<'a> {
                 self.worker.on(In::Resolved { stream, plan }, now);
             }
             Out::Probe { stream, .. } => {
-                let resident_bytes = 0;
+                let is_resident = false;
                 let probed = In::Probed {
                     stream,
-                    resident_bytes,
+                    is_resident,
                 };
                 self.worker.on(probed, now);
             }

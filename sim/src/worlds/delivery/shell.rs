@@ -228,11 +228,11 @@ impl<'a> Run<'a> {
                 span,
                 ..
             } => {
-                let resident_bytes = self.cached.resident_bytes(object.index, span);
+                let is_resident = self.cached.resident_bytes(object.index, span) == span.len_bytes;
                 self.worker.on(
                     In::Probed {
                         stream,
-                        resident_bytes,
+                        is_resident,
                     },
                     now,
                 );

@@ -292,13 +292,11 @@ impl LoneWorker<'_> {
                 let plan = request(&mut self.input, &FILES, 0).plan;
                 self.on(In::Resolved { stream, plan });
             }
-            Out::Probe { stream, span, .. } => {
-                let len_bytes = span.len_bytes;
-                let some = [len_bytes, len_bytes / 2, 0, u64::MAX];
-                let resident_bytes = self.input.pick(&some);
+            Out::Probe { stream, .. } => {
+                let is_resident = self.input.once_in(2);
                 self.on(In::Probed {
                     stream,
-                    resident_bytes,
+                    is_resident,
                 });
             }
             Out::Want(want) => {
@@ -318,6 +316,11 @@ impl LoneWorker<'_> {
             Out::Send {
                 stream, len_bytes, ..
             } => {
+                match self.input.below(8) {
+                    0 => return self.on(In::Missing { stream }),
+                    1 => self.on(In::Waited { stream }),
+                    _ => {}
+                }
                 let taken_bytes = self.input.pick(&[len_bytes, len_bytes / 3, 0, 1]);
                 let unsent_bytes = self
                     .input

@@ -217,6 +217,5 @@ pub(super) struct Order {
     pub from_bytes: u64,
     pub len_bytes: u64,
     pub held: Held,
-    pub skip_residency_check: bool,
     pub refill: Option<Refill>,
 }

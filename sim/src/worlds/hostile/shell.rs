@@ -207,7 +207,6 @@ impl<'a> Run<'a> {
                 from_bytes,
                 len_bytes,
                 held,
-                skip_residency_check,
                 refill,
                 ..
             } => {
@@ -218,7 +217,6 @@ impl<'a> Run<'a> {
                     from_bytes,
                     len_bytes,
                     held,
-                    skip_residency_check,
                     refill,
                 };
                 self.send(&order);
@@ -362,13 +360,13 @@ impl<'a> Run<'a> {
     fn probe(&mut self, stream: StreamId, object: ObjectId, span: Span) {
         let now = self.now;
         let file = self.file(object);
-        let resident_bytes = file.resident_bytes(span);
-        if resident_bytes >= span.len_bytes {
+        let is_resident = file.resident_bytes(span) >= span.len_bytes;
+        if is_resident {
             file.worker_was_told(span, now);
         }
         self.on(In::Probed {
             stream,
-            resident_bytes,
+            is_resident,
         });
     }
 

@@ -190,10 +190,10 @@ impl Run<'_> {
                 self.worker.on(In::Tcp { conn, event }, now);
             }
             Out::Probe { stream, .. } => {
-                let resident_bytes = 0;
+                let is_resident = false;
                 let probed = In::Probed {
                     stream,
-                    resident_bytes,
+                    is_resident,
                 };
                 self.worker.on(probed, now);
             }

@@ -213,12 +213,11 @@ impl Node {
                 let plan = self.plan(&asked);
                 self.on(In::Resolved { stream, plan });
             }
-            Out::Probe { stream, span, .. } => {
-                let some = [0, span.len_bytes / 2, span.len_bytes];
-                let resident_bytes = some[self.dice.below(3) as usize];
+            Out::Probe { stream, .. } => {
+                let is_resident = self.dice.below(3) == 2;
                 self.on(In::Probed {
                     stream,
-                    resident_bytes,
+                    is_resident,
                 });
             }
             Out::Want(want) => drop(self.wants.insert(want.stream, want)),

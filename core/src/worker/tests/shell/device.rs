@@ -20,10 +20,10 @@ impl Shell {
                 span,
                 ..
             } => {
-                let resident_bytes = self.resident_bytes(object, span);
+                let is_resident = self.resident_bytes(object, span) == span.len_bytes;
                 self.on(In::Probed {
                     stream,
-                    resident_bytes,
+                    is_resident,
                 });
             }
             Out::Want(want) => {
