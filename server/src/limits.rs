@@ -39,23 +39,11 @@ pub const CLOSING_STANDS_MS: u64 = 200;
 pub const CLOSING_HANGS_MS: u64 = 1200;
 /// Threads that close files, each for some file systems.
 pub const CLOSING_LANES: usize = 16;
-/// Threads that do chores for file systems (windows that are entered in the page tables).
-pub const CHORE_LANES: usize = 4;
 /// How long these threads collect files after they have closed some, so that closing does not wake one for each file. Longer:
 /// a deleted file keeps its space. Shorter: a file that is asked for each second, and looked up each time, wakes one.
 pub const CLOSING_REST: Duration = Duration::from_secs(3);
 /// How often a request looks again that finds no descriptor left, or a lease on its file.
 pub const CLOSING_EACH: Duration = Duration::from_millis(5);
-/// How long threads collect chores.
-pub const CHORES_EACH: Duration = Duration::from_millis(100);
-/// How long they rest between chores. Longer: windows that slow clients ask for are entered later, and each question
-/// costs meanwhile. Shorter: more wake-ups, for clients that need none.
-pub const CHORES_REST: Duration = Duration::from_secs(3);
-/// With so many chores waiting they rest no longer: four times the windows that one client enters ahead. Fewer: slow
-/// clients wake them, too. More: the fastest ones wait.
-pub const CHORES_MANY: usize = 256;
-/// Chores that wait for a thread. Further ones are forgotten.
-pub const CHORES_MAX: usize = 1024;
 /// Waits, of [`CLOSING_EACH`] each, of a request that finds no descriptor left, or too many files waiting, while files
 /// may be closed soon: a second. More: it gets 503.
 pub const CLOSING_WAITS_MAX: usize = 200;

@@ -7,20 +7,19 @@ use super::{AHEAD_COST_BYTES, Shares};
 use crate::disk::{Completion, DiskAsk};
 use crate::divider::ShareChannel;
 use crate::limits::{
-    CHORE_LANES, CLOSING_LANES, CONTROL_ANSWER_BYTES, CONTROL_HELD_BYTES_MAX, COPIED_BYTES_MAX,
-    LOG_BATCH_BYTES, LOG_QUEUE_LINES_MAX, PROGRAM_BYTES, READERS_MAX, REPORTS_MAX,
-    RESPONSE_CACHE_TABLES_BYTES, THREAD_BYTES,
+    CLOSING_LANES, CONTROL_ANSWER_BYTES, CONTROL_HELD_BYTES_MAX, COPIED_BYTES_MAX, LOG_BATCH_BYTES,
+    LOG_QUEUE_LINES_MAX, PROGRAM_BYTES, READERS_MAX, REPORTS_MAX, RESPONSE_CACHE_TABLES_BYTES,
+    THREAD_BYTES,
 };
 use crate::log::Record;
 use crate::mailbox::Mailboxes;
 use crate::resolver::RESULT_BYTES;
-use crate::store::closing::CHORES_BYTES;
 use crate::store::file::FILE_BYTES;
 use crate::store::files::KNOWN_BYTES;
 
 /// Threads other than the workers, the divider and those of devices: the resolvers, two logs, control, signals, the watchdog's, one
-/// that looks after the root, chores without a disk, and those that close files or have chores of a disk.
-const THREADS_BESIDE: u64 = (core::RESOLVERS_MAX + 7 + CLOSING_LANES + CHORE_LANES) as u64;
+/// that looks after the root, one that measures a device, and those that close files.
+const THREADS_BESIDE: u64 = (core::RESOLVERS_MAX + 7 + CLOSING_LANES) as u64;
 
 /// Threads of a device.
 const DEVICE_THREADS: u64 = (1 + READERS_MAX) as u64;
@@ -79,7 +78,6 @@ impl Shares {
             (
                 "the program and its threads",
                 PROGRAM_BYTES
-                    + CHORES_BYTES
                     + THREAD_BYTES * (workers + THREADS_BESIDE)
                     + THREAD_BYTES * DEVICE_THREADS * self.devices as u64
                     + COPIED_BYTES_MAX as u64 * workers,

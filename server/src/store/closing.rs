@@ -1,11 +1,7 @@
-//! Closes files, and runs chores, in threads of their own, each for some of the file systems. A chore is work that may be
-//! delayed, or forgotten.
+//! Closes files in threads of their own, each for some of the file systems.
 //!
-//! No worker may wait for any of these:
-//! - close(2) may wait for a disk: the last close of a deleted file frees its blocks, and ext4 writes out a file that was
-//!   truncated and rewritten, whichever process closes it.
-//! - munmap(2) takes time for each mapped page.
-//! - Populating a mapping waits for the disk if a page was just evicted. That is a chore.
+//! No worker may wait for close(2), which may wait for a disk: the last close of a deleted file frees its blocks, and ext4 writes
+//! out a file that was truncated and rewritten, whichever process closes it.
 //!
 //! A file system waits only for those that share its thread. A thread that has closed some files rests, and collects what comes
 //! meanwhile, so that a busy server does not wake it for each file. A rest ends after [`CLOSING_REST`], when many files wait,
@@ -22,37 +18,20 @@ use crossbeam_queue::SegQueue;
 
 use super::attributes::{FileSystemId, file_system, known};
 use crate::limits::{
-    CHORE_LANES, CHORES_EACH, CHORES_MANY, CHORES_MAX, CHORES_REST, CLOSING_HANGS_MS,
-    CLOSING_LANES, CLOSING_MAX, CLOSING_REST, CLOSING_STANDS_MS,
+    CLOSING_HANGS_MS, CLOSING_LANES, CLOSING_MAX, CLOSING_REST, CLOSING_STANDS_MS,
 };
 
 static LANES: [ClosingLane; CLOSING_LANES] =
     [const { ClosingLane::new(CLOSING_REST) }; CLOSING_LANES];
-/// For chores, which may wait long for the pages of a slow disk while files wait to be closed.
-static CHORES: [ClosingLane; CHORE_LANES] = [const { ClosingLane::new(CLOSING_REST) }; CHORE_LANES];
-/// For the chore that ends lingering mappings, which waits for no disk.
-static DISKLESS: ClosingLane = ClosingLane::new(CLOSING_REST);
 /// With so many files waiting, a lane is full: no more are opened while its thread stands still ([`standstill`]). 0: [`start`]
 /// was not called.
 static PENDING_BOUND: AtomicUsize = AtomicUsize::new(0);
 
-/// Work that may be delayed.
-type Chore = Box<dyn FnOnce() + Send>;
-
-/// The most that a chore takes with it.
-const CHORE_HOLDS_BYTES: usize = 32;
-/// Memory of the chores that wait, at most: each in its box, with its place in a queue.
-pub const CHORES_BYTES: u64 =
-    ((CHORE_LANES + 1) * CHORES_MAX * (CHORE_HOLDS_BYTES + size_of::<Chore>() + 8)) as u64;
-
-/// Things to be dropped by one thread, or its chores: in the server, no lane has both. Nobody who brings some takes a lock.
+/// Things to be dropped by one thread. Nobody who brings some takes a lock.
 struct ClosingLane {
     things: SegQueue<Box<dyn Send>>,
-    chores: SegQueue<Chore>,
     /// Things that wait, and those that are being dropped.
     pending: AtomicUsize,
-    /// Chores that wait.
-    chores_waiting: AtomicUsize,
     is_started: AtomicBool,
     thread: OnceLock<Thread>,
     /// For how long the thread collects things after it has dropped some.
@@ -61,7 +40,7 @@ struct ClosingLane {
     rests: AtomicBool,
     /// Somebody hurried the thread while things waited and it did not rest: its next rest is left out.
     hurried: AtomicBool,
-    /// When the thread last made progress ([`now_ms`]): it woke up, dropped a thing or ran a chore.
+    /// When the thread last made progress ([`now_ms`]): it woke up, or dropped a thing.
     done_ms: AtomicU64,
 }
 
@@ -76,31 +55,12 @@ pub fn start(descriptors_max: u64) {
 /// wait.
 pub fn later(st_dev: u64, thing: impl Send + 'static) {
     if is_started() {
-        of(&LANES, st_dev).push(Box::new(thing));
+        of(st_dev).push(Box::new(thing));
     }
 }
 
-/// Runs the chore in a thread for this file system that closes no files, usually within [`CHORES_REST`] and not before
-/// [`CHORES_EACH`] (`ChoreTiming`): the thread wakes once for many chores. A chore that finds [`CHORES_MAX`] waiting is
-/// forgotten. Before [`start`], the caller runs it.
-pub fn at_leisure<C: FnOnce() + Send + 'static>(st_dev: u64, chore: C) {
-    const { assert!(size_of::<C>() <= CHORE_HOLDS_BYTES) };
-    if is_started() {
-        of(&CHORES, st_dev).push_chore(Box::new(chore));
-    } else {
-        chore();
-    }
-}
-
-/// Runs the chore as [`at_leisure`] does, but in the one thread for chores that wait for no disk, also before [`start`]. A
-/// chore may sleep; later ones wait for it. `false`: the chore is forgotten.
-pub fn without_disk<C: FnOnce() + Send + 'static>(chore: C) -> bool {
-    const { assert!(size_of::<C>() <= CHORE_HOLDS_BYTES) };
-    DISKLESS.push_chore(Box::new(chore))
-}
-
-/// Whether threads do all this, and not the caller.
-pub fn is_started() -> bool {
+/// Whether threads do this, and not the caller.
+fn is_started() -> bool {
     PENDING_BOUND.load(Ordering::Relaxed) > 0
 }
 
@@ -117,7 +77,7 @@ pub enum Standstill {
 /// progress for a while. `None`: they may be opened.
 pub fn standstill(st_dev: u64) -> Option<Standstill> {
     let most = PENDING_BOUND.load(Ordering::Relaxed);
-    let lane = of(&LANES, st_dev);
+    let lane = of(st_dev);
     let is_full = most > 0 && lane.pending.load(Ordering::Relaxed) >= most;
     lane.standstill().filter(|_| is_full)
 }
@@ -154,18 +114,16 @@ fn now_ms() -> u64 {
     START.get_or_init(Instant::now).elapsed().as_millis() as u64
 }
 
-fn of(lanes: &'static [ClosingLane], st_dev: u64) -> &'static ClosingLane {
+fn of(st_dev: u64) -> &'static ClosingLane {
     // File systems are numbered consecutively.
-    &lanes[(st_dev ^ (st_dev >> 8)) as usize % lanes.len()]
+    &LANES[(st_dev ^ (st_dev >> 8)) as usize % LANES.len()]
 }
 
 impl ClosingLane {
     const fn new(rest: Duration) -> ClosingLane {
         ClosingLane {
             things: SegQueue::new(),
-            chores: SegQueue::new(),
             pending: AtomicUsize::new(0),
-            chores_waiting: AtomicUsize::new(0),
             is_started: AtomicBool::new(false),
             thread: OnceLock::new(),
             rest,
@@ -230,19 +188,6 @@ impl ClosingLane {
         rested && waits
     }
 
-    /// `false`: the chore is forgotten.
-    fn push_chore(&'static self, chore: Chore) -> bool {
-        if self.chores_waiting.load(Ordering::Relaxed) >= CHORES_MAX || !self.starts() {
-            return false;
-        }
-        let before = self.chores_waiting.fetch_add(1, Ordering::SeqCst);
-        self.chores.push(chore);
-        if before == 0 || before + 1 == CHORES_MANY {
-            self.wake();
-        }
-        true
-    }
-
     fn wake(&self) {
         // A thread that is still starting looks for work before it waits: one of both sees what the other wrote.
         fence(Ordering::SeqCst);
@@ -251,56 +196,38 @@ impl ClosingLane {
         }
     }
 
-    /// Never ends. Drops the first thing at once. Then rests if it may, and drops together what came meanwhile. Runs chores
-    /// together, too, when they are due ([`ChoreTiming`]).
+    /// Never ends. Drops the first thing at once. Then rests if it may, and drops together what came meanwhile.
     fn run(&self) {
         let _ = self.thread.set(thread::current());
         fence(Ordering::SeqCst);
-        let mut timing = ChoreTiming::default();
         let mut rests_until = None;
         loop {
-            self.wait(&mut timing, rests_until.take());
+            self.wait(rests_until.take());
             self.done_ms.store(now_ms(), Ordering::Relaxed);
-            if self.pending.load(Ordering::SeqCst) > 0 {
-                match self.drop_things() {
-                    0 => thread::yield_now(), // who brings it is about to
-                    _ => rests_until = self.may_rest().then(|| Instant::now() + self.rest),
-                }
-            }
-            if timing.due_at(self.has_many()).is_some_and(is_past) {
-                self.do_chores();
-                timing.done(Instant::now());
+            match self.drop_things() {
+                0 => thread::yield_now(), // who brings it is about to
+                _ => rests_until = self.may_rest().then(|| Instant::now() + self.rest),
             }
         }
     }
 
-    /// Returns when things wait or chores are due. With `rests_until` the thread rests: it leaves things until then, unless many
-    /// come or somebody hurries it. [`ClosingLane::hurry`] ends the rest from another thread.
-    fn wait(&self, timing: &mut ChoreTiming, rests_until: Option<Instant>) {
+    /// Returns when things wait. With `rests_until` the thread rests: it leaves things until then, unless many come or somebody
+    /// hurries it. [`ClosingLane::hurry`] ends the rest from another thread.
+    fn wait(&self, rests_until: Option<Instant>) {
         self.rests.store(rests_until.is_some(), Ordering::SeqCst);
         let hurried = self.hurried.swap(false, Ordering::SeqCst);
         if hurried || self.pending.load(Ordering::SeqCst) >= things_until_hurry() {
             self.rests.store(false, Ordering::SeqCst); // who hurried, or brought the last, saw no rest to end
         }
         loop {
-            if self.chores_waiting.load(Ordering::SeqCst) > 0 {
-                timing.came(Instant::now());
-            }
-            let rest = rests_until.filter(|_| self.rests.load(Ordering::SeqCst));
-            if rest.is_some_and(is_past) {
-                self.rests.store(false, Ordering::SeqCst);
-                continue; // who brings a thing from now on wakes it
-            }
-            if rest.is_none() && self.pending.load(Ordering::SeqCst) > 0 {
-                return;
-            }
-            let chores = timing.due_at(self.has_many());
-            if chores.is_some_and(is_past) {
-                return;
-            }
-            match rest.into_iter().chain(chores).min() {
+            match rests_until.filter(|_| self.rests.load(Ordering::SeqCst)) {
+                // Who brings a thing from now on wakes it.
+                Some(until) if until <= Instant::now() => self.rests.store(false, Ordering::SeqCst),
+                Some(until) => {
+                    thread::park_timeout(until.saturating_duration_since(Instant::now()))
+                }
+                None if self.pending.load(Ordering::SeqCst) > 0 => return,
                 None => thread::park(),
-                Some(at) => thread::park_timeout(at.saturating_duration_since(Instant::now())),
             }
         }
     }
@@ -308,11 +235,6 @@ impl ClosingLane {
     /// Where a process may have few descriptors, files are closed at once.
     fn may_rest(&self) -> bool {
         PENDING_BOUND.load(Ordering::Relaxed) == CLOSING_MAX
-    }
-
-    /// Whether so many chores wait that the thread waits for [`CHORES_REST`] no longer.
-    fn has_many(&self) -> bool {
-        self.chores_waiting.load(Ordering::SeqCst) >= CHORES_MANY
     }
 
     /// Drops what waits, and returns how many things that were. One that is counted may not be in the queue yet, and comes next time.
@@ -325,55 +247,12 @@ impl ClosingLane {
         }
         count
     }
-
-    fn do_chores(&self) {
-        let count = self.chores.len();
-        for chore in (0..count).map_while(|_| self.chores.pop()) {
-            self.chores_waiting.fetch_sub(1, Ordering::SeqCst);
-            chore();
-            self.done_ms.store(now_ms(), Ordering::Relaxed);
-        }
-    }
-}
-
-/// When a thread does its chores: [`CHORES_EACH`] after the first one came, and no sooner than [`CHORES_REST`] after those
-/// before, unless [`CHORES_MANY`] wait.
-#[derive(Debug, Default)]
-struct ChoreTiming {
-    /// Since when chores wait.
-    came_at: Option<Instant>,
-    /// When the last ones were done.
-    done_at: Option<Instant>,
-}
-
-impl ChoreTiming {
-    /// Chores wait now.
-    fn came(&mut self, now: Instant) {
-        self.came_at.get_or_insert(now);
-    }
-
-    /// Those that waited are done.
-    fn done(&mut self, now: Instant) {
-        (self.came_at, self.done_at) = (None, Some(now));
-    }
-
-    /// When the chores that wait are due; `None`: none wait.
-    fn due_at(&self, many: bool) -> Option<Instant> {
-        let collected_at = self.came_at? + CHORES_EACH;
-        let rested_at = self.done_at.map(|at| at + CHORES_REST);
-        let rests = rested_at.filter(|_| !many);
-        Some(rests.map_or(collected_at, |at| at.max(collected_at)))
-    }
 }
 
 /// With so many things waiting a thread rests no longer, so that all threads together hold back a quarter of [`CLOSING_MAX`] at
 /// most.
 const fn things_until_hurry() -> usize {
     CLOSING_MAX / 4 / CLOSING_LANES
-}
-
-fn is_past(at: Instant) -> bool {
-    at <= Instant::now()
 }
 
 /// An open file that is closed by the thread for its file system.

@@ -106,61 +106,6 @@ fn who_hurries_a_thread_at_work_has_what_came_meanwhile_closed() {
 }
 
 #[test]
-fn chores_wait_for_each_other_and_are_bounded() {
-    start(8192);
-    let (told, by) = channel();
-    for nth in 0..2 * CHORES_MAX {
-        let told = told.clone();
-        at_leisure(11, move || {
-            let _ = told.send(nth);
-        });
-    }
-    // A chore that waits for its disk holds up no file.
-    let (hang, hangs) = channel::<()>();
-    at_leisure(12, move || {
-        let _ = hangs.recv();
-    });
-    thread::sleep(2 * CHORES_EACH);
-    let (file, closed) = channel();
-    later(12, Thing(file));
-    assert_eq!(closed.recv(), Ok(Some("closing".to_owned())));
-    drop(hang);
-    drop(told);
-    let done: Vec<usize> = by.iter().collect();
-    assert!((CHORES_MAX..2 * CHORES_MAX).contains(&done.len()));
-    assert!(done.iter().take(CHORES_MAX).copied().eq(0..CHORES_MAX));
-    assert_eq!(pending_in(11), 0, "they are no files");
-}
-
-#[test]
-fn chores_are_done_after_a_moment_or_after_a_rest_unless_they_are_many() {
-    let mut timing = ChoreTiming::default();
-    assert_eq!(timing.due_at(true), None, "there are none");
-    let first = Instant::now();
-    timing.came(first);
-    timing.came(first + CHORES_EACH / 2);
-    assert_eq!(timing.due_at(false), Some(first + CHORES_EACH));
-    let done = first + CHORES_EACH;
-    timing.done(done);
-    assert_eq!(timing.due_at(true), None);
-    timing.came(done);
-    assert_eq!(timing.due_at(false), Some(done + CHORES_REST));
-    assert_eq!(timing.due_at(true), Some(done + CHORES_EACH));
-    timing.done(done);
-    let late = done + 2 * CHORES_REST;
-    timing.came(late);
-    assert_eq!(
-        timing.due_at(false),
-        Some(late + CHORES_EACH),
-        "it has rested"
-    );
-}
-
-fn pending_in(st_dev: u64) -> usize {
-    of(&LANES, st_dev).pending.load(Ordering::Relaxed)
-}
-
-#[test]
 fn a_file_system_that_hangs_is_full_and_holds_up_no_other_one() {
     start(8192);
     let (hang, hangs) = channel::<()>();

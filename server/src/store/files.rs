@@ -3,13 +3,14 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+use std::thread;
 
 use ackpace_core::conn::ObjectId;
 use ackpace_core::limits::OBJECTS_REMEMBERED_MAX;
 use rustix::fs::{Advice, Stat, fadvise};
 
 use super::attributes::FileSystemId;
-use super::closing::{Descriptor, at_leisure};
+use super::closing::Descriptor;
 use super::device::{Devices, Met};
 use super::door::Wait;
 use super::file::File;
@@ -189,15 +190,19 @@ fn measure(file: &Arc<File>, stat: &Stat) {
     let len_bytes = u64::try_from(stat.st_size).unwrap_or(0);
     let latency = file.latency().filter(|of| of.is_to_be_measured(len_bytes));
     if let Some(latency) = latency.map(Arc::clone) {
-        let file = Arc::clone(file);
-        at_leisure(file.fd.st_dev(), move || {
+        let (of, file) = (Arc::clone(&latency), Arc::clone(file));
+        let thread = thread::Builder::new().name("latency".to_owned());
+        let started = thread.spawn(move || {
             // A file system that refuses such reads stays unknown.
             match file.open_direct() {
-                Ok(direct) => latency.measure(&direct, len_bytes),
+                Ok(direct) => of.measure(&direct, len_bytes),
                 Err(why) if why.is_of_device() => {}
-                Err(_) => latency.is_not_measured(),
+                Err(_) => of.is_not_measured(),
             }
         });
+        if started.is_err() {
+            latency.is_not_measured();
+        }
     }
 }
 

@@ -111,7 +111,7 @@ fn a_file_that_two_threads_open_at_once_is_one() {
             start.wait();
             open(&files, &devices, path)
         };
-        let [a, b, c] = std::thread::scope(|scope| {
+        let [a, b, c] = thread::scope(|scope| {
             let threads = [(); 3].map(|()| scope.spawn(opened));
             threads.map(|thread| thread.join().expect("no panic"))
         });
