@@ -292,10 +292,6 @@ pub const CACHED_FILE_BYTES_MAX: u64 = 64 * KIB;
 pub const CACHED_COPY_BYTES_MAX: u64 = 8 * KIB;
 /// The longest path of a cached response. Longer: the file is served as usual; popular files have short names.
 pub const CACHED_PATH_BYTES_MAX: usize = 1 << 10;
-/// How long a cached response is used after its file was looked up, microseconds: nothing is staler than that.
-pub const CACHED_FRESH_US: u64 = US_PER_S;
-/// Files of cached responses that are looked up again in one turn, some 10 us each. More: later requests trigger it.
-pub const REVALIDATIONS_PER_TURN_MAX: usize = 16;
 /// Files that one worker keeps open for cached responses. More: the one that was unused for longest is closed.
 pub const CACHED_OPEN_MAX: usize = 512;
 /// The table has one slot for a cached response for each this many bytes of memory; one with the shortest of bodies

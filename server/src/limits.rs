@@ -117,34 +117,16 @@ pub const SEARCH_RETRIES_MAX: u32 = 1000;
 /// Cached responses that are evicted at once when the process is out of descriptors or memory. More: the next failure
 /// evicts more.
 pub const RESPONSES_SHED_MAX: usize = 1024;
-/// Evicted responses still being sent, and cached ones out of date, that are checked for each new one: twice as many as
-/// come in, so that none is overlooked for long.
-pub const RESPONSES_SWEPT_MAX: usize = 2;
-/// Directories of cached responses that one worker watches for changes. More: one that was not requested lately makes
-/// room.
-pub const WATCHES_MAX: usize = 1024;
-/// Watched directories that are checked to find such a one. More: the new one is not watched, and changes there are
-/// noticed within a second.
-pub const WATCH_LOOKS_MAX: usize = 16;
-/// Files with copied responses that one worker watches for changes. More: as above.
-pub const WATCHED_FILES_MAX: usize = 2048;
-/// Reads of 4 KiB of inotify's events in one turn, 256 events and some 25 us each. More: the next turn takes them; if
-/// the kernel drops events meanwhile, all cached responses are out of date.
-pub const HEARD_READS_MAX: usize = 2;
-/// Events of one directory or file within a second. More: it costs too much time, and is not watched for
-/// [`WATCH_PAUSE_US`]; changes there are noticed within a second.
-pub const WATCH_EVENTS_MAX: u32 = 1000;
-/// Events of all watched directories and files within a second. More: as above, for each with an event.
-pub const HEARD_EVENTS_MAX: u32 = 10_000;
-/// How long a directory or file that changes too often is not watched, microseconds: a thousand events are a hundredth
-/// of all that may be taken in that time.
-pub const WATCH_PAUSE_US: u64 = 10_000_000;
-/// Directories and files that change too often and are remembered, by their hashes. A collision forgets the older one,
-/// which may be watched again.
-pub const WATCHES_PAUSED_MAX: usize = 256;
-/// Tables of one worker for all that, whatever its memory for responses: paths that were requested once, directories
-/// and files that are watched or change too often, keys that are due.
-pub const RESPONSE_CACHE_TABLES_BYTES: u64 = 384 << 10;
+/// Evicted responses that are checked for being sent when a new one is cached: more than come in, so that none counts for
+/// long after its last byte has left.
+pub const LENT_CHECKED_MAX: usize = 2;
+/// How long a cached response is used after its file was found, microseconds. Then the next request finds the file anew, and
+/// with it what a look at the file does not show: a new precompressed sibling or index file, a link to a hidden name, a write
+/// through mmap. The Date of the head is no older than that, either. The kernel hardly forgets a name so soon, and a look at one that it
+/// has forgotten waits for the disk.
+pub const CACHED_FRESH_US: u64 = 1_000_000;
+/// Memory of one worker, whatever its memory for responses, to remember which paths were requested once.
+pub const RESPONSE_CACHE_TABLES_BYTES: u64 = 33 << 10;
 /// Texts of a response that are sent in one call: a head and a body, or the last boundary of several ranges. More: a
 /// further call.
 pub const TEXTS_MAX: usize = 4;
@@ -188,8 +170,8 @@ pub const DESCRIPTORS_OWN: u64 = 64 + (DEVICES_MAX * (2 + READERS_MAX)) as u64;
 /// Descriptors that a start opens besides those of workers and places to listen at: standard ones, root, signals, logs, admin
 /// socket, metrics, the service manager's socket, a disk, and what is open for a moment. Fewer: the start is refused.
 pub const DESCRIPTORS_START: u64 = 24;
-/// The same of one worker: epoll, waker, inotify.
-pub const DESCRIPTORS_PER_WORKER: u64 = 3;
+/// The same of one worker: epoll, waker.
+pub const DESCRIPTORS_PER_WORKER: u64 = 2;
 
 /// Descriptors for which the kernel makes room at the start: 2 MiB of its memory. More: a worker may have to wait while
 /// the kernel makes more.

@@ -34,7 +34,7 @@ use rustix::event::epoll::{self, Event, EventFlags};
 
 use self::conns::Conns;
 pub use self::conns::PLACE_BYTES;
-use self::events::{EventSource, LISTENER, WAKER, WATCH, conn_of};
+use self::events::{EventSource, LISTENER, WAKER, conn_of};
 use self::sending::Order;
 use self::source::Source;
 pub use self::start::{Shared, WorkerContext};
@@ -47,7 +47,6 @@ use crate::log::AccessHandle;
 use crate::mailbox::ThreadWaker;
 use crate::resolver::Inbox;
 use crate::response_cache::ResponseCache;
-use crate::response_cache::watch::Watch;
 use crate::tally::Tally;
 
 /// A worker's thread and its state. What it is given is documented in [`Shared`] and [`WorkerContext`].
@@ -69,8 +68,6 @@ pub struct Worker {
     /// A buffer for bytes of the page cache that are copied without waiting for a disk.
     copied: Box<[u8]>,
     response_cache: ResponseCache,
-    /// Reports changes of the files of cached responses; `None` where inotify(7) is refused.
-    watch: Option<Watch>,
     draining: bool,
     /// The disk threads to wake at the end of the turn, a bit each.
     disks_to_wake: u64,
@@ -136,11 +133,6 @@ impl Worker {
                     signalled = true;
                     self.hear(now);
                 }
-                WATCH => {
-                    if let Some(watch) = &mut self.watch {
-                        watch.hear(self.response_cache.changes(), now);
-                    }
-                }
                 LISTENER => {
                     if { event.flags }.contains(EventFlags::HUP) {
                         self.leave_listeners();
@@ -164,7 +156,6 @@ impl Worker {
             }
         }
         self.empty_backlogs(now);
-        self.look_up_again(now);
         if self.has_accepted_waiting() && self.room() > 0 {
             self.waker.wake(); // a slot came free
         }

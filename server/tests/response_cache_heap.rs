@@ -1,16 +1,20 @@
-//! What is kept ready takes no more memory than it counts, and no more than it may, whatever clients ask for.
+//! The response cache takes no more memory than it counts, and no more than it may, whatever clients ask for.
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::ffi::CString;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ackpace::limits::{RESPONSE_CACHE_TABLES_BYTES, WATCHES_MAX};
-use ackpace::response_cache::changes::Change;
+use ackpace::limits::RESPONSE_CACHE_TABLES_BYTES;
+use ackpace::options::FollowSymlinks;
 use ackpace::response_cache::{CachedResponse, Content, Key, Made, ResponseCache};
-use ackpace::store::attributes::version;
+use ackpace::store::attributes::{file_system, known, known_version};
 use ackpace::store::files::Files;
+use ackpace::store::root::Root;
 use ackpace_core::conn::ObjectId;
 use ackpace_core::limits::CACHED_PATH_BYTES_MAX;
 use ackpace_core::units::Instant;
+use ackpace_wire::hide::Hide;
 
 /// Bytes that are allocated now, and at most since the last look.
 static NOW: AtomicUsize = AtomicUsize::new(0);
@@ -45,16 +49,26 @@ fn path(nth: u32, len_bytes: usize) -> Vec<u8> {
 }
 
 #[test]
-fn hostile_paths_answers_and_folders_take_what_is_counted_and_no_more() {
+fn hostile_paths_and_answers_take_what_is_counted_and_no_more() {
     const BUDGET_BYTES: u64 = 2 << 20;
-    let stat = rustix::fs::stat("/dev/null").expect("a device");
+    let device = std::fs::File::open("/dev/null").expect("a device");
+    let stat = known(&device).expect("an open file");
+    let root = Root::open(
+        Path::new("/dev"),
+        FollowSymlinks::None,
+        &[],
+        Hide::default(),
+    );
+    let root = root.expect("a directory");
     let content = Content {
         object: ObjectId {
             device: 0,
             index: 1,
             generation: 0,
         },
-        version: version(&stat),
+        file_system: file_system(&stat),
+        inode: stat.stx_ino,
+        version: known_version(&stat),
     };
     let site = Files::default().site();
     let before_bytes = NOW.load(Ordering::Relaxed);
@@ -70,44 +84,28 @@ fn hostile_paths_answers_and_folders_take_what_is_counted_and_no_more() {
         (10, 1, false),
     ] {
         for nth in 0..10_000u32 {
-            let (watch, now) = (
-                nth as i32 / 4,
-                Instant {
-                    us: 1000 * u64::from(nth),
-                },
-            );
+            let now = Instant {
+                us: 1000 * u64::from(nth),
+            };
             let path = path(nth, path_bytes);
-            let looked_up = response_cache.changes().looked_up_at(now);
-            if response_cache
-                .changes()
-                .watch_state(watch, looked_up)
-                .is_none()
-            {
-                let _ = response_cache.changes().enter(watch, 0);
-            }
-            let _ = response_cache.changes().enter_file(nth as i32 + 100_000, 0);
-            let looked_up = response_cache.changes().looked_up_at(now);
+            let name = CString::new(&path[1..]).expect("no zero");
             let made = Made {
                 content,
                 response: CachedResponse::whole(&[b'h'; 300], &vec![b'b'; body_bytes]),
-                looked_up,
-                watch_state: response_cache.changes().watch_state(watch, looked_up),
+                name: (nth % 3 > 0).then_some(name),
             };
             let key = Key {
                 site,
                 path: path[..].into(),
                 keep_alive: nth % 2 == 0,
             };
-            response_cache.keep(&key, made);
+            response_cache.keep(&key, made, now);
             if lent && nth % 10 == 0 {
                 under_way.extend(
                     response_cache
-                        .get(&key, now)
+                        .get(&key, &root, now)
                         .map(|found| found.response.clone()),
                 );
-            }
-            if nth % 10 == 1 {
-                response_cache.changes().heard(watch, Change::Some, now);
             }
         }
         let (answers, held_bytes) = response_cache.held();
@@ -125,5 +123,4 @@ fn hostile_paths_answers_and_folders_take_what_is_counted_and_no_more() {
     let most_bytes = MOST.load(Ordering::Relaxed) - before_bytes - own_bytes;
     let making_bytes = 4 * (8192 + CACHED_PATH_BYTES_MAX);
     assert!(most_bytes as u64 <= BUDGET_BYTES + RESPONSE_CACHE_TABLES_BYTES + making_bytes as u64);
-    const { assert!(WATCHES_MAX < 10_000 / 4, "folders came and went") };
 }

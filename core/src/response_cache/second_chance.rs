@@ -50,7 +50,6 @@ pub struct SecondChance<T> {
     /// free slot then costs 8 bytes, not the 200 of a response.
     entries: Vec<Box<CacheEntry<T>>>,
     hand: usize,
-    swept: usize,
 }
 
 struct CacheEntry<T> {
@@ -73,7 +72,6 @@ impl<T: Costly> SecondChance<T> {
             open_files: 0,
             entries: Vec::with_capacity(places),
             hand: 0,
-            swept: 0,
         }
     }
 
@@ -185,13 +183,6 @@ impl<T: Costly> SecondChance<T> {
         self.held_bytes -= cost.bytes;
         self.open_files -= cost.open_files;
         gone
-    }
-
-    /// The next response to be checked for being out of date: all in turn.
-    pub fn next_swept(&mut self) -> Option<usize> {
-        let count = self.entries.len();
-        self.swept = self.swept.checked_add(1)?.checked_rem(count)?;
-        Some(self.swept)
     }
 
     /// Counts memory that belongs to no response here: the shell's tables, and what is still being sent.

@@ -268,7 +268,7 @@ impl Front {
 
     /// What the request at the start of the buffer needs. With `refuse`, its client has too many connections.
     pub fn task(&mut self, nth: u16, refuse: bool, around: &Surroundings<'_>) -> Task {
-        let context = context(around.draining, false);
+        let context = context(around.draining);
         let bytes = self.unused();
         let request = match parse(bytes) {
             Parsed::Complete { request, .. } => request,
@@ -335,7 +335,7 @@ impl Front {
         format: Format,
         around: &Surroundings<'_>,
     ) -> CorePlan {
-        let context = context(around.draining, false);
+        let context = context(around.draining);
         let mut ranges = None;
         let plan = match parse(self.unused()) {
             Parsed::Complete { request, .. } => {

@@ -2,16 +2,12 @@
 
 use std::borrow::Cow;
 
-use ackpace_core::conn::Plan as CorePlan;
 use ackpace_core::limits::CACHED_PATH_BYTES_MAX;
+use ackpace_wire::http::Request;
 use ackpace_wire::http::target;
-use ackpace_wire::http::{Parsed, Request, parse};
 
-use super::planning::{context, core_plan, planned, query_of};
-use super::site::{Served, Site, SiteAnswer};
 use crate::response_cache::Key;
 use crate::store::files::SiteId;
-use crate::store::root::Wait;
 
 /// The position of a plain request's path in its head.
 #[derive(Clone, Copy, Debug)]
@@ -64,47 +60,10 @@ impl KeyPlace {
     }
 }
 
-/// The file that a request for `key` would get now, and the plan of the response; `None` if there is no such file, the
-/// look-up would wait, or the key is of another site.
-pub fn answer_again(key: &Key<'_>, site: &Site) -> Option<(Served, CorePlan)> {
-    if key.site != site.files.site() {
-        return None;
-    }
-    let head = head(key);
-    let Parsed::Complete { request, .. } = parse(&head) else {
-        return None;
-    };
-    let target = target::resolve(request.target).ok()?;
-    let query = query_of(&request, &target, site);
-    let answer = site.find(&query, Wait::No)?;
-    let plan = planned(
-        &request,
-        &answer,
-        query.format,
-        &context(false, false),
-        site,
-    );
-    let SiteAnswer::File(served) = answer else {
-        return None;
-    };
-    let plan = core_plan(plan, Some(&served));
-    Some((served, plan))
-}
-
-/// A request for `key`; any will do, since the response depends on nothing else.
-fn head(key: &Key<'_>) -> Vec<u8> {
-    let connection = match key.keep_alive {
-        true => "",
-        false => "Connection: close\r\n",
-    };
-    let mut head = b"GET ".to_vec();
-    target::encode_path(&key.path, &mut head);
-    head.extend(format!(" HTTP/1.1\r\nHost: localhost\r\n{connection}\r\n").into_bytes());
-    head
-}
-
 #[cfg(test)]
 mod tests {
+    use ackpace_wire::http::{Parsed, parse};
+
     use super::*;
     use crate::store::files::Files;
 
@@ -171,22 +130,5 @@ mod tests {
         }
         let head = "GET /a%20b/ HTTP/1.1\r\nHost: x\r\n\r\n";
         assert_ne!(key(head), kept(true), "this asks for a directory");
-    }
-
-    #[test]
-    fn the_request_for_a_key_asks_for_that_key() {
-        for keep_alive in [true, false] {
-            for path in [&b"/a b"[..], b"/", b"/a/", b"/%41", b"/\xff?#\r\n"] {
-                let path = path.into();
-                let key = Key {
-                    site: site(),
-                    path,
-                    keep_alive,
-                };
-                let head = head(&key);
-                let again = place(&head).and_then(|place| place.key(&head, site()));
-                assert_eq!(again, Some(key));
-            }
-        }
     }
 }

@@ -49,11 +49,11 @@ pub fn asked_path(head: &[u8]) -> Vec<u8> {
 }
 
 /// What a response depends on at this moment besides request and file.
-pub(super) fn context(draining: bool, close: bool) -> Context {
+pub(super) fn context(draining: bool) -> Context {
     Context {
         now_unix_s: unix_ms() / 1000,
         draining,
-        close,
+        close: false,
         ranges_max: RANGES_COMMON,
     }
 }
@@ -172,11 +172,7 @@ pub(super) fn core_plan(plan: Plan, file: Option<&Served>) -> CorePlan {
 }
 
 /// The plan of a cached response, in the types of the machines.
-pub(super) fn cached_core_plan(
-    cached: &CachedResponse,
-    content: &Content,
-    keep_alive: bool,
-) -> CorePlan {
+pub fn cached_core_plan(cached: &CachedResponse, content: &Content, keep_alive: bool) -> CorePlan {
     let text = |text: &Arc<[u8]>| CorePart::Bytes(Arc::clone(text));
     let (parts, head_len_bytes) = match cached {
         CachedResponse::Whole {

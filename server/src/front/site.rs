@@ -1,7 +1,7 @@
 //! What a path means: a file, one of its precompressed siblings, a directory's index, a listing.
 
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use ackpace_core::conn::Version;
@@ -89,8 +89,9 @@ pub enum SiteAnswer {
 pub struct Served {
     /// The file.
     pub file: Arc<File>,
-    /// It was found by another of its names (hard links) than the one by which it was opened first.
-    pub is_elsewhere: bool,
+    /// The path by which it was found, relative to the root. `file` has the one by which it was opened first, which may be another
+    /// one (hard links).
+    pub path: Box<[u8]>,
     /// Its present version.
     pub version: Version,
     /// When it was changed.
@@ -101,16 +102,6 @@ pub struct Served {
     pub coding: Option<Coding>,
     /// A client with another Accept-Encoding would get another file.
     pub vary: bool,
-}
-
-/// Where a file stands.
-pub struct Place<'a> {
-    /// Its directory (O_PATH).
-    pub opened: Descriptor,
-    /// The path of that.
-    pub directory: PathBuf,
-    /// Its name there.
-    pub name: &'a [u8],
 }
 
 impl Site {
@@ -199,7 +190,7 @@ impl Site {
             };
             let file = file.ok_or(Miss::Cold)?;
             Ok(SiteAnswer::File(Served {
-                is_elsewhere: *file.path != *path,
+                path: path.into(),
                 file,
                 version: version(stat),
                 times: Times {
@@ -260,22 +251,6 @@ impl Site {
             root: &self.root,
             shelf: &self.shelf,
         }
-    }
-
-    /// Where a file with this path below the root stands. `None` if only a daemon, a file server or a disk could tell:
-    /// never waits.
-    pub fn place<'a>(&self, path: &'a [u8]) -> Option<Place<'a>> {
-        use std::os::unix::ffi::OsStrExt;
-        let cut = path
-            .iter()
-            .rposition(|&byte| byte == b'/')
-            .map_or(0, |at| at + 1);
-        let directory = std::ffi::OsStr::from_bytes(&path[..cut]);
-        Some(Place {
-            opened: self.root.directory(&path[..cut])?,
-            directory: self.root.path().join(directory),
-            name: &path[cut..],
-        })
     }
 
     /// For messages: a path below the root as the operator knows it.

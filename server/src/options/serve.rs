@@ -334,8 +334,8 @@ pub struct ServeOptions {
     ///
     /// Default: a cgroup's limit is this server's own, and what is left of it is enough for sockets and the page
     /// cache. Of a whole machine, most is left to the page cache, which serves files without any of the server's
-    /// memory. The start needs some 24 MiB and 2 MiB for each worker: 28 MiB with two workers, 57 MiB with sixteen, and
-    /// 5 to 9 MiB more with an access log.
+    /// memory. The start needs some 24 MiB and 1.6 MiB for each worker: 27 MiB with two workers, 50 MiB with sixteen,
+    /// and 5 to 9 MiB more with an access log.
     /// Range: 16MiB or more, or 1% to 90%. Or auto. Memory: this much, in the worst case.
     #[arg(long, value_name = "SIZE", default_value = "auto", help_heading = "Resources",
           value_parser = |text: &str| size::auto_or_within(text, 16 << 20, 90))]
@@ -344,9 +344,9 @@ pub struct ServeOptions {
     /// Memory for the response cache, 0 for none
     ///
     /// Hot files of up to 64 KiB are cached as complete responses, so that a response costs one or two system calls:
-    /// short ones as copies, longer ones as open files. The server notices a changed file at once where inotify tells
-    /// of it, and within a second everywhere. All workers share this memory in equal parts. It is never more than an
-    /// eighth of `memory_max`, and a sixteenth where that is below 128 MiB.
+    /// short ones as copies, longer ones as open files. The server notices a changed file at the next request, or
+    /// within a second where a look at it might wait. All workers share this memory in equal parts. It is never more
+    /// than an eighth of `memory_max`, and a sixteenth where that is below 128 MiB.
     ///
     /// Default: enough for thousands of small files. Range: 0B or more, or 1% to 90%. Memory: this much.
     #[arg(long, value_name = "SIZE", default_value = "32MiB", help_heading = "Resources",

@@ -1,38 +1,34 @@
 //! The response cache: complete responses for small files that are requested often. Each worker has its own. Its memory is its part
 //! of the option `object_cache`.
 //!
-//! `core/src/response_cache.rs` decides what enters, what is evicted, and for how long a response may be used after its file was
-//! looked up: a second (`CACHED_FRESH_US`). This file keeps the table, and does what is decided.
+//! `core/src/response_cache.rs` decides what enters and what is evicted. This file keeps the table, and checks that a response is
+//! still that of its file. The first hit of a turn looks at the name under which the file was found: one statx(2), which shows
+//! whether the name still means that version of that file. If not, the response is removed, and the request takes the ordinary path.
 //!
-//! | a cached response | its body | how it follows the file |
-//! |---|---|---|
-//! | [`CachedResponse::Whole`] | a copy | each look-up reads the body again, so no copy is older than that second |
-//! | [`CachedResponse::Open`] | an open file | the first hit of a turn compares the file with the version in the head |
-//!
-//! [`watch`] reports most changes at once (inotify(7)), and [`changes`] says which responses they make old. The second bounds
-//! what inotify misses: bytes that are written through a mapped page, or late, change no time stamp when they change, and not
-//! every file system reports such writes.
+//! What a look does not show is bounded in time: a response is used for a second after its file was found ([`CACHED_FRESH_US`]).
+//! Then the ordinary path makes a new one, and reads the body anew.
 //!
 //! A turn is a pass of the worker's loop; `now` stays the same in it.
 
-pub mod changes;
 mod table;
-pub mod watch;
 
 use std::borrow::Cow;
+use std::ffi::CString;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 
 use ackpace_core::conn::{ObjectId, Version};
-use ackpace_core::response_cache::{Admission, Candidate, Form, Freshness};
+use ackpace_core::response_cache::{Admission, Candidate, Form};
 use ackpace_core::units::Instant;
+use rustix::fs::Statx;
 
-use self::changes::{Changes, LookedUpAt, WatchState};
 use self::table::{CachedSlot, ResponseTable};
 use crate::ledger::Ledger;
-use crate::limits::RESPONSES_SHED_MAX;
+use crate::limits::{CACHED_FRESH_US, RESPONSES_SHED_MAX};
+use crate::store::attributes::{FileSystemId, file_system, known_version};
 use crate::store::file::File;
 use crate::store::files::SiteId;
+use crate::store::root::Root;
 
 /// A response, head and body, that can be sent at once.
 #[derive(Clone, Debug)]
@@ -61,15 +57,6 @@ impl CachedResponse {
             head_len_bytes: head.len(),
         }
     }
-
-    /// Whether the body is still the version that the head describes. A copy always is; an open file may have been written to
-    /// since, so the kernel is asked.
-    fn is_current(&self, content: &Content) -> bool {
-        match self {
-            CachedResponse::Whole { .. } => true,
-            CachedResponse::Open { file, .. } => file.version() == Ok(content.version),
-        }
-    }
 }
 
 /// The cache key: all that the response to a plain request depends on, besides the file.
@@ -83,23 +70,26 @@ pub struct Key<'a> {
     pub keep_alive: bool,
 }
 
-impl Key<'_> {
-    fn into_owned(self) -> Key<'static> {
-        Key {
-            site: self.site,
-            path: self.path.into_owned().into(),
-            keep_alive: self.keep_alive,
-        }
-    }
-}
-
 /// The file and its version that a response holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Content {
-    /// The file.
+    /// The file, as the machines know it.
     pub object: ObjectId,
+    /// The file, as the kernel knows it: its file system and its inode.
+    pub file_system: FileSystemId,
+    /// See `file_system`.
+    pub inode: u64,
     /// Its version.
     pub version: Version,
+}
+
+impl Content {
+    /// Whether these attributes are of this file in this version.
+    fn is_shown_by(&self, stat: &Statx) -> bool {
+        file_system(stat) == self.file_system
+            && stat.stx_ino == self.inode
+            && known_version(stat) == self.version
+    }
 }
 
 /// A response found in the cache.
@@ -108,9 +98,8 @@ pub struct Hit<'a> {
     pub response: &'a CachedResponse,
     /// What it holds.
     pub content: &'a Content,
-    /// For an open file: this call has compared it with `content`. `false` after another hit of this turn did. Says nothing of a
-    /// copy.
-    pub compared_now: bool,
+    /// This call has looked whether the file is as `content` says. `false` after another hit of this turn did.
+    pub looked_now: bool,
 }
 
 /// The cache, by [`Key`], bounded in bytes.
@@ -119,10 +108,6 @@ pub struct ResponseCache {
     ledger: Option<Arc<Ledger>>,
     /// The responses.
     table: ResponseTable,
-    /// What has changed of the watched files and directories.
-    changes: Changes,
-    /// Responses whose files are to be looked up again at the end of this turn.
-    due: Vec<Key<'static>>,
     /// Which responses are worth caching.
     admission: Admission,
     /// Hashes keys, for the table and for admission.
@@ -135,10 +120,9 @@ pub struct Made {
     pub content: Content,
     /// The response.
     pub response: CachedResponse,
-    /// When the look-up of its file began.
-    pub looked_up: LookedUpAt,
-    /// The last events of its directory and its file before the look-up; `None`: they are not watched.
-    pub watch_state: Option<WatchState>,
+    /// The name under which its file was found, relative to the root, to look at in each turn. `None`: a look could ask a daemon or a
+    /// file server, for which no worker may wait ([`Root::may_look_at`]).
+    pub name: Option<CString>,
 }
 
 impl ResponseCache {
@@ -147,8 +131,6 @@ impl ResponseCache {
         ResponseCache {
             ledger: None,
             table: ResponseTable::new(usize::try_from(budget_bytes).unwrap_or(usize::MAX)),
-            changes: Changes::default(),
-            due: Vec::new(),
             admission: Admission::default(),
             hasher: RandomState::new(),
         }
@@ -182,42 +164,26 @@ impl ResponseCache {
         (self.table.len() as u64, self.table.held_bytes() as u64)
     }
 
-    /// The record of file changes.
-    pub fn changes(&mut self) -> &mut Changes {
-        &mut self.changes
-    }
-
-    /// The response, if its file was looked up within the last second and is not known to have changed since. An open file is
-    /// compared with the version in its head, once a turn. Notes the response for a new look-up if that is due.
-    pub fn get(&mut self, key: &Key<'_>, now: Instant) -> Option<Hit<'_>> {
+    /// The response, if its file was found within the last second, and looks as it did then. `root` is that of the key's site.
+    pub fn get(&mut self, key: &Key<'_>, root: &Root, now: Instant) -> Option<Hit<'_>> {
         let at = self.table.find(self.hash(key), key)?;
         let slot = self.table.slot(at)?;
-        if !slot.freshness.is_fresh(now) || is_old(&self.changes, slot) {
+        if now.since_us(slot.found) >= CACHED_FRESH_US {
+            return None; // it stays: that it is here says that its successor is worth caching
+        }
+        let looked_now = slot.seen != Some(now);
+        if looked_now && !slot.is_current(root) {
+            self.table.remove(at);
             return None;
         }
-        let compared_now = slot.freshness.needs_comparison(now);
-        if compared_now {
-            // A copy is current unasked.
-            if !slot.response.is_current(&slot.content) {
-                return None;
-            }
-            slot.freshness.compared(now);
-        }
-        if slot.freshness.falls_due(now, self.due.len()) {
-            self.due.push(key.clone().into_owned());
-        }
+        slot.seen = Some(now);
         self.table.touch(at);
         let slot = self.table.slot(at)?;
         Some(Hit {
             response: &slot.response,
             content: &slot.content,
-            compared_now,
+            looked_now,
         })
-    }
-
-    /// A key whose file is due to be looked up again, once the clients of this turn have their responses.
-    pub fn due(&mut self) -> Option<Key<'static>> {
-        self.due.pop()
     }
 
     /// Whether to cache the response for this path, which was just looked up, and in which form.
@@ -230,17 +196,12 @@ impl ResponseCache {
         self.admission.admit(hash, is_cached, candidate, now_unix_s)
     }
 
-    /// Caches a response; responses that were not used lately make room. An older one for the same key goes in any case. Returns
-    /// whether the new one is cached.
-    pub fn keep(&mut self, key: &Key<'_>, made: Made) -> bool {
+    /// Caches a response whose file was just found; responses that were not used lately make room. An older one for the same key goes
+    /// in any case. Returns whether the new one is cached.
+    pub fn keep(&mut self, key: &Key<'_>, made: Made, now: Instant) -> bool {
         self.forget(key);
-        let state = made.watch_state;
-        if state.is_some_and(|state| !self.changes.is_unchanged_since(state)) {
-            return false; // its file has changed since the look-up, or is watched only since then
-        }
         self.grow();
-        let changes = &self.changes;
-        self.table.sweep(|slot| is_old(changes, slot));
+        self.table.check_lent();
         self.table.insert(CachedSlot {
             hash: self.hash(key),
             site: key.site,
@@ -248,8 +209,9 @@ impl ResponseCache {
             keep_alive: key.keep_alive,
             content: made.content,
             response: made.response,
-            freshness: Freshness::new(made.looked_up.at),
-            watch_state: made.watch_state,
+            name: made.name,
+            found: now,
+            seen: None,
             next: table::NONE,
         })
     }
@@ -277,12 +239,6 @@ impl ResponseCache {
         hasher.write_u64(u64::from(key.site.number()) << 1 | u64::from(key.keep_alive));
         hasher.finish()
     }
-}
-
-/// Whether the file is known to have changed since the response was made.
-fn is_old(changes: &Changes, slot: &CachedSlot) -> bool {
-    let state = slot.watch_state;
-    state.is_some_and(|state| !changes.is_unchanged_since(state))
 }
 
 #[cfg(test)]

@@ -1,15 +1,17 @@
 //! The hash table of cached responses. `core/src/response_cache/second_chance.rs` decides what is evicted.
 
 use std::collections::VecDeque;
+use std::ffi::CString;
 use std::sync::Arc;
 
-use ackpace_core::response_cache::{Cost, Costly, Freshness, SecondChance, Space};
+use ackpace_core::response_cache::{Cost, Costly, SecondChance, Space};
+use ackpace_core::units::Instant;
 
-use super::changes::WatchState;
 use super::{CachedResponse, Content, Key};
-use crate::limits::RESPONSES_SWEPT_MAX;
+use crate::limits::LENT_CHECKED_MAX;
 use crate::store::file::File;
 use crate::store::files::SiteId;
+use crate::store::root::Root;
 
 /// A cached response with its key.
 pub(super) struct CachedSlot {
@@ -21,9 +23,12 @@ pub(super) struct CachedSlot {
     /// The file and version that it holds.
     pub content: Content,
     pub response: CachedResponse,
-    pub freshness: Freshness,
-    /// The last events of its directory and its file before the look-up; `None`: they are not watched.
-    pub watch_state: Option<WatchState>,
+    /// The name under which the file was found ([`super::Made::name`]).
+    pub name: Option<CString>,
+    /// When it was found.
+    pub found: Instant,
+    /// The last turn in which the response was seen to be that of the file.
+    pub seen: Option<Instant>,
     /// The next slot of its chain.
     pub next: u32,
 }
@@ -123,14 +128,9 @@ impl ResponseTable {
         victim.is_some()
     }
 
-    /// Checks a few responses and lent bytes: removes the responses that are `old`, and stops counting bytes that were
-    /// sent.
-    pub fn sweep(&mut self, old: impl Fn(&CachedSlot) -> bool) {
-        for _ in 0..RESPONSES_SWEPT_MAX {
-            let swept = self.slots.next_swept();
-            if let Some(at) = swept.filter(|at| self.slots.get(*at).is_some_and(&old)) {
-                self.remove(at);
-            }
+    /// Checks some lent bytes, and stops counting those that were sent.
+    pub fn check_lent(&mut self) {
+        for _ in 0..LENT_CHECKED_MAX {
             match self.lent.pop_front() {
                 Some(text) if Arc::strong_count(&text) > 1 => self.lent.push_back(text),
                 Some(text) => self.slots.discharge(lent_bytes(&text)),
@@ -215,6 +215,18 @@ impl CachedSlot {
         *self.path == *key.path && self.site == key.site && self.keep_alive == key.keep_alive
     }
 
+    /// Whether the response is that of the file, as far as may be looked. Of a file whose name a worker may not look at, the open
+    /// descriptor shows the version, and a copy is believed.
+    pub fn is_current(&self, root: &Root) -> bool {
+        match (&self.name, &self.response) {
+            (Some(name), _) => {
+                (root.look_at(name)).is_ok_and(|stat| self.content.is_shown_by(&stat))
+            }
+            (None, CachedResponse::Open { file, .. }) => file.version() == Ok(self.content.version),
+            (None, CachedResponse::Whole { .. }) => true,
+        }
+    }
+
     /// What the response costs without its bytes.
     fn own_bytes(&self) -> usize {
         let file_bytes = match &self.response {
@@ -223,7 +235,13 @@ impl CachedSlot {
                 size_of::<File>() + 2 * size_of::<usize>() + file.path.len() + 2 * PIECE_BYTES
             }
         };
-        SecondChance::<CachedSlot>::ENTRY_BYTES + self.path.len() + 2 * PIECE_BYTES + file_bytes
+        let name = self.name.as_ref();
+        let name_bytes = name.map_or(0, |name| name.as_bytes_with_nul().len() + PIECE_BYTES);
+        SecondChance::<CachedSlot>::ENTRY_BYTES
+            + self.path.len()
+            + 2 * PIECE_BYTES
+            + name_bytes
+            + file_bytes
     }
 
     /// What its bytes cost, which may be sent for longer than they are cached.

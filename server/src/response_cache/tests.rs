@@ -1,27 +1,50 @@
 //! What is cached, for how long, and what makes room.
 
+use std::fs;
 use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
-use super::changes::Change;
 use super::*;
-use crate::store::attributes::version;
+use crate::options::FollowSymlinks;
+use crate::store::attributes::known;
 use crate::store::closing::Descriptor;
 use crate::store::files::Files;
-use ackpace_core::limits::{
-    CACHED_COPY_BYTES_MAX, CACHED_FILE_BYTES_MAX, CACHED_FRESH_US, CACHED_OPEN_MAX,
-    REVALIDATIONS_PER_TURN_MAX,
-};
+use ackpace_core::limits::{CACHED_COPY_BYTES_MAX, CACHED_FILE_BYTES_MAX, CACHED_OPEN_MAX};
+use ackpace_wire::hide::Hide;
 use proptest::prelude::*;
 
-fn content(index: u32) -> Content {
+/// An open file.
+fn file(path: impl AsRef<Path>) -> Arc<File> {
     let object = ObjectId {
         device: 0,
-        index,
+        index: 1,
         generation: 0,
     };
-    let stat = rustix::fs::stat("/dev/null").expect("a device");
-    let version = version(&stat);
-    Content { object, version }
+    let fd = OwnedFd::from(fs::File::open(path).expect("a file"));
+    let fd = Descriptor::of(fd).expect("an open file");
+    let residency = ackpace_core::conn::ResidencySource::Ask;
+    Arc::new(File::new(fd, object, residency, b"", None))
+}
+
+fn content(file: &File) -> Content {
+    let stat = known(&file.fd).expect("an open file");
+    Content {
+        object: file.id,
+        file_system: file_system(&stat),
+        inode: stat.stx_ino,
+        version: known_version(&stat),
+    }
+}
+
+fn root(path: &Path) -> Root {
+    Root::open(path, FollowSymlinks::Inside, &[], Hide::default()).expect("a root")
+}
+
+/// What is cached for the key. Nothing is looked at in the root where responses have no name.
+fn get<'a>(cache: &'a mut ResponseCache, key: &Key<'_>, now: Instant) -> Option<Hit<'a>> {
+    static ROOT: LazyLock<Root> = LazyLock::new(|| root(Path::new("/")));
+    cache.get(key, &ROOT, now)
 }
 
 fn response(fill: u8, len: usize) -> CachedResponse {
@@ -40,7 +63,7 @@ fn at(us: u64) -> Instant {
     Instant { us }
 }
 
-/// Caches a response to a look-up at that time.
+/// Caches a response that is believed without a look.
 fn keep(
     response_cache: &mut ResponseCache,
     key: &Key<'_>,
@@ -48,12 +71,11 @@ fn keep(
     now: Instant,
 ) -> bool {
     let made = Made {
-        content: content(1),
+        content: content(&file("/dev/null")),
         response,
-        looked_up: response_cache.changes().looked_up_at(now),
-        watch_state: None,
+        name: None,
     };
-    response_cache.keep(key, made)
+    response_cache.keep(key, made, now)
 }
 
 fn body(response: &CachedResponse) -> &[u8] {
@@ -72,22 +94,11 @@ fn filled(found: Option<Hit<'_>>) -> Option<u8> {
 
 #[test]
 fn files_that_are_kept_open_are_bounded() {
-    let file = || {
-        let fd = OwnedFd::from(std::fs::File::open("/dev/null").expect("a device"));
-        let residency = ackpace_core::conn::ResidencySource::Ask;
-        Arc::new(File::new(
-            Descriptor::of(fd).expect("an open file"),
-            content(1).object,
-            residency,
-            b"",
-            None,
-        ))
-    };
     let mut response_cache = ResponseCache::new(1 << 30);
     for index in 0..2 * CACHED_OPEN_MAX as u32 {
         let response = CachedResponse::Open {
             head: [].into(),
-            file: file(),
+            file: file("/dev/null"),
         };
         assert!(keep(
             &mut response_cache,
@@ -99,39 +110,93 @@ fn files_that_are_kept_open_are_bounded() {
     assert_eq!(response_cache.table.len(), CACHED_OPEN_MAX);
 }
 
-#[test]
-fn a_file_that_is_kept_open_and_is_another_one_now_is_looked_up_again() {
-    let path = std::env::temp_dir().join(format!("ackpace-hot-{}", std::process::id()));
-    std::fs::write(&path, "old").expect("written");
-    let fd = OwnedFd::from(std::fs::File::open(&path).expect("our own file"));
-    let residency = ackpace_core::conn::ResidencySource::Ask;
-    let file = Arc::new(File::new(
-        Descriptor::of(fd).expect("an open file"),
-        content(1).object,
-        residency,
-        b"",
-        None,
-    ));
-    let content = Content {
-        version: file.version().expect("open"),
-        ..content(1)
-    };
-    let (mut response_cache, key) = (ResponseCache::new(1 << 20), kept_by(b"/a"));
-    let response = CachedResponse::Open {
+/// A directory of the test's own with a file `a`, and the root that serves it.
+fn tree(name: &str) -> (PathBuf, Root) {
+    let name = format!("ackpace-cache-{name}-{}", std::process::id());
+    let dir = std::env::temp_dir().join(name);
+    let _ = fs::remove_dir_all(&dir);
+    fs::create_dir(&dir).expect("a directory");
+    fs::write(dir.join("a"), "old").expect("written");
+    let root = root(&dir);
+    (dir, root)
+}
+
+/// The two forms of a response for the file `a`, by whether a turn looks at its name.
+fn forms(dir: &Path, name: Option<&str>) -> [Made; 2] {
+    let file = file(dir.join("a"));
+    let open = CachedResponse::Open {
         head: [].into(),
-        file,
+        file: Arc::clone(&file),
     };
-    let looked_up = response_cache.changes().looked_up_at(at(1));
-    let made = Made {
-        content,
+    [response(1, 10), open].map(|response| Made {
+        content: content(&file),
         response,
-        looked_up,
-        watch_state: None,
+        name: name.map(|name| CString::new(name).expect("no zero")),
+    })
+}
+
+#[test]
+fn the_first_hit_of_a_turn_looks_and_what_has_changed_goes() {
+    let changes: [fn(&Path); 3] = [
+        |dir| fs::write(dir.join("a"), "longer").expect("written"),
+        |dir| fs::remove_file(dir.join("a")).expect("removed"),
+        |dir| {
+            fs::rename(dir.join("a"), dir.join("b")).expect("renamed");
+            fs::write(dir.join("a"), "old").expect("written");
+        },
+    ];
+    let (mut response_cache, key) = (ResponseCache::new(1 << 20), kept_by(b"/a"));
+    for (nth, change) in changes.into_iter().enumerate() {
+        for form in 0..2 {
+            let (dir, root) = tree("looks");
+            let made = forms(&dir, Some("a")).into_iter().nth(form);
+            let made = made.expect("two forms");
+            assert!(response_cache.keep(&key, made, at(1)));
+            let mut looked = |us| {
+                let hit = response_cache.get(&key, &root, at(us));
+                hit.map(|hit| hit.looked_now)
+            };
+            assert_eq!([1, 1, 2].map(&mut looked), [true, false, true].map(Some));
+            change(&dir);
+            assert_eq!(looked(2), Some(false), "once a turn");
+            assert_eq!(looked(3), None, "change {nth}, form {form}");
+            assert_eq!(response_cache.held().0, 0, "it is gone");
+            fs::remove_dir_all(&dir).expect("our own directory");
+        }
+    }
+}
+
+#[test]
+fn a_link_that_leads_elsewhere_is_seen_and_one_that_leads_to_the_same_file_is_a_hit() {
+    let (dir, root) = tree("links");
+    let link = |to: &str| {
+        let _ = fs::remove_file(dir.join("link"));
+        std::os::unix::fs::symlink(to, dir.join("link")).expect("a link");
     };
-    assert!(response_cache.keep(&key, made) && response_cache.get(&key, at(1)).is_some());
-    std::fs::write(&path, "longer").expect("written");
-    assert!(response_cache.get(&key, at(2)).is_none());
-    std::fs::remove_file(&path).expect("our own file");
+    fs::write(dir.join("b"), "new").expect("written");
+    link("a");
+    let (mut response_cache, key) = (ResponseCache::new(1 << 20), kept_by(b"/link"));
+    let [copied, _] = forms(&dir, Some("link"));
+    assert!(response_cache.keep(&key, copied, at(1)));
+    link("./a");
+    assert!(response_cache.get(&key, &root, at(2)).is_some());
+    link("b");
+    assert!(response_cache.get(&key, &root, at(3)).is_none());
+    fs::remove_dir_all(&dir).expect("our own directory");
+}
+
+#[test]
+fn without_a_look_an_open_file_shows_its_version_and_a_copy_is_believed() {
+    let (dir, root) = tree("believed");
+    let (mut response_cache, key) = (ResponseCache::new(1 << 20), kept_by(b"/a"));
+    for (form, text, stays) in [(0, "longer", true), (1, "longer still", false)] {
+        let made = forms(&dir, None).into_iter().nth(form).expect("two forms");
+        assert!(response_cache.keep(&key, made, at(1)));
+        assert!(response_cache.get(&key, &root, at(2)).is_some());
+        fs::write(dir.join("a"), text).expect("written");
+        assert_eq!(response_cache.get(&key, &root, at(3)).is_some(), stays);
+    }
+    fs::remove_dir_all(&dir).expect("our own directory");
 }
 
 #[test]
@@ -141,73 +206,13 @@ fn an_answer_is_good_for_a_second() {
     let (a, b) = (&kept_by(b"/a"), &kept_by(b"/b"));
     assert!(keep(&mut response_cache, a, response(1, 1000), at(7)));
     let end = 7 + CACHED_FRESH_US;
-    assert_eq!(filled(response_cache.get(a, at(end - 1))), Some(1));
-    assert_eq!(filled(response_cache.get(a, at(end))), None);
-    assert_eq!(filled(response_cache.get(b, at(7))), None);
+    assert_eq!(filled(get(&mut response_cache, a, at(end - 1))), Some(1));
+    assert_eq!(filled(get(&mut response_cache, a, at(end))), None);
+    assert_eq!(filled(get(&mut response_cache, b, at(7))), None);
     assert!(keep(&mut response_cache, a, response(2, 1000), at(end)));
-    assert_eq!(filled(response_cache.get(a, at(end))), Some(2));
+    assert_eq!(filled(get(&mut response_cache, a, at(end))), Some(2));
     response_cache.forget(a);
-    assert!(response_cache.get(a, at(end)).is_none() && response_cache.held() == empty);
-}
-
-#[test]
-fn an_answer_is_good_until_a_change_is_heard_of_and_is_not_kept_behind_one() {
-    let (mut response_cache, key) = (ResponseCache::new(10_000), kept_by(b"/a"));
-    response_cache.changes().enter(1, 0).expect("room");
-    let made = |response_cache: &mut ResponseCache, looked_up| {
-        let watch_state = response_cache.changes().watch_state(1, looked_up);
-        assert!(watch_state.is_some());
-        Made {
-            content: content(1),
-            response: response(1, 10),
-            looked_up,
-            watch_state,
-        }
-    };
-    let before = response_cache.changes().looked_up_at(at(1));
-    let first = made(&mut response_cache, before);
-    assert!(response_cache.keep(&key, first) && response_cache.get(&key, at(2)).is_some());
-    response_cache.changes().heard(1, Change::Some, at(3));
-    assert!(response_cache.get(&key, at(4)).is_none());
-    let late = made(&mut response_cache, before);
-    assert!(
-        !response_cache.keep(&key, late),
-        "it was looked up before the change"
-    );
-    let now = response_cache.changes().looked_up_at(at(4));
-    let anew = made(&mut response_cache, now);
-    assert!(response_cache.keep(&key, anew) && response_cache.get(&key, at(5)).is_some());
-}
-
-#[test]
-fn who_asks_late_has_the_file_looked_up_again_once() {
-    let mut response_cache = ResponseCache::new(100_000);
-    let key = &kept_by(b"/a");
-    let late = at(CACHED_FRESH_US / 2);
-    assert!(keep(&mut response_cache, key, response(1, 10), at(0)));
-    assert!(response_cache.get(key, at(late.us - 1)).is_some() && response_cache.due().is_none());
-    for _ in 0..3 {
-        assert_eq!(filled(response_cache.get(key, late)), Some(1));
-    }
-    let due = response_cache.due().expect("somebody asked late");
-    assert_eq!(&due, key);
-    assert!(response_cache.due().is_none(), "once");
-    assert!(keep(&mut response_cache, key, response(1, 10), late));
-    assert!(response_cache.get(key, at(late.us + 1)).is_some() && response_cache.due().is_none());
-    for index in 0..2 * REVALIDATIONS_PER_TURN_MAX as u8 {
-        let path = [b'/', index];
-        assert!(keep(
-            &mut response_cache,
-            &kept_by(&path),
-            response(1, 1),
-            at(0)
-        ));
-        assert!(response_cache.get(&kept_by(&path), late).is_some());
-    }
-    assert_eq!(
-        std::iter::from_fn(|| response_cache.due()).count(),
-        REVALIDATIONS_PER_TURN_MAX
-    );
+    assert!(get(&mut response_cache, a, at(end)).is_none() && response_cache.held() == empty);
 }
 
 #[test]
@@ -219,13 +224,14 @@ fn answers_that_end_their_connection_are_kept_apart() {
         ..kept.clone()
     };
     assert!(keep(&mut response_cache, kept, response(1, 10), at(0)));
-    assert!(response_cache.get(ended, at(0)).is_none());
+    assert!(get(&mut response_cache, ended, at(0)).is_none());
     assert!(keep(&mut response_cache, ended, response(2, 10), at(0)));
-    assert_eq!(filled(response_cache.get(kept, at(0))), Some(1));
-    assert_eq!(filled(response_cache.get(ended, at(0))), Some(2));
+    assert_eq!(filled(get(&mut response_cache, kept, at(0))), Some(1));
+    assert_eq!(filled(get(&mut response_cache, ended, at(0))), Some(2));
     response_cache.forget(kept);
     assert!(
-        response_cache.get(kept, at(0)).is_none() && response_cache.get(ended, at(0)).is_some()
+        get(&mut response_cache, kept, at(0)).is_none()
+            && get(&mut response_cache, ended, at(0)).is_some()
     );
 }
 
@@ -265,11 +271,17 @@ fn who_is_used_stays_and_who_is_not_makes_room() {
     for key in [&a, &b, &c] {
         assert!(keep(&mut response_cache, key, response(0, 700), at(1)));
     }
-    assert!(response_cache.get(&a, at(1)).is_some() && response_cache.get(&c, at(1)).is_some());
+    assert!(
+        get(&mut response_cache, &a, at(1)).is_some()
+            && get(&mut response_cache, &c, at(1)).is_some()
+    );
     assert!(keep(&mut response_cache, &d, response(0, 700), at(1)));
-    let unused = response_cache.get(&b, at(1));
+    let unused = get(&mut response_cache, &b, at(1));
     assert!(unused.is_none(), "the only one without a second chance");
-    assert!(response_cache.get(&a, at(1)).is_some() && response_cache.get(&d, at(1)).is_some());
+    assert!(
+        get(&mut response_cache, &a, at(1)).is_some()
+            && get(&mut response_cache, &d, at(1)).is_some()
+    );
 }
 
 #[test]
@@ -281,7 +293,7 @@ fn what_is_still_being_sent_is_counted_until_it_is_sent() {
         if !keep(&mut response_cache, key, response(nth, 3000), at(1)) {
             break;
         }
-        let found = response_cache.get(key, at(1)).expect("just kept");
+        let found = get(&mut response_cache, key, at(1)).expect("just kept");
         under_way.push(found.response.clone());
         assert!(response_cache.held().1 >= 3000 * u64::from(nth));
     }
@@ -326,11 +338,11 @@ proptest! {
             let key = Key { keep_alive: act == 1, ..kept_by(&path) };
             match act {
                 2 => response_cache.forget(&key),
-                3 => under_way.extend(response_cache.get(&key, at(1)).map(|found| found.response.clone())),
+                3 => under_way.extend(get(&mut response_cache, &key, at(1)).map(|found| found.response.clone())),
                 4 => under_way.clear(),
                 _ => {
                     let kept = keep(&mut response_cache, &key, response(name, len), at(1));
-                    prop_assert_eq!(response_cache.get(&key, at(1)).is_some(), kept);
+                    prop_assert_eq!(get(&mut response_cache, &key, at(1)).is_some(), kept);
                 }
             }
             prop_assert!(response_cache.held().1 <= budget);

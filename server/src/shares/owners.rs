@@ -37,14 +37,13 @@ impl Shares {
                 "mailboxes between workers, disks and resolvers",
                 connections * self.mailboxes_bytes(),
             ),
-            // The names and watches of their directories (inotify) belong to this budget, not beside it.
             ("small files in the response cache", self.object_cache_bytes),
             (
                 "shares of the memory for sending, and what is known of paths",
                 self.divider_bytes(),
             ),
             (
-                "which small files are watched, changed or asked for again",
+                "which small files were asked for once",
                 cache_tables_bytes(self.object_cache_bytes) * workers,
             ),
             (

@@ -1,5 +1,6 @@
 //! A file's version and its file system, by what stat(2) and statx(2) show.
 
+use std::ffi::CStr;
 use std::os::fd::AsFd;
 
 use ackpace_core::conn::Version;
@@ -13,9 +14,21 @@ use rustix::fs::{AtFlags, Stat, Statx, StatxFlags, StatxTimestamp, makedev, stat
 /// As statx(2).
 pub fn known(file: &impl AsFd) -> rustix::io::Result<Statx> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let mount = StatxFlags::MNT_ID | STATX_MNT_ID_UNIQUE;
-    statx(file, c"", flags, StatxFlags::BASIC_STATS | mount)
+    statx(file, c"", flags, KNOWN)
 }
+
+/// The same of what a name below a directory means; its links are followed. An automount at its end is not mounted for this.
+///
+/// # Errors
+/// As statx(2).
+pub fn known_at(dir: &impl AsFd, name: &CStr) -> rustix::io::Result<Statx> {
+    let flags = AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    statx(dir, name, flags, KNOWN)
+}
+
+const KNOWN: StatxFlags = StatxFlags::BASIC_STATS
+    .union(StatxFlags::MNT_ID)
+    .union(STATX_MNT_ID_UNIQUE);
 
 /// linux/stat.h: the mount by a number that is never given out again. Linux before 6.8 ignores the flag, and tells the
 /// number of STATX_MNT_ID.

@@ -5,7 +5,7 @@
 //! (RESOLVE_NO_SYMLINKS). So the name that was checked is the name of what is opened, however the tree changes
 //! meanwhile.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 
@@ -165,7 +165,7 @@ pub fn c_path(path: &[u8]) -> Result<CString, Miss> {
 /// As openat2(2). EAGAIN: the search would have to wait, or renames raced with it [`SEARCH_RETRIES_MAX`] times.
 pub fn open_at(
     dir: BorrowedFd<'_>,
-    path: &CString,
+    path: &CStr,
     flags: OFlags,
     resolve: ResolveFlags,
 ) -> rustix::io::Result<OwnedFd> {
@@ -178,7 +178,7 @@ pub fn open_at(
         false => SEARCH_RETRIES_MAX,
     };
     loop {
-        match openat2(dir, path.as_c_str(), flags, Mode::empty(), resolve) {
+        match openat2(dir, path, flags, Mode::empty(), resolve) {
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) if retries > 0 => retries -= 1,
             opened => return opened,

@@ -6,6 +6,7 @@
 //! for reading before fstat has said that it is a regular file or a directory: opening a fifo or a device can have
 //! effects.
 
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -13,10 +14,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ackpace_wire::hide::Hide;
-use rustix::fs::{CWD, FileType, OFlags, ResolveFlags, Stat, readlinkat};
+use rustix::fs::{CWD, FileType, OFlags, ResolveFlags, Stat, Statx, readlinkat};
 use rustix::io::Errno;
 
-use super::attributes::{file_system, known};
+use super::attributes::{FileSystemId, file_system, known, known_at};
 use super::closing::{self, Descriptor, Standstill};
 use super::device::Devices;
 use super::door::{Door, VisibleName, c_path, open_at, open_quietly};
@@ -192,15 +193,6 @@ impl Root {
         self.only.as_deref()
     }
 
-    /// A directory by its path below the root, opened as a place (O_PATH). `None` if it is not in the kernel's caches, or
-    /// is of a file system that asks a daemon or a file server.
-    pub fn directory(&self, path: &[u8]) -> Option<Descriptor> {
-        let path = if path.is_empty() { b"." } else { path };
-        let opened = self.point_at(path, OFlags::DIRECTORY, ResolveFlags::empty(), Wait::No);
-        let opened = opened.ok()?;
-        (self.devices.is_here(opened.file_system())).then_some(opened)
-    }
-
     /// Whether a name, or a part of a path, is hidden from clients.
     pub fn hides(&self, path: &[u8]) -> bool {
         self.door.hides(path)
@@ -233,6 +225,33 @@ impl Root {
             let place = place.map_err(|error| Miss::of(error, Wait::Yes))?;
             rustix::fs::fstat(&place).map_err(Miss::Failed)
         })
+    }
+
+    /// The attributes of what a name means now. It is relative to the root, and its links are followed. Where
+    /// [`Root::may_look_at`] has just said yes, this waits for nobody, unless the kernel has forgotten the name since.
+    ///
+    /// # Errors
+    /// As statx(2).
+    pub fn look_at(&self, name: &CStr) -> rustix::io::Result<Statx> {
+        known_at(&self.place.dir, name)
+    }
+
+    /// Whether a look at the name of a file that is open, on this file system, asks no daemon and no file server: the way
+    /// there, with all its links, stays on the mount of the root, which has its files here. Never waits.
+    ///
+    /// # Errors
+    /// As openat2(2) and statx(2). EAGAIN: the kernel's caches don't tell now.
+    pub fn may_look_at(&self, name: &CStr, of: FileSystemId) -> rustix::io::Result<bool> {
+        let root = file_system(&known(&self.place.dir)?);
+        if of != root || !self.devices.is_here(root) {
+            return Ok(false);
+        }
+        let resolve = self.links() | ResolveFlags::NO_XDEV | Wait::No.resolve();
+        match open_at(self.place.dir.as_fd(), name, OFlags::PATH, resolve) {
+            Ok(_) => Ok(true), // it closes here: the file is open
+            Err(Errno::XDEV) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// The directory at `path`, open as a place (O_PATH), if the kernel's caches hold the path. Nothing is served from

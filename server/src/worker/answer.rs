@@ -1,8 +1,7 @@
 //! Responses: finds what a request asks for, plans the response, and caches it for later requests. The machine sends it
 //! by its plan (`core/src/worker/sending.rs`).
 
-use std::os::fd::AsRawFd;
-use std::path::PathBuf;
+use std::ffi::CString;
 use std::sync::Arc;
 
 use ackpace_core::conn::{Part, Plan, StreamId};
@@ -19,12 +18,10 @@ use super::source::Source;
 use super::{Shared, Worker};
 use crate::clock::unix_ms;
 use crate::front::http::{Surroundings, Task};
-use crate::front::plain;
+use crate::front::planning::cached_core_plan;
 use crate::front::site::{Served, Site, SiteAnswer};
 use crate::log::{AccessHandle, Topic};
 use crate::resolver::{Done, Job};
-use crate::response_cache::changes::LookedUpAt;
-use crate::response_cache::watch::{Bytes, Watch};
 use crate::response_cache::{CachedResponse, Content, Key, Made, ResponseCache};
 use crate::store::root::Wait;
 use crate::store::served::Presence;
@@ -41,12 +38,12 @@ impl Worker {
         let plain = plain.filter(|_| !refuse && !self.draining);
         if let Some(found) = plain
             .as_ref()
-            .and_then(|key| self.response_cache.get(key, now))
+            .and_then(|key| self.response_cache.get(key, &around.site.root, now))
         {
             if let CachedResponse::Open { file, .. } = found.response {
                 conn.source = Some(Source::File(Arc::clone(file)));
                 conn.version_confirmed = found
-                    .compared_now
+                    .looked_now
                     .then(|| Confirmation::new(now, self.shared.clock.now()));
             }
             let plan = (conn.front).cached_plan(stream.nth, found.response, found.content, &around);
@@ -59,7 +56,6 @@ impl Worker {
         let missed = self.response_cache.is_on() && plain.is_some();
         self.tally.response_cache_misses.add(missed.into());
         conn.from_response_cache = false;
-        conn.looked_up = self.response_cache.changes().looked_up_at(now);
         match conn.front.task(stream.nth, refuse, &around) {
             Task::Answer(plan) => {
                 self.tally.answered(conn.front.status());
@@ -180,21 +176,17 @@ impl Worker {
             }
             answer => answer,
         };
-        let plan = conn.front.plan(stream.nth, &answer, conn.format, &around);
+        let mut plan = conn.front.plan(stream.nth, &answer, conn.format, &around);
         self.tally.answered(conn.front.status());
         let plain = conn.front.plain(around.site.files.site());
         let plain = plain.filter(|_| !self.draining);
-        if let (Some(key), SiteAnswer::File(served)) = (plain, &answer) {
-            let site = &self.shared.site;
-            cache_response(
-                &mut self.response_cache,
-                &mut self.watch,
-                site,
-                &key,
-                served,
-                &plan,
-                conn.looked_up,
-            );
+        if let Some(key) = plain {
+            if let SiteAnswer::File(served) = &answer {
+                let cache = &mut self.response_cache;
+                let cached = cache_response(cache, around.site, &key, served, &plan, now);
+                conn.from_response_cache = cached.is_some();
+                plan = cached.unwrap_or(plan);
+            }
             count_cached(&self.tally, &self.response_cache);
         }
         tell_refused(&self.shared, conn.remote, conn.front.unused(), &answer, now);
@@ -207,79 +199,37 @@ impl Worker {
         conn.front.used(&mut self.heads);
         self.planned(stream, plan, now);
     }
-
-    /// Looks up again the files of cached responses that will soon be too old, once the clients of this turn have their
-    /// responses.
-    pub(super) fn look_up_again(&mut self, now: Instant) {
-        while let Some(due) = self.response_cache.due() {
-            let looked_up = self.response_cache.changes().looked_up_at(now);
-            let (key, site) = (&due, &self.shared.site);
-            let kept = plain::answer_again(key, site).is_some_and(|(served, plan)| {
-                cache_response(
-                    &mut self.response_cache,
-                    &mut self.watch,
-                    site,
-                    key,
-                    &served,
-                    &plan,
-                    looked_up,
-                )
-            });
-            if !kept {
-                self.response_cache.forget(key);
-            }
-            count_cached(&self.tally, &self.response_cache);
-        }
-    }
 }
 
-/// Caches the response if it is the same for every client and the cache wants it; returns whether it is cached. `looked_up`: when
-/// the look-up of its file began.
+/// Caches the response to a request whose file was just found, if it is the same for every client and the cache wants it. Returns
+/// its plan, so that this request is sent what is cached, too: a copy leaves in one call.
 fn cache_response(
     response_cache: &mut ResponseCache,
-    watch: &mut Option<Watch>,
     site: &Site,
     key: &Key<'_>,
     served: &Served,
     plan: &Plan,
-    looked_up: LookedUpAt,
-) -> bool {
+    now: Instant,
+) -> Option<Plan> {
     let candidate = Candidate {
-        path_len_bytes: key.path.len(),
+        path_len_bytes: served.path.len(),
         len_bytes: served.version.len_bytes,
         changed_unix_s: (served.times.modified_unix_s).max(served.times.changed_unix_s),
         varies: served.vary,
     };
     let Some(Part::Bytes(head)) = plan.parts.first() else {
-        return false;
+        return None;
     };
-    let Some(form) = response_cache.wants(key, &candidate, unix_ms() / 1000) else {
-        return false;
-    };
-    if served.is_elsewhere {
-        return false; // a change of the name by which it was asked for would not be seen
-    }
-    let watch_state = watch.as_mut().and_then(|watch| {
-        let place = site.place(&served.file.path)?;
-        let bytes = match form {
-            Form::Copied => Bytes::Copied { name: place.name },
-            Form::Open => Bytes::Open,
-        };
-        // By name, a worker could wait for a daemon on the way.
-        let through = PathBuf::from(format!("/proc/self/fd/{}", place.opened.as_raw_fd()));
-        watch.add(
-            &place.directory,
-            &through,
-            bytes,
-            response_cache.changes(),
-            looked_up,
-        )
-    });
+    let form = response_cache.wants(key, &candidate, unix_ms() / 1000)?;
+    let name = CString::new(&*served.path).ok()?;
+    let file_system = served.file.fd.file_system();
+    // An error: it may have another name now; the next request tells.
+    let may_look = site.root.may_look_at(&name, file_system).ok()?;
     let response = match form {
         // Read anew each time: the bytes may change without a new time, so those of an older response prove nothing.
         Form::Copied => match served.file.resident(&served.version) {
             Some(body) => CachedResponse::whole(head, &body),
-            None => return false,
+            None => return None,
         },
         Form::Open => CachedResponse::Open {
             head: Arc::clone(head),
@@ -288,15 +238,18 @@ fn cache_response(
     };
     let content = Content {
         object: served.file.id,
+        file_system,
+        inode: served.times.inode,
         version: served.version,
     };
+    let plan = cached_core_plan(&response, &content, key.keep_alive);
+    let name = may_look.then_some(name);
     let made = Made {
         content,
         response,
-        looked_up,
-        watch_state,
+        name,
     };
-    response_cache.keep(key, made)
+    response_cache.keep(key, made, now).then_some(plan)
 }
 
 /// Publishes the size of the response cache.

@@ -19,7 +19,6 @@ use crate::disk::SlotBytes;
 use crate::front::http::Front;
 use crate::front::listing::Listing;
 use crate::resolver::JobInterest;
-use crate::response_cache::changes::LookedUpAt;
 use crate::transport::{PlainBytes, Transport};
 
 /// A connection as the shell sees it.
@@ -34,8 +33,6 @@ pub struct Conn {
     pub port: u16,
     /// The response under way is from the response cache.
     pub from_response_cache: bool,
-    /// When the look-up of its file began, for the response cache.
-    pub looked_up: LookedUpAt,
     /// Its input and what was made of it.
     pub front: Front,
     /// What the body that is being sent comes from.
@@ -207,7 +204,6 @@ impl Conns {
             remote: peer.map_or(Remote::Unix, |peer| Remote::Ip(peer.ip())),
             port: peer.map_or(0, |peer| peer.port()),
             from_response_cache: false,
-            looked_up: LookedUpAt::default(),
             front: Front::default(),
             source: None,
             pieces: VecDeque::new(),

@@ -50,8 +50,6 @@ impl EventSource {
 pub(super) const WAKER: u64 = u64::MAX;
 /// A listening socket.
 pub(super) const LISTENER: u64 = u64::MAX - 1;
-/// inotify(7), for files in the response cache ([`crate::response_cache::watch`]).
-pub(super) const WATCH: u64 = u64::MAX - 2;
 
 /// The connection that an event is about: the inverse of [`data_of`].
 pub(super) fn conn_of(data: u64) -> ConnId {

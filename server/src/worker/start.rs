@@ -13,7 +13,7 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use super::Worker;
 use super::conns::Conns;
-use super::events::{LISTENER, WAKER, WATCH};
+use super::events::{LISTENER, WAKER};
 use crate::answers::Question;
 use crate::clock::Clock;
 use crate::disk::Channel;
@@ -28,7 +28,6 @@ use crate::log::{AccessHandle, Seldom};
 use crate::options::PlacesBound;
 use crate::resolver::{Inbox, Resolver};
 use crate::response_cache::ResponseCache;
-use crate::response_cache::watch::Watch;
 use crate::tally::Tally;
 use crate::tcp;
 
@@ -130,14 +129,6 @@ impl Worker {
         };
         watch_listeners(&epoll, &listeners, lowat_bytes)?;
         let ledger = Arc::clone(&shared.ledger);
-        let watch = if response_cache_bytes > 0 {
-            Watch::new().ok()
-        } else {
-            None
-        };
-        if let Some(watch) = &watch {
-            epoll::add(&epoll, watch, EventData::new_u64(WATCH), EventFlags::IN)?;
-        }
         Ok(Worker {
             decider,
             index,
@@ -153,7 +144,6 @@ impl Worker {
             heads: HeadPool::default(),
             copied: vec![0; COPIED_BYTES_MAX].into(),
             response_cache: ResponseCache::new(response_cache_bytes).with_ledger(ledger),
-            watch,
             draining: false,
             disks_to_wake: 0,
             budget: Budget::default(),

@@ -116,18 +116,6 @@ fn the_budget_is_taken_step_by_step_when_it_is_needed() {
     assert_eq!(cache.step_bytes(), None, "nothing is left");
 }
 
-#[test]
-fn the_sweep_comes_by_all_in_turn() {
-    let mut cache = SecondChance::new(1 << 20);
-    assert_eq!(cache.next_swept(), None);
-    for name in 0..5 {
-        assert!(insert(&mut cache, named(name, 1)).is_some());
-    }
-    let mut seen: Vec<_> = (0..5).filter_map(|_| cache.next_swept()).collect();
-    seen.sort_unstable();
-    assert_eq!(seen, [0, 1, 2, 3, 4]);
-}
-
 proptest! {
     #[test]
     fn it_never_holds_more_than_its_budget(
