@@ -22,14 +22,13 @@ mod page_cache;
 mod progress;
 mod reader;
 mod reading;
-mod reminders;
 mod room;
 mod scheduler;
 mod sharing;
 #[cfg(test)]
 mod tests;
 
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 pub use self::chosen::{Chosen, Reason};
@@ -92,8 +91,6 @@ pub struct Disk {
     cache_fill_bytes_per_s: u64,
     /// The wants that are queued.
     scheduler: Scheduler,
-    /// Whose worker is to be woken for an answer that it has, and when ([`reminders`]).
-    reminders: BTreeSet<(Instant, ReaderId)>,
     /// The reads in the device.
     flights: Vec<Flight>,
     /// Look-ups of names that need the device now.
@@ -136,7 +133,6 @@ impl Disk {
             page_cache: PageCacheModel::new(settings.page_cache_bytes, settings.memory_bytes),
             cache_fill_bytes_per_s: 0,
             scheduler: Scheduler::new(settings.order),
-            reminders: BTreeSet::new(),
             flights: Vec::new(),
             look_ups: 0,
             slots_used: 0,
@@ -171,8 +167,8 @@ impl Disk {
         self.settings.prefetch.target_us(&self.load(), &self.model)
     }
 
-    /// Queues a want, or lets it join a read under way. An older want than the present one is ignored. A want with the
-    /// same number has only a new deadline; if it is answered already, its worker is woken when the stream is nearly dry.
+    /// Queues a want, or lets it join a read under way. Ignores one that is older than the present one, or that was sent before
+    /// the worker took our answer. A want with the same number has only a new deadline.
     fn want(&mut self, mut want: Want, now: Instant) {
         want.rate_bytes_per_s = want.rate_bytes_per_s.min(RATE_BYTES_PER_S_MAX);
         let id = ReaderId::of(want.stream);
@@ -185,8 +181,7 @@ impl Disk {
                     return;
                 }
                 if want.seq == before && reader.answered.is_some() {
-                    // It was sent before the worker took our answer.
-                    return self.remind(id, want.underrun_at);
+                    return;
                 }
                 (answered, new) = (reader.answered, want.seq != before);
                 if reader.want.object != want.object {
@@ -224,7 +219,6 @@ impl Disk {
 
     /// This reader is gone, if there is one.
     fn leave(&mut self, id: ReaderId, now: Instant) {
-        self.forget_reminder(id);
         let Some(reader) = self.readers.remove(&id) else {
             return;
         };
@@ -421,16 +415,13 @@ impl Disk {
             return;
         };
         let want = reader.want;
-        let Some(out) = landed.answer(id, &want, now) else {
+        let Some(out) = landed.answer(id, &want) else {
             return self.enqueue(id);
         };
         let there = common(want.span, landed.span);
         let end_bytes = there.map_or(want.span.offset_bytes, |span| span.end_bytes());
         reader.answered = Some(Answer { at: now, end_bytes });
         self.update_fill_rate(id);
-        if matches!(out, Out::Fetched { urgent: false, .. }) {
-            self.remind(id, want.underrun_at);
-        }
         self.outs.push_back(out);
     }
 }
@@ -455,11 +446,10 @@ impl Machine for Disk {
     fn poll(&mut self, now: Instant) -> Option<Out> {
         self.assert_sums();
         self.mend(now);
-        self.nudge(now);
         self.outs.pop_front().or_else(|| self.choose(now))
     }
 
-    /// When the next want becomes due, if the device has room for it, or somebody is to be reminded.
+    /// When the next want becomes due, if the device has room for it.
     fn deadline(&self) -> Option<Instant> {
         if !self.outs.is_empty() {
             return Some(Instant { us: 0 });
@@ -469,9 +459,6 @@ impl Machine for Disk {
         let due_at = has_room
             .then(|| self.scheduler.next_at(self.target_us() / 2))
             .flatten();
-        [due_at, check_at, self.reminds_at()]
-            .into_iter()
-            .flatten()
-            .min()
+        [due_at, check_at].into_iter().flatten().min()
     }
 }

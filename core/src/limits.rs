@@ -222,9 +222,6 @@ pub const URGENT_JOINS_MIN: usize = 64;
 /// memory that becomes free for it. With fewer, a thousand clients that come at once would wait for those that were
 /// there before.
 pub const BYPASSES_MAX: u32 = 1_024;
-/// A stream that runs dry this soon wakes its worker when its bytes are there; the completions of others are found when
-/// it wakes anyway, or so long before they run dry.
-pub const WAKE_US: u64 = 200_000;
 /// A stream of unknown rate is assumed to have bytes for this long once it has been given some.
 pub const UNKNOWN_MARGIN_US: u64 = 300_000;
 /// A stream of unknown rate that has more than it takes is assumed to have enough for this long. It is read for again

@@ -93,26 +93,23 @@ pub struct SlotBytes {
 pub struct Channel {
     /// The completions: one mailbox per connection, since a connection has one stream.
     pub completions: Mailboxes<Completion>,
-    /// Woken when a stream of the worker is stalled for the bytes that came, or soon will be.
+    /// Woken by each completion.
     pub waker: Arc<ThreadWaker>,
 }
 
 impl Channel {
-    /// Leaves a completion for its connection. One for a later want, left by another disk, stays: a thread that was kept
-    /// from its core may answer a connection that has departed when the next one in that slot has its answer.
-    fn tell(&self, mut completion: Completion, mut wake: bool) {
+    /// Leaves a completion for its connection, and wakes the worker. One for a later want, left by another disk, stays: a
+    /// thread that was kept from its core may answer a connection that has departed when the next one in that slot has its
+    /// answer.
+    fn tell(&self, mut completion: Completion) {
         loop {
             let (stream, seq) = completion.want();
             match self.completions.put(stream.conn.index, completion) {
-                Some(other) if is_after(other.want(), (stream, seq)) => {
-                    (completion, wake) = (other, true); // the worker may have looked meanwhile
-                }
+                Some(other) if is_after(other.want(), (stream, seq)) => completion = other,
                 _ => break,
             }
         }
-        if wake {
-            self.waker.wake();
-        }
+        self.waker.wake();
     }
 }
 
@@ -384,19 +381,13 @@ impl Shell {
                 span,
                 held,
                 chosen,
-                urgent,
             } => {
                 let fill = self.landed_bytes(read, span, held);
                 let fetched = Completion::Fetched(stream, seq, span, fill, chosen);
-                self.tell(stream, fetched, urgent);
+                self.tell(stream, fetched);
             }
             Out::Failed { stream, seq, error } => {
-                self.tell(stream, Completion::Failed(stream, seq, error), true);
-            }
-            Out::Nudge(stream) => {
-                if let Some(channel) = self.channels.get(usize::from(stream.worker)) {
-                    channel.waker.wake();
-                }
+                self.tell(stream, Completion::Failed(stream, seq, error));
             }
         }
     }
@@ -484,9 +475,9 @@ impl Shell {
         });
     }
 
-    fn tell(&self, stream: StreamId, completion: Completion, wake: bool) {
+    fn tell(&self, stream: StreamId, completion: Completion) {
         if let Some(channel) = self.channels.get(usize::from(stream.worker)) {
-            channel.tell(completion, wake);
+            channel.tell(completion);
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::{Chosen, DeviceChange, Disk, Flight, Out, ReadError, ReadId, ReaderId, Reason};
 use crate::conn::{Span, Want};
 use crate::depth::Served;
-use crate::limits::{READ_ALIGN_BYTES, WAKE_US};
+use crate::limits::READ_ALIGN_BYTES;
 use crate::units::Instant;
 
 /// A completed read, as its waiters see it.
@@ -59,7 +59,7 @@ impl Disk {
 
 impl Landed {
     /// The answer to a want; `None`: its bytes were not tried.
-    pub fn answer(&self, id: ReaderId, want: &Want, now: Instant) -> Option<Out> {
+    pub fn answer(&self, id: ReaderId, want: &Want) -> Option<Out> {
         let Want { stream, seq, .. } = *want;
         let failed = |error| Out::Failed { stream, seq, error };
         if let Some(span) = common(want.span, self.span) {
@@ -70,7 +70,6 @@ impl Landed {
                 span,
                 held: self.held,
                 chosen: self.chosen_for(id),
-                urgent: want.underrun_at <= now.plus_us(WAKE_US),
             });
         }
         match self.result {

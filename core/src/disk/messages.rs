@@ -139,9 +139,6 @@ pub enum Out {
         held: Held,
         /// Why they were read now, and why so many.
         chosen: Chosen,
-        /// The stream is stalled for lack of them, or soon will be: wake its worker. Otherwise the worker finds the
-        /// completion when it wakes for another reason, such as a later `Nudge`.
-        urgent: bool,
     },
     /// Tell the stream that its want can't be fulfilled: not even its first byte can be read.
     Failed {
@@ -152,6 +149,4 @@ pub enum Out {
         /// The reason.
         error: ReadError,
     },
-    /// The stream runs dry soon, and has an answer that its worker has not seen yet: wake the worker.
-    Nudge(StreamId),
 }

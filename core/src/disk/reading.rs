@@ -18,8 +18,6 @@ pub(super) struct Reader {
     pub position: Option<Position>,
     /// Its want is answered, and it has no new one.
     pub answered: Option<Answer>,
-    /// When its worker is to be woken for that answer, if that woke nobody.
-    pub remind_at: Option<Instant>,
     /// The sweep in which it was last read.
     pub served: Option<u64>,
     /// Its want is put off: it becomes due as if the stream ran dry then.
@@ -40,7 +38,6 @@ impl Reader {
             want,
             position: None,
             answered: None,
-            remind_at: None,
             served: None,
             put_off_to: None,
             reads_for_cache: false,
@@ -50,12 +47,10 @@ impl Reader {
     }
 }
 
-/// What a device's machine keeps of a stream that reads from it: the stream, its turn, its reminder, and its entry among those of its file.
+/// What a device's machine keeps of a stream that reads from it: the stream, its turn, and its entry among those of its file.
 pub const STREAM_BYTES: u64 = 2
-    * (size_of::<(ReaderId, Reader)>()
-        + size_of::<QueuedWant>()
-        + size_of::<(Instant, ReaderId)>()
-        + 4 * size_of::<ReaderId>()) as u64;
+    * (size_of::<(ReaderId, Reader)>() + size_of::<QueuedWant>() + 4 * size_of::<ReaderId>())
+        as u64;
 
 impl Disk {
     /// A stream begins to read from this device.
@@ -86,7 +81,6 @@ impl Disk {
 
     /// A want is new, or has a new date.
     pub(super) fn renew(&mut self, id: ReaderId, want: Want) {
-        self.forget_reminder(id);
         let Some(reader) = self.readers.get_mut(&id) else {
             return;
         };

@@ -3,7 +3,6 @@
 
 mod faults;
 mod memory;
-mod reminders;
 mod rests;
 mod sharing;
 mod sweep;
@@ -118,9 +117,7 @@ fn the_device_never_holds_more_than_its_places() {
     assert_eq!(first.len(), disk.reads_max());
     disk.on(done(&first[1]), NOW);
     let next = orders(&mut disk, NOW);
-    assert!(
-        matches!(next[0], Out::Fetched { stream: s, urgent: true, held: Held::Slots, .. } if s == stream(1))
-    );
+    assert!(matches!(next[0], Out::Fetched { stream: s, held: Held::Slots, .. } if s == stream(1)));
     assert!(next.len() >= 2, "an answer, and the next read: {next:?}");
 }
 
@@ -234,12 +231,12 @@ fn the_last_reader_of_a_shared_file_cancels_its_read() {
 }
 
 #[test]
-fn an_answer_that_was_not_heard_voids_the_want_and_wakes_who_stands_still() {
+fn a_want_that_crossed_its_answer_is_void() {
     let (mut disk, first) = disk_with(SETTINGS, 1);
     disk.on(done(&first[0]), NOW);
     assert!(matches!(orders(&mut disk, NOW)[..], [Out::Fetched { .. }]));
     disk.on(In::Want(want(0, 0, 0, 0)), NOW);
-    assert_eq!(orders(&mut disk, NOW), [Out::Nudge(stream(0))]);
+    assert_eq!(orders(&mut disk, NOW), []);
     disk.on(In::Want(want(0, 0, FIRST_READ_BYTES, 1)), NOW);
     assert_eq!(
         orders(&mut disk, NOW).len(),
@@ -372,7 +369,6 @@ impl Shell {
                     *self.held.entry(stream).or_default() += self.landed.remove(&read).unwrap_or(0);
                     *self.heard.entry(stream).or_default() += 1;
                 }
-                Out::Nudge(_) => {}
                 Out::Failed { .. } | Out::Map(_) => unreachable!("{out:?}"),
             }
         }

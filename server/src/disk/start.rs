@@ -177,7 +177,7 @@ impl Starting {
                     offset_bytes: want.span.offset_bytes,
                 };
                 let failed = Completion::Failed(want.stream, want.seq, error);
-                channel.tell(failed, true);
+                channel.tell(failed);
             }
         }
     }

@@ -224,18 +224,17 @@ fn a_late_completion_for_a_departed_connection_does_not_replace_that_of_the_next
     };
     for earlier in [(6, 3, 5), (7, 1, 9), (7, 2, 4)] {
         let (generation, nth, seq) = earlier;
-        channel.tell(failed(7, 2, 5), true);
+        channel.tell(failed(7, 2, 5));
         channel.waker.awake(); // and then the worker finds the earlier one, for a moment
-        channel.tell(failed(generation, nth, seq), false);
+        channel.tell(failed(generation, nth, seq));
         assert!(wakes(), "{earlier:?}: the later one was put back");
         channel.waker.awake();
         let left = channel.completions.take().map(|left| left.want());
         assert_eq!(left, Some(failed(7, 2, 5).want()), "{earlier:?}");
         assert!(channel.completions.take().is_none());
         // In order, the later one replaces the earlier one.
-        channel.tell(failed(generation, nth, seq), false);
-        channel.tell(failed(7, 2, 5), false);
-        assert!(!wakes());
+        channel.tell(failed(generation, nth, seq));
+        channel.tell(failed(7, 2, 5));
         let left = channel.completions.take().map(|left| left.want());
         assert_eq!(left, Some(failed(7, 2, 5).want()), "{earlier:?}");
     }

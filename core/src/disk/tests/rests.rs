@@ -8,16 +8,16 @@ fn the_short_rest_of_a_response_is_told_from_a_first_read() {
     let (mut disk, first) = disk_with(SETTINGS, 1);
     disk.on(done(&first[0]), NOW);
     let reason = |outs: &[Out]| match &outs[0] {
-        Out::Fetched { chosen, urgent, .. } => (chosen.reason, *urgent),
+        Out::Fetched { chosen, .. } => chosen.reason,
         other => panic!("expected an answer, got {other:?}"),
     };
-    assert_eq!(reason(&orders(&mut disk, NOW)), (Reason::First, true));
+    assert_eq!(reason(&orders(&mut disk, NOW)), Reason::First);
     let mut rest = want(0, 0, FIRST_READ_BYTES, 1);
     (rest.span.len_bytes, rest.rate_bytes_per_s) = (10_000, 0);
     disk.on(In::Want(rest), NOW);
     let next = orders(&mut disk, NOW);
     disk.on(done(&next[0]), NOW);
-    assert_eq!(reason(&orders(&mut disk, NOW)), (Reason::Rest, true));
+    assert_eq!(reason(&orders(&mut disk, NOW)), Reason::Rest);
 }
 
 #[test]

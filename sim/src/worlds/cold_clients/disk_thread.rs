@@ -68,7 +68,6 @@ impl Run<'_> {
                     span,
                     held,
                     chosen,
-                    urgent,
                 } => {
                     if let Some((_, slots)) = self.landed.take_if(|(of, _)| *of == read) {
                         self.leases.lend(stream, Lease { span, slots });
@@ -80,10 +79,9 @@ impl Run<'_> {
                         held,
                         chosen,
                     });
-                    self.worker_woken |= urgent;
+                    self.worker_woken = true;
                 }
                 disk::Out::Failed { stream, error, .. } => panic!("{stream:?}: {error:?}"),
-                disk::Out::Nudge(_) => self.worker_woken = true,
             }
         }
     }

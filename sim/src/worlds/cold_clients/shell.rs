@@ -51,7 +51,7 @@ pub(super) struct Run<'a> {
     pub leases: Leases,
     /// Slots of the pool that are taken.
     pub slots: u32,
-    /// What the disk thread tells the worker when that wakes.
+    /// What the disk thread has told the worker.
     pub answers: VecDeque<In>,
     pub worker_woken: bool,
     pub now: Instant,
@@ -136,7 +136,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Messages that do not wake the worker wait until it wakes for another reason.
+    /// Turns of the worker, as long as something wakes it.
     fn worker_turns(&mut self) {
         while std::mem::take(&mut self.worker_woken) {
             while let Some(answer) = self.answers.pop_front() {

@@ -74,7 +74,6 @@ impl Run<'_> {
                     span,
                     held,
                     chosen,
-                    urgent,
                 } => {
                     if let Some((_, slots)) = self.landed.take_if(|(of, _)| *of == read) {
                         self.leases.lend(stream, Lease { span, slots });
@@ -86,7 +85,6 @@ impl Run<'_> {
                         held,
                         chosen,
                     });
-                    self.worker_woken |= urgent;
                 }
                 disk::Out::Failed { stream, seq, error } => {
                     let why = match error.errno {
@@ -94,9 +92,7 @@ impl Run<'_> {
                         _ => Why::ReadFailed,
                     };
                     self.answers.push_back(In::FetchFailed { stream, seq, why });
-                    self.worker_woken = true;
                 }
-                disk::Out::Nudge(_) => self.worker_woken = true,
             }
         }
     }

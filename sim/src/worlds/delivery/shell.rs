@@ -34,7 +34,6 @@ pub(super) struct Run<'a> {
     pub read_by_file_bytes: Vec<u64>,
     asked_at: Vec<Instant>,
     pub answers: VecDeque<In>,
-    pub worker_woken: bool,
     pub reads: BTreeMap<ReadId, ReadInFlight>,
     pub landed: Option<(ReadId, u32)>,
     pub leases: Leases,
@@ -74,7 +73,6 @@ impl<'a> Run<'a> {
             alive,
             asked_at: vec![Instant { us: 0 }; count],
             answers: VecDeque::new(),
-            worker_woken: false,
             reads: BTreeMap::new(),
             landed: None,
             leases: Leases::default(),
@@ -146,8 +144,7 @@ impl<'a> Run<'a> {
             self.read_done(ReadId(done.request.id), done.failed);
         }
         self.disk_turn();
-        // Messages that do not wake the worker wait until it wakes for another reason.
-        while woken || std::mem::take(&mut self.worker_woken) {
+        while woken || !self.answers.is_empty() {
             woken = false;
             while let Some(answers) = self.answers.pop_front() {
                 self.worker.on(answers, now);

@@ -2,7 +2,6 @@
 
 use ackpace_core::Machine;
 use ackpace_core::conn::StreamId;
-use ackpace_core::limits::{SAMPLE_QUIET_US, SCAN_PERIOD_US};
 use ackpace_core::why::Wait;
 
 use super::client::ClientState;
@@ -75,10 +74,7 @@ impl Run<'_> {
         let outstanding = self.disk_thread.outstanding.get(&place);
         let holds = outstanding.is_some_and(|s| s.want.stream == stream && s.holds);
         assert!(!(answered && holds), "a want that is answered stands");
-        // An answer does not wake the worker for a stream with bytes in its socket; the worker wakes soon by itself.
-        let soon = self.now.plus_us(SAMPLE_QUIET_US + SCAN_PERIOD_US);
-        let wakes = self.worker_woken || self.worker.deadline().is_some_and(|at| at <= soon);
-        asked || holds || answered && wakes
+        asked || holds || answered && self.worker_woken
     }
 
     /// The disk machine must not hold wants for no reason: it waits for a read, a layout, memory or a time.

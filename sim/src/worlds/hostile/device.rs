@@ -85,7 +85,6 @@ impl Run<'_> {
                 span,
                 into,
             } => self.read(read, object, span, into),
-            Out::Nudge(_) => self.worker_woken = true,
             Out::Fetched { .. } | Out::Failed { .. } => self.answer(&out),
         }
     }
@@ -158,7 +157,7 @@ impl Run<'_> {
             panic!("an answer to nobody's want: {out:?}");
         };
         (outstanding.answers, outstanding.holds) = (outstanding.answers.wrapping_add(1), false);
-        self.worker_woken |= told.urgent;
+        self.worker_woken = true;
         if let Some(replaced) = self.completions.put(place, completion) {
             let lost = replaced.stream == told.stream && replaced.is_awaited(&self.worker);
             assert!(!lost, "an answer is lost");

@@ -36,7 +36,6 @@ pub(super) struct Answered {
     pub stream: StreamId,
     pub span: Span,
     pub held: Held,
-    pub urgent: bool,
 }
 
 impl WantCompletion {
@@ -53,14 +52,12 @@ impl WantCompletion {
                 span,
                 held,
                 chosen,
-                urgent,
             } => {
                 let told = Answered {
                     read: Some(read),
                     stream,
                     span,
                     held,
-                    urgent,
                 };
                 let answer = Answer::Fetched(span, piece(told), chosen);
                 Some((
@@ -85,7 +82,6 @@ impl WantCompletion {
                         len_bytes: 0,
                     },
                     held: Held::PageCache,
-                    urgent: true,
                 };
                 let answer = Answer::Failed(why);
                 Some((

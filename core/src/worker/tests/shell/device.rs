@@ -40,9 +40,8 @@ impl Shell {
         }
     }
 
-    /// Whether the disk machine has a completion that wakes the worker.
+    /// Whether the disk machine has completions for the worker.
     pub(super) fn disk_turn(&mut self) -> bool {
-        let mut woken = false;
         while let Some(out) = self.disk.poll(self.now) {
             match out {
                 disk::Out::Map(object) => {
@@ -69,7 +68,6 @@ impl Shell {
                     span,
                     held,
                     chosen,
-                    urgent,
                 } => {
                     self.wants.remove(&stream);
                     if let Some(slots) = self.landed.remove(&read) {
@@ -83,11 +81,6 @@ impl Shell {
                         held,
                         chosen,
                     });
-                    woken |= urgent;
-                }
-                disk::Out::Nudge(stream) => {
-                    assert!(self.alive(stream), "a nudge for the dead");
-                    woken = true;
                 }
                 disk::Out::Failed { stream, seq, .. } => {
                     self.wants.remove(&stream);
@@ -96,16 +89,15 @@ impl Shell {
                         seq,
                         why: Why::ReadFailed,
                     });
-                    woken = true;
                 }
             }
         }
         let lost = std::mem::take(&mut self.landed).into_values().sum();
         self.free(lost); // read for a stream that is gone
-        if woken {
-            for event in std::mem::take(&mut self.mailbox) {
-                self.on(event);
-            }
+        let completions = std::mem::take(&mut self.mailbox);
+        let woken = !completions.is_empty();
+        for event in completions {
+            self.on(event);
         }
         woken
     }
