@@ -99,7 +99,8 @@ pub(super) struct ReadAnswer {
 }
 
 impl Worker {
-    /// The kernel reports the socket writable (EPOLLOUT). That ends a stall for the socket or the client, not one for the disk.
+    /// The kernel reports the socket writable (EPOLLOUT). That ends a stall for the socket or the client. In one for the disk it says
+    /// that the socket is nearly empty ([`Out::Underfed`]).
     pub(super) fn writable(&mut self, id: ConnId, now: Instant) {
         let Some(conn) = self.table.get_mut(id) else {
             return;
@@ -108,7 +109,7 @@ impl Worker {
         self.send
             .cancel_refill_timer(conn.output.refill_timer.take());
         if let Some(stream) = &mut conn.stream {
-            if stream.ends_watch() {
+            if stream.waits_for() == Wait::Disk {
                 self.outs.push_back(Out::Sample(id)); // its want may need an earlier deadline
                 return;
             }
@@ -242,7 +243,6 @@ impl Worker {
             // The deadline of its want follows from a prediction. If its client reads at its own pace, that pace may change at any
             // time, and its receive buffer may take much at once. So the kernel is to tell if the prediction fails.
             if let Some(epollout_bytes) = supply.watched_bytes(now).filter(|_| own_pace) {
-                stream.begin_watch();
                 self.outs.push_back(Out::Underfed {
                     conn: id.conn,
                     epollout_bytes,

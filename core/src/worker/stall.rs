@@ -27,17 +27,6 @@ pub(super) struct Stall {
     asked: bool,
     /// That sample has not arrived yet.
     awaited: bool,
-    /// Whether the kernel reports when its socket is nearly empty.
-    pub watch: LevelWatch,
-}
-
-/// Whether the kernel reports that a socket is nearly empty, where that can be sooner than predicted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LevelWatch {
-    /// No.
-    Off,
-    /// It will.
-    Armed,
 }
 
 impl Stall {
@@ -52,7 +41,6 @@ impl Stall {
             thin,
             asked: false,
             awaited: false,
-            watch: LevelWatch::Off,
         }
     }
 

@@ -5,7 +5,7 @@ use crate::limits::THIN_BYTES_MAX;
 use crate::units::Instant;
 use crate::why::Wait;
 use crate::worker::counts::Counts;
-use crate::worker::stall::{LevelWatch, Stall};
+use crate::worker::stall::Stall;
 
 impl Stream {
     /// The stream is stalled for `wait` from now on; `true` if it was not before. Waiting times add up over the response.
@@ -50,20 +50,6 @@ impl Stream {
     /// Whether a TCP_INFO sample must tell what it waited for, before its stall ends ([`Stall::needs_sample`]); `true` once.
     pub(in crate::worker) fn needs_stall_sample(&mut self) -> bool {
         self.stall.as_mut().is_some_and(Stall::needs_sample)
-    }
-
-    /// The kernel reports when its socket is nearly empty. This lasts until then, or until its stall ends.
-    pub(in crate::worker) fn begin_watch(&mut self) {
-        if let Some(stall) = self.stall.as_mut() {
-            stall.watch = LevelWatch::Armed;
-        }
-    }
-
-    /// The socket became writable. `true`: that was awaited by [`Stream::begin_watch`]. A sample is to show how empty it is.
-    pub(in crate::worker) fn ends_watch(&mut self) -> bool {
-        let armed = |stall: &&mut Stall| stall.watch == LevelWatch::Armed;
-        let stall = self.stall.as_mut().filter(armed);
-        stall.map(|stall| stall.watch = LevelWatch::Off).is_some()
     }
 
     /// A TCP_INFO sample arrived: the socket is empty (an `underrun`) or not, and was empty for `idle_us` since the sample before.
