@@ -119,7 +119,7 @@ pub(crate) fn windows(span: Span) -> impl Iterator<Item = Span> {
 }
 
 /// Where the window of this byte ends.
-pub(crate) fn window_end_bytes(offset_bytes: u64) -> u64 {
+fn window_end_bytes(offset_bytes: u64) -> u64 {
     (offset_bytes / WINDOW_BYTES + 1).saturating_mul(WINDOW_BYTES)
 }
 

@@ -287,8 +287,6 @@ pub struct Want {
     /// Number of congestion signals that the stream has had ([`crate::congestion::Signal`]). If it is higher than in
     /// the want that this one replaces, congestion is the reason for the new deadline.
     pub signals: u32,
-    /// The page cache was asked and lacks part of the first window. `false`: it was not asked.
-    pub absent: bool,
 }
 
 /// The number of a want in its stream. An answer bears the number of the want that it answers, and is void for any other.

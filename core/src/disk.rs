@@ -5,9 +5,9 @@
 //! (`disk/scheduler.rs`), as soon as memory and the queue depth allow it (`disk/room.rs`). Its length is computed at that
 //! moment (`disk/length.rs`). Until then a stream that ends costs nothing, and one that slows down is simply due later.
 //!
-//! Bytes that nobody else will come for soon are read past the page cache into slots of a pool of fixed size: a one-time
-//! download displaces nothing. Where another reader follows near by, or a file is popular, they are read through the page
-//! cache, window by window, once for all (`disk/sharing.rs`, by what the page cache holds: `disk/page_cache.rs`).
+//! Bytes for one reader are read past the page cache into slots of a pool of fixed size: a one-time download displaces
+//! nothing. Where a file is popular, or several read at one place, they are read through the page cache, window by window,
+//! once for all (`disk/sharing.rs`).
 
 mod chosen;
 mod decisions;
@@ -18,7 +18,6 @@ mod length;
 mod load;
 mod messages;
 mod objects;
-mod page_cache;
 mod progress;
 mod reader;
 mod reading;
@@ -40,13 +39,11 @@ pub use self::layout::{Extent, Layout};
 use self::length::{first, has_underrun, margin_us};
 pub use self::messages::{Destination, In, Out, ReadError, ReadId, Settings};
 use self::objects::Objects;
-use self::page_cache::PageCacheModel;
 use self::reader::ReaderId;
 use self::reading::Reader;
 pub use self::reading::STREAM_BYTES;
 pub use self::scheduler::Order;
 use self::scheduler::{Position, Scheduler};
-use self::sharing::Answer;
 use crate::conn::{Held, ObjectId, Span, StreamId, Want};
 use crate::depth::Depth;
 use crate::limits::{BYPASSES_MAX, RATE_BYTES_PER_S_MAX};
@@ -85,10 +82,6 @@ pub struct Disk {
     rates_known: u64,
     /// The files that are read.
     objects: Objects,
-    /// What was read into the page cache, and how much that holds.
-    page_cache: PageCacheModel,
-    /// The rate at which all readers together bring bytes into the page cache ([`sharing`]): the sum of theirs.
-    cache_fill_bytes_per_s: u64,
     /// The wants that are queued.
     scheduler: Scheduler,
     /// The reads in the device.
@@ -129,9 +122,7 @@ impl Disk {
             readers: BTreeMap::new(),
             rates_bytes_per_s: 0,
             rates_known: 0,
-            objects: Objects::new(settings.memory_bytes),
-            page_cache: PageCacheModel::new(settings.page_cache_bytes, settings.memory_bytes),
-            cache_fill_bytes_per_s: 0,
+            objects: Objects::new(settings.memory_bytes, settings.page_cache_bytes),
             scheduler: Scheduler::new(settings.order),
             flights: Vec::new(),
             look_ups: 0,
@@ -172,7 +163,6 @@ impl Disk {
     fn want(&mut self, mut want: Want, now: Instant) {
         want.rate_bytes_per_s = want.rate_bytes_per_s.min(RATE_BYTES_PER_S_MAX);
         let id = ReaderId::of(want.stream);
-        let (mut answered, mut new) = (None, true);
         match self.readers.get(&id) {
             Some(reader) if want.stream.is_before(reader.want.stream) => return,
             Some(reader) if reader.want.stream == want.stream => {
@@ -183,11 +173,9 @@ impl Disk {
                 if want.seq == before && reader.answered.is_some() {
                     return;
                 }
-                (answered, new) = (reader.answered, want.seq != before);
                 if reader.want.object != want.object {
-                    answered = None;
                     self.objects.leave(reader.want.object, id);
-                    self.enter_object(id, &want, now);
+                    self.objects.enter(id, &want, now);
                 }
             }
             _ => {
@@ -197,9 +185,6 @@ impl Disk {
         }
         let congested = self.congested(id, &want, now);
         self.renew(id, want);
-        if new {
-            self.learn(answered, &want, now);
-        }
         if let Some(standing) = congested {
             self.delay(id, &standing, now);
         }
@@ -223,7 +208,6 @@ impl Disk {
             return;
         };
         self.remove_rate(reader.want.rate_bytes_per_s);
-        self.cache_fill_bytes_per_s -= reader.cache_fill_bytes_per_s;
         self.objects.leave(reader.want.object, id);
         if let Some(position) = reader.position {
             self.scheduler.remove(id, position);
@@ -372,11 +356,7 @@ impl Disk {
             }
             Destination::PageCache => self.join(&mut flight),
         }
-        if let Some(reader) = self.readers.get_mut(&id) {
-            reader.reads_for_cache = into == Destination::PageCache;
-        }
-        self.update_fill_rate(id);
-        self.objects.read(object, span);
+        self.objects.read(object, span, into);
         let want = self.readers.get(&id).map(|reader| reader.want);
         if let Some(want) = want.filter(|want| want.rate_bytes_per_s > 0) {
             self.depth.stream_turn(has_underrun(&want, now));
@@ -398,19 +378,19 @@ impl Disk {
         };
         let flight = self.flights.swap_remove(nth);
         self.learn_service(flight.span.len_bytes, now);
-        let landed = self.land(&flight, result, now);
+        let landed = flight.land(result, now);
         for id in flight.waiters {
             if id.is_gone() {
                 self.leave(id, now);
             } else {
-                self.answer(id, &landed, now);
+                self.answer(id, &landed);
             }
         }
     }
 
     /// A stream that waited for the read gets its bytes, or the error. If the bytes that it wants were not tried, it is
     /// scheduled for a read of its own.
-    fn answer(&mut self, id: ReaderId, landed: &Landed, now: Instant) {
+    fn answer(&mut self, id: ReaderId, landed: &Landed) {
         let Some(reader) = self.readers.get_mut(&id) else {
             return;
         };
@@ -419,9 +399,7 @@ impl Disk {
             return self.enqueue(id);
         };
         let there = common(want.span, landed.span);
-        let end_bytes = there.map_or(want.span.offset_bytes, |span| span.end_bytes());
-        reader.answered = Some(Answer { at: now, end_bytes });
-        self.update_fill_rate(id);
+        reader.answered = Some(there.map_or(want.span.offset_bytes, |span| span.end_bytes()));
         self.outs.push_back(out);
     }
 }
@@ -434,11 +412,14 @@ impl Machine for Disk {
         match event {
             In::Want(want) => self.want(want, now),
             In::Forget(stream) => self.forget(stream, now),
-            In::Mapped { object, layout } => self.mapped(object, layout),
+            In::Mapped {
+                object,
+                layout,
+                direct,
+            } => self.mapped(object, layout, direct),
             In::Done { read, result } => self.done(read, result, now),
             In::Freed(slots) => self.slots_used = self.slots_used.saturating_sub(slots),
             In::LookUps(look_ups) => self.look_ups = look_ups,
-            In::Indirect => self.became_indirect(now),
             In::Budget { memory_bytes } => self.settings.memory_bytes = memory_bytes,
         }
     }

@@ -239,26 +239,9 @@ pub const REDATE_US_MIN: u64 = 100_000;
 /// wants more later.
 pub const FETCHED_MAX: usize = 8;
 /// Two readers of the same bytes of a file within this time make it a popular one, which is read through the page
-/// cache, unless more was read into the page cache meanwhile than it holds. Of the files that nobody reads now, the
+/// cache, unless more was read into the page cache meanwhile than half of what it holds. Of the files that nobody reads now, the
 /// last [`OBJECTS_REMEMBERED_MAX`] are known.
 pub const POPULAR_US: u64 = 3600 * US_PER_S;
-/// A file stops being shared when this many more of its windows were evicted before their next reader came than were
-/// still there, readers at one place excepted. Fewer could be an accident, and cost little.
-pub const EVICTED_WINDOWS_MAX: usize = 8;
-/// For this long a file whose windows were evicted is not shared, and the learned capacity of the page cache stands.
-/// Then it may be twice as much, up to the initial estimate. Trying again costs the reads of a few windows in this
-/// time.
-pub const UNSHARED_US: u64 = 600 * US_PER_S;
-/// The least that the page cache is believed to hold of what is read into it. What is gone sooner says nothing, since
-/// wants and answers cross, and programs drop pages of single files.
-pub const CACHED_BYTES_MIN: u64 = 8 * MIB;
-/// Windows that a device remembers to have read into the page cache, one for each [`REMEMBERED_EACH_BYTES`] of its
-/// memory for reading ahead. Full: the oldest is forgotten and counts no more as evidence.
-pub const CACHED_WINDOWS_MAX: usize = OBJECTS_REMEMBERED_MAX;
-/// But never fewer than this: half a gigabyte of windows, more than the page cache of so small a server.
-pub const CACHED_WINDOWS_MIN: usize = OBJECTS_REMEMBERED_MIN;
-/// Memory for one remembered window.
-pub const CACHED_EACH_BYTES: u64 = 160;
 /// A reader that begins no further than this before the end of what another had of the file counts as resuming there:
 /// sockets and the pool held this much for a client whose connection broke. The price: a reader that begins in the
 /// middle of a file shorter than this is never a second reader.
@@ -275,7 +258,7 @@ pub const EXTENTS_SURE: usize = 4;
 /// that a device remembers. More: the oldest of them keep [`EXTENTS_SURE`], those that nobody reads none.
 pub const EXTENTS_COMMON: usize = 4;
 /// Memory for one remembered file at most, including its sure and common extents.
-pub const OBJECT_BYTES: u64 = 704;
+pub const OBJECT_BYTES: u64 = 672;
 /// A device remembers one file for this much of its memory for reading ahead, [`OBJECTS_REMEMBERED_MAX`] at most: the
 /// memory for files stays small beside that for reads.
 pub const REMEMBERED_EACH_BYTES: u64 = 8 * KIB;

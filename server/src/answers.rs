@@ -222,8 +222,6 @@ pub struct DeviceRow {
     pub used_bytes: u64,
     /// M: memory for reading ahead.
     pub memory_bytes: u64,
-    /// Whether files that nobody shares are read past the page cache.
-    pub direct: bool,
 }
 
 /// A decision of a machine.

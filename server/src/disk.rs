@@ -192,8 +192,8 @@ struct Shell {
     devices: Arc<Devices>,
     index: u16,
     budget: Budget,
-    /// The device can't be read past the page cache; the log says so.
-    indirect: bool,
+    /// A file can't be read past the page cache; the log has been told.
+    told_refusal: bool,
 }
 
 impl Shell {
@@ -290,12 +290,22 @@ impl Shell {
 
     fn finished(&mut self, finished: Finished, now: Instant) {
         match finished {
-            Finished::Mapped { object, layout } => self.disk.on(In::Mapped { object, layout }, now),
-            Finished::Refused(why) => {
-                if !std::mem::replace(&mut self.indirect, true) {
+            Finished::Mapped {
+                object,
+                layout,
+                refusal,
+            } => {
+                if let Some(why) = refusal.filter(|_| !self.told_refusal) {
+                    self.told_refusal = true;
                     tracing::info!("read through the page cache: {why}");
                 }
-                self.disk.on(In::Indirect, now);
+                let direct = refusal.is_none();
+                let mapped = In::Mapped {
+                    object,
+                    layout,
+                    direct,
+                };
+                self.disk.on(mapped, now);
             }
             Finished::Read {
                 read,
@@ -364,8 +374,12 @@ impl Shell {
             Out::Map(object) => match self.files.get(object) {
                 Some(file) => self.readers.submit(ReaderJob::Map(file)),
                 None => {
-                    let layout = ackpace_core::disk::Layout::default();
-                    self.disk.on(In::Mapped { object, layout }, now);
+                    let mapped = In::Mapped {
+                        object,
+                        layout: ackpace_core::disk::Layout::default(),
+                        direct: true,
+                    };
+                    self.disk.on(mapped, now);
                 }
             },
             Out::Read {

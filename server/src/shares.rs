@@ -28,7 +28,7 @@ use crate::store::file::FILE_BYTES;
 pub struct Shares {
     /// `memory_max` in bytes.
     pub memory_bytes: u64,
-    /// What the page cache is expected to hold.
+    /// What the page cache is taken to hold.
     pub page_cache_bytes: u64,
     /// The number of workers.
     pub workers: u16,
@@ -200,14 +200,14 @@ impl Shares {
         self.total_bytes() - elastic_bytes
     }
 
-    /// Files that a disk remembers, and as many windows: by its part of the memory.
+    /// Files that a disk remembers: by its part of the memory.
     fn remembered(&self) -> u64 {
         let many = self.memory_bytes / REMEMBERED_OF_BYTES / self.devices as u64;
         let (least, most) = (core::OBJECTS_REMEMBERED_MIN, core::OBJECTS_REMEMBERED_MAX);
         many.clamp(least as u64, most as u64)
     }
 
-    /// The memory by which the tables of a disk are sized.
+    /// The memory by which a disk's table of files is sized.
     pub fn remembered_by_bytes(&self) -> u64 {
         self.remembered() * core::REMEMBERED_EACH_BYTES
     }
@@ -281,8 +281,7 @@ fn memory_bytes(memory_max: Size, usable: Usable) -> u64 {
     }
 }
 
-/// The expected size of the page cache: what our own memory leaves, which is seldom all in use. An estimate that is too
-/// high shows in reads that were in vain; nothing shows one that is too low, since then nobody shares.
+/// What the page cache is taken to hold: what our own memory leaves, which is seldom all in use.
 fn page_cache_bytes(usable_bytes: u64, memory_bytes: u64) -> u64 {
     let rest_bytes = usable_bytes.saturating_sub(memory_bytes);
     rest_bytes.max(usable_bytes / 4)

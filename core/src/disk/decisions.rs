@@ -78,22 +78,18 @@ pub enum DeviceChange {
         /// The path now.
         to: ReadPath,
     },
-    /// The device can't be read past the page cache.
-    Indirect,
 }
 
 /// Which path the reads of a stream take, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadPath {
-    /// Past the page cache: nobody else needs the bytes soon.
+    /// Past the page cache.
     Direct,
-    /// Through it: another reader of the file is near by.
-    Followed,
+    /// Through it: two others read in the same window.
+    Crowd,
     /// Through it: the file is popular.
     Popular,
-    /// Through it: the bytes may still be there, and the kernel does not tell.
-    Cached,
-    /// Through it: all reads of the device do.
+    /// Through it: the file can't be read past it, or no file is to be.
     Indirect,
 }
 
@@ -101,11 +97,10 @@ impl ReadPath {
     /// The rest of the sentence "it is read".
     pub fn sentence(self) -> &'static str {
         match self {
-            ReadPath::Direct => "past the page cache, since nobody else comes for these bytes soon",
-            ReadPath::Followed => "through the page cache, since another reader follows near by",
+            ReadPath::Direct => "past the page cache, for this client alone",
+            ReadPath::Crowd => "through the page cache, since two others read at the same place",
             ReadPath::Popular => "through the page cache, since the file is popular",
-            ReadPath::Cached => "through the page cache, since these bytes may still be there",
-            ReadPath::Indirect => "through the page cache, as all of its device",
+            ReadPath::Indirect => "through the page cache, for want of O_DIRECT",
         }
     }
 }
@@ -194,8 +189,6 @@ pub struct DeviceState {
     pub used_bytes: u64,
     /// What the next read lacks of the pool; 0: nothing.
     pub lacking_bytes: u64,
-    /// Whether its reads may go past the page cache.
-    pub direct: bool,
 }
 
 impl Disk {
@@ -237,14 +230,6 @@ impl Disk {
             media_bytes_per_s: self.model.media_bytes_per_s(),
             used_bytes: slots_bytes(self.slots_used),
             lacking_bytes: slots_bytes(self.slots_lacking),
-            direct: self.settings.direct,
-        }
-    }
-
-    /// The device refuses reads past the page cache: from now on none is made.
-    pub(super) fn became_indirect(&mut self, now: Instant) {
-        if core::mem::replace(&mut self.settings.direct, false) {
-            self.journal.record(DeviceChange::Indirect, now);
         }
     }
 

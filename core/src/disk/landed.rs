@@ -1,6 +1,6 @@
 //! A read that has completed: what is learned from it, and what it is to each stream that waits for it.
 
-use super::{Chosen, DeviceChange, Disk, Flight, Out, ReadError, ReadId, ReaderId, Reason};
+use super::{Chosen, DeviceChange, Disk, Flight, Out, ReadError, ReadId, ReaderId, Reason, first};
 use crate::conn::{Span, Want};
 use crate::depth::Served;
 use crate::limits::READ_ALIGN_BYTES;
@@ -37,20 +37,22 @@ impl Disk {
             self.journal.record(DeviceChange::Tried(verdict), now);
         }
     }
+}
 
-    /// What a completed read is to those who wait for it.
-    pub(super) fn land(
-        &mut self,
-        flight: &Flight,
-        result: Result<u64, ReadError>,
-        now: Instant,
-    ) -> Landed {
-        let (chosen_for, chosen, begun_at) = flight.chosen;
+impl Flight {
+    /// What the read, which has completed, is to those who wait for it.
+    pub(super) fn land(&self, result: Result<u64, ReadError>, now: Instant) -> Landed {
+        let (chosen_for, chosen, begun_at) = self.chosen;
         let took_us = now.since_us(begun_at);
+        let got_bytes = match result {
+            Ok(bytes) => bytes,
+            // What lies before the bad place was read.
+            Err(error) => error.offset_bytes.saturating_sub(self.span.offset_bytes),
+        };
         Landed {
-            read: flight.read,
-            held: flight.held,
-            span: self.landed(flight, result),
+            read: self.read,
+            held: self.held,
+            span: first(self.span, got_bytes),
             result,
             chosen: (chosen_for, Chosen { took_us, ..chosen }),
         }

@@ -19,7 +19,7 @@ impl Disk {
         let need = self.read_need(want, target_us, now);
         let (read_bytes, bound) = self.settings.prefetch.read_bytes(&need);
         let (span, into, bound) = match path {
-            ReadPath::Followed | ReadPath::Popular | ReadPath::Cached => (
+            ReadPath::Crowd | ReadPath::Popular => (
                 rest_of_window(want.span.offset_bytes, want.span.end_bytes()),
                 Destination::PageCache,
                 LengthBound::Window,

@@ -19,12 +19,14 @@ pub struct Settings {
     pub cancel: bool,
     /// What congestion does to the wants of the streams concerned.
     pub delay: Delay,
-    /// Whether bytes that nobody else will need soon are read past the page cache. If not, everything goes through it.
+    /// Whether bytes for one reader are read past the page cache, where their file allows it. If not, everything goes
+    /// through it.
     pub direct: bool,
-    /// M, the size of the pool for direct reads, in whole slots. Its initial value also sets the size of the tables of
-    /// files and windows.
+    /// M, the size of the pool for direct reads, in whole slots. Its initial value also sets the size of the table of
+    /// files.
     pub memory_bytes: u64,
-    /// The initial estimate of what the page cache holds of what is read into it.
+    /// What the page cache is taken to hold of what is read into it: a file that is asked for twice is popular only if it
+    /// would still be there the second time.
     pub page_cache_bytes: u64,
     /// The device has an arm.
     pub rotational: bool,
@@ -79,12 +81,14 @@ pub enum In {
     Want(Want),
     /// A stream is gone: neither it nor an earlier stream in the same slot wants anything more.
     Forget(StreamId),
-    /// The layout of a file; empty if it can't be known.
+    /// How a file is read.
     Mapped {
         /// The file.
         object: ObjectId,
-        /// Its layout.
+        /// Its layout; empty if it can't be known.
         layout: Layout,
+        /// Whether it can be read past the page cache.
+        direct: bool,
     },
     /// A read came back.
     Done {
@@ -99,8 +103,6 @@ pub enum In {
     /// The number of files of the device that are being looked up or mapped, from now on. Each is a read of which the
     /// machine knows no more than that somebody waits for it.
     LookUps(u32),
-    /// The device can't be read past the page cache.
-    Indirect,
     /// The pool has this size from now on. If more of it is in use, nothing is read into it until enough is free again.
     Budget {
         /// M.
@@ -111,7 +113,7 @@ pub enum In {
 /// What the machine orders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Out {
-    /// Find out where the file lies on the device; answered by `Mapped`. Other orders do not wait for it.
+    /// Find out how the file is read, and where it lies on the device; answered by `Mapped`. Other orders do not wait for it.
     Map(ObjectId),
     /// Read.
     Read {

@@ -1,17 +1,15 @@
-//! The files of a device that are being read or were read recently: where their bytes lie on it, and whether a file is
-//! popular, so that it is read into the page cache and not past it, or not to be shared for a while.
+//! The files of a device that are being read or were read recently: where their bytes lie on it, whether they can be read past
+//! the page cache, and whether a file is popular, so that it is read into it all the same.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
-use super::ReaderId;
 use super::layout::Layout;
-use super::page_cache::Absence;
-use crate::conn::{ObjectId, Span};
+use super::{Destination, ReaderId};
+use crate::conn::{ObjectId, Span, Want};
 use crate::limits::{
-    EVICTED_WINDOWS_MAX, EXTENTS_COMMON, EXTENTS_MAX, EXTENTS_SURE, OBJECT_BYTES,
-    OBJECTS_REMEMBERED_MAX, OBJECTS_REMEMBERED_MIN, PAST_READS_MAX, POPULAR_US,
-    REMEMBERED_EACH_BYTES, RESUME_BYTES_MAX, UNSHARED_US,
+    EXTENTS_COMMON, EXTENTS_MAX, EXTENTS_SURE, OBJECT_BYTES, OBJECTS_REMEMBERED_MAX,
+    OBJECTS_REMEMBERED_MIN, PAST_READS_MAX, POPULAR_US, REMEMBERED_EACH_BYTES, RESUME_BYTES_MAX,
 };
 use crate::units::Instant;
 
@@ -19,6 +17,8 @@ use crate::units::Instant;
 struct Object {
     /// Where its bytes lie on the device; `None`: not known yet, or dropped.
     layout: Option<Layout>,
+    /// Whether it can be read past the page cache, as was told with its layout.
+    direct: bool,
     /// Readers that wait for the layout.
     waiting: Vec<ReaderId>,
     /// The readers of the file now.
@@ -30,11 +30,6 @@ struct Object {
     past_reads: VecDeque<PastRead>,
     /// Until this time the file is read into the page cache for readers to come.
     popular_until: Instant,
-    /// Windows that were read into the page cache and were evicted before a reader needed them. Each window that a reader still
-    /// found there takes one off.
-    evicted_windows: u32,
-    /// There were too many of those, [`EVICTED_WINDOWS_MAX`]: until this time the file is not shared.
-    sharing_off_until: Instant,
 }
 
 /// What was read of a file from a starting point on.
@@ -42,45 +37,22 @@ struct Object {
 struct PastRead {
     /// The bytes.
     span: Span,
-    /// [`ReaderStart::read_bytes`] of the latest reader that began here.
+    /// [`Objects::filled_bytes`] when the latest reader began here.
     begun_at_bytes: u64,
 }
 
-/// How a reader begins to read a file.
-#[derive(Clone, Copy)]
-pub(super) struct ReaderStart {
-    /// The byte at which it begins.
-    pub from_bytes: u64,
-    /// Its stream has read before, so it is no further reader.
-    pub has_read: bool,
-    /// All bytes ever read into the page cache. It never decreases.
-    pub read_bytes: u64,
-    /// What the page cache holds, as far as is known.
-    pub room_bytes: u64,
-}
-
 impl Object {
-    /// Whether a reader that begins here wants bytes that an earlier one has had, and that would still be in the page
-    /// cache if they had been read into it. They would, if no more was read into it since than it holds. The last
-    /// [`RESUME_BYTES_MAX`] of a past read do not count. When a connection breaks they may have been on their way, and the same
-    /// client asks for them again. `popular`: the file was read into the page cache already.
-    fn would_be_cached(&self, start: &ReaderStart, popular: bool) -> bool {
-        let from_bytes = start.from_bytes;
-        let mut past_reads = self.past_reads.iter().filter(|past| {
-            let arrived = from_bytes.saturating_add(RESUME_BYTES_MAX) < past.span.end_bytes();
-            from_bytes == past.span.offset_bytes || from_bytes > past.span.offset_bytes && arrived
-        });
-        past_reads.any(|past| {
-            // What was read past the page cache would have filled it, too.
-            let own_bytes = if popular { 0 } else { past.span.len_bytes };
-            let since_bytes = start.read_bytes - past.begun_at_bytes;
-            since_bytes.saturating_add(own_bytes) <= start.room_bytes
+    /// The past reads in which an earlier reader has had this byte. The last [`RESUME_BYTES_MAX`] of each do not count. When a
+    /// connection breaks they may have been on their way, and the same client asks for them again.
+    fn had(&self, at_bytes: u64) -> impl Iterator<Item = &PastRead> {
+        self.past_reads.iter().filter(move |PastRead { span, .. }| {
+            let arrived = at_bytes.saturating_add(RESUME_BYTES_MAX) < span.end_bytes();
+            at_bytes == span.offset_bytes || at_bytes > span.offset_bytes && arrived
         })
     }
 
-    /// A reader begins here. If an earlier one came as far as this, its span goes on; if not, a new one begins.
-    fn begin(&mut self, start: &ReaderStart) {
-        let (from_bytes, begun_at_bytes) = (start.from_bytes, start.read_bytes);
+    /// A reader begins at this byte. If an earlier one came as far as this, its span goes on; if not, a new one begins.
+    fn begin(&mut self, from_bytes: u64, begun_at_bytes: u64) {
         let goes_on = |past: &PastRead| {
             (past.span.offset_bytes..=past.span.end_bytes()).contains(&from_bytes)
         };
@@ -123,41 +95,36 @@ pub(super) struct Objects {
     extents: usize,
     /// How many may be known while nobody reads some of them.
     remembered_max: usize,
+    /// What the page cache is taken to hold.
+    page_cache_bytes: u64,
+    /// All bytes ever read into it: the clock for the age of its contents.
+    filled_bytes: u64,
 }
 
-impl Default for Objects {
-    fn default() -> Objects {
+impl Objects {
+    /// An empty table for a device with `memory_bytes` for reading ahead, which bounds how many files are remembered.
+    pub fn new(memory_bytes: u64, page_cache_bytes: u64) -> Objects {
+        let many = usize::try_from(memory_bytes / REMEMBERED_EACH_BYTES);
         Objects {
             known: BTreeMap::new(),
             by_age: VecDeque::new(),
             fragmented: VecDeque::new(),
             extents: 0,
-            remembered_max: OBJECTS_REMEMBERED_MAX,
+            remembered_max: many
+                .unwrap_or(OBJECTS_REMEMBERED_MAX)
+                .clamp(OBJECTS_REMEMBERED_MIN, OBJECTS_REMEMBERED_MAX),
+            page_cache_bytes,
+            filled_bytes: 0,
         }
     }
-}
 
-impl Objects {
-    /// An empty table; see [`Objects::remember_by`].
-    pub fn new(memory_bytes: u64) -> Objects {
-        let mut objects = Objects::default();
-        objects.remember_by(memory_bytes);
-        objects
-    }
-
-    /// The device has this much memory for reading ahead: it bounds how many files are remembered.
-    pub fn remember_by(&mut self, memory_bytes: u64) {
-        let many = usize::try_from(memory_bytes / REMEMBERED_EACH_BYTES);
-        self.remembered_max = many
-            .unwrap_or(OBJECTS_REMEMBERED_MAX)
-            .clamp(OBJECTS_REMEMBERED_MIN, OBJECTS_REMEMBERED_MAX);
-    }
-
-    /// A stream begins to read a file. The file becomes popular if another reader had these bytes so recently that they
-    /// could still be in the page cache. A client that resumes, or plays a file request by request, is one reader.
-    pub fn enter(&mut self, id: ObjectId, reader: ReaderId, start: &ReaderStart, now: Instant) {
-        let object = self.known.entry(id).or_insert_with(|| {
-            self.by_age.push_back(id);
+    /// A stream begins to read a file, with this want. The file becomes popular if another reader had these bytes so recently
+    /// that they would still be in the page cache had they been read into it: no more was read into it since than half of what it
+    /// holds, since the other half are bytes that all readers have had. A client that resumes, or plays a file request by
+    /// request, is one reader.
+    pub fn enter(&mut self, reader: ReaderId, want: &Want, now: Instant) {
+        let object = self.known.entry(want.object).or_insert_with(|| {
+            self.by_age.push_back(want.object);
             Object::default()
         });
         object.readers.insert(reader);
@@ -166,18 +133,25 @@ impl Objects {
             object.past_reads.clear();
         }
         let popular = now < object.popular_until;
-        if !start.has_read
-            && now >= object.sharing_off_until
-            && object.would_be_cached(start, popular)
-        {
+        let kept = |past: &PastRead| {
+            // What was read past the page cache would have filled it, too.
+            let own_bytes = if popular { 0 } else { past.span.len_bytes };
+            let since_bytes = self.filled_bytes - past.begun_at_bytes;
+            since_bytes.saturating_add(own_bytes) <= self.page_cache_bytes / 2
+        };
+        let from_bytes = want.span.offset_bytes;
+        if want.answers == 0 && object.had(from_bytes).any(kept) {
             object.popular_until = now.plus_us(POPULAR_US);
         }
-        object.begin(start);
+        object.begin(from_bytes, self.filled_bytes);
         self.forget_some();
     }
 
     /// These bytes are being read.
-    pub fn read(&mut self, id: ObjectId, span: Span) {
+    pub fn read(&mut self, id: ObjectId, span: Span, into: Destination) {
+        if into == Destination::PageCache {
+            self.filled_bytes = self.filled_bytes.saturating_add(span.len_bytes);
+        }
         let Some(object) = self.known.get_mut(&id) else {
             return;
         };
@@ -213,41 +187,10 @@ impl Objects {
         object.is_some_and(|object| now < object.popular_until)
     }
 
-    /// Whether the file is not to be shared for now, since what was read of it into the page cache was evicted before anybody
-    /// needed it ([`Objects::gone`]).
-    pub fn is_sharing_off(&self, id: ObjectId, now: Instant) -> bool {
+    /// Whether the file can be read past the page cache.
+    pub fn is_direct(&self, id: ObjectId) -> bool {
         let object = self.known.get(&id);
-        object.is_some_and(|object| now < object.sharing_off_until)
-    }
-
-    /// A reader did not find a window of the file in the page cache. When [`EVICTED_WINDOWS_MAX`] more were found evicted than
-    /// still there, the file loses its popularity. Windows found evicted also lower the estimate of what the page cache holds. If
-    /// the last of them was read after the estimate was lowered ([`Absence::EvictedSince`]), that did not help: the file is not
-    /// shared for [`UNSHARED_US`], or it would become popular and lose that again and again.
-    pub fn gone(&mut self, id: ObjectId, gone: Absence, now: Instant) {
-        let Some(object) = self
-            .known
-            .get_mut(&id)
-            .filter(|_| gone != Absence::NotCached)
-        else {
-            return;
-        };
-        object.evicted_windows += 1;
-        if object.evicted_windows as usize >= EVICTED_WINDOWS_MAX {
-            object.evicted_windows = 0;
-            object.popular_until = now;
-            if gone == Absence::EvictedSince {
-                object.sharing_off_until = now.plus_us(UNSHARED_US);
-            }
-        }
-    }
-
-    /// This many windows that had been read into the page cache were still there when somebody needed them.
-    pub fn found(&mut self, id: ObjectId, windows: usize) {
-        if let Some(object) = self.known.get_mut(&id) {
-            let windows = u32::try_from(windows).unwrap_or(u32::MAX);
-            object.evicted_windows = object.evicted_windows.saturating_sub(windows);
-        }
+        object.is_some_and(|object| object.direct)
     }
 
     /// Where a byte of the file lies on the device. Files without a known layout count as lying one after another, in
@@ -281,11 +224,12 @@ impl Objects {
         object.is_some_and(|object| object.waiting.contains(&reader))
     }
 
-    /// The layout is known. Returns the readers that waited for it.
-    pub fn mapped(&mut self, id: ObjectId, layout: Layout) -> Vec<ReaderId> {
+    /// The layout is known, and whether the file can be read past the page cache. Returns the readers that waited for that.
+    pub fn mapped(&mut self, id: ObjectId, layout: Layout, direct: bool) -> Vec<ReaderId> {
         let Some(object) = self.known.get_mut(&id) else {
             return Vec::new();
         };
+        object.direct = direct;
         let waiting = core::mem::take(&mut object.waiting);
         let extents = layout.len();
         let before = object.layout.replace(layout);
@@ -352,6 +296,7 @@ impl Objects {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::conn::{ConnId, StreamId, WantSeq};
 
     fn stream(slot: u32) -> ReaderId {
         ReaderId::Stream(0, slot)
@@ -365,13 +310,35 @@ mod tests {
         }
     }
 
-    /// A reader that begins here, with nothing read into a large page cache meanwhile.
-    fn from(from_bytes: u64) -> ReaderStart {
-        ReaderStart {
-            from_bytes,
-            has_read: false,
-            read_bytes: 0,
-            room_bytes: 1 << 40,
+    /// All files that a device remembers, and a large page cache.
+    fn table() -> Objects {
+        Objects::new(u64::MAX, 1 << 40)
+    }
+
+    /// The first want of a reader that begins here.
+    fn from(file: u32, from_bytes: u64) -> Want {
+        let at = Instant { us: 0 };
+        let conn = ConnId {
+            index: 0,
+            generation: 0,
+        };
+        Want {
+            stream: StreamId {
+                worker: 0,
+                conn,
+                nth: 0,
+            },
+            object: id(file),
+            span: Span {
+                offset_bytes: from_bytes,
+                len_bytes: 1 << 40,
+            },
+            underrun_at: at,
+            unread_until: at,
+            rate_bytes_per_s: 0,
+            seq: WantSeq(1),
+            answers: 0,
+            signals: 0,
         }
     }
 
@@ -379,18 +346,18 @@ mod tests {
 
     #[test]
     fn a_second_reader_makes_a_file_shared_at_once_or_within_the_window() {
-        let mut objects = Objects::default();
-        objects.enter(id(1), stream(0), &from(0), AT(0));
+        let mut objects = table();
+        objects.enter(stream(0), &from(1, 0), AT(0));
         assert!(!objects.is_popular(id(1), AT(0)));
-        objects.enter(id(1), stream(1), &from(0), AT(1));
+        objects.enter(stream(1), &from(1, 0), AT(1));
         assert!(objects.is_popular(id(1), AT(1)));
-        let mut objects = Objects::default();
-        objects.enter(id(1), stream(0), &from(0), AT(0));
+        let mut objects = table();
+        objects.enter(stream(0), &from(1, 0), AT(0));
         objects.leave(id(1), stream(0));
-        objects.enter(id(1), stream(0), &from(0), AT(4000));
+        objects.enter(stream(0), &from(1, 0), AT(4000));
         assert!(!objects.is_popular(id(1), AT(4000)), "too long ago");
         objects.leave(id(1), stream(0));
-        objects.enter(id(1), stream(0), &from(0), AT(5000));
+        objects.enter(stream(0), &from(1, 0), AT(5000));
         assert!(objects.is_popular(id(1), AT(5000)));
         assert!(!objects.is_popular(id(1), AT(9000)));
     }
@@ -400,29 +367,27 @@ mod tests {
     fn download(objects: &mut Objects, from_mib: u64, to_mib: u64) {
         let (from_bytes, to_bytes) = (from_mib << 20, to_mib << 20);
         let reader = stream(from_mib as u32);
-        objects.enter(id(1), reader, &from(from_bytes), AT(from_mib));
+        objects.enter(reader, &from(1, from_bytes), AT(from_mib));
         for offset_bytes in (from_bytes..to_bytes).step_by(1 << 20) {
             let len_bytes = 1 << 20;
-            objects.read(
-                id(1),
-                Span {
-                    offset_bytes,
-                    len_bytes,
-                },
-            );
+            let span = Span {
+                offset_bytes,
+                len_bytes,
+            };
+            objects.read(id(1), span, Destination::Slots(64));
         }
         objects.leave(id(1), reader);
     }
 
     #[test]
     fn a_download_that_is_resumed_is_one_reader_and_who_asks_for_the_same_bytes_is_another() {
-        let mut objects = Objects::default();
+        let mut objects = table();
         // It broke three times, and what was on its way was lost; the last time somewhere else went on first.
         for (from_mib, to_mib) in [(0, 300), (290, 500), (900, 1000), (500, 900)] {
             download(&mut objects, from_mib, to_mib);
             assert!(!objects.is_popular(id(1), AT(1000)), "from {from_mib} MiB");
         }
-        let mut other = Objects::default();
+        let mut other = table();
         download(&mut other, 0, 300);
         download(&mut other, 100, 101);
         assert!(other.is_popular(id(1), AT(1000)), "its bytes were had");
@@ -432,7 +397,7 @@ mod tests {
 
     #[test]
     fn places_that_were_read_are_bounded() {
-        let mut objects = Objects::default();
+        let mut objects = table();
         for n in 0..100 {
             download(&mut objects, n * 1000, n * 1000 + 20);
         }
@@ -442,10 +407,10 @@ mod tests {
 
     #[test]
     fn the_table_is_bounded_and_keeps_who_is_read() {
-        let mut objects = Objects::default();
-        objects.enter(id(0), stream(0), &from(0), AT(0));
+        let mut objects = table();
+        objects.enter(stream(0), &from(0, 0), AT(0));
         for n in 1..3 * OBJECTS_REMEMBERED_MAX as u32 {
-            objects.enter(id(n), stream(n), &from(0), AT(0));
+            objects.enter(stream(n), &from(n, 0), AT(0));
             objects.leave(id(n), stream(n));
         }
         assert!(objects.known.len() <= OBJECTS_REMEMBERED_MAX);
@@ -455,21 +420,17 @@ mod tests {
 
     #[test]
     fn little_memory_remembers_fewer_files() {
-        let mut objects = Objects::default();
-        objects.remember_by(4 << 20);
+        let mut objects = Objects::new(4 << 20, 0);
         for n in 0..3 * OBJECTS_REMEMBERED_MAX as u32 {
-            objects.enter(id(n), stream(n), &from(0), AT(0));
+            objects.enter(stream(n), &from(n, 0), AT(0));
             objects.leave(id(n), stream(n));
         }
         assert_eq!(objects.known.len(), OBJECTS_REMEMBERED_MIN);
-        objects.remember_by(u64::MAX);
-        assert_eq!(objects.remembered_max, OBJECTS_REMEMBERED_MAX);
     }
 
     #[test]
     fn extents_are_bounded_over_all_files_and_files_that_are_read_keep_some() {
-        let mut objects = Objects::default();
-        objects.remember_by(0);
+        let mut objects = Objects::new(0, 0);
         let extent = |nth: u64| super::super::Extent {
             file_bytes: nth << 20,
             device_bytes: nth << 30,
@@ -477,8 +438,8 @@ mod tests {
         };
         for n in 0..5_000 {
             let fragmented = Layout::new((0..64).map(extent).collect());
-            objects.enter(id(n), stream(n), &from(0), AT(0));
-            objects.mapped(id(n), fragmented);
+            objects.enter(stream(n), &from(n, 0), AT(0));
+            objects.mapped(id(n), fragmented, true);
             if n % 2 == 1 {
                 objects.leave(id(n), stream(n));
             }
@@ -506,7 +467,7 @@ mod tests {
             objects.leave(id(n), stream(n));
         }
         for n in 5_000..20_000 {
-            objects.enter(id(n), stream(n), &from(0), AT(0));
+            objects.enter(stream(n), &from(n, 0), AT(0));
             objects.leave(id(n), stream(n));
         }
         assert_eq!((objects.extents, objects.fragmented.len()), (0, 0));
@@ -514,13 +475,13 @@ mod tests {
 
     #[test]
     fn a_layout_is_asked_for_once_and_all_hear_of_it() {
-        let mut objects = Objects::default();
-        objects.enter(id(1), stream(0), &from(0), AT(0));
+        let mut objects = table();
+        objects.enter(stream(0), &from(1, 0), AT(0));
         let mut asked = false;
         assert!(!objects.is_mapped(id(1), stream(1), &mut asked) && asked);
         assert!(!objects.is_mapped(id(1), stream(2), &mut asked) && !asked);
         assert_eq!(
-            objects.mapped(id(1), Layout::default()),
+            objects.mapped(id(1), Layout::default(), true),
             [stream(1), stream(2)]
         );
         assert!(objects.is_mapped(id(1), stream(3), &mut asked));

@@ -44,24 +44,18 @@ impl Disk {
         assert!(rated || self.rates_bytes_per_s == 0, "a rate of nobody");
     }
 
-    /// The sums over all readers, as they are kept: rates, readers whose rate is known, and what is brought into the page cache.
-    fn sums(&self) -> (u64, u64, u64) {
-        let cache_fill_bytes_per_s = self.cache_fill_bytes_per_s;
-        (
-            self.rates_bytes_per_s,
-            self.rates_known,
-            cache_fill_bytes_per_s,
-        )
+    /// The sums over all readers, as they are kept: rates, and readers whose rate is known.
+    fn sums(&self) -> (u64, u64) {
+        (self.rates_bytes_per_s, self.rates_known)
     }
 
     /// The same, summed up over all streams.
-    fn summed_up(&self) -> (u64, u64, u64) {
-        let mut sums = (0, 0, 0);
+    fn summed_up(&self) -> (u64, u64) {
+        let mut sums = (0, 0);
         for reader in self.readers.values() {
             let rate_bytes_per_s = reader.want.rate_bytes_per_s;
             sums.0 += rate_bytes_per_s;
             sums.1 += u64::from(rate_bytes_per_s > 0);
-            sums.2 += reader.cache_fill_bytes_per_s;
         }
         sums
     }

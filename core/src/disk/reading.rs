@@ -1,10 +1,8 @@
 //! What is kept of a reader, a stream that reads from a device, and how it enters and changes. A reader has one want: for the
 //! bytes of its file that follow those it has. Its want is queued ([`super::scheduler`]), is being read (a flight), or is answered.
 
-use super::objects::ReaderStart;
 use super::reader::ReaderId;
 use super::scheduler::{Position, QueuedWant};
-use super::sharing::Answer;
 use super::{Disk, Layout, ReadPath};
 use crate::conn::{ObjectId, Want};
 use crate::limits::SHORT_REST_BYTES;
@@ -16,19 +14,14 @@ pub(super) struct Reader {
     pub want: Want,
     /// Where its want is queued; `None`: it waits for its file's layout, or is being read, or is answered.
     pub position: Option<Position>,
-    /// Its want is answered, and it has no new one.
-    pub answered: Option<Answer>,
+    /// Its want is answered, and it has no new one. It has all bytes before this one.
+    pub answered: Option<u64>,
     /// The sweep in which it was last read.
     pub served: Option<u64>,
     /// Its want is put off: it becomes due as if the stream ran dry then.
     pub put_off_to: Option<Instant>,
-    /// The last read of its bytes was chosen for it, and goes into the page cache. `false` for one that joined the read of another
-    /// ([`Disk::join`]), although it gets the same bytes: the page cache is filled once.
-    pub reads_for_cache: bool,
     /// The path of its last read.
     pub path: Option<ReadPath>,
-    /// Its part of [`Disk::cache_fill_bytes_per_s`].
-    pub cache_fill_bytes_per_s: u64,
 }
 
 impl Reader {
@@ -40,10 +33,13 @@ impl Reader {
             answered: None,
             served: None,
             put_off_to: None,
-            reads_for_cache: false,
             path: None,
-            cache_fill_bytes_per_s: 0,
         }
+    }
+
+    /// The next byte of the file that it lacks.
+    pub fn at_bytes(&self) -> u64 {
+        self.answered.unwrap_or(self.want.span.offset_bytes)
     }
 }
 
@@ -55,20 +51,9 @@ pub const STREAM_BYTES: u64 = 2
 impl Disk {
     /// A stream begins to read from this device.
     pub(super) fn enter(&mut self, id: ReaderId, want: Want, now: Instant) {
-        self.enter_object(id, &want, now);
+        self.objects.enter(id, &want, now);
         self.add_rate(want.rate_bytes_per_s);
         self.readers.insert(id, Reader::new(want));
-    }
-
-    /// The reader counts among those of its file.
-    pub(super) fn enter_object(&mut self, id: ReaderId, want: &Want, now: Instant) {
-        let start = ReaderStart {
-            from_bytes: want.span.offset_bytes,
-            has_read: want.answers > 0,
-            read_bytes: self.page_cache.read_bytes(),
-            room_bytes: self.page_cache.bytes(now),
-        };
-        self.objects.enter(want.object, id, &start, now);
     }
 
     /// Keeps the read of a stream that left, as a server does that cannot cancel its requests.
@@ -93,7 +78,6 @@ impl Disk {
         }
         self.remove_rate(before.rate_bytes_per_s);
         self.add_rate(want.rate_bytes_per_s);
-        self.update_fill_rate(id);
     }
 
     /// Notes where the reader's want is queued.
@@ -125,9 +109,9 @@ impl Disk {
         })
     }
 
-    /// It is known where a file lies: the wants that waited for that are queued, unless a flight serves them by now.
-    pub(super) fn mapped(&mut self, object: ObjectId, layout: Layout) {
-        for id in self.objects.mapped(object, layout) {
+    /// It is known how a file is read: the wants that waited for that are queued, unless a flight serves them by now.
+    pub(super) fn mapped(&mut self, object: ObjectId, layout: Layout, direct: bool) {
+        for id in self.objects.mapped(object, layout, direct) {
             let waits = self.readers.get(&id).is_some_and(|reader| {
                 reader.want.object == object
                     && reader.position.is_none()

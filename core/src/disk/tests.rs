@@ -14,8 +14,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::conn::{ConnId, WantSeq};
 use crate::limits::{
-    FIRST_READ_BYTES, READ_BYTES_MIN, READS_IN_FLIGHT_MAX, READS_IN_FLIGHT_MIN, SLOT_BYTES,
-    WINDOW_BYTES,
+    FIRST_READ_BYTES, READ_ALIGN_BYTES, READ_BYTES_MIN, READS_IN_FLIGHT_MAX, READS_IN_FLIGHT_MIN,
+    SLOT_BYTES, WINDOW_BYTES,
 };
 use crate::units::{KIB, MIB};
 
@@ -62,7 +62,6 @@ pub(super) fn want(index: u32, file: u32, from_bytes: u64, heard: u32) -> Want {
         seq: WantSeq(heard + 1),
         answers: heard,
         signals: 0,
-        absent: true,
     }
 }
 
@@ -77,7 +76,15 @@ pub(super) fn orders(disk: &mut Disk, now: Instant) -> Vec<Out> {
                 len_bytes: FILE_BYTES,
             };
             let layout = Layout::new(vec![extent]);
-            disk.on(In::Mapped { object, layout }, now);
+            let direct = true;
+            disk.on(
+                In::Mapped {
+                    object,
+                    layout,
+                    direct,
+                },
+                now,
+            );
         } else {
             outs.push(out);
         }
@@ -198,10 +205,11 @@ fn without_cancelling_those_who_left_are_read_for_and_hear_nothing() {
 }
 
 #[test]
-fn a_file_with_two_readers_is_read_once_through_the_page_cache() {
+fn a_window_with_three_readers_is_read_once_through_the_page_cache() {
     let mut disk = Disk::new(SETTINGS);
-    disk.on(In::Want(want(1, 9, 0, 0)), NOW);
-    disk.on(In::Want(want(2, 9, 4096, 0)), NOW);
+    for (n, from_bytes) in [(1, 0), (2, 4096), (4, WINDOW_BYTES - 1)] {
+        disk.on(In::Want(want(n, 9, from_bytes, 0)), NOW);
+    }
     let first = orders(&mut disk, NOW);
     assert_eq!(first.len(), 1);
     let (_, span, into) = read_of(&first[0]);
@@ -214,7 +222,7 @@ fn a_file_with_two_readers_is_read_once_through_the_page_cache() {
     disk.on(done(&first[0]), NOW);
     let told = orders(&mut disk, NOW);
     let cached = |out: &Out| matches!(out, Out::Fetched { held: Held::PageCache, span, .. } if span.end_bytes() == WINDOW_BYTES);
-    assert!(told.len() == 3 && told.iter().all(cached), "{told:?}");
+    assert!(told.len() == 4 && told.iter().all(cached), "{told:?}");
 }
 
 #[test]
@@ -310,15 +318,28 @@ fn who_has_bytes_unread_is_due_as_any_other_and_gets_half() {
 }
 
 #[test]
-fn a_device_that_takes_no_direct_reads_is_read_through_the_page_cache() {
-    let (mut disk, first) = disk_with(SETTINGS, 1);
-    assert!(matches!(read_of(&first[0]).2, Destination::Slots(_)));
-    disk.on(In::Indirect, NOW);
-    disk.on(done(&first[0]), NOW);
-    orders(&mut disk, NOW);
-    disk.on(In::Want(want(0, 0, FIRST_READ_BYTES, 1)), NOW);
-    let next = orders(&mut disk, NOW);
-    assert_eq!(read_of(&next[0]).2, Destination::PageCache);
+fn a_file_that_takes_no_direct_reads_is_read_through_the_page_cache_and_others_are_not() {
+    let mut disk = Disk::new(SETTINGS);
+    let direct = [true, false];
+    let mut wanted = |n: u32, heard| {
+        disk.on(In::Want(want(n, n, 0, heard)), NOW);
+        while let Some(out) = disk.poll(NOW) {
+            match out {
+                Out::Map(object) => {
+                    let mapped = In::Mapped {
+                        object,
+                        layout: Layout::default(),
+                        direct: direct[n as usize],
+                    };
+                    disk.on(mapped, NOW);
+                }
+                out => return read_of(&out).2,
+            }
+        }
+        panic!("a read");
+    };
+    assert!(matches!(wanted(0, 0), Destination::Slots(_)));
+    assert_eq!(wanted(1, 0), Destination::PageCache);
 }
 
 /// Does what the machine says, with files that never fail.

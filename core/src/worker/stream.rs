@@ -280,7 +280,7 @@ impl Stream {
             self.drop_fetched();
         }
         let rest = to_end(span.offset_bytes, end_bytes);
-        Some(self.want(object, rest, true, supply, now))
+        Some(self.want(object, rest, supply, now))
     }
 
     /// The disk machine answered a want: these bytes, from its start, are in memory. Bytes that do not follow what is fetched are
@@ -359,7 +359,7 @@ impl Stream {
             ResidencyVerdict::Probe | ResidencyVerdict::Unknown => {
                 self.drop_fetched();
                 let rest = to_end(at_bytes, span.end_bytes());
-                return StreamStep::Want(self.want(body.object, rest, is_missing, supply, now));
+                return StreamStep::Want(self.want(body.object, rest, supply, now));
             }
         }
         let ready_bytes = resident_bytes(residency_cache, body, window, end_bytes, now);
@@ -377,19 +377,12 @@ impl Stream {
         StreamStep::Probe { object, span }
     }
 
-    /// Makes a want for these bytes. `absent`: the page cache is known to lack the first ones ([`Want::absent`]).
-    fn want(
-        &mut self,
-        object: ObjectId,
-        span: Span,
-        absent: bool,
-        supply: &Supply,
-        now: Instant,
-    ) -> Want {
+    /// Makes a want for these bytes.
+    fn want(&mut self, object: ObjectId, span: Span, supply: &Supply, now: Instant) -> Want {
         let forecast = self.forecast(span.offset_bytes, supply, now);
         self.broken = None;
         self.cancellations.want = false; // this one replaces it
-        self.outstanding.begin(object, span, absent, forecast)
+        self.outstanding.begin(object, span, forecast)
     }
 
     /// Whether the stream waits for its want: that begins here. One that begins earlier is out of date: other readers'

@@ -100,7 +100,6 @@ fn row(device: &Device, state: &DeviceState) -> DeviceRow {
         media_bytes_per_s: state.media_bytes_per_s,
         used_bytes: state.used_bytes,
         memory_bytes: state.load.memory_bytes,
-        direct: state.direct,
     }
 }
 
@@ -155,9 +154,6 @@ fn sentences(device: &Device, state: &DeviceState) -> Vec<String> {
     }
     sentences.push(memory);
     sentences.push(way_of_sending(device).to_owned());
-    if !state.direct {
-        sentences.push("all its reads go through the page cache".to_owned());
-    }
     sentences
 }
 

@@ -44,9 +44,9 @@ pub(super) enum Finished {
     Mapped {
         object: ObjectId,
         layout: Layout,
+        /// Why it can't be read past the page cache, if so.
+        refusal: Option<Why>,
     },
-    /// The device's files can't be read past the page cache.
-    Refused(Why),
     Read {
         read: ReadId,
         span: Span,
@@ -130,14 +130,12 @@ impl ReadingThread {
             ReaderJob::Map(file) => {
                 let device = self.devices.get(self.index);
                 let _under_way = device.map(Device::look_up);
-                let refused = self.direct.then(|| file.open_direct().err()).flatten();
-                // A reason that holds for one file only does not hold for its device.
-                if let Some(why) = refused.filter(|why| why.is_of_device()) {
-                    let _ = self.done.send(Finished::Refused(why));
-                }
+                let refusal = self.direct.then(|| file.open_direct().err()).flatten();
                 Finished::Mapped {
                     object: file.id,
                     layout: layout(&file, &self.devices),
+                    // Another reason may not last.
+                    refusal: refusal.filter(|why| why.is_of_file_system()),
                 }
             }
             ReaderJob::Promote { read, file, span } => {

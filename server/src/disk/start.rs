@@ -136,7 +136,7 @@ impl Starting {
             devices: context.devices,
             index: self.index,
             budget: Budget::new(context.ledger),
-            indirect: !settings.direct,
+            told_refusal: false,
         }
     }
 

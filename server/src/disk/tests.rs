@@ -60,7 +60,7 @@ impl Bench {
             devices: Arc::default(),
             index: 0,
             budget: Budget::new(ledger),
-            indirect: false,
+            told_refusal: false,
         };
         Bench { shell, work, done }
     }
@@ -70,9 +70,11 @@ impl Bench {
         loop {
             match self.work.try_recv().ok()? {
                 ReaderJob::Map(file) => {
-                    let layout = Layout::default();
-                    let object = file.id;
-                    self.finish(Finished::Mapped { object, layout });
+                    self.finish(Finished::Mapped {
+                        object: file.id,
+                        layout: Layout::default(),
+                        refusal: None,
+                    });
                 }
                 ReaderJob::Direct {
                     read, span, lease, ..
@@ -151,7 +153,6 @@ fn want(index: u32, heard: u32, from_bytes: u64) -> DiskAsk {
         seq: WantSeq(heard + 1),
         answers: heard,
         signals: 0,
-        absent: true,
     };
     DiskAsk::Want(want, file)
 }

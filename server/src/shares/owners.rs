@@ -69,9 +69,7 @@ impl Shares {
                 "what is known of files and their residency",
                 residency_cache_bytes() * workers
                     + files_bytes()
-                    + self.devices as u64
-                        * self.remembered()
-                        * (core::OBJECT_BYTES + core::CACHED_EACH_BYTES)
+                    + self.devices as u64 * self.remembered() * core::OBJECT_BYTES
                     + self.parted_bytes,
             ),
             (
@@ -89,7 +87,7 @@ impl Shares {
         DEVICE_THREADS * THREAD_BYTES
             + self.connections() * ask_bytes()
             + ackpace_core::disk::JOURNAL_BYTES
-            + self.remembered() * (core::OBJECT_BYTES + core::CACHED_EACH_BYTES)
+            + self.remembered() * core::OBJECT_BYTES
     }
 
     /// What the divider knows of each connection, and its mailboxes; 0 where send memory is not divided.

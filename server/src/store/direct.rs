@@ -32,9 +32,9 @@ pub enum Why {
 }
 
 impl Why {
-    /// Whether it holds for all files of the device, and permanently: not for this file only, nor while descriptors are
-    /// short.
-    pub fn is_of_device(self) -> bool {
+    /// Whether it holds for all files of the file system, and permanently: not for this file only, nor while descriptors
+    /// are short.
+    pub fn is_of_file_system(self) -> bool {
         match self {
             Why::FileSystem(_) | Why::Alignment(_) => true,
             Why::Open(error) => matches!(error, Errno::INVAL | Errno::NOENT),
@@ -285,20 +285,20 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_for_one_file_or_one_moment_does_not_hold_for_the_device() {
-        let of_device = [
+    fn what_holds_for_one_file_or_one_moment_does_not_hold_for_the_file_system() {
+        let of_all = [
             Why::FileSystem("in memory"),
             Why::Alignment(65_536),
             Why::Open(Errno::INVAL),
             Why::Open(Errno::NOENT),
         ];
-        assert!(of_device.iter().all(|why| why.is_of_device()));
+        assert!(of_all.iter().all(|why| why.is_of_file_system()));
         let not = [
             Why::Refused,
             Why::Open(Errno::MFILE),
             Why::Open(Errno::ACCESS),
         ];
-        assert!(!not.iter().any(|why| why.is_of_device()));
+        assert!(!not.iter().any(|why| why.is_of_file_system()));
     }
 
     #[test]

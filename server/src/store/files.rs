@@ -196,7 +196,7 @@ fn measure(file: &Arc<File>, stat: &Stat) {
             // A file system that refuses such reads stays unknown.
             match file.open_direct() {
                 Ok(direct) => of.measure(&direct, len_bytes),
-                Err(why) if why.is_of_device() => {}
+                Err(why) if why.is_of_file_system() => {}
                 Err(_) => of.is_not_measured(),
             }
         });

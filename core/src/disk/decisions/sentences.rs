@@ -62,9 +62,6 @@ impl fmt::Display for DeviceChange {
                     conn.index, conn.generation
                 )
             }
-            DeviceChange::Indirect => f.write_str(
-                "all reads go through the page cache from now on, since the device can't be read past it",
-            ),
         }
     }
 }

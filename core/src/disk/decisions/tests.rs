@@ -127,18 +127,6 @@ fn a_second_reader_changes_the_read_path_of_the_first_and_that_is_told() {
 }
 
 #[test]
-fn what_happens_once_is_told_once() {
-    let mut disk = loaded(1);
-    for _ in 0..2 {
-        disk.on(In::Indirect, NOW);
-    }
-    let told = told(&disk);
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert!(told[0].contains("can't be read past it"));
-    assert!(!disk.state().direct);
-}
-
-#[test]
 fn a_decision_is_a_plain_sentence_with_its_numbers() {
     let verdict = TrialOutcome {
         from: 4,

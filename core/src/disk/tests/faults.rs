@@ -3,7 +3,7 @@
 use alloc::collections::VecDeque;
 
 use super::*;
-use crate::limits::{BYPASSES_MAX, READ_ALIGN_BYTES, URGENT_IN_A_ROW_MAX};
+use crate::limits::{BYPASSES_MAX, URGENT_IN_A_ROW_MAX};
 
 const EIO: i32 = 5;
 

@@ -57,13 +57,7 @@ impl Outstanding {
     }
 
     /// A new want. It replaces the one before.
-    pub fn begin(
-        &mut self,
-        object: ObjectId,
-        span: Span,
-        absent: bool,
-        forecast: Forecast,
-    ) -> Want {
+    pub fn begin(&mut self, object: ObjectId, span: Span, forecast: Forecast) -> Want {
         self.seq = self.seq.next();
         self.tell(Want {
             stream: self.stream,
@@ -75,7 +69,6 @@ impl Outstanding {
             seq: self.seq,
             answers: self.answers,
             signals: self.signals,
-            absent,
         })
     }
 
@@ -195,7 +188,7 @@ mod tests {
         };
         for delay in [Delay::Off, Delay::Paper, Delay::Rate] {
             let mut outstanding = Outstanding::new(stream, delay);
-            let told = outstanding.begin(object, span, true, forecast);
+            let told = outstanding.begin(object, span, forecast);
             let earlier = Forecast {
                 underrun_at: now.plus_us(3_999_999),
                 ..forecast

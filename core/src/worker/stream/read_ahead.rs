@@ -48,7 +48,7 @@ impl Stream {
                 ResidencyVerdict::Probe => return Some(self.ask(body, next)),
                 ResidencyVerdict::Unknown => {
                     let rest = to_end(ahead_bytes, end_bytes);
-                    let want = self.want(body.object, rest, false, supply, now);
+                    let want = self.want(body.object, rest, supply, now);
                     return Some(StreamStep::Want(want));
                 }
             }

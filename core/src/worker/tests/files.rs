@@ -102,28 +102,6 @@ fn a_cold_window_is_wanted_and_the_next_is_read_while_it_is_sent() {
 }
 
 #[test]
-fn a_want_says_whether_the_page_cache_was_asked_before() {
-    let absent = |outs: &[Out]| {
-        outs.iter()
-            .any(|out| matches!(out, Out::Want(want) if want.absent))
-    };
-    let (mut bench, stream, outs) = begun(ResidencySource::Remember, 0, 2 * WINDOW);
-    assert!(!absent(&outs), "nobody may ask");
-    let outs = bench.fetched(stream, window(0));
-    assert!(!absent(&outs));
-    bench.sent(stream, 1_000, true);
-    bench.wait_us(RESIDENCY_TRUST_US);
-    bench.tcp(stream.conn, TcpEvent::Writable);
-    assert!(absent(&bench.probed(stream, false)), "it was there once");
-    let (mut bench, stream, _) = begun(ResidencySource::Ask, 0, WINDOW);
-    assert!(absent(&bench.probed(stream, false)));
-    let (mut bench, stream, _) = begun(ResidencySource::Remember, 0, WINDOW);
-    bench.fetched(stream, window(0));
-    let outs = bench.tell(In::Missing { stream });
-    assert!(absent(&outs), "it was tried: {outs:?}");
-}
-
-#[test]
 fn a_stream_that_runs_dry_says_so_once() {
     let (mut bench, stream, _) = begun(ResidencySource::Remember, 0, 3 * WINDOW);
     bench.wait_us(8_000);

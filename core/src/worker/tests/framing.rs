@@ -97,7 +97,14 @@ fn an_answer_that_crosses_a_newer_want_leaves_that_one_standing() {
         match out {
             crate::disk::Out::Map(object) => {
                 let layout = crate::disk::Layout::default();
-                disk.on(crate::disk::In::Mapped { object, layout }, now);
+                disk.on(
+                    crate::disk::In::Mapped {
+                        object,
+                        layout,
+                        direct: true,
+                    },
+                    now,
+                );
             }
             crate::disk::Out::Read { read, span, .. } => reads.push((read, span)),
             other => panic!("{other:?}"),

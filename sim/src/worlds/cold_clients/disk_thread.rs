@@ -52,7 +52,14 @@ impl Run<'_> {
                         len_bytes: self.world.file_bytes,
                     };
                     let layout = Layout::new(vec![extent]);
-                    self.disk.on(disk::In::Mapped { object, layout }, self.now);
+                    self.disk.on(
+                        disk::In::Mapped {
+                            object,
+                            layout,
+                            direct: true,
+                        },
+                        self.now,
+                    );
                 }
                 disk::Out::Read {
                     read,

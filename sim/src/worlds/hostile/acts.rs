@@ -1,7 +1,7 @@
 //! The events of a run, one after the other, as the bytes of its input choose them.
 
 use ackpace_core::conn::{ConnId, Span, StreamId, TcpEvent};
-use ackpace_core::disk::{self, Layout, ReadId};
+use ackpace_core::disk::{self, ReadId};
 use ackpace_core::limits::WINDOW_BYTES;
 use ackpace_core::units::MIB;
 use ackpace_core::worker::In;
@@ -221,7 +221,7 @@ impl Run<'_> {
 
     /// An event that is rare.
     fn rare_event(&mut self) {
-        match self.input.below(6) {
+        match self.input.below(5) {
             0 => {
                 let share = self.input.pick(&[1, 2]);
                 let memory_bytes = (self.disk_thread.settings.memory_bytes / share).max(8 * 16_384);
@@ -231,9 +231,8 @@ impl Run<'_> {
                 let look_ups = self.input.below(3) as u32;
                 self.on_disk(disk::In::LookUps(look_ups));
             }
-            2 => self.on_disk(disk::In::Indirect),
-            3 => self.opened += 1,
-            4 => {
+            2 => self.opened += 1,
+            3 => {
                 if let Some(conn) = self.someone() {
                     if let Some(client) = self.client(conn) {
                         client.fails_next = true;
@@ -270,8 +269,7 @@ impl Run<'_> {
             2 => {
                 let nth = self.input.below(2) as u32;
                 let object = object(nth % self.files.len() as u32, self.opened);
-                let layout = Layout::default();
-                self.on_disk(disk::In::Mapped { object, layout });
+                self.mapped(object);
             }
             3 => {
                 let (read, result) = (ReadId(self.input.below(4)), Ok(1));

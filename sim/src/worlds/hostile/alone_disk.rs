@@ -130,11 +130,7 @@ impl LoneDisk<'_> {
             }
             28 => {
                 let memory_bytes = self.input.pick(&[8, 64, 1_024, 0]) * SLOT_BYTES;
-                let indirect = self.input.once_in(8);
                 self.on(In::Budget { memory_bytes });
-                if indirect {
-                    self.on(In::Indirect);
-                }
             }
             _ => {
                 let us = self
@@ -215,6 +211,11 @@ impl LoneDisk<'_> {
             len_bytes: self.input.any(),
         });
         let layout = Layout::new(extents.collect());
-        self.on(In::Mapped { object, layout });
+        let direct = !self.input.once_in(4);
+        self.on(In::Mapped {
+            object,
+            layout,
+            direct,
+        });
     }
 }

@@ -232,14 +232,24 @@ impl Run<'_> {
         }
     }
 
-    /// Answers one layout look-up: found or unknown. `false` if none is under way.
+    /// Answers one layout look-up. `false` if none is under way.
     pub fn map_one(&mut self) -> bool {
         let Some(object) = self.disk_thread.maps.pop() else {
             return false;
         };
-        let layout = Layout::default();
-        self.on_disk(disk::In::Mapped { object, layout });
+        self.mapped(object);
         self.disk_thread.woken = true;
         true
+    }
+
+    /// The layout of a file is unknown; its file system may have no O_DIRECT.
+    pub fn mapped(&mut self, object: ObjectId) {
+        let layout = Layout::default();
+        let direct = !self.input.once_in(4);
+        self.on_disk(disk::In::Mapped {
+            object,
+            layout,
+            direct,
+        });
     }
 }

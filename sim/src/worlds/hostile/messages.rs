@@ -202,7 +202,6 @@ pub(super) fn want(stream: StreamId, object: ObjectId, span: Span, numbers: [u32
         seq: WantSeq(seq),
         answers: heard,
         signals,
-        absent: heard % 2 == 0,
     }
 }
 

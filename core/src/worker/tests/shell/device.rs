@@ -46,7 +46,11 @@ impl Shell {
             match out {
                 disk::Out::Map(object) => {
                     let layout = disk::Layout::default();
-                    let mapped = disk::In::Mapped { object, layout };
+                    let mapped = disk::In::Mapped {
+                        object,
+                        layout,
+                        direct: object.index % 4 != 3,
+                    };
                     self.disk.on(mapped, self.now);
                 }
                 disk::Out::Read {
