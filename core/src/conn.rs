@@ -5,7 +5,7 @@ use alloc::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::congestion::Path;
-use crate::rate::flow::Flow;
+use crate::rate::Flow;
 use crate::units::Instant;
 
 /// A connection of one worker. The generation tells it from earlier users of the same slot, so a late completion never
@@ -275,9 +275,6 @@ pub struct Want {
     /// The deadline: when the stream runs out of bytes. It is absolute, so that the disk machine computes T_n = underrun_at
     /// - now (TPF eq. 5) for all streams without asking anyone.
     pub underrun_at: Instant,
-    /// Until then its client's program has bytes to read, as its window shows, most of them in its receive buffer; a time in the past:
-    /// nothing is known of that.
-    pub unread_until: Instant,
     /// B_n; 0: not known yet.
     pub rate_bytes_per_s: u64,
     /// Its number in its stream. A want that only gets a new deadline keeps its number.

@@ -36,7 +36,7 @@ pub use self::decisions::{DeviceChange, DeviceDecision, DeviceState, JOURNAL_BYT
 pub use self::delay::Delayed;
 use self::landed::{Landed, common};
 pub use self::layout::{Extent, Layout};
-use self::length::{first, has_underrun, margin_us};
+use self::length::{first, has_underrun};
 pub use self::messages::{Destination, In, Out, ReadError, ReadId, Settings};
 use self::objects::Objects;
 use self::reader::ReaderId;
@@ -314,7 +314,7 @@ impl Disk {
             },
             bound,
             len_bytes: span.len_bytes,
-            margin_us: margin_us(&want, target_us, now),
+            margin_us: want.underrun_at.since_us(now),
             target_us,
             rate_bytes_per_s: want.rate_bytes_per_s,
             took_us: 0,

@@ -80,9 +80,6 @@ pub const ROOM_BYTES_MIN: u64 = 16 * KIB;
 pub const REACH_US_MAX: u64 = 400_000;
 /// The demand that a round found is out of date after this time.
 pub const DEMAND_US_MAX: u64 = 2 * STEADY_US_MAX;
-/// A client counts as one that has bytes unread for so long at a time. Less: buffers that take long to fill get as much as clients
-/// that stand still. More: so does a window that is narrow for another reason, and its client gets less than it could take.
-pub const UNREAD_US_MAX: u64 = 30 * US_PER_S;
 /// The greatest TCP_NOTSENT_LOWAT: SO_SNDBUF grows up to about this (tcp_wmem).
 pub const LOWAT_BYTES_MAX: u32 = 8 * MIB as u32;
 /// The most that a socket is filled with of bytes that are in memory for its connection alone.
@@ -98,25 +95,12 @@ pub const PACED_RESPONSE_BYTES_MAX: u64 = 16 * MIB;
 pub const PACED_RTT_US_MIN: u64 = 2_000;
 /// If a client had nothing to take for a while, its first rate is not estimated from less than this.
 pub const FIRST_SAMPLE_BYTES_MIN: u64 = 64 * KIB;
-/// For prefetch a rate is measured over at least this, and the first one over half of it.
+/// A rate is measured over at least this, and the first one over half of it.
 pub const INTERVAL_US_MIN: u64 = US_PER_S;
-/// Two samples of TCP's counters that are closer than this count as one: what happens in between is noise.
-pub const FLOW_US_MIN: u64 = 10_000;
 /// Counters older than this say nothing about the present.
 pub const FLOW_US_MAX: u64 = 60 * US_PER_S;
-/// A receive buffer that has grown and was not full again for this long has settled: what its window shows from then on is read.
-pub const GROWN_US_MAX: u64 = 3 * US_PER_S;
-/// Bytes that a client must have read before its rate is believed, half of them for the first rate; or less, after
-/// eight times the ordinary duration. Windows open in steps.
-pub const FLOW_READ_BYTES_MIN: u64 = 64 * KIB;
-/// Windows open in steps, and programs read in bursts: an interval of a client's reading counts when it is this many
-/// times as long as its largest step.
-pub const FLOW_STEPS: u64 = 4;
-/// A client that reads at its own pace is sampled at least this often, and more often while little is known about it.
+/// A client that reads at its own pace is sampled at least this often once its rate is known, and each second before.
 pub const FLOW_SAMPLE_US_MAX: u64 = 5 * US_PER_S;
-/// While a rate is a guess, samples of TCP's counters that are closer than this count as one. It fits into no second or
-/// half of a second a whole number of times: many programs read in such periods.
-pub const GUESS_SAMPLE_US: u64 = 330_000;
 /// A connection whose socket is full is sampled (TCP_INFO) when the last sample is older than this: two system calls of
 /// a microsecond each.
 pub const FLOW_EACH_US: u64 = 400_000;
@@ -133,7 +117,7 @@ pub const SHOWN_SILENT_US: u64 = 3 * US_PER_S / 2;
 pub const CORKED_US: u64 = 200_000;
 /// What a socket holds if nothing but the head of a response is in it, or the corked rest of a piece.
 pub const THIN_BYTES_MAX: u64 = 4 * KIB;
-/// A rate measured over less time than this is noise.
+/// A first guess of a rate over less time than this is noise.
 pub const RATE_SAMPLE_US_MIN: u64 = 2_000;
 /// The greatest rate believed of a client: 1 Tbit/s, more than any path carries today. Above: it counts as this fast.
 /// So the rates of all connections add up to something that a `u64` holds.

@@ -1,55 +1,68 @@
 //! How fast a connection takes its bytes: TPF's B_n.
 //!
-//! As long as a client's path holds it up, what leaves the socket tells its rate within milliseconds. For a client that
-//! reads at its own pace it tells nothing: a burst into an empty receive buffer leaves the socket at once. TCP's
-//! counters distinguish the two, and tell how fast the latter is ([`flow`]).
+//! At first it is a guess, by what leaves the socket from moment to moment ([`Rate::look`]). But what leaves a socket at
+//! once may only fill the client's receive buffer. So as soon as TCP's counters tell more ([`Rate::count`]), the rate is
+//! what they show over intervals of a second or more. An interval is one of three things:
+//!
+//! - *a sample*: the client could read all the time, since the socket was never empty. It read what it acknowledged, less what
+//!   came to lie in its receive buffer. A window shrinks by what is stored and widens by what is read, so that is by how far
+//!   the right edge of the window has advanced.
+//! - *a bound from below*: the socket was empty for some of the time, so the client may be faster.
+//! - *a bound from above*: the window stays closed. Whatever the client reads, it has not made room worth telling of.
+//!
+//! A window opens in steps, so intervals go from the end of one step to the end of another. The end is dated exactly: a socket that
+//! the window has stopped sent last when it opened last.
+//!
+//! Where TCP counts nothing (a unix socket, an old kernel), what leaves the socket over such an interval has to do.
 
-pub mod acked;
-pub mod flow;
-
-use self::acked::AckedSample;
-use self::flow::Evidence;
 use crate::limits::{
-    ACKED_SAMPLE_BYTES_MIN, ACKED_SAMPLE_US_MIN, FIRST_SAMPLE_BYTES_MIN, INTERVAL_US_MIN,
-    RATE_BYTES_PER_S_MAX, RATE_SAMPLE_US_MIN,
+    FIRST_SAMPLE_BYTES_MIN, FLOW_US_MAX, INTERVAL_US_MIN, RATE_BYTES_PER_S_MAX, RATE_SAMPLE_US_MIN,
 };
-use crate::units::US_PER_S;
+use crate::units::{Instant, US_PER_S};
 
-/// The rate of one connection. 0 means: not known yet. It never exceeds [`RATE_BYTES_PER_S_MAX`]: all rates enter
-/// through this file, so sums of them can't overflow.
+/// A closed window opens when one part in so many of the receive buffer is free (Linux, `__tcp_select_window`).
+const WINDOW_OPENS_PART: u64 = 16;
+
+/// The rate of one connection. It never exceeds [`RATE_BYTES_PER_S_MAX`]: all rates enter through this file, so sums of
+/// them can't overflow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rate {
-    send_bytes_per_s: u64,
-    mean_bytes_per_s: u64,
-    congested: Congested,
+    /// 0: not known yet.
+    bytes_per_s: u64,
     source: RateSource,
+    congested: Congested,
+    /// Where the current interval began.
+    from: Option<(Instant, Flow)>,
+    /// What the client had acknowledged then, and its program had not read, as far as its window shows.
+    unread_bytes: u64,
+    /// Its receive buffer, as large as it was seen; 0: TCP has counted nothing yet.
+    buffer_bytes: u64,
+    /// What was read in the interval before: as much may be read at once again.
+    step_bytes: u64,
+    /// The last look at the level of the socket.
+    looked: Option<Look>,
 }
 
 /// What is believed of a client's rate, for the machine that takes its connection over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BelievedRate {
-    /// B_n for the send margin; 0: not known yet.
-    pub send_bytes_per_s: u64,
-    /// B_n for prefetch; 0: not known yet.
-    pub prefetch_bytes_per_s: u64,
-    /// Where they come from.
+    /// B_n; 0: not known yet.
+    pub bytes_per_s: u64,
+    /// Where it comes from.
     pub source: RateSource,
 }
 
 /// Where a rate comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RateSource {
-    /// From what left the socket; TCP's counters have not contradicted it.
+    /// A guess: what left the socket last.
     #[default]
-    Socket,
-    /// From what left the socket; TCP's counters have confirmed that its path holds the client up.
+    Guess,
+    /// The client's path holds it up.
     Path,
-    /// The client's window is closed, so it reads at its own pace. TCP's counters have told how fast at most, which may be
-    /// far too much: the rest is what its receive buffer took at once.
-    Bounded,
-    /// From TCP's counters: the client reads at its own pace.
+    /// The client reads at its own pace: its window holds the path up.
     Itself,
-    /// The same at first. Since then it had nothing to read most of the time, so it may be faster.
+    /// The same at first. Since then it had nothing to read for some of the time, so it may be faster.
     AtLeast,
 }
 
@@ -65,228 +78,307 @@ enum Congested {
     Lately,
 }
 
+/// What TCP has counted of a connection (tcp(7), `struct tcp_info`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flow {
+    /// `tcpi_bytes_acked`.
+    pub acked_bytes: u64,
+    /// `tcpi_busy_time`: the socket held bytes, sent or not.
+    pub busy_us: u64,
+    /// `tcpi_rwnd_limited`: the part of it in which the client's window was what held it up.
+    pub window_limited_us: u64,
+    /// `tcpi_snd_wnd`, the window that the client offers.
+    pub window_bytes: u64,
+    /// `tcpi_snd_mss`, a full segment.
+    pub segment_bytes: u64,
+    /// `tcpi_last_data_sent`, the time since the socket sent bytes last.
+    pub quiet_us: u64,
+}
+
+/// A look at the level of the socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Look {
+    at: Instant,
+    /// All that had left it by then.
+    gone_bytes: u64,
+    /// It was empty at some time since the interval began.
+    was_dry: bool,
+}
+
 impl Rate {
     /// The rate that another machine believed. It may come from another node, so it is bounded here, too.
     pub fn believed(rate: BelievedRate) -> Rate {
         Rate {
-            send_bytes_per_s: rate.send_bytes_per_s.min(RATE_BYTES_PER_S_MAX),
-            mean_bytes_per_s: rate.prefetch_bytes_per_s.min(RATE_BYTES_PER_S_MAX),
-            congested: Congested::No,
+            bytes_per_s: rate.bytes_per_s.min(RATE_BYTES_PER_S_MAX),
             source: rate.source,
+            ..Rate::default()
         }
     }
 
     /// What is believed, for another machine.
     pub fn belief(&self) -> BelievedRate {
         BelievedRate {
-            send_bytes_per_s: self.send_bytes_per_s,
-            prefetch_bytes_per_s: self.mean_bytes_per_s,
+            bytes_per_s: self.bytes_per_s,
             source: self.source,
         }
     }
 
-    /// B_n for the send margin, bytes per second. It rises fast, since an empty send buffer idles the client's link,
-    /// and falls slowly, since a margin that is too large costs only memory.
-    pub fn send_bytes_per_s(&self) -> u64 {
-        self.send_bytes_per_s
+    /// B_n, bytes per second; 0: nothing is known.
+    pub fn bytes_per_s(&self) -> u64 {
+        self.bytes_per_s
     }
 
-    /// B_n for prefetch, bytes per second: the mean over seconds. It rises slowly and falls fast, since what is read
-    /// too early takes memory from others. So a client's own buffer, which takes some at once, does not count for much.
-    pub fn prefetch_bytes_per_s(&self) -> u64 {
-        self.mean_bytes_per_s
-    }
-
-    /// Whether TCP's counters have not told yet what holds the client up.
+    /// Whether it is only a guess. It does to fill a socket by, but not to read ahead by: a receive buffer that takes what it has
+    /// room for looks a thousand times too fast.
     pub fn is_guess(&self) -> bool {
-        self.source == RateSource::Socket
+        self.source == RateSource::Guess
     }
 
     /// Whether the client reads at its own pace, as TCP's counters have shown.
     pub fn is_own_pace(&self) -> bool {
-        match self.source {
-            RateSource::Itself | RateSource::AtLeast | RateSource::Bounded => true,
-            RateSource::Socket | RateSource::Path => false,
-        }
+        matches!(self.source, RateSource::Itself | RateSource::AtLeast)
     }
 
-    /// How fast the client may read for all that is known, bytes per second: one whom the disk starves may be faster than it seems.
-    pub fn most_bytes_per_s(&self) -> u64 {
-        match self.source {
-            RateSource::Itself | RateSource::Bounded => self.mean_bytes_per_s,
-            RateSource::AtLeast | RateSource::Socket | RateSource::Path => {
-                2 * self.mean_bytes_per_s
-            }
-        }
-    }
-
-    /// Whether TCP's counters have told how fast it is.
-    pub fn is_counted(&self) -> bool {
-        match self.source {
-            RateSource::Itself | RateSource::AtLeast | RateSource::Path => true,
-            RateSource::Socket | RateSource::Bounded => false,
-        }
-    }
-
-    /// Whether the client's path holds it up, so that what leaves the socket tells its rate.
+    /// Whether the client's path holds it up.
     pub fn is_of_path(&self) -> bool {
         self.source == RateSource::Path
     }
 
-    /// Evidence over less time than this says nothing, microseconds. The first piece may be shorter.
-    pub fn least_us(&self) -> u64 {
-        match self.is_guess() {
+    /// Whether an interval has told how fast it is.
+    pub fn is_sampled(&self) -> bool {
+        self.step_bytes > 0
+    }
+
+    /// Whether TCP has counted anything.
+    pub fn is_counted(&self) -> bool {
+        self.buffer_bytes > 0
+    }
+
+    /// The connection had nothing to send: that time counts for nothing.
+    pub fn begin_anew(&mut self) {
+        (self.from, self.looked) = (None, None);
+    }
+
+    /// The client is faster than was believed, by an unknown amount. One that reads at its own pace has only taken more into
+    /// its buffer.
+    pub fn raise(&mut self) {
+        if !self.is_own_pace() {
+            self.bytes_per_s = (self.bytes_per_s / 4 * 5 + 1).min(RATE_BYTES_PER_S_MAX);
+        }
+    }
+
+    /// The path is congested, and carries at most this much if that is known. That bound holds at once, and an interval that
+    /// begins now tells whether the rate is less. About a client that reads at its own pace, congestion says nothing.
+    pub fn congest(&mut self, most_bytes_per_s: Option<u64>) {
+        if self.is_guess() || self.is_own_pace() {
+            return;
+        }
+        let most_bytes_per_s = most_bytes_per_s.unwrap_or(u64::MAX).max(1);
+        self.bytes_per_s = self.bytes_per_s.min(most_bytes_per_s);
+        if self.congested == Congested::No {
+            self.congested = Congested::Now;
+            self.begin_anew();
+        }
+    }
+
+    /// A look at the level of the socket: `gone_bytes` have left it in all. `is_dry`: it was empty at some time since the
+    /// last look.
+    pub fn look(&mut self, gone_bytes: u64, is_dry: bool, now: Instant) {
+        let before = self.looked.unwrap_or(Look {
+            at: now,
+            gone_bytes,
+            was_dry: false,
+        });
+        let us = now.since_us(before.at);
+        let bytes = gone_bytes.saturating_sub(before.gone_bytes);
+        let says = us >= RATE_SAMPLE_US_MIN;
+        let of_little = is_dry && self.bytes_per_s == 0 && bytes < FIRST_SAMPLE_BYTES_MIN;
+        self.looked = match says || of_little {
+            true => Some(Look {
+                at: now,
+                gone_bytes,
+                was_dry: before.was_dry || is_dry,
+            }),
+            false => Some(Look {
+                was_dry: before.was_dry || is_dry,
+                ..before
+            }),
+        };
+        if self.is_guess() && says && !of_little {
+            let (sample, guess) = (per_s(bytes, us), self.bytes_per_s);
+            self.bytes_per_s = match guess {
+                0 => sample,
+                _ if sample >= guess => middle(guess, sample),
+                _ if is_dry => guess,
+                _ => guess - (guess - sample) / 4,
+            };
+        }
+        if !self.is_counted() {
+            self.look_long(gone_bytes, of_little, now);
+        }
+    }
+
+    /// The same over an interval, where TCP counts nothing. `of_little`: a first one begins here.
+    fn look_long(&mut self, gone_bytes: u64, of_little: bool, now: Instant) {
+        let begun = self.from.filter(|_| !of_little);
+        let begin = Flow {
+            acked_bytes: gone_bytes,
+            ..Flow::default()
+        };
+        let (from, before) = *self.from.insert(begun.unwrap_or((now, begin)));
+        let (us, bytes) = (
+            now.since_us(from),
+            gone_bytes.saturating_sub(before.acked_bytes),
+        );
+        let was_dry = self.looked.is_some_and(|look| look.was_dry);
+        if begun.is_none() || us >= self.least_us() {
+            self.from = Some((now, begin));
+            self.looked = self.looked.map(|look| Look {
+                was_dry: false,
+                ..look
+            });
+        }
+        if begun.is_some() && us >= self.least_us() {
+            let known = if was_dry { self.bytes_per_s } else { 0 };
+            let least = if self.is_guess() { 0 } else { known };
+            self.sample(per_s(bytes, us).max(least), false);
+        }
+    }
+
+    /// An interval says nothing before it is this long, microseconds.
+    fn least_us(&self) -> u64 {
+        match self.is_guess() || self.congested == Congested::Now {
             true => INTERVAL_US_MIN / 2,
             false => INTERVAL_US_MIN,
         }
     }
 
-    /// Evidence from TCP's counters.
-    pub fn learn(&mut self, evidence: Evidence) {
-        match evidence {
-            Evidence::Sample {
-                bytes_per_s,
-                by_itself,
-            } => {
-                let bytes_per_s = bytes_per_s.clamp(1, RATE_BYTES_PER_S_MAX);
-                let source = match by_itself {
-                    true => RateSource::Itself,
-                    false => RateSource::Path,
-                };
-                self.source = source;
-                if by_itself {
-                    (self.send_bytes_per_s, self.mean_bytes_per_s) = (bytes_per_s, bytes_per_s);
-                }
-            }
-            Evidence::AtMost { bytes_per_s } => {
-                let most = bytes_per_s.clamp(1, RATE_BYTES_PER_S_MAX);
-                if !self.is_own_pace() {
-                    self.source = RateSource::Bounded;
-                }
-                // A bound is better than none: what leaves the socket next may be a burst.
-                let bounded = |rate: u64, unknown: u64| match rate {
-                    0 => unknown,
-                    rate => rate.min(most),
-                };
-                self.send_bytes_per_s = bounded(self.send_bytes_per_s, most);
-                self.mean_bytes_per_s = bounded(self.mean_bytes_per_s, self.send_bytes_per_s);
-            }
-            // What leaves the socket says as much.
-            Evidence::AtLeast { .. } if !self.is_own_pace() => {}
-            Evidence::AtLeast { bytes_per_s: least } => {
-                let (send, mean) = (self.send_bytes_per_s, self.mean_bytes_per_s);
-                let least = least.min(RATE_BYTES_PER_S_MAX);
-                // It could have taken more, and took all that the estimate allowed: try whether it takes more.
-                let more = match least >= mean / 10 * 9 {
-                    true => mean + mean / 4 + 1,
-                    false => mean,
-                };
-                self.mean_bytes_per_s = more.max(middle(mean, least)).min(RATE_BYTES_PER_S_MAX);
-                self.send_bytes_per_s = send.max(self.mean_bytes_per_s);
-                if self.source == RateSource::Itself {
-                    self.source = RateSource::AtLeast;
-                }
-            }
-        }
-    }
-
-    /// The client is faster than estimated, by an unknown amount; for prefetch, a quarter more is enough to find out. A
-    /// client that reads at its own pace has only taken more into its buffer.
-    pub fn raise(&mut self) {
-        if self.is_own_pace() {
+    /// TCP's counters.
+    pub fn count(&mut self, flow: Flow, now: Instant) {
+        let begun = self.from.filter(|(from, before)| {
+            let ordered = flow.acked_bytes >= before.acked_bytes && flow.busy_us >= before.busy_us;
+            self.is_counted() && ordered && now.since_us(*from) <= FLOW_US_MAX
+        });
+        let Some((from, before)) = begun else {
+            let held_bytes = match self.is_counted() {
+                true => self.unread_bytes,
+                false => flow.acked_bytes, // all of it, or none
+            };
+            self.widen(held_bytes, flow);
+            self.from = Some((now, flow));
             return;
-        }
-        let (send, mean) = (self.send_bytes_per_s, self.mean_bytes_per_s);
-        self.send_bytes_per_s = (send * 2).min(RATE_BYTES_PER_S_MAX);
-        self.mean_bytes_per_s = (mean + mean / 4).min(RATE_BYTES_PER_S_MAX);
-    }
-
-    /// The path is congested, and carries at most this much if that is known. For prefetch that bound holds at once,
-    /// and the next interval tells whether the rate is less. `true`: that interval begins now. About a client that reads
-    /// at its own pace, congestion says nothing.
-    pub fn congest(&mut self, most_bytes_per_s: Option<u64>) -> bool {
-        if self.mean_bytes_per_s == 0 || self.is_own_pace() {
-            return false;
-        }
-        let most_bytes_per_s = most_bytes_per_s.unwrap_or(u64::MAX).max(1);
-        self.mean_bytes_per_s = self.mean_bytes_per_s.min(most_bytes_per_s);
-        let anew = self.congested == Congested::No;
-        if anew {
-            self.congested = Congested::Now;
-        }
-        anew
-    }
-
-    /// Like [`Rate::sample`], over a longer time, for prefetch.
-    pub fn interval(&mut self, taken_bytes: u64, us: u64, underrun: bool) -> bool {
-        if self.is_own_pace() {
-            return true;
-        }
-        let mean = self.mean_bytes_per_s;
-        let least_us = if mean == 0 || self.congested == Congested::Now {
-            INTERVAL_US_MIN / 2
-        } else {
-            INTERVAL_US_MIN
         };
-        if us < least_us {
-            return false;
+        let us = now.since_us(from);
+        let acked_bytes = flow.acked_bytes - before.acked_bytes;
+        let had_bytes = self.unread_bytes.saturating_add(acked_bytes);
+        let unread_bytes = (self.unread_bytes.saturating_add(before.window_bytes))
+            .saturating_sub(flow.window_bytes)
+            .min(had_bytes);
+        let read_bytes = had_bytes - unread_bytes;
+        self.widen(unread_bytes, flow);
+        // Its window has stopped the socket since it sent last: what was told by now was told by then.
+        let (busy_us, limited_us) = (
+            (flow.busy_us - before.busy_us).min(us),
+            (flow.window_limited_us).saturating_sub(before.window_limited_us),
+        );
+        let is_fed = busy_us >= us / 10 * 9;
+        let quiet_us = flow.quiet_us.min(us);
+        let is_held_up = flow.window_bytes < flow.segment_bytes;
+        let stopped = is_fed && is_held_up && limited_us >= quiet_us / 10 * 9;
+        let silent_us = if stopped { quiet_us } else { 0 };
+        let (us, busy_us) = (us - silent_us, busy_us.saturating_sub(silent_us));
+        // Nothing is told of what is read while nothing is sent.
+        // A first piece may still lie unread.
+        let is_little = self.is_guess() && read_bytes < FIRST_SAMPLE_BYTES_MIN;
+        let is_news = is_fed || acked_bytes > 0 && !is_little;
+        if us >= self.least_us() && is_news {
+            let is_limited = limited_us.saturating_sub(silent_us) >= busy_us / 4;
+            let by_itself = is_limited && busy_us > 0;
+            if is_fed && by_itself {
+                self.sample(per_s(read_bytes, us), true);
+            } else if is_fed {
+                self.sample(per_s(acked_bytes, us), false);
+            } else {
+                let most_bytes_per_s = match by_itself {
+                    true => u64::MAX,
+                    false => per_s(acked_bytes, busy_us),
+                };
+                self.at_least(per_s(read_bytes, us), most_bytes_per_s);
+            }
+            self.step_bytes = read_bytes;
+            self.unread_bytes = unread_bytes;
+            let then = Flow {
+                busy_us: flow.busy_us.saturating_sub(silent_us),
+                window_limited_us: flow.window_limited_us.saturating_sub(silent_us),
+                quiet_us: 0,
+                ..flow
+            };
+            self.from = Some((now.minus_us(silent_us), then));
+            self.at_most(0, silent_us, flow);
+        } else {
+            self.at_most(read_bytes, us + silent_us, flow);
         }
-        let sample = per_s(taken_bytes, us);
-        self.mean_bytes_per_s = match mean {
-            0 => sample,
-            _ if sample >= mean => mean + (sample - mean) / 4,
-            _ if underrun => mean,
-            _ if self.congested == Congested::Now => sample,
-            _ => mean - (mean - sample) / 2,
+    }
+
+    /// The client's window shows that its buffer holds at least this much and has so much room.
+    fn widen(&mut self, unread_bytes: u64, flow: Flow) {
+        let bytes = unread_bytes.saturating_add(flow.window_bytes).max(1);
+        self.buffer_bytes = self.buffer_bytes.max(bytes);
+    }
+
+    /// A sample.
+    fn sample(&mut self, bytes_per_s: u64, by_itself: bool) {
+        let sample = bytes_per_s.clamp(1, RATE_BYTES_PER_S_MAX);
+        let counts_whole =
+            by_itself || self.is_guess() || self.is_own_pace() || self.congested == Congested::Now;
+        let rate = self.bytes_per_s;
+        self.bytes_per_s = match counts_whole {
+            true => sample,
+            // It may have been a burst into the client's buffer.
+            false if sample > rate && !self.is_counted() => rate + (sample - rate) / 4,
+            false => middle(rate, sample),
+        };
+        self.source = match by_itself {
+            true => RateSource::Itself,
+            false => RateSource::Path,
         };
         self.congested = match self.congested {
             Congested::Now => Congested::Lately,
             Congested::Lately | Congested::No => Congested::No,
         };
-        true
     }
 
-    /// The connection took `taken_bytes` in `us`. `underrun`: it had nothing to take at some time, so it may be faster than
-    /// this, but not slower. `false`: the time was too short to say anything, and the sample is to be made longer.
-    pub fn sample(&mut self, taken_bytes: u64, us: u64, underrun: bool) -> bool {
-        if us < RATE_SAMPLE_US_MIN {
-            return false;
-        }
-        if self.is_own_pace() {
-            return true;
-        }
-        if underrun && self.send_bytes_per_s == 0 && taken_bytes < FIRST_SAMPLE_BYTES_MIN {
-            return true; // nothing to go by; the next sample begins here
-        }
-        self.send(per_s(taken_bytes, us), underrun);
-        true
-    }
-
-    /// The same, by what its client acknowledged. `false`: the time was too short.
-    pub fn acked(&mut self, sample: AckedSample) -> bool {
-        let AckedSample {
-            bytes,
-            us,
-            at_least,
-        } = sample;
-        let is_little = bytes < ACKED_SAMPLE_BYTES_MIN && us < INTERVAL_US_MIN;
-        if us < ACKED_SAMPLE_US_MIN || is_little {
-            return false;
-        }
-        if !self.is_own_pace() {
-            self.send(per_s(bytes, us), at_least);
-        }
-        true
-    }
-
-    fn send(&mut self, sample: u64, at_least: bool) {
-        let now = self.send_bytes_per_s;
-        self.send_bytes_per_s = match now {
-            0 => sample,
-            _ if sample >= now => now + (sample - now) / 2,
-            _ if at_least => now,
-            _ => now - (now - sample) / 4,
+    /// Bounds from an interval in which the socket was empty for some of the time.
+    fn at_least(&mut self, least: u64, most: u64) {
+        let (least, rate) = (least.min(RATE_BYTES_PER_S_MAX), self.bytes_per_s);
+        let rate = match self.source {
+            RateSource::Guess => least,
+            // It could have taken more, and took all that was believed: try whether it takes more.
+            _ if least >= rate / 16 * 15 => rate + rate / 8 + 1,
+            // It may have been believed too fast for long.
+            _ if least < rate / 2 => rate - (rate - least) / 4,
+            _ => rate,
         };
+        self.bytes_per_s = rate.min(most).max(least).clamp(1, RATE_BYTES_PER_S_MAX);
+        self.source = match self.source {
+            RateSource::Guess | RateSource::Path => RateSource::Path,
+            RateSource::Itself | RateSource::AtLeast => RateSource::AtLeast,
+        };
+    }
+
+    /// The client's window has told of `read_bytes` in this time, and of nothing lately.
+    fn at_most(&mut self, read_bytes: u64, us: u64, flow: Flow) {
+        let is_held_up = flow.window_bytes < flow.segment_bytes;
+        if !is_held_up || us < self.least_us() {
+            return;
+        }
+        let untold_bytes = (self.buffer_bytes / WINDOW_OPENS_PART)
+            .max(flow.segment_bytes.saturating_mul(2))
+            .max(self.step_bytes);
+        let most = per_s(read_bytes.saturating_add(untold_bytes), us).max(1);
+        if self.bytes_per_s > most {
+            (self.bytes_per_s, self.source) = (most, RateSource::Itself);
+        }
     }
 }
 
@@ -300,115 +392,4 @@ fn per_s(bytes: u64, us: u64) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    const MS: u64 = 1000;
-
-    #[test]
-    fn it_rises_fast_and_falls_slowly() {
-        let mut rate = Rate::default();
-        rate.sample(100_000, 100 * MS, false);
-        assert_eq!(rate.send_bytes_per_s(), 1_000_000);
-        rate.sample(300_000, 100 * MS, false);
-        assert_eq!(rate.send_bytes_per_s(), 2_000_000);
-        rate.sample(100_000, 100 * MS, false);
-        assert_eq!(rate.send_bytes_per_s(), 1_750_000);
-    }
-
-    #[test]
-    fn who_had_nothing_to_take_is_not_called_slow() {
-        let mut rate = Rate::default();
-        rate.sample(100_000, 100 * MS, true);
-        rate.sample(100, 100 * MS, true);
-        assert_eq!(rate.send_bytes_per_s(), 1_000_000);
-    }
-
-    #[test]
-    fn for_prefetch_moments_do_not_count_and_it_falls_fast() {
-        let mut rate = Rate::default();
-        assert!(!rate.interval(500_000, 100 * MS, false), "a moment");
-        rate.interval(100_000, 1_000 * MS, false);
-        assert_eq!(rate.prefetch_bytes_per_s(), 100_000);
-        rate.interval(500_000, 1_000 * MS, false);
-        assert_eq!(rate.prefetch_bytes_per_s(), 200_000);
-        rate.interval(100_000, 1_000 * MS, false);
-        assert_eq!(rate.prefetch_bytes_per_s(), 150_000);
-        rate.interval(100, 1_000 * MS, true);
-        assert_eq!(
-            rate.prefetch_bytes_per_s(),
-            150_000,
-            "it had nothing to take"
-        );
-    }
-
-    #[test]
-    fn after_a_sign_of_congestion_the_window_bounds_it_and_the_next_sample_counts_whole() {
-        let mut rate = Rate::default();
-        assert!(!rate.congest(Some(1)), "still unknown");
-        rate.interval(1_000_000, 1_000 * MS, false);
-        assert!(rate.congest(Some(600_000)));
-        assert_eq!(rate.prefetch_bytes_per_s(), 600_000);
-        assert!(!rate.interval(100_000, 400 * MS, false), "a moment");
-        assert!(rate.interval(250_000, 500 * MS, false));
-        assert_eq!(rate.prefetch_bytes_per_s(), 500_000);
-        assert!(!rate.congest(None), "bbr; and an ordinary sample is next");
-        rate.interval(300_000, 1_000 * MS, false);
-        assert_eq!(rate.prefetch_bytes_per_s(), 400_000);
-        assert!(rate.congest(None));
-    }
-
-    #[test]
-    fn congestion_says_nothing_of_a_client_that_reads_at_a_pace_of_its_own() {
-        let mut rate = Rate::default();
-        let mut bounded = Rate::default();
-        bounded.learn(Evidence::AtMost { bytes_per_s: 5 });
-        bounded.sample(1_000_000, 100 * MS, false);
-        assert_eq!(bounded.send_bytes_per_s(), 5, "a burst is no rate");
-        let mut guessed = Rate::default();
-        guessed.sample(1_000_000, 100 * MS, false);
-        guessed.learn(Evidence::AtMost { bytes_per_s: 5 });
-        assert!(guessed.is_own_pace() && !guessed.is_counted());
-        assert_eq!(guessed.send_bytes_per_s(), 5);
-        rate.learn(Evidence::Sample {
-            bytes_per_s: 300_000,
-            by_itself: true,
-        });
-        assert!(!rate.congest(Some(1)));
-        assert_eq!(rate.prefetch_bytes_per_s(), 300_000);
-        rate.learn(Evidence::AtMost {
-            bytes_per_s: 200_000,
-        });
-        assert_eq!(rate.prefetch_bytes_per_s(), 200_000);
-        rate.learn(Evidence::AtMost {
-            bytes_per_s: 250_000,
-        });
-        assert_eq!(rate.send_bytes_per_s(), 200_000);
-    }
-
-    #[test]
-    fn a_client_that_is_always_faster_than_believed_stays_below_the_fastest_path() {
-        let mut rate = Rate::default();
-        rate.sample(1 << 20, 10 * MS, false);
-        rate.interval(1 << 20, 1_000 * MS, false);
-        (0..200).for_each(|_| rate.raise());
-        assert_eq!(rate.send_bytes_per_s(), RATE_BYTES_PER_S_MAX);
-        assert_eq!(rate.prefetch_bytes_per_s(), RATE_BYTES_PER_S_MAX);
-        rate.sample(u64::MAX, 2 * MS, false);
-        rate.interval(u64::MAX, 1_000 * MS, false);
-        assert_eq!(rate.send_bytes_per_s(), RATE_BYTES_PER_S_MAX);
-        assert_eq!(rate.prefetch_bytes_per_s(), RATE_BYTES_PER_S_MAX);
-    }
-
-    proptest! {
-        #[test]
-        fn a_steady_rate_is_found(taken in 1u64..1 << 40, us in RATE_SAMPLE_US_MIN..10_000_000, before in 0..=RATE_BYTES_PER_S_MAX) {
-            let mut rate = Rate { send_bytes_per_s: before, mean_bytes_per_s: before, congested: Congested::No, source: RateSource::Socket };
-            prop_assert!((0..200).all(|_| rate.sample(taken, us, false)));
-            let steady = (u128::from(taken) * 1_000_000 / u128::from(us)).min(RATE_BYTES_PER_S_MAX.into()) as u64;
-            prop_assert!(rate.send_bytes_per_s().abs_diff(steady) <= 4, "{rate:?} for {steady}");
-
-        }
-    }
-}
+mod tests;

@@ -5,31 +5,25 @@
 //! become. One such notification tops up *every* socket that would become writable before the next round. So a worker
 //! wakes about once in T, however many connections it has.
 //!
-//! This file estimates one socket, with what TCP counts (`send/counters.rs`). [`rounds`] sets the target for all of them,
+//! This file follows one socket. [`rounds`] sets the target for all of them,
 //! [`refill_timers`] says when those are filled whose shares of the send memory are full, and [`control`] decides for all of
 //! this: everything else goes through it.
 //!
 //! To *fill* a socket means to give it bytes up to its target, [`SendQueue::fill_bytes`].
 
-pub mod burst;
 pub mod control;
-mod counters;
 pub mod refill_timers;
 pub mod rounds;
 mod supply;
-mod unread;
 
-use self::burst::Burst;
 use self::rounds::Target;
 pub use self::supply::Supply;
-use self::unread::Unread;
+use crate::conn::TcpSample;
 use crate::limits::{
-    EPOLLOUT_BYTES_MIN, EPOLLOUT_US, FIRST_SAMPLE_BYTES_MIN, LOWAT_BYTES_MAX, LOWAT_BYTES_START,
-    ROOM_BYTES_MIN, STEADY_BYTES_MAX,
+    EPOLLOUT_BYTES_MIN, EPOLLOUT_US, FLOW_SAMPLE_US_MAX, INTERVAL_US_MIN, LOWAT_BYTES_MAX,
+    LOWAT_BYTES_START, ROOM_BYTES_MIN, STEADY_BYTES_MAX,
 };
 use crate::prefetch::us_for;
-use crate::rate::acked::{Acked, AckedFor};
-use crate::rate::flow::Gauge;
 use crate::rate::{BelievedRate, Rate};
 use crate::sndbuf::bound::{Grant, counted_bytes};
 use crate::units::{Instant, KIB, bytes_in};
@@ -41,41 +35,19 @@ const UNBELIEVED_BYTES_MIN: u64 = 4 * KIB;
 #[derive(Clone, Copy, Debug)]
 pub struct SendQueue {
     rate: Rate,
-    /// D1 at the last sample.
-    level_bytes: u64,
-    sampled_at: Instant,
-    /// Bytes given to the socket since then.
+    /// All bytes given to the socket.
     given_bytes: u64,
-    /// Those of them that were told ([`SendQueue::tell_given_bytes`]).
-    told_given_bytes: u64,
-    /// The rate is measured from here, over several samples if they follow each other too closely.
-    measured_from: Instant,
-    /// What was in the socket then, plus what was given since.
-    measured_bytes: u64,
-    /// The same over a longer sampling interval: its start.
-    interval_from: Instant,
-    /// Bytes taken in the interval.
-    interval_bytes: u64,
-    /// Whether the socket ran empty at some time in it (an underrun).
-    interval_underrun: bool,
-    /// What its client acknowledges, where its share bounds what it holds.
-    acked: Acked,
-    /// The evidence from TCP's counters.
-    gauge: Gauge,
-    /// What its client's window takes.
-    burst: Burst,
-    /// What its client's program has not read.
-    unread: Unread,
+    /// Those of them that had left it at the last sample. The others are D1.
+    gone_bytes: u64,
+    /// Those of them that its client had acknowledged when its share was looked at last; `None`: it was never.
+    acked_bytes: Option<u64>,
+    sampled_at: Instant,
+    /// Those that were given by the last sample, or until it was last full.
+    given_before_bytes: u64,
     /// Its share of the send memory, unsent and in flight; `u64::MAX` where that is not divided.
     share_bytes: u64,
-    /// The shortest round trip of its path, where that is told with a share; 0: it is not known.
-    rtt_us: u64,
-    /// What it may hold while its rate is a guess, as of the last refill; `u64::MAX`: there is no such bound.
+    /// What it may hold unsent while its rate is a guess: as much as is in flight, one congestion window, or its part of the budget.
     most_bytes: u64,
-    /// It was given bytes that its client may not have read yet.
-    unsettled: bool,
-    /// The next sample of TCP's counters is for the client's window alone (a *glance*).
-    awaits_glance: bool,
     /// The level below which it becomes writable, as the kernel was last told.
     told_bytes: u64,
     /// It has become writable since the last sample, and was given nothing.
@@ -103,24 +75,13 @@ impl SendQueue {
     pub fn new(now: Instant) -> SendQueue {
         SendQueue {
             rate: Rate::default(),
-            level_bytes: 0,
-            sampled_at: now,
             given_bytes: 0,
-            told_given_bytes: 0,
-            measured_from: now,
-            measured_bytes: 0,
-            interval_from: now,
-            interval_bytes: 0,
-            interval_underrun: false,
-            acked: Acked::default(),
-            gauge: Gauge::default(),
-            burst: Burst::default(),
-            unread: Unread::default(),
+            gone_bytes: 0,
+            acked_bytes: None,
+            sampled_at: now,
+            given_before_bytes: 0,
             share_bytes: u64::MAX,
-            rtt_us: 0,
             most_bytes: u64::MAX,
-            unsettled: false,
-            awaits_glance: false,
             told_bytes: 0,
             writable: false,
             short: false,
@@ -142,19 +103,24 @@ impl SendQueue {
 
     /// What it may hold, unsent and in flight; `None`: send memory is not divided.
     pub fn share(&mut self, grant: Option<Grant>) {
-        self.share_bytes = grant.map_or(u64::MAX, |grant| counted_bytes(grant.share_bytes));
-        self.rtt_us = grant.map_or(0, |grant| grant.rtt_us);
+        let share_bytes = grant.map_or(u64::MAX, |grant| counted_bytes(grant.share_bytes));
+        if (share_bytes < u64::MAX) != (self.share_bytes < u64::MAX) {
+            self.acked_bytes = None;
+            self.rate.begin_anew(); // other bytes count from now on
+        }
+        self.share_bytes = share_bytes;
     }
 
     /// The level of the socket before it is offered more: it holds `held_bytes`, unsent and in flight.
-    pub fn socket_level(&mut self, held_bytes: u64, now: Instant) {
-        self.acked.socket_level(held_bytes, now);
+    pub fn socket_level(&mut self, held_bytes: u64) {
+        self.given_bytes = self.given_bytes.max(held_bytes);
+        self.acked_bytes = Some(self.given_bytes - held_bytes);
     }
 
     /// What it holds, if its share bounds that and it was looked at.
     fn held_bytes(&self) -> Option<u64> {
-        let held_bytes = self.acked.held_bytes();
-        held_bytes.filter(|_| self.share_bytes < u64::MAX)
+        let acked_bytes = self.acked_bytes.filter(|_| self.share_bytes < u64::MAX)?;
+        Some(self.given_bytes - acked_bytes)
     }
 
     /// Whether its client reads at a pace of its own.
@@ -175,17 +141,19 @@ impl SendQueue {
 
     /// B_n, bytes per second; 0: not known yet.
     pub fn rate_bytes_per_s(&self) -> u64 {
-        self.rate.send_bytes_per_s()
+        self.rate.bytes_per_s()
     }
 
     /// What the connection has and takes, for the stage that fetches its bytes. `full`: its socket takes no more.
     pub fn supply(&self, full: bool, now: Instant) -> Supply {
-        let rate_bytes_per_s = self.rate.prefetch_bytes_per_s();
+        let rate_bytes_per_s = match self.rate.is_guess() {
+            true => 0,
+            false => self.rate.bytes_per_s(),
+        };
         let level_bytes = self.level_at(rate_bytes_per_s, now);
         Supply {
             socket_bytes: self.at_most_told(level_bytes),
             rate_bytes_per_s,
-            unread_us: self.unread.lasts_us(self.rate.most_bytes_per_s(), now),
             full,
         }
     }
@@ -196,11 +164,11 @@ impl SendQueue {
     /// believed; how much faster is unknown, since it had nothing to take. (Less than half may be the client's own
     /// buffer, which takes some at once.)
     pub fn taken(&mut self, taken_bytes: u64, unsent_bytes: u64, now: Instant) {
-        let half_bytes = (self.level_bytes + self.given_bytes) / 2;
+        let half_bytes = (self.given_bytes - self.gone_bytes) / 2;
         let unbelieved = self.level_bytes(now) >= half_bytes.max(UNBELIEVED_BYTES_MIN);
         // All that a share allows is in flight, whatever the rate.
         let in_flight = 2 * half_bytes >= self.share_bytes / 2;
-        self.given(taken_bytes, now);
+        self.given(taken_bytes);
         let underrun = unsent_bytes <= taken_bytes;
         self.sampled(unsent_bytes, underrun, now);
         if underrun && unbelieved && !in_flight {
@@ -215,103 +183,105 @@ impl SendQueue {
 
     /// A sample: the socket holds `unsent_bytes` now. `underrun`: it held nothing at some time since the last sample.
     fn sampled(&mut self, unsent_bytes: u64, underrun: bool, now: Instant) {
-        match self.held_bytes() {
-            Some(_) => self.acked.looked(underrun, self.rtt_us, &mut self.rate),
-            None => self.measure_unsent(unsent_bytes, underrun, now),
-        }
-        (self.level_bytes, self.given_bytes, self.sampled_at) = (unsent_bytes, 0, now);
-        self.told_given_bytes = 0;
-        self.writable = false;
-    }
-
-    /// The rate by what left the unsent queue.
-    fn measure_unsent(&mut self, unsent_bytes: u64, underrun: bool, now: Instant) {
-        let had_bytes = self.level_bytes + self.given_bytes;
-        self.interval_bytes += had_bytes.saturating_sub(unsent_bytes);
-        self.interval_underrun |= underrun;
-        let unknown = self.rate.prefetch_bytes_per_s() == 0;
-        if underrun && unknown && self.interval_bytes < FIRST_SAMPLE_BYTES_MIN {
-            // A first rate is measured from the moment when there is something to take.
-            (
-                self.interval_from,
-                self.interval_bytes,
-                self.interval_underrun,
-            ) = (now, 0, false);
-        }
-        let us = now.since_us(self.interval_from);
-        if self
-            .rate
-            .interval(self.interval_bytes, us, self.interval_underrun)
-        {
-            (
-                self.interval_from,
-                self.interval_bytes,
-                self.interval_underrun,
-            ) = (now, 0, false);
-        }
-        let us = now.since_us(self.measured_from);
-        let taken_bytes = self.measured_bytes.saturating_sub(unsent_bytes);
-        if self.rate.sample(taken_bytes, us, underrun) {
-            (self.measured_from, self.measured_bytes) = (now, unsent_bytes);
+        self.given_bytes = self.given_bytes.max(unsent_bytes);
+        self.gone_bytes = self.given_bytes - unsent_bytes;
+        self.given_before_bytes = self.given_bytes;
+        (self.sampled_at, self.writable) = (now, false);
+        // A share goes in flight in the moment in which it is given, however slow its client is.
+        let gone_bytes = match self.share_bytes {
+            u64::MAX => Some(self.gone_bytes),
+            _ => self.acked_bytes,
+        };
+        if let Some(gone_bytes) = gone_bytes {
+            self.rate.look(gone_bytes, underrun, now);
         }
     }
 
-    /// The path is congested. For prefetch, the rate is measured anew from the last sample on, and is at most
-    /// `most_bytes_per_s` if that is known.
+    /// A sample of TCP's counters. While its rate is a guess, the socket holds `guess_bytes` at most.
+    pub fn counted(&mut self, sample: &TcpSample, guess_bytes: u64, now: Instant) {
+        if let Some(flow) = sample.flow {
+            let most_bytes = guess_bytes.min(sample.path.cwnd_bytes);
+            self.most_bytes = most_bytes.max(LOWAT_BYTES_START.into());
+            self.rate.count(flow, now);
+        }
+    }
+
+    /// Whether a sample of TCP's counters is wanted as soon as the socket is full: there was none yet, or its rate is a guess and
+    /// its level bounded by what the last one told.
+    pub fn wants_counters(&self) -> bool {
+        let is_bounded = self.given_bytes - self.gone_bytes >= self.most_bytes / 2;
+        !self.rate.is_counted() || !self.rate.is_sampled() && is_bounded
+    }
+
+    /// Whether another sample of TCP's counters says more than the level of the socket does.
+    pub fn is_of_interest(&self) -> bool {
+        self.rate.is_counted() && !self.rate.is_of_path()
+    }
+
+    /// When to sample a socket that does not become writable: before its level is a guess from an old rate, and while its client
+    /// reads without telling. `watched_at`: when TCP was asked last.
+    pub fn sample_at(&self, watched_at: Instant) -> Option<Instant> {
+        let holds = self.given_bytes > self.gone_bytes;
+        let us = match self.rate.is_own_pace() && self.rate.is_sampled() {
+            true => FLOW_SAMPLE_US_MAX,
+            false => INTERVAL_US_MIN,
+        };
+        let at = match self.is_of_interest() {
+            true => watched_at,
+            false => self.sampled_at,
+        };
+        holds.then(|| at.plus_us(us))
+    }
+
+    /// The path is congested, and carries at most `most_bytes_per_s` if that is known.
     pub fn congest(&mut self, most_bytes_per_s: Option<u64>) {
-        if self.rate.congest(most_bytes_per_s) {
-            self.gauge.begin_anew();
-            self.acked.turn(AckedFor::Prefetch);
-            (
-                self.interval_from,
-                self.interval_bytes,
-                self.interval_underrun,
-            ) = (self.sampled_at, 0, false);
-        }
+        self.rate.congest(most_bytes_per_s);
     }
 
     /// The socket has become writable: less is left in it than the level that the kernel was told.
     pub fn became_writable(&mut self) {
         self.writable = true;
-        self.awaits_glance = self.is_of_interest();
     }
 
     /// The level up to which the socket is filled.
     pub fn fill_bytes(&self, target: Target) -> u64 {
-        match self.rate.send_bytes_per_s() {
+        match self.rate.bytes_per_s() {
             0 => u64::from(LOWAT_BYTES_START).min(self.share_bytes),
             rate => bytes_in(target.us + EPOLLOUT_US, rate)
                 .max(self.epollout_bytes() + target.least_bytes)
                 .max(self.steady_bytes(target))
                 .min(LOWAT_BYTES_MAX.into())
-                .min(self.most_bytes)
+                .min(self.cap_bytes())
                 .min(self.share_bytes),
         }
     }
 
-    /// Whether a level is as high as the socket may be filled while its rate is a guess.
-    fn is_bounded(&self, level_bytes: u64) -> bool {
-        level_bytes >= self.most_bytes / 2
+    /// What it may hold while its rate is a guess.
+    fn cap_bytes(&self) -> u64 {
+        match self.rate.is_sampled() {
+            true => u64::MAX,
+            false => self.most_bytes,
+        }
     }
 
     fn steady_bytes(&self, target: Target) -> u64 {
         match self.is_steady() {
-            true => target.steady_bytes(self.rate.send_bytes_per_s()),
+            true => target.steady_bytes(self.rate.bytes_per_s()),
             false => 0,
         }
     }
 
     /// A full socket becomes writable when less than this is left.
     fn epollout_bytes(&self) -> u64 {
-        bytes_in(EPOLLOUT_US, self.rate.send_bytes_per_s())
+        bytes_in(EPOLLOUT_US, self.rate.bytes_per_s())
             .clamp(EPOLLOUT_BYTES_MIN, u64::from(LOWAT_BYTES_MAX) / 2)
-            .min(self.most_bytes / 2)
+            .min(self.cap_bytes() / 2)
             .min(self.share_bytes / 2)
     }
 
     /// How long a full socket lasts until it becomes writable; `None` while B_n is not known.
     fn lasts_us(&self, target: Target) -> Option<u64> {
-        let rate = self.rate.send_bytes_per_s();
+        let rate = self.rate.bytes_per_s();
         let least_bytes = target.least_bytes.max(self.steady_bytes(target));
         (rate > 0).then(|| target.us.max(us_for(least_bytes, rate)))
     }
@@ -329,11 +299,9 @@ impl SendQueue {
         now: Instant,
     ) -> Refill {
         self.short = own_bytes.is_some() || rest_bytes <= STEADY_BYTES_MAX;
-        self.burst.share(target.beyond_bytes);
-        self.most_bytes = self.most_bytes(self.level_bytes(now));
         let fill_bytes = self.fill_bytes(target);
         let room_bytes = fill_bytes.saturating_sub(self.level_bytes(now));
-        let known = self.rate.send_bytes_per_s() > 0;
+        let known = self.rate.bytes_per_s() > 0;
         let (up_to_bytes, epollout_bytes) = match own_bytes.filter(|_| known) {
             Some(own_bytes) => {
                 let bytes = own_bytes.min(self.share_bytes).max(fill_bytes);
@@ -341,7 +309,7 @@ impl SendQueue {
             }
             None if !known => (Some(fill_bytes), fill_bytes / 2),
             // A prediction by a guess says nothing, so the kernel is asked.
-            None if room_bytes < ROOM_BYTES_MIN || fill_bytes == self.most_bytes => {
+            None if room_bytes < ROOM_BYTES_MIN || fill_bytes == self.cap_bytes() => {
                 (Some(fill_bytes), self.epollout_bytes())
             }
             None => (None, self.epollout_bytes()),
@@ -354,16 +322,9 @@ impl SendQueue {
         }
     }
 
-    /// What it may hold while its rate is a guess.
-    fn most_bytes(&self, level_bytes: u64) -> u64 {
-        let guess = !self.rate.is_counted();
-        let most_bytes = guess.then(|| self.burst.most_bytes(level_bytes)).flatten();
-        most_bytes.unwrap_or(u64::MAX)
-    }
-
     /// D1 as predicted for now.
     pub fn level_bytes(&self, now: Instant) -> u64 {
-        self.at_most_told(self.level_at(self.rate.send_bytes_per_s(), now))
+        self.at_most_told(self.level_at(self.rate.bytes_per_s(), now))
     }
 
     /// A predicted level, bounded by what the kernel has reported since.
@@ -376,59 +337,47 @@ impl SendQueue {
 
     fn level_at(&self, rate_bytes_per_s: u64, now: Instant) -> u64 {
         let taken_bytes = bytes_in(now.since_us(self.sampled_at), rate_bytes_per_s);
-        (self.level_bytes + self.given_bytes).saturating_sub(taken_bytes)
+        (self.given_bytes - self.gone_bytes).saturating_sub(taken_bytes)
     }
 
     /// T_n, the time for which the socket has bytes; `None` while B_n is not known.
     pub fn margin_us(&self, now: Instant) -> Option<u64> {
-        let rate = self.rate.send_bytes_per_s();
+        let rate = self.rate.bytes_per_s();
         (rate > 0).then(|| us_for(self.level_bytes(now), rate))
     }
 
     /// A response begins. Time with nothing to take counts for no rate.
     pub fn begin(&mut self, now: Instant) {
         if self.level_bytes(now) == 0 {
-            (self.level_bytes, self.given_bytes, self.sampled_at) = (0, 0, now);
-            self.told_given_bytes = 0;
-            (self.measured_from, self.measured_bytes) = (now, 0);
-            (
-                self.interval_from,
-                self.interval_bytes,
-                self.interval_underrun,
-            ) = (now, 0, false);
-            self.gauge.begin_anew();
-            self.acked.begin_anew();
-            self.unread = Unread::default();
+            (self.gone_bytes, self.sampled_at) = (self.given_bytes, now);
+            self.given_before_bytes = self.given_bytes;
+            self.rate.begin_anew();
+            self.rate.look(self.given_bytes, false, now);
         }
     }
 
     /// The socket took bytes.
-    pub fn given(&mut self, bytes: u64, now: Instant) {
-        if bytes > 0 {
-            self.gauge.given(now);
-            self.unsettled = true;
-        }
-        self.burst.given(bytes);
-        self.unread.given(bytes);
-        self.acked.given(bytes);
+    pub fn given(&mut self, bytes: u64) {
         self.given_bytes += bytes;
-        self.measured_bytes += bytes;
         self.writable = false;
     }
 
-    /// What the socket took since the last sample, or since this was last asked, if that is later: a unix socket has no
-    /// samples.
-    pub fn tell_given_bytes(&mut self) -> u64 {
-        let bytes = self.given_bytes - self.told_given_bytes;
-        self.told_given_bytes = self.given_bytes;
-        bytes
+    /// What the socket took since the last sample, or since it was last full, if that is later.
+    pub fn given_since_bytes(&self) -> u64 {
+        self.given_bytes - self.given_before_bytes
+    }
+
+    /// The socket is full, and nobody knows what it holds: it is a unix socket.
+    pub fn full_unknown(&mut self) {
+        self.given_before_bytes = self.given_bytes;
     }
 
     /// The socket is full and holds `unsent_bytes` (SIOCOUTQNSD) now: the rate is measured. `true` if by the new rate
     /// its fill is more than a quarter higher.
     pub fn full(&mut self, unsent_bytes: u64, target: Target, now: Instant) -> bool {
         let before_bytes = self.fill_bytes(target);
-        self.sampled(unsent_bytes, unsent_bytes <= self.given_bytes, now);
+        let underrun = unsent_bytes <= self.given_since_bytes();
+        self.sampled(unsent_bytes, underrun, now);
         self.fill_bytes(target) * 4 > before_bytes * 5
     }
 
@@ -437,7 +386,7 @@ impl SendQueue {
     pub fn joins(&self, until: Instant) -> bool {
         let share_is_full =
             (self.held_bytes()).is_some_and(|bytes| bytes >= self.share_bytes / 4 * 3);
-        let known = self.rate.send_bytes_per_s() > 0;
+        let known = self.rate.bytes_per_s() > 0;
         known && !share_is_full && self.level_bytes(until) <= self.epollout_bytes()
     }
 }

@@ -272,9 +272,9 @@ pub enum What {
         signal: Signal,
         /// What is done about it.
         delay: Delay,
-        /// B_n for prefetch before.
+        /// B_n before.
         from_bytes_per_s: u64,
-        /// B_n for prefetch now.
+        /// B_n now.
         to_bytes_per_s: u64,
     },
     /// The disk machine had bytes of the response read, and they are in memory.

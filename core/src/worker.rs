@@ -154,7 +154,7 @@ impl Conn {
         let stands = fetched && self.output.may_offer;
         let queue = &self.output.send_queue;
         queue
-            .sample_at()
+            .sample_at(self.evidence.watched_at)
             .filter(|_| stands || queue.is_of_interest() && stream.is_some())
     }
 
@@ -395,7 +395,7 @@ impl Machine for Worker {
             } => self.adopt(conn, address, &exported, now),
             In::Share { conn, grant } => self.share(conn, Some(grant)),
             In::NoShare { conn, held_bytes } => self.no_share(conn, held_bytes),
-            In::SocketLevel { conn, held_bytes } => self.socket_level(conn, held_bytes, now),
+            In::SocketLevel { conn, held_bytes } => self.socket_level(conn, held_bytes),
             In::RefillAfter { conn, delay } => self.refill_after(conn, delay, now),
             In::StartShare { share_bytes } => self.start_share_bytes = Some(share_bytes),
             In::Drain => self.begin_drain(now),

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use ackpace_core::addresses::Address;
 use ackpace_core::congestion::{CaState, Path};
 use ackpace_core::conn::TcpSample;
-use ackpace_core::rate::flow::Flow;
+use ackpace_core::rate::Flow;
 use ackpace_core::sndbuf::Control;
 use ackpace_core::sndbuf::outside::{NONE_SEGMENTS, Setting};
 use ackpace_core::sndbuf::reading::Counted;

@@ -16,7 +16,7 @@ mod orders;
 use ackpace_core::conn::ConnId;
 use ackpace_core::limits::ETHERNET_SEGMENT_BYTES;
 use ackpace_core::machine::Machine;
-use ackpace_core::rate::flow::Flow;
+use ackpace_core::rate::Flow;
 use ackpace_core::sndbuf::outside::{Cause, HandsOff, NONE_SEGMENTS};
 use ackpace_core::sndbuf::pool::{In, Out, Pool, Settings};
 use ackpace_core::sndbuf::reading::Reading;

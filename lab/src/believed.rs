@@ -14,7 +14,7 @@ pub const ADMIN_SOCKET: &str = "/run/ackpace-lab.sock";
 const CONNECTIONS_MAX: &str = "20000";
 const DOING: &str = "ackpace top --json";
 
-/// The estimated rates (B_n for sending) of all connections with an active response, in bytes per second. What arrived
+/// The estimated rates (B_n) of all connections with an active response, in bytes per second. What arrived
 /// in the last seconds (`rate_bytes_per_s`) is another figure: it contains what a burst left in the receive buffer.
 pub fn ask(ackpace: &Path) -> Result<Vec<f64>> {
     let answer = top(ackpace)?;

@@ -127,12 +127,9 @@ pub struct Connection {
     pub object: Option<String>,
     /// The bytes that arrived in the last seconds, per second.
     pub rate_bytes_per_s: u64,
-    /// B_n, by which its socket is filled; 0: not known yet.
+    /// B_n, by which its socket is filled and the disk reads for it; 0: not known yet.
     #[serde(default)]
     pub believed_bytes_per_s: u64,
-    /// B_n, by which the disk reads for it; 0: not known yet.
-    #[serde(default)]
-    pub prefetch_bytes_per_s: u64,
     /// T_n: for how long its socket should have bytes; null while B_n is not known.
     pub margin_us: Option<u64>,
     /// The level to which its socket is filled; null without margins.

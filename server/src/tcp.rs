@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use ackpace_core::congestion::{CaState, Path};
 use ackpace_core::conn::TcpSample;
-use ackpace_core::rate::flow::Flow;
+use ackpace_core::rate::Flow;
 use ackpace_core::sndbuf::Control;
 use ackpace_core::sndbuf::reading::Counted;
 use ackpace_wire::tcp_info::{self, TcpInfo};

@@ -8,7 +8,7 @@ use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use ackpace_core::conn::{Span, TcpSample};
-use ackpace_core::rate::flow::Flow;
+use ackpace_core::rate::Flow;
 use ackpace_core::sndbuf::Control;
 use ackpace_core::sndbuf::reading::Counted;
 use rustix::io::Errno;

@@ -42,7 +42,7 @@ impl Disk {
         let free = self.slots_max().saturating_sub(self.slots_used);
         ReadNeed {
             target_us,
-            margin_us: margin_us(want, target_us, now),
+            margin_us: want.underrun_at.since_us(now),
             rate_bytes_per_s: self.rate_for(want, now),
             nth: want.answers,
             rest_bytes: want.span.len_bytes,
@@ -61,13 +61,6 @@ impl Disk {
     }
 }
 
-/// T_n of a want. A stream whose socket is empty is due, whatever lies unread at its client: that is an estimate. But its read need
-/// last only from when all that is read on, if that is within T_D/2.
-pub(super) fn margin_us(want: &Want, target_us: u64, now: Instant) -> u64 {
-    let unread_us = want.unread_until.since_us(now).min(target_us / 2);
-    want.underrun_at.since_us(now).max(unread_us)
-}
-
 /// The first `len_bytes` of a span.
 pub(super) fn first(span: Span, len_bytes: u64) -> Span {
     Span {
@@ -76,10 +69,9 @@ pub(super) fn first(span: Span, len_bytes: u64) -> Span {
     }
 }
 
-/// Whether a stream whose rate is known has run dry: its client has taken all bytes before this want, and has nothing unread, as far as
-/// is known.
+/// Whether a stream whose rate is known has run dry: its client has taken all bytes before this want.
 pub(super) fn has_underrun(want: &Want, now: Instant) -> bool {
-    want.rate_bytes_per_s > 0 && want.underrun_at <= now && want.unread_until <= now
+    want.rate_bytes_per_s > 0 && want.underrun_at <= now
 }
 
 /// The span to read into so many slots. It begins at the start of what is wanted, rounded down to what a direct read must

@@ -57,7 +57,6 @@ pub(super) fn want(index: u32, file: u32, from_bytes: u64, heard: u32) -> Want {
             len_bytes: FILE_BYTES - from_bytes,
         },
         underrun_at: NOW,
-        unread_until: NOW,
         rate_bytes_per_s: if heard == 0 { 0 } else { 1_000_000 },
         seq: WantSeq(heard + 1),
         answers: heard,
@@ -301,20 +300,6 @@ fn who_stands_still_is_read_for_as_much_as_the_others() {
     let len = |n: usize| read_of(&outs[n]).1.len_bytes;
     assert!(len(0) > 5 * len(1), "{outs:?}");
     assert!(len(0) <= 10 * len(1) + SLOT_BYTES, "{outs:?}");
-}
-
-#[test]
-fn who_has_bytes_unread_is_due_as_any_other_and_gets_half() {
-    let mut disk = Disk::new(SETTINGS);
-    let fed = Want {
-        unread_until: NOW.plus_us(3_600_000_000),
-        ..want(1, 1, 0, 1)
-    };
-    disk.on(In::Want(want(0, 0, 0, 1)), NOW);
-    disk.on(In::Want(fed), NOW);
-    let outs = orders(&mut disk, NOW);
-    let len = |n: usize| read_of(&outs[n]).1.len_bytes;
-    assert!(len(1).abs_diff(len(0) / 2) <= SLOT_BYTES, "{outs:?}");
 }
 
 #[test]

@@ -32,11 +32,6 @@ pub const DEPLETION_SAMPLE_US_MIN: u64 = 20_000;
 /// And else over this time. Less: rates scatter, and with them the times at which sockets are filled. More: a client that
 /// becomes slower is filled too early for longer.
 pub const DEPLETION_STEADY_US_MIN: u64 = 100_000;
-/// What a client acknowledges is its rate over this time at least, where its share bounds what its socket holds. Less: ACKs
-/// come in bundles, and one bundle more or less counts.
-pub const ACKED_SAMPLE_US_MIN: u64 = 100_000;
-/// And of so many bytes, some ten segments, unless they take as long as an interval. Less: a segment more or less counts.
-pub const ACKED_SAMPLE_BYTES_MIN: u64 = 16 * KIB;
 /// How often send memory is divided anew, with a look at each connection that sends.
 pub const DIVIDE_EACH_US: u64 = US_PER_S;
 /// How often it is divided at most, for connections that join.

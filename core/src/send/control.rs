@@ -115,6 +115,11 @@ impl Controller {
         self.top_ups.map(|top_ups| top_ups.target())
     }
 
+    /// What a socket may hold while its rate is a guess. `open`: number of the worker's connections.
+    pub fn guess_bytes(&self, open: u32) -> u64 {
+        (self.top_ups).map_or(u64::MAX, |top_ups| top_ups.guess_bytes(open))
+    }
+
     /// The number of connections whose rate is known, and the sum of these rates, bytes per second.
     pub fn measured(&self, now: Instant) -> (u64, u64) {
         self.top_ups.map_or((0, 0), |top_ups| top_ups.measured(now))
@@ -139,7 +144,7 @@ impl Controller {
         // A client that takes nothing is recognised by how little its socket holds.
         let own = offer.held == Held::Slots && supply.rate_bytes_per_s > 0;
         let own_bytes = own.then(|| top_ups.own_bytes(open));
-        Some(queue.refill(own_bytes, offer.rest_bytes, top_ups.target_of(open), now))
+        Some(queue.refill(own_bytes, offer.rest_bytes, top_ups.target(), now))
     }
 
     /// The result of an offer: the rate is measured. `Some`: the socket is full and will become writable; `None`: it
@@ -152,19 +157,22 @@ impl Controller {
         } = taken;
         match unsent_bytes.filter(|_| !full) {
             Some(unsent_bytes) => queue.taken(taken_bytes, unsent_bytes, now),
-            None => queue.given(taken_bytes, now),
+            None => queue.given(taken_bytes),
         }
         if !full {
             return None;
         }
         let target = self.target();
-        let given_bytes = queue.tell_given_bytes();
-        if let Some(unsent_bytes) = unsent_bytes {
-            // Without margins the rate is still measured: reading ahead depends on it.
-            let grown = queue.full(unsent_bytes, target.unwrap_or_default(), now);
-            if grown && target.is_some() {
-                return None;
+        let given_bytes = queue.given_since_bytes();
+        match unsent_bytes {
+            Some(unsent_bytes) => {
+                // Without margins the rate is still measured: reading ahead depends on it.
+                let grown = queue.full(unsent_bytes, target.unwrap_or_default(), now);
+                if grown && target.is_some() {
+                    return None;
+                }
             }
+            None => queue.full_unknown(),
         }
         let fill_bytes = queue.fill_bytes(target.unwrap_or_default());
         // Some of it may have been sent since.

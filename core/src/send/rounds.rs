@@ -25,9 +25,6 @@ pub struct Target {
     /// A client that reads at its own pace is filled with this times the root of its rate. Of all ways to divide a
     /// queue this one needs the fewest top-ups: per second they are the sum of each rate over its fill.
     pub steady_per_root: u64,
-    /// This socket's part of the budget for unsent bytes beyond its client's receive window, while its rate is a guess
-    /// (`send/burst.rs`). [`TopUps::target`] leaves it 0.
-    pub beyond_bytes: u64,
 }
 
 impl Target {
@@ -48,7 +45,6 @@ impl Default for Target {
             us: TARGET_US_MAX,
             least_bytes: TOP_UP_BYTES_MIN,
             steady_per_root: 0,
-            beyond_bytes: 0,
         }
     }
 }
@@ -113,7 +109,7 @@ impl TopUps {
         }
     }
 
-    /// The target of the last round, without `beyond_bytes`.
+    /// The target of the last round.
     pub fn target(&self) -> Target {
         self.target
     }
@@ -125,12 +121,9 @@ impl TopUps {
         (self.budget_bytes / u64::from(connections.max(1))).min(OWN_BYTES_MAX)
     }
 
-    /// The same with `beyond_bytes`, which depends on the number of connections.
-    pub fn target_of(&self, connections: u32) -> Target {
-        Target {
-            beyond_bytes: self.steady_bytes / u64::from(connections.max(1)),
-            ..self.target
-        }
+    /// What a socket may hold while its rate is a guess, with this many connections.
+    pub fn guess_bytes(&self, connections: u32) -> u64 {
+        (self.steady_bytes / u64::from(connections.max(1))).min(OWN_BYTES_MAX / 2)
     }
 
     /// One connection became writable. If the last round is long enough ago, all connections have their turn.
@@ -166,7 +159,6 @@ impl TopUps {
             least_bytes: (demand.slow_bytes_per_s / SLOW_TOP_UPS_PER_S)
                 .clamp(TOP_UP_BYTES_MIN, TOP_UP_BYTES_MAX),
             steady_per_root: self.steady_bytes / demand.steady_roots.max(1),
-            ..self.target
         };
         let reach_us = demand.shortest_us.unwrap_or(self.target.us);
         let reach_us = reach_us.clamp(TARGET_US_MIN, REACH_US_MAX.max(reach_us / 2));

@@ -1,22 +1,21 @@
 //! What a connection has and takes, for the stage that fetches its bytes.
 
-use crate::limits::{FLOW_US_MIN, LOWAT_BYTES_MAX, UNKNOWN_MARGIN_US};
+use crate::limits::{LOWAT_BYTES_MAX, UNKNOWN_MARGIN_US};
 use crate::prefetch::us_for;
 use crate::units::Instant;
 
 /// A socket is nearly empty when one part in so many of what it should hold is left.
 const WATCHED_PART: u64 = 4;
+/// What lasts no longer than this counts as nothing.
+const WATCHED_US_MIN: u64 = 10_000;
 
 /// What a connection has in its socket, and how fast it takes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Supply {
     /// D1: held unsent, as predicted.
     pub socket_bytes: u64,
-    /// B_n for prefetch; 0: not known yet.
+    /// B_n; 0: not known yet.
     pub rate_bytes_per_s: u64,
-    /// For so long its client's program has bytes to read, in its receive buffer and in the socket, as its window shows; 0: nothing is
-    /// known.
-    pub unread_us: u64,
     /// The socket takes no more for now.
     pub full: bool,
 }
@@ -36,7 +35,7 @@ impl Supply {
     /// The level below which a socket is nearly empty, bytes; `None` if it is nearly empty by now, as far as is predicted, or
     /// nothing can be predicted.
     pub fn watched_bytes(&self, now: Instant) -> Option<u32> {
-        let lasts = self.underrun_at(0, now) > now.plus_us(FLOW_US_MIN);
+        let lasts = self.underrun_at(0, now) > now.plus_us(WATCHED_US_MIN);
         let known = self.rate_bytes_per_s > 0;
         let bytes = (self.socket_bytes / WATCHED_PART).min(LOWAT_BYTES_MAX.into());
         (known && lasts && bytes > 0).then_some(bytes as u32)

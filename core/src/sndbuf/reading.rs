@@ -37,7 +37,7 @@ pub struct Reading {
     pub control: Control,
     /// What sets its client's pace.
     pub pace: Pace,
-    /// B_n for the send margin; 0: not known yet.
+    /// B_n; 0: not known yet.
     pub rate_bytes_per_s: u64,
     /// For how long its share limited it since the last reading.
     pub share_limited_us: u64,
@@ -292,7 +292,7 @@ fn is_quiet(before: Option<Progress>, now: &Reading) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rate::flow::Flow;
+    use crate::rate::Flow;
 
     fn path(state: CaState, threshold_bytes: u64, resent_segments: u32) -> Path {
         Path {

@@ -4,7 +4,6 @@ use super::ConnPhase;
 use super::Worker;
 use super::messages::Out;
 use super::pace::{RecentArrivals, is_drained};
-use super::stream::Stream;
 use super::timeouts::TimeoutVerdict;
 use super::turns::QueueEnd;
 use crate::congestion::{Delay, Path, Signal, Watch};
@@ -17,8 +16,8 @@ use crate::why::{TopUp, Wait, What, Why};
 pub(super) struct TcpEvidence {
     /// The state of its path, to notice when that gets worse.
     watch: Watch,
-    /// When a sample was last asked for.
-    watched_at: Instant,
+    /// When a sample was last asked for or counted.
+    pub watched_at: Instant,
     /// The rate shown to operators.
     pub shown: RecentArrivals,
     /// The peer is gone; what is left to find out is how much it received.
@@ -60,10 +59,12 @@ impl Worker {
             false => FLOW_EACH_US,
         };
         // A long response is sampled at once: from then on, what its client takes is counted.
-        let long = |stream: &Stream| stream.sent_bytes >= FIRST_SAMPLE_BYTES_MIN;
-        let first = conn.output.send_queue.wants_counters() && stream.is_some_and(long);
+        let long = stream.is_some_and(|stream| stream.sent_bytes >= FIRST_SAMPLE_BYTES_MIN);
+        let first = conn.output.send_queue.wants_counters() && long;
         let due = now >= conn.evidence.watched_at.plus_us(each_us);
-        if (reads || full) && (first || due) {
+        let fetches =
+            stream.is_some_and(|stream| stream.outstanding.has_wanted() && stream.left_bytes() > 0);
+        if (full || fetches) && (first || due) {
             conn.evidence.watched_at = now;
             self.outs.push_back(Out::Sample(id));
         }
@@ -71,10 +72,6 @@ impl Worker {
 
     /// A TCP_INFO sample arrived.
     pub(super) fn sampled(&mut self, id: ConnId, sample: &TcpSample, now: Instant) {
-        let conn = self.table.get_mut(id);
-        if conn.is_some_and(|conn| conn.output.send_queue.glanced(sample)) {
-            return;
-        }
         self.pace(id, sample, now);
         if self.is_for_show(id, sample, now) {
             return;
@@ -149,12 +146,14 @@ impl Worker {
 
     /// Measures the rate, and reports the responses that have arrived.
     fn measure(&mut self, id: ConnId, sample: &TcpSample, now: Instant) {
+        let guess_bytes = self.send.guess_bytes(self.table.open());
         let Some(conn) = self.table.get_mut(id) else {
             return;
         };
         let stream = conn.stream.as_deref();
         let fetched = stream.is_some_and(|stream| stream.outstanding.has_wanted());
-        conn.output.send_queue.counted(sample, now);
+        conn.evidence.watched_at = now;
+        conn.output.send_queue.counted(sample, guess_bytes, now);
         if let Some(unsent_bytes) = sample.unsent_bytes.filter(|_| fetched) {
             conn.output.send_queue.seen(unsent_bytes, now);
         }

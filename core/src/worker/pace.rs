@@ -127,7 +127,7 @@ fn arrived_ago_us(sample: &TcpSample) -> u64 {
 /// more follows.
 pub(super) fn is_drained(sample: &TcpSample) -> bool {
     let unsent_bytes = sample.unsent_bytes.unwrap_or(sample.unacked_bytes);
-    let corked = |flow: crate::rate::flow::Flow| {
+    let corked = |flow: crate::rate::Flow| {
         unsent_bytes < flow.segment_bytes && unsent_bytes <= flow.window_bytes
     };
     sample.unacked_bytes <= unsent_bytes && (unsent_bytes == 0 || sample.flow.is_some_and(corked))
@@ -145,7 +145,7 @@ fn corked_us(sample: &TcpSample) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rate::flow::Flow;
+    use crate::rate::Flow;
     use proptest::prelude::*;
 
     const MS: u64 = 1000;

@@ -6,7 +6,6 @@ use super::{Conn, Worker};
 use crate::conn::ConnId;
 use crate::sndbuf::Pace;
 use crate::sndbuf::bound::Grant;
-use crate::units::Instant;
 
 /// A connection with a share, for who divides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +14,7 @@ pub struct Sender {
     pub conn: ConnId,
     /// A response is under way.
     pub is_sending: bool,
-    /// B_n for the send margin; 0: not known yet.
+    /// B_n; 0: not known yet.
     pub rate_bytes_per_s: u64,
     /// What sets its client's pace.
     pub pace: Pace,
@@ -73,9 +72,9 @@ impl Worker {
     }
 
     /// The level of its socket, unsent and in flight, before it is offered more.
-    pub(super) fn socket_level(&mut self, id: ConnId, held_bytes: u64, now: Instant) {
+    pub(super) fn socket_level(&mut self, id: ConnId, held_bytes: u64) {
         if let Some(conn) = self.table.get_mut(id) {
-            conn.output.send_queue.socket_level(held_bytes, now);
+            conn.output.send_queue.socket_level(held_bytes);
         }
     }
 

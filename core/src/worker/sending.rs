@@ -116,11 +116,6 @@ impl Worker {
             if stream.waits_for().is_net() {
                 conn.output.top_up = TopUp::Writable;
                 conn.output.send_queue.became_writable();
-                if conn.output.send_queue.awaits_glance() {
-                    // A client that reads at its own pace: a sample shows its receive window now, while it is widest, before
-                    // the socket is filled.
-                    self.outs.push_back(Out::Sample(id));
-                }
                 self.counts.topped_up(TopUp::Writable);
                 stream.end_stall(&mut self.counts, now);
             }

@@ -18,10 +18,8 @@ pub struct Snapshot {
     pub phase: &'static str,
     /// Rate at which bytes arrived in the last seconds.
     pub rate_bytes_per_s: u64,
-    /// B_n for the send margin; 0: not known yet.
+    /// B_n; 0: not known yet.
     pub believed_bytes_per_s: u64,
-    /// B_n for prefetch; 0: not known yet.
-    pub prefetch_bytes_per_s: u64,
     /// T_n, the time for which its socket should last; `None` while B_n is not known.
     pub margin_us: Option<u64>,
     /// The level up to which its socket is filled; `None` without margins.
@@ -144,7 +142,6 @@ impl Worker {
             phase: PHASES[phase_index(conn.phase, conn.timeouts.idle())],
             rate_bytes_per_s: conn.evidence.shown.bytes_per_s(now),
             believed_bytes_per_s: queue.rate_bytes_per_s(),
-            prefetch_bytes_per_s: queue.supply(false, now).rate_bytes_per_s,
             margin_us: queue.margin_us(now),
             fill_bytes: self.send.target().map(|target| queue.fill_bytes(target)),
             refill_at: conn.output.refill_timer.map(|timer| timer.at),

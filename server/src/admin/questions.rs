@@ -430,10 +430,9 @@ fn rates(connection: &Connection) -> String {
         None => "what it takes (B_n)",
     };
     format!(
-        "{}/s have arrived in the last seconds; {what}: {} for filling its socket, {} for reading ahead",
+        "{}/s have arrived in the last seconds; {what}: {}",
         Bytes(connection.rate_bytes_per_s),
         believed(connection.believed_bytes_per_s),
-        believed(connection.prefetch_bytes_per_s),
     )
 }
 
@@ -519,8 +518,7 @@ mod tests {
                 "its client's window is closed (0 B); 0 B are in flight and 131 KB wait unsent in the socket; the window \
                  has held it up for 9.0 s in all",
                 "its share of the send memory is 150 KB: its socket holds no more, unsent and in flight",
-                "900 KB/s have arrived in the last seconds; what it takes when its client reads (B_n): 1.2 MB/s for filling its \
-                 socket, not known yet for reading ahead",
+                "900 KB/s have arrived in the last seconds; what it takes when its client reads (B_n): 1.2 MB/s",
                 "it has stood still for the disk with nothing in its socket for 0 us, for its client for 0 us",
             ]
         );
@@ -529,7 +527,7 @@ mod tests {
         assert_eq!(
             rates(&connection),
             "0 B/s have arrived in the last seconds; it has paused, so nothing is read ahead for it and its socket is not filled until \
-             its client reads again; what it took (B_n): 1.2 MB/s for filling its socket, not known yet for reading ahead"
+             its client reads again; what it took (B_n): 1.2 MB/s"
         );
     }
 }

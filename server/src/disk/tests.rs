@@ -148,7 +148,6 @@ fn want(index: u32, heard: u32, from_bytes: u64) -> DiskAsk {
         object: file.id,
         span,
         underrun_at: Instant { us: 0 },
-        unread_until: Instant { us: 0 },
         rate_bytes_per_s: 0,
         seq: WantSeq(heard + 1),
         answers: heard,

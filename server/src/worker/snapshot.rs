@@ -130,7 +130,6 @@ impl Worker {
             object,
             rate_bytes_per_s: snapshot.rate_bytes_per_s,
             believed_bytes_per_s: snapshot.believed_bytes_per_s,
-            prefetch_bytes_per_s: snapshot.prefetch_bytes_per_s,
             margin_us: snapshot.margin_us,
             fill_bytes: snapshot.fill_bytes,
             share_bytes: conn.bound.map(|bound| bound.share_bytes()),

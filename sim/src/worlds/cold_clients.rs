@@ -1,6 +1,6 @@
 //! A worker, a disk machine and a modelled disk, with clients that read at a pace of their own. All of the chain is there:
-//! what a client's program reads moves its window, the worker estimates from that what is unread, and the disk machine
-//! sizes reads by it (`core/src/send/unread.rs`).
+//! what a client's program reads moves its window, the worker estimates from that how fast it is, and the disk machine
+//! sizes reads by it.
 //!
 //! Each client downloads a file of its own, and no file is in the page cache. The world proceeds by milliseconds; reads end
 //! at any microsecond. It checks the laws of `sim/src/worlds/laws.rs`.
@@ -50,15 +50,6 @@ pub enum ClientChange {
     },
 }
 
-/// Whether the disk machine is told what clients have not read (`Want::unread_until`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UnreadRule {
-    /// It is, and reads less for those that have bytes unread.
-    On,
-    /// It is told each time that nothing is known of that.
-    Off,
-}
-
 /// Parameters of a run.
 #[derive(Clone, Debug)]
 pub struct World {
@@ -70,8 +61,6 @@ pub struct World {
     pub profile: Profile,
     /// Settings of the disk machine.
     pub disk: disk::Settings,
-    /// Whether clients with bytes unread are read for less.
-    pub unread: UnreadRule,
     /// When and how far sockets are filled.
     pub send: SendPolicy,
     /// How long it lasts, seconds.

@@ -62,8 +62,8 @@ pub enum Supply {
 /// Results of one client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reader {
-    /// B_n for sending and for prefetch, each [`NOTED_EACH_MS`] from its beginning on, bytes per second; 0: not known.
-    pub believed_bytes_per_s: Vec<[u64; 2]>,
+    /// B_n, each [`NOTED_EACH_MS`] from its beginning on, bytes per second; 0: not known.
+    pub believed_bytes_per_s: Vec<u64>,
     /// Bytes that its program had read by each of these times.
     pub read_noted_bytes: Vec<u64>,
     /// How fast it reads while it has something to read, bytes per second: the rate of its program, or what its path

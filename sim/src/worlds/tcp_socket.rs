@@ -3,7 +3,7 @@
 
 use ackpace_core::congestion::Path;
 use ackpace_core::conn::TcpSample;
-use ackpace_core::rate::flow::Flow;
+use ackpace_core::rate::Flow;
 use ackpace_core::send::Refill;
 
 use crate::models::tcp::{Connection, ConnectionProfile};

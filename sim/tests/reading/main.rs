@@ -137,19 +137,16 @@ fn world(clients: Vec<ReadingClient>, measured_from_s: u64, ends_s: u64) -> Worl
     }
 }
 
-/// Believed over true, for sending and for prefetch, at this age; 0: not known.
-fn believed(reader: &Reader, age_ms: u64) -> [f64; 2] {
+/// Believed over true at this age; 0: not known.
+fn believed(reader: &Reader, age_ms: u64) -> f64 {
     let noted = reader.believed_bytes_per_s[(age_ms / NOTED_EACH_MS) as usize];
-    noted.map(|bytes_per_s| bytes_per_s as f64 / reader.true_bytes_per_s as f64)
+    noted as f64 / reader.true_bytes_per_s as f64
 }
 
-/// From which age on both are within this part of the true rate, seconds; infinite if they are not at the end.
+/// From which age on it is within this part of the true rate, seconds; infinite if it is not at the end.
 fn found_s(reader: &Reader, part: f64) -> f64 {
     let noted = reader.believed_bytes_per_s.len() as u64;
-    let is_off = |n: &u64| {
-        let believed = believed(reader, n * NOTED_EACH_MS);
-        believed.iter().any(|ratio| (ratio - 1.0).abs() > part)
-    };
+    let is_off = |n: &u64| (believed(reader, n * NOTED_EACH_MS) - 1.0).abs() > part;
     match (0..noted).rev().find(is_off) {
         Some(n) if n + 1 == noted => f64::INFINITY,
         Some(n) => ((n + 1) * NOTED_EACH_MS) as f64 / 1e3,
@@ -195,15 +192,13 @@ impl Error {
     }
 }
 
-/// The errors for sending and for prefetch, the median over the seeds of those of these readers of each.
-fn errors(by_seed: &[Vec<&Reader>], age_ms: u64) -> [Error; 2] {
-    [0, 1].map(|which| {
-        let of = |readers: &Vec<&Reader>| {
-            let ratios = readers.iter().map(|reader| believed(reader, age_ms)[which]);
-            Error::of(&ratios.collect::<Vec<_>>())
-        };
-        Error::over_seeds(&by_seed.iter().map(of).collect::<Vec<_>>())
-    })
+/// The errors at this age, the median over the seeds of those of these readers of each.
+fn errors(by_seed: &[Vec<&Reader>], age_ms: u64) -> Error {
+    let of = |readers: &Vec<&Reader>| {
+        let ratios = readers.iter().map(|reader| believed(reader, age_ms));
+        Error::of(&ratios.collect::<Vec<_>>())
+    };
+    Error::over_seeds(&by_seed.iter().map(of).collect::<Vec<_>>())
 }
 
 /// From which age on half and 95 % of the readers are found within a tenth, seconds; the median over the seeds.
@@ -229,12 +224,9 @@ fn cell(value: f64, width: usize, digits: usize) -> String {
     }
 }
 
-/// The errors of sending and of prefetch, as columns.
-fn cells(errors: &[Error; 2]) -> String {
-    let cells = errors
-        .iter()
-        .map(|error| cell(error.median_percent, 6, 0) + &cell(error.factor, 6, 2));
-    cells.collect()
+/// An error, as columns.
+fn cells(error: &Error) -> String {
+    cell(error.median_percent, 6, 0) + &cell(error.factor, 6, 2)
 }
 
 fn compare(name: &str, table: &str) {

@@ -2,7 +2,7 @@
 
 use super::tests::{POOL_BYTES, at, pool, reading};
 use super::*;
-use crate::rate::flow::Flow;
+use crate::rate::Flow;
 use crate::sndbuf::Policy;
 use crate::sndbuf::bound::Grant;
 use alloc::collections::BTreeMap;

@@ -4,7 +4,7 @@ use crate::addresses::Address;
 use crate::congestion::Path;
 use crate::conn::TcpSample;
 use crate::limits::{DIVIDE_EACH_US, DRAIN_EACH_ROUNDS, DRAIN_US};
-use crate::rate::flow::Flow;
+use crate::rate::Flow;
 use crate::sndbuf::eatbt::Need;
 use crate::sndbuf::reading::Counted;
 use crate::sndbuf::{Control, Pace, Policy};

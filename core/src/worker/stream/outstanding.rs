@@ -9,7 +9,6 @@ use crate::units::Instant;
 #[derive(Clone, Copy, Debug)]
 pub(in crate::worker) struct Forecast {
     pub underrun_at: Instant,
-    pub unread_until: Instant,
     pub rate_bytes_per_s: u64,
 }
 
@@ -64,7 +63,6 @@ impl Outstanding {
             object,
             span,
             underrun_at: forecast.underrun_at,
-            unread_until: forecast.unread_until,
             rate_bytes_per_s: forecast.rate_bytes_per_s,
             seq: self.seq,
             answers: self.answers,
@@ -78,23 +76,12 @@ impl Outstanding {
         let (answers, signals) = (self.answers, self.signals);
         // Like a request already given to the kernel: the worker never postpones it, only the disk machine may.
         let keeps = self.delay != Delay::Rate && told.rate_bytes_per_s > 0;
-        let fed_anew = differ(told.unread_until, forecast.unread_until, now);
         let anew = match keeps && forecast.underrun_at >= told.underrun_at {
-            true if fed_anew => Want {
-                unread_until: forecast.unread_until,
-                ..told
-            },
             true if self.delay == Delay::Off || told.signals == signals => return None,
             true => told,
             false if is_moved(&told, &forecast, now) => Want {
                 underrun_at: forecast.underrun_at,
-                unread_until: forecast.unread_until,
                 rate_bytes_per_s: forecast.rate_bytes_per_s,
-                ..told
-            },
-            // The date stays: with a new one the disk machine would forget that it has put the want off.
-            false if fed_anew => Want {
-                unread_until: forecast.unread_until,
                 ..told
             },
             false => return None,
@@ -183,26 +170,16 @@ mod tests {
         };
         let forecast = Forecast {
             underrun_at: now.plus_us(4_000_000),
-            unread_until: now,
             rate_bytes_per_s: 100_000,
         };
         for delay in [Delay::Off, Delay::Paper, Delay::Rate] {
             let mut outstanding = Outstanding::new(stream, delay);
-            let told = outstanding.begin(object, span, forecast);
+            outstanding.begin(object, span, forecast);
             let earlier = Forecast {
                 underrun_at: now.plus_us(3_999_999),
                 ..forecast
             };
             assert_eq!(outstanding.redate(earlier, now), None);
-            let fed = Forecast {
-                unread_until: now.plus_us(1_000_000),
-                ..earlier
-            };
-            let anew = Want {
-                unread_until: fed.unread_until,
-                ..told
-            };
-            assert_eq!(outstanding.redate(fed, now), Some(anew));
         }
     }
 }

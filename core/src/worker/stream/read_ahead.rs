@@ -5,7 +5,6 @@ use super::{Body, Stream, StreamStep, to_end};
 use crate::cache::{ResidencyCache, ResidencyVerdict, rest_of_window};
 use crate::conn::Held;
 use crate::limits::{FETCHED_MAX, READ_BYTES_MAX, UNTAKEN_US};
-use crate::prefetch::us_for;
 use crate::send::Supply;
 use crate::units::Instant;
 
@@ -58,16 +57,8 @@ impl Stream {
 
     /// How long what the stream has lasts, if that is all bytes before `from_bytes`.
     pub(super) fn forecast(&self, from_bytes: u64, supply: &Supply, now: Instant) -> Forecast {
-        let fed_us = match supply.unread_us {
-            0 => 0,
-            us => us.saturating_add(us_for(
-                self.ahead_bytes(from_bytes),
-                supply.rate_bytes_per_s,
-            )),
-        };
         Forecast {
             underrun_at: self.underrun_at(from_bytes, supply, now),
-            unread_until: now.plus_us(fed_us),
             rate_bytes_per_s: supply.rate_bytes_per_s,
         }
     }

@@ -239,7 +239,7 @@ fn a_read_ahead_that_fails_ends_the_response_behind_what_was_fetched() {
         assert_eq!(wants_of(&outs), [], "it is known how that ends");
         assert_eq!(
             bench.sent(stream, READ - 1_000, false),
-            [Out::Forget(stream), Out::Shutdown(conn)]
+            [Out::Sample(conn), Out::Forget(stream), Out::Shutdown(conn)]
         );
     }
 }

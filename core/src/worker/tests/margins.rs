@@ -5,7 +5,7 @@ use crate::why::{TopUp, Wait, What};
 
 const MS: u64 = 1000;
 /// 1 MB/s with the head, which went before.
-const TAKEN_BYTES: u64 = 50_000 - HEAD_BYTES;
+const TAKEN_BYTES: u64 = 50_000;
 
 fn by_margin() -> Settings {
     Settings {

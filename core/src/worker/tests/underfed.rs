@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::conn::Want;
-use crate::rate::flow::Flow;
 use crate::rate::{BelievedRate, RateSource};
 use crate::send::SendQueue;
 use crate::why::Wait;
@@ -23,8 +22,7 @@ fn stalled(source: RateSource) -> (Bench, StreamId, Vec<Out>) {
     let file = body(ResidencySource::Remember, 0, 1 << 30);
     bench.resolved(stream, plan([file], true));
     let rate = BelievedRate {
-        send_bytes_per_s: 100 * KB,
-        prefetch_bytes_per_s: 100 * KB,
+        bytes_per_s: 100 * KB,
         source,
     };
     let output = &mut bench.worker.table.get_mut(conn).expect("it is open").output;
@@ -87,31 +85,6 @@ fn a_client_as_slow_as_believed_changes_nothing() {
     bench.sample.unsent_bytes = Some(PIECE_BYTES / 4);
     let outs = bench.tcp(stream.conn, TcpEvent::Writable);
     assert_eq!(want(&outs), None, "{outs:?}");
-}
-
-#[test]
-fn a_client_that_has_taken_all_at_once_is_due_and_the_disk_is_told_what_it_has_not_read() {
-    for (unread_bytes, fed_us) in [(200 * KB, 2_000_000), (10 * KB, 0)] {
-        let (mut bench, stream, _) = stalled(RateSource::Itself);
-        let whole_bytes = 256 * KB;
-        let flow = |acked_bytes, window_bytes| Flow {
-            acked_bytes,
-            window_bytes,
-            segment_bytes: 1_448,
-            ..Flow::default()
-        };
-        bench.sample.flow = Some(flow(0, whole_bytes));
-        bench.tcp(stream.conn, TcpEvent::Sample(bench.sample));
-        bench.wait_us(20 * KB);
-        // All that it has acknowledged has narrowed its window: it has read nothing.
-        bench.sample.flow = Some(flow(unread_bytes, whole_bytes - unread_bytes));
-        bench.sample.unsent_bytes = Some(0);
-        let outs = bench.tcp(stream.conn, TcpEvent::Writable);
-        let anew = want(&outs).expect("more is known than before");
-        // What lies there may be read within a moment, too.
-        assert_eq!(anew.underrun_at, bench.now, "{outs:?}");
-        assert_eq!(anew.unread_until.since_us(bench.now), fed_us, "{outs:?}");
-    }
 }
 
 #[test]

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use ackpace_core::Machine;
-use ackpace_core::conn::{Held, ResidencySource, Span, StreamId, TcpEvent, Want};
+use ackpace_core::conn::{Held, ResidencySource, Span, StreamId, TcpEvent};
 use ackpace_core::disk::{self, Disk, ReadId};
 use ackpace_core::send::Refill;
 use ackpace_core::units::Instant;
 use ackpace_core::worker::{In, Out, Received, Worker};
 
-use super::{ClientChange, ColdClient, Outcome, ReadTotals, UnreadRule, World, instant};
+use super::{ClientChange, ColdClient, Outcome, ReadTotals, World, instant};
 use crate::models::array::Device;
 use crate::worlds::laws::{Leases, Progress};
 use crate::worlds::reads::ReadInFlight;
@@ -173,7 +173,7 @@ impl<'a> Run<'a> {
                 };
                 self.worker.on(probed, now);
             }
-            Out::Want(want) => self.want(want),
+            Out::Want(want) => self.disk.on(disk::In::Want(want), self.now),
             Out::Forget(stream) => self.disk.on(disk::In::Forget(stream), now),
             Out::Release(stream) => self.release(stream, u64::MAX),
             Out::Ended(stream) => {
@@ -209,18 +209,6 @@ impl<'a> Run<'a> {
             Out::Export { .. } | Out::Keep { .. } => unreachable!("nobody asked for it"),
             Out::Close { conn, why, .. } => panic!("{conn:?} was closed: {why:?}"),
         }
-    }
-
-    fn want(&mut self, want: Want) {
-        let unread_until = match self.world.unread {
-            UnreadRule::On => want.unread_until,
-            UnreadRule::Off => Instant { us: 0 },
-        };
-        let want = Want {
-            unread_until,
-            ..want
-        };
-        self.disk.on(disk::In::Want(want), self.now);
     }
 
     fn release(&mut self, stream: StreamId, before_bytes: u64) {

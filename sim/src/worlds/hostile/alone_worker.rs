@@ -10,7 +10,7 @@ use ackpace_core::conn::{
     ConnId, Held, Part, ResidencySource, Span, StreamId, TcpEvent, TcpSample, Want,
 };
 use ackpace_core::limits::{READ_BYTES_LONG_MAX, SEND_BYTES_MAX};
-use ackpace_core::rate::flow::Flow;
+use ackpace_core::rate::Flow;
 use ackpace_core::sndbuf::bound::Grant;
 use ackpace_core::sndbuf::depletion::RefillDelay;
 use ackpace_core::units::{Instant, MIB};
@@ -380,7 +380,7 @@ impl LoneWorker<'_> {
         match self.input.below(8) {
             0 => exported.given_bytes = number(&mut self.input),
             1 => exported.acked_bytes = u64::MAX,
-            2 => exported.rate.send_bytes_per_s = u64::MAX,
+            2 => exported.rate.bytes_per_s = u64::MAX,
             3 => {
                 if let Stage::Response(response) = &mut exported.stage {
                     response.sent_bytes = number(&mut self.input);

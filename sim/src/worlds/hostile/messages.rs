@@ -197,7 +197,6 @@ pub(super) fn want(stream: StreamId, object: ObjectId, span: Span, numbers: [u32
         object,
         span,
         underrun_at: Instant::default(),
-        unread_until: Instant::default(),
         rate_bytes_per_s: 0,
         seq: WantSeq(seq),
         answers: heard,

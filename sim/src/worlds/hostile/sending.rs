@@ -3,7 +3,7 @@
 use ackpace_core::congestion::{CaState, Path};
 use ackpace_core::conn::{ConnId, Held, ObjectId, Span, StreamId, TcpEvent, TcpSample};
 use ackpace_core::limits::SEND_BYTES_MAX;
-use ackpace_core::rate::flow::Flow;
+use ackpace_core::rate::Flow;
 use ackpace_core::units::MIB;
 use ackpace_core::why::Why;
 use ackpace_core::worker::In;

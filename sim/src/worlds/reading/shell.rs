@@ -33,7 +33,7 @@ struct Peer {
     responding: bool,
     want: Option<Want>,
     piece_ms: u64,
-    believed_bytes_per_s: Vec<[u64; 2]>,
+    believed_bytes_per_s: Vec<u64>,
     read_noted_bytes: Vec<u64>,
     /// Bytes that it had read at the age of [`BEGINNING_MS`].
     begun_bytes: u64,
@@ -147,10 +147,8 @@ impl Run<'_> {
                 let snapshot = self
                     .worker
                     .snapshot_of(conn_id(index), instant(self.now_ms));
-                let believed = snapshot.map_or([0; 2], |snapshot| {
-                    [snapshot.believed_bytes_per_s, snapshot.prefetch_bytes_per_s]
-                });
-                peer.believed_bytes_per_s.push(believed);
+                let believed = snapshot.map(|snapshot| snapshot.believed_bytes_per_s);
+                peer.believed_bytes_per_s.push(believed.unwrap_or(0));
                 peer.read_noted_bytes
                     .push(peer.socket.tcp.receiver().read_bytes());
             }

@@ -149,15 +149,13 @@ fn what_is_believed_of_a_client_goes_along_and_stays_below_the_fastest_path() {
     let mut idle = exported(&mut bench, conn);
     assert_eq!(idle.rate, BelievedRate::default());
     idle.rate = BelievedRate {
-        send_bytes_per_s: 300_000,
-        prefetch_bytes_per_s: u64::MAX,
+        bytes_per_s: u64::MAX,
         source: RateSource::Itself,
     };
     adopted(&mut bench, conn_id(1), idle.clone());
     let again = exported(&mut bench, conn_id(1));
     let most = crate::limits::RATE_BYTES_PER_S_MAX;
-    assert_eq!(again.rate.prefetch_bytes_per_s, most);
-    assert_eq!(again.rate.send_bytes_per_s, 300_000);
+    assert_eq!(again.rate.bytes_per_s, most);
     assert_eq!(again.rate.source, RateSource::Itself);
 }
 
