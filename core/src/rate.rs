@@ -193,17 +193,15 @@ impl Rate {
         let bytes = gone_bytes.saturating_sub(before.gone_bytes);
         let says = us >= RATE_SAMPLE_US_MIN;
         let of_little = is_dry && self.bytes_per_s == 0 && bytes < FIRST_SAMPLE_BYTES_MIN;
-        self.looked = match says || of_little {
-            true => Some(Look {
-                at: now,
-                gone_bytes,
-                was_dry: before.was_dry || is_dry,
-            }),
-            false => Some(Look {
-                was_dry: before.was_dry || is_dry,
-                ..before
-            }),
+        let (at, gone_bytes_then) = match says || of_little {
+            true => (now, gone_bytes),
+            false => (before.at, before.gone_bytes),
         };
+        self.looked = Some(Look {
+            at,
+            gone_bytes: gone_bytes_then,
+            was_dry: before.was_dry || is_dry,
+        });
         if self.is_guess() && says && !of_little {
             let (sample, guess) = (per_s(bytes, us), self.bytes_per_s);
             self.bytes_per_s = match guess {
@@ -226,23 +224,24 @@ impl Rate {
             ..Flow::default()
         };
         let (from, before) = *self.from.insert(begun.unwrap_or((now, begin)));
-        let (us, bytes) = (
-            now.since_us(from),
-            gone_bytes.saturating_sub(before.acked_bytes),
-        );
+        let us = now.since_us(from);
+        if begun.is_some() && us < self.least_us() {
+            return;
+        }
         let was_dry = self.looked.is_some_and(|look| look.was_dry);
-        if begun.is_none() || us >= self.least_us() {
-            self.from = Some((now, begin));
-            self.looked = self.looked.map(|look| Look {
-                was_dry: false,
-                ..look
-            });
+        if begun.is_some() {
+            let sample = per_s(gone_bytes.saturating_sub(before.acked_bytes), us);
+            let least = match was_dry && !self.is_guess() {
+                true => self.bytes_per_s,
+                false => 0,
+            };
+            self.sample(sample.max(least), false);
         }
-        if begun.is_some() && us >= self.least_us() {
-            let known = if was_dry { self.bytes_per_s } else { 0 };
-            let least = if self.is_guess() { 0 } else { known };
-            self.sample(per_s(bytes, us).max(least), false);
-        }
+        self.from = Some((now, begin));
+        self.looked = self.looked.map(|look| Look {
+            was_dry: false,
+            ..look
+        });
     }
 
     /// An interval says nothing before it is this long, microseconds.
@@ -276,48 +275,40 @@ impl Rate {
             .min(had_bytes);
         let read_bytes = had_bytes - unread_bytes;
         self.widen(unread_bytes, flow);
-        // Its window has stopped the socket since it sent last: what was told by now was told by then.
-        let (busy_us, limited_us) = (
-            (flow.busy_us - before.busy_us).min(us),
-            (flow.window_limited_us).saturating_sub(before.window_limited_us),
-        );
+        let busy_us = (flow.busy_us - before.busy_us).min(us);
+        let limited_us = flow.window_limited_us.saturating_sub(before.window_limited_us);
         let is_fed = busy_us >= us / 10 * 9;
+        // Its window has stopped the socket since it sent last: what was told by now was told by then.
         let quiet_us = flow.quiet_us.min(us);
-        let is_held_up = flow.window_bytes < flow.segment_bytes;
-        let stopped = is_fed && is_held_up && limited_us >= quiet_us / 10 * 9;
-        let silent_us = if stopped { quiet_us } else { 0 };
-        let (us, busy_us) = (us - silent_us, busy_us.saturating_sub(silent_us));
-        // Nothing is told of what is read while nothing is sent.
-        // A first piece may still lie unread.
+        let is_stopped = is_fed && is_held_up(flow) && limited_us >= quiet_us / 10 * 9;
+        let silent_us = if is_stopped { quiet_us } else { 0 };
+        let us = us - silent_us;
+        // Nothing is told of what is read while nothing is sent, and a first piece may still lie unread.
         let is_little = self.is_guess() && read_bytes < FIRST_SAMPLE_BYTES_MIN;
         let is_news = is_fed || acked_bytes > 0 && !is_little;
-        if us >= self.least_us() && is_news {
-            let is_limited = limited_us.saturating_sub(silent_us) >= busy_us / 4;
-            let by_itself = is_limited && busy_us > 0;
-            if is_fed && by_itself {
-                self.sample(per_s(read_bytes, us), true);
-            } else if is_fed {
-                self.sample(per_s(acked_bytes, us), false);
-            } else {
-                let most_bytes_per_s = match by_itself {
-                    true => u64::MAX,
-                    false => per_s(acked_bytes, busy_us),
-                };
-                self.at_least(per_s(read_bytes, us), most_bytes_per_s);
-            }
-            self.step_bytes = read_bytes;
-            self.unread_bytes = unread_bytes;
-            let then = Flow {
-                busy_us: flow.busy_us.saturating_sub(silent_us),
-                window_limited_us: flow.window_limited_us.saturating_sub(silent_us),
-                quiet_us: 0,
-                ..flow
-            };
-            self.from = Some((now.minus_us(silent_us), then));
-            self.at_most(0, silent_us, flow);
-        } else {
+        if us < self.least_us() || !is_news {
             self.at_most(read_bytes, us + silent_us, flow);
+            return;
         }
+        let (busy_us, limited_us) = (
+            busy_us.saturating_sub(silent_us),
+            limited_us.saturating_sub(silent_us),
+        );
+        let by_itself = busy_us > 0 && limited_us >= busy_us / 4;
+        match (is_fed, by_itself) {
+            (true, true) => self.sample(per_s(read_bytes, us), true),
+            (true, false) => self.sample(per_s(acked_bytes, us), false),
+            (false, true) => self.at_least(per_s(read_bytes, us), u64::MAX),
+            (false, false) => self.at_least(per_s(read_bytes, us), per_s(acked_bytes, busy_us)),
+        }
+        (self.step_bytes, self.unread_bytes) = (read_bytes, unread_bytes);
+        let then = Flow {
+            busy_us: flow.busy_us.saturating_sub(silent_us),
+            window_limited_us: flow.window_limited_us.saturating_sub(silent_us),
+            ..flow
+        };
+        self.from = Some((now.minus_us(silent_us), then));
+        self.at_most(0, silent_us, flow);
     }
 
     /// The client's window shows that its buffer holds at least this much and has so much room.
@@ -368,8 +359,7 @@ impl Rate {
 
     /// The client's window has told of `read_bytes` in this time, and of nothing lately.
     fn at_most(&mut self, read_bytes: u64, us: u64, flow: Flow) {
-        let is_held_up = flow.window_bytes < flow.segment_bytes;
-        if !is_held_up || us < self.least_us() {
+        if !is_held_up(flow) || us < self.least_us() {
             return;
         }
         let untold_bytes = (self.buffer_bytes / WINDOW_OPENS_PART)
@@ -380,6 +370,11 @@ impl Rate {
             (self.bytes_per_s, self.source) = (most, RateSource::Itself);
         }
     }
+}
+
+/// Whether the window has no room for a segment.
+fn is_held_up(flow: Flow) -> bool {
+    flow.window_bytes < flow.segment_bytes
 }
 
 fn middle(a: u64, b: u64) -> u64 {

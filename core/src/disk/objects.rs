@@ -334,7 +334,6 @@ mod tests {
                 len_bytes: 1 << 40,
             },
             underrun_at: at,
-            unread_until: at,
             rate_bytes_per_s: 0,
             seq: WantSeq(1),
             answers: 0,
