@@ -276,7 +276,9 @@ impl Rate {
         let read_bytes = had_bytes - unread_bytes;
         self.widen(unread_bytes, flow);
         let busy_us = (flow.busy_us - before.busy_us).min(us);
-        let limited_us = flow.window_limited_us.saturating_sub(before.window_limited_us);
+        let limited_us = flow
+            .window_limited_us
+            .saturating_sub(before.window_limited_us);
         let is_fed = busy_us >= us / 10 * 9;
         // Its window has stopped the socket since it sent last: what was told by now was told by then.
         let quiet_us = flow.quiet_us.min(us);

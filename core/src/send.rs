@@ -187,13 +187,11 @@ impl SendQueue {
         self.gone_bytes = self.given_bytes - unsent_bytes;
         self.given_before_bytes = self.given_bytes;
         (self.sampled_at, self.writable) = (now, false);
-        // A share goes in flight in the moment in which it is given, however slow its client is.
-        let gone_bytes = match self.share_bytes {
-            u64::MAX => Some(self.gone_bytes),
-            _ => self.acked_bytes,
-        };
-        if let Some(gone_bytes) = gone_bytes {
-            self.rate.look(gone_bytes, underrun, now);
+        // A share goes in flight in the moment in which it is given, however slow its client is. What it acknowledges counts.
+        match self.acked_bytes {
+            _ if self.share_bytes == u64::MAX => self.rate.look(self.gone_bytes, underrun, now),
+            Some(acked_bytes) => self.rate.look(acked_bytes, false, now),
+            None => {}
         }
     }
 
