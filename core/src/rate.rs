@@ -347,7 +347,7 @@ impl Rate {
         let rate = match self.source {
             RateSource::Guess => least,
             // It could have taken more, and took all that was believed: try whether it takes more.
-            _ if least >= rate / 16 * 15 => rate + rate / 8 + 1,
+            _ if least >= rate / 10 * 9 => rate + rate / 4 + 1,
             // It may have been believed too fast for long.
             _ if least < rate / 2 => rate - (rate - least) / 4,
             _ => rate,
