@@ -124,7 +124,7 @@ fn cut(demand: &str, load: SeedAndRate, table: &mut Table<9>) -> [Way; 3] {
     for way in [rate, paper] {
         assert!(way.delayed.wants > 0, "nothing is put off; {table}");
         // Where all clients are served there is nothing to gain.
-        let least = if over { before } else { 0.99 * before };
+        let least = if over { before } else { 0.98 * before };
         assert!(way.others_kb_per_s > least, "nobody gains; {table}");
     }
     let less =

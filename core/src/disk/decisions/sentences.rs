@@ -18,7 +18,10 @@ impl fmt::Display for DeviceChange {
             } => {
                 let why = bound.sentence();
                 let (from, to, rates) = (Time(from_us), Time(to_us), Bytes(rates_bytes_per_s));
-                write!(f, "T_D goes from {from} to {to}, since {why}; {streams} streams take {rates}/s together")
+                write!(
+                    f,
+                    "T_D goes from {from} to {to}, since {why}; {streams} streams take {rates}/s together"
+                )
             }
             DeviceChange::Depth { from, to, bound } => depth(from, to, bound, f),
             DeviceChange::Tried(verdict) => tried(&verdict, f),
