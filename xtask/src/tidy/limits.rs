@@ -1,5 +1,4 @@
-//! Bounds live together: a constant that bounds something is in the crate's `limits.rs`, with its reason and its effect
-//! when hit.
+//! A constant that bounds something says beside it why it is what it is, and what happens when it is reached.
 
 use syn::visit::{self, Visit};
 
@@ -12,9 +11,8 @@ const WORDS: [&str; 4] = ["MAX", "LIMIT", "LIMITS", "CAPACITY"];
 pub fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for room in ["core", "wire", "server", "host"] {
-        for source in tree.code(room).filter(|source| !is_limits(&source.path)) {
+        for source in tree.code(room) {
             let mut bounds = Bounds {
-                room,
                 path: &source.path,
                 findings: &mut findings,
             };
@@ -24,33 +22,20 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-fn is_limits(path: &str) -> bool {
-    path.ends_with("/limits.rs") || path.contains("/limits/")
-}
-
 struct Bounds<'a> {
-    room: &'a str,
     path: &'a str,
     findings: &'a mut Vec<Finding>,
 }
 
 impl Bounds<'_> {
-    fn one(&mut self, name: &syn::Ident) {
-        if name
-            .to_string()
-            .split('_')
-            .any(|word| WORDS.contains(&word))
-        {
-            let cure = format!(
-                "move it to {}/src/limits.rs, with why it is and what happens at it",
-                self.room
-            );
-            self.findings.push(Finding::new(
-                self.path,
-                line_of(name),
-                format!("`{name}` is a bound"),
-                cure,
-            ));
+    fn one(&mut self, name: &syn::Ident, attributes: &[syn::Attribute]) {
+        let text = name.to_string();
+        let is_bound = text.split('_').any(|word| WORDS.contains(&word));
+        if is_bound && !attributes.iter().any(|one| one.path().is_ident("doc")) {
+            let what = format!("`{text}` is a bound without a reason");
+            let cure = "say above it why it is that much and what happens at it";
+            self.findings
+                .push(Finding::new(self.path, line_of(name), what, cure));
         }
     }
 }
@@ -58,20 +43,18 @@ impl Bounds<'_> {
 impl<'ast> Visit<'ast> for Bounds<'_> {
     fn visit_item_const(&mut self, item: &'ast syn::ItemConst) {
         // `const A_MAX: usize = limits::A_MAX` only introduces a shorter name.
-        let names_a_limit = matches!(&*item.expr, syn::Expr::Path(path)
-            if path.path.segments.iter().any(|segment| segment.ident == "limits"));
-        if !names_a_limit {
-            self.one(&item.ident);
+        if !matches!(&*item.expr, syn::Expr::Path(_)) {
+            self.one(&item.ident, &item.attrs);
         }
         visit::visit_item_const(self, item);
     }
 
     fn visit_impl_item_const(&mut self, item: &'ast syn::ImplItemConst) {
-        self.one(&item.ident);
+        self.one(&item.ident, &item.attrs);
     }
 
     fn visit_item_static(&mut self, item: &'ast syn::ItemStatic) {
-        self.one(&item.ident);
+        self.one(&item.ident, &item.attrs);
     }
 }
 
@@ -81,28 +64,14 @@ mod tests {
     use crate::tidy::messages;
 
     #[test]
-    fn a_bound_outside_limits_is_sent_there() {
-        let code = "const HEAD_BYTES_MAX: usize = 1;\nconst MAXIMAL: u8 = 1;\nfn f() {\n    const LIMIT_US: u64 = 2;\n}\n";
+    fn a_bound_without_a_reason_is_found() {
+        let code = "const HEAD_BYTES_MAX: usize = 1;\nconst MAXIMAL: u8 = 1;\n\
+                    /// As long as the protocol allows. Longer: 431.\nconst NAME_BYTES_MAX: u64 = 2;\n\
+                    const SHORT_MAX: u64 = NAME_BYTES_MAX;\n";
         assert_eq!(
             messages(&check(&Tree::of(&[("wire/src/http.rs", code)]))),
-            "wire/src/http.rs:1: `HEAD_BYTES_MAX` is a bound; \
-             move it to wire/src/limits.rs, with why it is and what happens at it\n\
-             wire/src/http.rs:4: `LIMIT_US` is a bound; \
-             move it to wire/src/limits.rs, with why it is and what happens at it\n"
+            "wire/src/http.rs:1: `HEAD_BYTES_MAX` is a bound without a reason; \
+             say above it why it is that much and what happens at it\n"
         );
-    }
-
-    #[test]
-    fn limits_itself_tests_and_short_names_are_free() {
-        let tree = Tree::of(&[
-            ("core/src/limits.rs", "pub const A_MAX: u8 = 1;\n"),
-            (
-                "core/src/a.rs",
-                "#[cfg(test)]\nmod tests { const ROUNDS_MAX: u8 = 1; }\n",
-            ),
-            ("core/src/b.rs", "const A_MAX: u8 = crate::limits::A_MAX;\n"),
-            ("lab/src/main.rs", "const ROUNDS_MAX: u8 = 1;\n"),
-        ]);
-        assert_eq!(messages(&check(&tree)), "");
     }
 }
