@@ -1,5 +1,5 @@
-//! The hand-over queue of each worker: new connections that other workers accepted for it. Beside the queue stands the
-//! worker's load, by which the others choose whom to give a connection ([`ackpace_core::balance`]).
+//! The hand-over queue of each worker: connections that other workers give it. Beside the queue stands the worker's load,
+//! by which the others choose whom to give a connection ([`ackpace_core::balance`]).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
@@ -7,7 +7,7 @@ use ackpace_core::balance::WorkerLoad;
 use crossbeam_queue::ArrayQueue;
 
 use crate::limits::{HANDED_MAX, WORKERS_MAX};
-use crate::tcp::Accepted;
+use crate::worker::Handed;
 
 /// The queue of one worker. Its numbers are hints, each right by itself: nothing waits for them.
 pub struct HandOver {
@@ -17,7 +17,7 @@ pub struct HandOver {
     known: AtomicU64,
     /// The sum of these rates.
     rate_bytes_per_s: AtomicU64,
-    handed: ArrayQueue<Accepted>,
+    handed: ArrayQueue<Box<Handed>>,
     /// Its worker ends and takes no more than what is in the queue already.
     ended: AtomicBool,
 }
@@ -75,7 +75,7 @@ impl HandOver {
     /// # Errors
     /// A connection that the caller has to serve itself, if its worker ends: this one, or another one that waited in the
     /// queue.
-    pub fn hand(&self, client: Accepted) -> Result<(), Accepted> {
+    pub fn hand(&self, client: Box<Handed>) -> Result<(), Box<Handed>> {
         self.handed.push(client)?;
         // The fences (here and in `end`) order push and flag: either we see that the worker ends, or it sees what we pushed.
         // If both happen, whoever pops a connection serves it.
@@ -99,7 +99,7 @@ impl HandOver {
     }
 
     /// Takes the next connection.
-    pub fn take(&self) -> Option<Accepted> {
+    pub fn take(&self) -> Option<Box<Handed>> {
         self.handed.pop()
     }
 }
@@ -107,12 +107,15 @@ impl HandOver {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tcp::Accepted;
 
-    fn client() -> Accepted {
-        Accepted {
+    fn client() -> Box<Handed> {
+        let accepted = Accepted {
             socket: std::fs::File::open("/dev/null").expect("a device").into(),
             peer: None,
-        }
+            listener: 0,
+        };
+        Box::new(Handed::accepted(accepted, None))
     }
 
     #[test]

@@ -269,6 +269,7 @@ fn start(
         site,
         dividing,
         handovers: (0..workers).map(|_| HandOver::default()).collect(),
+        moves: options.compare.moves,
         disks,
         channels,
         resolver,
