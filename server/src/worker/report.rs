@@ -95,8 +95,8 @@ impl Worker {
                 Topic::Unreadable,
                 Some(file),
                 format_args!(
-                    "{why} at offset_bytes={at_bytes}: the response ends before its last byte; docs/operating.md says what to \
-                     do (The log)"
+                    "{why} at offset_bytes={at_bytes}: the response ends before its last byte; docs/operating/logs.md says \
+                     what to do"
                 ),
                 now,
             ),
