@@ -15,8 +15,7 @@ use smallvec::SmallVec;
 
 use super::Worker;
 use super::events::LISTENER;
-use super::moves::Handed;
-use crate::handover::HandOver;
+use super::handover::{HandOver, Handed};
 use crate::log::Topic;
 use crate::store::closing;
 use crate::tcp;

@@ -12,34 +12,15 @@ use rustix::event::epoll;
 use smallvec::SmallVec;
 
 use super::Worker;
-use super::conns::{Body, Conn};
+use super::conns::Body;
 use super::events::{INTEREST, data_of};
-use crate::handover::HandOver;
+use super::handover::{HandOver, Handed};
 use crate::limits::HANDED_MAX;
 use crate::log::Topic;
-use crate::tcp::Accepted;
 
 /// How often a worker looks whether it should give a connection away, and gives one at most. Its rates are measured less
 /// often than that; what it gives away counts at once.
 const MOVE_EACH_US: u64 = 100_000;
-
-/// A connection on its way to another worker, which has a place for it.
-pub struct Handed {
-    /// The shell's half.
-    pub(super) conn: Conn,
-    /// The machine's half; `None`: it was just accepted.
-    pub(super) exported: Option<Box<Exported<LocalFile>>>,
-}
-
-impl Handed {
-    /// A connection that was just accepted; its socket has this TCP_NOTSENT_LOWAT.
-    pub fn accepted(client: Accepted, lowat_bytes: Option<u32>) -> Handed {
-        Handed {
-            conn: Conn::new(client, lowat_bytes),
-            exported: None,
-        }
-    }
-}
 
 /// What a worker gives away, and when it looks again.
 #[derive(Default)]

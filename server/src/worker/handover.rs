@@ -4,10 +4,30 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 use ackpace_core::balance::WorkerLoad;
+use ackpace_core::worker::{Exported, LocalFile};
 use crossbeam_queue::ArrayQueue;
 
+use super::conns::Conn;
 use crate::limits::{HANDED_MAX, WORKERS_MAX};
-use crate::worker::Handed;
+use crate::tcp::Accepted;
+
+/// A connection on its way to another worker, which has a place for it.
+pub struct Handed {
+    /// The shell's half.
+    pub(super) conn: Conn,
+    /// The machine's half; `None`: it was just accepted.
+    pub(super) exported: Option<Box<Exported<LocalFile>>>,
+}
+
+impl Handed {
+    /// A connection that was just accepted; its socket has this TCP_NOTSENT_LOWAT.
+    pub fn accepted(client: Accepted, lowat_bytes: Option<u32>) -> Handed {
+        Handed {
+            conn: Conn::new(client, lowat_bytes),
+            exported: None,
+        }
+    }
+}
 
 /// The queue of one worker. Its numbers are hints, each right by itself: nothing waits for them.
 pub struct HandOver {
@@ -107,7 +127,6 @@ impl HandOver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tcp::Accepted;
 
     fn client() -> Box<Handed> {
         let accepted = Accepted {
