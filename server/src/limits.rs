@@ -233,29 +233,6 @@ pub const USER_FOLDERS_MAX: usize = 256;
 /// Abandoned sockets of earlier servers that one start removes. More: the next start goes on.
 pub const STALE_SOCKETS_MAX: usize = 256;
 
-/// Lines that wait for the thread of a log. The thread rests 20 ms at most, so this carries 400,000 lines a second.
-/// More: they are dropped, counted and reported.
-pub const LOG_QUEUE_LINES_MAX: usize = 8 << 10;
-/// Bytes that these lines may hold, less where memory is little. A line of the access log holds some 300 bytes, and up
-/// to 14 KB if a client wants it. More: lines are dropped, counted and reported.
-pub const LOG_QUEUE_BYTES_MAX: u64 = 8 << 20;
-/// Bytes of lines after which a batch is written: so many that the cost of the system call does not matter.
-pub const LOG_BATCH_BYTES: usize = 64 << 10;
-/// Bytes of one line of the diagnostics. More: the line is cut. (The bound of the access log is in wire.)
-pub const LOG_LINE_BYTES_MAX: usize = 8 << 10;
-/// How long the thread of a log rests after a batch, and so the delay of a line.
-pub const LOG_REST: Duration = Duration::from_millis(20);
-/// A log whose reader takes nothing is looked at so often.
-pub const LOG_STUCK_LOOK_EACH: Duration = Duration::from_millis(500);
-/// Time between two reports of dropped lines, and of what many clients cause at once: often enough to act, too seldom to flood the log.
-pub const LOG_REPORT_INTERVAL: Duration = Duration::from_secs(10);
-/// Kinds of such lines, and files, of which the last line is remembered, so that each has one in [`LOG_REPORT_INTERVAL`].
-/// More: the others share one line of each kind.
-pub const LOG_SELDOM_MAX: usize = 64;
-/// How long a stop waits for a log to be written. More: the rest is lost, since a stuck pipe must not keep the server
-/// from stopping.
-pub const LOG_STOP_MAX: Duration = Duration::from_secs(2);
-
 /// How long a file with a new time and its old length may be about to grow, microseconds; a writer needs a few. Until
 /// then it is checked again. Longer: it was changed in place, and the response ends.
 pub const UNSETTLED_US: u64 = 1000;

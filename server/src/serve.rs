@@ -159,7 +159,8 @@ pub fn run(loaded: Loaded, signals: Caught) -> Result<(), Failure> {
         .iter()
         .map(|channel| Arc::clone(&channel.tally))
         .collect();
-    let board = Board::new(channels, Arc::clone(&shared), log.handle(), &diagnostics);
+    let (access_log, handle) = (log.handle(), diagnostics.handle());
+    let board = Board::new(channels, Arc::clone(&shared), access_log, handle);
     admin::start(board, metrics, admin).map_err(|e| runtime("control thread", e))?;
     let cost = cost_of(&shares, &options, &given);
     greeting::print(&options, &shared.site, &urls, metrics_url.as_deref(), cost);
@@ -172,13 +173,13 @@ pub fn run(loaded: Loaded, signals: Caught) -> Result<(), Failure> {
     let ended = running.wait(options.drain_timeout);
     tell_rest(&shared, options.drain_timeout);
     drop(unix);
-    log.stop();
+    drop(log);
     let in_order = ended.and_then(|()| ending::wait_for_disks(&shared));
     drop(admin_file);
     let turns = Turns::default();
     tallies.iter().for_each(|tally| turns.merge(&tally.turns));
     tracing::debug!("turns: {turns}");
-    diagnostics.stop();
+    drop(diagnostics);
     in_order
 }
 

@@ -15,9 +15,10 @@ use crate::front::shelf::{README_COST_BYTES, Shelf};
 use crate::ledger::Ledger;
 use crate::limits::{
     CGROUP_PERCENT, CONNECTIONS_COMMON, CONNECTIONS_MIN, DEVICE_EACH_BYTES, DEVICES_MAX,
-    LOG_QUEUE_BYTES_MAX, MACHINE_PERCENT, MEMORY_LITTLE_BYTES, QUERIES_BYTES_MAX, RANGES_BYTES_MAX,
+    MACHINE_PERCENT, MEMORY_LITTLE_BYTES, QUERIES_BYTES_MAX, RANGES_BYTES_MAX,
     UNCANCELLED_FILES_MAX,
 };
+use crate::log::LOG_QUEUE_BYTES_MAX;
 use crate::memory::{self, Usable};
 use crate::options::{LogTarget, PlacesBound, SendMemory, ServeOptions, Size};
 use crate::store::file::FILE_BYTES;

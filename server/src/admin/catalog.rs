@@ -16,7 +16,7 @@ use crate::divider::Dividing;
 use crate::tally::SendPath;
 
 /// `requests_total` and the like, in the order of the page.
-pub const METRICS: [Metric; 57] = [
+pub const METRICS: [Metric; 56] = [
     gauge(
         "start_time_seconds",
         "seconds",
@@ -396,16 +396,10 @@ pub const METRICS: [Metric; 57] = [
         SampleSource::Log(|counts| Value::Whole(counts.written)),
     ),
     counter(
-        "log_dropped_lines",
+        "log_lost_lines",
         "lines",
-        "Lines that were dropped since the log is written too slowly.",
-        SampleSource::Log(|counts| Value::Whole(counts.dropped)),
-    ),
-    counter(
-        "log_failed_lines",
-        "lines",
-        "Lines that were lost since a write failed.",
-        SampleSource::Log(|counts| Value::Whole(counts.failed)),
+        "Lines that were lost since the log is written too slowly, or a write failed.",
+        SampleSource::Log(|counts| Value::Whole(counts.lost)),
     ),
 ];
 

@@ -28,7 +28,7 @@ use std::time::Instant;
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::answers::Question;
-use crate::log::{AccessHandle, Diagnostics, DiagnosticsHandle};
+use crate::log::{AccessHandle, Handle};
 use crate::mailbox::ThreadWaker;
 use crate::tally::Tally;
 use crate::worker::Shared;
@@ -65,7 +65,7 @@ pub struct Board {
     /// The access log.
     pub access_log: AccessHandle,
     /// The log of diagnostics.
-    pub diagnostics: DiagnosticsHandle,
+    pub diagnostics: Handle,
     /// When the workers were last asked for a census of their connections.
     pub census_at: Cell<Option<Instant>>,
     /// When the server started, in seconds since 1970.
@@ -78,13 +78,13 @@ impl Board {
         workers: Vec<WorkerChannel>,
         shared: Arc<Shared>,
         access_log: AccessHandle,
-        diagnostics: &Diagnostics,
+        diagnostics: Handle,
     ) -> Board {
         Board {
             workers,
             shared,
             access_log,
-            diagnostics: diagnostics.handle(),
+            diagnostics,
             census_at: Cell::new(None),
             started_unix_s: crate::clock::unix_ms() / 1000,
         }

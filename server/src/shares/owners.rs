@@ -7,11 +7,10 @@ use super::{AHEAD_COST_BYTES, Shares};
 use crate::disk::{Completion, DiskAsk};
 use crate::divider::ShareChannel;
 use crate::limits::{
-    CLOSING_LANES, CONTROL_ANSWER_BYTES, CONTROL_HELD_BYTES_MAX, COPIED_BYTES_MAX, LOG_BATCH_BYTES,
-    LOG_QUEUE_LINES_MAX, PROGRAM_BYTES, READERS_MAX, REPORTS_MAX, RESPONSE_CACHE_TABLES_BYTES,
-    THREAD_BYTES,
+    CLOSING_LANES, CONTROL_ANSWER_BYTES, CONTROL_HELD_BYTES_MAX, COPIED_BYTES_MAX, PROGRAM_BYTES,
+    READERS_MAX, REPORTS_MAX, RESPONSE_CACHE_TABLES_BYTES, THREAD_BYTES,
 };
-use crate::log::Record;
+use crate::log::{LOG_BATCH_BYTES, LOG_LINE_PLACE_BYTES, LOG_QUEUE_LINES_MAX};
 use crate::mailbox::Mailboxes;
 use crate::resolver::RESULT_BYTES;
 use crate::store::file::FILE_BYTES;
@@ -136,7 +135,7 @@ impl Shares {
 
     /// A queue with its entries, and a batch whose last line may be a long one, in a buffer that grew by doubling.
     fn log_bytes(&self) -> u64 {
-        let places_bytes = LOG_QUEUE_LINES_MAX * (size_of::<Record>() + 64);
+        let places_bytes = LOG_QUEUE_LINES_MAX * LOG_LINE_PLACE_BYTES;
         let batch_bytes = 2 * (LOG_BATCH_BYTES + wire::ACCESS_LOG_LINE_BYTES_MAX);
         self.log_queue_bytes + (places_bytes + batch_bytes) as u64
     }
