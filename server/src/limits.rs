@@ -4,16 +4,10 @@ use std::time::Duration;
 
 /// Bytes of a configuration file. More: it is refused; a file of one server has a few KiB.
 pub const CONFIG_BYTES_MAX: u64 = 1 << 20;
-/// Bytes of a configuration file up to which all syntax errors are reported. More: only the first one is, since each
-/// error costs memory and a file made of errors holds one a byte.
-pub const CONFIG_RECOVER_BYTES_MAX: usize = 64 << 10;
 /// Errors of a configuration that are reported at once. More: they are shown after these are mended.
 pub const CONFIG_ERRORS_MAX: usize = 20;
 /// Values of one list in the configuration. More: the list is refused.
 pub const LIST_LEN_MAX: usize = 256;
-
-/// Parts of an extension without quotes (`types.tar.gz`) that an error puts together again. More: it shows another example.
-pub const EXTENSION_PARTS_MAX: usize = 8;
 
 /// Devices (sets of disks) that get a slot of their own. More: the later ones share the last slot and its disk thread.
 pub const DEVICES_MAX: usize = 16;
@@ -180,11 +174,6 @@ pub const DESCRIPTORS_READY_MAX: u64 = 1 << 18;
 /// Characters of a path in a line of the log. More: it ends in `…`, since the line has more to tell and a bound of its own.
 pub const LOGGED_PATH_MAX: usize = 200;
 
-/// How long a start waits for room in the service manager's queue. More: the log says so, and a thread tries as often.
-pub const NOTIFY_MAX: Duration = Duration::from_secs(1);
-/// How long that thread tries. More: the manager is not told, and the log says so.
-pub const NOTIFY_LATE_MAX: Duration = Duration::from_secs(90);
-
 /// Clients at once of the port for metrics, and as many of the admin socket. More: the oldest one makes room.
 pub const CONTROL_CLIENTS_MAX: usize = 32;
 /// `ackpace top` and `why` wait so long for a server whose admin socket takes nobody.
@@ -218,8 +207,6 @@ pub const TOP_PIECE_BYTES: usize = 64 << 10;
 /// Bytes of an answer that `ackpace top` and `ackpace why` take, in their own memory: a million connections. More: it
 /// is refused.
 pub const ANSWER_BYTES_MAX: u64 = 1 << 30;
-/// Lines of a terminal that `ackpace top` uses, and characters of each. More: the rest stays empty.
-pub const TERMINAL_LINES_MAX: usize = 1000;
 /// Pause before the control thread accepts again when the process is out of descriptors.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Bytes of answers that clients of the control thread have not taken yet. More: the oldest such client is dropped.

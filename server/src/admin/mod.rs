@@ -15,7 +15,6 @@ pub mod place;
 mod questions;
 mod scrape;
 mod task;
-mod terminal;
 mod view;
 
 use std::cell::Cell;

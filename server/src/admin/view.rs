@@ -10,13 +10,22 @@ use crate::options::acts_on_a_terminal;
 /// Lines, and characters of each, that are visible.
 pub type Size = (usize, usize);
 
+/// The size of the terminal of standard output.
+pub fn terminal_size() -> Size {
+    let size = rustix::termios::tcgetwinsize(rustix::stdio::stdout()).ok();
+    let size = size.filter(|size| size.ws_row > 0 && size.ws_col > 0);
+    size.map_or((24, 80), |size| {
+        (usize::from(size.ws_row), usize::from(size.ws_col))
+    })
+}
+
 /// The page of `top`: a line for the server, one for each worker, one for each connection, as many as fit.
 pub fn top(top: &Top, size: Option<Size>) -> String {
     let server = &top.server;
     let rates = top.workers.iter().map(|row| row.rate_bytes_per_s);
     let rate = Bytes(rates.fold(0, u64::saturating_add));
     let draining = if server.draining { ", draining" } else { "" };
-    let quit = if size.is_some() { "q ends" } else { "" };
+    let quit = if size.is_some() { "Ctrl-C ends" } else { "" };
     let mut page = format!(
         "ackpace {} (process {}), up {}{draining}: {rate}/s\n{quit}\n",
         plain(&server.release),
@@ -276,7 +285,7 @@ mod tests {
         let fits = top(&told, Some((lines + 1, 30)));
         assert_eq!(fits.lines().count(), lines, "{fits}");
         assert!(
-            fits.contains("\nq ends\n") && fits.ends_with("\nand 2 more\n"),
+            fits.contains("\nCtrl-C ends\n") && fits.ends_with("\nand 2 more\n"),
             "{fits}"
         );
         assert!(top(&told, Some((3, 30))).ends_with("\nand 3 more\n"));

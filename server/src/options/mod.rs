@@ -16,7 +16,7 @@ mod targets;
 mod unix_mode;
 mod value;
 
-pub use compare::{COMPARISONS, Compare, former};
+pub use compare::Compare;
 pub use duration::display as display_duration;
 pub use kinds::{
     CongestionControl, FollowSymlinks, LogFormat, LogLevel, PlacesBound, SendMemory, Sibling,
