@@ -145,7 +145,6 @@ pub fn wait_for_disks(shared: &Shared) -> Result<(), Failure> {
     let begun = Instant::now();
     let mut told = false;
     loop {
-        closing::hurry();
         let Some(hangs) = what_hangs(shared) else {
             return Ok(());
         };

@@ -24,18 +24,6 @@ pub const LAYERS_MAX: usize = 8;
 pub const IOVECS_MAX: usize = 1024;
 /// Retries of a read that was interrupted, or for which the kernel has no memory now. More: the read failed.
 pub const READ_RETRIES_MAX: u32 = 64;
-/// Files of a file system that wait to be closed, or an eighth of the descriptors. More: its disk hangs, and requests
-/// for further ones get 503.
-pub const CLOSING_MAX: usize = 1024;
-/// If none of these was closed for so long, milliseconds, requests wait; otherwise there are only many.
-pub const CLOSING_STANDS_MS: u64 = 200;
-/// If none of these was closed for so long, the disk hangs: requests get 503.
-pub const CLOSING_HANGS_MS: u64 = 1200;
-/// Threads that close files, each for some file systems.
-pub const CLOSING_LANES: usize = 16;
-/// How long these threads collect files after they have closed some, so that closing does not wake one for each file. Longer:
-/// a deleted file keeps its space. Shorter: a file that is asked for each second, and looked up each time, wakes one.
-pub const CLOSING_REST: Duration = Duration::from_secs(3);
 /// How often a request looks again that finds no descriptor left, or a lease on its file.
 pub const CLOSING_EACH: Duration = Duration::from_millis(5);
 /// Waits, of [`CLOSING_EACH`] each, of a request that finds no descriptor left, or too many files waiting, while files
@@ -215,8 +203,6 @@ pub const CONTROL_HELD_BYTES_MAX: usize = 2 << 20;
 /// 256 fastest connections of all and those of one worker, or a piece of connections with long paths. Not enforced: the
 /// content bounds it.
 pub const CONTROL_ANSWER_BYTES: u64 = 1 << 20;
-/// Folders of users below /tmp in which root's `ackpace top` looks for servers. More: name the socket by --admin.
-pub const USER_FOLDERS_MAX: usize = 256;
 /// Abandoned sockets of earlier servers that one start removes. More: the next start goes on.
 pub const STALE_SOCKETS_MAX: usize = 256;
 

@@ -50,7 +50,8 @@ pub fn check(loaded: &Loaded) -> Result<(), Failure> {
     let (options, given) = (&loaded.options, &loaded.given);
     let checks = [
         needs::check().map_err(Failure::operator),
-        shares(options, given).and_then(|shares| check_descriptors(&shares, options)),
+        shares(options, given)
+            .and_then(|shares| check_descriptors(&shares, options, descriptors::inherited())),
         check_site(options, given),
         listeners::check(&options.listen, &options.congestion_control)
             .map_err(|error| listen_failure(given, &error)),
@@ -76,9 +77,12 @@ fn check_site(options: &ServeOptions, given: &Layer) -> Result<(), Failure> {
     site(options, given, &process).map(drop)
 }
 
-fn check_descriptors(shares: &Shares, options: &ServeOptions) -> Result<(), Failure> {
-    let (allowed, inherited) = (descriptors_allowed(), descriptors::inherited());
-    let checked = shares.check_descriptors(options, allowed, inherited);
+fn check_descriptors(
+    shares: &Shares,
+    options: &ServeOptions,
+    inherited: u64,
+) -> Result<(), Failure> {
+    let checked = shares.check_descriptors(options, descriptors_allowed(), inherited);
     checked.map_err(Failure::operator)
 }
 
@@ -112,17 +116,17 @@ pub fn limits(loaded: &Loaded) -> Result<String, Failure> {
         .map_err(|error| Failure::value(given, "memory_max", &error))
 }
 
-/// Serves until a signal stops it.
+/// Serves until a signal stops it; `inherited` descriptors were open before.
 ///
 /// # Errors
 /// As [`check`]; an address that can't be listened on; and whatever ends the server early.
-pub fn run(loaded: Loaded, signals: Caught) -> Result<(), Failure> {
+pub fn run(loaded: Loaded, signals: Caught, inherited: u64) -> Result<(), Failure> {
     let Loaded { options, given, .. } = loaded;
     let workers = workers(&options);
     needs::check().map_err(Failure::operator)?;
     descriptors::raise_limit();
     let shares = shares(&options, &given)?;
-    check_descriptors(&shares, &options)?;
+    check_descriptors(&shares, &options, inherited)?;
     descriptors::reserve(shares.descriptors());
     let ledger = Arc::new(shares.ledger());
     let process = Process::new(&shares, &ledger);

@@ -7,12 +7,13 @@ use super::{AHEAD_COST_BYTES, Shares};
 use crate::disk::{Completion, DiskAsk};
 use crate::divider::ShareChannel;
 use crate::limits::{
-    CLOSING_LANES, CONTROL_ANSWER_BYTES, CONTROL_HELD_BYTES_MAX, COPIED_BYTES_MAX, PROGRAM_BYTES,
-    READERS_MAX, REPORTS_MAX, RESPONSE_CACHE_TABLES_BYTES, THREAD_BYTES,
+    CONTROL_ANSWER_BYTES, CONTROL_HELD_BYTES_MAX, COPIED_BYTES_MAX, PROGRAM_BYTES, READERS_MAX,
+    REPORTS_MAX, RESPONSE_CACHE_TABLES_BYTES, THREAD_BYTES,
 };
 use crate::log::{LOG_BATCH_BYTES, LOG_LINE_PLACE_BYTES, LOG_QUEUE_LINES_MAX};
 use crate::mailbox::Mailboxes;
 use crate::resolver::RESULT_BYTES;
+use crate::store::closing::CLOSING_LANES;
 use crate::store::file::FILE_BYTES;
 use crate::store::files::KNOWN_BYTES;
 
