@@ -89,9 +89,6 @@ pub const PROGRAM_BYTES: u64 = 4 << 20;
 /// Directories above an uncached name that are looked up in the kernel's caches: a search will wait for the device of
 /// the first one found. More: it counts as that of the root.
 pub const SEARCH_UP_MAX: usize = 8;
-/// Memory for names that each listing gets at once, in bytes, however little memory there is: enough for a slice. More:
-/// the directory is read again for the names that follow.
-pub const PIECE_BYTES_MIN: usize = 8 << 10;
 /// Retries of a name that changes while it is opened. More: at no one time is it there, so 404.
 pub const RACES_MAX: u32 = 3;
 /// Retries of a search for a name that races with renames elsewhere. More: 503, since it may be there.

@@ -11,7 +11,7 @@ use ackpace_core::units::{KIB, MIB};
 pub use self::descriptors::allowed as descriptors_allowed;
 use crate::config::{self, Layer};
 use crate::disk::SLOT_COST_BYTES;
-use crate::front::shelf::{README_COST_BYTES, Shelf};
+use crate::front::shelf::Shelf;
 use crate::ledger::Ledger;
 use crate::limits::{
     CGROUP_PERCENT, CONNECTIONS_COMMON, CONNECTIONS_MIN, DEVICE_EACH_BYTES, DEVICES_MAX,
@@ -40,10 +40,8 @@ pub struct Shares {
     /// Memory for reading ahead from all disks together, while others use none of theirs: `prefetch_memory`, or all of
     /// that.
     pub prefetch_bytes: u64,
-    /// Names of all listings under way, an eighth of the memory or [`core::LISTING_BYTES_MAX`]; 0: nothing is listed.
+    /// Names of all listings under way and their READMEs, an eighth of the memory or [`core::LISTING_BYTES_MAX`]; 0: nothing is listed.
     pub listing_bytes: u64,
-    /// READMEs that are being read for listings.
-    pub readmes_bytes: u64,
     /// Responses with more than [`ackpace_wire::limits::RANGES_COMMON`] ranges.
     pub ranges_bytes: u64,
     /// Records of requests for the access log, until their responses are settled; 0: it is off.
@@ -134,8 +132,6 @@ impl Shares {
             0..MEMORY_LITTLE_BYTES => memory_bytes / 16,
             _ => memory_bytes / 8,
         };
-        let listing = |bytes: u64| if options.listing { bytes } else { 0 };
-        let readmes_bytes = (core::RESOLVERS_MAX * README_COST_BYTES) as u64;
         let is_logged = options.access_log != LogTarget::Off;
         let records_bytes = core::RECORDS_BYTES_MAX * u64::from(workers);
         let devices = memory_bytes / DEVICE_EACH_BYTES;
@@ -146,8 +142,10 @@ impl Shares {
             connections_per_worker: CONNECTIONS_MIN,
             object_cache_bytes: options.object_cache.resolve(usable.bytes).min(cache_bytes),
             prefetch_bytes: 0,
-            listing_bytes: listing(core::LISTING_BYTES_MAX.min(cache_bytes)),
-            readmes_bytes: listing(readmes_bytes.min(memory_bytes / 16)),
+            listing_bytes: match options.listing {
+                true => core::LISTING_BYTES_MAX.min(cache_bytes),
+                false => 0,
+            },
             ranges_bytes: RANGES_BYTES_MAX.min(memory_bytes / 128),
             records_bytes: match is_logged {
                 true => records_bytes.min(memory_bytes / 32),
@@ -194,7 +192,6 @@ impl Shares {
             + self.object_cache_bytes
             + self.listing_bytes
             - Shelf::aside_bytes(self.listing_bytes)
-            + self.readmes_bytes
             + self.ranges_bytes
             + AHEAD_COST_BYTES
             + self.devices as u64 * self.device_bytes();

@@ -10,7 +10,7 @@ use ackpace_wire::http::Coding;
 
 use crate::config::{self, Layer};
 use crate::failure::Failure;
-use crate::front::charge::RangesRoom;
+use crate::front::charge::Room;
 use crate::front::shelf::Shelf;
 use crate::front::site::Site;
 use crate::ledger::Ledger;
@@ -27,7 +27,7 @@ pub struct Process {
     files: Arc<FileTable>,
     devices: Arc<Devices>,
     shelf: Shelf,
-    ranges: RangesRoom,
+    ranges: Room,
 }
 
 impl Process {
@@ -36,8 +36,8 @@ impl Process {
         Process {
             files: Arc::default(),
             devices: Arc::new(Devices::default().at_most(shares.devices)),
-            shelf: Shelf::new(shares.listing_bytes).on(Arc::clone(ledger), shares.readmes_bytes),
-            ranges: RangesRoom::new(shares.ranges_bytes, Arc::clone(ledger)),
+            shelf: Shelf::new(shares.listing_bytes, Some(Arc::clone(ledger))),
+            ranges: Room::new(shares.ranges_bytes, Some(Arc::clone(ledger))),
         }
     }
 }

@@ -11,7 +11,7 @@ use ackpace_wire::http::negotiation::{Coding, choose_coding};
 use ackpace_wire::listing::Format;
 use rustix::fs::Stat;
 
-use super::charge::RangesRoom;
+use super::charge::Room;
 use super::listing::{Around, Listing};
 use super::shelf::Shelf;
 use crate::limits::SEARCH_UP_MAX;
@@ -41,7 +41,7 @@ pub struct Site {
     /// The memory of the listings under way, of all sites of the process.
     pub shelf: Shelf,
     /// The memory of responses with many ranges, of all sites of the process.
-    pub ranges: RangesRoom,
+    pub ranges: Room,
 }
 
 /// The parts of a request that decide what it finds.

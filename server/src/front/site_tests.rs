@@ -29,8 +29,8 @@ pub fn site(table: &Arc<FileTable>, devices: &Arc<Devices>, root: &Path) -> Site
         index: Vec::new(),
         listing: false,
         siblings: Vec::new(),
-        shelf: Shelf::new(1 << 20),
-        ranges: RangesRoom::default(),
+        shelf: Shelf::new(1 << 20, None),
+        ranges: Room::default(),
     }
 }
 

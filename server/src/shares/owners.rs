@@ -52,7 +52,7 @@ impl Shares {
             ),
             (
                 "names of listings under way, and pages being made of them",
-                self.listing_bytes + self.readmes_bytes,
+                self.listing_bytes,
             ),
             ("responses with many ranges", self.ranges_bytes),
             ("requests that wait to be looked up", self.queries_bytes),

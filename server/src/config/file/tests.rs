@@ -222,7 +222,7 @@ fn errors_of_syntax_have_line_and_column() {
         ),
         (
             "root: \"x\"",
-            "1:5: not TOML: invalid unquoted key, expected letters, numbers, `-`, `_`",
+            "1:7: not TOML: key with no value, expected `=`",
         ),
     ] {
         let errors = errors(text);
