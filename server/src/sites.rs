@@ -47,10 +47,8 @@ impl Process {
 /// # Errors
 /// What of it can't be served, with the option that names it.
 pub fn site(options: &ServeOptions, given: &Layer, process: &Process) -> Result<Site, Failure> {
-    let mend = |key: &str, error: &dyn std::fmt::Display| {
-        Failure::operator(format!("{}: {error}", config::place(given, key)))
-    };
-    let hide = Hide::new(&options.hide).map_err(|error| mend("hide", &error))?;
+    let hide = Hide::new(&options.hide)
+        .ok_or_else(|| Failure::operator("hide: a pattern that matches no name"))?;
     let (follow, allowed) = (options.follow_symlinks, &options.allow_roots);
     let root = Root::open(&options.root, follow, allowed, hide);
     let types = options
@@ -68,7 +66,7 @@ pub fn site(options: &ServeOptions, given: &Layer, process: &Process) -> Result<
         root: root?.with(Arc::clone(&process.devices)),
         files: process.files.site(),
         devices: Arc::clone(&process.devices),
-        types: Overrides::new(types).map_err(|error| mend("types", &error))?,
+        types: Overrides::new(types),
         index: options.index.clone(),
         listing: options.listing,
         siblings: options

@@ -39,8 +39,6 @@ const _: () = assert!(TARGET_BYTES_MAX * 2 <= HEAD_BYTES_MAX);
 /// Bytes of a `hide` pattern. A file name has at most 255 bytes, so a longer pattern can only be a mistake.
 /// Above: refused at start.
 pub const HIDE_PATTERN_BYTES_MAX: usize = 255;
-/// Number of `hide` patterns: each is tried on each segment of each request. Above: refused at start.
-pub const HIDE_PATTERNS_MAX: usize = 256;
 
 /// Bytes of one entry of a listing: a name of 255 bytes, each of which takes up to 6 bytes as text and 3 in its
 /// link, and 300 bytes around it. A slice can exceed the server's target size by at most this much.
@@ -73,5 +71,3 @@ pub const ACCESS_LOG_LINE_BYTES_MAX: usize = 6
 pub const MEDIA_TYPE_BYTES_MAX: usize = 255;
 /// Bytes of an extension in the `types` table: it must fit in a file name. Above: refused at start.
 pub const EXTENSION_BYTES_MAX: usize = 64;
-/// Entries of the `types` table. Above: refused at start.
-pub const TYPES_MAX: usize = 4096;

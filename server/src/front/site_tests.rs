@@ -25,7 +25,7 @@ pub fn site(table: &Arc<FileTable>, devices: &Arc<Devices>, root: &Path) -> Site
             .with(Arc::clone(devices)),
         files: table.site(),
         devices: Arc::clone(devices),
-        types: Overrides::new([]).expect("none"),
+        types: Overrides::default(),
         index: Vec::new(),
         listing: false,
         siblings: Vec::new(),
