@@ -11,7 +11,6 @@ use ackpace_core::units::{KIB, MIB};
 pub use self::descriptors::allowed as descriptors_allowed;
 use crate::config::{self, Layer};
 use crate::disk::SLOT_COST_BYTES;
-use crate::front::shelf::Shelf;
 use crate::ledger::Ledger;
 use crate::limits::{
     CGROUP_PERCENT, CONNECTIONS_COMMON, CONNECTIONS_MIN, DEVICE_EACH_BYTES, DEVICES_MAX,
@@ -89,13 +88,12 @@ impl Shares {
                 "{} is {} MiB here, and {them} {} MiB; raise it{fewer}",
                 options.memory_max,
                 memory_bytes / MIB,
-                Shares::enough_mib(options, workers, usable, least_bytes),
+                // With more memory some shares grow, by less than half of it.
+                (memory_bytes + 2 * (least_bytes - memory_bytes)).div_ceil(MIB),
             ));
         }
-        let each_bytes =
-            shares.connection_bytes() + shares.mailboxes_bytes() + shares.divider_each_bytes();
         let left_bytes = memory_bytes - least_bytes;
-        let more = left_bytes / u64::from(workers) / each_bytes;
+        let more = left_bytes / u64::from(workers) / shares.each_bytes();
         let affordable = u64::from(CONNECTIONS_MIN) + more;
         let connections_max = options.connections_max.min(shares.sendable());
         let connections_per_worker = affordable.min(connections_max) as u32; // at most 16,384
@@ -110,20 +108,6 @@ impl Shares {
             prefetch_bytes: most_bytes.min(unused_bytes),
             ..shares
         })
-    }
-
-    /// A memory that suffices, not below `least_bytes`: with more memory some shares are larger.
-    fn enough_mib(options: &ServeOptions, workers: u16, usable: Usable, least_bytes: u64) -> u64 {
-        let mut mib = least_bytes.div_ceil(MIB);
-        // The shares grow by less than the memory: a few rounds find the sum.
-        for _ in 0..64 {
-            let needed = Shares::least(options, workers, usable, mib * MIB).total_bytes();
-            if needed <= mib * MIB {
-                break;
-            }
-            mib = needed.div_ceil(MIB);
-        }
-        mib
     }
 
     /// The shares with as few connections as allowed.
@@ -183,19 +167,6 @@ impl Shares {
     /// The account of the memory at the start.
     pub fn ledger(&self) -> Ledger {
         Ledger::new(self.memory_bytes, self.fixed_bytes(), self.prefetch_bytes)
-    }
-
-    /// Memory that is charged at the start: that without connections, disks, cached responses, listings and
-    /// responses with many ranges.
-    fn fixed_bytes(&self) -> u64 {
-        let elastic_bytes = self.connections() * self.connection_bytes()
-            + self.object_cache_bytes
-            + self.listing_bytes
-            - Shelf::aside_bytes(self.listing_bytes)
-            + self.ranges_bytes
-            + AHEAD_COST_BYTES
-            + self.devices as u64 * self.device_bytes();
-        self.total_bytes() - elastic_bytes
     }
 
     /// Files that a disk remembers: by its part of the memory.
@@ -335,14 +306,6 @@ mod tests {
     }
 
     #[test]
-    fn little_memory_still_serves_hundreds_of_connections() {
-        let options = options(&["--memory-max", "128MiB", "--access-log", "/dev/null"]);
-        let little = Shares::divide(&options, 2, machine(64 << 30)).expect("enough");
-        assert!(little.connections_per_worker >= 350, "{little:?}");
-        assert!(little.total_bytes() <= little.memory_bytes);
-    }
-
-    #[test]
     fn a_cgroup_s_limit_is_mostly_ours_and_a_machine_s_memory_is_not() {
         let of = |args: &[&str], by_cgroup| {
             let usable = Usable {
@@ -360,7 +323,7 @@ mod tests {
 
     #[test]
     fn it_starts_in_little_memory_and_says_what_that_costs() {
-        for (mib, least) in [(38, 45), (48, 100), (64, 200), (115, 500)] {
+        for (mib, least) in [(38, 45), (48, 100), (64, 200), (115, 350)] {
             let max = format!("{mib}MiB");
             let options = options(&["--memory-max", &max, "--access-log", "/dev/null"]);
             let shares = Shares::divide(&options, 2, machine(64 << 30)).expect("enough");
@@ -435,17 +398,6 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_for_the_access_log_is_charged_where_there_is_one() {
-        let without = Shares::divide(&options(&[]), 4, machine(64 << 30)).expect("plenty");
-        assert_eq!(without.records_bytes, 0);
-        let with =
-            Shares::divide(&options(&["--access-log", "-"]), 4, machine(64 << 30)).expect("plenty");
-        assert_eq!(with.records_bytes, 4 * core::RECORDS_BYTES_MAX);
-        let more_bytes = with.connection_bytes() - without.connection_bytes();
-        assert_eq!(more_bytes, core::RECORD_BRIEF_BYTES_MAX);
-    }
-
-    #[test]
     fn sockets_hold_a_quarter_of_the_memory_at_most() {
         let roomy = Shares::divide(&options(&[]), 2, machine(64 << 30)).expect("plenty");
         assert_eq!(roomy.send_queue_bytes(u64::MAX), core::STEADY_QUEUE_BYTES);
@@ -456,71 +408,57 @@ mod tests {
 
     #[test]
     fn too_little_memory_is_refused_with_what_would_do() {
-        let refused = Shares::divide(&options(&["--memory-max", "16MiB"]), 2, machine(64 << 30))
-            .expect_err("too little");
-        assert!(
-            refused.starts_with("16MiB is 16 MiB here, and 2 workers with 16"),
-            "{refused}"
-        );
-        assert!(
-            refused.ends_with("raise it or start fewer workers (--workers)"),
-            "{refused}"
-        );
-        let refused = Shares::divide(&options(&["--memory-max", "16MiB"]), 1, machine(64 << 30))
-            .expect_err("too little");
-        assert!(
-            refused.contains("and 1 worker with 16 connections needs "),
-            "{refused}"
-        );
-        assert!(refused.ends_with(" MiB; raise it"), "{refused}");
+        let divide = |mib: &str, workers| {
+            let options = options(&["--memory-max", &format!("{mib}MiB")]);
+            Shares::divide(&options, workers, machine(64 << 30))
+        };
+        for (workers, who, cure) in [
+            (
+                2,
+                "2 workers with 16 connections each need",
+                " or start fewer workers (--workers)",
+            ),
+            (1, "1 worker with 16 connections needs", ""),
+        ] {
+            let refused = divide("16", workers).expect_err("too little");
+            let begin = format!("16MiB is 16 MiB here, and {who} ");
+            let rest = refused.strip_prefix(&begin).expect("what is needed");
+            let (mib, end) = rest.split_once(' ').expect("a number");
+            assert_eq!(end, format!("MiB; raise it{cure}"));
+            assert!(divide(mib, workers).is_ok(), "{mib}");
+        }
     }
 
     #[test]
     fn descriptors_that_are_too_few_are_told_with_what_they_cost() {
-        let options = options(&[]);
-        let shares = Shares::divide(&options, 1, machine(64 << 30)).expect("plenty");
-        let wanted = shares.descriptors();
-        assert_eq!(shares.lost_descriptors(&Layer::new(), Some(wanted)), None);
-        assert_eq!(shares.lost_descriptors(&Layer::new(), None), None);
-        let lost = shares.lost_descriptors(&Layer::new(), Some(40));
-        let lost = lost.expect("too few");
-        assert!(
-            lost.starts_with("lost: descriptors: 40 are allowed"),
-            "{lost}"
-        );
-        assert!(lost.contains("With a few downloads"), "{lost}");
-        assert!(lost.contains(&format!("LimitNOFILE={wanted}")), "{lost}");
-        assert_eq!(shares.tell_descriptors(&Layer::new(), Some(40)), lost);
-    }
-
-    #[test]
-    fn the_default_number_of_connections_loses_nothing_where_a_thousand_downloads_have_descriptors()
-    {
-        let default = options(&[]);
-        assert_eq!(default.connections_max, u64::from(core::CONNECTIONS_MAX));
-        let shares = Shares::divide(&default, 2, machine(64 << 30)).expect("plenty");
-        let enough = shares.descriptors() - 3 * shares.connections() + 3 * 2 * CONNECTIONS_COMMON;
-        assert_eq!(shares.lost_descriptors(&Layer::new(), Some(enough)), None);
-        let told = shares.tell_descriptors(&Layer::new(), Some(enough));
-        assert!(told.starts_with("ok: "), "{told}");
-        assert!(told.contains("some 2048 downloads at once"), "{told}");
-        assert!(
-            shares
-                .lost_descriptors(&Layer::new(), Some(enough - 3))
-                .is_some()
-        );
         // Who asks for a number wants that many, also if it is the default.
-        let given = asked_for("16384");
-        assert!(shares.lost_descriptors(&given, Some(enough)).is_some());
-        let asked = options(&["--connections-max", "8000"]);
-        let shares = Shares::divide(&asked, 2, machine(64 << 30)).expect("plenty");
-        assert!(
-            shares
-                .lost_descriptors(&asked_for("8000"), Some(enough))
-                .is_some()
-        );
-        let told = shares.tell_descriptors(&asked_for("8000"), None);
-        assert!(told.ends_with("enough for 16000 connections"), "{told}");
+        let (default, asked) = (Layer::new(), asked_for("16384"));
+        let options = options(&[]);
+        let shares = Shares::divide(&options, 2, machine(64 << 30)).expect("plenty");
+        let wanted = shares.descriptors();
+        let a_thousand = wanted - 3 * shares.connections() + 3 * 2 * CONNECTIONS_COMMON;
+        for (given, allowed, is_lost) in [
+            (&default, None, false),
+            (&default, Some(wanted), false),
+            (&default, Some(a_thousand), false),
+            (&default, Some(a_thousand - 3), true),
+            (&asked, Some(a_thousand), true),
+            (&asked, Some(wanted), false),
+        ] {
+            let lost = shares.lost_descriptors(given, allowed);
+            assert_eq!(lost.is_some(), is_lost, "{allowed:?}");
+            let told = shares.tell_descriptors(given, allowed);
+            let begin = if is_lost { "lost: " } else { "ok: " };
+            assert!(told.starts_with(begin), "{told}");
+        }
+        let lost = shares.tell_descriptors(&default, Some(40));
+        for part in [
+            "descriptors: 40 are allowed",
+            "With a few downloads",
+            &format!("LimitNOFILE={wanted}"),
+        ] {
+            assert!(lost.contains(part), "{lost}");
+        }
     }
 
     #[test]
