@@ -3,7 +3,9 @@
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::limits::DESCRIPTORS_READY_MAX;
+/// Descriptors for which the kernel makes room at the start: 2 MiB of its memory. More: a worker may have to wait while
+/// the kernel makes more.
+const DESCRIPTORS_READY_MAX: u64 = 1 << 18;
 
 /// How many descriptors the kernel lets the process have (getrlimit(2)).
 pub fn allowed() -> u64 {

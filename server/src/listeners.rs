@@ -18,9 +18,12 @@ use rustix::net::{
 };
 
 use crate::descriptors;
-use crate::limits::{BACKLOG, BIND_EACH, BIND_WAIT_MAX};
+use crate::limits::{BACKLOG, BIND_WAIT_MAX};
 use crate::options::{CongestionControl, Listen, MetricsAt, UnixMode, shown_path};
 use crate::socket_file::{SocketFile, is_stale};
+
+/// How often it tries.
+const BIND_EACH: std::time::Duration = std::time::Duration::from_millis(20);
 
 /// Why a listener could not be made. The text begins with the value; the option stands before it
 /// ([`ListenError::option`]).

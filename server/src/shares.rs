@@ -13,14 +13,23 @@ use crate::config::{self, Layer};
 use crate::disk::SLOT_COST_BYTES;
 use crate::ledger::Ledger;
 use crate::limits::{
-    CGROUP_PERCENT, CONNECTIONS_COMMON, CONNECTIONS_MIN, DEVICE_EACH_BYTES, DEVICES_MAX,
-    MACHINE_PERCENT, MEMORY_LITTLE_BYTES, QUERIES_BYTES_MAX, RANGES_BYTES_MAX,
-    UNCANCELLED_FILES_MAX,
+    CGROUP_PERCENT, CONNECTIONS_COMMON, CONNECTIONS_MIN, DEVICES_MAX, MACHINE_PERCENT,
+    MEMORY_LITTLE_BYTES, UNCANCELLED_FILES_MAX,
 };
 use crate::log::LOG_QUEUE_BYTES_MAX;
 use crate::memory::{self, Usable};
 use crate::options::{LogTarget, PlacesBound, SendMemory, ServeOptions, Size};
 use crate::store::file::FILE_BYTES;
+
+/// One device slot for so much of `memory_max`, bytes, since each costs threads and tables. Less memory: fewer slots,
+/// two at least.
+const DEVICE_EACH_BYTES: u64 = 16 << 20;
+/// Memory of the requests that wait for resolvers, less where memory is little; an ordinary one holds 300 bytes. More:
+/// the request is answered 503.
+const QUERIES_BYTES_MAX: u64 = 8 << 20;
+/// Memory for the ranges of all responses beyond those that are common, less where memory is little: some 550 bytes each, 1 MB where they
+/// fill a request head. More, or more than half of what is left of it for one: the whole file is sent.
+const RANGES_BYTES_MAX: u64 = 16 << 20;
 
 /// The most that each owner of memory may use, whatever the others do. Unused memory is lent to reading ahead
 /// ([`Ledger`]). The kernel's memory (page cache, sockets) is not in it.

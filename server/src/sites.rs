@@ -14,13 +14,16 @@ use crate::front::charge::Room;
 use crate::front::shelf::Shelf;
 use crate::front::site::Site;
 use crate::ledger::Ledger;
-use crate::limits::ROOT_LOOK_EACH;
 use crate::options::{ServeOptions, Sibling};
 use crate::shares::Shares;
 use crate::store::device::Devices;
 use crate::store::files::FileTable;
 use crate::store::root::Root;
 use crate::store::served::ServedDirectory;
+
+/// How often a thread looks whether the root is there. Longer: clients are told for so long that single files are not there,
+/// or can't be read.
+const ROOT_LOOK_EACH: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// What all sites of the process share: each of these is made once.
 pub struct Process {

@@ -14,8 +14,10 @@ use ackpace_core::sndbuf::reading::Counted;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, send, sendmsg};
 
-use crate::limits::COPY_BYTES;
 use crate::tcp;
+
+/// Bytes of a file that are copied at once where the file system refuses sendfile(2), on the stack. More: in further pieces.
+const COPY_BYTES: usize = 16 << 10;
 
 /// Bytes of requests and responses, as HTTP counts them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

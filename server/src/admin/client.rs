@@ -12,12 +12,18 @@ use super::questions::Subject;
 use super::view;
 use crate::answers::{Explained, Refusal, Top};
 use crate::failure::Failure;
-use crate::limits::{ANSWER_BYTES_MAX, ANSWER_MAX, TOP_CONNECTIONS_MAX};
+use crate::limits::TOP_CONNECTIONS_MAX;
 
 /// The interval at which `top` is refreshed.
 const REFRESH: Duration = Duration::from_secs(1);
 /// Connections on a page that is not printed to a terminal.
 const ON_A_PAGE: usize = 20;
+/// How long `ackpace top` and `ackpace why` wait for an answer: far more than a server with hanging workers needs.
+/// More: they say that it does not answer.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// Bytes of an answer that `ackpace top` and `ackpace why` take, in their own memory: a million connections. More: it
+/// is refused.
+const ANSWER_BYTES_MAX: u64 = 1 << 30;
 
 /// How the answers are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,9 +15,14 @@ use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
 };
 
-use crate::limits::{ADMIN_CONNECT_MAX, CONTROL_CLIENTS_MAX, STALE_SOCKETS_MAX};
+use crate::limits::CONTROL_CLIENTS_MAX;
 use crate::options::{AdminAt, shown_path};
 use crate::socket_file::{SocketFile, connect_within, is_stale};
+
+/// `ackpace top` and `why` wait so long for a server whose admin socket takes nobody.
+const ADMIN_CONNECT_MAX: std::time::Duration = std::time::Duration::from_secs(2);
+/// Abandoned sockets of earlier servers that one start removes. More: the next start goes on.
+const STALE_SOCKETS_MAX: usize = 256;
 
 /// Makes the socket that the options ask for; `None` for none.
 ///

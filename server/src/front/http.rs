@@ -30,6 +30,9 @@ use crate::response_cache::{CachedResponse, Content, Key};
 use crate::store::files::SiteId;
 use crate::transport::Transport;
 
+/// Buffers for request heads that a worker keeps for reuse. More: returned buffers are freed.
+const HEAD_BUFFERS_KEPT_MAX: usize = 256;
+
 /// A buffer for a request head and what follows it.
 pub type HeadBuffer = Box<[u8; HEAD_BYTES_MAX]>;
 
@@ -48,7 +51,7 @@ impl HeadPool {
     }
 
     fn take_back(&mut self, buffer: HeadBuffer) {
-        if self.free.len() < crate::limits::HEAD_BUFFERS_KEPT_MAX {
+        if self.free.len() < HEAD_BUFFERS_KEPT_MAX {
             self.free.push(buffer);
         }
     }

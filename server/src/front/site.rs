@@ -14,13 +14,16 @@ use rustix::fs::Stat;
 use super::charge::Room;
 use super::listing::{Around, Listing};
 use super::shelf::Shelf;
-use crate::limits::SEARCH_UP_MAX;
 use crate::store::attributes::version;
 use crate::store::closing::Descriptor;
 use crate::store::device::Devices;
 use crate::store::file::File;
 use crate::store::files::Files;
 use crate::store::root::{Found, Miss, Root, Wait};
+
+/// Directories above an uncached name that are looked up in the kernel's caches: a search will wait for the device of
+/// the first one found. More: it counts as that of the root.
+const SEARCH_UP_MAX: usize = 8;
 
 /// Everything that is served under one root, and how.
 pub struct Site {

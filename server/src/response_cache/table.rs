@@ -8,10 +8,13 @@ use ackpace_core::response_cache::{Cost, Costly, SecondChance, Space};
 use ackpace_core::units::Instant;
 
 use super::{CachedResponse, Content, Key};
-use crate::limits::LENT_CHECKED_MAX;
 use crate::store::file::File;
 use crate::store::files::SiteId;
 use crate::store::root::Root;
+
+/// Evicted responses that are checked for being sent when a new one is cached: more than come in, so that none counts for
+/// long after its last byte has left.
+const LENT_CHECKED_MAX: usize = 2;
 
 /// A cached response with its key.
 pub(super) struct CachedSlot {

@@ -8,8 +8,7 @@ use crate::disk::{Completion, DiskAsk};
 use crate::divider::ShareChannel;
 use crate::front::shelf::Shelf;
 use crate::limits::{
-    CONTROL_ANSWER_BYTES, CONTROL_HELD_BYTES_MAX, COPIED_BYTES_MAX, PROGRAM_BYTES, READERS_MAX,
-    REPORTS_MAX, RESPONSE_CACHE_TABLES_BYTES, THREAD_BYTES,
+    CONTROL_HELD_BYTES_MAX, COPIED_BYTES_MAX, READERS_MAX, REPORTS_MAX, RESPONSE_CACHE_TABLES_BYTES,
 };
 use crate::log::{LOG_BATCH_BYTES, LOG_LINE_PLACE_BYTES, LOG_QUEUE_LINES_MAX};
 use crate::mailbox::Mailboxes;
@@ -21,6 +20,14 @@ use crate::store::files::KNOWN_BYTES;
 /// Threads other than the workers, the divider and those of devices: the resolvers, two logs, control, signals, the watchdog's, one
 /// that looks after the root, one that measures a device, and those that close files.
 const THREADS_BESIDE: u64 = (core::RESOLVERS_MAX + 7 + CLOSING_LANES) as u64;
+/// Memory of a thread: the part of its stack that it uses, and what the allocator keeps for it.
+const THREAD_BYTES: u64 = 32 << 10;
+/// Memory of the program itself: its tables, the options, and small pieces that the allocator can't give back.
+const PROGRAM_BYTES: u64 = 4 << 20;
+/// Bytes of one metrics page or one answer of the admin socket while it is made, roughly and at most: 64 workers, the
+/// 256 fastest connections of all and those of one worker, or a piece of connections with long paths. Not enforced: the
+/// content bounds it.
+const CONTROL_ANSWER_BYTES: u64 = 1 << 20;
 
 /// Threads of a device.
 const DEVICE_THREADS: u64 = (1 + READERS_MAX) as u64;

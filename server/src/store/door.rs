@@ -14,8 +14,10 @@ use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 use rustix::thread::{CapabilitySet, capabilities};
 
-use crate::limits::SEARCH_RETRIES_MAX;
 use crate::store::closing;
+
+/// Retries of a search for a name that races with renames elsewhere. More: 503, since it may be there.
+const SEARCH_RETRIES_MAX: u32 = 1000;
 
 /// Whether a search may wait for the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

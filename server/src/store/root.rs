@@ -23,8 +23,10 @@ use super::device::Devices;
 use super::door::{Door, VisibleName, c_path, open_at, open_quietly};
 pub use super::door::{Miss, Wait};
 use super::served::{Presence, ServedDirectory};
-use crate::limits::RACES_MAX;
 use crate::options::{FollowSymlinks, shown_path};
+
+/// Retries of a name that changes while it is opened. More: at no one time is it there, so 404.
+const RACES_MAX: u32 = 3;
 
 /// The directory or file that is served.
 #[derive(Debug)]
