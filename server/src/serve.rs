@@ -36,7 +36,7 @@ use crate::options::{LogTarget, ServeOptions, Size, Workers, display_duration};
 use crate::resolver::{Inbox, Resolver, Return};
 use crate::shares::{self, Shares, descriptors_allowed};
 use crate::signals::Caught;
-use crate::sites::{Process, site, watch_root};
+use crate::sites::{site, watch_root};
 use crate::store::closing;
 use crate::tally::Tally;
 use crate::turns::Turns;
@@ -73,8 +73,7 @@ fn check_site(options: &ServeOptions, given: &Layer) -> Result<(), Failure> {
     let Ok(shares) = divided(options).or_else(|_| divided(&enough())) else {
         return Ok(());
     };
-    let process = Process::new(&shares, &Arc::new(shares.ledger()));
-    site(options, given, &process).map(drop)
+    site(options, given, &shares, &Arc::new(shares.ledger())).map(drop)
 }
 
 fn check_descriptors(
@@ -129,8 +128,7 @@ pub fn run(loaded: Loaded, signals: Caught, inherited: u64) -> Result<(), Failur
     check_descriptors(&shares, &options, inherited)?;
     descriptors::reserve(shares.descriptors());
     let ledger = Arc::new(shares.ledger());
-    let process = Process::new(&shares, &ledger);
-    let site = Arc::new(site(&options, &given, &process)?);
+    let site = Arc::new(site(&options, &given, &shares, &ledger)?);
     let (controls, mode) = (&options.congestion_control, options.unix_mode);
     // From here on a stop is orderly: no file of a socket stays behind.
     signals

@@ -1,4 +1,4 @@
-//! What is served: the sites of the process, and what they share.
+//! What is served, by the options.
 
 use std::io;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::ledger::Ledger;
 use crate::options::{ServeOptions, Sibling};
 use crate::shares::Shares;
 use crate::store::device::Devices;
-use crate::store::files::FileTable;
+use crate::store::files::Files;
 use crate::store::root::Root;
 use crate::store::served::ServedDirectory;
 
@@ -25,31 +25,17 @@ use crate::store::served::ServedDirectory;
 /// or can't be read.
 const ROOT_LOOK_EACH: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// What all sites of the process share: each of these is made once.
-pub struct Process {
-    files: Arc<FileTable>,
-    devices: Arc<Devices>,
-    shelf: Shelf,
-    ranges: Room,
-}
-
-impl Process {
-    /// With the memory that these shares give.
-    pub fn new(shares: &Shares, ledger: &Arc<Ledger>) -> Process {
-        Process {
-            files: Arc::default(),
-            devices: Arc::new(Devices::default().at_most(shares.devices)),
-            shelf: Shelf::new(shares.listing_bytes, Some(Arc::clone(ledger))),
-            ranges: Room::new(shares.ranges_bytes, Some(Arc::clone(ledger))),
-        }
-    }
-}
-
-/// One more site of the process; `given` says where its options came from.
+/// What is served; `given` says where the options came from.
 ///
 /// # Errors
 /// What of it can't be served, with the option that names it.
-pub fn site(options: &ServeOptions, given: &Layer, process: &Process) -> Result<Site, Failure> {
+pub fn site(
+    options: &ServeOptions,
+    given: &Layer,
+    shares: &Shares,
+    ledger: &Arc<Ledger>,
+) -> Result<Site, Failure> {
+    let devices = Arc::new(Devices::default().at_most(shares.devices));
     let hide = Hide::new(&options.hide)
         .ok_or_else(|| Failure::operator("hide: a pattern that matches no name"))?;
     let (follow, allowed) = (options.follow_symlinks, &options.allow_roots);
@@ -66,9 +52,9 @@ pub fn site(options: &ServeOptions, given: &Layer, process: &Process) -> Result<
         }
     });
     Ok(Site {
-        root: root?.with(Arc::clone(&process.devices)),
-        files: process.files.site(),
-        devices: Arc::clone(&process.devices),
+        root: root?.with(Arc::clone(&devices)),
+        files: Files::default(),
+        devices,
         types: Overrides::new(types),
         index: options.index.clone(),
         listing: options.listing,
@@ -77,8 +63,8 @@ pub fn site(options: &ServeOptions, given: &Layer, process: &Process) -> Result<
             .iter()
             .map(|sibling| coding(*sibling))
             .collect(),
-        shelf: process.shelf.clone(),
-        ranges: process.ranges.clone(),
+        shelf: Shelf::new(shares.listing_bytes, Some(Arc::clone(ledger))),
+        ranges: Room::new(shares.ranges_bytes, Some(Arc::clone(ledger))),
     })
 }
 

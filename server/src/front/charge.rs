@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::ledger::Ledger;
 
-/// Memory that several hold together, and the account it comes from. All sites of the process share it.
+/// Memory that several hold together, and the account it comes from.
 #[derive(Clone, Debug, Default)]
 pub struct Room {
     used_bytes: Arc<AtomicUsize>,

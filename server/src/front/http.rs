@@ -27,7 +27,6 @@ use super::site::{Query, Site, SiteAnswer};
 use crate::clock::unix_ms;
 use crate::log::{BRIEF_HELD_BYTES, Record, RequestText};
 use crate::response_cache::{CachedResponse, Content, Key};
-use crate::store::files::SiteId;
 use crate::transport::Transport;
 
 /// Buffers for request heads that a worker keeps for reuse. More: returned buffers are freed.
@@ -251,9 +250,9 @@ impl Front {
         }
     }
 
-    /// The cache key of the request at the start of the buffer, if it is plain. It was sent to this site.
-    pub fn plain(&self, site: SiteId) -> Option<Key<'_>> {
-        self.plain?.key(self.unused(), site)
+    /// The cache key of the request at the start of the buffer, if it is plain.
+    pub fn plain(&self) -> Option<Key<'_>> {
+        self.plain?.key(self.unused())
     }
 
     /// The plan of a cached response to that request.
