@@ -18,7 +18,7 @@ use crate::limits::{
 };
 use crate::log::LOG_QUEUE_BYTES_MAX;
 use crate::memory::{self, Usable};
-use crate::options::{LogTarget, PlacesBound, SendMemory, ServeOptions, Size};
+use crate::options::{LogTarget, SendMemory, ServeOptions, Size};
 use crate::store::file::FILE_BYTES;
 
 /// One device slot for so much of `memory_max`, bytes, since each costs threads and tables. Less memory: fewer slots,
@@ -190,13 +190,13 @@ impl Shares {
         self.remembered() * core::REMEMBERED_EACH_BYTES
     }
 
-    /// The option that bounds the connections of a worker.
-    pub fn places_bound(&self, connections_max: u64) -> PlacesBound {
+    /// The key of the option that bounds the connections of a worker.
+    pub fn places_bound(&self, connections_max: u64) -> &'static str {
         let most = u64::from(self.connections_per_worker);
         match most {
-            most if most >= connections_max => PlacesBound::ConnectionsMax,
-            most if self.send_bytes.is_some() && most == self.sendable() => PlacesBound::SendMemory,
-            _ => PlacesBound::MemoryMax,
+            most if most >= connections_max => "connections_max",
+            most if self.send_bytes.is_some() && most == self.sendable() => "send_memory",
+            _ => "memory_max",
         }
     }
 
@@ -205,7 +205,7 @@ impl Shares {
     pub fn cost(&self, connections_max: u64, given: &Layer) -> Option<String> {
         let most = self.connections_per_worker;
         // Whoever wants fewer connections says so; by the memory for sending, fewer come as a surprise.
-        let by_sending = self.places_bound(connections_max) == PlacesBound::SendMemory;
+        let by_sending = self.places_bound(connections_max) == "send_memory";
         if let Some(bytes) = self.send_bytes.filter(|_| by_sending) {
             return Some(format!(
                 "little send memory: {} KiB ({}) are enough for {most} connections of a worker, more wait",
@@ -344,10 +344,7 @@ mod tests {
             );
             let cost = shares.cost(options.connections_max, &Layer::new());
             assert!(cost.is_some_and(|cost| cost.contains(&format!(" {mib} MiB"))));
-            assert_eq!(
-                shares.places_bound(options.connections_max),
-                PlacesBound::MemoryMax
-            );
+            assert_eq!(shares.places_bound(options.connections_max), "memory_max");
         }
         let roomy = Shares::divide(&options(&[]), 2, machine(64 << 30)).expect("plenty");
         assert_eq!(roomy.cost(16_384, &Layer::new()), None);
@@ -386,9 +383,9 @@ mod tests {
         assert_eq!(cost("48MiB", 16_384), None);
         assert_eq!(cost("8MiB", 2_000), None, "no more were asked for");
         let bound = |send_memory, most| shares(send_memory).places_bound(most);
-        assert_eq!(bound("8MiB", 16_384), PlacesBound::SendMemory);
-        assert_eq!(bound("8MiB", 2_000), PlacesBound::ConnectionsMax);
-        assert_eq!(bound("kernel", 16_384), PlacesBound::ConnectionsMax);
+        assert_eq!(bound("8MiB", 16_384), "send_memory");
+        assert_eq!(bound("8MiB", 2_000), "connections_max");
+        assert_eq!(bound("kernel", 16_384), "connections_max");
     }
 
     #[test]

@@ -166,7 +166,7 @@ fn a_fifo_without_a_reader_stops_the_start_and_a_stuck_one_is_told() {
             assert_eq!(conn.response().status, 200);
         }
     }
-    let read = || {
+    let mut read = || {
         let mut text = Vec::new();
         let read = reader.read_to_end(&mut text).expect_err("it is still open");
         assert_eq!(read.kind(), ErrorKind::WouldBlock);

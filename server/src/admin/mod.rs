@@ -14,7 +14,6 @@ pub mod metrics;
 pub mod place;
 mod questions;
 mod scrape;
-mod task;
 mod view;
 
 use std::cell::Cell;
