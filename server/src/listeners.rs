@@ -6,7 +6,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileTypeExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread;
 use std::time::Instant;
 
@@ -25,78 +25,46 @@ use crate::socket_file::{SocketFile, is_stale};
 /// How often it tries.
 const BIND_EACH: std::time::Duration = std::time::Duration::from_millis(20);
 
-/// Why a listener could not be made. The text begins with the value; the option stands before it
-/// ([`ListenError::option`]).
+/// Why a listener could not be made. The text begins with the value; the option stands before it.
 #[derive(Debug, thiserror::Error)]
-pub enum ListenError {
-    /// The system refused.
-    #[error("{listen}: {error}{cure}")]
-    Refused {
-        /// The address as the operator would write it.
-        listen: String,
-        /// The system's error.
-        error: io::Error,
-        /// What to do, if there is something.
-        cure: &'static str,
-    },
-    /// An inherited descriptor is not a listening stream socket.
-    #[error("fd:{fd}: {problem}; pass a listening stream socket, as a socket unit of systemd does")]
-    Inherited {
-        /// The descriptor.
-        fd: RawFd,
-        /// What it is instead.
-        problem: String,
-    },
-    /// An inherited descriptor is named a second time.
-    #[error("fd:{0} stands there twice; name each descriptor once")]
-    Twice(RawFd),
-    /// Another file is where the socket should be.
-    #[error("unix:{}: the path exists and is not a socket; name another path or remove it", shown_path(.0))]
-    NotASocket(PathBuf),
-    /// The kernel refuses the congestion control.
-    #[error(
-        "{control}: {error}; the kernel has {available}, of which ordinary users may use {allowed} \
-         (sysctl net.ipv4.tcp_available_congestion_control, net.ipv4.tcp_allowed_congestion_control; modprobe tcp_NAME)"
-    )]
-    CongestionControl {
-        /// As the operator wrote it.
-        control: String,
-        /// The system's error.
-        error: io::Error,
-        /// The congestion controls that the kernel has.
-        available: String,
-        /// Those that it allows to ordinary users.
-        allowed: String,
-    },
-    /// It is for an address that is not listened on.
-    #[error("{0}: there is no --listen of this address")]
-    NoListener(String),
-    /// Another server listens there.
-    #[error("unix:{}: another server listens there; stop it or name another path", shown_path(.0))]
-    UnixInUse(PathBuf),
+#[error("{text}")]
+pub struct ListenError {
+    text: String,
+    /// The key of the option whose value is wrong.
+    pub option: &'static str,
+    /// A later start may do: the system refuses what is well written, such as an address that is not there yet.
+    pub may_pass: bool,
 }
 
 impl ListenError {
-    /// Whether a later start may do: the system refuses what is well written, such as an address that is not there yet.
-    pub fn may_pass(&self) -> bool {
-        matches!(
-            self,
-            ListenError::Refused { .. } | ListenError::UnixInUse(_)
-        )
+    /// A value of `listen` that is wrong.
+    fn wrong(text: String) -> ListenError {
+        ListenError {
+            text,
+            option: "listen",
+            may_pass: false,
+        }
     }
 
-    /// The key of the option whose value is wrong.
-    pub fn option(&self) -> &'static str {
-        match self {
-            ListenError::CongestionControl { .. } | ListenError::NoListener(_) => {
-                "congestion_control"
-            }
-            ListenError::Refused { .. }
-            | ListenError::Inherited { .. }
-            | ListenError::Twice(_)
-            | ListenError::NotASocket(_)
-            | ListenError::UnixInUse(_) => "listen",
+    /// One that the system refuses now.
+    fn now(text: String) -> ListenError {
+        ListenError {
+            may_pass: true,
+            ..ListenError::wrong(text)
         }
+    }
+
+    fn control(text: String) -> ListenError {
+        ListenError {
+            option: "congestion_control",
+            ..ListenError::wrong(text)
+        }
+    }
+
+    fn twice(fd: RawFd) -> ListenError {
+        ListenError::wrong(format!(
+            "fd:{fd} stands there twice; name each descriptor once"
+        ))
     }
 }
 
@@ -157,7 +125,7 @@ impl Listeners {
                     share(&mut by_worker, socket).map_err(refused)?;
                 }
                 Listen::Fd(fd) => {
-                    let twice = || ListenError::Twice(*fd);
+                    let twice = || ListenError::twice(*fd);
                     let socket = inherited.remove(fd).ok_or_else(twice)?;
                     set_congestion_control(&socket, wanted, controls)?;
                     let url = local_address(&socket)
@@ -193,7 +161,9 @@ fn check_controls(listens: &[Listen], controls: &[CongestionControl]) -> Result<
         None => true,
     };
     match controls.iter().find(|control| !has(control)) {
-        Some(lost) => Err(ListenError::NoListener(lost.to_string())),
+        Some(lost) => Err(ListenError::control(format!(
+            "{lost}: there is no --listen of this address"
+        ))),
         None => Ok(()),
     }
 }
@@ -201,7 +171,7 @@ fn check_controls(listens: &[Listen], controls: &[CongestionControl]) -> Result<
 /// A socket for metrics, and the URL that people write for it; `None`: they are off.
 ///
 /// # Errors
-/// [`ListenError::Refused`].
+/// The system refuses.
 pub fn bind_metrics(at: &MetricsAt) -> Result<Option<(OwnedFd, String)>, ListenError> {
     let MetricsAt::Tcp(wanted @ Listen::Tcp { addr, all, zone }) = at else {
         return Ok(None); // the option takes no other
@@ -249,11 +219,7 @@ fn refuse(listen: &Listen, error: Errno) -> ListenError {
         }
         error => descriptors::cure(Some(error.raw_os_error())),
     };
-    ListenError::Refused {
-        listen: listen.to_string(),
-        error: error.into(),
-        cure,
-    }
+    ListenError::now(format!("{listen}: {}{cure}", io::Error::from(error)))
 }
 
 fn is_link_local(listen: &Listen) -> bool {
@@ -359,12 +325,13 @@ fn set_congestion_control(
             text.split_whitespace().collect::<Vec<_>>().join(", ")
         })
     };
-    Err(ListenError::CongestionControl {
-        control: control.to_string(),
-        error: error.into(),
-        available: sysctl("available"),
-        allowed: sysctl("allowed"),
-    })
+    Err(ListenError::control(format!(
+        "{control}: {}; the kernel has {}, of which ordinary users may use {} \
+         (sysctl net.ipv4.tcp_available_congestion_control, net.ipv4.tcp_allowed_congestion_control; modprobe tcp_NAME)",
+        io::Error::from(error),
+        sysctl("available"),
+        sysctl("allowed"),
+    )))
 }
 
 fn stream_socket(family: AddressFamily) -> rustix::io::Result<OwnedFd> {
@@ -381,16 +348,16 @@ fn bind_unix(path: &Path, mode: UnixMode, wanted: &Listen) -> Result<OwnedFd, Li
     let address = SocketAddrUnix::new(path).map_err(refused)?;
     if let Ok(meta) = fs::symlink_metadata(path) {
         if !meta.file_type().is_socket() {
-            return Err(ListenError::NotASocket(path.to_owned()));
+            return Err(ListenError::wrong(format!(
+                "{wanted}: the path exists and is not a socket; name another path or remove it"
+            )));
         }
         if !is_stale(path) {
-            return Err(ListenError::UnixInUse(path.to_owned()));
+            return Err(ListenError::now(format!(
+                "{wanted}: another server listens there; stop it or name another path"
+            )));
         }
-        fs::remove_file(path).map_err(|error| ListenError::Refused {
-            listen: wanted.to_string(),
-            error,
-            cure: "",
-        })?;
+        fs::remove_file(path).map_err(|error| ListenError::now(format!("{wanted}: {error}")))?;
     }
     let socket = stream_socket(AddressFamily::UNIX).map_err(refused)?;
     refuse_descriptors(&socket);
@@ -426,7 +393,7 @@ fn inherit_all(listens: &[Listen]) -> Result<HashMap<RawFd, OwnedFd>, ListenErro
     for listen in listens {
         let Listen::Fd(fd) = listen else { continue };
         if inherited.contains_key(fd) {
-            return Err(ListenError::Twice(*fd));
+            return Err(ListenError::twice(*fd));
         }
         inherited.insert(*fd, inherit(*fd)?);
     }
@@ -434,9 +401,10 @@ fn inherit_all(listens: &[Listen]) -> Result<HashMap<RawFd, OwnedFd>, ListenErro
 }
 
 fn inherit(fd: RawFd) -> Result<OwnedFd, ListenError> {
-    let problem = |problem: &str| ListenError::Inherited {
-        fd,
-        problem: problem.to_owned(),
+    let problem = |problem: &str| {
+        ListenError::wrong(format!(
+            "fd:{fd}: {problem}; pass a listening stream socket, as a socket unit of systemd does"
+        ))
     };
     if fd < 3 {
         return Err(problem("descriptors below 3 are standard input and output"));
@@ -514,7 +482,7 @@ mod tests {
         let told = refuse(&listen, Errno::NODEV);
         let text = told.to_string();
         assert!(
-            told.may_pass() && text.starts_with("[fe80::1%none]:80: "),
+            told.may_pass && text.starts_with("[fe80::1%none]:80: "),
             "{text}"
         );
         let told = refuse(&Listen::at(addr), Errno::INVAL).to_string();
@@ -584,9 +552,9 @@ mod tests {
         let listens = [Listen::local(0)];
         assert!(check(&listens, &control("reno")).is_ok());
         let refused = check(&listens, &control("nonsense")).expect_err("unknown");
-        assert!(matches!(refused, ListenError::CongestionControl { .. }));
+        assert_eq!(refused.option, "congestion_control");
         let refused = check(&listens, &control(":9=reno")).expect_err("no such listener");
-        assert!(matches!(refused, ListenError::NoListener(_)));
+        assert_eq!(refused.option, "congestion_control");
     }
 
     #[test]
@@ -609,19 +577,14 @@ mod tests {
         let path = std::env::temp_dir().join(format!("ackpace-unix-{}", std::process::id()));
         let listen = [Listen::Unix(path.clone())];
         let first = Listeners::bind(&listen, 1, &[], UnixMode::Umask).expect("a fresh path");
-        assert!(matches!(
-            Listeners::bind(&listen, 1, &[], UnixMode::Umask),
-            Err(ListenError::UnixInUse(_))
-        ));
+        let bind = || Listeners::bind(&listen, 1, &[], UnixMode::Umask);
+        assert!(bind().expect_err("it lives").may_pass);
         drop(first.by_worker);
         let second = Listeners::bind(&listen, 1, &[], UnixMode::Umask).expect("nobody listens");
         drop(second.unix);
         assert!(!path.exists());
         fs::write(&path, "mine").expect("a file");
-        assert!(matches!(
-            Listeners::bind(&listen, 1, &[], UnixMode::Umask),
-            Err(ListenError::NotASocket(_))
-        ));
+        assert!(!bind().expect_err("it is no socket").may_pass);
         fs::remove_file(&path).expect("our own file");
     }
 

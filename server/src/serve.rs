@@ -216,12 +216,12 @@ fn stop(shared: Arc<Shared>, stopping: Stopping, manager: ServiceManager) -> imp
 }
 
 fn listen_failure(given: &Layer, error: &ListenError) -> Failure {
-    let failure = if error.may_pass() {
+    let failure = if error.may_pass {
         Failure::value_now
     } else {
         Failure::value
     };
-    failure(given, error.option(), error)
+    failure(given, error.option, error)
 }
 
 fn log_failure(given: &Layer, target: &LogTarget, error: &io::Error) -> Failure {

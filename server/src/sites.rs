@@ -45,8 +45,8 @@ pub fn site(
         .iter()
         .map(|pair| (pair.extension.as_str(), pair.media_type.as_str()));
     let root = root.map_err(|error| {
-        let text = format!("{}: {error}", config::place(given, error.option()));
-        match error.may_pass() {
+        let text = format!("{}: {error}", config::place(given, error.option));
+        match error.may_pass {
             true => Failure::not_now(text),
             false => Failure::operator(text),
         }

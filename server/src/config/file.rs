@@ -66,25 +66,10 @@ pub fn parse_config(text: &str, path: &Path) -> Result<Layer, Vec<ConfigError>> 
 fn syntax<'t>(place: &Position<'t>) -> Result<Spanned<DeTable<'t>>, Vec<ConfigError>> {
     DeTable::parse(place.text).map_err(|error| {
         let span = error.span().unwrap_or(0..0);
-        let found = place.text.get(span.clone()).unwrap_or_default();
-        let problem = format!("not TOML: {}", plain(error.message(), found));
+        let message: Vec<&str> = error.message().lines().collect();
+        let problem = format!("not TOML: {}", message.join("; "));
         vec![place.error(span.start, &problem)]
     })
-}
-
-/// The parser's message in the terms of a configuration file; `found` is the text that it is about.
-fn plain(message: &str, found: &str) -> String {
-    let message = message.lines().collect::<Vec<_>>().join("; ");
-    if message.starts_with("string values must be quoted") {
-        return match found.trim() {
-            "" => "there is no value after the =".to_owned(),
-            found => format!("{} is neither a number nor in quotes", shown(found)),
-        };
-    }
-    match message.as_str() {
-        "duplicate key" => format!("the key {} is there twice", shown(found)),
-        _ => message.trim_end_matches(", expected nothing").to_owned(),
-    }
 }
 
 /// Turns offsets in a text into lines and columns.

@@ -53,42 +53,23 @@ pub enum Found {
 
 /// Why a root cannot be served.
 #[derive(Debug, thiserror::Error)]
-pub enum RootError {
-    /// It is missing, or this user may not open it.
-    #[error("{}: {error}; name a directory or a file that this user may read", shown_path(path))]
-    Open {
-        /// As the operator wrote it.
-        path: PathBuf,
-        /// The system's error.
-        error: io::Error,
-    },
-    /// It is no directory (and, for the root itself, no file).
-    #[error("{} is neither a directory nor a regular file; name one of these", shown_path(path))]
-    Kind {
-        /// As the operator wrote it.
-        path: PathBuf,
-    },
-    /// One of `allow_roots` is no directory, or this user may not enter it.
-    #[error("{}: {error}; name a directory that this user may enter", shown_path(path))]
-    Allowed {
-        /// As the operator wrote it.
-        path: PathBuf,
-        /// The system's error.
-        error: io::Error,
-    },
+#[error("{text}")]
+pub struct RootError {
+    text: String,
+    /// The key of the option whose value it is about.
+    pub option: &'static str,
+    /// A later start may do: a file system that holds it may not be mounted yet.
+    pub may_pass: bool,
 }
 
 impl RootError {
-    /// Whether a later start may do: a file system that holds it may not be mounted yet.
-    pub fn may_pass(&self) -> bool {
-        matches!(self, RootError::Open { .. } | RootError::Allowed { .. })
-    }
-
-    /// The key of the option whose value it is about.
-    pub fn option(&self) -> &'static str {
-        match self {
-            RootError::Open { .. } | RootError::Kind { .. } => "root",
-            RootError::Allowed { .. } => "allow_roots",
+    /// It is missing, or this user may not open it.
+    fn open(path: &Path, error: &io::Error) -> RootError {
+        let path = shown_path(path);
+        RootError {
+            text: format!("{path}: {error}; name a directory or a file that this user may read"),
+            option: "root",
+            may_pass: true,
         }
     }
 }
@@ -106,22 +87,30 @@ impl Root {
         hide: Hide,
     ) -> Result<Root, RootError> {
         let allow = |path: &PathBuf| {
-            let path = path.to_owned();
-            ServedDirectory::open(&path).map_err(|error| RootError::Allowed { path, error })
+            ServedDirectory::open(path).map_err(|error| RootError {
+                text: format!(
+                    "{}: {error}; name a directory that this user may enter",
+                    shown_path(path)
+                ),
+                option: "allow_roots",
+                may_pass: true,
+            })
         };
         let allowed = allowed.iter().map(allow).collect::<Result<_, _>>()?;
-        let failed = |error: io::Error| RootError::Open {
-            path: path.to_owned(),
-            error,
-        };
+        let failed = |error: io::Error| RootError::open(path, &error);
         let stat = rustix::fs::stat(path).map_err(|error| failed(error.into()))?;
         let mut root = Root {
             place: ServedDirectory::open(match FileType::from_raw_mode(stat.st_mode) {
                 FileType::Directory => path,
                 FileType::RegularFile => folder(path),
                 _ => {
-                    return Err(RootError::Kind {
-                        path: path.to_owned(),
+                    return Err(RootError {
+                        text: format!(
+                            "{} is neither a directory nor a regular file; name one of these",
+                            shown_path(path)
+                        ),
+                        option: "root",
+                        may_pass: false,
                     });
                 }
             })
@@ -148,10 +137,7 @@ impl Root {
     /// Serves one file of the place, by the name that the operator gave. Where that is a link, he named what it leads to:
     /// it may lead out of the place to the directory where it leads now.
     fn serve_only(&mut self, path: &Path) -> Result<(), RootError> {
-        let failed = |error: io::Error| RootError::Open {
-            path: path.to_owned(),
-            error,
-        };
+        let failed = |error: io::Error| RootError::open(path, &error);
         let real = path.canonicalize().map_err(failed)?;
         let name = path.file_name().or(real.file_name()).unwrap_or_default();
         self.only = Some(name.as_bytes().to_vec());
