@@ -20,7 +20,6 @@ use crate::limits::SHORT_LISTING_NAMES_MAX;
 use crate::sched::Breath;
 use crate::store::attributes::known;
 use crate::store::closing::Descriptor;
-use crate::store::door::open_quietly;
 use crate::store::root::{Found, Miss, Root, Wait};
 
 /// The surroundings of a listing.
@@ -106,7 +105,7 @@ impl Listing {
     ) -> Result<Listing, Miss> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let owner = known(place).map_err(miss)?.stx_uid;
-        let dir = open_quietly(owner, |quiet| {
+        let dir = around.root.door().open_quietly(owner, |quiet| {
             openat(place, ".", flags | quiet, Mode::empty())
         });
         let dir = dir.map_err(miss)?;

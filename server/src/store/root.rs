@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use super::attributes::{FileSystemId, file_system, known, known_at};
 use super::closing::{self, Descriptor, Standstill};
 use super::device::Devices;
-use super::door::{Door, VisibleName, c_path, open_at, open_quietly};
+use super::door::{Door, VisibleName, c_path, open_at};
 pub use super::door::{Miss, Wait};
 use super::served::{Presence, ServedDirectory};
 use crate::options::{FollowSymlinks, shown_path};
@@ -181,6 +181,11 @@ impl Root {
         self.only.as_deref()
     }
 
+    /// What all names go through.
+    pub fn door(&self) -> &Door {
+        &self.door
+    }
+
     /// Whether a name, or a part of a path, is hidden from clients.
     pub fn hides(&self, path: &[u8]) -> bool {
         self.door.hides(path)
@@ -196,7 +201,9 @@ impl Root {
         if self.only.as_deref().is_some_and(|only| only != path) {
             return Err(Miss::NotFound);
         }
-        let found = self.by_name(path, wait, |name| found(name, wait, &self.devices));
+        let found = self.by_name(path, wait, |name| {
+            found(&self.door, name, wait, &self.devices)
+        });
         if let Err(Miss::Failed(_)) = found {
             self.served().for_each(ServedDirectory::doubt);
         }
@@ -325,7 +332,12 @@ impl Root {
 }
 
 /// Opens what the name means. Only regular files are opened for reading.
-fn found(name: &VisibleName<'_>, wait: Wait, devices: &Devices) -> Result<Found, Miss> {
+fn found(
+    door: &Door,
+    name: &VisibleName<'_>,
+    wait: Wait,
+    devices: &Devices,
+) -> Result<Found, Miss> {
     for _ in 0..RACES_MAX {
         let place = name.open(OFlags::PATH, wait);
         let place = place.map_err(|error| Miss::of(error, wait))?;
@@ -346,7 +358,7 @@ fn found(name: &VisibleName<'_>, wait: Wait, devices: &Devices) -> Result<Found,
             (Some(Standstill::Short), Wait::No) => return Err(Miss::Cold),
             (Some(_), _) => return Err(Miss::Exhausted),
         }
-        let opened = open_quietly(seen.stx_uid, |quiet| name.open(READ | quiet, wait));
+        let opened = door.open_quietly(seen.stx_uid, |quiet| name.open(READ | quiet, wait));
         let opened = opened.map_err(|error| match error {
             // A name without links has no `..`, so no rename raced with it.
             Errno::AGAIN if wait != Wait::No => Miss::Leased,

@@ -154,7 +154,7 @@ impl Worker {
         let address = client.peer.map(|peer| peer.ip().into());
         let added = match self.room() {
             0 => None,
-            _ => self.conns.add(Transport::Plain(client.socket), client.peer),
+            _ => self.conns.add(Transport::new(client.socket), client.peer),
         };
         let Some(conn) = added else {
             let text = format_args!(

@@ -19,7 +19,7 @@ use crate::disk::SlotBytes;
 use crate::front::http::Front;
 use crate::front::listing::Listing;
 use crate::resolver::JobInterest;
-use crate::transport::{PlainBytes, Transport};
+use crate::transport::Transport;
 
 /// A connection as the shell sees it.
 pub struct Conn {
@@ -122,9 +122,12 @@ impl Conn {
     /// How much its socket may be offered now, by its share of the send memory; `None`: that memory is not divided.
     pub fn room(&mut self, now: Instant) -> Option<Room> {
         let bound = self.bound.as_mut()?;
-        let held_bytes = self.transport.held()?.0;
-        let unsent = bound.is_timed().then(|| self.transport.unsent()).flatten();
-        bound.seen(held_bytes, unsent.map(|unsent| unsent.0), now);
+        let held_bytes = self.transport.held_bytes()?;
+        let unsent = bound
+            .is_timed()
+            .then(|| self.transport.unsent_bytes())
+            .flatten();
+        bound.seen(held_bytes, unsent, now);
         Some(Room {
             held_bytes,
             room_bytes: bound.room_bytes(held_bytes),
@@ -138,7 +141,7 @@ impl Conn {
         let delay = bound.refill_delay(now);
         let bytes = bound.send_buffer_bytes();
         if bytes != before_bytes {
-            self.transport.bound_send_buffer(PlainBytes(bytes));
+            self.transport.bound_send_buffer(bytes);
         }
         delay
     }
@@ -147,7 +150,7 @@ impl Conn {
     /// such option, such as a unix socket, goes without.
     pub fn set_lowat(&mut self, bytes: u32) {
         if self.lowat_bytes != Some(bytes) {
-            self.transport.set_lowat(PlainBytes(bytes.into()));
+            self.transport.set_lowat(bytes);
             self.lowat_bytes = Some(bytes);
         }
     }
@@ -162,7 +165,7 @@ impl Conn {
     /// The same without a refill: the socket takes as much as the kernel lets it, whatever it was told while it was watched.
     pub fn unset_lowat(&mut self) {
         if self.lowat_bytes.take().is_some() {
-            self.transport.set_lowat(PlainBytes(0)); // the system's (tcp(7))
+            self.transport.set_lowat(0); // the system's (tcp(7))
         }
     }
 }
@@ -263,7 +266,7 @@ mod tests {
     use super::*;
 
     fn transport() -> Transport {
-        Transport::Plain(std::fs::File::open("/dev/null").expect("a device").into())
+        Transport::new(std::fs::File::open("/dev/null").expect("a device").into())
     }
 
     #[test]
@@ -305,7 +308,7 @@ mod tests {
             bytes
         };
         let mut conns = Conns::new(1, None);
-        let id = conns.add(Transport::Plain(socket.into()), None);
+        let id = conns.add(Transport::new(socket.into()), None);
         let conn = conns.get(id.expect("a place")).expect("it is there");
         conn.set_lowat(4096);
         assert_eq!(lowat(), 4096);

@@ -17,7 +17,6 @@ use super::Worker;
 use super::conns::Conn;
 use crate::divider::ShareChange;
 use crate::limits::GRANTS_PER_TURN_MAX;
-use crate::transport::PlainBytes;
 
 impl Worker {
     /// Takes what the divider has for this worker, and answers its question.
@@ -70,8 +69,11 @@ impl Worker {
 
     /// What its socket holds, unsent and in flight.
     fn held_bytes(&mut self, id: ConnId) -> u64 {
-        let held = self.conns.get(id).and_then(|conn| conn.transport.held());
-        held.map_or(0, |held| held.0)
+        let held_bytes = self
+            .conns
+            .get(id)
+            .and_then(|conn| conn.transport.held_bytes());
+        held_bytes.unwrap_or(0)
     }
 
     /// What TCP says of a connection now, and what is believed of it here.
@@ -152,13 +154,13 @@ fn hold_to_share(conn: &mut Conn, grant: Option<Grant>) -> Option<Holding> {
     }
     let bound = conn.bound?;
     if before.map(|before| before.send_buffer_bytes()) != Some(bound.send_buffer_bytes()) {
-        let bytes = PlainBytes(bound.send_buffer_bytes());
+        let bytes = bound.send_buffer_bytes();
         conn.transport.bound_send_buffer(bytes);
     }
     let is_less = before.is_some_and(|before| bound.share_bytes() < before.share_bytes());
-    let held = conn.transport.held().filter(|_| is_less)?;
+    let held_bytes = conn.transport.held_bytes().filter(|_| is_less)?;
     Some(Holding {
-        held_bytes: held.0,
+        held_bytes,
         share_bytes: bound.share_bytes(),
         division: bound.division(),
     })
@@ -251,7 +253,7 @@ mod tests {
         let (server, _) = listener.accept().expect("the client");
         server.set_nonblocking(true).expect("a socket");
         server.set_nodelay(true).expect("a socket");
-        (Transport::Plain(server.into()), client)
+        (Transport::new(server.into()), client)
     }
 
     /// Offers what the share allows until it allows no more. Returns how much was taken.
@@ -262,7 +264,7 @@ mod tests {
             let piece = &bytes[taken..bytes.len().min(taken + room)];
             match conn.transport.send_texts(&[IoSlice::new(piece)], false) {
                 _ if room == 0 => break,
-                Ok(sent) => taken += sent.0 as usize,
+                Ok(sent) => taken += sent as usize,
                 Err(rustix::io::Errno::AGAIN) => break,
                 Err(error) => panic!("{error}"),
             }
@@ -293,7 +295,7 @@ mod tests {
             let taken = fill(conn, &bytes[at..]);
             in_vain += u64::from(taken == 0);
             at += taken;
-            let held = conn.transport.held().expect("TCP").0;
+            let held = conn.transport.held_bytes().expect("TCP");
             assert!(held <= most, "seed {seed}: {held} of {most}");
             if rng.below(50) == 0 {
                 let share_bytes = [1, 3_000, 5_300, 16 << 10, 60_000][rng.below(5) as usize];
