@@ -213,23 +213,14 @@ impl Shares {
                 config::named(given, "send_memory"),
             ));
         }
-        let (mib, set_by) = (self.memory_bytes / MIB, config::named(given, "memory_max"));
-        let (is_little, is_less) = (
-            u64::from(most) < connections_max.min(CONNECTIONS_COMMON),
-            u64::from(most) < connections_max && config::is_given(given, "connections_max"),
-        );
-        if is_little {
-            return Some(format!(
-                "little memory: {mib} MiB ({set_by}) are enough for {most} connections of a worker, more wait; what these do not use \
-                 is read ahead, {} MiB at most, so reads from a slow disk may be short",
-                self.prefetch_bytes / MIB,
-            ));
-        }
-        is_less.then(|| {
-            let place = config::named(given, "connections_max");
+        let is_less = u64::from(most) < connections_max;
+        let is_told =
+            u64::from(most) < CONNECTIONS_COMMON || config::is_given(given, "connections_max");
+        (is_less && is_told).then(|| {
+            let (mib, set_by) = (self.memory_bytes / MIB, config::named(given, "memory_max"));
             format!(
-                "memory: {mib} MiB ({set_by}) are enough for {most} connections of a worker, not for {connections_max} ({place}), more \
-                 wait; raise memory_max or lower connections_max"
+                "little memory: {mib} MiB ({set_by}) are enough for {most} connections of a worker, not for {connections_max}, more \
+                 wait, and reads from a slow disk may be short; raise memory_max or lower connections_max"
             )
         })
     }
@@ -361,7 +352,7 @@ mod tests {
         );
         let cost = |most: u64, given: &Layer| shares.cost(most, given).unwrap_or_default();
         let told = cost(2_000, &asked_for("2000"));
-        let many = format!("{most} connections of a worker, not for 2000 (--connections-max)");
+        let many = format!("{most} connections of a worker, not for 2000,");
         assert!(told.contains(&many), "{told}");
         assert_eq!(cost(2_000, &Layer::new()), "", "nobody asked for so many");
         assert_eq!(cost(u64::from(most), &asked_for("some")), "");
