@@ -299,15 +299,15 @@ fn a_field_that_takes_one_value_counts_for_nothing_when_repeated() {
 
 #[test]
 fn bounds_hold_at_below_and_above() {
-    type Make = fn(usize) -> Vec<u8>;
-    let head: Make = |len| {
+    type Make<'a> = &'a dyn Fn(usize) -> Vec<u8>;
+    let head = |len: usize| {
         let empty = get("X: \r\n").len();
         get(&format!("X: {}\r\n", "x".repeat(len - empty)))
     };
     let line = |method: &str, target: &str| {
         format!("{method} /{target} HTTP/1.1\r\nHost: a\r\n\r\n").into_bytes()
     };
-    let bounds: [(&dyn Fn(usize) -> Vec<u8>, usize, Status); 5] = [
+    let bounds: [(Make<'_>, usize, Status); 5] = [
         (&head, HEAD_BYTES_MAX, Status::HeaderFieldsTooLarge),
         (
             &|len| line("GET", &"x".repeat(len - 1)),
