@@ -1,6 +1,6 @@
 //! The two logs: of requests ([`AccessLog`]) and of diagnostics ([`Diagnostics`]).
 //!
-//! Both leave the process through a [`pump`]: a bounded queue and a thread of its own, since a write to a full disk, a
+//! Both leave the process through a `pump`: a bounded queue and a thread of its own, since a write to a full disk, a
 //! stuck pipe or a stopped terminal may block for ever, and a worker may not. Lines that do not fit are lost and counted.
 
 mod access;

@@ -8,7 +8,7 @@ use tracing::Level;
 
 use super::LOG_REPORT_INTERVAL;
 
-/// Topics and files of which the last line is remembered, so that each has one in [`LOG_REPORT_INTERVAL`]. More: the others
+/// Topics and files of which the last line is remembered, so that each has one in `LOG_REPORT_INTERVAL`. More: the others
 /// share one line of each topic.
 const LOG_SELDOM_MAX: usize = 64;
 const SEVERAL: &str = "(several)";
@@ -52,7 +52,7 @@ impl Topic {
 }
 
 /// The owner of such lines, for all workers. The first line of a topic and file is written at once. Those of the next
-/// [`LOG_REPORT_INTERVAL`] are counted, and told together (`times=39`) before the first line after it, of any topic.
+/// `LOG_REPORT_INTERVAL` are counted, and told together (`times=39`) before the first line after it, of any topic.
 #[derive(Debug, Default)]
 pub struct Seldom {
     rows: Mutex<Vec<Row>>,

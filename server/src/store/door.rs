@@ -163,7 +163,7 @@ pub fn c_path(path: &[u8]) -> Result<CString, Miss> {
 /// Any rename on this machine, of whatever file, fails a search that meets a `..` meanwhile: that is tried again.
 ///
 /// # Errors
-/// As openat2(2). EAGAIN: the search would have to wait, or renames raced with it [`SEARCH_RETRIES_MAX`] times.
+/// As openat2(2). EAGAIN: the search would have to wait, or renames raced with it `SEARCH_RETRIES_MAX` times.
 pub fn open_at(
     dir: BorrowedFd<'_>,
     path: &CStr,

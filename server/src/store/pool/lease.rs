@@ -67,7 +67,7 @@ impl Lease {
     }
 
     /// The memory of `len_bytes` from `from_bytes` on, for sending; slots that lie side by side are one slice. Of more
-    /// than [`IOVECS_MAX`] slices these come first.
+    /// than `IOVECS_MAX` slices these come first.
     ///
     /// # Panics
     /// If that is more than it has.
