@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::thread;
@@ -360,7 +360,6 @@ fn bind_unix(path: &Path, mode: UnixMode, wanted: &Listen) -> Result<OwnedFd, Li
         fs::remove_file(path).map_err(|error| ListenError::now(format!("{wanted}: {error}")))?;
     }
     let socket = stream_socket(AddressFamily::UNIX).map_err(refused)?;
-    refuse_descriptors(&socket);
     bind(&socket, &address).map_err(refused)?;
     if let UnixMode::Mode(mode) = mode {
         // Nobody can connect yet. The mode of the socket itself would lose what the umask takes.
@@ -368,24 +367,6 @@ fn bind_unix(path: &Path, mode: UnixMode, wanted: &Listen) -> Result<OwnedFd, Li
     }
     listen(&socket, BACKLOG).map_err(refused)?;
     Ok(socket)
-}
-
-/// Clients of a unix socket may pass no descriptors (SCM_RIGHTS): whoever drops the last one closes it, and that may
-/// wait as long as its sender likes. Accepted sockets inherit this. Linux before 6.16 has no such option.
-fn refuse_descriptors(socket: &OwnedFd) {
-    /// SO_PASSRIGHTS of asm-generic/socket.h; libc has no name for it yet.
-    const SO_PASSRIGHTS: libc::c_int = 83;
-    let off: libc::c_int = 0;
-    // SAFETY: the kernel reads one int, which lives here.
-    unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            SO_PASSRIGHTS,
-            (&raw const off).cast(),
-            size_of_val(&off) as libc::socklen_t,
-        )
-    };
 }
 
 fn inherit_all(listens: &[Listen]) -> Result<HashMap<RawFd, OwnedFd>, ListenError> {
@@ -426,9 +407,6 @@ fn inherit(fd: RawFd) -> Result<OwnedFd, ListenError> {
         .and_then(|()| rustix::io::ioctl_fionbio(&socket, true));
     ready.map_err(|error| problem(&error.to_string()))?;
     let _ = sockopt::set_tcp_nodelay(&socket, true); // not for unix sockets
-    if local_address(&socket).is_err() {
-        refuse_descriptors(&socket);
-    }
     // A close would wait for it, and accepted sockets inherit it.
     sockopt::set_socket_linger(&socket, None).map_err(|error| problem(&error.to_string()))?;
     Ok(socket)
@@ -454,6 +432,7 @@ fn localhost(all: SocketAddr) -> SocketAddr {
 mod tests {
     use std::io::Write;
     use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsRawFd;
 
     use super::*;
 
@@ -487,41 +466,6 @@ mod tests {
         );
         let told = refuse(&Listen::at(addr), Errno::INVAL).to_string();
         assert!(told.contains("[fe80::1%eth0]:8080"), "{told}");
-    }
-
-    #[test]
-    fn clients_of_a_unix_socket_can_pass_no_descriptors() {
-        use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-        use std::os::unix::net::UnixStream;
-
-        let path = std::env::temp_dir().join(format!("ackpace-rights-{}", std::process::id()));
-        let listens = [Listen::Unix(path.clone())];
-        let bound = Listeners::bind(&listens, 1, &[], UnixMode::Umask).expect("a temporary folder");
-        let client = UnixStream::connect(&path).expect("it listens");
-        let accepted = rustix::net::accept(&bound.by_worker[0][0]).expect("a client");
-        let passed = [client.as_fd()];
-        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        assert!(control.push(SendAncillaryMessage::ScmRights(&passed)));
-        let text = [io::IoSlice::new(b"GET")];
-        let sent = sendmsg(&client, &text, &mut control, SendFlags::empty());
-        drop((accepted, bound));
-        match sent {
-            Err(Errno::PERM) => {}
-            sent if !has_passrights() => {
-                eprintln!("not tested: the kernel has no SO_PASSRIGHTS: {sent:?}")
-            }
-            sent => panic!("a descriptor was passed: {sent:?}"),
-        }
-    }
-
-    /// Linux 6.16 and later.
-    fn has_passrights() -> bool {
-        let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-        let mut numbers = release
-            .split('.')
-            .filter_map(|part| part.parse::<u32>().ok());
-        (numbers.next(), numbers.next()) >= (Some(6), Some(16))
     }
 
     #[test]
