@@ -4,7 +4,9 @@
 //! characters, including none, `?` exactly one, and every other character itself (so `[` and `\` are plain). A
 //! character is a UTF-8 sequence, or a single byte where the name is not UTF-8.
 
-use crate::limits::HIDE_PATTERN_BYTES_MAX;
+/// Bytes of a `hide` pattern. A file name has at most 255 bytes, so a longer pattern can only be a mistake.
+/// Above: refused at start.
+const HIDE_PATTERN_BYTES_MAX: usize = 255;
 
 /// Compiled patterns. Matching allocates nothing and takes at most name length x pattern length steps per pattern.
 #[derive(Clone, Debug, Default)]
@@ -23,7 +25,7 @@ enum Token {
 }
 
 impl Hide {
-    /// Compiles `patterns`. An empty list hides nothing. `None`: one is empty, longer than [`HIDE_PATTERN_BYTES_MAX`], or
+    /// Compiles `patterns`. An empty list hides nothing. `None`: one is empty, longer than any name, or
     /// holds a `/` or a NUL, which no name has.
     pub fn new<S: AsRef<str>>(patterns: &[S]) -> Option<Hide> {
         let patterns = patterns.iter().map(|pattern| compile(pattern.as_ref()));

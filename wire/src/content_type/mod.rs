@@ -14,8 +14,11 @@ mod table;
 use std::collections::HashMap;
 
 use crate::http::Coding;
-use crate::limits::{EXTENSION_BYTES_MAX, MEDIA_TYPE_BYTES_MAX};
+use crate::limits::MEDIA_TYPE_BYTES_MAX;
 use table::{CHARSET_UTF_8, EXTENSIONS, GZIPPED, TEXT_NAME_PREFIXES, TEXT_NAMES};
+
+/// Bytes of an extension in the `types` table: it must fit in a file name. Above: refused at start.
+const EXTENSION_BYTES_MAX: usize = 64;
 
 /// The media type of a file of unknown type.
 pub const UNKNOWN: &str = "application/octet-stream";
