@@ -327,8 +327,8 @@ pub const NOTICE_DEPTH_EACH_US: u64 = 600 * US_PER_S;
 pub const RESOLVERS_MAX: usize = 16;
 /// A listing is made and sent in pieces of about this size.
 pub const SLICE_BYTES: usize = 16 * KIB as usize;
-/// Names held by all listings under way; less where memory is small. Full: those of the client that has waited longest
-/// are dropped, and read again when it goes on.
+/// Names held by all listings under way; less where memory is small. Full: further listings read their directory again
+/// for each slice.
 pub const LISTING_BYTES_MAX: u64 = 64 * MIB;
 /// Files whose identity is remembered after their last stream, so that what is known of their
 /// residency survives between requests. Full: the oldest is forgotten.

@@ -289,9 +289,9 @@ fn serve(
     matches: &ArgMatches,
     variables: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Result<(), Failure> {
-    descriptors::inherited(); // before we open any
+    let inherited = descriptors::inherited(); // before we open any
     let signals = serve::catch_signals()?; // first of all: a configuration may come from a pipe
-    serve::run(load(matches, variables)?, signals)
+    serve::run(load(matches, variables)?, signals, inherited)
 }
 
 fn check(loaded: Loaded) -> Result<(), Failure> {

@@ -1,11 +1,11 @@
 //! Descriptors of the process: how many it may have, and room for them in time.
 
-use std::sync::OnceLock;
-
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::limits::DESCRIPTORS_READY_MAX;
+/// Descriptors for which the kernel makes room at the start: 2 MiB of its memory. More: a worker may have to wait while
+/// the kernel makes more.
+const DESCRIPTORS_READY_MAX: u64 = 1 << 18;
 
 /// How many descriptors the kernel lets the process have (getrlimit(2)).
 pub fn allowed() -> u64 {
@@ -13,15 +13,12 @@ pub fn allowed() -> u64 {
     limit.unwrap_or(u64::MAX)
 }
 
-/// How many descriptors besides the standard ones were left open by who started the process. They are counted at the first call,
-/// which has to come before the process opens any. 0 where /proc is not mounted.
+/// How many descriptors besides the standard ones were left open by who started the process: to be called before it opens any.
+/// 0 where /proc is not mounted.
 pub fn inherited() -> u64 {
     const STANDARD_AND_THIS: usize = 4;
-    static COUNTED: OnceLock<u64> = OnceLock::new();
-    *COUNTED.get_or_init(|| {
-        let open = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
-        open.saturating_sub(STANDARD_AND_THIS) as u64
-    })
+    let open = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
+    open.saturating_sub(STANDARD_AND_THIS) as u64
 }
 
 /// Raises the soft limit of descriptors, which is often 1024 for the sake of select(2). A connection with a response

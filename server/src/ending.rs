@@ -13,9 +13,14 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 
 use crate::disk::DiskHandle;
 use crate::failure::Failure;
-use crate::limits::{LAST_READS_LOOK_EACH, LAST_READS_QUIET, LAST_READS_WAIT, WORKERS_LATE_MAX};
+use crate::limits::{LAST_READS_WAIT, WORKERS_LATE_MAX};
 use crate::store::closing;
 use crate::worker::Shared;
+
+/// How long the last reads may take when the process ends. Longer: the log says what the kernel waits for.
+const LAST_READS_QUIET: Duration = Duration::from_secs(1);
+/// Interval at which they are checked.
+const LAST_READS_LOOK_EACH: Duration = Duration::from_millis(10);
 
 /// What the main thread is told: one message for each signal to stop, and one for each worker.
 enum WorkerEvent {
@@ -145,7 +150,6 @@ pub fn wait_for_disks(shared: &Shared) -> Result<(), Failure> {
     let begun = Instant::now();
     let mut told = false;
     loop {
-        closing::hurry();
         let Some(hangs) = what_hangs(shared) else {
             return Ok(());
         };

@@ -10,11 +10,14 @@ use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
 
 use crate::front::site::Site;
-use crate::limits::GREETING_WAIT_MAX;
 use crate::needs;
 use crate::options::{Listen, ServeOptions, shown_path};
 use crate::store::closing::Descriptor;
 use crate::store::residency::cached_pages;
+
+/// How long a piece of the first lines waits for room in the pipe that is standard output. Longer: nobody reads it, and the rest
+/// is left out.
+const GREETING_WAIT_MAX: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// Prints them on standard output, which may be closed, and what little memory and few descriptors cost. Where nobody reads
 /// what is printed, such as after a restart into a pipe that is full, the rest is left out: the server is there for others.
@@ -39,7 +42,7 @@ pub fn print(
 /// Writes `text` in pieces that a pipe which has room takes at once.
 ///
 /// # Errors
-/// EAGAIN: there was no room for [`GREETING_WAIT_MAX`]. As write(2).
+/// EAGAIN: there was no room for `GREETING_WAIT_MAX`. As write(2).
 pub fn write_while_read(out: &impl AsFd, text: &[u8]) -> rustix::io::Result<()> {
     let wait_max = Timespec::try_from(GREETING_WAIT_MAX).ok();
     let mut rest = text;

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileTypeExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread;
 use std::time::Instant;
 
@@ -18,82 +18,53 @@ use rustix::net::{
 };
 
 use crate::descriptors;
-use crate::limits::{BACKLOG, BIND_EACH, BIND_WAIT_MAX};
+use crate::limits::{BACKLOG, BIND_WAIT_MAX};
 use crate::options::{CongestionControl, Listen, MetricsAt, UnixMode, shown_path};
 use crate::socket_file::{SocketFile, is_stale};
 
-/// Why a listener could not be made. The text begins with the value; the option stands before it
-/// ([`ListenError::option`]).
+/// How often it tries.
+const BIND_EACH: std::time::Duration = std::time::Duration::from_millis(20);
+
+/// Why a listener could not be made. The text begins with the value; the option stands before it.
 #[derive(Debug, thiserror::Error)]
-pub enum ListenError {
-    /// The system refused.
-    #[error("{listen}: {error}{cure}")]
-    Refused {
-        /// The address as the operator would write it.
-        listen: String,
-        /// The system's error.
-        error: io::Error,
-        /// What to do, if there is something.
-        cure: &'static str,
-    },
-    /// An inherited descriptor is not a listening stream socket.
-    #[error("fd:{fd}: {problem}; pass a listening stream socket, as a socket unit of systemd does")]
-    Inherited {
-        /// The descriptor.
-        fd: RawFd,
-        /// What it is instead.
-        problem: String,
-    },
-    /// An inherited descriptor is named a second time.
-    #[error("fd:{0} stands there twice; name each descriptor once")]
-    Twice(RawFd),
-    /// Another file is where the socket should be.
-    #[error("unix:{}: the path exists and is not a socket; name another path or remove it", shown_path(.0))]
-    NotASocket(PathBuf),
-    /// The kernel refuses the congestion control.
-    #[error(
-        "{control}: {error}; the kernel has {available}, of which ordinary users may use {allowed} \
-         (sysctl net.ipv4.tcp_available_congestion_control, net.ipv4.tcp_allowed_congestion_control; modprobe tcp_NAME)"
-    )]
-    CongestionControl {
-        /// As the operator wrote it.
-        control: String,
-        /// The system's error.
-        error: io::Error,
-        /// The congestion controls that the kernel has.
-        available: String,
-        /// Those that it allows to ordinary users.
-        allowed: String,
-    },
-    /// It is for an address that is not listened on.
-    #[error("{0}: there is no --listen of this address")]
-    NoListener(String),
-    /// Another server listens there.
-    #[error("unix:{}: another server listens there; stop it or name another path", shown_path(.0))]
-    UnixInUse(PathBuf),
+#[error("{text}")]
+pub struct ListenError {
+    text: String,
+    /// The key of the option whose value is wrong.
+    pub option: &'static str,
+    /// A later start may do: the system refuses what is well written, such as an address that is not there yet.
+    pub may_pass: bool,
 }
 
 impl ListenError {
-    /// Whether a later start may do: the system refuses what is well written, such as an address that is not there yet.
-    pub fn may_pass(&self) -> bool {
-        matches!(
-            self,
-            ListenError::Refused { .. } | ListenError::UnixInUse(_)
-        )
+    /// A value of `listen` that is wrong.
+    fn wrong(text: String) -> ListenError {
+        ListenError {
+            text,
+            option: "listen",
+            may_pass: false,
+        }
     }
 
-    /// The key of the option whose value is wrong.
-    pub fn option(&self) -> &'static str {
-        match self {
-            ListenError::CongestionControl { .. } | ListenError::NoListener(_) => {
-                "congestion_control"
-            }
-            ListenError::Refused { .. }
-            | ListenError::Inherited { .. }
-            | ListenError::Twice(_)
-            | ListenError::NotASocket(_)
-            | ListenError::UnixInUse(_) => "listen",
+    /// One that the system refuses now.
+    fn now(text: String) -> ListenError {
+        ListenError {
+            may_pass: true,
+            ..ListenError::wrong(text)
         }
+    }
+
+    fn control(text: String) -> ListenError {
+        ListenError {
+            option: "congestion_control",
+            ..ListenError::wrong(text)
+        }
+    }
+
+    fn twice(fd: RawFd) -> ListenError {
+        ListenError::wrong(format!(
+            "fd:{fd} stands there twice; name each descriptor once"
+        ))
     }
 }
 
@@ -154,7 +125,7 @@ impl Listeners {
                     share(&mut by_worker, socket).map_err(refused)?;
                 }
                 Listen::Fd(fd) => {
-                    let twice = || ListenError::Twice(*fd);
+                    let twice = || ListenError::twice(*fd);
                     let socket = inherited.remove(fd).ok_or_else(twice)?;
                     set_congestion_control(&socket, wanted, controls)?;
                     let url = local_address(&socket)
@@ -190,7 +161,9 @@ fn check_controls(listens: &[Listen], controls: &[CongestionControl]) -> Result<
         None => true,
     };
     match controls.iter().find(|control| !has(control)) {
-        Some(lost) => Err(ListenError::NoListener(lost.to_string())),
+        Some(lost) => Err(ListenError::control(format!(
+            "{lost}: there is no --listen of this address"
+        ))),
         None => Ok(()),
     }
 }
@@ -198,7 +171,7 @@ fn check_controls(listens: &[Listen], controls: &[CongestionControl]) -> Result<
 /// A socket for metrics, and the URL that people write for it; `None`: they are off.
 ///
 /// # Errors
-/// [`ListenError::Refused`].
+/// The system refuses.
 pub fn bind_metrics(at: &MetricsAt) -> Result<Option<(OwnedFd, String)>, ListenError> {
     let MetricsAt::Tcp(wanted @ Listen::Tcp { addr, all, zone }) = at else {
         return Ok(None); // the option takes no other
@@ -246,11 +219,7 @@ fn refuse(listen: &Listen, error: Errno) -> ListenError {
         }
         error => descriptors::cure(Some(error.raw_os_error())),
     };
-    ListenError::Refused {
-        listen: listen.to_string(),
-        error: error.into(),
-        cure,
-    }
+    ListenError::now(format!("{listen}: {}{cure}", io::Error::from(error)))
 }
 
 fn is_link_local(listen: &Listen) -> bool {
@@ -356,12 +325,13 @@ fn set_congestion_control(
             text.split_whitespace().collect::<Vec<_>>().join(", ")
         })
     };
-    Err(ListenError::CongestionControl {
-        control: control.to_string(),
-        error: error.into(),
-        available: sysctl("available"),
-        allowed: sysctl("allowed"),
-    })
+    Err(ListenError::control(format!(
+        "{control}: {}; the kernel has {}, of which ordinary users may use {} \
+         (sysctl net.ipv4.tcp_available_congestion_control, net.ipv4.tcp_allowed_congestion_control; modprobe tcp_NAME)",
+        io::Error::from(error),
+        sysctl("available"),
+        sysctl("allowed"),
+    )))
 }
 
 fn stream_socket(family: AddressFamily) -> rustix::io::Result<OwnedFd> {
@@ -378,19 +348,18 @@ fn bind_unix(path: &Path, mode: UnixMode, wanted: &Listen) -> Result<OwnedFd, Li
     let address = SocketAddrUnix::new(path).map_err(refused)?;
     if let Ok(meta) = fs::symlink_metadata(path) {
         if !meta.file_type().is_socket() {
-            return Err(ListenError::NotASocket(path.to_owned()));
+            return Err(ListenError::wrong(format!(
+                "{wanted}: the path exists and is not a socket; name another path or remove it"
+            )));
         }
         if !is_stale(path) {
-            return Err(ListenError::UnixInUse(path.to_owned()));
+            return Err(ListenError::now(format!(
+                "{wanted}: another server listens there; stop it or name another path"
+            )));
         }
-        fs::remove_file(path).map_err(|error| ListenError::Refused {
-            listen: wanted.to_string(),
-            error,
-            cure: "",
-        })?;
+        fs::remove_file(path).map_err(|error| ListenError::now(format!("{wanted}: {error}")))?;
     }
     let socket = stream_socket(AddressFamily::UNIX).map_err(refused)?;
-    refuse_descriptors(&socket);
     bind(&socket, &address).map_err(refused)?;
     if let UnixMode::Mode(mode) = mode {
         // Nobody can connect yet. The mode of the socket itself would lose what the umask takes.
@@ -400,30 +369,12 @@ fn bind_unix(path: &Path, mode: UnixMode, wanted: &Listen) -> Result<OwnedFd, Li
     Ok(socket)
 }
 
-/// Clients of a unix socket may pass no descriptors (SCM_RIGHTS): whoever drops the last one closes it, and that may
-/// wait as long as its sender likes. Accepted sockets inherit this. Linux before 6.16 has no such option.
-fn refuse_descriptors(socket: &OwnedFd) {
-    /// SO_PASSRIGHTS of asm-generic/socket.h; libc has no name for it yet.
-    const SO_PASSRIGHTS: libc::c_int = 83;
-    let off: libc::c_int = 0;
-    // SAFETY: the kernel reads one int, which lives here.
-    unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            SO_PASSRIGHTS,
-            (&raw const off).cast(),
-            size_of_val(&off) as libc::socklen_t,
-        )
-    };
-}
-
 fn inherit_all(listens: &[Listen]) -> Result<HashMap<RawFd, OwnedFd>, ListenError> {
     let mut inherited = HashMap::new();
     for listen in listens {
         let Listen::Fd(fd) = listen else { continue };
         if inherited.contains_key(fd) {
-            return Err(ListenError::Twice(*fd));
+            return Err(ListenError::twice(*fd));
         }
         inherited.insert(*fd, inherit(*fd)?);
     }
@@ -431,9 +382,10 @@ fn inherit_all(listens: &[Listen]) -> Result<HashMap<RawFd, OwnedFd>, ListenErro
 }
 
 fn inherit(fd: RawFd) -> Result<OwnedFd, ListenError> {
-    let problem = |problem: &str| ListenError::Inherited {
-        fd,
-        problem: problem.to_owned(),
+    let problem = |problem: &str| {
+        ListenError::wrong(format!(
+            "fd:{fd}: {problem}; pass a listening stream socket, as a socket unit of systemd does"
+        ))
     };
     if fd < 3 {
         return Err(problem("descriptors below 3 are standard input and output"));
@@ -455,9 +407,6 @@ fn inherit(fd: RawFd) -> Result<OwnedFd, ListenError> {
         .and_then(|()| rustix::io::ioctl_fionbio(&socket, true));
     ready.map_err(|error| problem(&error.to_string()))?;
     let _ = sockopt::set_tcp_nodelay(&socket, true); // not for unix sockets
-    if local_address(&socket).is_err() {
-        refuse_descriptors(&socket);
-    }
     // A close would wait for it, and accepted sockets inherit it.
     sockopt::set_socket_linger(&socket, None).map_err(|error| problem(&error.to_string()))?;
     Ok(socket)
@@ -483,6 +432,7 @@ fn localhost(all: SocketAddr) -> SocketAddr {
 mod tests {
     use std::io::Write;
     use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsRawFd;
 
     use super::*;
 
@@ -511,46 +461,11 @@ mod tests {
         let told = refuse(&listen, Errno::NODEV);
         let text = told.to_string();
         assert!(
-            told.may_pass() && text.starts_with("[fe80::1%none]:80: "),
+            told.may_pass && text.starts_with("[fe80::1%none]:80: "),
             "{text}"
         );
         let told = refuse(&Listen::at(addr), Errno::INVAL).to_string();
         assert!(told.contains("[fe80::1%eth0]:8080"), "{told}");
-    }
-
-    #[test]
-    fn clients_of_a_unix_socket_can_pass_no_descriptors() {
-        use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-        use std::os::unix::net::UnixStream;
-
-        let path = std::env::temp_dir().join(format!("ackpace-rights-{}", std::process::id()));
-        let listens = [Listen::Unix(path.clone())];
-        let bound = Listeners::bind(&listens, 1, &[], UnixMode::Umask).expect("a temporary folder");
-        let client = UnixStream::connect(&path).expect("it listens");
-        let accepted = rustix::net::accept(&bound.by_worker[0][0]).expect("a client");
-        let passed = [client.as_fd()];
-        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        assert!(control.push(SendAncillaryMessage::ScmRights(&passed)));
-        let text = [io::IoSlice::new(b"GET")];
-        let sent = sendmsg(&client, &text, &mut control, SendFlags::empty());
-        drop((accepted, bound));
-        match sent {
-            Err(Errno::PERM) => {}
-            sent if !has_passrights() => {
-                eprintln!("not tested: the kernel has no SO_PASSRIGHTS: {sent:?}")
-            }
-            sent => panic!("a descriptor was passed: {sent:?}"),
-        }
-    }
-
-    /// Linux 6.16 and later.
-    fn has_passrights() -> bool {
-        let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-        let mut numbers = release
-            .split('.')
-            .filter_map(|part| part.parse::<u32>().ok());
-        (numbers.next(), numbers.next()) >= (Some(6), Some(16))
     }
 
     #[test]
@@ -581,9 +496,9 @@ mod tests {
         let listens = [Listen::local(0)];
         assert!(check(&listens, &control("reno")).is_ok());
         let refused = check(&listens, &control("nonsense")).expect_err("unknown");
-        assert!(matches!(refused, ListenError::CongestionControl { .. }));
+        assert_eq!(refused.option, "congestion_control");
         let refused = check(&listens, &control(":9=reno")).expect_err("no such listener");
-        assert!(matches!(refused, ListenError::NoListener(_)));
+        assert_eq!(refused.option, "congestion_control");
     }
 
     #[test]
@@ -606,19 +521,14 @@ mod tests {
         let path = std::env::temp_dir().join(format!("ackpace-unix-{}", std::process::id()));
         let listen = [Listen::Unix(path.clone())];
         let first = Listeners::bind(&listen, 1, &[], UnixMode::Umask).expect("a fresh path");
-        assert!(matches!(
-            Listeners::bind(&listen, 1, &[], UnixMode::Umask),
-            Err(ListenError::UnixInUse(_))
-        ));
+        let bind = || Listeners::bind(&listen, 1, &[], UnixMode::Umask);
+        assert!(bind().expect_err("it lives").may_pass);
         drop(first.by_worker);
         let second = Listeners::bind(&listen, 1, &[], UnixMode::Umask).expect("nobody listens");
         drop(second.unix);
         assert!(!path.exists());
         fs::write(&path, "mine").expect("a file");
-        assert!(matches!(
-            Listeners::bind(&listen, 1, &[], UnixMode::Umask),
-            Err(ListenError::NotASocket(_))
-        ));
+        assert!(!bind().expect_err("it is no socket").may_pass);
         fs::remove_file(&path).expect("our own file");
     }
 

@@ -8,7 +8,7 @@ use clap::{ArgMatches, Command};
 
 use crate::config::{Setting, Shape};
 use crate::failure::Failure;
-use crate::options::{COMPARISONS, former, nearest, shown};
+use crate::options::{nearest, shown};
 
 /// `--listing false`, whose word would be taken for the directory; the right spelling.
 pub fn detached_boolean(arguments: &[OsString]) -> Option<String> {
@@ -38,54 +38,18 @@ fn unknown(error: &clap::Error) -> Option<&str> {
     }
 }
 
-/// An option that is gone; what to write instead.
-fn gone(unknown: &str) -> Option<String> {
-    let (option, value) = former(&unknown.strip_prefix("--")?.replace('-', "_"))?;
-    let option = option.replace('_', "-");
-    Some(format!(
-        "{unknown}: there is no such option: write --{option} {value}; {COMPARISONS}"
-    ))
-}
-
 /// `--root DIR`: a key of the configuration file that is no option; what to write instead.
-fn named_root(arguments: &[OsString], unknown: &str) -> Option<String> {
-    if unknown != "--root" {
-        return None;
-    }
-    let words: Vec<_> = arguments
-        .iter()
-        .map(|word| word.to_string_lossy())
-        .collect();
-    let command = match words.get(1).map(AsRef::as_ref) {
-        Some(name @ ("check" | "config" | "limits" | "doctor")) => name,
-        Some("top" | "why" | "completions" | "man" | "help") => return None,
-        _ => "serve",
-    };
-    let joined = words.iter().find_map(|word| word.strip_prefix("--root="));
-    let next = || {
-        let at = words.iter().position(|word| word == "--root")?;
-        words.get(at + 1).map(AsRef::as_ref)
-    };
-    // What a shell would take for something else, or what is cut where it is shown, can't be copied.
-    let plain = |c: char| c.is_ascii_alphanumeric() || "_./@:+,-".contains(c);
-    let can_be_copied = |root: &&str| {
-        !root.is_empty()
-            && !root.starts_with('-')
-            && root.chars().all(plain)
-            && shown(root) == *root
-    };
-    let root = joined.or_else(next).filter(can_be_copied);
-    Some(format!(
-        "--root: there is no such option: the directory or file stands by itself, as in `ackpace {command} {}` (in the configuration \
-         file it is the key root, in the environment ACKPACE_ROOT)",
-        root.unwrap_or("DIR")
-    ))
+fn named_root(unknown: &str) -> Option<String> {
+    (unknown == "--root").then(|| {
+        "--root: there is no such option: the directory or file stands by itself, as in `ackpace serve DIR` (in the configuration \
+         file it is the key root, in the environment ACKPACE_ROOT)"
+            .to_owned()
+    })
 }
 
 /// A misspelt command counts as a directory, and what follows it as a second one.
 pub fn mistyped(all: &Command, arguments: &[OsString], error: clap::Error) -> Failure {
-    let instead = |name| named_root(arguments, name).or_else(|| gone(name));
-    if let Some(text) = unknown(&error).and_then(instead) {
+    if let Some(text) = unknown(&error).and_then(named_root) {
         return Failure::operator(text);
     }
     let mut words = arguments.iter().skip(1).map(|word| word.to_string_lossy());

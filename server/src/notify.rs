@@ -5,15 +5,16 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixDatagram;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use rustix::net::{SendFlags, SocketAddrUnix, sendto};
 
-use crate::limits::{NOTIFY_LATE_MAX, NOTIFY_MAX};
 use crate::options::shown;
 
+/// How long a thread waits for room in the service manager's queue. Longer: the manager is not told, and the log says so.
+const NOTIFY_MAX: Duration = Duration::from_secs(90);
 /// The variable that names the manager's socket.
 const VARIABLE: &str = "NOTIFY_SOCKET";
 const READY: &str = "READY=1\n";
@@ -31,10 +32,6 @@ struct ManagerSocket {
     name: OsString,
     address: SocketAddrUnix,
     socket: UnixDatagram,
-    /// Whether the server stops. The lock is held while `STOPPING=1`, or a late `READY=1`, is sent: so the one never
-    /// comes after the other.
-    stops: Mutex<bool>,
-    changed: Condvar,
 }
 
 impl ServiceManager {
@@ -50,60 +47,34 @@ impl ServiceManager {
         }))
     }
 
-    /// The server takes clients. If the manager's queue is full for [`NOTIFY_MAX`], a thread goes on. From now on the manager
-    /// is also told that the server runs, if it wants to know, as long as `hung` finds no thread that hangs.
+    /// The server takes clients. A thread says so, since the manager's queue may be full. From now on the manager is also told
+    /// that the server runs, if it wants to know, as long as `hung` finds no thread that hangs.
     pub fn ready(&self, hung: impl Fn() -> Vec<String> + Send + 'static) {
-        let late = self.ready_within(NOTIFY_MAX);
-        drop(late); // it ends by itself
         let Some(line) = self.0.as_ref().map(Arc::clone) else {
             return;
         };
         let variable = |name| std::env::var(name).ok();
-        let Some(each) = watched_each(variable("WATCHDOG_USEC"), variable("WATCHDOG_PID")) else {
-            return;
-        };
-        let thread = thread::Builder::new().name("watchdog".to_owned());
-        let watch = move || loop {
-            line.watched(&hung(), each);
-            thread::sleep(each);
-        };
-        if let Err(error) = thread.spawn(watch) {
-            tracing::warn!(
-                "watchdog: {error}; the service manager will end the server. Remove WatchdogSec= or raise TasksMax="
-            );
-        }
-    }
-
-    /// The same for `most`; the thread that goes on.
-    fn ready_within(&self, most: Duration) -> Option<JoinHandle<()>> {
-        let line = self.0.as_ref()?;
-        let error = line.send_within(most, READY).err()?;
-        if error.kind() != io::ErrorKind::WouldBlock {
-            warn(&line.name, &error, READY);
-            return None;
-        }
-        tracing::warn!(
-            "{VARIABLE}={}: the queue of the service manager is full; it is told READY=1 as soon as it has room, within {} s",
-            shown(&line.name.to_string_lossy()),
-            NOTIFY_LATE_MAX.as_secs(),
-        );
+        let each = watched_each(variable("WATCHDOG_USEC"), variable("WATCHDOG_PID"));
         let thread = thread::Builder::new().name("notify".to_owned());
-        let late = Arc::clone(line);
-        match thread.spawn(move || late.ready_late()) {
-            Ok(thread) => Some(thread),
-            Err(error) => {
+        let tell = move || {
+            if let Err(error) = line.send(READY, SendFlags::empty()) {
                 warn(&line.name, &error, READY);
-                None
             }
+            while let Some(each) = each {
+                line.watched(&hung(), each);
+                thread::sleep(each);
+            }
+        };
+        if let Err(error) = thread.spawn(tell) {
+            tracing::warn!(
+                "{error}: the service manager is told nothing, and may end the server. Raise TasksMax="
+            );
         }
     }
 
     /// The server takes no new clients, and ends. Never waits for the manager.
     pub fn stopping(&self) {
         let Some(line) = &self.0 else { return };
-        let mut stops = line.stops.lock().unwrap_or_else(PoisonError::into_inner);
-        *stops = true;
-        line.changed.notify_all();
         if let Err(error) = line.send(STOPPING, SendFlags::DONTWAIT) {
             warn(&line.name, &error, STOPPING);
         }
@@ -121,30 +92,20 @@ impl ManagerSocket {
                 ));
             }
         };
+        let socket = UnixDatagram::unbound()?;
+        socket.set_write_timeout(Some(NOTIFY_MAX))?;
         Ok(ManagerSocket {
             name: name.to_owned(),
             address,
-            socket: UnixDatagram::unbound()?,
-            stops: Mutex::new(false),
-            changed: Condvar::new(),
+            socket,
         })
     }
 
     /// Sends one datagram.
     fn send(&self, state: &str, flags: SendFlags) -> io::Result<()> {
-        let sent = sendto(&self.socket, state.as_bytes(), flags, &self.address);
-        sent.map(drop).map_err(io::Error::from)
-    }
-
-    /// The same; waits `most` for room in the manager's queue.
-    fn send_within(&self, most: Duration, state: &str) -> io::Result<()> {
-        uninterrupted(most, |left| {
-            if left.is_zero() {
-                return self.send(state, SendFlags::DONTWAIT);
-            }
-            self.socket.set_write_timeout(Some(left))?;
-            self.send(state, SendFlags::empty())
-        })
+        let send = || sendto(&self.socket, state.as_bytes(), flags, &self.address);
+        rustix::io::retry_on_intr(send)?;
+        Ok(())
     }
 
     /// Says that the server runs, unless threads hang. What the manager has no room for is said the next time.
@@ -159,28 +120,6 @@ impl ManagerSocket {
             hung.join(", "),
         );
     }
-
-    /// Tries to send `READY=1` every [`NOTIFY_MAX`] until it is sent, the server stops or [`NOTIFY_LATE_MAX`] is over.
-    fn ready_late(&self) {
-        let tries = NOTIFY_LATE_MAX.as_secs() / NOTIFY_MAX.as_secs().max(1);
-        let mut stops = self.stops.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut last = io::Error::from(io::ErrorKind::WouldBlock);
-        for _ in 0..tries {
-            let waited = self.changed.wait_timeout_while(stops, NOTIFY_MAX, |s| !*s);
-            (stops, _) = waited.unwrap_or_else(PoisonError::into_inner);
-            if *stops {
-                return;
-            }
-            match self.send(READY, SendFlags::DONTWAIT) {
-                Ok(()) => return,
-                Err(error) => last = error,
-            }
-            if last.kind() != io::ErrorKind::WouldBlock {
-                break;
-            }
-        }
-        warn(&self.name, &last, READY);
-    }
 }
 
 /// How often the manager is told that the server runs, by its variables; `None`: it does not want to know. Four times in the
@@ -192,23 +131,6 @@ fn watched_each(usec: Option<String>, pid: Option<String>) -> Option<Duration> {
         tracing::warn!("WATCHDOG_USEC={}: not a time in microseconds", shown(&usec));
     }
     us.map(|us| Duration::from_micros(us).div_f64(4.0))
-}
-
-/// Calls `send` again as long as a signal interrupts it, with what is left of `most`.
-fn uninterrupted(
-    most: Duration,
-    mut send: impl FnMut(Duration) -> io::Result<()>,
-) -> io::Result<()> {
-    let begun = Instant::now();
-    let mut left = most;
-    loop {
-        match send(left) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted && !left.is_zero() => {
-                left = most.saturating_sub(begun.elapsed());
-            }
-            sent => return sent,
-        }
-    }
 }
 
 fn warn(name: &OsStr, error: &io::Error, state: &str) {
@@ -236,21 +158,8 @@ mod tests {
         ServiceManager(Some(Arc::new(line)))
     }
 
-    /// A manager whose queue is full, and how many datagrams are in it.
-    fn full(name: &str) -> (UnixDatagram, ServiceManager, usize) {
-        let name = format!("ackpace-notify-{name}-{}", std::process::id());
-        let address = SocketAddr::from_abstract_name(&name).expect("a short name");
-        let socket = UnixDatagram::bind_addr(&address).expect("a fresh name");
-        let filler = UnixDatagram::unbound().expect("a socket");
-        filler.set_nonblocking(true).expect("a socket");
-        let send = |_: &usize| filler.send_to_addr(b"x", &address).is_ok();
-        let count = (0..100_000).take_while(send).count();
-        assert!(count < 100_000, "the queue has a bound");
-        (socket, manager(format!("@{name}")), count)
-    }
-
     #[test]
-    fn a_manager_hears_by_a_path_and_by_an_abstract_name() {
+    fn a_manager_hears_by_a_path_and_by_an_abstract_name_also_when_its_queue_was_full() {
         let name = format!("ackpace-notify-{}", std::process::id());
         let path = std::env::temp_dir().join(&name);
         let _ = std::fs::remove_file(&path);
@@ -261,11 +170,17 @@ mod tests {
             (by_path, path.clone().into_os_string()),
             (by_name, format!("@{name}").into()),
         ] {
-            socket.set_nonblocking(true).expect("a socket");
             let manager = manager(name);
+            let line = manager.0.as_ref().expect("a line");
+            let fill = |_: &usize| line.send("x", SendFlags::DONTWAIT).is_ok();
+            let count = (0..100_000).take_while(fill).count();
             manager.ready(Vec::new);
-            manager.stopping();
+            manager.stopping(); // does not wait, and is not heard
+            for _ in 0..count {
+                assert_eq!(heard(&socket), "x");
+            }
             assert_eq!(heard(&socket), READY);
+            manager.stopping();
             assert_eq!(heard(&socket), STOPPING);
         }
         std::fs::remove_file(&path).expect("our own socket");
@@ -279,36 +194,11 @@ mod tests {
         for name in ["/nowhere/notify", "@nobody-is-here"] {
             let manager = manager(name);
             let line = manager.0.as_ref().expect("a line");
-            assert!(line.send_within(NOTIFY_MAX, READY).is_err(), "{name}");
-            assert!(manager.ready_within(NOTIFY_MAX).is_none(), "{name}");
+            assert!(line.send(READY, SendFlags::empty()).is_err(), "{name}");
             manager.stopping();
         }
         ServiceManager(None).ready(Vec::new);
         ServiceManager(None).stopping();
-    }
-
-    #[test]
-    fn a_manager_whose_queue_is_full_hears_later_that_the_server_is_ready() {
-        let (socket, manager, count) = full("later");
-        let late = manager.ready_within(Duration::ZERO).expect("a thread");
-        for _ in 0..count {
-            assert_eq!(heard(&socket), "x");
-        }
-        late.join().expect("no panic");
-        assert_eq!(heard(&socket), READY);
-    }
-
-    #[test]
-    fn a_stop_ends_the_late_thread_and_does_not_wait_for_the_manager() {
-        let (socket, manager, count) = full("stop");
-        let late = manager.ready_within(Duration::ZERO).expect("a thread");
-        manager.stopping();
-        late.join().expect("no panic");
-        for _ in 0..count {
-            assert_eq!(heard(&socket), "x");
-        }
-        socket.set_nonblocking(true).expect("a socket");
-        assert!(socket.recv(&mut [0; 64]).is_err(), "nothing was sent late");
     }
 
     #[test]
@@ -333,21 +223,5 @@ mod tests {
         assert_eq!(heard(&socket), ALIVE);
         socket.set_nonblocking(true).expect("a socket");
         assert!(socket.recv(&mut [0; 64]).is_err(), "once");
-    }
-
-    #[test]
-    fn a_signal_does_not_end_what_is_being_sent() {
-        let interrupted = || Err(io::Error::from(io::ErrorKind::Interrupted));
-        let mut calls = 0;
-        let sent = uninterrupted(Duration::MAX, |_| {
-            calls += 1;
-            if calls < 4 { interrupted() } else { Ok(()) }
-        });
-        assert!(sent.is_ok());
-        assert_eq!(calls, 4);
-        assert!(
-            uninterrupted(Duration::ZERO, |_| interrupted()).is_err(),
-            "not beyond the bound"
-        );
     }
 }

@@ -22,12 +22,22 @@ use rustix::thread::futex;
 use self::lanes::{Lanes, Taken};
 use crate::front::listing::{Listing, Slice};
 use crate::front::site::{Query, Site, SiteAnswer};
-use crate::limits::{CLOSING_EACH, CLOSING_WAITS_MAX, LEASE_WAITS_MAX, RESULTS_FULL_EACH};
 use crate::mailbox::ThreadWaker;
 use crate::sched;
 use crate::store::closing;
 use crate::store::device::Device;
 use crate::store::root::Wait;
+
+/// How often a request looks again that finds no descriptor left, or a lease on its file.
+const CLOSING_EACH: std::time::Duration = std::time::Duration::from_millis(5);
+/// Waits, of [`CLOSING_EACH`] each, of a request that finds no descriptor left, or too many files waiting, while files
+/// may be closed soon: a second. More: it gets 503.
+const CLOSING_WAITS_MAX: usize = 200;
+/// Waits, of [`CLOSING_EACH`] each, for a program that has a lease on a file and was asked for it: a tenth of a second. More:
+/// requests for files of one that keeps it take the threads of the others.
+const LEASE_WAITS_MAX: usize = 20;
+/// How long a thread of the pool rests before it tries again to add to a worker's full queue of results.
+const RESULTS_FULL_EACH: std::time::Duration = std::time::Duration::from_millis(1);
 
 /// A job for a stream, which has at most one at a time.
 pub enum Job {

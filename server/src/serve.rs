@@ -35,7 +35,7 @@ use crate::options::{LogTarget, ServeOptions, Size, Workers, display_duration};
 use crate::resolver::{Inbox, Resolver, Return};
 use crate::shares::{self, Shares, descriptors_allowed};
 use crate::signals::Caught;
-use crate::sites::{Process, site, watch_root};
+use crate::sites::{site, watch_root};
 use crate::store::closing;
 use crate::tally::Tally;
 use crate::turns::Turns;
@@ -49,7 +49,8 @@ pub fn check(loaded: &Loaded) -> Result<(), Failure> {
     let (options, given) = (&loaded.options, &loaded.given);
     let checks = [
         needs::check().map_err(Failure::operator),
-        shares(options, given).and_then(|shares| check_descriptors(&shares, options)),
+        shares(options, given)
+            .and_then(|shares| check_descriptors(&shares, options, descriptors::inherited())),
         check_site(options, given),
         listeners::check(&options.listen, &options.congestion_control)
             .map_err(|error| listen_failure(given, &error)),
@@ -71,13 +72,15 @@ fn check_site(options: &ServeOptions, given: &Layer) -> Result<(), Failure> {
     let Ok(shares) = divided(options).or_else(|_| divided(&enough())) else {
         return Ok(());
     };
-    let process = Process::new(&shares, &Arc::new(shares.ledger()));
-    site(options, given, &process).map(drop)
+    site(options, given, &shares, &Arc::new(shares.ledger())).map(drop)
 }
 
-fn check_descriptors(shares: &Shares, options: &ServeOptions) -> Result<(), Failure> {
-    let (allowed, inherited) = (descriptors_allowed(), descriptors::inherited());
-    let checked = shares.check_descriptors(options, allowed, inherited);
+fn check_descriptors(
+    shares: &Shares,
+    options: &ServeOptions,
+    inherited: u64,
+) -> Result<(), Failure> {
+    let checked = shares.check_descriptors(options, descriptors_allowed(), inherited);
     checked.map_err(Failure::operator)
 }
 
@@ -111,21 +114,20 @@ pub fn limits(loaded: &Loaded) -> Result<String, Failure> {
         .map_err(|error| Failure::value(given, "memory_max", &error))
 }
 
-/// Serves until a signal stops it.
+/// Serves until a signal stops it; `inherited` descriptors were open before.
 ///
 /// # Errors
 /// As [`check`]; an address that can't be listened on; and whatever ends the server early.
-pub fn run(loaded: Loaded, signals: Caught) -> Result<(), Failure> {
+pub fn run(loaded: Loaded, signals: Caught, inherited: u64) -> Result<(), Failure> {
     let Loaded { options, given, .. } = loaded;
     let workers = workers(&options);
     needs::check().map_err(Failure::operator)?;
     descriptors::raise_limit();
     let shares = shares(&options, &given)?;
-    check_descriptors(&shares, &options)?;
+    check_descriptors(&shares, &options, inherited)?;
     descriptors::reserve(shares.descriptors());
     let ledger = Arc::new(shares.ledger());
-    let process = Process::new(&shares, &ledger);
-    let site = Arc::new(site(&options, &given, &process)?);
+    let site = Arc::new(site(&options, &given, &shares, &ledger)?);
     let (controls, mode) = (&options.congestion_control, options.unix_mode);
     // From here on a stop is orderly: no file of a socket stays behind.
     signals
@@ -158,7 +160,8 @@ pub fn run(loaded: Loaded, signals: Caught) -> Result<(), Failure> {
         .iter()
         .map(|channel| Arc::clone(&channel.tally))
         .collect();
-    let board = Board::new(channels, Arc::clone(&shared), log.handle(), &diagnostics);
+    let (access_log, handle) = (log.handle(), diagnostics.handle());
+    let board = Board::new(channels, Arc::clone(&shared), access_log, handle);
     admin::start(board, metrics, admin).map_err(|e| runtime("control thread", e))?;
     let cost = cost_of(&shares, &options, &given);
     greeting::print(&options, &shared.site, &urls, metrics_url.as_deref(), cost);
@@ -171,13 +174,13 @@ pub fn run(loaded: Loaded, signals: Caught) -> Result<(), Failure> {
     let ended = running.wait(options.drain_timeout);
     tell_rest(&shared, options.drain_timeout);
     drop(unix);
-    log.stop();
+    drop(log);
     let in_order = ended.and_then(|()| ending::wait_for_disks(&shared));
     drop(admin_file);
     let turns = Turns::default();
     tallies.iter().for_each(|tally| turns.merge(&tally.turns));
     tracing::debug!("turns: {turns}");
-    diagnostics.stop();
+    drop(diagnostics);
     in_order
 }
 
@@ -212,12 +215,12 @@ fn stop(shared: Arc<Shared>, stopping: Stopping, manager: ServiceManager) -> imp
 }
 
 fn listen_failure(given: &Layer, error: &ListenError) -> Failure {
-    let failure = if error.may_pass() {
+    let failure = if error.may_pass {
         Failure::value_now
     } else {
         Failure::value
     };
-    failure(given, error.option(), error)
+    failure(given, error.option, error)
 }
 
 fn log_failure(given: &Layer, target: &LogTarget, error: &io::Error) -> Failure {

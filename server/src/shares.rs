@@ -11,16 +11,25 @@ use ackpace_core::units::{KIB, MIB};
 pub use self::descriptors::allowed as descriptors_allowed;
 use crate::config::{self, Layer};
 use crate::disk::SLOT_COST_BYTES;
-use crate::front::shelf::{README_COST_BYTES, Shelf};
 use crate::ledger::Ledger;
 use crate::limits::{
-    CGROUP_PERCENT, CONNECTIONS_COMMON, CONNECTIONS_MIN, DEVICE_EACH_BYTES, DEVICES_MAX,
-    LOG_QUEUE_BYTES_MAX, MACHINE_PERCENT, MEMORY_LITTLE_BYTES, QUERIES_BYTES_MAX, RANGES_BYTES_MAX,
-    UNCANCELLED_FILES_MAX,
+    CGROUP_PERCENT, CONNECTIONS_COMMON, CONNECTIONS_MIN, DEVICES_MAX, MACHINE_PERCENT,
+    MEMORY_LITTLE_BYTES, UNCANCELLED_FILES_MAX,
 };
+use crate::log::LOG_QUEUE_BYTES_MAX;
 use crate::memory::{self, Usable};
-use crate::options::{LogTarget, PlacesBound, SendMemory, ServeOptions, Size};
+use crate::options::{LogTarget, SendMemory, ServeOptions, Size};
 use crate::store::file::FILE_BYTES;
+
+/// One device slot for so much of `memory_max`, bytes, since each costs threads and tables. Less memory: fewer slots,
+/// two at least.
+const DEVICE_EACH_BYTES: u64 = 16 << 20;
+/// Memory of the requests that wait for resolvers, less where memory is little; an ordinary one holds 300 bytes. More:
+/// the request is answered 503.
+const QUERIES_BYTES_MAX: u64 = 8 << 20;
+/// Memory for the ranges of all responses beyond those that are common, less where memory is little: some 550 bytes each, 1 MB where they
+/// fill a request head. More, or more than half of what is left of it for one: the whole file is sent.
+const RANGES_BYTES_MAX: u64 = 16 << 20;
 
 /// The most that each owner of memory may use, whatever the others do. Unused memory is lent to reading ahead
 /// ([`Ledger`]). The kernel's memory (page cache, sockets) is not in it.
@@ -39,10 +48,8 @@ pub struct Shares {
     /// Memory for reading ahead from all disks together, while others use none of theirs: `prefetch_memory`, or all of
     /// that.
     pub prefetch_bytes: u64,
-    /// Names of all listings under way, an eighth of the memory or [`core::LISTING_BYTES_MAX`]; 0: nothing is listed.
+    /// Names of all listings under way and their READMEs, an eighth of the memory or [`core::LISTING_BYTES_MAX`]; 0: nothing is listed.
     pub listing_bytes: u64,
-    /// READMEs that are being read for listings.
-    pub readmes_bytes: u64,
     /// Responses with more than [`ackpace_wire::limits::RANGES_COMMON`] ranges.
     pub ranges_bytes: u64,
     /// Records of requests for the access log, until their responses are settled; 0: it is off.
@@ -90,13 +97,12 @@ impl Shares {
                 "{} is {} MiB here, and {them} {} MiB; raise it{fewer}",
                 options.memory_max,
                 memory_bytes / MIB,
-                Shares::enough_mib(options, workers, usable, least_bytes),
+                // With more memory some shares grow, by less than half of it.
+                (memory_bytes + 2 * (least_bytes - memory_bytes)).div_ceil(MIB),
             ));
         }
-        let each_bytes =
-            shares.connection_bytes() + shares.mailboxes_bytes() + shares.divider_each_bytes();
         let left_bytes = memory_bytes - least_bytes;
-        let more = left_bytes / u64::from(workers) / each_bytes;
+        let more = left_bytes / u64::from(workers) / shares.each_bytes();
         let affordable = u64::from(CONNECTIONS_MIN) + more;
         let connections_max = options.connections_max.min(shares.sendable());
         let connections_per_worker = affordable.min(connections_max) as u32; // at most 16,384
@@ -113,28 +119,12 @@ impl Shares {
         })
     }
 
-    /// A memory that suffices, not below `least_bytes`: with more memory some shares are larger.
-    fn enough_mib(options: &ServeOptions, workers: u16, usable: Usable, least_bytes: u64) -> u64 {
-        let mut mib = least_bytes.div_ceil(MIB);
-        // The shares grow by less than the memory: a few rounds find the sum.
-        for _ in 0..64 {
-            let needed = Shares::least(options, workers, usable, mib * MIB).total_bytes();
-            if needed <= mib * MIB {
-                break;
-            }
-            mib = needed.div_ceil(MIB);
-        }
-        mib
-    }
-
     /// The shares with as few connections as allowed.
     fn least(options: &ServeOptions, workers: u16, usable: Usable, memory_bytes: u64) -> Shares {
         let cache_bytes = match memory_bytes {
             0..MEMORY_LITTLE_BYTES => memory_bytes / 16,
             _ => memory_bytes / 8,
         };
-        let listing = |bytes: u64| if options.listing { bytes } else { 0 };
-        let readmes_bytes = (core::RESOLVERS_MAX * README_COST_BYTES) as u64;
         let is_logged = options.access_log != LogTarget::Off;
         let records_bytes = core::RECORDS_BYTES_MAX * u64::from(workers);
         let devices = memory_bytes / DEVICE_EACH_BYTES;
@@ -145,8 +135,10 @@ impl Shares {
             connections_per_worker: CONNECTIONS_MIN,
             object_cache_bytes: options.object_cache.resolve(usable.bytes).min(cache_bytes),
             prefetch_bytes: 0,
-            listing_bytes: listing(core::LISTING_BYTES_MAX.min(cache_bytes)),
-            readmes_bytes: listing(readmes_bytes.min(memory_bytes / 16)),
+            listing_bytes: match options.listing {
+                true => core::LISTING_BYTES_MAX.min(cache_bytes),
+                false => 0,
+            },
             ranges_bytes: RANGES_BYTES_MAX.min(memory_bytes / 128),
             records_bytes: match is_logged {
                 true => records_bytes.min(memory_bytes / 32),
@@ -186,20 +178,6 @@ impl Shares {
         Ledger::new(self.memory_bytes, self.fixed_bytes(), self.prefetch_bytes)
     }
 
-    /// Memory that is charged at the start: that without connections, disks, cached responses, listings and
-    /// responses with many ranges.
-    fn fixed_bytes(&self) -> u64 {
-        let elastic_bytes = self.connections() * self.connection_bytes()
-            + self.object_cache_bytes
-            + self.listing_bytes
-            - Shelf::aside_bytes(self.listing_bytes)
-            + self.readmes_bytes
-            + self.ranges_bytes
-            + AHEAD_COST_BYTES
-            + self.devices as u64 * self.device_bytes();
-        self.total_bytes() - elastic_bytes
-    }
-
     /// Files that a disk remembers: by its part of the memory.
     fn remembered(&self) -> u64 {
         let many = self.memory_bytes / REMEMBERED_OF_BYTES / self.devices as u64;
@@ -212,13 +190,13 @@ impl Shares {
         self.remembered() * core::REMEMBERED_EACH_BYTES
     }
 
-    /// The option that bounds the connections of a worker.
-    pub fn places_bound(&self, connections_max: u64) -> PlacesBound {
+    /// The key of the option that bounds the connections of a worker.
+    pub fn places_bound(&self, connections_max: u64) -> &'static str {
         let most = u64::from(self.connections_per_worker);
         match most {
-            most if most >= connections_max => PlacesBound::ConnectionsMax,
-            most if self.send_bytes.is_some() && most == self.sendable() => PlacesBound::SendMemory,
-            _ => PlacesBound::MemoryMax,
+            most if most >= connections_max => "connections_max",
+            most if self.send_bytes.is_some() && most == self.sendable() => "send_memory",
+            _ => "memory_max",
         }
     }
 
@@ -227,7 +205,7 @@ impl Shares {
     pub fn cost(&self, connections_max: u64, given: &Layer) -> Option<String> {
         let most = self.connections_per_worker;
         // Whoever wants fewer connections says so; by the memory for sending, fewer come as a surprise.
-        let by_sending = self.places_bound(connections_max) == PlacesBound::SendMemory;
+        let by_sending = self.places_bound(connections_max) == "send_memory";
         if let Some(bytes) = self.send_bytes.filter(|_| by_sending) {
             return Some(format!(
                 "little send memory: {} KiB ({}) are enough for {most} connections of a worker, more wait",
@@ -235,23 +213,14 @@ impl Shares {
                 config::named(given, "send_memory"),
             ));
         }
-        let (mib, set_by) = (self.memory_bytes / MIB, config::named(given, "memory_max"));
-        let (is_little, is_less) = (
-            u64::from(most) < connections_max.min(CONNECTIONS_COMMON),
-            u64::from(most) < connections_max && config::is_given(given, "connections_max"),
-        );
-        if is_little {
-            return Some(format!(
-                "little memory: {mib} MiB ({set_by}) are enough for {most} connections of a worker, more wait; what these do not use \
-                 is read ahead, {} MiB at most, so reads from a slow disk may be short",
-                self.prefetch_bytes / MIB,
-            ));
-        }
-        is_less.then(|| {
-            let place = config::named(given, "connections_max");
+        let is_less = u64::from(most) < connections_max;
+        let is_told =
+            u64::from(most) < CONNECTIONS_COMMON || config::is_given(given, "connections_max");
+        (is_less && is_told).then(|| {
+            let (mib, set_by) = (self.memory_bytes / MIB, config::named(given, "memory_max"));
             format!(
-                "memory: {mib} MiB ({set_by}) are enough for {most} connections of a worker, not for {connections_max} ({place}), more \
-                 wait; raise memory_max or lower connections_max"
+                "little memory: {mib} MiB ({set_by}) are enough for {most} connections of a worker, not for {connections_max}, more \
+                 wait, and reads from a slow disk may be short; raise memory_max or lower connections_max"
             )
         })
     }
@@ -337,14 +306,6 @@ mod tests {
     }
 
     #[test]
-    fn little_memory_still_serves_hundreds_of_connections() {
-        let options = options(&["--memory-max", "128MiB", "--access-log", "/dev/null"]);
-        let little = Shares::divide(&options, 2, machine(64 << 30)).expect("enough");
-        assert!(little.connections_per_worker >= 350, "{little:?}");
-        assert!(little.total_bytes() <= little.memory_bytes);
-    }
-
-    #[test]
     fn a_cgroup_s_limit_is_mostly_ours_and_a_machine_s_memory_is_not() {
         let of = |args: &[&str], by_cgroup| {
             let usable = Usable {
@@ -362,7 +323,7 @@ mod tests {
 
     #[test]
     fn it_starts_in_little_memory_and_says_what_that_costs() {
-        for (mib, least) in [(38, 45), (48, 100), (64, 200), (115, 500)] {
+        for (mib, least) in [(38, 45), (48, 100), (64, 200), (115, 350)] {
             let max = format!("{mib}MiB");
             let options = options(&["--memory-max", &max, "--access-log", "/dev/null"]);
             let shares = Shares::divide(&options, 2, machine(64 << 30)).expect("enough");
@@ -374,10 +335,7 @@ mod tests {
             );
             let cost = shares.cost(options.connections_max, &Layer::new());
             assert!(cost.is_some_and(|cost| cost.contains(&format!(" {mib} MiB"))));
-            assert_eq!(
-                shares.places_bound(options.connections_max),
-                PlacesBound::MemoryMax
-            );
+            assert_eq!(shares.places_bound(options.connections_max), "memory_max");
         }
         let roomy = Shares::divide(&options(&[]), 2, machine(64 << 30)).expect("plenty");
         assert_eq!(roomy.cost(16_384, &Layer::new()), None);
@@ -394,7 +352,7 @@ mod tests {
         );
         let cost = |most: u64, given: &Layer| shares.cost(most, given).unwrap_or_default();
         let told = cost(2_000, &asked_for("2000"));
-        let many = format!("{most} connections of a worker, not for 2000 (--connections-max)");
+        let many = format!("{most} connections of a worker, not for 2000,");
         assert!(told.contains(&many), "{told}");
         assert_eq!(cost(2_000, &Layer::new()), "", "nobody asked for so many");
         assert_eq!(cost(u64::from(most), &asked_for("some")), "");
@@ -416,9 +374,9 @@ mod tests {
         assert_eq!(cost("48MiB", 16_384), None);
         assert_eq!(cost("8MiB", 2_000), None, "no more were asked for");
         let bound = |send_memory, most| shares(send_memory).places_bound(most);
-        assert_eq!(bound("8MiB", 16_384), PlacesBound::SendMemory);
-        assert_eq!(bound("8MiB", 2_000), PlacesBound::ConnectionsMax);
-        assert_eq!(bound("kernel", 16_384), PlacesBound::ConnectionsMax);
+        assert_eq!(bound("8MiB", 16_384), "send_memory");
+        assert_eq!(bound("8MiB", 2_000), "connections_max");
+        assert_eq!(bound("kernel", 16_384), "connections_max");
     }
 
     #[test]
@@ -437,17 +395,6 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_for_the_access_log_is_charged_where_there_is_one() {
-        let without = Shares::divide(&options(&[]), 4, machine(64 << 30)).expect("plenty");
-        assert_eq!(without.records_bytes, 0);
-        let with =
-            Shares::divide(&options(&["--access-log", "-"]), 4, machine(64 << 30)).expect("plenty");
-        assert_eq!(with.records_bytes, 4 * core::RECORDS_BYTES_MAX);
-        let more_bytes = with.connection_bytes() - without.connection_bytes();
-        assert_eq!(more_bytes, core::RECORD_BRIEF_BYTES_MAX);
-    }
-
-    #[test]
     fn sockets_hold_a_quarter_of_the_memory_at_most() {
         let roomy = Shares::divide(&options(&[]), 2, machine(64 << 30)).expect("plenty");
         assert_eq!(roomy.send_queue_bytes(u64::MAX), core::STEADY_QUEUE_BYTES);
@@ -458,71 +405,57 @@ mod tests {
 
     #[test]
     fn too_little_memory_is_refused_with_what_would_do() {
-        let refused = Shares::divide(&options(&["--memory-max", "16MiB"]), 2, machine(64 << 30))
-            .expect_err("too little");
-        assert!(
-            refused.starts_with("16MiB is 16 MiB here, and 2 workers with 16"),
-            "{refused}"
-        );
-        assert!(
-            refused.ends_with("raise it or start fewer workers (--workers)"),
-            "{refused}"
-        );
-        let refused = Shares::divide(&options(&["--memory-max", "16MiB"]), 1, machine(64 << 30))
-            .expect_err("too little");
-        assert!(
-            refused.contains("and 1 worker with 16 connections needs "),
-            "{refused}"
-        );
-        assert!(refused.ends_with(" MiB; raise it"), "{refused}");
+        let divide = |mib: &str, workers| {
+            let options = options(&["--memory-max", &format!("{mib}MiB")]);
+            Shares::divide(&options, workers, machine(64 << 30))
+        };
+        for (workers, who, cure) in [
+            (
+                2,
+                "2 workers with 16 connections each need",
+                " or start fewer workers (--workers)",
+            ),
+            (1, "1 worker with 16 connections needs", ""),
+        ] {
+            let refused = divide("16", workers).expect_err("too little");
+            let begin = format!("16MiB is 16 MiB here, and {who} ");
+            let rest = refused.strip_prefix(&begin).expect("what is needed");
+            let (mib, end) = rest.split_once(' ').expect("a number");
+            assert_eq!(end, format!("MiB; raise it{cure}"));
+            assert!(divide(mib, workers).is_ok(), "{mib}");
+        }
     }
 
     #[test]
     fn descriptors_that_are_too_few_are_told_with_what_they_cost() {
-        let options = options(&[]);
-        let shares = Shares::divide(&options, 1, machine(64 << 30)).expect("plenty");
-        let wanted = shares.descriptors();
-        assert_eq!(shares.lost_descriptors(&Layer::new(), Some(wanted)), None);
-        assert_eq!(shares.lost_descriptors(&Layer::new(), None), None);
-        let lost = shares.lost_descriptors(&Layer::new(), Some(40));
-        let lost = lost.expect("too few");
-        assert!(
-            lost.starts_with("lost: descriptors: 40 are allowed"),
-            "{lost}"
-        );
-        assert!(lost.contains("With a few downloads"), "{lost}");
-        assert!(lost.contains(&format!("LimitNOFILE={wanted}")), "{lost}");
-        assert_eq!(shares.tell_descriptors(&Layer::new(), Some(40)), lost);
-    }
-
-    #[test]
-    fn the_default_number_of_connections_loses_nothing_where_a_thousand_downloads_have_descriptors()
-    {
-        let default = options(&[]);
-        assert_eq!(default.connections_max, u64::from(core::CONNECTIONS_MAX));
-        let shares = Shares::divide(&default, 2, machine(64 << 30)).expect("plenty");
-        let enough = shares.descriptors() - 3 * shares.connections() + 3 * 2 * CONNECTIONS_COMMON;
-        assert_eq!(shares.lost_descriptors(&Layer::new(), Some(enough)), None);
-        let told = shares.tell_descriptors(&Layer::new(), Some(enough));
-        assert!(told.starts_with("ok: "), "{told}");
-        assert!(told.contains("some 2048 downloads at once"), "{told}");
-        assert!(
-            shares
-                .lost_descriptors(&Layer::new(), Some(enough - 3))
-                .is_some()
-        );
         // Who asks for a number wants that many, also if it is the default.
-        let given = asked_for("16384");
-        assert!(shares.lost_descriptors(&given, Some(enough)).is_some());
-        let asked = options(&["--connections-max", "8000"]);
-        let shares = Shares::divide(&asked, 2, machine(64 << 30)).expect("plenty");
-        assert!(
-            shares
-                .lost_descriptors(&asked_for("8000"), Some(enough))
-                .is_some()
-        );
-        let told = shares.tell_descriptors(&asked_for("8000"), None);
-        assert!(told.ends_with("enough for 16000 connections"), "{told}");
+        let (default, asked) = (Layer::new(), asked_for("16384"));
+        let options = options(&[]);
+        let shares = Shares::divide(&options, 2, machine(64 << 30)).expect("plenty");
+        let wanted = shares.descriptors();
+        let a_thousand = wanted - 3 * shares.connections() + 3 * 2 * CONNECTIONS_COMMON;
+        for (given, allowed, is_lost) in [
+            (&default, None, false),
+            (&default, Some(wanted), false),
+            (&default, Some(a_thousand), false),
+            (&default, Some(a_thousand - 3), true),
+            (&asked, Some(a_thousand), true),
+            (&asked, Some(wanted), false),
+        ] {
+            let lost = shares.lost_descriptors(given, allowed);
+            assert_eq!(lost.is_some(), is_lost, "{allowed:?}");
+            let told = shares.tell_descriptors(given, allowed);
+            let begin = if is_lost { "lost: " } else { "ok: " };
+            assert!(told.starts_with(begin), "{told}");
+        }
+        let lost = shares.tell_descriptors(&default, Some(40));
+        for part in [
+            "descriptors: 40 are allowed",
+            "With a few downloads",
+            &format!("LimitNOFILE={wanted}"),
+        ] {
+            assert!(lost.contains(part), "{lost}");
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::signal_name;
 
-use crate::log::{AccessHandle, DiagnosticsHandle};
+use crate::log::{AccessHandle, FLUSH_AT_END, Handle};
 
 /// Caught signals, until a thread handles them.
 pub struct Caught(Signals);
@@ -40,7 +40,7 @@ impl Caught {
     pub fn obey(
         mut self,
         log: AccessHandle,
-        diagnostics: DiagnosticsHandle,
+        diagnostics: Handle,
         stop: impl Fn() + Send + 'static,
     ) -> io::Result<()> {
         let obey = move || {
@@ -52,7 +52,7 @@ impl Caught {
                         tracing::error!(
                             "signal {signal} ({name}), the second: ended at once, connections are cut off"
                         );
-                        diagnostics.flush();
+                        diagnostics.flush(FLUSH_AT_END);
                         std::process::exit(1);
                     }
                     SIGTERM | SIGINT => {

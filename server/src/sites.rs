@@ -1,4 +1,4 @@
-//! What is served: the sites of the process, and what they share.
+//! What is served, by the options.
 
 use std::io;
 use std::sync::Arc;
@@ -10,47 +10,34 @@ use ackpace_wire::http::Coding;
 
 use crate::config::{self, Layer};
 use crate::failure::Failure;
-use crate::front::charge::RangesRoom;
+use crate::front::charge::Room;
 use crate::front::shelf::Shelf;
 use crate::front::site::Site;
 use crate::ledger::Ledger;
-use crate::limits::ROOT_LOOK_EACH;
 use crate::options::{ServeOptions, Sibling};
 use crate::shares::Shares;
 use crate::store::device::Devices;
-use crate::store::files::FileTable;
+use crate::store::files::Files;
 use crate::store::root::Root;
 use crate::store::served::ServedDirectory;
 
-/// What all sites of the process share: each of these is made once.
-pub struct Process {
-    files: Arc<FileTable>,
-    devices: Arc<Devices>,
-    shelf: Shelf,
-    ranges: RangesRoom,
-}
+/// How often a thread looks whether the root is there. Longer: clients are told for so long that single files are not there,
+/// or can't be read.
+const ROOT_LOOK_EACH: std::time::Duration = std::time::Duration::from_secs(1);
 
-impl Process {
-    /// With the memory that these shares give.
-    pub fn new(shares: &Shares, ledger: &Arc<Ledger>) -> Process {
-        Process {
-            files: Arc::default(),
-            devices: Arc::new(Devices::default().at_most(shares.devices)),
-            shelf: Shelf::new(shares.listing_bytes).on(Arc::clone(ledger), shares.readmes_bytes),
-            ranges: RangesRoom::new(shares.ranges_bytes, Arc::clone(ledger)),
-        }
-    }
-}
-
-/// One more site of the process; `given` says where its options came from.
+/// What is served; `given` says where the options came from.
 ///
 /// # Errors
 /// What of it can't be served, with the option that names it.
-pub fn site(options: &ServeOptions, given: &Layer, process: &Process) -> Result<Site, Failure> {
-    let mend = |key: &str, error: &dyn std::fmt::Display| {
-        Failure::operator(format!("{}: {error}", config::place(given, key)))
-    };
-    let hide = Hide::new(&options.hide).map_err(|error| mend("hide", &error))?;
+pub fn site(
+    options: &ServeOptions,
+    given: &Layer,
+    shares: &Shares,
+    ledger: &Arc<Ledger>,
+) -> Result<Site, Failure> {
+    let devices = Arc::new(Devices::default().at_most(shares.devices));
+    let hide = Hide::new(&options.hide)
+        .ok_or_else(|| Failure::operator("hide: a pattern that matches no name"))?;
     let (follow, allowed) = (options.follow_symlinks, &options.allow_roots);
     let root = Root::open(&options.root, follow, allowed, hide);
     let types = options
@@ -58,17 +45,17 @@ pub fn site(options: &ServeOptions, given: &Layer, process: &Process) -> Result<
         .iter()
         .map(|pair| (pair.extension.as_str(), pair.media_type.as_str()));
     let root = root.map_err(|error| {
-        let text = format!("{}: {error}", config::place(given, error.option()));
-        match error.may_pass() {
+        let text = format!("{}: {error}", config::place(given, error.option));
+        match error.may_pass {
             true => Failure::not_now(text),
             false => Failure::operator(text),
         }
     });
     Ok(Site {
-        root: root?.with(Arc::clone(&process.devices)),
-        files: process.files.site(),
-        devices: Arc::clone(&process.devices),
-        types: Overrides::new(types).map_err(|error| mend("types", &error))?,
+        root: root?.with(Arc::clone(&devices)),
+        files: Files::default(),
+        devices,
+        types: Overrides::new(types),
         index: options.index.clone(),
         listing: options.listing,
         siblings: options
@@ -76,8 +63,8 @@ pub fn site(options: &ServeOptions, given: &Layer, process: &Process) -> Result<
             .iter()
             .map(|sibling| coding(*sibling))
             .collect(),
-        shelf: process.shelf.clone(),
-        ranges: process.ranges.clone(),
+        shelf: Shelf::new(shares.listing_bytes, Some(Arc::clone(ledger))),
+        ranges: Room::new(shares.ranges_bytes, Some(Arc::clone(ledger))),
     })
 }
 

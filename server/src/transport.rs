@@ -1,172 +1,112 @@
-//! The connection to a client as a worker uses it: plaintext goes in and comes out, whatever it is on the wire.
-//!
-//! A response, its plan and the worker machine count plaintext. The kernel's counters of a socket (SIOCOUTQ, TCP_INFO,
-//! TCP_NOTSENT_LOWAT) count bytes on the wire. `Transport::plaintext` and `Transport::on_wire` are the only places
-//! where one becomes the other.
+//! The connection to a client as a worker uses it: requests come in, and texts and files go out. All bytes are counted as the
+//! kernel counts them.
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use ackpace_core::conn::{Span, TcpSample};
-use ackpace_core::rate::Flow;
 use ackpace_core::sndbuf::Control;
 use ackpace_core::sndbuf::reading::Counted;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, send, sendmsg};
 
-use crate::limits::COPY_BYTES;
 use crate::tcp;
 
-/// Bytes of requests and responses, as HTTP counts them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct PlainBytes(pub u64);
+/// Bytes of a file that are copied at once where the file system refuses sendfile(2), on the stack. More: in further pieces.
+const COPY_BYTES: usize = 16 << 10;
 
-/// Bytes of the TCP stream, as the kernel counts them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct WireBytes(pub u64);
-
-/// A client's socket, and what its bytes are on the wire.
+/// A client's socket: TCP or a unix socket.
 #[derive(Debug)]
-pub enum Transport {
-    /// TCP or a unix socket; the wire carries plaintext.
-    Plain(OwnedFd),
-}
+pub struct Transport(OwnedFd);
 
 impl Transport {
+    /// Over this socket.
+    pub fn new(socket: OwnedFd) -> Transport {
+        Transport(socket)
+    }
+
     /// Receives into `into`; 0 is the peer's FIN.
     ///
     /// # Errors
     /// EAGAIN when there are no bytes; the socket's error.
     pub fn receive(&self, into: &mut [u8]) -> rustix::io::Result<usize> {
-        match self {
-            Transport::Plain(socket) => receive(socket, into),
-        }
+        receive(&self.0, into)
     }
 
-    /// Sends texts one after the other, and returns how much of them the socket took. `more`: bytes follow at once.
+    /// Sends texts one after the other, and returns how many of their bytes the socket took. `more`: bytes follow at once.
     ///
     /// # Errors
     /// As send(2); EAGAIN for a socket that takes nothing now.
-    pub fn send_texts(&self, texts: &[IoSlice<'_>], more: bool) -> rustix::io::Result<PlainBytes> {
-        let taken = match self {
-            Transport::Plain(socket) => send_texts(socket, texts, more),
-        };
-        taken.map(|taken| PlainBytes(taken as u64))
+    pub fn send_texts(&self, texts: &[IoSlice<'_>], more: bool) -> rustix::io::Result<u64> {
+        send_texts(&self.0, texts, more).map(|taken| taken as u64)
     }
 
-    /// Sends a span of a file from the page cache, and returns how much of it the socket took; 0 at the end of the file.
+    /// Sends a span of a file from the page cache, and returns how many bytes of it the socket took; 0 at the end of the file.
     ///
     /// # Errors
     /// EAGAIN when the socket takes nothing; EIO when a page can't be read; the socket's error.
-    pub fn send_file(&self, file: &OwnedFd, span: Span) -> rustix::io::Result<PlainBytes> {
-        let taken = match self {
-            Transport::Plain(socket) => send_file(socket, file, span),
-        };
-        taken.map(|taken| PlainBytes(taken as u64))
-    }
-
-    /// What bytes on the wire are in plaintext. A transport that can't say it exactly rounds up: bytes that wait or are
-    /// in flight may be overstated, since nothing may count as arrived that has not.
-    fn plaintext(&self, wire: WireBytes) -> PlainBytes {
-        match self {
-            Transport::Plain(_) => PlainBytes(wire.0),
-        }
-    }
-
-    /// What plaintext is at most on the wire.
-    fn on_wire(&self, plain: PlainBytes) -> WireBytes {
-        match self {
-            Transport::Plain(_) => WireBytes(plain.0),
-        }
+    pub fn send_file(&self, file: &OwnedFd, span: Span) -> rustix::io::Result<u64> {
+        send_file(&self.0, file, span).map(|taken| taken as u64)
     }
 
     /// Bytes that were taken and have not been sent yet, without those in flight. `None` where that can't be known.
-    pub fn unsent(&self) -> Option<PlainBytes> {
-        let unsent = tcp::unsent_bytes(self.socket()).map(WireBytes);
-        unsent.map(|wire| self.plaintext(wire))
+    pub fn unsent_bytes(&self) -> Option<u64> {
+        tcp::unsent_bytes(&self.0)
     }
 
     /// Bytes that were taken and are not acknowledged, unsent ones included. `None` where that can't be known.
-    pub fn held(&self) -> Option<PlainBytes> {
-        let held = tcp::held_bytes(self.socket()).map(WireBytes);
-        held.map(|wire| self.plaintext(wire))
+    pub fn held_bytes(&self) -> Option<u64> {
+        tcp::held_bytes(&self.0)
     }
 
     /// Whether the kernel has given the connection up: it was reset, or has timed out.
     pub fn is_dead(&self) -> bool {
-        tcp::is_dead(self.socket())
+        tcp::is_dead(&self.0)
     }
 
     /// Its congestion control.
     pub fn control(&self) -> Control {
-        tcp::control(self.socket())
+        tcp::control(&self.0)
     }
 
-    /// TCP's state of the connection. What the client has and lacks is counted in plaintext; windows, segments and the
-    /// path stay as they are on the wire.
+    /// TCP's state of the connection.
     pub fn sample(&self) -> TcpSample {
-        self.in_plaintext(tcp::sample(self.socket()))
+        tcp::sample(&self.0)
     }
 
-    /// The same, and what the division of send memory needs besides; that counts what is on the wire.
+    /// The same, and what the division of send memory needs besides.
     pub fn sample_and_count(&self) -> (TcpSample, Counted) {
-        let (wire, counted) = tcp::sample_and_count(self.socket());
-        (self.in_plaintext(wire), counted)
-    }
-
-    fn in_plaintext(&self, wire: TcpSample) -> TcpSample {
-        let plain_bytes = |wire_bytes| self.plaintext(WireBytes(wire_bytes)).0;
-        TcpSample {
-            unacked_bytes: plain_bytes(wire.unacked_bytes),
-            unsent_bytes: wire.unsent_bytes.map(plain_bytes),
-            flow: wire.flow.map(|flow| Flow {
-                acked_bytes: plain_bytes(flow.acked_bytes),
-                ..flow
-            }),
-            ..wire
-        }
+        tcp::sample_and_count(&self.0)
     }
 
     /// The socket takes no more than this beyond what is in flight (TCP_NOTSENT_LOWAT).
-    pub fn set_lowat(&self, unsent_max: PlainBytes) {
-        let wire = self.on_wire(unsent_max).0;
-        tcp::set_lowat(self.socket(), wire.try_into().unwrap_or(u32::MAX));
+    pub fn set_lowat(&self, unsent_bytes_max: u32) {
+        tcp::set_lowat(&self.0, unsent_bytes_max);
     }
 
     /// The kernel's bound of what it holds, unsent and in flight (SO_SNDBUF).
-    pub fn bound_send_buffer(&self, most: PlainBytes) {
-        tcp::bound_send_buffer(self.socket(), self.on_wire(most).0);
+    pub fn bound_send_buffer(&self, bytes_max: u64) {
+        tcp::bound_send_buffer(&self.0, bytes_max);
     }
 
     /// The rate at which it sends at most, a hint; `None`: as fast as TCP likes.
     pub fn set_pace(&self, rate_bytes_per_s: Option<u64>) {
-        let wire_bytes_per_s = rate_bytes_per_s.map(|rate| self.on_wire(PlainBytes(rate)).0);
-        tcp::set_pace(self.socket(), wire_bytes_per_s);
+        tcp::set_pace(&self.0, rate_bytes_per_s);
     }
 
     /// Holds back segments that are not full, or sends the last one.
     pub fn cork(&self, on: bool) {
-        tcp::cork(self.socket(), on);
+        tcp::cork(&self.0, on);
     }
 
     /// Says that no more bytes follow; the client's may still come.
     pub fn shutdown(&self) {
-        match self {
-            Transport::Plain(socket) => {
-                let _ = rustix::net::shutdown(socket, Shutdown::Write);
-            }
-        }
+        let _ = rustix::net::shutdown(&self.0, Shutdown::Write);
     }
 
     /// Makes the following close send RST and drop the bytes in the kernel.
     pub fn abort(&self) {
-        tcp::abort(self.socket());
-    }
-
-    fn socket(&self) -> &OwnedFd {
-        match self {
-            Transport::Plain(socket) => socket,
-        }
+        tcp::abort(&self.0);
     }
 }
 
@@ -235,7 +175,7 @@ fn copy_file(socket: &OwnedFd, file: &OwnedFd, span: Span) -> rustix::io::Result
 /// For epoll.
 impl AsFd for Transport {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket().as_fd()
+        self.0.as_fd()
     }
 }
 
@@ -252,15 +192,14 @@ mod tests {
         let client = TcpStream::connect(listener.local_addr().expect("bound")).expect("a client");
         let (server, _) = listener.accept().expect("the client");
         server.set_nonblocking(true).expect("a socket");
-        (Transport::Plain(server.into()), client)
+        (Transport::new(server.into()), client)
     }
 
     #[test]
     fn a_file_that_sendfile_refuses_is_copied() {
         let file = std::fs::File::open("/proc/self/cmdline").expect("procfs");
         let (transport, mut client) = tcp_pair();
-        let Transport::Plain(socket) = &transport;
-        let refused = rustix::fs::sendfile(socket, &file, Some(&mut 0), 9);
+        let refused = rustix::fs::sendfile(&transport.0, &file, Some(&mut 0), 9);
         assert_eq!(refused, Err(Errno::INVAL), "it has no splice_read");
         let span = |offset_bytes, len_bytes| Span {
             offset_bytes,
@@ -269,10 +208,10 @@ mod tests {
         let content = std::fs::read("/proc/self/cmdline").expect("procfs");
         let file = OwnedFd::from(file);
         let all = content.len() as u64;
-        assert_eq!(transport.send_file(&file, span(0, 3)), Ok(PlainBytes(3)));
+        assert_eq!(transport.send_file(&file, span(0, 3)), Ok(3));
         let rest = transport.send_file(&file, span(3, 1 << 20));
-        assert_eq!(rest, Ok(PlainBytes(all - 3)));
-        assert_eq!(transport.send_file(&file, span(all, 9)), Ok(PlainBytes(0)));
+        assert_eq!(rest, Ok(all - 3));
+        assert_eq!(transport.send_file(&file, span(all, 9)), Ok(0));
         transport.shutdown();
         let mut came = Vec::new();
         client.read_to_end(&mut came).expect("all of it");
@@ -288,16 +227,12 @@ mod tests {
         file.write_all(b"0123456789").expect("room");
         let texts = [IoSlice::new(b"one"), IoSlice::new(b"two")];
         let taken = transport.send_texts(&texts, false);
-        assert_eq!(taken, Ok(PlainBytes(6)));
+        assert_eq!(taken, Ok(6));
         let span = Span {
             offset_bytes: 4,
             len_bytes: 100,
         };
-        assert_eq!(
-            transport.send_file(&file.into(), span),
-            Ok(PlainBytes(6)),
-            "to its end"
-        );
+        assert_eq!(transport.send_file(&file.into(), span), Ok(6), "to its end");
         transport.shutdown();
         let mut came = String::new();
         client.read_to_string(&mut came).expect("all of it");
@@ -309,7 +244,7 @@ mod tests {
         let flow = acked.and_then(|sample| sample.flow);
         let acked_bytes = flow.expect("Linux 5.4 or later").acked_bytes;
         assert!((12..=13).contains(&acked_bytes), "{acked_bytes}");
-        assert_eq!(transport.unsent(), Some(PlainBytes(0)));
+        assert_eq!(transport.unsent_bytes(), Some(0));
         client.write_all(b"GET").expect("still open");
         drop(client);
         let mut bytes = [0; 8];
@@ -322,14 +257,13 @@ mod tests {
     #[test]
     fn a_full_transport_counts_what_it_holds_and_an_aborted_one_resets() {
         let (transport, mut client) = tcp_pair();
-        transport.set_lowat(PlainBytes(10_000));
+        transport.set_lowat(10_000);
         let mut taken_bytes = 0;
         while let Ok(taken) = transport.send_texts(&[IoSlice::new(&[7; 65_536])], false) {
-            taken_bytes += taken.0;
+            taken_bytes += taken;
         }
-        let unsent = transport.unsent().expect("TCP");
-        assert!(unsent.0 > 0 && unsent.0 <= taken_bytes, "{unsent:?}");
-        assert!(unsent <= transport.plaintext(transport.on_wire(PlainBytes(taken_bytes))));
+        let unsent = transport.unsent_bytes().expect("TCP");
+        assert!((1..=taken_bytes).contains(&unsent), "{unsent}");
         transport.abort();
         drop(transport);
         let ended = client.read_to_end(&mut Vec::new()).map_err(|e| e.kind());
@@ -339,8 +273,8 @@ mod tests {
     #[test]
     fn a_unix_socket_has_no_count_of_what_is_unsent() {
         let (server, _client) = UnixStream::pair().expect("two descriptors");
-        let transport = Transport::Plain(server.into());
-        assert_eq!(transport.unsent(), None);
+        let transport = Transport::new(server.into());
+        assert_eq!(transport.unsent_bytes(), None);
         assert_eq!(transport.sample().flow, None);
     }
 }

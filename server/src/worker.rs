@@ -96,8 +96,7 @@ impl Worker {
         self.tally.thread.set(thread.unsigned_abs().into());
         let mut events = Vec::with_capacity(EVENTS_PER_TURN_MAX);
         while !self.is_over() {
-            let due = [self.decider.sleeps_until(), self.shared.seldom.due()];
-            let due = due.into_iter().flatten().min();
+            let due = self.decider.sleeps_until();
             let timeout = due.map(|at| timespec(at.since_us(self.now())));
             events.clear();
             match epoll::wait(&self.epoll, spare_capacity(&mut events), timeout.as_ref()) {
@@ -113,7 +112,7 @@ impl Worker {
             );
             self.turn(&events, begun);
             self.report_load(begun);
-            self.publish(begun);
+            self.publish();
             let took_us = self.now().since_us(begun);
             self.tally.turns.add(took_us);
         }
@@ -451,7 +450,7 @@ impl Worker {
             return;
         };
         if let Some(record) = conn.front.record(stream.nth, conn.remote(), outcome) {
-            self.log.log(record);
+            self.log.log(&record);
         }
     }
 }

@@ -205,7 +205,7 @@ fn doctor_examines_what_the_configuration_names() {
     }
     let asked = ["--workers=2", "--memory-max=200M", "--connections-max=2000"];
     let (_, stdout, _) = run.run(&[&["doctor"], &asked[..]].concat());
-    let begin = "\nlost: memory: 200 MiB (--memory-max) are enough for ";
+    let begin = "\nlost: little memory: 200 MiB (--memory-max) are enough for ";
     assert!(stdout.contains(begin), "{stdout}");
     let (code, stdout, stderr) = run.run(&["doctor", "--config=b.toml"]);
     assert_eq!(code, 75, "{stdout}");

@@ -9,7 +9,6 @@ use ackpace::limits::RESPONSE_CACHE_TABLES_BYTES;
 use ackpace::options::FollowSymlinks;
 use ackpace::response_cache::{CachedResponse, Content, Key, Made, ResponseCache};
 use ackpace::store::attributes::{file_system, known, known_version};
-use ackpace::store::files::Files;
 use ackpace::store::root::Root;
 use ackpace_core::conn::ObjectId;
 use ackpace_core::limits::CACHED_PATH_BYTES_MAX;
@@ -70,7 +69,6 @@ fn hostile_paths_and_answers_take_what_is_counted_and_no_more() {
         inode: stat.stx_ino,
         version: known_version(&stat),
     };
-    let site = Files::default().site();
     let before_bytes = NOW.load(Ordering::Relaxed);
     let mut response_cache = ResponseCache::new(BUDGET_BYTES);
     let mut under_way = Vec::with_capacity(1000);
@@ -95,7 +93,6 @@ fn hostile_paths_and_answers_take_what_is_counted_and_no_more() {
                 name: (nth % 3 > 0).then_some(name),
             };
             let key = Key {
-                site,
                 path: path[..].into(),
                 keep_alive: nth % 2 == 0,
             };

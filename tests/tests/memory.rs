@@ -87,7 +87,7 @@ impl Bounded {
         stream.and_then(Conn::over).expect("a connection")
     }
 
-    /// Bound of these owners together, each named by the first words of its row, plus that of the program itself.
+    /// Bound of these owners together, each named by the first words of its row, plus those of the program itself and its disks.
     fn share_bytes(&self, names: &[&str]) -> u64 {
         let share = |name: &&str| {
             let owner = self
@@ -98,7 +98,11 @@ impl Bounded {
                 .unwrap_or_else(|| panic!("no {name} in {:?}", self.owners))
                 .1
         };
-        names.iter().chain(&["the program"]).map(share).sum()
+        names
+            .iter()
+            .chain(&["the program", "disks"])
+            .map(share)
+            .sum()
     }
 
     /// Watches the memory until `act` is over. It never exceeds the total that was promised, nor the shares of the

@@ -67,26 +67,28 @@ impl<'a> RequestText<'a> {
     /// The three parts of the request line, and Range, Referer and User-Agent. Each is cut to the length that
     /// the line needs to show it, or to show that it is cut.
     pub fn kept(&self) -> ([&'a [u8]; 3], [Option<&'a [u8]>; 3]) {
-        let most = |bytes_max: usize| match self.brief {
-            true => bytes_max.min(ACCESS_LOG_BRIEF_BYTES_MAX),
-            false => bytes_max,
+        let kept = |bytes: &'a [u8], bytes_max: usize| &bytes[..bytes.len().min(bytes_max + 1)];
+        self.each(kept)
+    }
+
+    /// The same by `of`, which gets each field with its bound.
+    fn each<T>(&self, of: impl Fn(&'a [u8], usize) -> T) -> ([T; 3], [Option<T>; 3]) {
+        let of = |bytes: &'a [u8], bytes_max: usize| match self.brief {
+            true => of(bytes, bytes_max.min(ACCESS_LOG_BRIEF_BYTES_MAX)),
+            false => of(bytes, bytes_max),
         };
-        let kept =
-            |bytes: &'a [u8], bytes_max: usize| &bytes[..bytes.len().min(most(bytes_max) + 1)];
         let line = [
-            kept(self.method, METHOD_BYTES_MAX),
-            kept(self.target, TARGET_BYTES_MAX),
-            kept(self.version, METHOD_BYTES_MAX),
+            of(self.method, METHOD_BYTES_MAX),
+            of(self.target, TARGET_BYTES_MAX),
+            of(self.version, METHOD_BYTES_MAX),
         ];
         let fields = [
             (self.range, ACCESS_LOG_REFERER_BYTES_MAX),
             (self.referer, ACCESS_LOG_REFERER_BYTES_MAX),
             (self.user_agent, ACCESS_LOG_AGENT_BYTES_MAX),
         ];
-        (
-            line,
-            fields.map(|(field, bytes_max)| field.map(|bytes| kept(bytes, bytes_max))),
-        )
+        let fields = fields.map(|(field, bytes_max)| field.map(|bytes| of(bytes, bytes_max)));
+        (line, fields)
     }
 }
 
@@ -116,21 +118,21 @@ pub struct Outcome {
 
 /// Appends one line with its line feed: at most [`crate::limits::ACCESS_LOG_LINE_BYTES_MAX`] bytes.
 pub fn line(format: LineFormat, request: &RequestText<'_>, outcome: &Outcome, out: &mut Vec<u8>) {
-    let request = cut(request);
+    let (line, fields) = cut(request);
     match format {
-        LineFormat::Common => push_common(&request, outcome, out),
+        LineFormat::Common => push_common(&line, outcome, out),
         LineFormat::Combined => {
-            push_common(&request, outcome, out);
-            for field in [request.referer, request.user_agent] {
+            push_common(&line, outcome, out);
+            for field in &fields[1..] {
                 out.extend_from_slice(b" \"");
                 match field {
-                    Some(field) => push_escaped(&field, out),
+                    Some(field) => push_escaped(field, out),
                     None => out.push(b'-'),
                 }
                 out.push(b'"');
             }
         }
-        LineFormat::Json => push_json(&request, outcome, out),
+        LineFormat::Json => push_json(&(line, fields), outcome, out),
     }
     out.push(b'\n');
 }
@@ -142,59 +144,31 @@ struct LogField<'a> {
     cut: bool,
 }
 
-struct LogFields<'a> {
-    method: LogField<'a>,
-    target: LogField<'a>,
-    version: LogField<'a>,
-    range: Option<LogField<'a>>,
-    referer: Option<LogField<'a>>,
-    user_agent: Option<LogField<'a>>,
-}
+type LogFields<'a> = ([LogField<'a>; 3], [Option<LogField<'a>>; 3]);
 
 fn cut<'a>(request: &RequestText<'a>) -> LogFields<'a> {
-    let brief = request.brief;
-    let field = |bytes: &'a [u8], bytes_max: usize| {
-        let bytes_max = match brief {
-            true => bytes_max.min(ACCESS_LOG_BRIEF_BYTES_MAX),
-            false => bytes_max,
-        };
-        LogField {
-            bytes: &bytes[..bytes.len().min(bytes_max)],
-            cut: bytes.len() > bytes_max,
-        }
-    };
-    LogFields {
-        method: field(request.method, METHOD_BYTES_MAX),
-        target: field(request.target, TARGET_BYTES_MAX),
-        version: field(request.version, METHOD_BYTES_MAX),
-        range: request
-            .range
-            .map(|bytes| field(bytes, ACCESS_LOG_REFERER_BYTES_MAX)),
-        referer: request
-            .referer
-            .map(|bytes| field(bytes, ACCESS_LOG_REFERER_BYTES_MAX)),
-        user_agent: request
-            .user_agent
-            .map(|bytes| field(bytes, ACCESS_LOG_AGENT_BYTES_MAX)),
-    }
+    request.each(|bytes, bytes_max| LogField {
+        bytes: &bytes[..bytes.len().min(bytes_max)],
+        cut: bytes.len() > bytes_max,
+    })
 }
 
 const CUT: &[u8] = b"...";
 
-fn push_common(request: &LogFields<'_>, outcome: &Outcome, out: &mut Vec<u8>) {
+fn push_common(line: &[LogField<'_>; 3], outcome: &Outcome, out: &mut Vec<u8>) {
     push_remote(outcome.remote, out);
     out.extend_from_slice(b" - - [");
     Civil::from_unix_s(outcome.time_unix_ms.div_euclid(1_000)).push_common_log(out);
     out.extend_from_slice(b"] \"");
     let mut any = false;
-    for part in [request.method, request.target, request.version] {
+    for part in line {
         if part.bytes.is_empty() {
             continue;
         }
         if any {
             out.push(b' ');
         }
-        push_escaped(&part, out);
+        push_escaped(part, out);
         any = true;
     }
     if !any {
@@ -206,7 +180,7 @@ fn push_common(request: &LogFields<'_>, outcome: &Outcome, out: &mut Vec<u8>) {
     push_decimal(outcome.bytes_sent, out);
 }
 
-fn push_json(request: &LogFields<'_>, outcome: &Outcome, out: &mut Vec<u8>) {
+fn push_json((line, fields): &LogFields<'_>, outcome: &Outcome, out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"time\":\"");
     Civil::from_unix_s(outcome.time_unix_ms.div_euclid(1_000)).push_rfc3339(out);
     out.push(b'.');
@@ -214,21 +188,10 @@ fn push_json(request: &LogFields<'_>, outcome: &Outcome, out: &mut Vec<u8>) {
     out.extend_from_slice(b"Z\",\"remote_addr\":\"");
     push_remote(outcome.remote, out);
     out.push(b'"');
-    push_json_field(
-        "method",
-        Some(request.method).filter(|field| !field.bytes.is_empty()),
-        out,
-    );
-    push_json_field(
-        "target",
-        Some(request.target).filter(|field| !field.bytes.is_empty()),
-        out,
-    );
-    push_json_field(
-        "version",
-        Some(request.version).filter(|field| !field.bytes.is_empty()),
-        out,
-    );
+    for (key, part) in ["method", "target", "version"].into_iter().zip(line) {
+        push_json_field(key, Some(*part).filter(|part| !part.bytes.is_empty()), out);
+    }
+    let [range, referer, user_agent] = *fields;
     push_json_number("status", outcome.status.into(), out);
     push_json_number("bytes_sent", outcome.bytes_sent, out);
     match outcome.bytes_acked {
@@ -246,12 +209,12 @@ fn push_json(request: &LogFields<'_>, outcome: &Outcome, out: &mut Vec<u8>) {
         cut: false,
     });
     push_json_field("why", why, out);
-    push_json_field("range", request.range, out);
+    push_json_field("range", range, out);
     push_json_ms("waited_disk_ms", outcome.waited_disk_us, out);
     push_json_ms("waited_net_ms", outcome.waited_net_us, out);
     push_json_ms("duration_ms", outcome.duration_us, out);
-    push_json_field("referer", request.referer, out);
-    push_json_field("user_agent", request.user_agent, out);
+    push_json_field("referer", referer, out);
+    push_json_field("user_agent", user_agent, out);
     out.push(b'}');
 }
 

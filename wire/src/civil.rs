@@ -9,7 +9,6 @@ const FIRST_UNIX_S: i64 = -62_167_219_200;
 /// 9999-12-31T23:59:59Z.
 const LAST_UNIX_S: i64 = 253_402_300_799;
 
-const WEEKDAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
 const MONTHS: [&str; 12] = [
     "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
 ];
@@ -29,8 +28,6 @@ pub struct Civil {
     pub minute: u8,
     /// 0 to 59.
     pub second: u8,
-    /// 0 is Monday.
-    weekday: u8,
 }
 
 impl Civil {
@@ -59,7 +56,6 @@ impl Civil {
             hour: (second_of_day / 3_600) as u8,
             minute: (second_of_day / 60 % 60) as u8,
             second: (second_of_day % 60) as u8,
-            weekday: (days + 3).rem_euclid(7) as u8, // 1970-01-01 was a Thursday
         }
     }
 
@@ -91,20 +87,6 @@ impl Civil {
         self.push_date(out);
         out.push(b'T');
         self.push_seconds(out);
-    }
-
-    /// `Sat, 21 Nov 2026 16:48:38 GMT`, the IMF-fixdate of RFC 9110 5.6.7.
-    pub fn push_http(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(WEEKDAYS[usize::from(self.weekday)].as_bytes());
-        out.extend_from_slice(b", ");
-        push_padded(self.day.into(), 2, out);
-        out.push(b' ');
-        out.extend_from_slice(self.month_name().as_bytes());
-        out.push(b' ');
-        push_padded(self.year as u64, 4, out);
-        out.push(b' ');
-        self.push_seconds(out);
-        out.extend_from_slice(b" GMT");
     }
 
     /// `21/Nov/2026:16:48:38 +0000`, the date of the common log format.
@@ -156,11 +138,6 @@ mod tests {
 
     #[test]
     fn known_dates_come_out_in_every_format() {
-        assert_eq!(text(0, Civil::push_http), "Thu, 01 Jan 1970 00:00:00 GMT");
-        assert_eq!(
-            text(784_111_777, Civil::push_http),
-            "Sun, 06 Nov 1994 08:49:37 GMT"
-        ); // RFC 9110 5.6.7
         assert_eq!(
             text(951_782_400, Civil::push_rfc3339),
             "2000-02-29T00:00:00"
@@ -175,10 +152,6 @@ mod tests {
 
     #[test]
     fn times_outside_four_digit_years_are_moved_to_the_nearest_end() {
-        assert_eq!(
-            text(i64::MIN, Civil::push_http),
-            "Sat, 01 Jan 0000 00:00:00 GMT"
-        );
         assert_eq!(
             text(FIRST_UNIX_S, Civil::push_rfc3339),
             "0000-01-01T00:00:00"
@@ -209,12 +182,6 @@ mod tests {
             prop_assert!(this < next, "{this} is not before {next}");
             let civil = Civil::from_unix_s(unix_s);
             prop_assert!((1..=12).contains(&civil.month) && (1..=31).contains(&civil.day));
-        }
-
-        #[test]
-        fn http_dates_agree_with_the_crate_httpdate(unix_s in 0i64..LAST_UNIX_S) {
-            let when = std::time::UNIX_EPOCH + std::time::Duration::from_secs(unix_s as u64);
-            prop_assert_eq!(text(unix_s, Civil::push_http), httpdate::fmt_http_date(when));
         }
     }
 }

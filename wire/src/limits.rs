@@ -21,11 +21,6 @@ pub const RANGES_COMMON: usize = 16;
 pub const RANGES_MAX: usize = HEAD_BYTES_MAX / "0-0,".len();
 /// Bytes before each range in a multipart answer: 141 and the media type.
 pub const PART_HEAD_BYTES_MAX: usize = 141 + MEDIA_TYPE_BYTES_MAX;
-/// Bytes of one chunk-size line of a request body, including extensions and without CRLF. Nobody sends
-/// extensions to a file server. Above: 400.
-pub const CHUNK_LINE_BYTES_MAX: usize = 1 << 10;
-/// Bytes of the trailer section of a request body, which the server ignores. Above: 400.
-pub const TRAILER_BYTES_MAX: usize = 8 << 10;
 
 /// Bytes of text in one response. The longest is a redirect to a target of full length; the part heads of
 /// [`RANGES_COMMON`] ranges are shorter, and those of more are charged when they are made. The bounds on its inputs keep a response below this.
@@ -35,12 +30,6 @@ pub const PLAN_BYTES_MAX: usize = TARGET_BYTES_MAX + (4 << 10);
 const _: () = assert!(HEAD_BYTES_MAX <= u16::MAX as usize);
 /// A target of full length must leave room for a usable head.
 const _: () = assert!(TARGET_BYTES_MAX * 2 <= HEAD_BYTES_MAX);
-
-/// Bytes of a `hide` pattern. A file name has at most 255 bytes, so a longer pattern can only be a mistake.
-/// Above: refused at start.
-pub const HIDE_PATTERN_BYTES_MAX: usize = 255;
-/// Number of `hide` patterns: each is tried on each segment of each request. Above: refused at start.
-pub const HIDE_PATTERNS_MAX: usize = 256;
 
 /// Bytes of one entry of a listing: a name of 255 bytes, each of which takes up to 6 bytes as text and 3 in its
 /// link, and 300 bytes around it. A slice can exceed the server's target size by at most this much.
@@ -71,7 +60,3 @@ pub const ACCESS_LOG_LINE_BYTES_MAX: usize = 6
 /// Bytes of a media type in the `types` table; RFC 6838 4.2 allows 127 characters for each half. Above: refused
 /// at start.
 pub const MEDIA_TYPE_BYTES_MAX: usize = 255;
-/// Bytes of an extension in the `types` table: it must fit in a file name. Above: refused at start.
-pub const EXTENSION_BYTES_MAX: usize = 64;
-/// Entries of the `types` table. Above: refused at start.
-pub const TYPES_MAX: usize = 4096;

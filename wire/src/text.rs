@@ -36,30 +36,28 @@ pub(crate) fn push_html(text: &[u8], out: &mut Vec<u8>) {
 
 /// As [`push_html`], for text of several lines: line feeds and tabs stay, CR LF becomes LF.
 pub(crate) fn push_html_lines(text: &[u8], out: &mut Vec<u8>) {
-    push_html_with(text, |control| matches!(control, b'\n' | b'\t'), out);
+    push_html_with(text, |control| matches!(control, '\n' | '\t'), out);
 }
 
-fn push_html_with(text: &[u8], keeps: impl Fn(u8) -> bool, out: &mut Vec<u8>) {
+fn push_html_with(text: &[u8], keeps: impl Fn(char) -> bool, out: &mut Vec<u8>) {
     if is_plain(text) {
         return out.extend_from_slice(text);
     }
     for chunk in text.utf8_chunks() {
-        let valid = chunk.valid().as_bytes();
-        for (at, &byte) in valid.iter().enumerate() {
-            match byte {
-                b'&' => out.extend_from_slice(b"&amp;"),
-                b'<' => out.extend_from_slice(b"&lt;"),
-                b'>' => out.extend_from_slice(b"&gt;"),
-                b'"' => out.extend_from_slice(b"&quot;"),
-                b'\'' => out.extend_from_slice(b"&#39;"),
-                b'\r' if keeps(b'\n') && valid.get(at + 1) == Some(&b'\n') => {}
-                0..=0x1F | 0x7F if !keeps(byte) => out.extend_from_slice(REPLACEMENT),
-                // U+0080 to U+009F are C2 80 to C2 9F.
-                0x80..=0x9F if valid[at - 1] == 0xC2 => replace_last(1, out),
-                // U+202A to U+202E are E2 80 AA to AE; U+2066 to U+2069 are E2 81 A6 to A9.
-                0xAA..=0xAE if valid[..at].ends_with(b"\xE2\x80") => replace_last(2, out),
-                0xA6..=0xA9 if valid[..at].ends_with(b"\xE2\x81") => replace_last(2, out),
-                _ => out.push(byte),
+        let mut chars = chunk.valid().chars().peekable();
+        while let Some(char) = chars.next() {
+            match char {
+                '&' => out.extend_from_slice(b"&amp;"),
+                '<' => out.extend_from_slice(b"&lt;"),
+                '>' => out.extend_from_slice(b"&gt;"),
+                '"' => out.extend_from_slice(b"&quot;"),
+                '\'' => out.extend_from_slice(b"&#39;"),
+                '\r' if keeps('\n') && chars.peek() == Some(&'\n') => {}
+                char if keeps(char) => push_char(char, out),
+                char if char.is_control() || turns_a_line(char) => {
+                    out.extend_from_slice(REPLACEMENT);
+                }
+                char => push_char(char, out),
             }
         }
         if !chunk.invalid().is_empty() {
@@ -68,10 +66,13 @@ fn push_html_with(text: &[u8], keeps: impl Fn(u8) -> bool, out: &mut Vec<u8>) {
     }
 }
 
-/// Replaces a character with U+FFFD whose first `pushed_bytes` bytes were already pushed.
-fn replace_last(pushed_bytes: usize, out: &mut Vec<u8>) {
-    out.truncate(out.len() - pushed_bytes);
-    out.extend_from_slice(REPLACEMENT);
+fn push_char(char: char, out: &mut Vec<u8>) {
+    out.extend_from_slice(char.encode_utf8(&mut [0; 4]).as_bytes());
+}
+
+/// Bidirectional marks.
+fn turns_a_line(char: char) -> bool {
+    matches!(char, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Appends `text` as a JSON string with its quotes (RFC 8259 7). Bytes that are not UTF-8 become U+FFFD. Escaped are also
@@ -87,45 +88,27 @@ fn push_json_text(text: &[u8], out: &mut Vec<u8>) {
         return out.extend_from_slice(text);
     }
     for chunk in text.utf8_chunks() {
-        let valid = chunk.valid().as_bytes();
-        for (at, &byte) in valid.iter().enumerate() {
-            match byte {
-                b'"' => out.extend_from_slice(b"\\\""),
-                b'\\' => out.extend_from_slice(b"\\\\"),
-                b'\n' => out.extend_from_slice(b"\\n"),
-                b'\r' => out.extend_from_slice(b"\\r"),
-                b'\t' => out.extend_from_slice(b"\\t"),
+        for char in chunk.valid().chars() {
+            match char {
+                '"' => out.extend_from_slice(b"\\\""),
+                '\\' => out.extend_from_slice(b"\\\\"),
+                '\n' => out.extend_from_slice(b"\\n"),
+                '\r' => out.extend_from_slice(b"\\r"),
+                '\t' => out.extend_from_slice(b"\\t"),
                 // RFC 8259 does not require escapes from 0x7F on, but terminals do.
-                0..=0x1F | 0x7F => push_u_escape(byte.into(), out),
-                // U+0080 to U+009F are C2 80 to C2 9F.
-                0x80..=0x9F if valid[at - 1] == 0xC2 => {
-                    out.pop();
-                    push_u_escape(byte.into(), out);
+                char if char.is_control()
+                    || turns_a_line(char)
+                    || matches!(char, '\u{2028}' | '\u{2029}') =>
+                {
+                    out.extend_from_slice(format!("\\u{:04x}", u32::from(char)).as_bytes());
                 }
-                // U+2028 to U+202E are E2 80 A8 to AE; U+2066 to U+2069 are E2 81 A6 to A9.
-                0xA8..=0xAE if valid[..at].ends_with(b"\xE2\x80") => {
-                    out.truncate(out.len() - 2);
-                    push_u_escape(0x2000 | u16::from(byte - 0x80), out);
-                }
-                0xA6..=0xA9 if valid[..at].ends_with(b"\xE2\x81") => {
-                    out.truncate(out.len() - 2);
-                    push_u_escape(0x2040 | u16::from(byte - 0x80), out);
-                }
-                _ => out.push(byte),
+                char => push_char(char, out),
             }
         }
         if !chunk.invalid().is_empty() {
             out.extend_from_slice(REPLACEMENT);
         }
     }
-}
-
-/// A character below U+10000 as `\uXXXX`.
-fn push_u_escape(code: u16, out: &mut Vec<u8>) {
-    const HEX: &[u8; 16] = b"0123456789abcdef";
-    out.extend_from_slice(b"\\u");
-    let digits = [12, 8, 4, 0].map(|shift| HEX[usize::from(code >> shift & 15)]);
-    out.extend_from_slice(&digits);
 }
 
 #[cfg(test)]

@@ -8,15 +8,14 @@ use ackpace_core::congestion::Signal;
 use ackpace_core::why::{TopUp, Wait, Why};
 use ackpace_core::worker::{Cut, PHASES};
 
-use super::Board;
 use super::metric::{Metric, MetricType, SampleSource, Value, counter, gauge};
-use super::task::thread;
+use super::{Board, WorkerChannel};
 use crate::count::Count;
 use crate::divider::Dividing;
 use crate::tally::SendPath;
 
 /// `requests_total` and the like, in the order of the page.
-pub const METRICS: [Metric; 58] = [
+pub const METRICS: [Metric; 57] = [
     gauge(
         "start_time_seconds",
         "seconds",
@@ -402,18 +401,39 @@ pub const METRICS: [Metric; 58] = [
         SampleSource::Log(|counts| Value::Whole(counts.written)),
     ),
     counter(
-        "log_dropped_lines",
+        "log_lost_lines",
         "lines",
-        "Lines that were dropped since the log is written too slowly.",
-        SampleSource::Log(|counts| Value::Whole(counts.dropped)),
-    ),
-    counter(
-        "log_failed_lines",
-        "lines",
-        "Lines that were lost since a write failed.",
-        SampleSource::Log(|counts| Value::Whole(counts.failed)),
+        "Lines that were lost since the log is written too slowly, or a write failed.",
+        SampleSource::Log(|counts| Value::Whole(counts.lost)),
     ),
 ];
+
+/// The kernel's counters of a worker's thread.
+struct ThreadCounters {
+    /// Time on a core.
+    cpu_us: u64,
+    /// Context switches: voluntary, involuntary.
+    switches: [u64; 2],
+}
+
+/// Reads it (proc(5)); `None` for a thread that does not run.
+fn thread(channel: &WorkerChannel) -> Option<ThreadCounters> {
+    let task = format!("/proc/self/task/{}", channel.tally.thread.get());
+    let schedstat = std::fs::read_to_string(format!("{task}/schedstat")).ok()?;
+    let cpu_ns: u64 = schedstat.split(' ').next()?.parse().ok()?;
+    let status = std::fs::read_to_string(format!("{task}/status")).ok()?;
+    let switches = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim().parse().ok()
+    };
+    Some(ThreadCounters {
+        cpu_us: cpu_ns / 1000,
+        switches: [
+            switches("voluntary_ctxt_switches:")?,
+            switches("nonvoluntary_ctxt_switches:")?,
+        ],
+    })
+}
 
 /// A number of the divider; 0 where send memory is not divided.
 fn divided(board: &Board, value: fn(&Dividing) -> u64) -> Value {

@@ -1,24 +1,29 @@
 //! The other end of the admin socket: `ackpace top` and `ackpace why`.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
 use super::place;
 use super::questions::Subject;
-use super::terminal::{Event, Terminal};
 use super::view;
 use crate::answers::{Explained, Refusal, Top};
 use crate::failure::Failure;
-use crate::limits::{ANSWER_BYTES_MAX, ANSWER_MAX, TOP_CONNECTIONS_MAX};
+use crate::limits::TOP_CONNECTIONS_MAX;
 
 /// The interval at which `top` is refreshed.
 const REFRESH: Duration = Duration::from_secs(1);
 /// Connections on a page that is not printed to a terminal.
 const ON_A_PAGE: usize = 20;
+/// How long `ackpace top` and `ackpace why` wait for an answer: far more than a server with hanging workers needs.
+/// More: they say that it does not answer.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// Bytes of an answer that `ackpace top` and `ackpace why` take, in their own memory: a million connections. More: it
+/// is refused.
+const ANSWER_BYTES_MAX: u64 = 1 << 30;
 
 /// How the answers are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,39 +42,21 @@ pub struct Shown {
 /// There is no server, or it ends meanwhile.
 pub fn top(path: Option<&Path>, shown: Shown) -> Result<(), Failure> {
     let mut server = AdminConnection::open(path)?;
-    let mut terminal = match shown.once || shown.json {
-        true => None,
-        false => Terminal::open().map_err(|error| Failure::runtime(error.to_string()))?,
-    };
-    let mut next = Instant::now();
-    let mut snapshot = None;
+    let is_drawn = !shown.once && !shown.json && std::io::stdout().is_terminal();
     loop {
-        let size = terminal.as_ref().map(Terminal::size);
-        if snapshot.is_none() || Instant::now() >= next {
-            next = Instant::now() + REFRESH;
-            let room = size.map_or(ON_A_PAGE, |(lines, _)| lines);
-            snapshot = Some(ask_top(&mut server, shown, room)?);
-        }
-        let text = match (&snapshot, size) {
-            (Some(ServerSnapshot::Line(line)), _) => line.clone(),
-            (Some(ServerSnapshot::Top(top)), Some(size)) => {
-                view::drawn(&view::top(top, Some(size)), size)
+        let size = is_drawn.then(view::terminal_size);
+        let room = size.map_or(ON_A_PAGE, |(lines, _)| lines);
+        let text = match (ask_top(&mut server, shown, room)?, size) {
+            (ServerSnapshot::Line(line), _) => line,
+            (ServerSnapshot::Top(top), Some(size)) => {
+                view::drawn(&view::top(&top, Some(size)), size)
             }
-            (Some(ServerSnapshot::Top(top)), None) => view::top(top, None),
-            (None, _) => String::new(),
+            (ServerSnapshot::Top(top), None) => view::top(&top, None),
         };
         if !print(&text)? || shown.once {
             return Ok(());
         }
-        match &mut terminal {
-            None => std::thread::sleep(REFRESH),
-            Some(terminal) => {
-                let left = next.saturating_duration_since(Instant::now());
-                if terminal.wait(left) == Event::Quit {
-                    return Ok(());
-                }
-            }
-        }
+        std::thread::sleep(REFRESH);
     }
 }
 

@@ -12,9 +12,11 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown, SocketFlags, accept_with, recv
 
 use super::{Board, questions, scrape};
 use crate::limits::{
-    ACCEPT_PAUSE, CONTROL_CLIENTS_MAX, CONTROL_HELD_BYTES_MAX, QUESTION_BYTES_MAX,
-    QUESTION_IDLE_MAX, SCRAPE_MAX,
+    CONTROL_CLIENTS_MAX, CONTROL_HELD_BYTES_MAX, QUESTION_BYTES_MAX, QUESTION_IDLE_MAX, SCRAPE_MAX,
 };
+
+/// Pause before the control thread accepts again when the process is out of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// The protocol of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

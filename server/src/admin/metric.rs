@@ -36,7 +36,7 @@ pub enum SampleSource {
     /// One for each disk thread.
     Disk(fn(&disk::DeviceTally) -> Value),
     /// One for each log.
-    Log(fn(&crate::log::pump::Counts) -> Value),
+    Log(fn(&crate::log::Counts) -> Value),
     /// The lengths of turns, over all workers.
     Turns,
 }

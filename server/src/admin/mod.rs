@@ -14,8 +14,6 @@ pub mod metrics;
 pub mod place;
 mod questions;
 mod scrape;
-mod task;
-mod terminal;
 mod view;
 
 use std::cell::Cell;
@@ -28,7 +26,7 @@ use std::time::Instant;
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::answers::Question;
-use crate::log::{AccessHandle, Diagnostics, DiagnosticsHandle};
+use crate::log::{AccessHandle, Handle};
 use crate::mailbox::ThreadWaker;
 use crate::tally::Tally;
 use crate::worker::Shared;
@@ -65,7 +63,7 @@ pub struct Board {
     /// The access log.
     pub access_log: AccessHandle,
     /// The log of diagnostics.
-    pub diagnostics: DiagnosticsHandle,
+    pub diagnostics: Handle,
     /// When the workers were last asked for a census of their connections.
     pub census_at: Cell<Option<Instant>>,
     /// When the server started, in seconds since 1970.
@@ -78,13 +76,13 @@ impl Board {
         workers: Vec<WorkerChannel>,
         shared: Arc<Shared>,
         access_log: AccessHandle,
-        diagnostics: &Diagnostics,
+        diagnostics: Handle,
     ) -> Board {
         Board {
             workers,
             shared,
             access_log,
-            diagnostics: diagnostics.handle(),
+            diagnostics,
             census_at: Cell::new(None),
             started_unix_s: crate::clock::unix_ms() / 1000,
         }

@@ -15,9 +15,14 @@ use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
 };
 
-use crate::limits::{ADMIN_CONNECT_MAX, CONTROL_CLIENTS_MAX, STALE_SOCKETS_MAX, USER_FOLDERS_MAX};
+use crate::limits::CONTROL_CLIENTS_MAX;
 use crate::options::{AdminAt, shown_path};
 use crate::socket_file::{SocketFile, connect_within, is_stale};
+
+/// `ackpace top` and `why` wait so long for a server whose admin socket takes nobody.
+const ADMIN_CONNECT_MAX: std::time::Duration = std::time::Duration::from_secs(2);
+/// Abandoned sockets of earlier servers that one start removes. More: the next start goes on.
+const STALE_SOCKETS_MAX: usize = 256;
 
 /// Makes the socket that the options ask for; `None` for none.
 ///
@@ -125,30 +130,10 @@ fn all_folders() -> Vec<PathBuf> {
     if rustix::process::geteuid().is_root() {
         let users = fs::read_dir("/run/user").into_iter().flatten().flatten();
         all.extend(users.map(|user| user.path().join("ackpace")));
-        let shared = [std::env::temp_dir(), "/tmp".into()];
-        all.extend(shared.iter().flat_map(|folder| of_users(folder)));
     }
     all.sort();
     all.dedup();
     all
-}
-
-/// The folders `ackpace-UID` that users made in a folder that all may write to. What is a link, or not that user's alone,
-/// may lead anywhere and is left out.
-fn of_users(shared: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(shared).into_iter().flatten().flatten();
-    let user = |path: &Path| {
-        let name = path.file_name()?.to_str()?;
-        name.strip_prefix("ackpace-")?.parse::<u32>().ok()
-    };
-    let is_theirs = |path: &PathBuf| {
-        let meta = fs::symlink_metadata(path);
-        user(path).is_some_and(|user| {
-            meta.is_ok_and(|meta| meta.is_dir() && meta.uid() == user && meta.mode() & 0o022 == 0)
-        })
-    };
-    let paths = entries.map(|entry| entry.path()).filter(is_theirs);
-    paths.take(USER_FOLDERS_MAX).collect()
 }
 
 /// Makes the folder, or checks that only this user may write to it.
@@ -243,29 +228,6 @@ mod tests {
         assert!(bind_at(&file).is_err(), "it is no socket");
         drop(living);
         fs::remove_dir_all(folder).expect("our own folder");
-    }
-
-    #[test]
-    fn root_looks_only_into_folders_that_are_their_users_alone() {
-        use std::os::unix::fs::PermissionsExt;
-        let shared = folder("shared");
-        own_folder(&shared).expect("a new folder");
-        let user = rustix::process::geteuid().as_raw();
-        let [own, other, link, open] = [
-            format!("ackpace-{user}"),
-            format!("ackpace-{}", user + 1),
-            format!("ackpace-{}", user + 2),
-            "ackpace-x".to_owned(),
-        ]
-        .map(|name| shared.join(name));
-        for folder in [&own, &other, &open] {
-            own_folder(folder).expect("a new folder");
-        }
-        std::os::unix::fs::symlink(&own, &link).expect("a link");
-        assert_eq!(of_users(&shared), std::slice::from_ref(&own));
-        fs::set_permissions(&own, fs::Permissions::from_mode(0o777)).expect("our own folder");
-        assert!(of_users(&shared).is_empty(), "others may write to it");
-        fs::remove_dir_all(shared).expect("our own folder");
     }
 
     #[test]

@@ -19,11 +19,17 @@ use crate::answers::{
     Answer, Ask, Connection, Explained, Question, Refusal, Server, Target, Told, Top, VERSION,
     WorkerRow,
 };
-use crate::limits::{
-    CENSUS_INTERVAL, DECISIONS_SHOWN_MAX, TOP_CONNECTIONS_MAX, TOP_PIECE_BYTES,
-    TOP_PIECE_CONNECTIONS_MAX, WORKER_ANSWER_MAX,
-};
+use crate::limits::{DECISIONS_SHOWN_MAX, TOP_CONNECTIONS_MAX, WORKER_ANSWER_MAX};
 use std::sync::atomic::Ordering::Relaxed;
+
+/// Time between two censuses of all connections for the metrics; one of 16,000 takes a worker a fraction of a
+/// millisecond. More scrapes: they see the same one.
+const CENSUS_INTERVAL: std::time::Duration = std::time::Duration::from_millis(500);
+/// Connections in one piece of an answer with all connections, some 2 us each of their worker's time. More: a further
+/// piece, when the client has taken this one.
+const TOP_PIECE_CONNECTIONS_MAX: usize = 32;
+/// Bytes of such a piece, before its last connection. More: a further piece.
+const TOP_PIECE_BYTES: usize = 64 << 10;
 
 /// A request by the admin socket.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,13 +10,22 @@ use crate::options::acts_on_a_terminal;
 /// Lines, and characters of each, that are visible.
 pub type Size = (usize, usize);
 
+/// The size of the terminal of standard output.
+pub fn terminal_size() -> Size {
+    let size = rustix::termios::tcgetwinsize(rustix::stdio::stdout()).ok();
+    let size = size.filter(|size| size.ws_row > 0 && size.ws_col > 0);
+    size.map_or((24, 80), |size| {
+        (usize::from(size.ws_row), usize::from(size.ws_col))
+    })
+}
+
 /// The page of `top`: a line for the server, one for each worker, one for each connection, as many as fit.
 pub fn top(top: &Top, size: Option<Size>) -> String {
     let server = &top.server;
     let rates = top.workers.iter().map(|row| row.rate_bytes_per_s);
     let rate = Bytes(rates.fold(0, u64::saturating_add));
     let draining = if server.draining { ", draining" } else { "" };
-    let quit = if size.is_some() { "q ends" } else { "" };
+    let quit = if size.is_some() { "Ctrl-C ends" } else { "" };
     let mut page = format!(
         "ackpace {} (process {}), up {}{draining}: {rate}/s\n{quit}\n",
         plain(&server.release),
@@ -114,25 +123,8 @@ pub fn drawn(page: &str, (lines, columns): Size) -> String {
 
 /// As much of a line as fits into so many columns.
 fn cut(line: &str, columns: usize) -> &str {
-    let mut used = 0;
-    for (at, c) in line.char_indices() {
-        used += width(c);
-        if used > columns {
-            return &line[..at];
-        }
-    }
-    line
-}
-
-/// How many columns a character takes, or more: ideographs and pictures take two.
-fn width(c: char) -> usize {
-    match u32::from(c) {
-        0x1100..=0x115f | 0x231a..=0x23ff | 0x25fd..=0x27bf | 0x2b00..=0x2bff => 2,
-        0x2e80..=0xa4cf | 0xa960..=0xa97f | 0xac00..=0xd7a3 | 0xf900..=0xfaff => 2,
-        0xfe10..=0xfe6f | 0xff00..=0xff60 | 0xffe0..=0xffe6 | 0x16fe0..=0x18fff => 2,
-        0x1aff0..=0x1b2ff | 0x1f000..=0x1faff | 0x20000..=0x3fffd => 2,
-        _ => 1,
-    }
+    let end = line.char_indices().nth(columns);
+    &line[..end.map_or(line.len(), |(at, _)| at)]
 }
 
 fn row(connection: &Connection, page: &mut String) {
@@ -276,7 +268,7 @@ mod tests {
         let fits = top(&told, Some((lines + 1, 30)));
         assert_eq!(fits.lines().count(), lines, "{fits}");
         assert!(
-            fits.contains("\nq ends\n") && fits.ends_with("\nand 2 more\n"),
+            fits.contains("\nCtrl-C ends\n") && fits.ends_with("\nand 2 more\n"),
             "{fits}"
         );
         assert!(top(&told, Some((3, 30))).ends_with("\nand 3 more\n"));
@@ -284,10 +276,10 @@ mod tests {
 
     #[test]
     fn a_page_is_cut_to_its_terminal() {
-        let drawn = |size| drawn("abc\n\nab\u{4e2d}\u{4e2d}\nd\n", size);
+        let drawn = |size| drawn("abc\n\nabc\u{e9}e\nd\n", size);
         assert_eq!(
             drawn((4, 4)),
-            "\x1b[H\x1b[Kabc\n\x1b[K\n\x1b[Kab\u{4e2d}\n\x1b[J"
+            "\x1b[H\x1b[Kabc\n\x1b[K\n\x1b[Kabc\u{e9}\n\x1b[J"
         );
         assert_eq!(drawn((2, 2)), "\x1b[H\x1b[Kab\n\x1b[J");
         assert_eq!(drawn((0, 0)), "\x1b[H\x1b[J");

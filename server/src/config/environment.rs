@@ -5,7 +5,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use super::layer::{Layer, LoadError, Origin, give, give_port};
 use super::settings::Setting;
-use crate::options::{COMPARISONS, former, nearest, shown};
+use crate::options::{nearest, shown};
 
 const PREFIX: &str = "ACKPACE_";
 /// Variables that are no keys of the configuration file.
@@ -123,12 +123,6 @@ fn unknown(name: &str, settings: &[Setting]) -> String {
     let known = names.iter().map(String::as_str).chain([CONFIG, PORT]);
     let keys = known.filter_map(|name| name.strip_prefix(PREFIX));
     let wrong = name.strip_prefix(PREFIX).unwrap_or_default();
-    if let Some((option, value)) = former(&wrong.to_lowercase()) {
-        let option = option.to_uppercase();
-        return format!(
-            "the variable {name} means nothing: write {PREFIX}{option}={value}; {COMPARISONS}"
-        );
-    }
     let hint = match nearest(wrong, keys) {
         Some(near) => format!("did you mean {PREFIX}{near}?"),
         None => "docs/configuration.md names those that do".to_owned(),
@@ -237,11 +231,9 @@ mod tests {
             ("ACKPACE_WORKER", "1"),
             ("ACKPACE_X", "1"),
             ("ACKPACE_PROT", "1"),
-            ("ACKPACE_SEND", "eager"),
         ]);
         let expected = [
             "the variable ACKPACE_PROT means nothing: did you mean ACKPACE_PORT?",
-            "the variable ACKPACE_SEND means nothing: write ACKPACE_COMPARE=send=eager; docs/papers.md has all words of compare",
             "the variable ACKPACE_WORKER means nothing: did you mean ACKPACE_WORKERS?",
             "the variable ACKPACE_X means nothing: docs/configuration.md names those that do",
         ];

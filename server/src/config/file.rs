@@ -11,12 +11,8 @@ use toml::{Spanned, de};
 use super::effective::assignment;
 use super::layer::{ConfigError, Given, Layer, Origin};
 use super::settings::{Setting, Shape};
-use crate::limits::{
-    CONFIG_BYTES_MAX, CONFIG_ERRORS_MAX, CONFIG_RECOVER_BYTES_MAX, EXTENSION_PARTS_MAX,
-};
-use crate::options::{
-    COMPARISONS, CongestionControl, UnixMode, ValueError, former, nearest, shown,
-};
+use crate::limits::{CONFIG_BYTES_MAX, CONFIG_ERRORS_MAX};
+use crate::options::{UnixMode, ValueError, nearest, shown};
 
 /// Reads a configuration file with the name `path` from its bytes.
 ///
@@ -40,8 +36,8 @@ pub fn parse_bytes(bytes: &[u8], path: &Path) -> Result<Layer, Vec<ConfigError>>
 /// Reads a configuration file with the name `path` from its text. Never panics, whatever the text.
 ///
 /// # Errors
-/// Everything that is wrong, in the order of the file: at most [`CONFIG_ERRORS_MAX`] errors. While there are errors of
-/// syntax, only these are reported.
+/// Everything that is wrong, in the order of the file: at most [`CONFIG_ERRORS_MAX`] errors; of syntax, the first one
+/// alone.
 pub fn parse_config(text: &str, path: &Path) -> Result<Layer, Vec<ConfigError>> {
     let place = Position { text, path };
     if text.len() as u64 > CONFIG_BYTES_MAX {
@@ -66,43 +62,14 @@ pub fn parse_config(text: &str, path: &Path) -> Result<Layer, Vec<ConfigError>> 
     Err(place.errors(errors))
 }
 
-/// The TOML table, or its syntax errors.
+/// The TOML table, or its first syntax error.
 fn syntax<'t>(place: &Position<'t>) -> Result<Spanned<DeTable<'t>>, Vec<ConfigError>> {
-    let (table, errors) = if place.text.len() <= CONFIG_RECOVER_BYTES_MAX {
-        DeTable::parse_recoverable(place.text)
-    } else {
-        match DeTable::parse(place.text) {
-            Ok(table) => (table, Vec::new()),
-            Err(error) => (Spanned::new(0..0, DeTable::new()), vec![error]),
-        }
-    };
-    if errors.is_empty() {
-        return Ok(table);
-    }
-    let problem = |error: &de::Error| {
+    DeTable::parse(place.text).map_err(|error| {
         let span = error.span().unwrap_or(0..0);
-        let found = place.text.get(span.clone()).unwrap_or_default();
-        (
-            span.start,
-            format!("not TOML: {}", plain(error.message(), found)),
-        )
-    };
-    Err(place.errors(errors.iter().map(problem).collect()))
-}
-
-/// The parser's message in the terms of a configuration file; `found` is the text that it is about.
-fn plain(message: &str, found: &str) -> String {
-    let message = message.lines().collect::<Vec<_>>().join("; ");
-    if message.starts_with("string values must be quoted") {
-        return match found.trim() {
-            "" => "there is no value after the =".to_owned(),
-            found => format!("{} is neither a number nor in quotes", shown(found)),
-        };
-    }
-    match message.as_str() {
-        "duplicate key" => format!("the key {} is there twice", shown(found)),
-        _ => message.trim_end_matches(", expected nothing").to_owned(),
-    }
+        let message: Vec<&str> = error.message().lines().collect();
+        let problem = format!("not TOML: {}", message.join("; "));
+        vec![place.error(span.start, &problem)]
+    })
 }
 
 /// Turns offsets in a text into lines and columns.
@@ -173,9 +140,6 @@ impl ConfigReader<'_> {
 
     fn unknown(&self, name: &str) -> String {
         let keys = self.settings.iter().map(|s| s.key.as_str());
-        if let Some((option, value)) = former(name) {
-            return format!("unknown key {name}: write {option} = \"{value}\"; {COMPARISONS}");
-        }
         let hint = match nearest(name, keys) {
             _ if name == "port" => "write listen = [\"8080\"]".to_owned(),
             Some(near) => format!("did you mean {near}?"),
@@ -216,11 +180,7 @@ fn values(setting: &Setting, value: &Spanned<DeValue<'_>>) -> Result<Vec<OsStrin
                 .get_ref()
             {
                 DeValue::String(text) => checked(item.span(), format!("{}={text}", key.get_ref())),
-                other => Err(wrong_type(
-                    item.span(),
-                    other,
-                    dotted(setting, key.get_ref(), other),
-                )),
+                other => Err(wrong_type(item.span(), other, None)),
             };
             table.iter().map(item).collect()
         }
@@ -275,14 +235,13 @@ fn example(setting: &Setting, meant: Option<OsString>) -> String {
 }
 
 /// What a value of the wrong type was meant to be, as it would be typed: the port in `listen = 8080`, the seconds in
-/// `idle_timeout = 30`, the octal digits in `unix_mode = 0o660`. A number is no path and no name.
+/// `idle_timeout = 30`, the octal digits in `unix_mode = 0o660`. A number is no path.
 fn meant(setting: &Setting, found: &DeValue<'_>) -> Option<OsString> {
     use ValueHint::{AnyPath, DirPath, FilePath};
-    let is_name = setting.takes::<CongestionControl>()
-        || matches!(setting.arg.get_value_hint(), AnyPath | DirPath | FilePath);
+    let is_path = matches!(setting.arg.get_value_hint(), AnyPath | DirPath | FilePath);
     let texts = match found {
         DeValue::String(text) => vec![text.to_string()],
-        DeValue::Integer(number) if number.radix() == 10 && !is_name => {
+        DeValue::Integer(number) if number.radix() == 10 && !is_path => {
             let digits = decimal(number);
             vec![digits.clone(), format!("{digits}s")]
         }
@@ -293,22 +252,6 @@ fn meant(setting: &Setting, found: &DeValue<'_>) -> Option<OsString> {
     };
     let mut texts = texts.into_iter().map(OsString::from);
     texts.find(|text| setting.check(text).is_ok())
-}
-
-/// The entry that was meant by a key with dots and no quotes, such as `types.tar.gz`, which makes a table of each part.
-fn dotted(setting: &Setting, key: &str, value: &DeValue<'_>) -> Option<OsString> {
-    let (mut key, mut value) = (key.to_owned(), value);
-    for _ in 1..EXTENSION_PARTS_MAX {
-        let DeValue::Table(table) = value else { break };
-        let (part, inner) = table.iter().next()?;
-        key = format!("{key}.{}", part.get_ref());
-        value = inner.get_ref();
-    }
-    let DeValue::String(text) = value else {
-        return None;
-    };
-    let entry = OsString::from(format!("{key}={text}"));
-    setting.check(&entry).is_ok().then_some(entry)
 }
 
 fn describe(value: &DeValue<'_>) -> &'static str {

@@ -5,128 +5,96 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::ledger::Ledger;
 
-/// The memory that all of them hold together, and the account it comes from.
+/// Memory that several hold together, and the account it comes from.
 #[derive(Clone, Debug, Default)]
-pub struct Holding {
+pub struct Room {
     used_bytes: Arc<AtomicUsize>,
-    /// `None`: the memory is theirs.
-    pub(super) ledger: Option<Arc<Ledger>>,
-}
-
-/// The memory of responses with more ranges than their connections have memory for. All sites of the process share it.
-#[derive(Clone, Debug, Default)]
-pub struct RangesRoom {
-    holding: Holding,
     most_bytes: usize,
-}
-
-impl RangesRoom {
-    /// So much memory, which the ledger has until it is claimed.
-    pub fn new(most_bytes: u64, ledger: Arc<Ledger>) -> RangesRoom {
-        RangesRoom {
-            holding: Holding::default().on(ledger),
-            most_bytes: usize::try_from(most_bytes).unwrap_or(usize::MAX),
-        }
-    }
-
-    /// Memory for one response, if that leaves half of what is free to others.
-    pub fn claim(&self, bytes: usize) -> Option<Charge> {
-        let mut charge = self.holding.charge(0);
-        charge.grow(bytes, self.most_bytes).then_some(charge)
-    }
+    /// `None`: the memory is theirs.
+    ledger: Option<Arc<Ledger>>,
 }
 
 /// A part of that memory, given back when it is dropped.
 #[derive(Debug, Default)]
 pub struct Charge {
-    of: Holding,
+    of: Room,
     own_bytes: usize,
 }
 
-impl Holding {
-    /// The same, with the ledger that has the memory.
-    pub fn on(self, ledger: Arc<Ledger>) -> Holding {
-        Holding {
-            ledger: Some(ledger),
-            ..self
+impl Room {
+    /// So much memory, which the ledger has until it is claimed.
+    pub fn new(most_bytes: u64, ledger: Option<Arc<Ledger>>) -> Room {
+        Room {
+            used_bytes: Arc::default(),
+            most_bytes: usize::try_from(most_bytes).unwrap_or(usize::MAX),
+            ledger,
         }
     }
 
-    /// Counts memory that was taken from the ledger before.
-    pub fn charge(&self, own_bytes: usize) -> Charge {
-        self.used_bytes.fetch_add(own_bytes, Relaxed);
+    /// None of it yet.
+    pub fn charge(&self) -> Charge {
         Charge {
             of: self.clone(),
-            own_bytes,
+            own_bytes: 0,
         }
     }
 
-    /// The memory in use now.
-    pub fn used_bytes(&self) -> usize {
-        self.used_bytes.load(Relaxed)
-    }
-
-    /// Takes so much from the ledger; returns whether it was available.
-    pub fn lend(&self, bytes: usize) -> bool {
-        let ledger = self.ledger.as_ref();
-        ledger.is_none_or(|ledger| ledger.claim(bytes as u64))
+    /// Memory for one of them, if that leaves half of what is free to others.
+    pub fn claim(&self, bytes: usize) -> Option<Charge> {
+        let mut charge = self.charge();
+        charge.grow(bytes).then_some(charge)
     }
 }
 
 impl Charge {
-    /// Takes more memory and counts it, if that leaves half of what is free of `all_bytes_max`; returns whether it does.
-    fn grow(&mut self, bytes: usize, all_bytes_max: usize) -> bool {
-        let Holding { used_bytes, .. } = &self.of;
+    /// Takes more memory, if that leaves half of what is free to others; returns whether it does.
+    pub fn grow(&mut self, bytes: usize) -> bool {
+        let Room {
+            used_bytes,
+            most_bytes,
+            ledger,
+        } = &self.of;
         let more = |used_bytes: usize| {
-            let free_bytes = all_bytes_max.saturating_sub(used_bytes);
+            let free_bytes = most_bytes.saturating_sub(used_bytes);
             (bytes <= free_bytes / 2).then_some(used_bytes + bytes)
         };
         if used_bytes.fetch_update(Relaxed, Relaxed, more).is_err() {
             return false;
         }
-        let is_lent = self.of.lend(bytes);
-        match is_lent {
-            true => self.own_bytes += bytes,
-            false => _ = used_bytes.fetch_sub(bytes, Relaxed),
+        let is_lent = ledger
+            .as_ref()
+            .is_none_or(|ledger| ledger.claim(bytes as u64));
+        if is_lent {
+            self.own_bytes += bytes;
+        } else {
+            used_bytes.fetch_sub(bytes, Relaxed);
         }
         is_lent
     }
 
-    /// The bytes that it counts.
-    pub fn own_bytes(&self) -> usize {
-        self.own_bytes
+    /// Holds so much from now on; gives the rest back, or takes what is lacking. Returns whether it could.
+    pub fn resize(&mut self, bytes: usize) -> bool {
+        if bytes > self.own_bytes {
+            return self.grow(bytes - self.own_bytes);
+        }
+        let spare_bytes = self.own_bytes - bytes;
+        self.own_bytes = bytes;
+        self.of.used_bytes.fetch_sub(spare_bytes, Relaxed);
+        if let Some(ledger) = &self.of.ledger {
+            ledger.give(spare_bytes as u64);
+        }
+        true
     }
-}
 
-/// A growing collection may have allocated so many times the memory of its entries.
-pub const GROWTH: usize = 2;
-
-/// How far a piece of names may grow while it is filled.
-#[derive(Clone, Copy, Debug)]
-pub struct PieceGrowth {
-    /// The most that the piece may become.
-    pub piece_bytes_max: usize,
-    /// The most that all pieces together may take.
-    pub all_bytes_max: usize,
-}
-
-impl PieceGrowth {
-    /// Room for twice as many names as now, or for as many as the piece may have; `charge` counts all of it then. `None`: there is
-    /// no memory. Half of what is free stays free, for others who begin.
-    pub fn more_bytes(&self, room_bytes: usize, charge: &mut Charge) -> Option<usize> {
-        let more_bytes = (2 * room_bytes).min(self.piece_bytes_max);
-        let wanted_bytes = (GROWTH * more_bytes).saturating_sub(charge.own_bytes);
-        let grows = more_bytes > room_bytes && charge.grow(wanted_bytes, self.all_bytes_max);
-        grows.then_some(more_bytes)
+    /// All memory that there is, whoever holds it.
+    pub fn room_bytes(&self) -> usize {
+        self.of.most_bytes
     }
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        self.of.used_bytes.fetch_sub(self.own_bytes, Relaxed);
-        if let Some(ledger) = &self.of.ledger {
-            ledger.give(self.own_bytes as u64);
-        }
+        self.resize(0);
     }
 }
 
@@ -135,15 +103,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_take_half_of_what_is_free_at_most_and_give_it_back() {
+    fn each_takes_half_of_what_is_free_at_most_and_gives_it_back() {
         let ledger = Arc::new(Ledger::new(1000, 0, 0));
-        let room = RangesRoom::new(400, Arc::clone(&ledger));
+        let room = Room::new(400, Some(Arc::clone(&ledger)));
         let first = room.claim(200).expect("half of it");
         assert!(room.claim(101).is_none(), "more than half of the rest");
-        let second = room.claim(100).expect("half of the rest");
+        let mut second = room.claim(100).expect("half of the rest");
+        assert!(second.resize(60) && second.resize(100));
         assert!(ledger.claim(700) && !ledger.claim(1), "both are charged");
         assert!(room.claim(1).is_none(), "the ledger has nothing");
         drop((first, second));
-        assert!(ledger.claim(300) && room.holding.used_bytes() == 0);
+        assert!(ledger.claim(300) && room.used_bytes.load(Relaxed) == 0);
     }
 }

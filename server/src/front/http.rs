@@ -27,8 +27,10 @@ use super::site::{Query, Site, SiteAnswer};
 use crate::clock::unix_ms;
 use crate::log::{BRIEF_HELD_BYTES, Record, RequestText};
 use crate::response_cache::{CachedResponse, Content, Key};
-use crate::store::files::SiteId;
 use crate::transport::Transport;
+
+/// Buffers for request heads that a worker keeps for reuse. More: returned buffers are freed.
+const HEAD_BUFFERS_KEPT_MAX: usize = 256;
 
 /// A buffer for a request head and what follows it.
 pub type HeadBuffer = Box<[u8; HEAD_BYTES_MAX]>;
@@ -48,7 +50,7 @@ impl HeadPool {
     }
 
     fn take_back(&mut self, buffer: HeadBuffer) {
-        if self.free.len() < crate::limits::HEAD_BUFFERS_KEPT_MAX {
+        if self.free.len() < HEAD_BUFFERS_KEPT_MAX {
             self.free.push(buffer);
         }
     }
@@ -248,9 +250,9 @@ impl Front {
         }
     }
 
-    /// The cache key of the request at the start of the buffer, if it is plain. It was sent to this site.
-    pub fn plain(&self, site: SiteId) -> Option<Key<'_>> {
-        self.plain?.key(self.unused(), site)
+    /// The cache key of the request at the start of the buffer, if it is plain.
+    pub fn plain(&self) -> Option<Key<'_>> {
+        self.plain?.key(self.unused())
     }
 
     /// The plan of a cached response to that request.

@@ -15,12 +15,11 @@ use rustix::io::Errno;
 
 use super::charge::Charge;
 use super::names::{Cursor, Name, Names};
-use super::shelf::{Shelf, Ticket};
+use super::shelf::Shelf;
 use crate::limits::SHORT_LISTING_NAMES_MAX;
 use crate::sched::Breath;
 use crate::store::attributes::known;
 use crate::store::closing::Descriptor;
-use crate::store::door::open_quietly;
 use crate::store::root::{Found, Miss, Root, Wait};
 
 /// The surroundings of a listing.
@@ -28,7 +27,7 @@ use crate::store::root::{Found, Miss, Root, Wait};
 pub struct Around<'a> {
     /// The root, which decides where links lead and what is hidden.
     pub root: &'a Root,
-    /// Keeps the names between two slices.
+    /// The memory of names.
     pub shelf: &'a Shelf,
 }
 
@@ -39,8 +38,8 @@ pub struct Listing {
     path: Vec<u8>,
     format: Format,
     chunked: bool,
-    /// The names that come next, if the shelf still has them.
-    names: Ticket,
+    /// The names that come next, if there was memory to hold them.
+    names: Option<Names>,
     /// The last entry that was taken from them.
     cursor: Option<Cursor>,
     begun: bool,
@@ -106,7 +105,7 @@ impl Listing {
     ) -> Result<Listing, Miss> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let owner = known(place).map_err(miss)?.stx_uid;
-        let dir = open_quietly(owner, |quiet| {
+        let dir = around.root.door().open_quietly(owner, |quiet| {
             openat(place, ".", flags | quiet, Mode::empty())
         });
         let dir = dir.map_err(miss)?;
@@ -123,7 +122,7 @@ impl Listing {
             }
         });
         Ok(Listing {
-            names: around.shelf.put(names.map_err(miss)?),
+            names: names.map_err(miss)?.kept(),
             dir,
             path: path.to_vec(),
             format,
@@ -185,7 +184,7 @@ impl Listing {
         }
         self.entries(around, &mut names, text)?;
         while text.is_empty() && names.more() {
-            // The shelf dropped all of them.
+            // All of them are gone.
             if !may_read {
                 return Ok(false);
             }
@@ -196,7 +195,7 @@ impl Listing {
         if self.ended {
             self.foot(around, text);
         } else if !names.is_used_up() {
-            self.names = around.shelf.put(names);
+            self.names = names.kept();
         }
         Ok(true)
     }
@@ -515,7 +514,7 @@ mod tests {
             ),
         ];
         for (is, link, stat, shown) in cases {
-            let mut names = Shelf::new(0).piece();
+            let mut names = Shelf::new(0, None).piece();
             names.push(b"n", is, is == T::Directory, &mut Breath::begin());
             let (listed, _) = names.take().expect("a name");
             assert_eq!(kind(listed, link, stat), shown, "{is:?} {stat:?}");
@@ -525,11 +524,34 @@ mod tests {
     #[test]
     fn a_listing_is_the_same_whether_its_names_are_kept_or_read_again() {
         let tree = Tree::new("again", 1200);
-        let kept = tree.listing(&Shelf::new(1 << 20), || {});
+        let kept = tree.listing(&Shelf::new(1 << 20, None), || {});
         assert_eq!(kept.matches("\"name\"").count(), 1200);
         // No room: each slice reads the directory, in pieces.
-        let read_again = tree.listing(&Shelf::new(0), || {});
+        let read_again = tree.listing(&Shelf::new(0, None), || {});
         assert!(kept == read_again, "other bytes");
+    }
+
+    #[test]
+    fn listings_that_pause_hold_no_more_than_there_is_and_the_others_read_again() {
+        const MOST_BYTES: u64 = 2 << 20;
+        let shelf = Shelf::new(MOST_BYTES, None);
+        let filled = || {
+            let (mut names, mut breath) = (shelf.piece(), Breath::begin());
+            for nth in 0..1000 {
+                let name = format!("{nth:0100}");
+                names.push(name.as_bytes(), FileType::RegularFile, false, &mut breath);
+            }
+            names.finish(&mut breath);
+            names
+        };
+        let kept: Vec<Names> = (0..30).filter_map(|_| filled().kept()).collect();
+        let all = |names: Names| !names.more();
+        assert!(
+            !kept.is_empty() && !filled().is_used_up() && !all(filled()),
+            "a part"
+        );
+        drop(kept);
+        assert!(all(filled()), "one alone has all of its names");
     }
 
     #[test]
@@ -537,7 +559,7 @@ mod tests {
         let tree = Tree::new("changes", 1200);
         let mut gone = (2..1200).step_by(5);
         let mut new = 1200..;
-        let listing = tree.listing(&Shelf::new(0), || {
+        let listing = tree.listing(&Shelf::new(0, None), || {
             for _ in 0..20 {
                 if let Some(gone) = gone.next() {
                     fs::remove_file(tree.at(gone)).expect("our own");
@@ -566,7 +588,7 @@ mod tests {
         let root = root.expect("a root");
         let around = Around {
             root: &root,
-            shelf: &Shelf::new(room_bytes),
+            shelf: &Shelf::new(room_bytes, None),
         };
         let Ok(Found::Directory(place)) = root.find(b"", Wait::Yes) else {
             panic!("it is a directory");

@@ -1,11 +1,11 @@
 //! The names of a directory's entries, in the order in which they are listed, a piece of them at a time.
 //!
-//! A listing under way holds a piece: the names after those that were listed, as many as there is memory for. Between
-//! two slices the piece is kept in `server/src/front/shelf.rs`.
+//! A listing under way holds a piece: the names after those that were listed, as many as there is memory for
+//! (`server/src/front/shelf.rs`).
 
 use rustix::fs::FileType;
 
-use super::charge::{Charge, PieceGrowth};
+use super::charge::Charge;
 use crate::sched::Breath;
 
 /// How far a directory was listed: directories come first, then names bytewise.
@@ -40,22 +40,24 @@ pub struct Name {
 pub struct Names {
     bytes: Vec<u8>,
     entries: Vec<Name>,
-    pub(super) room_bytes: usize,
+    room_bytes: usize,
     next: usize,
     /// There was no memory for the names after the last entry.
     more: bool,
     /// The charge for its memory.
-    pub(super) charge: Charge,
-    /// `None`: it does not grow.
-    growth: Option<PieceGrowth>,
+    charge: Charge,
 }
 
+/// A growing collection may have allocated so many times the memory of its entries.
+pub const GROWTH: usize = 2;
+/// One piece has this part of the memory of all at most.
+const PIECES_MIN: usize = 8;
+
 impl Names {
-    /// No names yet, and memory for `room_bytes` of them; with `growth` for more, if there are more.
-    pub(super) fn new(room_bytes: usize, charge: Charge, growth: Option<PieceGrowth>) -> Names {
+    /// No names yet, and memory for `room_bytes` of them. For more, `charge` grows.
+    pub(super) fn new(room_bytes: usize, charge: Charge) -> Names {
         Names {
             charge,
-            growth,
             bytes: Vec::new(),
             entries: Vec::new(),
             room_bytes,
@@ -119,15 +121,17 @@ impl Names {
     /// Gets memory for twice as many names; `false`: there is none. A piece that was cut does not grow: the names behind the cut are
     /// gone.
     fn grow(&mut self) -> bool {
-        let growth = self.growth.as_ref().filter(|_| !self.more);
-        let more = growth.and_then(|growth| growth.more_bytes(self.room_bytes, &mut self.charge));
-        self.room_bytes = more.unwrap_or(self.room_bytes);
-        more.is_some()
+        let more_bytes = (2 * self.room_bytes).min(self.charge.room_bytes() / PIECES_MIN);
+        let grows =
+            !self.more && more_bytes > self.room_bytes && self.charge.resize(GROWTH * more_bytes);
+        if grows {
+            self.room_bytes = more_bytes;
+        }
+        grows
     }
 
     /// Sorts the names, all of which are there, and gives back unused memory.
     pub fn finish(&mut self, breath: &mut Breath) {
-        self.growth = None;
         self.sort(breath);
         self.bytes.shrink_to_fit();
         self.entries.shrink_to_fit();
@@ -178,9 +182,10 @@ impl Names {
         self.bytes.len() + self.entries.len() * size_of::<Name>()
     }
 
-    /// The memory of the names, and of the piece itself.
-    pub(super) fn held_bytes(&self) -> usize {
-        size_of::<Names>() + self.cost_bytes()
+    /// The same, if there is memory to hold it until its listing goes on.
+    pub fn kept(mut self) -> Option<Names> {
+        let held_bytes = size_of::<Names>() + self.cost_bytes();
+        self.charge.resize(held_bytes).then_some(self)
     }
 }
 
@@ -200,7 +205,7 @@ mod tests {
         let (mut listed, mut last) = (Vec::new(), None::<Cursor>);
         let mut breath = Breath::begin();
         loop {
-            let mut piece = Names::new(room_bytes, Charge::default(), None);
+            let mut piece = Names::new(room_bytes, Charge::default());
             for (directory, name) in names {
                 let was_listed = |last: &Cursor| !last.is_before(*directory, name);
                 if last.as_ref().is_some_and(was_listed) || piece.is_beyond(*directory, name) {

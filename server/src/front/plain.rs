@@ -7,7 +7,6 @@ use ackpace_wire::http::Request;
 use ackpace_wire::http::target;
 
 use crate::response_cache::Key;
-use crate::store::files::SiteId;
 
 /// The position of a plain request's path in its head.
 #[derive(Clone, Copy, Debug)]
@@ -45,12 +44,11 @@ impl KeyPlace {
         self.keep_alive
     }
 
-    /// The cache key of the request at the start of `bytes`, which was sent to this site.
-    pub fn key(self, bytes: &[u8], site: SiteId) -> Option<Key<'_>> {
+    /// The cache key of the request at the start of `bytes`.
+    pub fn key(self, bytes: &[u8]) -> Option<Key<'_>> {
         let start = usize::from(self.start);
         let path = bytes.get(start..start + usize::from(self.len))?;
         Some(Key {
-            site,
             path: match self.normal {
                 true => path.into(),
                 false => target::resolve(path).ok()?.path,
@@ -65,7 +63,6 @@ mod tests {
     use ackpace_wire::http::{Parsed, parse};
 
     use super::*;
-    use crate::store::files::Files;
 
     fn place(head: &[u8]) -> Option<KeyPlace> {
         match parse(head) {
@@ -75,21 +72,12 @@ mod tests {
     }
 
     fn key(head: &str) -> Option<Key<'_>> {
-        place(head.as_bytes())?.key(head.as_bytes(), site())
-    }
-
-    /// The first of any process.
-    fn site() -> SiteId {
-        Files::default().site()
+        place(head.as_bytes())?.key(head.as_bytes())
     }
 
     fn kept(keep_alive: bool) -> Option<Key<'static>> {
         let path = (&b"/a b"[..]).into();
-        Some(Key {
-            site: site(),
-            path,
-            keep_alive,
-        })
+        Some(Key { path, keep_alive })
     }
 
     #[test]

@@ -11,10 +11,9 @@ use ackpace_wire::http::negotiation::{Coding, choose_coding};
 use ackpace_wire::listing::Format;
 use rustix::fs::Stat;
 
-use super::charge::RangesRoom;
+use super::charge::Room;
 use super::listing::{Around, Listing};
 use super::shelf::Shelf;
-use crate::limits::SEARCH_UP_MAX;
 use crate::store::attributes::version;
 use crate::store::closing::Descriptor;
 use crate::store::device::Devices;
@@ -22,13 +21,17 @@ use crate::store::file::File;
 use crate::store::files::Files;
 use crate::store::root::{Found, Miss, Root, Wait};
 
+/// Directories above an uncached name that are looked up in the kernel's caches: a search will wait for the device of
+/// the first one found. More: it counts as that of the root.
+const SEARCH_UP_MAX: usize = 8;
+
 /// Everything that is served under one root, and how.
 pub struct Site {
     /// The directory or file.
     pub root: Root,
-    /// Its open files, in the table of the process. They know the number of the site.
+    /// Its open files.
     pub files: Files,
-    /// The disks below all sites of the process.
+    /// The disks below it.
     pub devices: Arc<Devices>,
     /// The operator's own content types.
     pub types: Overrides,
@@ -38,10 +41,10 @@ pub struct Site {
     pub listing: bool,
     /// Precompressed siblings that are looked for, by coding.
     pub siblings: Vec<Coding>,
-    /// The memory of the listings under way, of all sites of the process.
+    /// The memory of the listings under way.
     pub shelf: Shelf,
-    /// The memory of responses with many ranges, of all sites of the process.
-    pub ranges: RangesRoom,
+    /// The memory of responses with many ranges.
+    pub ranges: Room,
 }
 
 /// The parts of a request that decide what it finds.
@@ -285,5 +288,56 @@ fn name_of(asked: &[u8], path: &[u8], coding: Option<Coding>) -> Box<[u8]> {
 }
 
 #[cfg(test)]
-#[path = "site_tests.rs"]
-pub mod tests;
+pub(crate) mod tests {
+    use std::fs;
+
+    use ackpace_wire::hide::Hide;
+
+    use super::*;
+    use crate::options::FollowSymlinks;
+
+    /// A site below `root`, whose file system is known.
+    pub fn site(root: &Path) -> Site {
+        let devices = Arc::<Devices>::default();
+        let dir = Descriptor::of(fs::File::open(root).expect("a root").into()).expect("open");
+        devices.of(&*dir, dir.file_system());
+        Site {
+            root: Root::open(root, FollowSymlinks::Inside, &[], Hide::default())
+                .expect("a root")
+                .with(Arc::clone(&devices)),
+            files: Files::default(),
+            devices,
+            types: Overrides::default(),
+            index: Vec::new(),
+            listing: false,
+            siblings: Vec::new(),
+            shelf: Shelf::new(1 << 20, None),
+            ranges: Room::default(),
+        }
+    }
+
+    #[test]
+    fn one_file_by_two_paths_is_one() {
+        let dir = std::env::temp_dir().join(format!("ackpace-site-{}", std::process::id()));
+        fs::create_dir_all(dir.join("inner")).expect("a directory");
+        fs::write(dir.join("inner/a"), "a").expect("a file");
+        fs::hard_link(dir.join("inner/a"), dir.join("a")).expect("a link");
+        let site = site(&dir);
+        let find = |path: &[u8]| {
+            let query = Query {
+                path: path.into(),
+                accept_encoding: [].into(),
+                format: Format::Html,
+                chunked: None,
+            };
+            match site.find(&query, Wait::Yes) {
+                Some(SiteAnswer::File(served)) => served,
+                _ => panic!("it was just written"),
+            }
+        };
+        let (first, other) = (find(b"/inner/a"), find(b"/a"));
+        assert!(Arc::ptr_eq(&first.file, &other.file));
+        assert_eq!((&*first.path, &*other.path), (&b"inner/a"[..], &b"a"[..]));
+        fs::remove_dir_all(&dir).expect("our own directory");
+    }
+}

@@ -1,11 +1,10 @@
 //! The access log: one line per request, written when its response has ended (docs/access-log.md).
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, IsTerminal, Write};
+use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 
 use ackpace_wire::access_log as wire;
 use ackpace_wire::limits::{
@@ -13,16 +12,16 @@ use ackpace_wire::limits::{
     METHOD_BYTES_MAX, TARGET_BYTES_MAX,
 };
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::Access;
 use rustix::io::Errno;
 
-use super::pump::{Counts, Handle, Pump, Sink, Trouble};
+use super::pump::{Counts, Handle, Pump, Reopen, Sink};
 use crate::options::{LogFormat, LogTarget};
 
 /// The running access log. Dropping it stops it.
 pub struct AccessLog {
-    pump: Option<Pump<Record>>,
+    pump: Option<Pump>,
+    format: wire::LineFormat,
 }
 
 impl AccessLog {
@@ -32,80 +31,64 @@ impl AccessLog {
     /// # Errors
     /// The file could not be opened, or the thread not be started.
     pub fn start(target: &LogTarget, format: LogFormat) -> io::Result<AccessLog> {
-        let (sink, shown) = match target {
-            LogTarget::Off => return Ok(AccessLog { pump: None }),
-            LogTarget::Stdout => {
-                let file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
-                (Destination::new(file, None), "standard output".to_owned())
-            }
-            LogTarget::File(path) => {
-                let (file, path) = (open(path)?, Some(path.clone()));
-                let shown = path.iter().map(|path| path.display().to_string()).collect();
-                (Destination::new(file, path), shown)
-            }
-        };
         let format = match format {
             LogFormat::Combined => wire::LineFormat::Combined,
             LogFormat::Common => wire::LineFormat::Common,
             LogFormat::Json => wire::LineFormat::Json,
         };
-        let render = move |record: &Record, out: &mut Vec<u8>| {
-            wire::line(format, &record.request.as_wire(), &record.outcome, out);
+        let (name, sink, reopen): (String, Sink, Reopen) = match target {
+            LogTarget::Off => return Ok(AccessLog { pump: None, format }),
+            LogTarget::Stdout => {
+                let file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+                let name = "access log: standard output".to_owned();
+                (name, Box::new(file), Box::new(|| None))
+            }
+            LogTarget::File(path) => {
+                let (file, path) = (open(path)?, path.clone());
+                let name = format!("access log {}", path.display());
+                (name, Box::new(file), Box::new(move || reopen(&path)))
+            }
         };
-        let report = move |trouble: Trouble, _: &mut Vec<u8>| report(&shown, &trouble);
-        Ok(AccessLog {
-            pump: Some(Pump::start("access log", sink, render, report)?),
-        })
+        let pump = Some(Pump::start(name, sink, reopen)?);
+        Ok(AccessLog { pump, format })
     }
 
-    /// The queues of records: one for each worker.
+    /// The input end, for each worker.
     pub fn handle(&self) -> AccessHandle {
         AccessHandle {
             queue: self.pump.as_ref().map(Pump::handle),
-        }
-    }
-
-    /// Writes what is queued and ends the writer; gives up after [`crate::limits::LOG_STOP_MAX`].
-    pub fn stop(self) -> Counts {
-        self.pump.map(Pump::stop).unwrap_or_default()
-    }
-}
-
-/// The open log, and its name if it has one.
-struct Destination {
-    file: File,
-    path: Option<PathBuf>,
-    /// A FIFO or a pipe, a socket, a terminal: a write may wait for a reader.
-    has_reader: bool,
-}
-
-impl Destination {
-    fn new(file: File, path: Option<PathBuf>) -> Destination {
-        let kind = file.metadata().map(|meta| meta.file_type());
-        let has_reader =
-            kind.is_ok_and(|kind| kind.is_fifo() || kind.is_socket()) || file.is_terminal();
-        Destination {
-            file,
-            path,
-            has_reader,
+            format: self.format,
         }
     }
 }
 
-/// O_NONBLOCK: a FIFO without a reader would have the open wait for one, and a write to it wait as long as its reader
-/// does. It changes nothing for files.
+/// O_NONBLOCK: a FIFO without a reader would have the open wait for one. It changes nothing for files.
 fn open(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.append(true).create(true).mode(0o640);
     let opened = options.custom_flags(libc::O_NONBLOCK).open(path);
     opened.map_err(|error| match error.raw_os_error() {
-        Some(libc::ENXIO) => {
-            io::Error::other(
-                "it is a FIFO that nobody reads (start its reader first) or a socket (write - for standard output)",
-            )
-        }
+        Some(libc::ENXIO) => io::Error::other(
+            "it is a FIFO that nobody reads (start its reader first) or a socket (write - for standard output)",
+        ),
         _ => error,
     })
+}
+
+fn reopen(path: &Path) -> Option<Sink> {
+    match open(path) {
+        Ok(file) => {
+            tracing::info!("access log {}: opened anew", path.display());
+            Some(Box::new(file))
+        }
+        Err(error) => {
+            tracing::error!(
+                "access log {}: {error}; lines go on into the old file: mend this and send SIGUSR1 again",
+                path.display()
+            );
+            None
+        }
+    }
 }
 
 /// Checks whether `target` could be opened, and changes nothing.
@@ -132,90 +115,11 @@ pub fn check(target: &LogTarget) -> io::Result<()> {
     }
 }
 
-impl Write for Destination {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.file.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
-    }
-}
-
-impl Sink for Destination {
-    fn renew(&mut self) -> bool {
-        let Some(path) = &self.path else { return false };
-        let identity = |file: &File| file.metadata().map(|meta| (meta.dev(), meta.ino()));
-        match open(path) {
-            Ok(file) => {
-                tracing::info!("access log {}: opened anew", path.display());
-                let is_same = identity(&file).ok() == identity(&self.file).ok();
-                *self = Destination::new(file, self.path.take());
-                !is_same
-            }
-            Err(error) => {
-                tracing::error!(
-                    "access log {}: {error}; lines go on into the old file: mend this and send SIGUSR1 again",
-                    path.display()
-                );
-                false
-            }
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        let meta = self.file.metadata();
-        meta.is_ok_and(|meta| meta.is_file() && meta.len() == 0)
-    }
-
-    fn ends_torn(&self) -> bool {
-        let Some(path) = &self.path else { return false };
-        let mut options = OpenOptions::new();
-        options.read(true).custom_flags(libc::O_NONBLOCK);
-        let last = || {
-            let file = options.open(path)?;
-            let (meta, mut last) = (file.metadata()?, [b'\n']);
-            if meta.is_file() && meta.len() > 0 {
-                file.read_exact_at(&mut last, meta.len() - 1)?;
-            }
-            io::Result::Ok(last)
-        };
-        // One that may be written and not be read is taken for whole.
-        last().is_ok_and(|last| last != [b'\n'])
-    }
-
-    fn room_bytes(&self, wait_max: Duration) -> Option<usize> {
-        if !self.has_reader {
-            return Some(usize::MAX);
-        }
-        let mut polled = [PollFd::new(&self.file, PollFlags::OUT)];
-        let wait_max = Timespec::try_from(wait_max).ok();
-        // Where poll(2) fails the write says why.
-        let is_ready = poll(&mut polled, wait_max.as_ref()).map_or(true, |ready| ready > 0);
-        is_ready.then_some(libc::PIPE_BUF)
-    }
-}
-
-fn report(target: &str, trouble: &Trouble) {
-    match trouble {
-        Trouble::Dropped { lines } => tracing::warn!(
-            lines,
-            "access log {target}: lines were dropped since it is written too slowly; use a faster disk or reader"
-        ),
-        Trouble::Failed { error } => tracing::error!(
-            "access log {target}: {error}; lines are lost until it can be written again: make room, or mend the file and send \
-             SIGUSR1"
-        ),
-        Trouble::Recovered { lines_lost } => {
-            tracing::warn!(lines_lost, "access log {target}: is written again");
-        }
-    }
-}
-
 /// A worker's end of the access log; cheap to clone.
 #[derive(Clone)]
 pub struct AccessHandle {
-    queue: Option<Handle<Record>>,
+    queue: Option<Handle>,
+    format: wire::LineFormat,
 }
 
 impl AccessHandle {
@@ -231,11 +135,17 @@ impl AccessHandle {
         }
     }
 
-    /// Hands a record to the writer. Never blocks: if the queue is full, the record is dropped and counted.
-    pub fn log(&self, record: Record) {
+    /// Hands the line of a record to the writer. Never blocks: if the queue is full, it is lost and counted.
+    pub fn log(&self, record: &Record) {
         if let Some(queue) = &self.queue {
-            let held_bytes = size_of::<Record>() + BESIDE_BYTES + record.request.text.len();
-            queue.push(record, held_bytes); // a drop is counted there
+            let mut line = Vec::with_capacity(512);
+            wire::line(
+                self.format,
+                &record.request.as_wire(),
+                &record.outcome,
+                &mut line,
+            );
+            queue.push(line.into());
         }
     }
 
@@ -350,6 +260,7 @@ mod tests {
     use proptest::prelude::*;
     use proptest::test_runner::RngSeed;
     use std::os::unix::fs::PermissionsExt;
+    use std::path::PathBuf;
 
     fn record(target: &str) -> Record {
         let request = wire::RequestText {
@@ -397,14 +308,7 @@ mod tests {
         let target = LogTarget::File(path.0.clone());
         for run in ["/1", "/2"] {
             let log = AccessLog::start(&target, LogFormat::Common).expect("a writable folder");
-            log.handle().log(record(run));
-            assert_eq!(
-                log.stop(),
-                Counts {
-                    written: 1,
-                    ..Counts::default()
-                }
-            );
+            log.handle().log(&record(run));
         }
         let text = std::fs::read_to_string(&path.0).expect("was written");
         assert_eq!(
@@ -420,52 +324,22 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_ends_in_half_a_line_gets_its_end_first() {
-        let path = Scratch::new("half");
-        let target = LogTarget::File(path.0.clone());
-        for (before, begin) in [("", ""), ("whole\n", "whole\n"), ("half", "half\n")] {
-            std::fs::write(&path.0, before).expect("a temporary folder");
-            let log = AccessLog::start(&target, LogFormat::Common).expect("a writable file");
-            log.handle().log(record("/1"));
-            log.stop();
-            let text = std::fs::read_to_string(&path.0).expect("was written");
-            let line = "unix: - - [01/Jan/1970:00:00:00 +0000] \"GET /1 HTTP/1.1\" 200 5\n";
-            assert_eq!(text, format!("{begin}{line}"));
+    fn what_cannot_be_written_costs_lines_and_what_cannot_be_opened_is_an_error() {
+        let start = |target: LogTarget| AccessLog::start(&target, LogFormat::Common);
+        for (target, is_on, lost) in [
+            (LogTarget::Off, false, 0),
+            (LogTarget::File("/dev/full".into()), true, 2),
+        ] {
+            let log = start(target).expect("it can be opened");
+            let handle = log.handle();
+            assert_eq!(handle.is_on(), is_on);
+            (0..2).for_each(|_| handle.log(&record("/")));
+            drop(log);
+            assert_eq!(handle.counts(), Counts { written: 0, lost });
         }
-    }
-
-    #[test]
-    fn a_log_that_is_off_wants_no_records() {
-        let log = AccessLog::start(&LogTarget::Off, LogFormat::Json).expect("nothing to fail");
-        assert!(!log.handle().is_on());
-        log.handle().log(record("/"));
-        assert_eq!(log.stop(), Counts::default());
-    }
-
-    #[test]
-    fn a_file_that_cannot_be_opened_is_an_error_at_start() {
-        let target = LogTarget::File("/nowhere/at/all".into());
-        assert_eq!(
-            AccessLog::start(&target, LogFormat::Json)
-                .err()
-                .map(|error| error.kind()),
-            Some(io::ErrorKind::NotFound)
-        );
-    }
-
-    #[test]
-    fn a_full_disk_costs_lines_and_nothing_else() {
-        let log = AccessLog::start(&LogTarget::File("/dev/full".into()), LogFormat::Common)
-            .expect("a device of Linux");
-        log.handle().log(record("/"));
-        log.handle().log(record("/"));
-        assert_eq!(
-            log.stop(),
-            Counts {
-                failed: 2,
-                ..Counts::default()
-            }
-        );
+        let error = start(LogTarget::File("/nowhere/at/all".into())).err();
+        let kind = error.map(|error| error.kind());
+        assert_eq!(kind, Some(io::ErrorKind::NotFound));
     }
 
     proptest! {

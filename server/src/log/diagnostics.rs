@@ -16,16 +16,17 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
 use tracing_subscriber::registry::LookupSpan;
 
-use super::pump::{Counts, Handle, Pump, Sink, Trouble};
-use crate::limits::LOG_LINE_BYTES_MAX;
+use super::pump::{Handle, Pump, Sink};
 use crate::options::{LogLevel, acts_on_a_terminal};
 
+/// Bytes of one line. More: the line is cut. (The bound of the access log is in wire.)
+const LOG_LINE_BYTES_MAX: usize = 8 << 10;
 /// How long an abrupt end waits for the lines before it: they say what led to it.
-const FLUSH_AT_END: Duration = Duration::from_millis(500);
+pub const FLUSH_AT_END: Duration = Duration::from_millis(500);
 
-/// The running log of diagnostics. Dropping it stops it: keep it until the process ends.
+/// The running log of diagnostics. Dropping it writes what is queued and stops it; later events are lost.
 pub struct Diagnostics {
-    pump: Pump<TextLine>,
+    pump: Pump,
 }
 
 impl Diagnostics {
@@ -35,7 +36,7 @@ impl Diagnostics {
     /// The thread could not be started, or events have gone elsewhere before.
     pub fn start(level: LogLevel) -> io::Result<Diagnostics> {
         let sink = File::from(io::stderr().as_fd().try_clone_to_owned()?);
-        let pump = start_pump(sink)?;
+        let pump = start_pump(Box::new(sink))?;
         tracing::subscriber::set_global_default(subscriber(level, pump.handle()))
             .map_err(io::Error::other)?;
         let (handle, earlier) = (pump.handle(), std::panic::take_hook());
@@ -47,60 +48,17 @@ impl Diagnostics {
     }
 
     /// A handle by which its counts are read.
-    pub fn handle(&self) -> DiagnosticsHandle {
-        DiagnosticsHandle(self.pump.handle())
-    }
-
-    /// Writes what is queued and ends the writer; later events are lost.
-    pub fn stop(self) -> Counts {
-        self.pump.stop()
+    pub fn handle(&self) -> Handle {
+        self.pump.handle()
     }
 }
 
-/// A handle of the log of diagnostics.
-pub struct DiagnosticsHandle(Handle<TextLine>);
-
-impl DiagnosticsHandle {
-    /// The counts of lines so far.
-    pub fn counts(&self) -> Counts {
-        self.0.counts()
-    }
-
-    /// Bounds the memory of the lines that wait for the writer, from now on.
-    pub fn bound(&self, bytes_max: u64) {
-        self.0.bound(bytes_max);
-    }
-
-    /// Waits until earlier lines are written, half a second at most: the process is about to end.
-    pub fn flush(&self) {
-        self.0.flush(FLUSH_AT_END);
-    }
+fn start_pump(sink: Sink) -> io::Result<Pump> {
+    let name = "log: standard error".to_owned();
+    Pump::start(name, sink, Box::new(|| None))
 }
 
-fn start_pump(sink: impl Sink + Send + 'static) -> io::Result<Pump<TextLine>> {
-    let render = |line: &TextLine, out: &mut Vec<u8>| out.extend_from_slice(&line.0);
-    Pump::start("log", sink, render, report)
-}
-
-/// Standard error is the last resort: troubles with it are reported on itself, once it works again.
-fn report(trouble: Trouble, out: &mut Vec<u8>) {
-    let text = match trouble {
-        Trouble::Dropped { lines } => {
-            format!("log: {lines} lines were dropped since standard error is read too slowly")
-        }
-        Trouble::Failed { .. } => return,
-        Trouble::Recovered { lines_lost } => {
-            format!("log: {lines_lost} lines were lost while standard error failed")
-        }
-    };
-    let mut line = String::new();
-    push_start(now_unix_s(), &Level::WARN, &mut line);
-    out.extend_from_slice(line.as_bytes());
-    out.extend_from_slice(text.as_bytes());
-    out.push(b'\n');
-}
-
-fn subscriber(level: LogLevel, handle: Handle<TextLine>) -> impl Subscriber + Send + Sync {
+fn subscriber(level: LogLevel, handle: Handle) -> impl Subscriber + Send + Sync {
     let level = match level {
         LogLevel::Error => Level::ERROR,
         LogLevel::Warn => Level::WARN,
@@ -114,12 +72,9 @@ fn subscriber(level: LogLevel, handle: Handle<TextLine>) -> impl Subscriber + Se
         .finish()
 }
 
-/// A finished line with its line feed.
-struct TextLine(Box<[u8]>);
-
 /// The queue as a writer: each event is one call of `write`.
 struct Queue {
-    handle: Handle<TextLine>,
+    handle: Handle,
 }
 
 impl<'a> MakeWriter<'a> for Queue {
@@ -132,7 +87,7 @@ impl<'a> MakeWriter<'a> for Queue {
 
 impl Write for &Queue {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        self.handle.push(TextLine(line.into()), line.len()); // a drop is counted there
+        self.handle.push(line.into());
         Ok(line.len())
     }
 
@@ -262,14 +217,12 @@ mod tests {
         }
     }
 
-    impl Sink for Shared {}
-
     /// Lines without their times.
     fn logged(level: LogLevel, act: impl FnOnce()) -> Vec<String> {
         let sink = Shared::default();
-        let pump = start_pump(sink.clone()).expect("a thread");
+        let pump = start_pump(Box::new(sink.clone())).expect("a thread");
         tracing::subscriber::with_default(subscriber(level, pump.handle()), act);
-        pump.stop();
+        drop(pump);
         let text =
             String::from_utf8(sink.0.lock().expect("no panic before").clone()).expect("UTF-8");
         text.lines()
@@ -347,31 +300,6 @@ mod tests {
             cut(&"é".repeat(LOG_LINE_BYTES_MAX)).len() % 2,
             0,
             "no half character"
-        );
-    }
-
-    #[test]
-    fn troubles_of_the_log_itself_are_lines_of_it() {
-        let mut out = Vec::new();
-        report(Trouble::Dropped { lines: 3 }, &mut out);
-        report(
-            Trouble::Failed {
-                error: io::ErrorKind::BrokenPipe.into(),
-            },
-            &mut out,
-        );
-        report(Trouble::Recovered { lines_lost: 2 }, &mut out);
-        let text = String::from_utf8(out).expect("UTF-8");
-        let lines: Vec<&str> = text
-            .lines()
-            .map(|line| line.split_once(' ').expect("a time").1)
-            .collect();
-        assert_eq!(
-            lines,
-            [
-                "WARN  log: 3 lines were dropped since standard error is read too slowly",
-                "WARN  log: 2 lines were lost while standard error failed"
-            ]
         );
     }
 }

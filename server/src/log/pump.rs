@@ -1,447 +1,280 @@
-//! Writes lines out of the process: a bounded queue, and one thread that renders and writes them in batches.
+//! Writes lines out of the process: a bounded queue, and one thread that writes them in batches.
 //!
-//! The queue is std's bounded channel. Its `try_send` takes no lock, and wakes the thread by a system call only when
-//! that waits for a line. It seldom does: after each batch it rests for [`LOG_REST`], so a busy server pays for some
-//! fifty wake-ups a second and not for one per line. (A ring such as crossbeam's ArrayQueue would need a way to wait of
-//! its own.)
+//! After each batch the thread rests for [`LOG_REST`], so a busy server pays for some fifty wake-ups a second and not for
+//! one per line.
 
 use std::io::{self, Write};
+use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::thread::Thread;
+use std::thread;
 use std::time::{Duration, Instant};
 
-use super::losses::Losses;
-pub use super::losses::Trouble;
-use crate::limits::{
-    LOG_BATCH_BYTES, LOG_QUEUE_BYTES_MAX, LOG_QUEUE_LINES_MAX, LOG_REPORT_INTERVAL, LOG_REST,
-    LOG_STOP_MAX, LOG_STUCK_LOOK_EACH,
-};
+use crossbeam_channel::{Receiver, Sender, bounded};
+
+use super::LOG_REPORT_INTERVAL;
+
+/// Lines that wait for the thread of a log. The thread rests 20 ms at most, so this carries 400,000 lines a second.
+/// More: they are lost, counted and reported.
+pub const LOG_QUEUE_LINES_MAX: usize = 8 << 10;
+/// Bytes that these lines may hold, less where memory is little. A line of the access log holds some 300 bytes, and up
+/// to 14 KB if a client wants it. More: lines are lost, counted and reported.
+pub const LOG_QUEUE_BYTES_MAX: u64 = 8 << 20;
+/// Bytes of lines after which a batch is written: so many that the cost of the system call does not matter.
+pub const LOG_BATCH_BYTES: usize = 64 << 10;
+/// Memory of a place in the queue, filled or not.
+pub const LOG_LINE_PLACE_BYTES: usize = size_of::<Message>() + size_of::<usize>();
+/// How long the thread of a log rests after a batch, and so the delay of a line. A log whose reader takes nothing is tried
+/// as often.
+const LOG_REST: Duration = Duration::from_millis(20);
+/// How long a stop waits for a log to be written. More: the rest is lost, since a stuck pipe must not keep the server
+/// from stopping.
+const LOG_STOP_MAX: Duration = Duration::from_secs(2);
 
 /// The counts of lines so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Lines that the kernel took.
     pub written: u64,
-    /// Lines dropped since the queue was full.
-    pub dropped: u64,
-    /// Lines lost since a write failed.
-    pub failed: u64,
+    /// Lines lost since the queue was full or a write failed.
+    pub lost: u64,
 }
 
 /// Where lines go.
-pub trait Sink: Write {
-    /// Reopens the file whose name this sink knows, since another file may have that name now. Returns whether it is
-    /// another one.
-    fn renew(&mut self) -> bool {
-        false
-    }
+pub type Sink = Box<dyn Write + Send>;
 
-    /// Whether the next write begins the file: it is empty, perhaps since somebody truncated it.
-    fn is_empty(&self) -> bool {
-        false
-    }
+/// Opens the sink anew, if there is one to open.
+pub type Reopen = Box<dyn FnMut() -> Option<Sink> + Send>;
 
-    /// Whether it ends in half a line that an earlier process left. Asked once for each file, by the thread that writes.
-    fn ends_torn(&self) -> bool {
-        false
-    }
-
-    /// How many bytes a write takes now without waiting for a reader; `None` after `wait_max` without room.
-    fn room_bytes(&self, _wait_max: Duration) -> Option<usize> {
-        Some(usize::MAX)
-    }
+enum Message {
+    Line(Box<[u8]>),
+    /// Dropped when all lines before it are written.
+    Flush(Sender<()>),
 }
 
-impl Sink for std::fs::File {}
+#[derive(Default)]
+struct QueueState {
+    queued_bytes: AtomicU64,
+    bytes_max: AtomicU64,
+    written: AtomicU64,
+    lost: AtomicU64,
+    /// The sink is to be reopened.
+    renewing: AtomicBool,
+    stopping: AtomicBool,
+}
 
 /// The input end of the queue; cheap to clone.
-pub struct Handle<L> {
+#[derive(Clone)]
+pub struct Handle {
     shared: Arc<QueueState>,
-    sender: SyncSender<Message<L>>,
+    sender: Sender<Message>,
 }
 
-// By hand, since a derive would ask for L: Clone.
-impl<L> Clone for Handle<L> {
-    fn clone(&self) -> Self {
-        Handle {
-            shared: self.shared.clone(),
-            sender: self.sender.clone(),
+impl Handle {
+    /// Queues a line with its line feed; never blocks. If there is no room, the line is lost and counted.
+    pub fn push(&self, line: Box<[u8]>) {
+        let (shared, bytes) = (&self.shared, line.len() as u64);
+        let queued_bytes = shared.queued_bytes.fetch_add(bytes, Relaxed) + bytes;
+        let fits = queued_bytes <= shared.bytes_max.load(Relaxed)
+            && !shared.stopping.load(Relaxed)
+            && self.sender.try_send(Message::Line(line)).is_ok();
+        if !fits {
+            shared.queued_bytes.fetch_sub(bytes, Relaxed);
+            shared.lost.fetch_add(1, Relaxed);
         }
     }
-}
 
-impl<L> Handle<L> {
-    /// Queues a line that holds `held_bytes` of memory; never blocks. Returns `false` if it was dropped.
-    pub fn push(&self, line: L, held_bytes: usize) -> bool {
-        let held_bytes = held_bytes as u64;
-        let queued_bytes = self.shared.queued_bytes.fetch_add(held_bytes, Relaxed) + held_bytes;
-        let fits = queued_bytes <= self.shared.bytes_max.load(Relaxed);
-        if fits
-            && self
-                .sender
-                .try_send(Message::Line { line, held_bytes })
-                .is_ok()
-        {
-            return true;
-        }
-        self.shared.queued_bytes.fetch_sub(held_bytes, Relaxed);
-        self.shared.dropped.fetch_add(1, Relaxed);
-        false
-    }
-
-    /// Bounds the memory of the lines that wait, from now on: [`LOG_QUEUE_BYTES_MAX`] at most.
+    /// Bounds the memory of the lines that wait, from now on.
     pub fn bound(&self, bytes_max: u64) {
-        let bytes_max = bytes_max.min(LOG_QUEUE_BYTES_MAX);
         self.shared.bytes_max.store(bytes_max, Relaxed);
     }
 
     /// The counts of lines so far.
     pub fn counts(&self) -> Counts {
-        self.shared.counts()
+        Counts {
+            written: self.shared.written.load(Relaxed),
+            lost: self.shared.lost.load(Relaxed),
+        }
     }
 
     /// Has the sink reopened after the next batch; lines queued now still go to the old one. Never blocks.
     pub fn renew(&self) {
         self.shared.renewing.store(true, Relaxed);
         // A full queue needs no message: its thread is working and sees the flag.
-        let _ = self.sender.try_send(Message::Renew);
-        self.shared.wake();
+        let _ = self.sender.try_send(Message::Flush(bounded(0).0));
     }
 
     /// Waits until the lines queued now are written, `wait_max` at most. For a process about to end.
     pub fn flush(&self, wait_max: Duration) {
-        let (done, written) = sync_channel(1);
-        if self.sender.try_send(Message::Flush(done)).is_ok() {
-            self.shared.wake();
-            // Either way the process goes on: lines not written in this time are lost.
-            let _ = written.recv_timeout(wait_max);
+        let deadline = Instant::now() + wait_max;
+        let (done, written) = bounded(0);
+        let flush = Message::Flush(done);
+        if self.sender.send_deadline(flush, deadline).is_ok() {
+            let _ = written.recv_deadline(deadline); // either way the process goes on
         }
     }
 }
 
-/// The thread behind a queue. Stops when dropped.
-pub struct Pump<L> {
-    handle: Handle<L>,
-    ended: Receiver<()>,
-}
+/// The thread behind a queue. When dropped, it writes what is queued, for [`LOG_STOP_MAX`] at most; later lines are lost.
+pub struct Pump(Handle);
 
-impl<L: Send + 'static> Pump<L> {
-    /// Starts a thread that renders each line by `render`, writes it to `sink`, and reports troubles to `report`. A
-    /// report may add lines of its own to the batch.
+impl Pump {
+    /// Starts a thread that writes lines to `sink`; messages about it call it `name`.
     ///
     /// # Errors
     /// The thread could not be started.
-    pub fn start(
-        name: &str,
-        sink: impl Sink + Send + 'static,
-        render: impl FnMut(&L, &mut Vec<u8>) + Send + 'static,
-        report: impl FnMut(Trouble, &mut Vec<u8>) + Send + 'static,
-    ) -> io::Result<Pump<L>> {
-        let (sender, receiver) = sync_channel(LOG_QUEUE_LINES_MAX);
-        let (ending, ended) = sync_channel(1);
-        let (about_thread, thread) = sync_channel(1);
-        let builder = std::thread::Builder::new().name(name.to_owned());
-        let join = builder.spawn(move || {
-            let Ok(shared) = thread.recv() else { return };
-            Writer::new(sink, render, report, shared).run(&receiver);
-            drop(receiver); // from here on a push fails, and is counted
-            let _ = ending.send(()); // nobody waits if the pump was given up
-        })?;
-        let shared = Arc::new(QueueState::new(join.thread().clone()));
-        let _ = about_thread.send(shared.clone()); // the thread waits for it
-        Ok(Pump {
-            handle: Handle { shared, sender },
-            ended,
-        })
+    pub fn start(name: String, sink: Sink, reopen: Reopen) -> io::Result<Pump> {
+        let (sender, receiver) = bounded(LOG_QUEUE_LINES_MAX);
+        let shared = Arc::new(QueueState::default());
+        shared.bytes_max.store(LOG_QUEUE_BYTES_MAX, Relaxed);
+        let writer = Writer::new(name, sink, reopen, Arc::clone(&shared));
+        let thread = thread::Builder::new().name("log".to_owned());
+        thread.spawn(move || writer.run(&receiver))?;
+        Ok(Pump(Handle { shared, sender }))
     }
 
     /// The input end of the queue.
-    pub fn handle(&self) -> Handle<L> {
-        self.handle.clone()
-    }
-
-    /// Writes what is queued and ends the thread. Gives up after [`LOG_STOP_MAX`], since a stuck pipe must not keep the
-    /// server from stopping. Later lines are dropped.
-    pub fn stop(self) -> Counts {
-        self.end(LOG_STOP_MAX);
-        self.handle.counts()
+    pub fn handle(&self) -> Handle {
+        self.0.clone()
     }
 }
 
-impl<L> Pump<L> {
-    fn end(&self, wait_max: Duration) {
-        self.handle.shared.stopping.store(true, Relaxed);
-        // A full queue needs no message: its thread is working and sees the flag.
-        let _ = self.handle.sender.try_send(Message::Stop);
-        self.handle.shared.wake();
-        let _ = self.ended.recv_timeout(wait_max);
-    }
-}
-
-impl<L> Drop for Pump<L> {
+impl Drop for Pump {
     fn drop(&mut self) {
-        if !self.handle.shared.stopping.load(Relaxed) {
-            self.end(LOG_STOP_MAX);
-        }
-    }
-}
-
-enum Message<L> {
-    Line { line: L, held_bytes: u64 },
-    Flush(SyncSender<()>),
-    Renew,
-    Stop,
-}
-
-struct QueueState {
-    queued_bytes: AtomicU64,
-    bytes_max: AtomicU64,
-    written: AtomicU64,
-    dropped: AtomicU64,
-    failed: AtomicU64,
-    /// The sink is to be reopened.
-    renewing: AtomicBool,
-    stopping: AtomicBool,
-    thread: Thread,
-}
-
-impl QueueState {
-    fn new(thread: Thread) -> QueueState {
-        QueueState {
-            queued_bytes: AtomicU64::new(0),
-            bytes_max: AtomicU64::new(LOG_QUEUE_BYTES_MAX),
-            written: AtomicU64::new(0),
-            dropped: AtomicU64::new(0),
-            failed: AtomicU64::new(0),
-            renewing: AtomicBool::new(false),
-            stopping: AtomicBool::new(false),
-            thread,
-        }
-    }
-
-    fn counts(&self) -> Counts {
-        Counts {
-            written: self.written.load(Relaxed),
-            dropped: self.dropped.load(Relaxed),
-            failed: self.failed.load(Relaxed),
-        }
-    }
-
-    fn wake(&self) {
-        self.thread.unpark();
+        self.0.shared.stopping.store(true, Relaxed);
+        self.0.flush(LOG_STOP_MAX);
     }
 }
 
 /// The thread's own state.
-struct Writer<W, Render, Report> {
-    sink: W,
-    render: Render,
-    report: Report,
+struct Writer {
+    name: String,
+    sink: Sink,
+    reopen: Reopen,
     shared: Arc<QueueState>,
     batch: Vec<u8>,
-    /// Lines in `batch`.
-    lines: u64,
     /// The sink ends in half a line: a write failed in the middle of one.
     torn: bool,
-    losses: Losses,
-    /// How much of `shared.dropped` was reported.
-    dropped_reported: u64,
-    dropped_report_due: Option<Instant>,
+    /// The last write failed.
+    failing: bool,
+    /// How much of `shared.lost` was reported, and when that was.
+    told: u64,
+    told_at: Option<Instant>,
 }
 
-impl<W: Sink, Render, Report: FnMut(Trouble, &mut Vec<u8>)> Writer<W, Render, Report> {
-    fn new(sink: W, render: Render, report: Report, shared: Arc<QueueState>) -> Self {
+impl Writer {
+    fn new(name: String, sink: Sink, reopen: Reopen, shared: Arc<QueueState>) -> Writer {
         Writer {
-            torn: sink.ends_torn(),
+            name,
             sink,
-            render,
-            report,
+            reopen,
             shared,
             batch: Vec::with_capacity(LOG_BATCH_BYTES),
-            lines: 0,
-            losses: Losses::default(),
-            dropped_reported: 0,
-            dropped_report_due: None,
+            torn: false,
+            failing: false,
+            told: 0,
+            told_at: None,
         }
     }
 
-    fn run<L>(&mut self, receiver: &Receiver<Message<L>>)
-    where
-        Render: FnMut(&L, &mut Vec<u8>),
-    {
-        loop {
-            match self.wait(receiver) {
-                Ok(message) => self.take(message),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return,
-            }
-            while let Ok(message) = receiver.try_recv() {
-                self.take(message);
+    fn run(mut self, receiver: &Receiver<Message>) {
+        while let Ok(first) = receiver.recv() {
+            let mut flushed = Vec::new();
+            for message in iter::once(first).chain(receiver.try_iter()) {
+                match message {
+                    Message::Line(line) => self.take(&line),
+                    Message::Flush(done) => flushed.push(done),
+                }
                 if self.batch.len() >= LOG_BATCH_BYTES {
-                    self.write(Instant::now());
+                    break;
                 }
             }
-            self.write(Instant::now());
+            self.write();
+            drop(flushed);
             self.renew();
-            if self.shared.stopping.load(Relaxed) {
-                return self.finish(receiver);
-            }
-            std::thread::park_timeout(LOG_REST);
-        }
-    }
-
-    /// Waits for a line, and no longer than until there is something to report.
-    fn wait<L>(&self, receiver: &Receiver<Message<L>>) -> Result<Message<L>, RecvTimeoutError> {
-        let unreported = self.shared.dropped.load(Relaxed) > self.dropped_reported;
-        let dropped = self.dropped_report_due.filter(|_| unreported);
-        match dropped.into_iter().chain(self.losses.waits_until()).min() {
-            Some(due) => receiver.recv_timeout(due.saturating_duration_since(Instant::now())),
-            None => receiver.recv().map_err(|_| RecvTimeoutError::Disconnected),
-        }
-    }
-
-    fn take<L>(&mut self, message: Message<L>)
-    where
-        Render: FnMut(&L, &mut Vec<u8>),
-    {
-        match message {
-            Message::Line { line, held_bytes } => {
-                self.shared.queued_bytes.fetch_sub(held_bytes, Relaxed);
-                (self.render)(&line, &mut self.batch);
-                self.lines += 1;
-            }
-            Message::Flush(done) => {
-                self.write(Instant::now());
-                let _ = done.send(()); // the receiver may have given up
-            }
-            Message::Renew | Message::Stop => {}
-        }
-    }
-
-    /// Writes what is still queued: all lines pushed before the stop, but no more than one queue's length.
-    fn finish<L>(&mut self, receiver: &Receiver<Message<L>>)
-    where
-        Render: FnMut(&L, &mut Vec<u8>),
-    {
-        for _ in 0..=LOG_QUEUE_LINES_MAX {
-            let Ok(message) = receiver.try_recv() else {
-                break;
-            };
-            self.take(message);
-            if self.batch.len() >= LOG_BATCH_BYTES {
-                self.write(Instant::now());
+            if receiver.is_empty() {
+                thread::sleep(LOG_REST);
             }
         }
-        self.dropped_report_due = None; // the last chance to report it
-        self.losses.hurry();
-        self.write(Instant::now());
-        self.write(Instant::now()); // reports of the first write
     }
 
-    /// Writes the batch and the pending reports. A report of this very write goes with the next batch.
-    fn write(&mut self, now: Instant) {
-        self.report_dropped(now);
-        if self.batch.is_empty() {
-            self.report_losses(now); // otherwise this write tells first how it is now
-        }
-        if !self.batch.is_empty() {
-            self.torn = self.torn && !self.sink.is_empty();
-            if self.torn {
-                self.batch.insert(0, b'\n');
-            }
-            let lines = std::mem::take(&mut self.lines);
-            let mut batch = std::mem::take(&mut self.batch);
-            let (taken_bytes, result) = self.write_most(&batch);
-            self.account(&batch[..taken_bytes], lines, result);
-            self.report_losses(now);
-            batch.clear();
-            batch.append(&mut self.batch); // reports of this write
-            self.batch = batch;
-        }
-    }
-
-    /// Writes `batch` and returns how many of its bytes were taken, also when that fails.
-    fn write_most(&mut self, batch: &[u8]) -> (usize, io::Result<()>) {
-        let mut taken_bytes = 0;
-        while taken_bytes < batch.len() {
-            match self.write_some(&batch[taken_bytes..]) {
-                Ok(0) => return (taken_bytes, Err(io::ErrorKind::WriteZero.into())),
-                Ok(more_bytes) => taken_bytes += more_bytes,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // Nobody reads, or another process with the same terminal or pipe made it non-blocking.
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if self.shared.stopping.load(Relaxed) {
-                        return (taken_bytes, Err(error));
-                    }
-                    if self.shared.renewing.swap(false, Relaxed) && self.sink.renew() {
-                        taken_bytes = self.line_start(batch, taken_bytes);
-                        continue;
-                    }
-                    self.report_dropped(Instant::now());
-                    std::thread::park_timeout(LOG_REST);
-                }
-                Err(error) => return (taken_bytes, Err(error)),
-            }
-        }
-        (taken_bytes, Ok(()))
-    }
-
-    /// Where the line begins that was cut after `taken_bytes` of a batch: another file gets all of it. The line feed before a batch
-    /// is for the file whose line was torn.
-    fn line_start(&self, batch: &[u8], taken_bytes: usize) -> usize {
-        let before = batch[..taken_bytes].iter().rposition(|&byte| byte == b'\n');
-        before.map_or(self.torn.into(), |end| end + 1)
-    }
-
-    fn write_some(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let Some(room_bytes) = self.sink.room_bytes(LOG_STUCK_LOOK_EACH) else {
-            return Err(io::ErrorKind::WouldBlock.into());
-        };
-        self.sink.write(&bytes[..bytes.len().min(room_bytes)])
+    fn take(&mut self, line: &[u8]) {
+        let bytes = line.len() as u64;
+        self.shared.queued_bytes.fetch_sub(bytes, Relaxed);
+        self.batch.extend_from_slice(line);
     }
 
     fn renew(&mut self) {
-        if self.shared.renewing.swap(false, Relaxed) && self.sink.renew() {
-            self.torn = self.sink.ends_torn(); // a line torn here is at the end of the other one
+        if self.shared.renewing.swap(false, Relaxed) {
+            if let Some(sink) = (self.reopen)() {
+                (self.sink, self.torn) = (sink, false);
+            }
         }
     }
 
-    /// Counts a write that `taken` of a batch of `lines` came through.
-    fn account(&mut self, taken: &[u8], lines: u64, result: io::Result<()>) {
-        // A line counts as written once its end is; the line feed before the batch ends a line that was lost before.
-        let written = line_ends(taken).saturating_sub(self.torn.into());
-        self.torn = taken.last().map_or(self.torn, |&last| last != b'\n');
-        self.shared.written.fetch_add(written, Relaxed);
-        self.shared.failed.fetch_add(lines - written, Relaxed);
-        self.losses.add(lines - written, result);
-    }
-
-    fn report_losses(&mut self, now: Instant) {
-        if let Some(trouble) = self.losses.report(now) {
-            self.tell(trouble);
-        }
-    }
-
-    fn report_dropped(&mut self, now: Instant) {
-        let dropped = self.shared.dropped.load(Relaxed);
-        if dropped == self.dropped_reported || self.dropped_report_due.is_some_and(|due| now < due)
-        {
+    fn write(&mut self) {
+        if self.batch.is_empty() {
             return;
         }
-        self.tell(Trouble::Dropped {
-            lines: dropped - self.dropped_reported,
-        });
-        self.dropped_reported = dropped;
-        self.dropped_report_due = Some(now + LOG_REPORT_INTERVAL);
+        let torn = self.torn.into();
+        if self.torn {
+            self.batch.insert(0, b'\n'); // ends the line that was lost before
+        }
+        let (taken_bytes, result) = write_all(&mut self.sink, &self.batch);
+        let (taken, left) = self.batch.split_at(taken_bytes);
+        let written = line_ends(taken).saturating_sub(torn);
+        let lost = line_ends(taken) + line_ends(left) - torn - written;
+        self.shared.written.fetch_add(written, Relaxed);
+        self.shared.lost.fetch_add(lost, Relaxed);
+        self.torn = taken.last().map_or(self.torn, |&last| last != b'\n');
+        self.batch.clear();
+        if let Some(lines) = self.untold(result.is_err(), Instant::now()) {
+            let name = &self.name;
+            match result {
+                Ok(()) => tracing::warn!(
+                    lines,
+                    "{name}: lines were lost since it could not be written as fast as they came"
+                ),
+                Err(error) => tracing::error!(
+                    lines,
+                    "{name}: {error}; lines are lost until it can be written again: make room, or mend the file and send \
+                     SIGUSR1"
+                ),
+            }
+        }
     }
 
-    fn tell(&mut self, trouble: Trouble) {
-        let before = self.batch.len();
-        (self.report)(trouble, &mut self.batch);
-        self.lines += line_ends(&self.batch[before..]);
+    /// Lines lost that are to be reported now, after a write that failed or did not: once when writes begin to fail, once when
+    /// it is over, and no more than once in [`LOG_REPORT_INTERVAL`].
+    fn untold(&mut self, failed: bool, now: Instant) -> Option<u64> {
+        let lines = self.shared.lost.load(Relaxed) - self.told;
+        let fails_on = std::mem::replace(&mut self.failing, failed) && failed;
+        let is_soon = self
+            .told_at
+            .is_some_and(|at| now - at < LOG_REPORT_INTERVAL);
+        if lines == 0 || fails_on || is_soon {
+            return None;
+        }
+        self.told += lines;
+        self.told_at = Some(now);
+        Some(lines)
     }
+}
+
+/// Writes `batch` and returns how many of its bytes were taken, also when that fails.
+fn write_all(sink: &mut Sink, batch: &[u8]) -> (usize, io::Result<()>) {
+    let mut taken_bytes = 0;
+    while taken_bytes < batch.len() {
+        match sink.write(&batch[taken_bytes..]) {
+            Ok(0) => return (taken_bytes, Err(io::ErrorKind::WriteZero.into())),
+            Ok(more_bytes) => taken_bytes += more_bytes,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // A FIFO that nobody reads now, or another process with the same terminal made it non-blocking.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => thread::sleep(LOG_REST),
+            Err(error) => return (taken_bytes, Err(error)),
+        }
+    }
+    (taken_bytes, Ok(()))
 }
 
 fn line_ends(text: &[u8]) -> u64 {
@@ -449,4 +282,165 @@ fn line_ends(text: &[u8]) -> u64 {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use std::collections::VecDeque;
+    use std::sync::Mutex;
+
+    use super::*;
+
+    /// A sink that follows its script, then takes everything.
+    #[derive(Clone, Default)]
+    struct Script {
+        taken: Arc<Mutex<Vec<u8>>>,
+        steps: Arc<Mutex<VecDeque<io::Result<usize>>>>,
+    }
+
+    impl Script {
+        fn new(steps: impl IntoIterator<Item = io::Result<usize>>) -> Script {
+            let steps = Arc::new(Mutex::new(steps.into_iter().collect()));
+            let taken = Arc::default();
+            Script { taken, steps }
+        }
+
+        fn text(&self) -> String {
+            let taken = self.taken.lock().expect("no panic before");
+            String::from_utf8_lossy(&taken).into_owned()
+        }
+    }
+
+    impl Write for Script {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let step = self.steps.lock().expect("no panic before").pop_front();
+            let len = step.unwrap_or(Ok(bytes.len()))?.min(bytes.len());
+            let mut taken = self.taken.lock().expect("no panic before");
+            taken.extend_from_slice(&bytes[..len]);
+            Ok(len)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn full() -> io::Result<usize> {
+        Err(io::ErrorKind::StorageFull.into())
+    }
+
+    fn start(sink: impl Write + Send + 'static) -> Pump {
+        let name = "a log".to_owned();
+        Pump::start(name, Box::new(sink), Box::new(|| None)).expect("a thread")
+    }
+
+    /// A writer without its thread.
+    fn writer(sink: &Script) -> Writer {
+        let (name, sink) = ("a log".to_owned(), Box::new(sink.clone()));
+        Writer::new(name, sink, Box::new(|| None), Arc::default())
+    }
+
+    fn counts(writer: &Writer) -> (u64, u64) {
+        let shared = &writer.shared;
+        (shared.written.load(Relaxed), shared.lost.load(Relaxed))
+    }
+
+    #[test]
+    fn all_lines_are_written_in_order_by_the_end() {
+        let sink = Script::default();
+        let pump = start(sink.clone());
+        let handle = pump.handle();
+        handle.push((*b"a\n").into());
+        handle.flush(Duration::from_secs(60));
+        assert_eq!(sink.text(), "a\n");
+        for line in ["b\n", "c\n"] {
+            handle.push(line.as_bytes().into());
+        }
+        drop(pump);
+        assert_eq!(sink.text(), "a\nb\nc\n");
+        handle.push((*b"late\n").into());
+        let (written, lost) = (3, 1);
+        assert_eq!(handle.counts(), Counts { written, lost });
+    }
+
+    #[test]
+    fn lines_and_bytes_that_wait_are_bounded() {
+        /// Holds its first write until it is released.
+        struct Stuck(Sender<()>, Receiver<()>);
+        impl Write for Stuck {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                let _ = (self.0.send(()), self.1.recv());
+                Ok(bytes.len())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let (entered, has_entered) = bounded(8);
+        let (release, released) = bounded::<()>(0);
+        let pump = start(Stuck(entered, released));
+        let handle = pump.handle();
+        handle.push((*b"\n").into());
+        has_entered.recv().expect("the thread writes");
+        handle.bound(10);
+        for line in ["12345\n", "123\n", "\n"] {
+            handle.push(line.as_bytes().into());
+        }
+        assert_eq!(handle.counts().lost, 1);
+        handle.bound(LOG_QUEUE_BYTES_MAX);
+        (2..LOG_QUEUE_LINES_MAX + 3).for_each(|_| handle.push((*b"\n").into()));
+        assert_eq!(handle.counts().lost, 4);
+        drop((release, pump));
+        let written = LOG_QUEUE_LINES_MAX as u64 + 1;
+        assert_eq!(handle.counts(), Counts { written, lost: 4 });
+    }
+
+    #[test]
+    fn short_writes_go_on_and_a_torn_line_gets_its_end_before_the_next_one() {
+        let sink = Script::new([
+            Ok(1),
+            Err(io::ErrorKind::Interrupted.into()),
+            Ok(2),
+            Err(io::ErrorKind::WouldBlock.into()),
+            Ok(2),
+            full(),
+            full(),
+        ]);
+        let mut writer = writer(&sink);
+        for batch in ["aaa\nbbb\nccc\n", "ddd\n", "eee\nfff\n"] {
+            writer.take(batch.as_bytes());
+            writer.write();
+        }
+        assert_eq!(sink.text(), "aaa\nb\neee\nfff\n");
+        assert_eq!(counts(&writer), (3, 3));
+    }
+
+    #[test]
+    fn a_renewed_sink_gets_what_comes_after_and_no_end_of_a_torn_line() {
+        let (old, new) = (Script::new([Ok(1), full()]), Script::default());
+        let mut writer = writer(&old);
+        let mut next: Option<Sink> = Some(Box::new(new.clone()));
+        writer.reopen = Box::new(move || next.take());
+        writer.take(b"aa\n");
+        writer.write();
+        writer.shared.renewing.store(true, Relaxed);
+        writer.renew();
+        writer.take(b"bb\n");
+        writer.write();
+        assert_eq!((&*old.text(), &*new.text()), ("a", "bb\n"));
+    }
+
+    #[test]
+    fn lost_lines_are_told_when_writes_fail_and_when_it_is_over_once_in_an_interval() {
+        let mut writer = writer(&Script::default());
+        let start = Instant::now();
+        let mut step = |after, lost, failed| {
+            writer.shared.lost.fetch_add(lost, Relaxed);
+            writer.untold(failed, start + LOG_REPORT_INTERVAL / 10 * after)
+        };
+        assert_eq!(step(0, 0, false), None);
+        assert_eq!(step(1, 3, true), Some(3));
+        assert_eq!(step(40, 5, true), None, "it fails on");
+        assert_eq!(step(41, 0, false), Some(5), "it is over");
+        assert_eq!(step(42, 2, false), None, "too soon");
+        assert_eq!(step(51, 1, true), Some(3));
+        assert_eq!(step(70, 0, false), None);
+    }
+}

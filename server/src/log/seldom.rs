@@ -1,13 +1,17 @@
 //! Lines that many clients cause at once: one in ten seconds of each topic, and for each file, with a count.
 
-use std::fmt::{Arguments, Write};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::fmt::Arguments;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ackpace_core::units::{Instant, duration_us};
 use tracing::Level;
 
-use crate::limits::{LOG_REPORT_INTERVAL, LOG_SELDOM_MAX};
+use super::LOG_REPORT_INTERVAL;
+
+/// Topics and files of which the last line is remembered, so that each has one in `LOG_REPORT_INTERVAL`. More: the others
+/// share one line of each topic.
+const LOG_SELDOM_MAX: usize = 64;
+const SEVERAL: &str = "(several)";
 
 /// What a line tells of. Lines about different topics do not displace each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,13 +51,11 @@ impl Topic {
     }
 }
 
-/// The owner of such lines, for all workers. The first line of a topic and file is written at once, and those of the next
-/// [`LOG_REPORT_INTERVAL`] together at its end: `times=39`.
-#[derive(Debug)]
+/// The owner of such lines, for all workers. The first line of a topic and file is written at once. Those of the next
+/// `LOG_REPORT_INTERVAL` are counted, and told together (`times=39`) before the first line after it, of any topic.
+#[derive(Debug, Default)]
 pub struct Seldom {
     rows: Mutex<Vec<Row>>,
-    /// When the next count is due; `u64::MAX`: nothing waits to be told.
-    due_us: AtomicU64,
 }
 
 /// A topic and a file of which a line was written.
@@ -61,119 +63,72 @@ pub struct Seldom {
 struct Row {
     topic: Topic,
     file: Option<String>,
-    due: Instant,
-    /// The first text since the last line.
+    until: Instant,
+    /// The first text since the line, and how often there was one.
     text: String,
     times: u64,
-}
-
-/// A line that is to be written now.
-#[derive(Debug, PartialEq, Eq)]
-struct Line {
-    topic: Topic,
-    file: Option<String>,
-    text: String,
-    times: u64,
-}
-
-impl Default for Seldom {
-    fn default() -> Seldom {
-        Seldom {
-            rows: Mutex::default(),
-            due_us: AtomicU64::new(u64::MAX),
-        }
-    }
 }
 
 impl Seldom {
-    /// Tells of something that happened, to `file` if it is given: now, or within [`LOG_REPORT_INTERVAL`].
+    /// Tells of something that happened, to `file` if it is given.
     pub fn tell(&self, topic: Topic, file: Option<&str>, text: Arguments<'_>, now: Instant) {
-        if let Some(line) = self.happened(topic, file, text, now) {
-            line.write();
-        }
-    }
-
-    /// When [`Seldom::tell_rest`] has something to tell.
-    pub fn due(&self) -> Option<Instant> {
-        let us = self.due_us.load(Ordering::Relaxed);
-        (us != u64::MAX).then_some(Instant { us })
-    }
-
-    /// Writes the counts that are due.
-    pub fn tell_rest(&self, now: Instant) {
-        if self.due().is_some_and(|due| due <= now) {
-            self.rest(now).into_iter().for_each(Line::write);
-        }
+        let rows = self.happened(topic, file, text, now);
+        rows.iter().for_each(Row::write);
     }
 
     /// Writes all counts: the server ends.
     pub fn tell_all(&self) {
-        self.tell_rest(Instant { us: u64::MAX });
+        let rows = self.over(Instant { us: u64::MAX });
+        rows.iter().for_each(Row::write);
     }
 
+    /// The lines that are to be written now.
     fn happened(
         &self,
         topic: Topic,
         file: Option<&str>,
         text: Arguments<'_>,
         now: Instant,
-    ) -> Option<Line> {
+    ) -> Vec<Row> {
+        let mut lines = self.over(now);
         let mut rows = self.rows();
-        let mut file = file;
-        let mut at = find(&rows, topic, file);
-        if at.is_none() && rows.len() >= LOG_SELDOM_MAX {
-            rows.retain(|row| row.times > 0 || now < row.due);
-            if rows.len() >= LOG_SELDOM_MAX {
-                file = Some("(several)");
-            }
-            at = find(&rows, topic, file);
-        }
-        let due = now.plus_us(duration_us(LOG_REPORT_INTERVAL));
-        let Some(at) = at else {
-            let row = Row {
-                topic,
-                file: file.map(str::to_owned),
-                due,
-                text: String::new(),
-                times: 1,
-            };
-            rows.push(row);
-            let line = rows.last_mut().map(|row| row.line(text.to_string(), due));
-            self.note_due(&rows);
-            return line;
+        let is_full = rows.len() >= LOG_SELDOM_MAX;
+        let at = |file| {
+            let same = |row: &Row| row.topic == topic && row.file.as_deref() == file;
+            rows.iter().position(same)
         };
-        let row = &mut rows[at];
-        row.times += 1;
-        if row.times == 1 {
-            row.text.clear();
-            let _ = row.text.write_fmt(text); // into memory
+        let (at, file) = match at(file) {
+            None if is_full => (at(Some(SEVERAL)), Some(SEVERAL)),
+            at => (at, file),
+        };
+        if let Some(at) = at {
+            let row = &mut rows[at];
+            if row.times == 0 {
+                row.text = text.to_string();
+            }
+            row.times += 1;
+            return lines;
         }
-        let line = (row.due <= now).then(|| {
-            let text = std::mem::take(&mut row.text);
-            row.line(text, due)
-        });
-        self.note_due(&rows);
-        line
-    }
-
-    fn rest(&self, now: Instant) -> Vec<Line> {
-        let mut rows = self.rows();
-        let next = now.plus_us(duration_us(LOG_REPORT_INTERVAL));
-        let due = |row: &&mut Row| row.times > 0 && row.due <= now;
-        let lines = rows.iter_mut().filter(due).map(|row| {
-            let text = std::mem::take(&mut row.text);
-            row.line(text, next)
-        });
-        let lines = lines.collect();
-        rows.retain(|row| now < row.due);
-        self.note_due(&rows);
+        let row = |text, times| Row {
+            topic,
+            file: file.map(str::to_owned),
+            until: now.plus_us(duration_us(LOG_REPORT_INTERVAL)),
+            text,
+            times,
+        };
+        rows.push(row(String::new(), 0));
+        lines.push(row(text.to_string(), 1));
         lines
     }
 
-    fn note_due(&self, rows: &[Row]) {
-        let waiting = rows.iter().filter(|row| row.times > 0);
-        let due_us = waiting.map(|row| row.due.us).min().unwrap_or(u64::MAX);
-        self.due_us.store(due_us, Ordering::Relaxed);
+    /// Forgets the rows whose interval is over, and returns those that have counted something.
+    fn over(&self, now: Instant) -> Vec<Row> {
+        let mut rows = self.rows();
+        let (over, rest): (Vec<Row>, Vec<Row>) = std::mem::take(&mut *rows)
+            .into_iter()
+            .partition(|row| row.until <= now);
+        *rows = rest;
+        over.into_iter().filter(|row| row.times > 0).collect()
     }
 
     fn rows(&self) -> MutexGuard<'_, Vec<Row>> {
@@ -181,28 +136,10 @@ impl Seldom {
     }
 }
 
-fn find(rows: &[Row], topic: Topic, file: Option<&str>) -> Option<usize> {
-    let same = |row: &Row| row.topic == topic && row.file.as_deref() == file;
-    rows.iter().position(same)
-}
-
 impl Row {
-    /// The line for what was counted; the next one is due then.
-    fn line(&mut self, text: String, due: Instant) -> Line {
-        self.due = due;
-        Line {
-            topic: self.topic,
-            file: self.file.clone(),
-            text,
-            times: std::mem::take(&mut self.times),
-        }
-    }
-}
-
-impl Line {
-    fn write(self) {
+    fn write(&self) {
         let times = (self.times > 1).then_some(self.times);
-        let (file, text) = (self.file, self.text);
+        let (file, text) = (self.file.as_deref(), &self.text);
         match self.topic.level() {
             Level::ERROR => tracing::error!(file, times, "{text}"),
             _ => tracing::warn!(file, times, "{text}"),
@@ -218,58 +155,46 @@ mod tests {
         Instant { us: s * 1_000_000 }
     }
 
-    fn told(line: Option<Line>) -> Option<(String, u64)> {
-        line.map(|line| (line.text, line.times))
+    fn told(lines: Vec<Row>) -> Vec<(String, u64)> {
+        let told = lines.into_iter().map(|line| (line.text, line.times));
+        told.collect()
     }
 
     #[test]
-    fn a_flood_is_a_line_at_once_and_one_in_ten_seconds() {
+    fn a_flood_is_a_line_at_once_and_a_count_in_ten_seconds() {
         let seldom = Seldom::default();
         let mut lines = Vec::new();
         // Twenty a second for half a minute.
         for n in 0..600 {
-            let now = Instant { us: n * 50_000 };
-            lines.extend(told(seldom.happened(
-                Topic::Accept,
-                None,
-                format_args!("event {n}"),
-                now,
-            )));
+            let (text, now) = (format!("event {n}"), Instant { us: n * 50_000 });
+            let text = format_args!("{text}");
+            lines.extend(told(seldom.happened(Topic::Accept, None, text, now)));
         }
-        let expected = [("event 0", 1), ("event 1", 200), ("event 201", 200)];
-        assert_eq!(
-            lines,
-            expected.map(|(text, times)| (text.to_owned(), times))
-        );
-        assert_eq!(seldom.due(), Some(at(30)));
-        let rest = seldom.rest(at(30));
-        assert_eq!(rest[0].times, 199, "none is left out of the count");
-        assert_eq!(seldom.due(), None);
+        lines.extend(told(seldom.over(at(30))));
+        let expected = [
+            ("event 0", 1),
+            ("event 1", 199),
+            ("event 200", 1),
+            ("event 201", 199),
+            ("event 400", 1),
+            ("event 401", 199),
+        ];
+        let expected = expected.map(|(text, times)| (text.to_owned(), times));
+        assert_eq!(lines, expected, "none is left out of the count");
+        assert!(seldom.rows().is_empty());
     }
 
     #[test]
-    fn files_and_kinds_do_not_displace_each_other() {
+    fn files_and_topics_do_not_displace_each_other() {
         let seldom = Seldom::default();
-        let happened = |topic, file| {
-            seldom
-                .happened(topic, file, format_args!("x"), at(1))
-                .is_some()
+        let told = |topic, file| {
+            let lines = seldom.happened(topic, file, format_args!("x"), at(1));
+            !lines.is_empty()
         };
-        assert!(happened(Topic::FileChanged, Some("/a")));
-        assert!(happened(Topic::FileChanged, Some("/b")));
-        assert!(happened(Topic::Unreadable, Some("/a")));
-        assert!(!happened(Topic::FileChanged, Some("/a")));
-    }
-
-    #[test]
-    fn what_comes_late_is_told_at_once_again() {
-        let seldom = Seldom::default();
-        let text = format_args!("x");
-        assert!(seldom.happened(Topic::Crowded, None, text, at(1)).is_some());
-        let text = format_args!("y");
-        let line = told(seldom.happened(Topic::Crowded, None, text, at(60)));
-        assert_eq!(line, Some(("y".to_owned(), 1)));
-        assert!(seldom.rest(at(100)).is_empty());
+        assert!(told(Topic::FileChanged, Some("/a")));
+        assert!(told(Topic::FileChanged, Some("/b")));
+        assert!(told(Topic::Unreadable, Some("/a")));
+        assert!(!told(Topic::FileChanged, Some("/a")));
     }
 
     #[test]
@@ -279,14 +204,12 @@ mod tests {
         for n in 0..10 * LOG_SELDOM_MAX {
             let file = format!("/{n}");
             let text = format_args!("x");
-            let line = seldom.happened(Topic::FileChanged, Some(&file), text, at(1));
-            lines += usize::from(line.is_some());
+            let told = seldom.happened(Topic::FileChanged, Some(&file), text, at(1));
+            lines += told.len();
         }
         assert_eq!(lines, LOG_SELDOM_MAX + 1);
-        assert_eq!(seldom.rows().len(), LOG_SELDOM_MAX + 1);
-        let rest = seldom.rest(at(20));
+        let rest = seldom.over(at(20));
         assert_eq!(rest.len(), 1);
         assert_eq!(rest[0].times as usize, 9 * LOG_SELDOM_MAX - 1);
-        assert!(seldom.rows().is_empty() || seldom.rows().len() == 1);
     }
 }

@@ -207,34 +207,6 @@ fn one_of<T: Copy>(word: &str, allowed: &[(&str, T)]) -> Result<T, ValueError> {
     })
 }
 
-/// Options that are gone: what was its name, and the option and value to write instead. This can go with 0.2.
-const FORMER: [(&str, &str, &str); 11] = [
-    ("prefetch", "compare", "prefetch=paper"),
-    ("prefetch_time", "compare", "prefetch=rate,prefetch_time=3s"),
-    (
-        "prefetch_size",
-        "compare",
-        "prefetch=fixed,prefetch_size=128KiB",
-    ),
-    ("order", "compare", "order=arrival"),
-    ("cancel", "compare", "cancel=off"),
-    ("delay", "compare", "delay=paper"),
-    ("read", "compare", "read=page-cache"),
-    ("send", "compare", "send=eager"),
-    ("pacing", "compare", "pacing=off"),
-    ("send_need", "compare", "send_need=paper"),
-    ("send_share", "send_memory", "25%"),
-];
-
-/// Where an operator finds what else there is.
-pub const COMPARISONS: &str = "docs/papers.md has all words of compare";
-
-/// What to write instead of an option that is gone: the key of the option that there is, and a value.
-pub fn former(key: &str) -> Option<(&'static str, &'static str)> {
-    let gone = FORMER.iter().find(|(name, ..)| *name == key);
-    gone.map(|(_, option, value)| (*option, *value))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -341,18 +313,6 @@ mod tests {
             idle("prefetch_size=1MiB"),
             [("prefetch_size", "prefetch=fixed")]
         );
-    }
-
-    #[test]
-    fn what_is_written_instead_of_an_option_that_is_gone_is_good() {
-        for (name, option, value) in FORMER {
-            let is_named = value.contains(&format!("{name}="));
-            match option {
-                "compare" => assert!(is_named && Compare::parse(value).is_ok(), "{value}"),
-                _ => assert_eq!((name, former(name)), ("send_share", Some((option, value)))),
-            }
-        }
-        assert_eq!(former("listen"), None);
     }
 
     #[test]

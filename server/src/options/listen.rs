@@ -423,10 +423,5 @@ mod tests {
                 prop_assert_eq!(Listen::parse(&listen.to_os_string()), Ok(listen));
             }
         }
-
-        #[test]
-        fn any_text_is_read_or_refused(text in "\\PC*") {
-            let _ = parse(&text);
-        }
     }
 }

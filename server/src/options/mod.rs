@@ -5,7 +5,6 @@
 //! `ACKPACE_*`; its type and parser give range and errors. Reading values has no effects: nothing is opened.
 
 mod compare;
-mod defaults;
 mod duration;
 mod kinds;
 mod listen;
@@ -13,19 +12,16 @@ mod names;
 mod serve;
 mod size;
 mod targets;
-mod unix_mode;
 mod value;
 
-pub use compare::{COMPARISONS, Compare, former};
+pub use compare::Compare;
 pub use duration::display as display_duration;
 pub use kinds::{
-    CongestionControl, FollowSymlinks, LogFormat, LogLevel, PlacesBound, SendMemory, Sibling,
-    Workers,
+    CongestionControl, FollowSymlinks, LogFormat, LogLevel, SendMemory, Sibling, UnixMode, Workers,
 };
 pub use listen::Listen;
 pub use names::TypeOverride;
 pub use serve::ServeOptions;
 pub use size::Size;
 pub use targets::{AdminAt, LogTarget, MetricsAt};
-pub use unix_mode::UnixMode;
 pub use value::{ValueError, acts_on_a_terminal, nearest, shown, shown_path};

@@ -43,7 +43,7 @@ pub fn file_name(text: &str) -> Result<String, ValueError> {
 /// # Errors
 /// A pattern that `ackpace_wire::hide` refuses: an empty or too long one, or one that no name can match.
 pub fn pattern(text: &str) -> Result<String, ValueError> {
-    if Hide::new(&[text]).is_err() {
+    if Hide::new(&[text]).is_none() {
         return Err(ValueError::new(format!(
             "{} matches no name: write a pattern for one name of a path, such as *.tmp",
             shown(text)
@@ -74,13 +74,13 @@ impl TypeOverride {
             )));
         };
         let extension = extension.strip_prefix('.').unwrap_or(extension);
-        if content_type::check_extension(extension).is_err() {
+        if !content_type::is_extension(extension) {
             return Err(ValueError::new(format!(
                 "{} is not an extension, such as md or tar.gz",
                 shown(extension)
             )));
         }
-        if content_type::check_media_type(media_type).is_err() {
+        if !content_type::is_media_type(media_type) {
             return Err(ValueError::new(format!(
                 "{} is not a media type, such as text/markdown; charset=utf-8",
                 shown(media_type)

@@ -48,7 +48,7 @@ fn a_listing_of_a_long_directory_begins_in_a_long_job() {
     }
     let site = Site {
         listing: true,
-        ..site(&Arc::default(), &Arc::default(), &dir)
+        ..site(&dir)
     };
     let begins = |path: &[u8], long| {
         let query = Query {

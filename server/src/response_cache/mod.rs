@@ -27,7 +27,6 @@ use crate::ledger::Ledger;
 use crate::limits::{CACHED_FRESH_US, RESPONSES_SHED_MAX};
 use crate::store::attributes::{FileSystemId, file_system, known_version};
 use crate::store::file::File;
-use crate::store::files::SiteId;
 use crate::store::root::Root;
 
 /// A response, head and body, that can be sent at once.
@@ -62,8 +61,6 @@ impl CachedResponse {
 /// The cache key: all that the response to a plain request depends on, besides the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Key<'a> {
-    /// The site that was asked: the same path is another file in another one.
-    pub site: SiteId,
     /// The decoded and normalised path of the request target, so that all its spellings share one response.
     pub path: Cow<'a, [u8]>,
     /// The connection stays open after the response; if not, the response says so.
@@ -164,7 +161,7 @@ impl ResponseCache {
         (self.table.len() as u64, self.table.held_bytes() as u64)
     }
 
-    /// The response, if its file was found within the last second, and looks as it did then. `root` is that of the key's site.
+    /// The response, if its file was found within the last second, and looks as it did then.
     pub fn get(&mut self, key: &Key<'_>, root: &Root, now: Instant) -> Option<Hit<'_>> {
         let at = self.table.find(self.hash(key), key)?;
         let slot = self.table.slot(at)?;
@@ -204,7 +201,6 @@ impl ResponseCache {
         self.table.check_lent();
         self.table.insert(CachedSlot {
             hash: self.hash(key),
-            site: key.site,
             path: (*key.path).into(),
             keep_alive: key.keep_alive,
             content: made.content,
@@ -235,8 +231,7 @@ impl ResponseCache {
     fn hash(&self, key: &Key<'_>) -> u64 {
         let mut hasher = self.hasher.build_hasher();
         hasher.write(&key.path);
-        // Of a fixed length, so no two keys feed the same bytes; one call costs as much as eight bytes of a path.
-        hasher.write_u64(u64::from(key.site.number()) << 1 | u64::from(key.keep_alive));
+        hasher.write_u8(key.keep_alive.into()); // of a fixed length, so no two keys feed the same bytes
         hasher.finish()
     }
 }

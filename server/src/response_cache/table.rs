@@ -8,16 +8,17 @@ use ackpace_core::response_cache::{Cost, Costly, SecondChance, Space};
 use ackpace_core::units::Instant;
 
 use super::{CachedResponse, Content, Key};
-use crate::limits::LENT_CHECKED_MAX;
 use crate::store::file::File;
-use crate::store::files::SiteId;
 use crate::store::root::Root;
+
+/// Evicted responses that are checked for being sent when a new one is cached: more than come in, so that none counts for
+/// long after its last byte has left.
+const LENT_CHECKED_MAX: usize = 2;
 
 /// A cached response with its key.
 pub(super) struct CachedSlot {
-    /// The hash of the key, and the key: site, path and keep-alive.
+    /// The hash of the key, and the key.
     pub hash: u64,
-    pub site: SiteId,
     pub path: Box<[u8]>,
     pub keep_alive: bool,
     /// The file and version that it holds.
@@ -212,7 +213,7 @@ impl Costly for CachedSlot {
 
 impl CachedSlot {
     fn is_for(&self, key: &Key<'_>) -> bool {
-        *self.path == *key.path && self.site == key.site && self.keep_alive == key.keep_alive
+        *self.path == *key.path && self.keep_alive == key.keep_alive
     }
 
     /// Whether the response is that of the file, as far as may be looked. Of a file whose name a worker may not look at, the open

@@ -9,7 +9,6 @@ use super::*;
 use crate::options::FollowSymlinks;
 use crate::store::attributes::known;
 use crate::store::closing::Descriptor;
-use crate::store::files::Files;
 use ackpace_core::limits::{CACHED_COPY_BYTES_MAX, CACHED_FILE_BYTES_MAX, CACHED_OPEN_MAX};
 use ackpace_wire::hide::Hide;
 use proptest::prelude::*;
@@ -53,7 +52,6 @@ fn response(fill: u8, len: usize) -> CachedResponse {
 
 fn kept_by(path: &[u8]) -> Key<'_> {
     Key {
-        site: Files::default().site(),
         path: path.into(),
         keep_alive: true,
     }

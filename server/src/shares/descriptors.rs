@@ -5,9 +5,10 @@ use ackpace_core::limits::CACHED_OPEN_MAX;
 use super::Shares;
 use crate::config::{self, Layer};
 use crate::limits::{
-    CLOSING_MAX, CONNECTIONS_COMMON, DESCRIPTORS_OWN, DESCRIPTORS_PER_WORKER, DESCRIPTORS_START,
+    CONNECTIONS_COMMON, DESCRIPTORS_OWN, DESCRIPTORS_PER_WORKER, DESCRIPTORS_START,
 };
 use crate::options::{FollowSymlinks, ServeOptions};
+use crate::store::closing::CLOSING_MAX;
 
 /// How many descriptors this process may have at most; `None`: any number.
 pub fn allowed() -> Option<u64> {

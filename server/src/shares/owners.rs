@@ -6,77 +6,125 @@ use ackpace_wire::limits as wire;
 use super::{AHEAD_COST_BYTES, Shares};
 use crate::disk::{Completion, DiskAsk};
 use crate::divider::ShareChannel;
+use crate::front::shelf::Shelf;
 use crate::limits::{
-    CLOSING_LANES, CONTROL_ANSWER_BYTES, CONTROL_HELD_BYTES_MAX, COPIED_BYTES_MAX, LOG_BATCH_BYTES,
-    LOG_QUEUE_LINES_MAX, PROGRAM_BYTES, READERS_MAX, REPORTS_MAX, RESPONSE_CACHE_TABLES_BYTES,
-    THREAD_BYTES,
+    CONTROL_HELD_BYTES_MAX, COPIED_BYTES_MAX, READERS_MAX, REPORTS_MAX, RESPONSE_CACHE_TABLES_BYTES,
 };
-use crate::log::Record;
+use crate::log::{LOG_BATCH_BYTES, LOG_LINE_PLACE_BYTES, LOG_QUEUE_LINES_MAX};
 use crate::mailbox::Mailboxes;
 use crate::resolver::RESULT_BYTES;
+use crate::store::closing::CLOSING_LANES;
 use crate::store::file::FILE_BYTES;
 use crate::store::files::KNOWN_BYTES;
 
 /// Threads other than the workers, the divider and those of devices: the resolvers, two logs, control, signals, the watchdog's, one
 /// that looks after the root, one that measures a device, and those that close files.
 const THREADS_BESIDE: u64 = (core::RESOLVERS_MAX + 7 + CLOSING_LANES) as u64;
+/// Memory of a thread: the part of its stack that it uses, and what the allocator keeps for it.
+const THREAD_BYTES: u64 = 32 << 10;
+/// Memory of the program itself: its tables, the options, and small pieces that the allocator can't give back.
+const PROGRAM_BYTES: u64 = 4 << 20;
+/// Bytes of one metrics page or one answer of the admin socket while it is made, roughly and at most: 64 workers, the
+/// 256 fastest connections of all and those of one worker, or a piece of connections with long paths. Not enforced: the
+/// content bounds it.
+const CONTROL_ANSWER_BYTES: u64 = 1 << 20;
 
 /// Threads of a device.
 const DEVICE_THREADS: u64 = (1 + READERS_MAX) as u64;
 
+/// An owner of memory, and the most that it uses.
+pub struct Owner {
+    /// As `ackpace limits` calls it.
+    pub name: &'static str,
+    /// Charged to the ledger at the start.
+    at_start_bytes: u64,
+    /// Charged when it is used.
+    later_bytes: u64,
+}
+
+impl Owner {
+    /// All of it.
+    pub fn bytes(&self) -> u64 {
+        self.at_start_bytes + self.later_bytes
+    }
+}
+
+fn at_start(name: &'static str, at_start_bytes: u64) -> Owner {
+    Owner {
+        name,
+        at_start_bytes,
+        later_bytes: 0,
+    }
+}
+
+fn later(name: &'static str, later_bytes: u64) -> Owner {
+    Owner {
+        name,
+        at_start_bytes: 0,
+        later_bytes,
+    }
+}
+
 impl Shares {
-    /// Each owner of memory and the most that it uses, in bytes.
-    pub fn owners(&self) -> Vec<(&'static str, u64)> {
+    /// The one table of owners.
+    pub fn owners(&self) -> Vec<Owner> {
         let (workers, connections) = (u64::from(self.workers), self.connections());
+        let aside_bytes = Shelf::aside_bytes(self.listing_bytes);
         vec![
-            (
+            later(
                 "connections: state, request heads, responses, slices of listings",
                 connections * self.connection_bytes(),
             ),
-            (
-                "mailboxes between workers, disks and resolvers",
-                connections * self.mailboxes_bytes(),
+            at_start(
+                "mailboxes between workers and resolvers",
+                connections * MAILBOXES_BYTES,
             ),
-            ("small files in the response cache", self.object_cache_bytes),
-            (
+            later(
+                "disks: threads, mailboxes, what is known of their files",
+                self.devices as u64 * self.device_bytes(),
+            ),
+            later("small files in the response cache", self.object_cache_bytes),
+            at_start(
                 "shares of the memory for sending, and what is known of paths",
                 self.divider_bytes(),
             ),
-            (
+            at_start(
                 "which small files were asked for once",
-                cache_tables_bytes(self.object_cache_bytes) * workers,
+                match self.object_cache_bytes {
+                    0 => 0,
+                    _ => RESPONSE_CACHE_TABLES_BYTES * workers,
+                },
             ),
-            (
+            later(
                 "what is read ahead of clients, and where it lies, at least",
                 AHEAD_COST_BYTES,
             ),
-            (
-                "names of listings under way, and pages being made of them",
-                self.listing_bytes + self.readmes_bytes,
-            ),
-            ("responses with many ranges", self.ranges_bytes),
-            ("requests that wait to be looked up", self.queries_bytes),
-            (
+            Owner {
+                name: "names of listings under way, and pages being made of them",
+                at_start_bytes: aside_bytes,
+                later_bytes: self.listing_bytes - aside_bytes,
+            },
+            later("responses with many ranges", self.ranges_bytes),
+            at_start("requests that wait to be looked up", self.queries_bytes),
+            at_start(
                 "requests for the access log until they are acknowledged",
                 self.records_bytes,
             ),
-            ("queues of the logs", self.logs * self.log_bytes()),
-            (
+            at_start("queues of the logs", self.logs * self.log_bytes()),
+            at_start(
                 "metrics, answers of the admin socket, decisions",
-                CONTROL_HELD_BYTES_MAX as u64 + CONTROL_ANSWER_BYTES + decisions_bytes() * workers,
+                CONTROL_HELD_BYTES_MAX as u64 + CONTROL_ANSWER_BYTES + DECISIONS_BYTES * workers,
             ),
-            (
+            at_start(
                 "what is known of files and their residency",
-                residency_cache_bytes() * workers
-                    + files_bytes()
-                    + self.devices as u64 * self.remembered() * core::OBJECT_BYTES
+                RESIDENCY_CACHE_BYTES * workers
+                    + core::OBJECTS_REMEMBERED_MAX as u64 * KNOWN_BYTES
                     + self.parted_bytes,
             ),
-            (
+            at_start(
                 "the program and its threads",
                 PROGRAM_BYTES
                     + THREAD_BYTES * (workers + THREADS_BESIDE)
-                    + THREAD_BYTES * DEVICE_THREADS * self.devices as u64
                     + COPIED_BYTES_MAX as u64 * workers,
             ),
         ]
@@ -101,7 +149,7 @@ impl Shares {
     }
 
     /// The same of one more connection.
-    pub(super) fn divider_each_bytes(&self) -> u64 {
+    fn divider_each_bytes(&self) -> u64 {
         let each_bytes = ackpace_core::sndbuf::pool::MEMBER_BYTES + ShareChannel::PLACE_BYTES;
         self.send_bytes.map_or(0, |_| each_bytes)
     }
@@ -128,22 +176,27 @@ impl Shares {
         })
     }
 
-    /// Mailboxes of a connection: one at each device's thread, with its state there, one for completions, and one for
-    /// the results of resolvers.
-    pub(super) fn mailboxes_bytes(&self) -> u64 {
-        self.devices as u64 * ask_bytes() + Mailboxes::<Completion>::PLACE_BYTES + RESULT_BYTES
+    /// All that one more connection costs.
+    pub(super) fn each_bytes(&self) -> u64 {
+        let at_disks_bytes = self.devices as u64 * ask_bytes();
+        self.connection_bytes() + MAILBOXES_BYTES + at_disks_bytes + self.divider_each_bytes()
     }
 
     /// A queue with its entries, and a batch whose last line may be a long one, in a buffer that grew by doubling.
     fn log_bytes(&self) -> u64 {
-        let places_bytes = LOG_QUEUE_LINES_MAX * (size_of::<Record>() + 64);
+        let places_bytes = LOG_QUEUE_LINES_MAX * LOG_LINE_PLACE_BYTES;
         let batch_bytes = 2 * (LOG_BATCH_BYTES + wire::ACCESS_LOG_LINE_BYTES_MAX);
         self.log_queue_bytes + (places_bytes + batch_bytes) as u64
     }
 
     /// The sum of all owners.
     pub(super) fn total_bytes(&self) -> u64 {
-        self.owners().iter().map(|(_, bytes)| bytes).sum()
+        self.owners().iter().map(Owner::bytes).sum()
+    }
+
+    /// Memory that is charged at the start.
+    pub(super) fn fixed_bytes(&self) -> u64 {
+        self.owners().iter().map(|owner| owner.at_start_bytes).sum()
     }
 }
 
@@ -153,26 +206,13 @@ fn ask_bytes() -> u64 {
     Mailboxes::<DiskAsk>::PLACE_BYTES + BY_PLACE_BYTES
 }
 
+/// Mailboxes of a connection besides those at disks: for completions, and for the results of resolvers.
+const MAILBOXES_BYTES: u64 = Mailboxes::<Completion>::PLACE_BYTES + RESULT_BYTES;
+
 /// The last decisions of a worker.
-fn decisions_bytes() -> u64 {
-    (core::DECISIONS_MAX * size_of::<ackpace_core::why::Decision>()) as u64
-}
+const DECISIONS_BYTES: u64 =
+    (core::DECISIONS_MAX * size_of::<ackpace_core::why::Decision>()) as u64;
 
 /// What a worker believes of the page cache.
-fn residency_cache_bytes() -> u64 {
-    ackpace_core::residency::limits::RESIDENCY_CACHED_MAX as u64
-        * ackpace_core::cache::SIGHTING_BYTES
-}
-
-/// Memory that each worker needs to cache any responses at all.
-fn cache_tables_bytes(object_cache_bytes: u64) -> u64 {
-    match object_cache_bytes {
-        0 => 0,
-        _ => RESPONSE_CACHE_TABLES_BYTES,
-    }
-}
-
-/// What is remembered of files of all sites.
-fn files_bytes() -> u64 {
-    core::OBJECTS_REMEMBERED_MAX as u64 * KNOWN_BYTES
-}
+const RESIDENCY_CACHE_BYTES: u64 = ackpace_core::residency::limits::RESIDENCY_CACHED_MAX as u64
+    * ackpace_core::cache::SIGHTING_BYTES;

@@ -23,8 +23,8 @@ pub fn print(options: &ServeOptions, workers: u16) -> Result<String, String> {
         let _ = writeln!(text, "{bound:>12}  {what}");
     };
     row(mib(shares.memory_bytes), "memory_max");
-    for (owner, bytes) in shares.owners() {
-        row(mib(bytes), owner);
+    for owner in shares.owners() {
+        row(mib(owner.bytes()), owner.name);
     }
     row(
         mib(shares.total_bytes()),

@@ -3,29 +3,38 @@
 //! No worker may wait for close(2), which may wait for a disk: the last close of a deleted file frees its blocks, and ext4 writes
 //! out a file that was truncated and rewritten, whichever process closes it.
 //!
-//! A file system waits only for those that share its thread. A thread that has closed some files rests, and collects what comes
-//! meanwhile, so that a busy server does not wake it for each file. A rest ends after [`CLOSING_REST`], when many files wait,
-//! or when somebody hurries the thread ([`hurry`]). Where the process may have few descriptors, no thread rests.
+//! A file system waits only for those that share its thread. A thread that has closed some files rests for a moment, so that a
+//! busy server does not wake it for each file. The threads are the process's, since a file is closed by whoever drops it last.
 
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{LazyLock, OnceLock};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use crossbeam_queue::SegQueue;
 
 use super::attributes::{FileSystemId, file_system, known};
-use crate::limits::{
-    CLOSING_HANGS_MS, CLOSING_LANES, CLOSING_MAX, CLOSING_REST, CLOSING_STANDS_MS,
-};
 
-static LANES: [ClosingLane; CLOSING_LANES] =
-    [const { ClosingLane::new(CLOSING_REST) }; CLOSING_LANES];
+/// Files of a file system that wait to be closed, or an eighth of the descriptors. More: its disk hangs, and requests
+/// for further ones get 503.
+pub const CLOSING_MAX: usize = 1024;
+/// Threads that close files, each for some file systems.
+pub const CLOSING_LANES: usize = 16;
+/// How long a thread rests after it has closed some files. Longer: a deleted file keeps its space, and whoever needs a
+/// descriptor waits. Shorter: a busy server wakes it for each file.
+const CLOSING_REST: Duration = Duration::from_millis(20);
+/// If none of these was closed for so long, milliseconds, requests wait; otherwise there are only many.
+const CLOSING_STANDS_MS: u64 = 200;
+/// If none of these was closed for so long, the disk hangs: requests get 503.
+const CLOSING_HANGS_MS: u64 = 1200;
+
+static LANES: [ClosingLane; CLOSING_LANES] = [const { ClosingLane::new() }; CLOSING_LANES];
 /// With so many files waiting, a lane is full: no more are opened while its thread stands still ([`standstill`]). 0: [`start`]
 /// was not called.
 static PENDING_BOUND: AtomicUsize = AtomicUsize::new(0);
+static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 /// Things to be dropped by one thread. Nobody who brings some takes a lock.
 struct ClosingLane {
@@ -34,12 +43,6 @@ struct ClosingLane {
     pending: AtomicUsize,
     is_started: AtomicBool,
     thread: OnceLock<Thread>,
-    /// For how long the thread collects things after it has dropped some.
-    rest: Duration,
-    /// The thread rests now. Who brings a thing need not wake it: it looks by itself when its rest is over.
-    rests: AtomicBool,
-    /// Somebody hurried the thread while things waited and it did not rest: its next rest is left out.
-    hurried: AtomicBool,
     /// When the thread last made progress ([`now_ms`]): it woke up, or dropped a thing.
     done_ms: AtomicU64,
 }
@@ -54,14 +57,9 @@ pub fn start(descriptors_max: u64) {
 /// Drops the thing soon, in the thread for this file system (`st_dev`). If no thread can be started, the caller drops it, and may
 /// wait.
 pub fn later(st_dev: u64, thing: impl Send + 'static) {
-    if is_started() {
+    if PENDING_BOUND.load(Ordering::Relaxed) > 0 {
         of(st_dev).push(Box::new(thing));
     }
-}
-
-/// Whether threads do this, and not the caller.
-fn is_started() -> bool {
-    PENDING_BOUND.load(Ordering::Relaxed) > 0
 }
 
 /// For how long a thread has made no progress, though files wait. Its disk does nothing, so no more files should be opened.
@@ -82,24 +80,11 @@ pub fn standstill(st_dev: u64) -> Option<Standstill> {
     lane.standstill().filter(|_| is_full)
 }
 
-/// Ends the rest of all threads, since the caller waits for a descriptor. Returns whether files may be closed soon: some waited
-/// while a thread rested, or wait for a thread that does not hang.
+/// Whether descriptors may be free soon: files wait for a thread that does not hang.
 pub fn goes_on() -> bool {
-    if hurry() {
-        return true; // they may be closed by now
-    }
     let waits = |lane: &&ClosingLane| lane.pending.load(Ordering::Relaxed) > 0;
     let mut waiting = LANES.iter().filter(waits);
     waiting.any(|lane| lane.standstill() != Some(Standstill::Long))
-}
-
-/// Ends the rest of all threads, and returns at once: a descriptor is needed, or the process is about to end. Returns whether one
-/// rested while files waited.
-pub fn hurry() -> bool {
-    LANES
-        .iter()
-        .map(ClosingLane::hurry)
-        .fold(false, |any, one| any | one)
 }
 
 /// Files that wait to be closed.
@@ -108,10 +93,8 @@ pub fn pending() -> usize {
     LANES.iter().map(pending).sum()
 }
 
-/// Milliseconds since the first call.
 fn now_ms() -> u64 {
-    static START: OnceLock<Instant> = OnceLock::new();
-    START.get_or_init(Instant::now).elapsed().as_millis() as u64
+    START.elapsed().as_millis() as u64
 }
 
 fn of(st_dev: u64) -> &'static ClosingLane {
@@ -120,25 +103,18 @@ fn of(st_dev: u64) -> &'static ClosingLane {
 }
 
 impl ClosingLane {
-    const fn new(rest: Duration) -> ClosingLane {
+    const fn new() -> ClosingLane {
         ClosingLane {
             things: SegQueue::new(),
             pending: AtomicUsize::new(0),
             is_started: AtomicBool::new(false),
             thread: OnceLock::new(),
-            rest,
-            rests: AtomicBool::new(false),
-            hurried: AtomicBool::new(false),
             done_ms: AtomicU64::new(0),
         }
     }
 
-    /// For how long its thread has made no progress; `None`: it goes on, or rests. An idle thread makes no progress either, so
-    /// ask only while things wait.
+    /// For how long its thread has made no progress. An idle thread makes none either, so ask only while things wait.
     fn standstill(&self) -> Option<Standstill> {
-        if self.rests.load(Ordering::SeqCst) {
-            return None;
-        }
         match now_ms().saturating_sub(self.done_ms.load(Ordering::Relaxed)) {
             ms if ms >= CLOSING_HANGS_MS => Some(Standstill::Long),
             ms if ms >= CLOSING_STANDS_MS => Some(Standstill::Short),
@@ -162,97 +138,31 @@ impl ClosingLane {
         if !self.starts() {
             return; // it is dropped here
         }
-        // Counted first: its thread subtracts what it takes.
-        let before = self.pending.fetch_add(1, Ordering::SeqCst);
+        if self.pending.fetch_add(1, Ordering::SeqCst) == 0 {
+            self.done_ms.store(now_ms(), Ordering::Relaxed);
+        }
         self.things.push(thing);
-        if before == 0 && !self.rests.load(Ordering::SeqCst) {
-            self.wake();
-        } else if before + 1 == things_until_hurry() {
-            self.hurry();
-        }
-    }
-
-    /// Ends the thread's rest, also one that it is about to begin. Returns whether it rested while things waited.
-    fn hurry(&self) -> bool {
-        let waits = self.pending.load(Ordering::SeqCst) > 0;
-        self.hurried.store(waits, Ordering::SeqCst);
-        if !self.rests.load(Ordering::SeqCst) {
-            return false;
-        }
-        self.done_ms.store(now_ms(), Ordering::Relaxed); // its rest was no standstill
-        let rested = self.rests.swap(false, Ordering::SeqCst);
-        if rested {
-            self.hurried.store(false, Ordering::SeqCst); // its rest has ended, and the next one may be whole
-            self.wake();
-        }
-        rested && waits
-    }
-
-    fn wake(&self) {
-        // A thread that is still starting looks for work before it waits: one of both sees what the other wrote.
-        fence(Ordering::SeqCst);
+        // A thread that is still starting looks for work before it waits.
         if let Some(thread) = self.thread.get() {
             thread.unpark();
         }
     }
 
-    /// Never ends. Drops the first thing at once. Then rests if it may, and drops together what came meanwhile.
+    /// Never ends.
     fn run(&self) {
         let _ = self.thread.set(thread::current());
-        fence(Ordering::SeqCst);
-        let mut rests_until = None;
         loop {
-            self.wait(rests_until.take());
-            self.done_ms.store(now_ms(), Ordering::Relaxed);
-            match self.drop_things() {
-                0 => thread::yield_now(), // who brings it is about to
-                _ => rests_until = self.may_rest().then(|| Instant::now() + self.rest),
+            while let Some(thing) = self.things.pop() {
+                drop(thing);
+                self.done_ms.store(now_ms(), Ordering::Relaxed);
+                self.pending.fetch_sub(1, Ordering::SeqCst);
+            }
+            thread::sleep(CLOSING_REST);
+            if self.things.is_empty() {
+                thread::park();
             }
         }
     }
-
-    /// Returns when things wait. With `rests_until` the thread rests: it leaves things until then, unless many come or somebody
-    /// hurries it. [`ClosingLane::hurry`] ends the rest from another thread.
-    fn wait(&self, rests_until: Option<Instant>) {
-        self.rests.store(rests_until.is_some(), Ordering::SeqCst);
-        let hurried = self.hurried.swap(false, Ordering::SeqCst);
-        if hurried || self.pending.load(Ordering::SeqCst) >= things_until_hurry() {
-            self.rests.store(false, Ordering::SeqCst); // who hurried, or brought the last, saw no rest to end
-        }
-        loop {
-            match rests_until.filter(|_| self.rests.load(Ordering::SeqCst)) {
-                // Who brings a thing from now on wakes it.
-                Some(until) if until <= Instant::now() => self.rests.store(false, Ordering::SeqCst),
-                Some(until) => {
-                    thread::park_timeout(until.saturating_duration_since(Instant::now()))
-                }
-                None if self.pending.load(Ordering::SeqCst) > 0 => return,
-                None => thread::park(),
-            }
-        }
-    }
-
-    /// Where a process may have few descriptors, files are closed at once.
-    fn may_rest(&self) -> bool {
-        PENDING_BOUND.load(Ordering::Relaxed) == CLOSING_MAX
-    }
-
-    /// Drops what waits, and returns how many things that were. One that is counted may not be in the queue yet, and comes next time.
-    fn drop_things(&self) -> usize {
-        let count = self.things.len();
-        for thing in (0..count).map_while(|_| self.things.pop()) {
-            drop(thing);
-            self.pending.fetch_sub(1, Ordering::SeqCst);
-            self.done_ms.store(now_ms(), Ordering::Relaxed);
-        }
-        count
-    }
-}
-
-/// With so many things waiting a thread rests no longer, so that all threads together hold back a quarter of [`CLOSING_MAX`] at
-/// most.
-const fn things_until_hurry() -> usize {
-    CLOSING_MAX / 4 / CLOSING_LANES
 }
 
 /// An open file that is closed by the thread for its file system.

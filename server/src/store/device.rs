@@ -16,7 +16,10 @@ use super::latency::DeviceLatency;
 use super::leaves::{self, Below, KernelFiles};
 use super::magic::Magic;
 use super::residency;
-use crate::limits::{DEVICES_MAX, FILE_SYSTEMS_MAX};
+use crate::limits::DEVICES_MAX;
+
+/// Mounted file systems whose device is remembered, 40 bytes each. More: all are forgotten, and met again when they are used.
+const FILE_SYSTEMS_MAX: usize = 1024;
 
 /// One device.
 #[derive(Debug)]

@@ -10,7 +10,9 @@ use rustix::io::Errno;
 use super::attributes::{file_system, known};
 use super::closing::Descriptor;
 use super::magic::Magic;
-use crate::limits::FIEMAP_CALLS_MAX;
+
+/// Calls that ask for the extents of one file, 64 extents each. More: the extents behind them are unknown.
+const FIEMAP_CALLS_MAX: u32 = 16;
 
 /// A file that is open for reads past the page cache, in multiples of [`READ_ALIGN_BYTES`].
 #[derive(Debug)]

@@ -7,15 +7,16 @@
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::OnceLock;
 
 use ackpace_wire::hide::Hide;
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 use rustix::thread::{CapabilitySet, capabilities};
 
-use crate::limits::SEARCH_RETRIES_MAX;
 use crate::store::closing;
+
+/// Retries of a search for a name that races with renames elsewhere. More: 503, since it may be there.
+const SEARCH_RETRIES_MAX: u32 = 1000;
 
 /// Whether a search may wait for the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +54,9 @@ pub enum Miss {
 #[derive(Debug)]
 pub struct Door {
     hide: Hide,
+    /// The user of this process, and whether it has CAP_FOWNER.
+    user: u32,
+    is_privileged: bool,
 }
 
 /// A name below a directory that is served from; no part of it is hidden.
@@ -64,7 +68,31 @@ pub struct VisibleName<'a> {
 impl Door {
     /// An entry point that refuses names which match `hide`.
     pub fn new(hide: Hide) -> Door {
-        Door { hide }
+        let effective = capabilities(None).map(|sets| sets.effective);
+        Door {
+            hide,
+            user: rustix::process::geteuid().as_raw(),
+            is_privileged: effective.is_ok_and(|sets| sets.contains(CapabilitySet::FOWNER)),
+        }
+    }
+
+    /// Opens a file or directory of this owner (`st_uid`) for reading. `open` does, with one more flag: O_NOATIME if this
+    /// process may leave out a new time of access, since writing it may wait for a disk that hangs.
+    ///
+    /// # Errors
+    /// Those of `open`.
+    pub fn open_quietly<T>(
+        &self,
+        owner: u32,
+        open: impl Fn(OFlags) -> rustix::io::Result<T>,
+    ) -> rustix::io::Result<T> {
+        if owner == self.user || self.is_privileged {
+            match open(OFlags::NOATIME) {
+                Err(Errno::PERM) => {} // CAP_FOWNER of a user namespace that does not know the owner
+                opened => return opened,
+            }
+        }
+        open(OFlags::empty())
     }
 
     /// Whether a name, or a part of a path, is hidden.
@@ -94,33 +122,6 @@ impl VisibleName<'_> {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | wait.resolve();
         open_at(self.dir, &self.path, flags, resolve)
     }
-}
-
-/// Opens a file or directory of this owner (`st_uid`) for reading. `open` does, with one more flag: O_NOATIME if this
-/// process may leave out a new time of access, since writing it may wait for a disk that hangs.
-///
-/// # Errors
-/// Those of `open`.
-pub fn open_quietly<T>(
-    owner: u32,
-    open: impl Fn(OFlags) -> rustix::io::Result<T>,
-) -> rustix::io::Result<T> {
-    /// The user of this process, and whether it has CAP_FOWNER.
-    static MAY: OnceLock<(u32, bool)> = OnceLock::new();
-    let (user, is_privileged) = *MAY.get_or_init(|| {
-        let effective = capabilities(None).map(|sets| sets.effective);
-        (
-            rustix::process::geteuid().as_raw(),
-            effective.is_ok_and(|sets| sets.contains(CapabilitySet::FOWNER)),
-        )
-    });
-    if owner == user || is_privileged {
-        match open(OFlags::NOATIME) {
-            Err(Errno::PERM) => {} // CAP_FOWNER of a user namespace that does not know the owner
-            opened => return opened,
-        }
-    }
-    open(OFlags::empty())
 }
 
 impl Wait {
@@ -162,7 +163,7 @@ pub fn c_path(path: &[u8]) -> Result<CString, Miss> {
 /// Any rename on this machine, of whatever file, fails a search that meets a `..` meanwhile: that is tried again.
 ///
 /// # Errors
-/// As openat2(2). EAGAIN: the search would have to wait, or renames raced with it [`SEARCH_RETRIES_MAX`] times.
+/// As openat2(2). EAGAIN: the search would have to wait, or renames raced with it `SEARCH_RETRIES_MAX` times.
 pub fn open_at(
     dir: BorrowedFd<'_>,
     path: &CStr,

@@ -17,7 +17,10 @@ use super::closing::Descriptor;
 use super::direct::{Direct, Why, open_direct};
 use super::latency::DeviceLatency;
 use super::residency;
-use crate::limits::{PATH_BYTES_MAX, UNSETTLED_US};
+use crate::limits::UNSETTLED_US;
+
+/// A path that can be opened (PATH_MAX). The kernel refuses longer ones.
+const PATH_BYTES_MAX: usize = 4096;
 
 /// An open file, and what is known of it.
 #[derive(Debug)]

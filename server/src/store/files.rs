@@ -1,7 +1,7 @@
 //! The table of files: one descriptor and one id for all streams that send the same file now.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicU16, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::thread;
 
@@ -20,42 +20,26 @@ pub const KNOWN_BYTES: u64 = (2 * size_of::<(Identity, (ObjectId, Weak<File>))>(
     + 2 * size_of::<Identity>()
     + size_of::<File>()) as u64;
 
-/// The number of a site in its process. [`FileTable::site`] gives each out once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct SiteId(u16);
-
-impl SiteId {
-    /// The number.
-    pub fn number(self) -> u16 {
-        self.0
-    }
-}
-
 /// Two opens with the same identity are the same file with the same content. Inode numbers are reused; the time of the
 /// inode's last change tells the files apart. Numbers of file systems are reused, too, and images may have the same times;
-/// their mounts tell them apart. A file that two sites serve is two: its path is relative to the root of
-/// its site, and what one site knows of it is not for the other. The price: their readers share no reads.
+/// their mounts tell them apart.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Identity {
     file_system: FileSystemId,
     st_ino: u64,
     changed_s: i64,
     changed_ns: u32,
-    site: SiteId,
 }
 
-/// All files of the process that are open or were lately. It names them, so no two sites share an [`ObjectId`]. The ids
-/// of closed files are kept, so that what is known of their residency is found again.
+/// All files of the process that are open or were lately. It names them. The ids of closed files are kept, so that what is known of their residency is found again.
 ///
 /// It has many parts, each with a lock of its own, so that threads seldom want the same one. A lock is held to look up or to
 /// enter a file, and never during a system call.
 #[derive(Default)]
-pub struct FileTable {
+pub struct Files {
     parts: [Mutex<Part>; PARTS],
     /// Files that were named.
     named: AtomicU64,
-    /// Sites that were numbered.
-    sites: AtomicU16,
 }
 
 /// Parts of the table: two of 16 busy workers seldom meet in one.
@@ -69,17 +53,7 @@ struct Part {
     by_age: VecDeque<Identity>,
 }
 
-impl FileTable {
-    /// The files of one more site.
-    pub fn site(self: &Arc<Self>) -> Files {
-        let site = self.sites.fetch_add(1, Relaxed);
-        assert!(site < u16::MAX, "a process has few sites, made once");
-        Files {
-            table: Arc::clone(self),
-            site: SiteId(site),
-        }
-    }
-
+impl Files {
     fn part(&self, key: &Identity) -> &Mutex<Part> {
         // Inode numbers are consecutive, or multiples of a power of two: the upper bits of the product depend on all.
         let mixed = (key.st_ino ^ key.file_system.st_dev.rotate_left(32))
@@ -109,25 +83,7 @@ fn lock(part: &Mutex<Part>, wait: Wait) -> Option<MutexGuard<'_, Part>> {
     }
 }
 
-/// The files of one site, in the table of its process.
-pub struct Files {
-    table: Arc<FileTable>,
-    site: SiteId,
-}
-
-/// Of the only site of a table of its own.
-impl Default for Files {
-    fn default() -> Files {
-        Arc::<FileTable>::default().site()
-    }
-}
-
 impl Files {
-    /// Whose files they are.
-    pub fn site(&self) -> SiteId {
-        self.site
-    }
-
     /// The file of a descriptor that was just opened: the one that is open already, if there is one. May wait for other
     /// threads, and for the file server of a file system that nobody has met before.
     pub fn intern(&self, fd: Descriptor, stat: &Stat, path: &[u8], devices: &Devices) -> Arc<File> {
@@ -164,10 +120,9 @@ impl Files {
             st_ino: stat.st_ino,
             changed_s: stat.st_ctime,
             changed_ns: stat.st_ctime_nsec as u32, // less than a second
-            site: self.site,
         };
-        let part = self.table.part(&key);
-        let name = || self.table.name(device.index);
+        let part = self.part(&key);
+        let name = || self.name(device.index);
         let id = match lock(part, wait)?.look_up(key, name) {
             Ok(open) => return Some(open),
             Err(id) => id,

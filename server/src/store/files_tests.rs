@@ -55,7 +55,7 @@ fn closed_files_are_forgotten_in_the_end() {
         );
     }
     let mut known = 0;
-    for part in &files.table.parts {
+    for part in &files.parts {
         let part = part.lock().expect("no panic");
         assert_eq!(part.by_age.len(), part.known.len());
         known += part.known.len();
@@ -82,7 +82,7 @@ fn a_worker_does_not_wait_for_a_thread_that_holds_its_part_of_the_table() {
     let (files, devices) = (Files::default(), Devices::default());
     let path = std::path::Path::new("/dev/null");
     let first = open(&files, &devices, path);
-    for held in &files.table.parts {
+    for held in &files.parts {
         let held = held.lock().expect("no panic");
         let found = try_open(&files, &devices);
         // One part knows the file; all others are of no concern to it.

@@ -9,7 +9,11 @@ use std::path::{Path, PathBuf};
 use ackpace_core::units::KIB;
 use rustix::fs::{AtFlags, StatxFlags, makedev, statx};
 
-use crate::limits::{LAYERS_MAX, LEAVES_MAX};
+/// Layers of dm and md between a file system and its disks. More: as above.
+const LAYERS_MAX: usize = 8;
+
+/// Disks below one file system that are told apart. More: its device counts as unknown.
+const LEAVES_MAX: usize = 64;
 
 /// Where the kernel tells of its disks and mounts.
 #[derive(Clone, Debug)]

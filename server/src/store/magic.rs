@@ -13,8 +13,6 @@ impl Magic {
     pub const RAMFS: Magic = Magic(0x8584_58f6);
     /// hugetlbfs.
     pub const HUGETLBFS: Magic = Magic(0x9584_58f6);
-    /// btrfs.
-    pub const BTRFS: Magic = Magic(0x9123_683e);
     /// overlayfs.
     pub const OVERLAYFS: Magic = Magic(0x794c_7630);
 

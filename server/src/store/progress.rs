@@ -5,7 +5,8 @@ use ackpace_core::conn::Span;
 use ackpace_core::disk::ReadError;
 use ackpace_core::limits::{READ_ALIGN_BYTES, SLOT_BYTES};
 
-use crate::limits::READ_RETRIES_MAX;
+/// Retries of a read that was interrupted, or for which the kernel has no memory now. More: the read failed.
+const READ_RETRIES_MAX: u32 = 64;
 
 /// A read under way.
 #[derive(Debug)]

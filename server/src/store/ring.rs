@@ -24,7 +24,9 @@ use io_uring::{IoUring, opcode, types};
 use super::direct::Direct;
 use super::pool::Lease;
 use super::progress::{Next, NextRead, Progress};
-use crate::limits::RING_RETRY;
+
+/// Pause before a retry of reads that the kernel had no memory to start.
+const RING_RETRY: Duration = Duration::from_millis(10);
 
 /// A read to make. `tag` comes back with the result.
 #[derive(Debug)]

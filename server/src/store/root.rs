@@ -20,11 +20,13 @@ use rustix::io::Errno;
 use super::attributes::{FileSystemId, file_system, known, known_at};
 use super::closing::{self, Descriptor, Standstill};
 use super::device::Devices;
-use super::door::{Door, VisibleName, c_path, open_at, open_quietly};
+use super::door::{Door, VisibleName, c_path, open_at};
 pub use super::door::{Miss, Wait};
 use super::served::{Presence, ServedDirectory};
-use crate::limits::RACES_MAX;
 use crate::options::{FollowSymlinks, shown_path};
+
+/// Retries of a name that changes while it is opened. More: at no one time is it there, so 404.
+const RACES_MAX: u32 = 3;
 
 /// The directory or file that is served.
 #[derive(Debug)]
@@ -51,42 +53,23 @@ pub enum Found {
 
 /// Why a root cannot be served.
 #[derive(Debug, thiserror::Error)]
-pub enum RootError {
-    /// It is missing, or this user may not open it.
-    #[error("{}: {error}; name a directory or a file that this user may read", shown_path(path))]
-    Open {
-        /// As the operator wrote it.
-        path: PathBuf,
-        /// The system's error.
-        error: io::Error,
-    },
-    /// It is no directory (and, for the root itself, no file).
-    #[error("{} is neither a directory nor a regular file; name one of these", shown_path(path))]
-    Kind {
-        /// As the operator wrote it.
-        path: PathBuf,
-    },
-    /// One of `allow_roots` is no directory, or this user may not enter it.
-    #[error("{}: {error}; name a directory that this user may enter", shown_path(path))]
-    Allowed {
-        /// As the operator wrote it.
-        path: PathBuf,
-        /// The system's error.
-        error: io::Error,
-    },
+#[error("{text}")]
+pub struct RootError {
+    text: String,
+    /// The key of the option whose value it is about.
+    pub option: &'static str,
+    /// A later start may do: a file system that holds it may not be mounted yet.
+    pub may_pass: bool,
 }
 
 impl RootError {
-    /// Whether a later start may do: a file system that holds it may not be mounted yet.
-    pub fn may_pass(&self) -> bool {
-        matches!(self, RootError::Open { .. } | RootError::Allowed { .. })
-    }
-
-    /// The key of the option whose value it is about.
-    pub fn option(&self) -> &'static str {
-        match self {
-            RootError::Open { .. } | RootError::Kind { .. } => "root",
-            RootError::Allowed { .. } => "allow_roots",
+    /// It is missing, or this user may not open it.
+    fn open(path: &Path, error: &io::Error) -> RootError {
+        let path = shown_path(path);
+        RootError {
+            text: format!("{path}: {error}; name a directory or a file that this user may read"),
+            option: "root",
+            may_pass: true,
         }
     }
 }
@@ -104,22 +87,30 @@ impl Root {
         hide: Hide,
     ) -> Result<Root, RootError> {
         let allow = |path: &PathBuf| {
-            let path = path.to_owned();
-            ServedDirectory::open(&path).map_err(|error| RootError::Allowed { path, error })
+            ServedDirectory::open(path).map_err(|error| RootError {
+                text: format!(
+                    "{}: {error}; name a directory that this user may enter",
+                    shown_path(path)
+                ),
+                option: "allow_roots",
+                may_pass: true,
+            })
         };
         let allowed = allowed.iter().map(allow).collect::<Result<_, _>>()?;
-        let failed = |error: io::Error| RootError::Open {
-            path: path.to_owned(),
-            error,
-        };
+        let failed = |error: io::Error| RootError::open(path, &error);
         let stat = rustix::fs::stat(path).map_err(|error| failed(error.into()))?;
         let mut root = Root {
             place: ServedDirectory::open(match FileType::from_raw_mode(stat.st_mode) {
                 FileType::Directory => path,
                 FileType::RegularFile => folder(path),
                 _ => {
-                    return Err(RootError::Kind {
-                        path: path.to_owned(),
+                    return Err(RootError {
+                        text: format!(
+                            "{} is neither a directory nor a regular file; name one of these",
+                            shown_path(path)
+                        ),
+                        option: "root",
+                        may_pass: false,
                     });
                 }
             })
@@ -146,10 +137,7 @@ impl Root {
     /// Serves one file of the place, by the name that the operator gave. Where that is a link, he named what it leads to:
     /// it may lead out of the place to the directory where it leads now.
     fn serve_only(&mut self, path: &Path) -> Result<(), RootError> {
-        let failed = |error: io::Error| RootError::Open {
-            path: path.to_owned(),
-            error,
-        };
+        let failed = |error: io::Error| RootError::open(path, &error);
         let real = path.canonicalize().map_err(failed)?;
         let name = path.file_name().or(real.file_name()).unwrap_or_default();
         self.only = Some(name.as_bytes().to_vec());
@@ -193,6 +181,11 @@ impl Root {
         self.only.as_deref()
     }
 
+    /// What all names go through.
+    pub fn door(&self) -> &Door {
+        &self.door
+    }
+
     /// Whether a name, or a part of a path, is hidden from clients.
     pub fn hides(&self, path: &[u8]) -> bool {
         self.door.hides(path)
@@ -208,7 +201,9 @@ impl Root {
         if self.only.as_deref().is_some_and(|only| only != path) {
             return Err(Miss::NotFound);
         }
-        let found = self.by_name(path, wait, |name| found(name, wait, &self.devices));
+        let found = self.by_name(path, wait, |name| {
+            found(&self.door, name, wait, &self.devices)
+        });
         if let Err(Miss::Failed(_)) = found {
             self.served().for_each(ServedDirectory::doubt);
         }
@@ -337,7 +332,12 @@ impl Root {
 }
 
 /// Opens what the name means. Only regular files are opened for reading.
-fn found(name: &VisibleName<'_>, wait: Wait, devices: &Devices) -> Result<Found, Miss> {
+fn found(
+    door: &Door,
+    name: &VisibleName<'_>,
+    wait: Wait,
+    devices: &Devices,
+) -> Result<Found, Miss> {
     for _ in 0..RACES_MAX {
         let place = name.open(OFlags::PATH, wait);
         let place = place.map_err(|error| Miss::of(error, wait))?;
@@ -358,7 +358,7 @@ fn found(name: &VisibleName<'_>, wait: Wait, devices: &Devices) -> Result<Found,
             (Some(Standstill::Short), Wait::No) => return Err(Miss::Cold),
             (Some(_), _) => return Err(Miss::Exhausted),
         }
-        let opened = open_quietly(seen.stx_uid, |quiet| name.open(READ | quiet, wait));
+        let opened = door.open_quietly(seen.stx_uid, |quiet| name.open(READ | quiet, wait));
         let opened = opened.map_err(|error| match error {
             // A name without links has no `..`, so no rename raced with it.
             Errno::AGAIN if wait != Wait::No => Miss::Leased,

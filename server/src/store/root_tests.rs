@@ -248,7 +248,7 @@ fn what_cannot_be_allowed_is_refused_with_its_option_and_a_cure() {
         let allowed = [tree.dir.join("other"), path.clone()];
         let refused = Root::open(&root, FollowSymlinks::Inside, &allowed, Hide::default());
         let refused = refused.expect_err("it is no directory");
-        assert_eq!(refused.option(), "allow_roots");
+        assert_eq!(refused.option, "allow_roots");
         let text = refused.to_string();
         assert!(
             text.starts_with(&format!("{}: {why}", path.display()))

@@ -6,10 +6,8 @@
 //! anew. The new directory takes the number of the old descriptor (dup3(2)), so searches need no lock.
 
 use std::fmt;
-use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -40,20 +38,10 @@ struct MountFacts {
     mounted_at: PathBuf,
     /// It is on a disk that sysfs knows.
     has_disk: bool,
-    removal: Removal,
+    /// It has links, and none when it is removed. Some FUSE file systems tell of none, and a deleted subvolume of btrfs keeps its one.
+    has_links: bool,
     /// A daemon or a file server has it, and may let whoever asks wait for ever.
     is_elsewhere: bool,
-}
-
-/// How it shows that a directory was removed.
-#[derive(Clone, Copy, Debug)]
-enum Removal {
-    /// It has no link any more.
-    NoLink,
-    /// The kernel marks its path: a deleted subvolume of btrfs keeps its link.
-    MarkedPath,
-    /// Not at all: some FUSE file systems tell of no links, and drop names of directories that are there.
-    Unknown,
 }
 
 /// Whether a directory is there, as the last look tells.
@@ -153,12 +141,7 @@ impl ServedDirectory {
             Ok(own) => own,
             Err(error) => return Some(Absence::Failed(error)),
         };
-        let is_removed = match known.removal {
-            Removal::NoLink => own.stx_nlink == 0,
-            Removal::MarkedPath => is_marked(&self.dir),
-            Removal::Unknown => false,
-        };
-        if is_removed {
+        if known.has_links && own.stx_nlink == 0 {
             return Some(Absence::Removed);
         }
         if known.has_disk && !disk_is_there(&own) {
@@ -211,11 +194,7 @@ impl MountFacts {
         MountFacts {
             mounted_at: mount_point(path),
             has_disk: now.as_ref().is_some_and(disk_is_there),
-            removal: match now {
-                _ if magic == Some(Magic::BTRFS) => Removal::MarkedPath,
-                Some(now) if now.stx_nlink > 0 => Removal::NoLink,
-                _ => Removal::Unknown,
-            },
+            has_links: now.is_some_and(|now| now.stx_nlink > 0),
             is_elsewhere: magic.is_none_or(|magic| magic.elsewhere().is_some()),
         }
     }
@@ -247,12 +226,6 @@ fn asked(from: impl AsFd, path: &Path, sync: AtFlags) -> rustix::io::Result<Stat
     let flags = AtFlags::EMPTY_PATH | sync;
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
     statx(from, path, flags, wanted)
-}
-
-/// Whether the kernel says of an open directory that its name is gone (proc_pid_fd(5)).
-fn is_marked(dir: &OwnedFd) -> bool {
-    let link = fs::read_link(format!("/proc/self/fd/{}", dir.as_raw_fd()));
-    link.is_ok_and(|link| link.as_os_str().as_bytes().ends_with(b" (deleted)"))
 }
 
 /// Whether sysfs has the disk of a file system.

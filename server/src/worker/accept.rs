@@ -17,7 +17,6 @@ use super::Worker;
 use super::events::LISTENER;
 use super::handover::{HandOver, Handed};
 use crate::log::Topic;
-use crate::store::closing;
 use crate::tcp;
 
 impl Worker {
@@ -56,9 +55,6 @@ impl Worker {
                     // The client was gone before it was accepted, or sent us a network error (accept(2)).
                     Err(Errno::CONNABORTED | Errno::PROTO | Errno::PERM | Errno::INTR) => left -= 1,
                     Err(error) => {
-                        if matches!(error, Errno::MFILE | Errno::NFILE) {
-                            closing::hurry(); // files that wait to be closed give theirs back
-                        }
                         self.tally.accept_errors.add(1);
                         let text = format_args!(
                             "accept: {error}; trying again in a tenth of a second. Raise LimitNOFILE if descriptors are short"

@@ -34,7 +34,7 @@ impl Worker {
         let Some(conn) = self.conns.get(stream.conn) else {
             return;
         };
-        let plain = conn.front.plain(around.site.files.site());
+        let plain = conn.front.plain();
         let plain = plain.filter(|_| !refuse && !self.draining);
         if let Some(found) = plain
             .as_ref()
@@ -180,7 +180,7 @@ impl Worker {
             .front
             .plan(stream.nth, &answer, conn.listing.format, &around);
         self.tally.answered(conn.front.status());
-        let plain = conn.front.plain(around.site.files.site());
+        let plain = conn.front.plain();
         let plain = plain.filter(|_| !self.draining);
         if let Some(key) = plain {
             if let SiteAnswer::File(served) = &answer {

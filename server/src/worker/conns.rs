@@ -20,7 +20,7 @@ use crate::front::http::Front;
 use crate::front::listing::Listing;
 use crate::resolver::JobInterest;
 use crate::tcp::Accepted;
-use crate::transport::{PlainBytes, Transport};
+use crate::transport::Transport;
 
 /// A connection as the shell sees it.
 pub struct Conn {
@@ -118,7 +118,7 @@ impl Conn {
     pub fn new(client: Accepted, lowat_bytes: Option<u32>) -> Conn {
         Conn {
             id: ConnId::default(),
-            transport: Transport::Plain(client.socket),
+            transport: Transport::new(client.socket),
             peer: client.peer,
             front: Front::default(),
             from_response_cache: false,
@@ -158,9 +158,12 @@ impl Conn {
     /// How much its socket may be offered now, by its share of the send memory; `None`: that memory is not divided.
     pub fn room(&mut self, now: Instant) -> Option<Room> {
         let bound = self.bound.as_mut()?;
-        let held_bytes = self.transport.held()?.0;
-        let unsent = bound.is_timed().then(|| self.transport.unsent()).flatten();
-        bound.seen(held_bytes, unsent.map(|unsent| unsent.0), now);
+        let held_bytes = self.transport.held_bytes()?;
+        let unsent = bound
+            .is_timed()
+            .then(|| self.transport.unsent_bytes())
+            .flatten();
+        bound.seen(held_bytes, unsent, now);
         Some(Room {
             held_bytes,
             room_bytes: bound.room_bytes(held_bytes),
@@ -174,7 +177,7 @@ impl Conn {
         let delay = bound.refill_delay(now);
         let bytes = bound.send_buffer_bytes();
         if bytes != before_bytes {
-            self.transport.bound_send_buffer(PlainBytes(bytes));
+            self.transport.bound_send_buffer(bytes);
         }
         delay
     }
@@ -183,7 +186,7 @@ impl Conn {
     /// such option, such as a unix socket, goes without.
     pub fn set_lowat(&mut self, bytes: u32) {
         if self.lowat_bytes != Some(bytes) {
-            self.transport.set_lowat(PlainBytes(bytes.into()));
+            self.transport.set_lowat(bytes);
             self.lowat_bytes = Some(bytes);
         }
     }
@@ -198,7 +201,7 @@ impl Conn {
     /// The same without a refill: the socket takes as much as the kernel lets it, whatever it was told while it was watched.
     pub fn unset_lowat(&mut self) {
         if self.lowat_bytes.take().is_some() {
-            self.transport.set_lowat(PlainBytes(0)); // the system's (tcp(7))
+            self.transport.set_lowat(0); // the system's (tcp(7))
         }
     }
 }

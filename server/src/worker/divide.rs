@@ -16,7 +16,6 @@ use super::Worker;
 use super::conns::Conn;
 use crate::divider::ShareChange;
 use crate::limits::GRANTS_PER_TURN_MAX;
-use crate::transport::PlainBytes;
 
 impl Worker {
     /// Takes what the divider has for this worker, and answers its question.
@@ -69,8 +68,11 @@ impl Worker {
 
     /// What its socket holds, unsent and in flight.
     fn held_bytes(&mut self, id: ConnId) -> u64 {
-        let held = self.conns.get(id).and_then(|conn| conn.transport.held());
-        held.map_or(0, |held| held.0)
+        let held_bytes = self
+            .conns
+            .get(id)
+            .and_then(|conn| conn.transport.held_bytes());
+        held_bytes.unwrap_or(0)
     }
 
     /// What TCP says of a connection now, and what is believed of it here.
@@ -149,13 +151,13 @@ fn hold_to_share(conn: &mut Conn, grant: Option<Grant>) -> Option<Holding> {
     }
     let bound = conn.bound?;
     if before.map(|before| before.send_buffer_bytes()) != Some(bound.send_buffer_bytes()) {
-        let bytes = PlainBytes(bound.send_buffer_bytes());
+        let bytes = bound.send_buffer_bytes();
         conn.transport.bound_send_buffer(bytes);
     }
     let is_less = before.is_some_and(|before| bound.share_bytes() < before.share_bytes());
-    let held = conn.transport.held().filter(|_| is_less)?;
+    let held_bytes = conn.transport.held_bytes().filter(|_| is_less)?;
     Some(Holding {
-        held_bytes: held.0,
+        held_bytes,
         share_bytes: bound.share_bytes(),
         division: bound.division(),
     })
@@ -165,6 +167,7 @@ fn hold_to_share(conn: &mut Conn, grant: Option<Grant>) -> Option<Holding> {
 mod tests {
     use std::io::{IoSlice, Read};
     use std::net::{TcpListener, TcpStream};
+    use std::os::fd::OwnedFd;
     use std::thread;
     use std::time::Duration;
 
@@ -175,7 +178,6 @@ mod tests {
     use super::super::events::{INTEREST, data_of};
     use super::*;
     use crate::tcp::Accepted;
-    use crate::transport::Transport;
 
     const LEN: usize = 4 << 20;
     const SEEDS: u64 = 200;
@@ -232,7 +234,7 @@ mod tests {
         }
     }
 
-    fn tcp_pair(segment_bytes: libc::c_int) -> (Transport, TcpStream) {
+    fn tcp_pair(segment_bytes: libc::c_int) -> (OwnedFd, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         // SAFETY: the kernel reads one int, which lives here.
         let done = unsafe {
@@ -249,7 +251,7 @@ mod tests {
         let (server, _) = listener.accept().expect("the client");
         server.set_nonblocking(true).expect("a socket");
         server.set_nodelay(true).expect("a socket");
-        (Transport::Plain(server.into()), client)
+        (server.into(), client)
     }
 
     /// Offers what the share allows until it allows no more. Returns how much was taken.
@@ -260,7 +262,7 @@ mod tests {
             let piece = &bytes[taken..bytes.len().min(taken + room)];
             match conn.transport.send_texts(&[IoSlice::new(piece)], false) {
                 _ if room == 0 => break,
-                Ok(sent) => taken += sent.0 as usize,
+                Ok(sent) => taken += sent as usize,
                 Err(rustix::io::Errno::AGAIN) => break,
                 Err(error) => panic!("{error}"),
             }
@@ -291,7 +293,7 @@ mod tests {
             let taken = fill(conn, &bytes[at..]);
             in_vain += u64::from(taken == 0);
             at += taken;
-            let held = conn.transport.held().expect("TCP").0;
+            let held = conn.transport.held_bytes().expect("TCP");
             assert!(held <= most, "seed {seed}: {held} of {most}");
             if rng.below(50) == 0 {
                 let share_bytes = [1, 3_000, 5_300, 16 << 10, 60_000][rng.below(5) as usize];
@@ -305,10 +307,9 @@ mod tests {
     }
 
     fn sends_all_of_it(seed: u64) {
-        let (transport, client) = tcp_pair([1_448, 536, 32_000][seed as usize % 3]);
+        let (socket, client) = tcp_pair([1_448, 536, 32_000][seed as usize % 3]);
         let reader = thread::spawn(move || read_badly(client, seed));
         let mut conns = Conns::new(1);
-        let Transport::Plain(socket) = transport;
         let client = Accepted {
             socket,
             peer: None,

@@ -60,12 +60,12 @@ impl Worker {
         };
         let (conn, next) = (self.decider).movable(self.giving.from, rate_max_bytes_per_s, now);
         self.giving.from = next;
-        let held = conn.and_then(|conn| Some((conn, self.conns.get(conn)?.transport.held())));
-        let Some((conn, held)) = held.filter(|_| handovers[to].claim_to_hand(places)) else {
+        let held = conn.and_then(|conn| Some((conn, self.conns.get(conn)?.transport.held_bytes())));
+        let Some((conn, unacked_bytes)) = held.filter(|_| handovers[to].claim_to_hand(places))
+        else {
             return;
         };
         self.giving.going = Some((conn, to));
-        let unacked_bytes = held.map(|held| held.0);
         self.decider.on(
             In::Export {
                 conn,

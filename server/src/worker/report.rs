@@ -25,9 +25,8 @@ impl Worker {
         }
     }
 
-    /// Publishes the machine's counters, and reports lost wakeups, and counts of lines that were held back.
-    pub(super) fn publish(&mut self, now: Instant) {
-        self.shared.seldom.tell_rest(now);
+    /// Publishes the machine's counters, and reports lost wakeups.
+    pub(super) fn publish(&mut self) {
         let mended = self.decider.counts().mended;
         let more = mended - std::mem::replace(&mut self.mended, mended);
         if more > 0 {

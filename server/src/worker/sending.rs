@@ -268,7 +268,7 @@ impl Worker {
                 }
             }
             if full || within_body {
-                unsent_bytes = conn.transport.unsent().map(|unsent| unsent.0);
+                unsent_bytes = conn.transport.unsent_bytes();
             }
             let stops = socket != SocketState::Open && waits_for_epollout;
             if let Some(bound) = conn.bound.as_mut().filter(|_| stops) {
@@ -387,8 +387,8 @@ fn send_pieces(
     drop(slices);
     match sent {
         Ok(taken) => {
-            release_until(pieces, span.offset_bytes + taken.0);
-            Sent::taken(taken.0, taken.0 < offered as u64)
+            release_until(pieces, span.offset_bytes + taken);
+            Sent::taken(taken, taken < offered as u64)
         }
         Err(error) => send_error(error),
     }
@@ -427,7 +427,7 @@ fn send_texts<'a>(
     }
     let more = more || left > 0;
     match transport.send_texts(&pieces[..count], more) {
-        Ok(taken) => Sent::taken(taken.0, taken.0 < offered as u64),
+        Ok(taken) => Sent::taken(taken, taken < offered as u64),
         Err(error) => send_error(error),
     }
 }

@@ -7,7 +7,7 @@ use ackpace_core::residency::{Means, means};
 use ackpace_core::units::Instant;
 
 use crate::store::file::{File, VersionCheck};
-use crate::transport::{PlainBytes, Transport};
+use crate::transport::Transport;
 
 /// A source of bytes. A second kind (memory that is counted by references, an origin) answers the same questions.
 #[derive(Clone, Debug)]
@@ -65,7 +65,7 @@ impl Source {
     ///
     /// # Errors
     /// EAGAIN when the socket takes nothing; EIO when bytes can't be read; the socket's error.
-    pub fn send_to(&self, transport: &Transport, span: Span) -> rustix::io::Result<PlainBytes> {
+    pub fn send_to(&self, transport: &Transport, span: Span) -> rustix::io::Result<u64> {
         match self {
             Source::File(file) => transport.send_file(&file.fd, span),
         }
@@ -121,8 +121,8 @@ mod tests {
         assert_eq!(holds(), VersionCheck::Same);
         assert!(file.residency != ResidencySource::Ask || source.is_resident(span));
         let (socket, mut client) = UnixStream::pair().expect("two descriptors");
-        let transport = Transport::Plain(socket.into());
-        assert_eq!(source.send_to(&transport, span), Ok(PlainBytes(5)));
+        let transport = Transport::new(socket.into());
+        assert_eq!(source.send_to(&transport, span), Ok(5));
         drop(transport);
         let mut came = Vec::new();
         client.read_to_end(&mut came).expect("what was sent");

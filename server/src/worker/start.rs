@@ -27,7 +27,6 @@ use crate::front::site::Site;
 use crate::ledger::Ledger;
 use crate::limits::COPIED_BYTES_MAX;
 use crate::log::{AccessHandle, Seldom};
-use crate::options::PlacesBound;
 use crate::resolver::{Inbox, Resolver};
 use crate::response_cache::ResponseCache;
 use crate::tally::Tally;
@@ -58,7 +57,7 @@ pub struct Shared {
     /// Bytes that one connection is charged in `ledger`.
     pub connection_bytes: u64,
     /// What bounds the connections of a worker.
-    pub places_bound: PlacesBound,
+    pub places_bound: &'static str,
     /// The lines of the log that many clients cause at once.
     pub seldom: Arc<Seldom>,
     /// Connections with a response that were cut off at the end of the drain.

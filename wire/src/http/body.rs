@@ -4,7 +4,12 @@
 use super::fields::is_token_byte;
 use super::request::RequestBody;
 use super::status::Reject;
-use crate::limits::{CHUNK_LINE_BYTES_MAX, TRAILER_BYTES_MAX};
+
+/// Bytes of one chunk-size line of a request body, including extensions and without CRLF. Nobody sends
+/// extensions to a file server. Above: 400.
+const CHUNK_LINE_BYTES_MAX: usize = 1 << 10;
+/// Bytes of the trailer section of a request body, which the server ignores. Above: 400.
+const TRAILER_BYTES_MAX: usize = 8 << 10;
 
 /// What one call of [`BodySkip::skip`] did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -215,10 +220,9 @@ fn size_digit(size_bytes: u64, digits: u32, byte: u8) -> Result<State, Reject> {
 
 #[cfg(test)]
 mod tests {
-    use super::{BodySkip, Skipped};
+    use super::{BodySkip, CHUNK_LINE_BYTES_MAX, Skipped, TRAILER_BYTES_MAX};
     use crate::http::RequestBody;
     use crate::http::testing::config;
-    use crate::limits::{CHUNK_LINE_BYTES_MAX, TRAILER_BYTES_MAX};
     use proptest::prelude::*;
 
     /// Length of the body if it ended, `None` if more input is needed, `Err` if it is malformed.

@@ -86,7 +86,7 @@ impl ETag {
         };
         tag.push(b"\"");
         if times.has_mtime() {
-            tag.push_hex(times.modified_unix_s.cast_unsigned_bits());
+            tag.push_hex(times.modified_unix_s as u64);
             if times.modified_ns > 0 {
                 tag.push(b".");
                 tag.push_hex(times.modified_ns.into());
@@ -95,7 +95,7 @@ impl ETag {
             tag.push(b"i");
             tag.push_hex(times.inode);
             tag.push(b"-");
-            tag.push_hex(times.changed_unix_s.cast_unsigned_bits());
+            tag.push_hex(times.changed_unix_s as u64);
             tag.push(b".");
             tag.push_hex(times.changed_ns.into());
         } else {
@@ -132,17 +132,6 @@ impl ETag {
             let digit = ((number >> (4 * nth)) & 15) as usize;
             self.push(&b"0123456789abcdef"[digit..=digit]);
         }
-    }
-}
-
-/// `i64::cast_unsigned` is newer than our minimum supported Rust version.
-trait UnsignedBits {
-    fn cast_unsigned_bits(self) -> u64;
-}
-
-impl UnsignedBits for i64 {
-    fn cast_unsigned_bits(self) -> u64 {
-        u64::from_ne_bytes(self.to_ne_bytes())
     }
 }
 

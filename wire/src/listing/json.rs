@@ -5,7 +5,8 @@
 //! another key `href` has the exact name, percent-encoded.
 
 use super::{Entry, EntryKind};
-use crate::civil::{Civil, push_decimal};
+use crate::civil::push_decimal;
+use crate::http::date;
 use crate::text::{push_json_string, push_percent_encoded};
 
 pub(super) fn head(out: &mut Vec<u8>) {
@@ -26,7 +27,7 @@ pub(super) fn entry(first: bool, entry: &Entry<'_>, out: &mut Vec<u8>) {
     });
     if let Some(modified_unix_s) = entry.modified_unix_s {
         out.extend_from_slice(b", \"mtime\":\"");
-        Civil::from_unix_s(modified_unix_s).push_http(out);
+        date::write(u64::try_from(modified_unix_s).unwrap_or(0), out);
         out.push(b'"');
     }
     if let (EntryKind::File | EntryKind::LinkToFile, Some(len_bytes)) =

@@ -8,7 +8,9 @@ use smallvec::SmallVec;
 
 use super::Pool;
 use super::runs::Runs;
-use crate::limits::IOVECS_MAX;
+
+/// Pieces of memory in one system call (UIO_MAXIOV). More: a further call reads or sends the rest.
+const IOVECS_MAX: usize = 1024;
 
 /// Some slots of a pool, for one owner. What it holds is one row of bytes, wherever the slots lie; all offsets count from
 /// its first byte, also after some of it was given back.
@@ -65,7 +67,7 @@ impl Lease {
     }
 
     /// The memory of `len_bytes` from `from_bytes` on, for sending; slots that lie side by side are one slice. Of more
-    /// than [`IOVECS_MAX`] slices these come first.
+    /// than `IOVECS_MAX` slices these come first.
     ///
     /// # Panics
     /// If that is more than it has.

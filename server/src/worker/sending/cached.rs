@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use super::promised::Promised;
 use super::{NOTHING, Sent, send_error};
 use crate::store::file::VersionCheck;
-use crate::transport::{PlainBytes, Transport};
+use crate::transport::Transport;
 
 /// Sends bytes that are believed to be in the page cache, by sendfile(2) or by a copy through the buffer `copied`.
 pub(super) fn send_cached(
@@ -41,8 +41,8 @@ fn send_by_sendfile(transport: &Transport, promised: &Promised, span: Span) -> S
     let clock = promised.turn.clock;
     let began = clock.now();
     match promised.source.send_to(transport, span) {
-        Ok(PlainBytes(0)) => Sent::Broken(Why::FileChanged),
-        Ok(PlainBytes(taken_bytes)) => {
+        Ok(0) => Sent::Broken(Why::FileChanged),
+        Ok(taken_bytes) => {
             let took_us = clock.now().since_us(began);
             promised.source.has_waited(taken_bytes, took_us);
             Sent::Taken {
@@ -98,8 +98,8 @@ fn send_copied(
         }
         match transport.send_texts(&[IoSlice::new(&copied[..read])], false) {
             Ok(taken) => {
-                taken_bytes += taken.0;
-                refused = taken.0 < read as u64;
+                taken_bytes += taken;
+                refused = taken < read as u64;
             }
             Err(error) if taken_bytes == 0 => return Some(send_error(error)),
             Err(_) => refused = true,
@@ -180,7 +180,7 @@ mod tests {
         };
         let (socket, mut client) = UnixStream::pair().expect("two descriptors");
         socket.set_nonblocking(true).expect("a socket");
-        let transport = Transport::Plain(socket.into());
+        let transport = Transport::new(socket.into());
         let mut room = vec![0; 16 << 10];
         let sent = send_cached(&transport, &promised, span, &mut room);
         drop(transport);
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn only_an_error_of_the_socket_counts_as_a_reset() {
         let (socket, client) = UnixStream::pair().expect("two descriptors");
-        let transport = Transport::Plain(socket.into());
+        let transport = Transport::new(socket.into());
         let means = |error| send_file_error(&transport, error);
         for error in [Errno::INVAL, Errno::STALE, Errno::NOTCONN, Errno::IO] {
             assert!(
