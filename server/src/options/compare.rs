@@ -4,10 +4,9 @@
 use ackpace_core::congestion::Delay;
 use ackpace_core::disk::Order;
 use ackpace_core::prefetch::Prefetch;
-use ackpace_core::sndbuf::Policy;
-use ackpace_core::sndbuf::atbt::Windows;
-use ackpace_core::sndbuf::eatbt::Need;
 use ackpace_core::units::{KIB, MIB, US_PER_S, duration_us};
+use ackpace_share::Policy;
+use ackpace_share::eatbt::Need;
 
 use super::value::{ValueError, nearest, shown};
 use super::{duration, size};
@@ -147,7 +146,7 @@ impl Compare {
             "share" => {
                 let policies = [
                     ("by-need", Policy::ByNeed(Need::Law)),
-                    ("window", Policy::Window(Windows::One)),
+                    ("window", Policy::Window),
                     ("equal", Policy::Equal),
                 ];
                 self.share = one_of(how, &policies)?;
@@ -265,9 +264,7 @@ mod tests {
         replaces("read=page-cache", |all| all.direct = false);
         replaces("send=eager", |all| all.eager = true);
         replaces("pacing=off", |all| all.pacing = false);
-        replaces("share=window", |all| {
-            all.share = Policy::Window(Windows::One)
-        });
+        replaces("share=window", |all| all.share = Policy::Window);
         replaces("share=equal", |all| all.share = Policy::Equal);
         replaces("send_need=paper", |all| {
             all.share = Policy::ByNeed(Need::Paper)

@@ -5,68 +5,57 @@
 //! and none may come while there is no room, or the worker would spin. Both follow from one rule: whenever the kernel reports
 //! the socket writable, [`Bound::room_bytes`] is above 0.
 //!
-//! A share that lasts some time ([`super::depletion`]) needs no EPOLLOUT: then a timer of the worker says when the socket is
-//! filled again, and SO_SNDBUF is out of the way.
-//!
 //! The share limits its connection while all of it is in flight and nothing is unsent: that time is measured, too
 //! ([`Bound::take_share_limited_us`]).
 
-use super::depletion::{Depletion, InFlight, RefillDelay};
-use crate::limits::{
-    ETHERNET_SEGMENT_BYTES, LOWAT_BYTES_MAX, SEND_BUFFER_BYTES_MIN, SEND_BUFFER_COST_BYTES,
-    SEND_POOL_BYTES_MAX, SHARE_BYTES_MIN,
-};
-use crate::units::Instant;
+use ackpace_core::send::CAP_BYTES_MIN;
+use ackpace_core::units::Instant;
+
+use super::{ETHERNET_SEGMENT_BYTES, SEND_POOL_BYTES_MAX};
+
+/// The kernel's least SO_SNDBUF (`SOCK_MIN_SNDBUF`, Linux 6.x). A smaller one counts as this.
+pub const SEND_BUFFER_BYTES_MIN: u64 = 4_608;
+/// What one of the kernel's buffers costs beside its payload at least; 64-bit Linux takes some 900 bytes.
+pub const SEND_BUFFER_COST_BYTES: u64 = 512;
 
 /// What a connection is told of the division.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// The most that its socket may hold, unsent and in flight; what that counts as: [`counted_bytes`].
+    /// The most that its socket may hold, unsent and in flight.
     pub share_bytes: u64,
     /// Its segment.
     pub segment_bytes: u64,
-    /// Its path's shortest round trip; 0: not known, or it does not follow from that when its socket is filled.
-    pub rtt_us: u64,
     /// The division that this is from; 0: none yet.
     pub division: u64,
-    /// For how long its client's window may stay closed, where `pause_timeout` is longer.
-    pub pause_us_max: u64,
 }
 
-/// Nothing but the least, in segments of an Ethernet.
-impl Default for Grant {
-    fn default() -> Grant {
+impl Grant {
+    /// What a connection has that begins to send.
+    pub fn start(share_bytes: u64) -> Grant {
         Grant {
-            share_bytes: SHARE_BYTES_MIN,
+            share_bytes,
             segment_bytes: ETHERNET_SEGMENT_BYTES,
-            rtt_us: 0,
             division: 0,
-            pause_us_max: u64::MAX,
         }
     }
 }
 
-/// What a share counts as: [`SHARE_BYTES_MIN`] if it is less, and the largest pool if it is more. The worker, who fills a
-/// socket, and the bound of it count alike.
-pub fn counted_bytes(share_bytes: u64) -> u64 {
-    share_bytes.clamp(SHARE_BYTES_MIN, SEND_POOL_BYTES_MAX)
+/// What a socket held and was held to, in one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holding {
+    /// What it held, unsent and in flight.
+    pub held_bytes: u64,
+    /// Its share.
+    pub share_bytes: u64,
+    /// The division that this share is from; 0: none yet.
+    pub division: u64,
 }
 
 /// The bound of one socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bound {
-    /// The share: [`counted_bytes`] of what it was granted.
-    share_bytes: u64,
-    /// The round trip and the length of a segment, which tell what must be in flight. Whole segments are offered.
-    in_flight: InFlight,
-    /// The division that the share is from; 0: none yet.
-    division: u64,
-    /// How long a share lasts.
-    depletion: Depletion,
-    /// A timer of the worker starts the next filling, not EPOLLOUT.
-    timed: bool,
-    /// Since when the share has been full, if a timer starts the next filling.
-    filled_at: Option<Instant>,
+    /// What it was granted: [`CAP_BYTES_MIN`] at least, and the largest pool at most.
+    grant: Grant,
     /// Since when the share has limited the connection, if it does.
     share_limited_from: Option<Instant>,
     /// For how long it did before that, since the time was last taken.
@@ -76,91 +65,51 @@ pub struct Bound {
 impl Bound {
     /// A socket with this share.
     pub fn new(grant: Grant) -> Bound {
-        Bound {
-            share_bytes: counted_bytes(grant.share_bytes),
-            in_flight: in_flight(grant),
-            division: grant.division,
-            depletion: Depletion::default(),
-            timed: false,
-            filled_at: None,
+        let mut bound = Bound {
+            grant,
             share_limited_from: None,
             share_limited_us: 0,
-        }
+        };
+        bound.change(grant);
+        bound
     }
 
-    /// The share changes. The time for which it limited the connection is still counted.
-    pub fn change(&mut self, grant: Grant) {
-        self.share_bytes = counted_bytes(grant.share_bytes);
-        self.in_flight = in_flight(grant);
-        self.division = grant.division;
+    /// The share changes. Whether it is smaller than before.
+    pub fn change(&mut self, grant: Grant) -> bool {
+        let before_bytes = self.grant.share_bytes;
+        self.grant = Grant {
+            share_bytes: grant.share_bytes.clamp(CAP_BYTES_MIN, SEND_POOL_BYTES_MAX),
+            segment_bytes: grant.segment_bytes.max(1),
+            ..grant
+        };
+        self.grant.share_bytes < before_bytes
     }
 
-    /// The share.
+    /// The share; also SO_SNDBUF, as the kernel keeps it after it has doubled what it is given.
     pub fn share_bytes(&self) -> u64 {
-        self.share_bytes
+        self.grant.share_bytes
     }
 
-    /// The division that it is from; 0: none yet.
-    pub fn division(&self) -> u64 {
-        self.division
-    }
-
-    /// SO_SNDBUF, as the kernel keeps it after it has doubled what it is given. Where no EPOLLOUT is needed it leaves room for
-    /// what buffers cost beside their payload.
-    pub fn send_buffer_bytes(&self) -> u64 {
-        if self.timed {
-            self.share_bytes.saturating_mul(2)
-        } else {
-            self.share_bytes
+    /// With what the socket holds now.
+    pub fn holding(&self, held_bytes: u64) -> Holding {
+        Holding {
+            held_bytes,
+            share_bytes: self.grant.share_bytes,
+            division: self.grant.division,
         }
     }
 
-    /// Whether a timer of the worker starts the next filling.
-    pub fn is_timed(&self) -> bool {
-        self.timed
-    }
-
-    /// TCP_NOTSENT_LOWAT while the socket is filled, which would be `lowat_bytes` without a share. Where the timer says when, the share
-    /// alone bounds what it takes.
-    pub fn lowat_bytes(&self, lowat_bytes: u32) -> u32 {
-        if self.timed {
-            LOWAT_BYTES_MAX
-        } else {
-            lowat_bytes
-        }
-    }
-
-    /// The socket holds so much, before it is offered more. `unsent_bytes` of it are not in flight, if that was asked:
-    /// [`Bound::is_timed`].
-    pub fn seen(&mut self, held_bytes: u64, unsent_bytes: Option<u64>, now: Instant) {
+    /// How much the socket may be offered now, while it holds `held_bytes`.
+    pub fn offer_bytes(&mut self, held_bytes: u64, now: Instant) -> u64 {
         self.limit_ends(now);
-        self.depletion.seen(held_bytes, self.in_flight, now);
-        let limited = unsent_bytes.is_some_and(|unsent_bytes| self.is_all_in_flight(unsent_bytes));
-        if let Some(from) = self.filled_at.take().filter(|_| limited) {
-            self.share_limited_us = self.share_limited_us.saturating_add(now.since_us(from));
-        }
-    }
-
-    /// The socket took bytes.
-    pub fn given(&mut self, bytes: u64) {
-        self.depletion.given(bytes);
-    }
-
-    /// The share is full. `Some`: the socket is to be filled again after this delay. `None`: EPOLLOUT says when, and
-    /// [`Bound::stopped`] is to follow.
-    pub fn refill_delay(&mut self, now: Instant) -> Option<RefillDelay> {
-        let (share_bytes, in_flight) = (self.share_bytes, self.in_flight);
-        let delay = (self.depletion).refill_delay(share_bytes, in_flight, self.timed);
-        self.timed = delay.is_some();
-        self.filled_at = self.timed.then_some(now);
-        delay
+        self.room_bytes(held_bytes)
     }
 
     /// How much the socket may be offered while it holds `held_bytes`: whole segments, so that no small ones travel; if
     /// the share has not even room for one, all that EPOLLOUT may stand for.
     pub fn room_bytes(&self, held_bytes: u64) -> u64 {
-        let segment_bytes = self.in_flight.segment_bytes;
-        let left_bytes = self.share_bytes.saturating_sub(held_bytes);
+        let segment_bytes = self.grant.segment_bytes;
+        let left_bytes = self.grant.share_bytes.saturating_sub(held_bytes);
         match left_bytes {
             _ if held_bytes == 0 => left_bytes,
             left if left >= segment_bytes => left - left % segment_bytes,
@@ -172,24 +121,20 @@ impl Bound {
     /// What the share has left at least when the kernel reports the socket writable. It does so while the socket's buffers, with
     /// what they cost, take no more than two thirds of SO_SNDBUF.
     fn epollout_room_bytes(&self) -> u64 {
-        let level_bytes = match self.share_bytes {
+        let level_bytes = match self.grant.share_bytes {
             bytes if bytes >= SEND_BUFFER_BYTES_MIN => bytes * 2 / 3,
             _ => SEND_BUFFER_BYTES_MIN * 2 / 3 - SEND_BUFFER_COST_BYTES,
         };
-        (self.share_bytes - level_bytes).max(1)
+        (self.grant.share_bytes - level_bytes).max(1)
     }
 
-    /// The share is full, and the socket holds `unsent_bytes` that are not in flight. EPOLLOUT starts the next filling.
+    /// The socket takes no more, and holds `unsent_bytes` that are not in flight. If no whole segment waits for its client's
+    /// window, the share limits the connection.
     pub fn stopped(&mut self, unsent_bytes: u64, now: Instant) {
-        self.share_limited_from = self.is_all_in_flight(unsent_bytes).then_some(now);
+        let is_limited = unsent_bytes < self.grant.segment_bytes;
+        self.share_limited_from = is_limited.then_some(now);
     }
 
-    /// Whether the share limits a connection whose share is full: no whole segment waits for its client's window.
-    fn is_all_in_flight(&self, unsent_bytes: u64) -> bool {
-        unsent_bytes < self.in_flight.segment_bytes
-    }
-
-    /// The socket is offered more: the time for which the share limited its connection ends.
     fn limit_ends(&mut self, now: Instant) {
         if let Some(from) = self.share_limited_from.take() {
             self.share_limited_us = self.share_limited_us.saturating_add(now.since_us(from));
@@ -206,13 +151,6 @@ impl Bound {
     }
 }
 
-fn in_flight(grant: Grant) -> InFlight {
-    InFlight {
-        rtt_us: grant.rtt_us,
-        segment_bytes: grant.segment_bytes.max(1),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -223,7 +161,7 @@ mod tests {
         Bound::new(Grant {
             share_bytes,
             segment_bytes,
-            ..Grant::default()
+            ..Grant::start(share_bytes)
         })
     }
 
@@ -236,7 +174,7 @@ mod tests {
             (8_000, 1_448),
             (8_553, 0),
             (10_000, 0),
-            (90_000, 0),
+            (u64::MAX, 0),
         ] {
             assert_eq!(bound.room_bytes(held), room, "{held}");
         }
@@ -244,10 +182,7 @@ mod tests {
 
     #[test]
     fn a_share_beyond_any_machine_counts_as_the_largest_pool() {
-        let bound = bound(u64::MAX, 1_448);
-        assert_eq!(bound.share_bytes(), SEND_POOL_BYTES_MAX);
-        assert_eq!(bound.room_bytes(SEND_POOL_BYTES_MAX - 1), 0);
-        assert_eq!(bound.room_bytes(u64::MAX), 0);
+        assert_eq!(bound(u64::MAX, 1).share_bytes(), SEND_POOL_BYTES_MAX);
     }
 
     #[test]
@@ -334,7 +269,7 @@ mod tests {
             let mut kernel = Kernel {
                 buffers: VecDeque::new(),
                 cost_bytes,
-                send_buffer_bytes: bound.send_buffer_bytes().max(SEND_BUFFER_BYTES_MIN),
+                send_buffer_bytes: bound.share_bytes().max(SEND_BUFFER_BYTES_MIN),
                 will_call: false,
             };
             let (mut left_bytes, mut called, mut in_vain) = (400_000 + 10 * bound.share_bytes(), true, 0);
@@ -356,8 +291,8 @@ mod tests {
                 prop_assert!(kernel.held_bytes() > 0, "nothing will wake it: {bound:?}");
                 called = kernel.ack(acks.next().unwrap_or(1));
                 if nth % 17 == 0 {
-                    bound.change(Grant { share_bytes: changes[nth % changes.len()], segment_bytes, ..Grant::default() });
-                    kernel.send_buffer_bytes = bound.send_buffer_bytes().max(SEND_BUFFER_BYTES_MIN);
+                    bound.change(Grant { share_bytes: changes[nth % changes.len()], segment_bytes, division: 0 });
+                    kernel.send_buffer_bytes = bound.share_bytes().max(SEND_BUFFER_BYTES_MIN);
                     // Setting SO_SNDBUF has the kernel look.
                     called |= kernel.ack(0);
                 }

@@ -2,9 +2,8 @@
 
 use super::tests::{POOL_BYTES, at, pool, reading};
 use super::*;
-use crate::rate::Flow;
-use crate::sndbuf::Policy;
-use crate::sndbuf::bound::Grant;
+use crate::eatbt::Need;
+use ackpace_core::rate::Flow;
 use alloc::collections::BTreeMap;
 use proptest::prelude::*;
 
@@ -100,10 +99,7 @@ impl World {
         socket.is_sending = true;
         if socket.share.is_none() {
             socket.start_bytes = start_bytes;
-            socket.share = Some(Grant {
-                share_bytes: start_bytes,
-                ..Grant::default()
-            });
+            socket.share = Some(Grant::start(start_bytes));
             let reading = socket.reading();
             self.report(In::Joined { worker: 0, reading }, lost);
         }
@@ -133,10 +129,12 @@ impl World {
         if grant.is_none() && socket.held_bytes > 0 {
             return;
         }
+        if grant.is_none() && socket.is_sending {
+            return; // another response has begun
+        }
+        let held_bytes = socket.held_bytes;
         socket.share = grant;
-        let (held_bytes, is_sending) = (socket.held_bytes, socket.is_sending);
         match grant {
-            None if is_sending => self.begins(slot, lost),
             None => self.report(In::Left { worker: 0, conn }, lost),
             Some(grant) if grant.share_bytes < before_bytes => {
                 let holding = Holding {
@@ -228,11 +226,11 @@ impl World {
     fn check(&mut self) {
         let sockets = self.sockets.iter().flatten();
         for socket in sockets.clone() {
-            let member = self.pool.members.at((0, socket.conn.index));
+            let member = self.pool.members.get(&(0, socket.conn.index));
             if let Some(member) = member.filter(|member| member.conn == socket.conn) {
                 // That it has joined may not have been heard yet, or is lost: it has no more than a start share then.
                 let known = self.reports.is_empty() && socket.share.is_some();
-                let least_bytes = member.taken_bytes().max(socket.start_bytes);
+                let least_bytes = member.taken_bytes.max(socket.start_bytes);
                 assert!(
                     !known || socket.most_bytes() <= least_bytes,
                     "{socket:?} {member:?}"
@@ -275,7 +273,6 @@ impl World {
 /// The clients of a wave read nothing; the waves come a tenth of a second apart, before anybody is looked at again.
 #[test]
 fn waves_of_clients_that_read_nothing_hold_no_more_than_the_pool() {
-    use crate::sndbuf::eatbt::Need;
     for policy in [Policy::Equal, Policy::ByNeed(Need::Law)] {
         let mut world = World::new(policy);
         world.wait_ms(1_001);
@@ -363,8 +360,7 @@ proptest! {
         steps in prop::collection::vec(((0..18u8, 0..SLOTS, 0..700u64), 0..40u8), 1..300),
         equal in any::<bool>(),
     ) {
-        use crate::sndbuf::eatbt::Need;
-        let mut world = World::new(if equal { Policy::Equal } else { Policy::ByNeed(Need::Law) });
+            let mut world = World::new(if equal { Policy::Equal } else { Policy::ByNeed(Need::Law) });
         for (step, luck) in steps {
             world.step(step, luck == 0);
             world.check();
