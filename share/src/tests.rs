@@ -215,43 +215,6 @@ fn first_what_is_in_flight_then_a_margin_then_the_surplus() {
 }
 
 #[test]
-fn a_fast_connection_keeps_its_share_when_slow_ones_join() {
-    // As SSBT's Fig 17, with 160 KB: one at 5 MB/s over 20 ms, n at 125 KB/s over 4 ms.
-    let fast = link(20_000, 5_000_000);
-    let slow = Demand {
-        cwnd_bytes: 64_000, // windows grow until a queue is full
-        ..link(4_000, 125_000)
-    };
-    let of_fast = |policy, slow_count| {
-        let demands: Vec<_> = [fast]
-            .into_iter()
-            .chain([slow].repeat(slow_count))
-            .collect();
-        shares(policy, &demands, 160_000)[0]
-    };
-    let windowed = Demand {
-        cwnd_bytes: 100_000,
-        ..fast
-    };
-    // A slow one needs 500 bytes, a quarter more and two segments: 3,521; the fast one has what they leave.
-    for (slow_count, by_need, equal) in [
-        (0, 160_000, 160_000),
-        (15, 107_185, 10_000),
-        (30, 54_370, 5_161),
-    ] {
-        let got = of_fast(Policy::ByNeed(Need::Law), slow_count);
-        assert_eq!(got, by_need, "{slow_count} slow ones");
-        assert_eq!(of_fast(Policy::Equal, slow_count), equal);
-        let demands: Vec<_> = [windowed]
-            .into_iter()
-            .chain([slow].repeat(slow_count))
-            .collect();
-        let by_window = shares(Policy::Window, &demands, 160_000)[0];
-        assert_eq!(by_window, equal, "all windows are above an equal share");
-    }
-}
-
-#[test]
 fn nobody_gets_nothing_of_nothing() {
     for policy in POLICIES {
         assert_eq!(shares(policy, &[], 1 << 20), []);
@@ -325,14 +288,6 @@ fn floor_bytes(demand: &Demand) -> u64 {
 }
 
 proptest! {
-    #[test]
-    fn without_loss_each_law_gives_the_largest_window(demand in any_demand()) {
-        let path = Conditions { loss: Loss::NONE, ..demand.path };
-        for window in [path.cubic(), path.square_root(), path.pftk(demand.rto_us, u64::MAX)] {
-            prop_assert_eq!(window.bytes(), WINDOW_BYTES_MAX);
-        }
-    }
-
     #[test]
     fn shares_fit_the_pool_and_each_has_its_floor(demands in prop::collection::vec(any_demand(), 1..40), pool_bytes in any_pool(), policy in any_policy()) {
         let shares = shares(policy, &demands, pool_bytes);

@@ -291,50 +291,6 @@ fn waves_of_clients_that_read_nothing_hold_no_more_than_the_pool() {
     }
 }
 
-/// Nobody holds anything when looked at, and all have shares; then somebody joins, and all fill what they have.
-#[test]
-fn what_was_told_counts_until_less_is_in_force() {
-    let mut world = World::new(Policy::Equal);
-    world.begins(0, false);
-    world.wait_ms(200);
-    world.settle();
-    assert!(world.holds_bytes() > POOL_BYTES * 9 / 10);
-    world.begins(1, false);
-    world.wait_ms(200);
-    world.divider_hears(99);
-    world.fill();
-    world.takes_grant(false);
-    world.takes_grant(false);
-    world.fill();
-    world.check();
-    assert!(world.holds_bytes() <= POOL_BYTES);
-    // The first one has its new share, holds all of the old one, and is read from: the second one gets what is left.
-    world.sockets[0].as_mut().expect("it is there").held_bytes = 0;
-    world.wait_ms(1_100);
-    world.settle();
-    world.wait_ms(200);
-    world.settle();
-    let shares = world.sockets[..2].iter().flatten();
-    let shares: Vec<u64> = shares.map(Socket::most_bytes).collect();
-    assert!(shares[1] > POOL_BYTES * 4 / 10, "{shares:?}");
-}
-
-#[test]
-fn a_larger_start_share_than_the_divider_knows_is_found_and_lessened() {
-    let mut world = World::new(Policy::Equal);
-    world.start_bytes = 900_000;
-    world.begins(0, false);
-    world.start_bytes = 14_480;
-    world.begins(1, false);
-    for _ in 0..5 {
-        world.wait_ms(300);
-        world.settle();
-    }
-    let shares = world.sockets[..2].iter().flatten();
-    let shares: Vec<u64> = shares.map(Socket::most_bytes).collect();
-    assert_eq!(shares, [POOL_BYTES / 32 * 15; 2]);
-}
-
 #[test]
 fn a_departure_is_heard_of_at_once_and_others_get_what_it_leaves() {
     let mut world = World::new(Policy::Equal);
