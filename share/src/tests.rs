@@ -1,5 +1,5 @@
 use super::eatbt::SHARE_SEGMENTS_MIN;
-use super::law::{Acks, Loss, WINDOW_BYTES_MAX};
+use super::law::{Acks, Loss};
 use super::*;
 use ackpace_core::addresses::Address;
 use ackpace_core::limits::RATE_BYTES_PER_S_MAX;
