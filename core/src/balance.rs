@@ -1,12 +1,11 @@
-//! Which worker a new connection goes to.
+//! Which worker serves a connection.
 //!
-//! The kernel spreads connections by a hash of their addresses. That is even in number when there are many, random when
-//! there are few, and blind to what they carry. A worker that accepts a connection while it carries clearly more than
-//! its share hands it to the worker that carries least; so does one that has no place left.
+//! The kernel spreads new connections by a hash of their addresses. That is even in number when there are many, random when
+//! there are few, and blind to what they carry. A worker serves what it accepts. Once it carries clearly more than its
+//! share, it gives live connections to the worker that carries least ([`super::worker::In::Export`]).
 
-/// A worker carries clearly more than its share from this part of the mean load on, in hundredths. With 110, the
-/// largest of 32 loads would stay at 1.12 times the mean, since it falls below the bound only as its connections end.
-const OVER_HUNDREDTHS: u128 = 105;
+/// A worker carries clearly more than its share from this part of the mean load on, in hundredths.
+const OVER_HUNDREDTHS: u128 = 125;
 
 /// The load of one worker, as far as it is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,37 +18,61 @@ pub struct WorkerLoad {
     pub rate_bytes_per_s: u64,
 }
 
-/// The worker that should get a connection that worker `me` accepts: itself, unless it is full or carries more than 1.05
-/// times the mean. Each worker has `places` for connections; `None`: all are taken. Connections of unknown rate count as
-/// mean ones.
+/// When workers give live connections to each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Moves {
+    /// When one carries more than its share.
+    #[default]
+    ByLoad,
+    /// Never.
+    Off,
+    /// One after the other, each turn, so that tests find every state in which a connection can be moved.
+    Always,
+}
+
+/// A connection that a worker should give away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Relief {
+    /// To which worker.
+    pub to: usize,
+    /// The most that it may carry, bytes per second: with more, the other worker would carry more than this one.
+    pub rate_max_bytes_per_s: u64,
+}
+
+/// The worker that gets a connection that worker `me` accepts: itself, or if all its `places` are taken the one that has
+/// fewest connections. `None`: no worker has a place.
 pub fn place(me: usize, loads: &[WorkerLoad], places: u64) -> Option<usize> {
-    let known: u128 = loads.iter().map(|load| u128::from(load.known)).sum();
-    let rate: u128 = loads
-        .iter()
-        .map(|load| u128::from(load.rate_bytes_per_s))
-        .sum();
+    let free = |(_, load): &(usize, &WorkerLoad)| load.connections < places;
+    let workers = || loads.iter().enumerate().filter(free);
+    let mine = workers().find(|(worker, _)| *worker == me);
+    let least = || workers().min_by_key(|(_, load)| load.connections);
+    mine.or_else(least).map(|(worker, _)| worker)
+}
+
+/// What worker `me` should give away: something if it carries more than 1.25 times the mean. Connections of unknown rate
+/// count as mean ones.
+pub fn relief(me: usize, loads: &[WorkerLoad], places: u64) -> Option<Relief> {
+    let sum = |of: fn(&WorkerLoad) -> u64| loads.iter().map(|load| u128::from(of(load))).sum();
+    let known: u128 = sum(|load| load.known);
+    let rate: u128 = sum(|load| load.rate_bytes_per_s);
+    // `known` times bytes per second.
     let weight = |load: &WorkerLoad| {
-        if rate == 0 {
-            return u128::from(load.connections);
-        }
         let unknown = u128::from(load.connections.saturating_sub(load.known));
-        u128::from(load.rate_bytes_per_s) * known.max(1) + unknown * rate
+        u128::from(load.rate_bytes_per_s) * known + unknown * rate
     };
     let all: u128 = loads.iter().map(weight).sum();
-    let over = |load: &WorkerLoad| weight(load) * 100 * loads.len() as u128 > all * OVER_HUNDREDTHS;
-    let has_place = |load: &WorkerLoad| load.connections < places;
-    if loads
-        .get(me)
-        .is_some_and(|load| has_place(load) && !over(load))
-    {
-        return Some(me);
+    let mine = weight(loads.get(me)?);
+    if known == 0 || mine * 100 * loads.len() as u128 <= all * OVER_HUNDREDTHS {
+        return None;
     }
-    let least = loads
-        .iter()
-        .enumerate()
-        .filter(|(_, load)| has_place(load))
-        .min_by_key(|(_, load)| (weight(load), load.connections));
-    least.map(|(worker, _)| worker)
+    let others = loads.iter().enumerate();
+    let free = others.filter(|(worker, load)| *worker != me && load.connections < places);
+    let (to, least) = free.min_by_key(|(_, load)| weight(load))?;
+    let rate_max = mine.saturating_sub(weight(least)) / 2 / known;
+    Some(Relief {
+        to,
+        rate_max_bytes_per_s: u64::try_from(rate_max).unwrap_or(u64::MAX),
+    })
 }
 
 #[cfg(test)]
@@ -68,52 +91,57 @@ mod tests {
     const PLACES: u64 = 100;
 
     #[test]
-    fn who_carries_its_share_keeps_what_it_accepts() {
-        let keeps = |loads: &[WorkerLoad]| place(0, loads, PLACES) == Some(0);
-        assert!(keeps(&[load(21, 0, 0), load(20, 0, 0)]));
-        assert!(keeps(&[load(10, 10, 1_000), load(20, 20, 1_000)]));
-        assert!(keeps(&[load(5, 5, 100)]), "there is nobody else");
-        assert!(keeps(&[WorkerLoad::default(); 4]));
+    fn who_accepts_a_connection_serves_it_unless_it_is_full() {
+        let loads = [load(12, 12, 1_000), load(11, 0, 0), load(10, 0, 0)];
+        assert_eq!(place(0, &loads, PLACES), Some(0));
+        assert_eq!(place(0, &loads, 12), Some(2), "it has fewest");
+        assert_eq!(place(1, &loads, 10), None);
     }
 
     #[test]
-    fn who_carries_more_gives_it_to_whom_carries_least() {
-        let loads = [load(13, 0, 0), load(10, 0, 0), load(9, 0, 0)];
-        assert_eq!(place(0, &loads, PLACES), Some(2));
+    fn who_carries_its_share_gives_nothing_away() {
+        let keeps = |loads: &[WorkerLoad]| relief(0, loads, PLACES).is_none();
+        assert!(keeps(&[load(21, 0, 0), load(10, 0, 0)]), "nothing is known");
+        assert!(keeps(&[load(12, 12, 1_200), load(10, 10, 800)]));
+        assert!(keeps(&[load(5, 5, 100)]), "there is nobody else");
+        assert!(keeps(&[WorkerLoad::default(); 4]));
+        assert!(keeps(&[load(9, 9, 900), load(100, 1, 0)]), "no place");
+    }
+
+    #[test]
+    fn who_carries_more_gives_what_makes_both_even() {
         let by_rate = [load(1, 1, 9_000), load(50, 50, 1_000), load(20, 20, 2_000)];
-        let to = place(0, &by_rate, PLACES);
-        assert_eq!(to, Some(1), "the rate counts, not the number");
+        let relief = relief(0, &by_rate, PLACES).expect("9 of a mean of 4");
+        assert_eq!((relief.to, relief.rate_max_bytes_per_s), (1, 4_000));
     }
 
     #[test]
     fn a_connection_without_a_rate_counts_as_a_mean_one() {
-        let sent_there = [load(10, 10, 1_200), load(18, 8, 800), load(10, 10, 1_000)];
-        assert_eq!(place(1, &sent_there, PLACES), Some(2));
-    }
-
-    #[test]
-    fn a_full_worker_gives_it_to_one_that_has_a_place() {
-        let loads = [load(12, 12, 1), load(12, 12, 10), load(11, 11, 500)];
-        assert_eq!(place(0, &loads, 12), Some(2), "the rate is second");
-        assert_eq!(place(2, &loads, 12), Some(2), "there is no other place");
-        assert_eq!(place(0, &loads, 11), None);
+        let loads = [load(20, 20, 2_000), load(14, 4, 400), load(10, 10, 1_000)];
+        assert_eq!(relief(0, &loads, PLACES).map(|relief| relief.to), Some(2));
     }
 
     proptest! {
         #[test]
-        fn a_connection_never_goes_to_whom_carries_more(
+        fn no_connection_goes_to_whom_would_then_carry_more(
             loads in prop::collection::vec((0u64..1 << 20, 0u64..1 << 20, 0u64..1 << 50), 1..65),
             me in 0usize..65,
             places in 0u64..1 << 21,
         ) {
             let loads: Vec<_> = loads.into_iter().map(|(all, known, rate)| load(all.max(known), known, rate)).collect();
             let me = me % loads.len();
-            let Some(to) = place(me, &loads, places) else {
-                prop_assert!(loads.iter().all(|load| load.connections >= places));
-                return Ok(());
-            };
-            prop_assert!(loads[to].connections < places);
-            prop_assert_eq!(place(to, &loads, places), Some(to), "{} is over its share too", to);
+            match place(me, &loads, places) {
+                Some(to) => prop_assert!(loads[to].connections < places),
+                None => prop_assert!(loads.iter().all(|load| load.connections >= places)),
+            }
+            if let Some(Relief { to, rate_max_bytes_per_s }) = relief(me, &loads, places) {
+                prop_assert!(to != me && loads[to].connections < places);
+                let all_known = loads.iter().all(|load| load.known == load.connections);
+                if all_known {
+                    let (mine, theirs) = (loads[me].rate_bytes_per_s, loads[to].rate_bytes_per_s);
+                    prop_assert!(theirs + rate_max_bytes_per_s <= mine - rate_max_bytes_per_s);
+                }
+            }
         }
     }
 }

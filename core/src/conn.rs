@@ -10,7 +10,7 @@ use crate::units::Instant;
 
 /// A connection of one worker. The generation tells it from earlier users of the same slot, so a late completion never
 /// reaches a new client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnId {
     /// Slot in the worker's table.
     pub index: u32,

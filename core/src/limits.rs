@@ -102,11 +102,6 @@ pub const FLOW_EACH_US: u64 = 400_000;
 /// The same, for a connection whose path limits it, as TCP's counters have said: what leaves its socket tells its rate,
 /// too.
 pub const FLOW_PATH_EACH_US: u64 = 1_200_000;
-/// The rate shown for a connection is that of this time, or of up to twice as long: windows open in steps.
-pub const SHOWN_US: u64 = 4 * US_PER_S;
-/// A connection without arrivals for longer than this, and for longer than its usual steps, is shown as receiving
-/// nothing since.
-pub const SHOWN_SILENT_US: u64 = 3 * US_PER_S / 2;
 /// How long the kernel holds back a partial segment for what follows (tcp(7), TCP_CORK), while it counts its socket as
 /// busy.
 pub const CORKED_US: u64 = 200_000;

@@ -15,7 +15,6 @@ pub mod ending;
 pub mod failure;
 pub mod front;
 pub mod greeting;
-pub mod handover;
 pub mod help;
 pub mod ledger;
 pub mod limits;

@@ -144,8 +144,8 @@ pub const BACKLOG: i32 = 4096;
 pub const BIND_WAIT_MAX: Duration = Duration::from_secs(2);
 /// How often it tries.
 pub const BIND_EACH: Duration = Duration::from_millis(20);
-/// New connections in a worker's hand-over queue, more than there are workers. If there is no room for one of each worker,
-/// those that come stay with the worker that accepts them, or in its backlog.
+/// Connections in a worker's hand-over queue, more than there are workers. If there is no room for one of each worker, the
+/// others keep theirs.
 pub const HANDED_MAX: usize = 256;
 /// Threads of one device for reads through the page cache, and for all where io_uring is refused. More reads: they
 /// wait.

@@ -23,7 +23,6 @@ use crate::ending::{self, Running, Stopping};
 use crate::failure::Failure;
 use crate::front::site::Site;
 use crate::greeting;
-use crate::handover::HandOver;
 use crate::ledger::Ledger;
 use crate::limits::WORKERS_MAX;
 use crate::listeners::{self, ListenError, Listeners, bind_metrics};
@@ -40,7 +39,7 @@ use crate::sites::{Process, site, watch_root};
 use crate::store::closing;
 use crate::tally::Tally;
 use crate::turns::Turns;
-use crate::worker::{Shared, Worker, WorkerContext};
+use crate::worker::{HandOver, Shared, Worker, WorkerContext};
 
 /// Checks whether this machine can serve what the options name.
 ///
@@ -269,6 +268,7 @@ fn start(
         site,
         dividing,
         handovers: (0..workers).map(|_| HandOver::default()).collect(),
+        moves: options.compare.moves,
         disks,
         channels,
         resolver,

@@ -1,4 +1,4 @@
-//! Signals: two stop the server, two reopen its log files, one is kept for later (docs/operating.md, "Signals").
+//! Signals: two stop the server, two reopen its log files, one is kept for later (docs/operating/restart-and-upgrade.md).
 
 use std::io;
 use std::thread;

@@ -59,6 +59,8 @@ pub struct Tally {
     pub turns_cut: [Count; Cut::ALL.len()],
     /// Connections that were accepted.
     pub accepted: Count,
+    /// Connections that it gave to other workers while they were open.
+    pub moved: Count,
     /// Failures of accept(2) for want of descriptors or memory.
     pub accept_errors: Count,
     /// Connections that are open now.

@@ -22,17 +22,22 @@ pub struct Accepted {
     pub socket: OwnedFd,
     /// Its address; `None` on a unix socket. IPv4 in IPv6 is IPv4.
     pub peer: Option<SocketAddr>,
+    /// The listener that it came from, by its number in the worker.
+    pub listener: usize,
 }
 
-/// Accepts one client.
+/// Accepts one client from a listener, which has this number.
 ///
 /// # Errors
 /// EAGAIN when no client waits; EMFILE and the like when the process is out of descriptors.
-pub fn accept(listener: &OwnedFd) -> rustix::io::Result<Accepted> {
-    let (socket, address) =
-        acceptfrom_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
+pub fn accept(from: &OwnedFd, listener: usize) -> rustix::io::Result<Accepted> {
+    let (socket, address) = acceptfrom_with(from, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
     let peer = address.and_then(|address| peer_address(&address));
-    Ok(Accepted { socket, peer })
+    Ok(Accepted {
+        socket,
+        peer,
+        listener,
+    })
 }
 
 fn peer_address(address: &SocketAddrAny) -> Option<SocketAddr> {
@@ -360,7 +365,7 @@ mod tests {
         let listener = OwnedFd::from(listener);
         let sizes = || {
             let _client = TcpStream::connect(addr).expect("a connection");
-            let accepted = accept(&listener).expect("the client").socket;
+            let accepted = accept(&listener, 0).expect("the client").socket;
             sockopt::socket_send_buffer_size(&accepted).expect("a socket")
         };
         let before = sizes();

@@ -9,6 +9,8 @@ mod answer;
 mod conns;
 mod divide;
 mod events;
+mod handover;
+mod moves;
 mod report;
 mod sending;
 mod snapshot;
@@ -32,9 +34,11 @@ use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, Event, EventFlags};
 
-use self::conns::Conns;
 pub use self::conns::PLACE_BYTES;
+use self::conns::{Body, Conns, ListingSlices};
 use self::events::{EventSource, LISTENER, WAKER, conn_of};
+pub use self::handover::HandOver;
+use self::moves::Giving;
 use self::sending::Order;
 use self::source::Source;
 pub use self::start::{Shared, WorkerContext};
@@ -61,6 +65,8 @@ pub struct Worker {
     log: AccessHandle,
     epoll: OwnedFd,
     listeners: Vec<OwnedFd>,
+    /// TCP_NOTSENT_LOWAT of the sockets that come from them; `None`: the system's.
+    lowat_bytes: Option<u32>,
     /// The listener that was first to be accepted from the last time.
     first_listener: usize,
     conns: Conns,
@@ -69,6 +75,8 @@ pub struct Worker {
     copied: Box<[u8]>,
     response_cache: ResponseCache,
     draining: bool,
+    /// Which connections it gives to other workers.
+    giving: Giving,
     /// The disk threads to wake at the end of the turn, a bit each.
     disks_to_wake: u64,
     /// What this turn may still do.
@@ -155,6 +163,7 @@ impl Worker {
                 break;
             }
         }
+        self.balance(now);
         self.empty_backlogs(now);
         if self.has_accepted_waiting() && self.room() > 0 {
             self.waker.wake(); // a slot came free
@@ -210,9 +219,10 @@ impl Worker {
                 let awaited = self.decider.awaits(stream, seq);
                 if let Some(conn) = self.conns.get(stream.conn).filter(|_| awaited) {
                     // A re-read replaces the pieces from its offset on.
-                    conn.pieces
+                    conn.body
+                        .pieces
                         .retain(|before| before.span.offset_bytes < span.offset_bytes);
-                    conn.pieces.push_back(piece);
+                    conn.body.pieces.push_back(piece);
                 }
                 Held::Slots
             }
@@ -335,13 +345,8 @@ impl Worker {
                 }
             }
             Out::Close { conn, abort, why } => self.close(conn, abort, why),
-            // Never ordered: nothing here says `In::Export`, and no node could take the connection over. A cut is the
-            // only honest end of a connection that no machine has.
-            Out::Export { conn, .. } => {
-                debug_assert!(false, "nobody asked to export {conn:?}");
-                self.close(conn, true, Why::Misframed);
-            }
-            Out::Keep { .. } => {}
+            Out::Export { conn, exported } => self.exported(conn, exported, now),
+            Out::Keep { .. } => self.kept(),
         }
     }
 
@@ -368,13 +373,13 @@ impl Worker {
 
     fn release(&mut self, stream: StreamId) {
         if let Some(conn) = self.conns.get(stream.conn) {
-            conn.pieces.clear();
+            conn.body.pieces.clear();
         }
     }
 
     fn probe(&mut self, stream: StreamId, span: Span, now: Instant) {
         let conn = self.conns.get(stream.conn);
-        let source = conn.and_then(|conn| conn.source.as_ref());
+        let source = conn.and_then(|conn| conn.body.source.as_ref());
         let is_resident = source.is_some_and(|source| source.is_resident(span));
         let probed = In::Probed {
             stream,
@@ -387,7 +392,7 @@ impl Worker {
         let Some(conn) = self.conns.get(want.stream.conn) else {
             return;
         };
-        let source = conn.source.as_ref();
+        let source = conn.body.source.as_ref();
         let Some(file) = source.and_then(Source::on_disk).map(Arc::clone) else {
             return;
         };
@@ -437,10 +442,7 @@ impl Worker {
                 later_us: clock.now().since_us(now),
             });
             conn.uncork();
-            conn.pieces.clear();
-            conn.version_confirmed = None; // later sends of this turn may be of another file
-            (conn.source, conn.listing, conn.slice) = (None, None, Vec::new());
-            conn.used_sendfile = false;
+            (conn.body, conn.listing) = (Body::default(), ListingSlices::default());
         }
     }
 
@@ -448,7 +450,7 @@ impl Worker {
         let Some(conn) = self.conns.get(stream.conn) else {
             return;
         };
-        if let Some(record) = conn.front.record(stream.nth, conn.remote, outcome) {
+        if let Some(record) = conn.front.record(stream.nth, conn.remote(), outcome) {
             self.log.log(record);
         }
     }

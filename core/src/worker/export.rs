@@ -23,6 +23,10 @@ use crate::conn::{ConnId, Part, Plan, StreamId};
 use crate::units::Instant;
 use crate::why::Why;
 
+/// Slots that are looked at for a connection to give away. More: the others of the worker wait, and the next look covers
+/// others.
+const MOVE_LOOKS_MAX: u32 = 256;
+
 impl Conn {
     /// What it is in the middle of; otherwise, why it can't be given away now.
     fn stage(&self, now: Instant) -> Result<Stage<LocalFile>, Kept> {
@@ -81,6 +85,30 @@ impl Worker {
             conn: id,
             exported: Box::new(exported),
         });
+    }
+
+    /// A connection to give away, of some slots from `from` on: the one that is sending and whose known rate is the highest of
+    /// at most `rate_max_bytes_per_s`; `None`: any that can be given away. Also returns the slot at which the next look begins.
+    pub fn movable(
+        &self,
+        from: u32,
+        rate_max_bytes_per_s: Option<u64>,
+        now: Instant,
+    ) -> (Option<ConnId>, u32) {
+        let places = self.table.places();
+        let looks = places.min(MOVE_LOOKS_MAX);
+        let slots = (0..looks).map(|nth| (from + nth) % places);
+        let conns = slots.filter_map(|slot| self.table.at(slot));
+        let rates = conns.filter_map(|conn| {
+            let rate = conn.output.send_queue.rate_bytes_per_s();
+            let fits = match rate_max_bytes_per_s {
+                Some(most) => (1..=most).contains(&rate) && conn.phase == ConnPhase::Sending,
+                None => true,
+            };
+            (fits && conn.stage(now).is_ok()).then_some((rate, conn.id))
+        });
+        let fastest = rates.max_by_key(|(rate, _)| *rate);
+        (fastest.map(|(_, id)| id), (from + looks) % places.max(1))
     }
 
     /// Another machine sends the rest of this response: give back what was fetched for it, and cancel its want.

@@ -195,8 +195,9 @@ pub enum In {
         why: Why,
     },
     /// Give this connection away; answered by `Export` or `Keep` in this turn. Its socket is frozen: it sends nothing and
-    /// acknowledges nothing until it is restored elsewhere, or thawed. Nothing orders this yet: it is the seam for
-    /// handing live connections to other nodes (docs/decisions/0023-handing-over-a-connection.md).
+    /// acknowledges nothing until it is restored elsewhere, or thawed
+    /// (docs/decisions/0023-handing-over-a-connection.md). Within a process it need not be frozen, since nobody else
+    /// gives it bytes.
     Export {
         /// The connection.
         conn: ConnId,

@@ -16,7 +16,7 @@ use crate::divider::Dividing;
 use crate::tally::SendPath;
 
 /// `requests_total` and the like, in the order of the page.
-pub const METRICS: [Metric; 57] = [
+pub const METRICS: [Metric; 58] = [
     gauge(
         "start_time_seconds",
         "seconds",
@@ -91,6 +91,12 @@ pub const METRICS: [Metric; 57] = [
         "connections",
         "Connections that were accepted. Uneven over workers: few clients, or one address.",
         SampleSource::Worker(|channel| whole(&channel.tally.accepted)),
+    ),
+    counter(
+        "moved_connections",
+        "connections",
+        "Open connections that a worker gave to another, since it carried more than its share.",
+        SampleSource::Worker(|channel| whole(&channel.tally.moved)),
     ),
     counter(
         "accept_errors",

@@ -1,4 +1,4 @@
-//! The page of a scrape and the table of docs/operating.md, both made from the catalog of metrics.
+//! The page of a scrape and the table of docs/operating/metrics.md, both made from the catalog of metrics.
 //!
 //! The page is OpenMetrics 1.0 (or the older text format 0.0.4).
 
@@ -45,7 +45,7 @@ pub fn render(board: &Board, form: Form) -> String {
     page.text
 }
 
-/// The table of docs/operating.md.
+/// The table of docs/operating/metrics.md.
 pub fn table() -> String {
     let mut text = String::from("| metric | labels | what it says |\n|---|---|---|\n");
     let _ = writeln!(
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn the_table_of_the_docs_is_that_of_the_code() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operating.md");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operating/metrics.md");
         let page = std::fs::read_to_string(path).expect("a page of the docs");
         let (start, end) = (
             "<!-- metrics: made from server/src/admin/catalog.rs -->\n",

@@ -1,6 +1,7 @@
 //! The option `compare`: replaces a design of the server by another one, so that the two can be measured. The table in
 //! docs/papers.md has all words.
 
+use ackpace_core::balance::Moves;
 use ackpace_core::congestion::Delay;
 use ackpace_core::disk::Order;
 use ackpace_core::prefetch::Prefetch;
@@ -28,6 +29,8 @@ pub struct Compare {
     pub eager: bool,
     /// `pacing`: whether a first window that would be a burst is spread over its round trip.
     pub pacing: bool,
+    /// `moves`: when workers give live connections to each other.
+    pub moves: Moves,
     /// `share`, with `send_need`: how send memory is divided, if it is.
     pub share: Policy,
     /// Keys that do nothing beside the others, each with the word that it belongs to.
@@ -42,7 +45,7 @@ struct Parameters {
     need: Option<Need>,
 }
 
-const KEYS: [&str; 11] = [
+const KEYS: [&str; 12] = [
     "prefetch",
     "prefetch_time",
     "prefetch_size",
@@ -52,6 +55,7 @@ const KEYS: [&str; 11] = [
     "read",
     "send",
     "pacing",
+    "moves",
     "share",
     "send_need",
 ];
@@ -66,6 +70,7 @@ impl Default for Compare {
             direct: true,
             eager: false,
             pacing: true,
+            moves: Moves::ByLoad,
             share: Policy::ByNeed(Need::Law),
             idle: Vec::new(),
         }
@@ -143,6 +148,14 @@ impl Compare {
             "read" => self.direct = one_of(how, &[("direct", true), ("page-cache", false)])?,
             "send" => self.eager = one_of(how, &[("margin", false), ("eager", true)])?,
             "pacing" => self.pacing = one_of(how, &[("first-flight", true), ("off", false)])?,
+            "moves" => {
+                let ways = [
+                    ("by-load", Moves::ByLoad),
+                    ("off", Moves::Off),
+                    ("always", Moves::Always),
+                ];
+                self.moves = one_of(how, &ways)?;
+            }
             "share" => {
                 let policies = [
                     ("by-need", Policy::ByNeed(Need::Law)),
@@ -232,7 +245,7 @@ mod tests {
     #[test]
     fn without_words_the_server_works_by_its_own_designs() {
         assert_eq!(Compare::parse("none"), Ok(Compare::default()));
-        let own = "prefetch=tdap,order=c-look,cancel=on,delay=rate,read=direct,send=margin,pacing=first-flight,share=by-need,send_need=law";
+        let own = "prefetch=tdap,order=c-look,cancel=on,delay=rate,read=direct,send=margin,pacing=first-flight,moves=by-load,share=by-need,send_need=law";
         assert_eq!(Compare::parse(own), Ok(Compare::default()));
     }
 
@@ -264,6 +277,8 @@ mod tests {
         replaces("read=page-cache", |all| all.direct = false);
         replaces("send=eager", |all| all.eager = true);
         replaces("pacing=off", |all| all.pacing = false);
+        replaces("moves=off", |all| all.moves = Moves::Off);
+        replaces("moves=always", |all| all.moves = Moves::Always);
         replaces("share=window", |all| all.share = Policy::Window);
         replaces("share=equal", |all| all.share = Policy::Equal);
         replaces("send_need=paper", |all| {
@@ -284,7 +299,7 @@ mod tests {
         );
         assert_eq!(
             text("cancle=off"),
-            "cancle is not one of cancel, prefetch, prefetch_time, prefetch_size, order, delay, read, send, pacing, share, send_need"
+            "cancle is not one of cancel, prefetch, prefetch_time, prefetch_size, order, delay, read, send, pacing, moves, share, send_need"
         );
         assert_eq!(
             text("prefetch=papr"),

@@ -1,6 +1,5 @@
-//! How connections come and go: taken from the listeners, and by whom, until the worker drains.
+//! How connections come and go: taken from the listeners, until the worker drains.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ackpace_core::balance::{self, WorkerLoad};
@@ -15,13 +14,11 @@ use rustix::io::Errno;
 use smallvec::SmallVec;
 
 use super::Worker;
-use super::events::{INTEREST, LISTENER, data_of};
-use crate::handover::HandOver;
-use crate::limits::HANDED_MAX;
+use super::events::LISTENER;
+use super::handover::{HandOver, Handed};
 use crate::log::Topic;
 use crate::store::closing;
 use crate::tcp;
-use crate::transport::Transport;
 
 impl Worker {
     /// Accepts up to so many clients, while there are places, here or in other workers, and memory for them.
@@ -43,7 +40,7 @@ impl Worker {
                     self.tally.accept_errors.add(1);
                     return self.decider.on(In::AcceptFailed, now);
                 }
-                let accepted = tcp::accept(&self.listeners[listener]);
+                let accepted = tcp::accept(&self.listeners[listener], listener);
                 if accepted.is_err() {
                     self.shared.handovers[to].closed();
                     self.shared.ledger.give(self.shared.connection_bytes);
@@ -51,7 +48,8 @@ impl Worker {
                 match accepted {
                     Ok(client) => {
                         left -= 1;
-                        self.accepted(client, to, now);
+                        let handed = Handed::accepted(client, self.lowat_bytes);
+                        self.hand(Box::new(handed), to, now);
                     }
                     // EINVAL: shut down by somebody else (see `leave_listeners`).
                     Err(Errno::AGAIN | Errno::INVAL) => break,
@@ -92,8 +90,8 @@ impl Worker {
         }
     }
 
-    /// Takes a place for the next client: with who carries least if we carry too much or are full, or with us. Returns whose
-    /// place it is. `None`: no worker has one.
+    /// Takes a place for the next client: with us, or with another worker if we are full. Returns whose place it is. `None`: no
+    /// worker has one.
     fn claim_place(&self) -> Option<usize> {
         let (me, handovers) = (self.index, &self.shared.handovers);
         let places = u64::from(self.decider.connections_max());
@@ -105,25 +103,9 @@ impl Worker {
         given.or_else(|| handovers[me].claim(places).then_some(me))
     }
 
-    /// A new connection goes to the worker in which a place was taken for it.
-    fn accepted(&mut self, client: tcp::Accepted, to: usize, now: Instant) {
-        if to == self.index {
-            return self.take_over(client, now);
-        }
-        let shared = Arc::clone(&self.shared);
-        match shared.handovers[to].hand(client) {
-            Ok(()) => shared.channels[to].waker.wake(),
-            Err(client) => {
-                shared.handovers[to].closed();
-                shared.handovers[self.index].claim(u64::MAX);
-                self.take_over(client, now);
-            }
-        }
-    }
-
     /// Where no place is left for a client, tells the machine whether another worker has one that may be given away. A full worker has a turn every
     /// [`IDLE_LOOK_US`](ackpace_core::limits::IDLE_LOOK_US) at least, so it learns soon of a place that comes free.
-    fn tell_places_elsewhere(&mut self, now: Instant) {
+    pub(super) fn tell_places_elsewhere(&mut self, now: Instant) {
         if self.room() > 0 {
             return;
         }
@@ -137,50 +119,6 @@ impl Worker {
     /// closed keeps its place until the order to close it was executed.
     pub(super) fn room(&self) -> u32 {
         self.decider.room().min(self.conns.room())
-    }
-
-    /// Serve those that others left for us, as many as there are places for; the others wait, as in a backlog.
-    pub(super) fn take_handed(&mut self, now: Instant) {
-        for _ in 0..HANDED_MAX {
-            if self.room() == 0 {
-                break;
-            }
-            let Some(client) = self.shared.handovers[self.index].take() else {
-                break;
-            };
-            self.take_over(client, now);
-        }
-        self.tell_places_elsewhere(now);
-    }
-
-    /// Serve a connection that counts as ours already.
-    pub(super) fn take_over(&mut self, client: tcp::Accepted, now: Instant) {
-        let address = client.peer.map(|peer| peer.ip().into());
-        let added = match self.room() {
-            0 => None,
-            _ => self.conns.add(Transport::Plain(client.socket), client.peer),
-        };
-        let Some(conn) = added else {
-            let text = format_args!(
-                "a client is turned away: no place is left in any worker. Raise {} if this lasts",
-                self.shared.places_bound
-            );
-            self.shared.seldom.tell(Topic::NoPlace, None, text, now);
-            return self.closed();
-        };
-        let Some(added) = self.conns.get(conn) else {
-            return;
-        };
-        if let Err(error) = epoll::add(&self.epoll, &added.transport, data_of(conn), INTEREST) {
-            let text = format_args!(
-                "epoll: {error}; a client is turned away. Raise sysctl fs.epoll.max_user_watches"
-            );
-            self.shared.seldom.tell(Topic::Epoll, None, text, now);
-            self.conns.remove(conn);
-            return self.closed();
-        }
-        self.tally.accepted.add(1);
-        self.decider.on(In::Accepted { conn, address }, now);
     }
 
     /// A connection that was accepted is no more.
@@ -227,7 +165,7 @@ impl Worker {
         }
         self.end_share(&conn);
         conn.front.release(&mut self.heads);
-        tracing::debug!(remote = %conn.remote, "closed: {why}");
+        tracing::debug!(remote = %conn.remote(), "closed: {why}");
     }
 
     /// The worker is told to stop. To close the listeners now would reset those who wait there.

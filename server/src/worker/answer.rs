@@ -41,8 +41,8 @@ impl Worker {
             .and_then(|key| self.response_cache.get(key, &around.site.root, now))
         {
             if let CachedResponse::Open { file, .. } = found.response {
-                conn.source = Some(Source::File(Arc::clone(file)));
-                conn.version_confirmed = found
+                conn.body.source = Some(Source::File(Arc::clone(file)));
+                conn.body.version_confirmed = found
                     .looked_now
                     .then(|| Confirmation::new(now, self.shared.clock.now()));
             }
@@ -63,7 +63,7 @@ impl Worker {
                 self.planned(stream, plan, now);
             }
             Task::Find(query) => {
-                conn.format = query.format;
+                conn.listing.format = query.format;
                 match self.shared.site.find(&query, Wait::No) {
                     Some(answer) => self.answer(stream, answer, now),
                     None => {
@@ -90,7 +90,7 @@ impl Worker {
         let whole = owed_bytes.unwrap_or(0) == 0;
         if !whole || !plan.is_sound() {
             tracing::error!(
-                remote = %conn.remote,
+                remote = %conn.remote(),
                 owed_bytes,
                 "an answer is not what its head promises; its connection ends. Please report this"
             );
@@ -115,8 +115,8 @@ impl Worker {
                     );
                     self.shared.seldom.tell(Topic::Listing, None, text, now);
                 }
-                (conn.slice, conn.listing) = (slice.bytes, listing);
-                let len_bytes = conn.slice.len() as u64;
+                (conn.listing.slice, conn.listing.rest) = (slice.bytes, listing);
+                let len_bytes = conn.listing.slice.len() as u64;
                 self.decider.on(
                     In::Sliced {
                         stream,
@@ -147,8 +147,8 @@ impl Worker {
         let Some(conn) = self.conns.get(stream.conn) else {
             return;
         };
-        conn.slice = Vec::new(); // it is sent
-        let listing = conn.listing.take();
+        conn.listing.slice = Vec::new(); // it is sent
+        let listing = conn.listing.rest.take();
         conn.job =
             listing.and_then(|listing| self.shared.resolver.submit(stream, Job::Slice(listing)));
         if conn.job.is_none() {
@@ -176,7 +176,9 @@ impl Worker {
             }
             answer => answer,
         };
-        let mut plan = conn.front.plan(stream.nth, &answer, conn.format, &around);
+        let mut plan = conn
+            .front
+            .plan(stream.nth, &answer, conn.listing.format, &around);
         self.tally.answered(conn.front.status());
         let plain = conn.front.plain(around.site.files.site());
         let plain = plain.filter(|_| !self.draining);
@@ -189,10 +191,16 @@ impl Worker {
             }
             count_cached(&self.tally, &self.response_cache);
         }
-        tell_refused(&self.shared, conn.remote, conn.front.unused(), &answer, now);
+        tell_refused(
+            &self.shared,
+            conn.remote(),
+            conn.front.unused(),
+            &answer,
+            now,
+        );
         match answer {
-            SiteAnswer::File(served) => conn.source = Some(Source::File(served.file)),
-            SiteAnswer::Listing(listing) => conn.listing = listing,
+            SiteAnswer::File(served) => conn.body.source = Some(Source::File(served.file)),
+            SiteAnswer::Listing(listing) => conn.listing.rest = listing,
             SiteAnswer::Exhausted => self.response_cache.shed(), // it may be what holds the descriptors
             _ => {}
         }

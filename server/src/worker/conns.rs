@@ -17,6 +17,7 @@ use crate::disk::SlotBytes;
 use crate::front::http::Front;
 use crate::front::listing::Listing;
 use crate::resolver::JobInterest;
+use crate::tcp::Accepted;
 use crate::transport::{PlainBytes, Transport};
 
 /// A connection as the shell sees it.
@@ -25,36 +26,22 @@ pub struct Conn {
     pub id: ConnId,
     /// Its socket.
     pub transport: Transport,
-    /// Its client, for the log.
-    pub remote: Remote,
-    /// The client's port; 0 on a unix socket.
-    pub port: u16,
-    /// The response under way is from the response cache.
-    pub from_response_cache: bool,
+    /// Its client; `None` on a unix socket.
+    pub peer: Option<SocketAddr>,
     /// Its input and what was made of it.
     pub front: Front,
-    /// What the body that is being sent comes from.
-    pub source: Option<Source>,
-    /// What was read for its client past the page cache and is not sent yet, in the order of the file.
-    pub pieces: VecDeque<SlotBytes>,
+    /// The response under way is from the response cache.
+    pub from_response_cache: bool,
+    /// The body that is being sent.
+    pub body: Body,
+    /// The listing that is being sent.
+    pub listing: ListingSlices,
     /// The job of a resolver that it waits for, or waited for last; without it the job is skipped.
     pub job: Option<JobInterest>,
-    /// The listing that is being sent, between two slices, and in which form.
-    pub listing: Option<Box<Listing>>,
-    /// How a listing was asked for.
-    pub format: Format,
-    /// The slice that is being sent.
-    pub slice: Vec<u8>,
     /// The socket keeps back a last small segment until the response ends (TCP_CORK).
     pub corked: bool,
     /// Bytes of the response under way that its head promises and the socket has not taken; `None`: only its end tells.
     pub owed_bytes: Option<u64>,
-    /// Some of the body went by sendfile(2). So the socket may still refer to pages of the file, and whoever writes to it changes
-    /// bytes that are on their way.
-    pub used_sendfile: bool,
-    /// When its file was found to be the promised version, while its response was made. The first send of that turn does not check
-    /// that again.
-    pub version_confirmed: Option<Confirmation>,
     /// TCP_NOTSENT_LOWAT of the socket as far as we know.
     pub lowat_bytes: Option<u32>,
     /// Its share of the send memory, where that is divided.
@@ -64,6 +51,32 @@ pub struct Conn {
     /// The device whose disk thread may hold a want of the present stream: a want that is repeated is answered twice, so
     /// only the order to forget clears it.
     pub asked: Option<u16>,
+}
+
+/// What a body's bytes come from, and what is known of them.
+#[derive(Default)]
+pub struct Body {
+    /// `None`: no body is being sent.
+    pub source: Option<Source>,
+    /// What was read for its client past the page cache and is not sent yet, in the order of the file.
+    pub pieces: VecDeque<SlotBytes>,
+    /// Some went by sendfile(2). So the socket may still refer to pages of the file, and whoever writes to it changes bytes
+    /// that are on their way.
+    pub used_sendfile: bool,
+    /// When its file was found to be the promised version, while its response was made. The first send of that turn does not
+    /// check that again.
+    pub version_confirmed: Option<Confirmation>,
+}
+
+/// A listing, which is made and sent in slices.
+#[derive(Default)]
+pub struct ListingSlices {
+    /// How it was asked for.
+    pub format: Format,
+    /// Its state between two slices.
+    pub rest: Option<Box<Listing>>,
+    /// The slice that is being sent.
+    pub slice: Vec<u8>,
 }
 
 /// What a socket with a share of the send memory holds, and may be offered.
@@ -85,8 +98,6 @@ pub struct Conns {
     free: Vec<u32>,
     /// Places that there may be.
     places_max: u32,
-    /// TCP_NOTSENT_LOWAT of a new socket.
-    lowat_bytes: Option<u32>,
 }
 
 /// What a place costs, with the pieces that may wait there.
@@ -101,6 +112,31 @@ struct Slot {
 }
 
 impl Conn {
+    /// A connection that was accepted, without a place yet.
+    pub fn new(client: Accepted, lowat_bytes: Option<u32>) -> Conn {
+        Conn {
+            id: ConnId::default(),
+            transport: Transport::Plain(client.socket),
+            peer: client.peer,
+            front: Front::default(),
+            from_response_cache: false,
+            body: Body::default(),
+            listing: ListingSlices::default(),
+            job: None,
+            corked: false,
+            owed_bytes: Some(0),
+            lowat_bytes,
+            bound: None,
+            control: None,
+            asked: None,
+        }
+    }
+
+    /// Its client, for the log.
+    pub fn remote(&self) -> Remote {
+        self.peer.map_or(Remote::Unix, |peer| Remote::Ip(peer.ip()))
+    }
+
     /// The socket keeps back a last small segment from now on.
     pub fn cork(&mut self) {
         if !self.corked {
@@ -145,13 +181,12 @@ impl Conn {
 }
 
 impl Conns {
-    /// An empty table of so many places at most. Sockets come with this TCP_NOTSENT_LOWAT, `None` if with the system's.
-    pub fn new(places_max: u32, lowat_bytes: Option<u32>) -> Conns {
+    /// An empty table of so many places at most.
+    pub fn new(places_max: u32) -> Conns {
         Conns {
             places: Vec::new(),
             free: Vec::new(),
             places_max,
-            lowat_bytes,
         }
     }
 
@@ -161,8 +196,8 @@ impl Conns {
         unused.saturating_add(self.free.len() as u32)
     }
 
-    /// Puts a new connection into a free place; `None`, and the socket closes, if there is none.
-    pub fn add(&mut self, transport: Transport, peer: Option<SocketAddr>) -> Option<ConnId> {
+    /// Puts a connection into a free place; `None`, and its socket closes, if there is none.
+    pub fn add(&mut self, conn: Conn) -> Option<ConnId> {
         if self.room() == 0 {
             return None;
         }
@@ -175,28 +210,7 @@ impl Conns {
             index,
             generation: place.generation,
         };
-        place.conn = Some(Conn {
-            id,
-            transport,
-            remote: peer.map_or(Remote::Unix, |peer| Remote::Ip(peer.ip())),
-            port: peer.map_or(0, |peer| peer.port()),
-            from_response_cache: false,
-            front: Front::default(),
-            source: None,
-            pieces: VecDeque::new(),
-            job: None,
-            listing: None,
-            format: Format::Html,
-            slice: Vec::new(),
-            corked: false,
-            owed_bytes: Some(0),
-            version_confirmed: None,
-            used_sendfile: false,
-            lowat_bytes: self.lowat_bytes,
-            bound: None,
-            control: None,
-            asked: None,
-        });
+        place.conn = Some(Conn { id, ..conn });
         Some(id)
     }
 
@@ -210,7 +224,7 @@ impl Conns {
     pub fn of_peer(&self, peer: SocketAddr) -> Option<ConnId> {
         let conns = self.places.iter().filter_map(|place| place.conn.as_ref());
         conns
-            .filter(|conn| conn.port == peer.port() && conn.remote == Remote::Ip(peer.ip()))
+            .filter(|conn| conn.peer == Some(peer))
             .map(|conn| conn.id)
             .next()
     }
@@ -235,20 +249,29 @@ impl Conns {
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
-    use std::os::fd::AsRawFd;
+    use std::os::fd::{AsRawFd, OwnedFd};
 
     use super::*;
 
-    fn transport() -> Transport {
-        Transport::Plain(std::fs::File::open("/dev/null").expect("a device").into())
+    fn added(conns: &mut Conns, socket: OwnedFd) -> Option<ConnId> {
+        let client = Accepted {
+            socket,
+            peer: None,
+            listener: 0,
+        };
+        conns.add(Conn::new(client, None))
+    }
+
+    fn device() -> OwnedFd {
+        std::fs::File::open("/dev/null").expect("a device").into()
     }
 
     #[test]
     fn a_place_is_used_again_under_another_name() {
-        let mut conns = Conns::new(1, None);
-        let first = conns.add(transport(), None).expect("a place");
+        let mut conns = Conns::new(1);
+        let first = added(&mut conns, device()).expect("a place");
         assert!(conns.remove(first).is_some());
-        let second = conns.add(transport(), None).expect("a place");
+        let second = added(&mut conns, device()).expect("a place");
         assert_eq!(
             (first.index, first.generation + 1),
             (second.index, second.generation)
@@ -256,7 +279,7 @@ mod tests {
         assert!(conns.get(first).is_none() && conns.remove(first).is_none());
         assert!(conns.get(second).is_some());
         assert!(
-            conns.add(transport(), None).is_none(),
+            added(&mut conns, device()).is_none(),
             "the only place is taken"
         );
         assert_eq!((conns.room(), second.index), (0, 0));
@@ -281,8 +304,8 @@ mod tests {
             assert_eq!(result, 0, "Linux has it");
             bytes
         };
-        let mut conns = Conns::new(1, None);
-        let id = conns.add(Transport::Plain(socket.into()), None);
+        let mut conns = Conns::new(1);
+        let id = added(&mut conns, socket.into());
         let conn = conns.get(id.expect("a place")).expect("it is there");
         conn.set_lowat(4096);
         assert_eq!(lowat(), 4096);

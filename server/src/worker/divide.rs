@@ -10,7 +10,6 @@ use ackpace_core::worker::{In, Sender};
 use ackpace_share::bound::{Bound, Grant};
 use ackpace_share::pool;
 use ackpace_share::reading::Reading;
-use ackpace_wire::access_log::Remote;
 
 use super::Worker;
 use super::conns::Conn;
@@ -68,9 +67,7 @@ impl Worker {
     /// What TCP says of a connection now, and what is believed of it here.
     fn reading(&mut self, sender: Sender, now: Instant) -> Option<Reading> {
         let conn = self.conns.get(sender.conn)?;
-        let Remote::Ip(ip) = conn.remote else {
-            return None; // the machine lets none of these share
-        };
+        let ip = conn.peer?.ip(); // the machine lets no unix socket share
         let bound = conn.bound.as_mut()?;
         let (sample, counted) = conn.transport.sample_and_count();
         let holding = bound.holding(sample.unacked_bytes);
@@ -187,6 +184,7 @@ mod tests {
     use super::super::conns::Conns;
     use super::super::events::{INTEREST, data_of};
     use super::*;
+    use crate::tcp::Accepted;
     use crate::transport::Transport;
 
     const LEN: usize = 4 << 20;
@@ -312,8 +310,14 @@ mod tests {
     fn sends_all_of_it(seed: u64) {
         let (transport, client) = tcp_pair([1_448, 536, 32_000][seed as usize % 3]);
         let reader = thread::spawn(move || read_badly(client, seed));
-        let mut conns = Conns::new(1, None);
-        let id = conns.add(transport, None).expect("a place");
+        let mut conns = Conns::new(1);
+        let Transport::Plain(socket) = transport;
+        let client = Accepted {
+            socket,
+            peer: None,
+            listener: 0,
+        };
+        let id = conns.add(Conn::new(client, None)).expect("a place");
         let conn = conns.get(id).expect("it was added");
         hold_to_share(conn, Grant::start(16 << 10));
         let in_vain = send_all(conn, seed);

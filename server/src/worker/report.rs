@@ -54,7 +54,7 @@ impl Worker {
         now: Instant,
     ) {
         let conn = self.conns.get(stream.conn);
-        let Some(source) = conn.and_then(|conn| conn.source.as_ref()) else {
+        let Some(source) = conn.and_then(|conn| conn.body.source.as_ref()) else {
             return;
         };
         let file = self.shared.site.shown(source.path());
@@ -74,7 +74,7 @@ impl Worker {
     /// A response can't go on, since its file is not what was promised or can't be read.
     pub(super) fn tell_broken(&mut self, stream: StreamId, at_bytes: u64, why: Why, now: Instant) {
         let conn = self.conns.get(stream.conn);
-        if let Some(source) = conn.and_then(|conn| conn.source.as_ref()) {
+        if let Some(source) = conn.and_then(|conn| conn.body.source.as_ref()) {
             let file = self.shared.site.shown(source.path());
             self.tell_ended(&file, at_bytes, why, now);
         }
@@ -95,8 +95,8 @@ impl Worker {
                 Topic::Unreadable,
                 Some(file),
                 format_args!(
-                    "{why} at offset_bytes={at_bytes}: the response ends before its last byte; docs/operating.md says what to \
-                     do (The log)"
+                    "{why} at offset_bytes={at_bytes}: the response ends before its last byte; docs/operating/logs.md says \
+                     what to do"
                 ),
                 now,
             ),

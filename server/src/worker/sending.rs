@@ -188,7 +188,7 @@ impl Worker {
         let sent = match part {
             Part::Bytes(_) => send_texts(&conn.transport, plan.texts(order.part), span, more),
             Part::Slices => {
-                let text = std::iter::once(&conn.slice[..]);
+                let text = std::iter::once(&conn.listing.slice[..]);
                 send_texts(&conn.transport, text, span, more)
             }
             &Part::Body {
@@ -292,29 +292,29 @@ fn has_armed_epollout(attempt: &Attempt) -> bool {
 
 /// Sends bytes of a file from where they are.
 fn send_body(conn: &mut Conn, copied: &mut [u8], order: &Order, body: &Body, turn: Turn) -> Sent {
-    let Some(source) = &conn.source else {
+    let Some(source) = &conn.body.source else {
         return Sent::Broken(Why::ReadFailed);
     };
     let of = Promised {
         source,
         version: &body.version,
         promise: body.promise,
-        confirmed: conn.version_confirmed.take(),
+        confirmed: conn.body.version_confirmed.take(),
         turn,
     };
     match order.held {
         Held::PageCache => {
-            conn.used_sendfile = true;
+            conn.body.used_sendfile = true;
             send_cached(&conn.transport, &of, body.span, copied)
         }
         Held::Slots => {
             // After sendfile(2) the socket may still refer to pages of the file, which a writer can change. So the version
             // is checked again: a response with changed bytes must not end as if it were complete.
-            let check_again = conn.used_sendfile;
-            for piece in conn.pieces.iter_mut().filter(|_| check_again) {
+            let check_again = conn.body.used_sendfile;
+            for piece in conn.body.pieces.iter_mut().filter(|_| check_again) {
                 piece.version_checked = false;
             }
-            send_pieces(&conn.transport, &mut conn.pieces, &of, body.span)
+            send_pieces(&conn.transport, &mut conn.body.pieces, &of, body.span)
         }
     }
 }

@@ -4,7 +4,6 @@ use ackpace_core::conn::{ConnId, TcpSample};
 use ackpace_core::units::Instant;
 use ackpace_core::why::Decision;
 use ackpace_core::worker::Snapshot;
-use ackpace_wire::access_log::Remote;
 
 use super::Worker;
 use crate::answers::{Answer, Ask, Connection, Question, Response, Target, Told, WorkerRow};
@@ -104,11 +103,11 @@ impl Worker {
         let sample = conn.transport.sample();
         let snapshot = snapshot.seen_with(&sample, now);
         let (path, flow) = (sample.path, sample.flow);
-        let peer = match conn.remote {
-            Remote::Ip(ip) => std::net::SocketAddr::new(ip, conn.port).to_string(),
-            Remote::Unix => "unix".to_owned(),
-        };
+        let peer = conn
+            .peer
+            .map_or_else(|| "unix".to_owned(), |peer| peer.to_string());
         let object = conn
+            .body
             .source
             .as_ref()
             .map(|source| self.shared.site.shown(source.path()));

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use ackpace_core::addresses::AddressCounts;
+use ackpace_core::balance::Moves;
 use ackpace_core::limits::LOWAT_BYTES_START;
 use ackpace_core::worker::{Budget, SendPolicy, Settings, Worker as Decider};
 use crossbeam_channel::Receiver;
@@ -14,6 +15,8 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use super::Worker;
 use super::conns::Conns;
 use super::events::{LISTENER, WAKER};
+use super::handover::HandOver;
+use super::moves::Giving;
 use crate::answers::Question;
 use crate::clock::Clock;
 use crate::disk::Channel;
@@ -21,7 +24,6 @@ use crate::disks::Disks;
 use crate::divider::Dividing;
 use crate::front::http::HeadPool;
 use crate::front::site::Site;
-use crate::handover::HandOver;
 use crate::ledger::Ledger;
 use crate::limits::COPIED_BYTES_MAX;
 use crate::log::{AccessHandle, Seldom};
@@ -43,6 +45,8 @@ pub struct Shared {
     pub dividing: Option<Arc<Dividing>>,
     /// Each worker's hand-over queue and published load.
     pub handovers: Vec<HandOver>,
+    /// When workers give connections to each other.
+    pub moves: Moves,
     /// The thread pool for work that may block.
     pub resolver: Resolver,
     /// Set when the server is to stop; the wakers are woken afterwards.
@@ -139,12 +143,14 @@ impl Worker {
             log,
             epoll,
             listeners,
+            lowat_bytes,
             first_listener: 0,
-            conns: Conns::new(places_max, lowat_bytes),
+            conns: Conns::new(places_max),
             heads: HeadPool::default(),
             copied: vec![0; COPIED_BYTES_MAX].into(),
             response_cache: ResponseCache::new(response_cache_bytes).with_ledger(ledger),
             draining: false,
+            giving: Giving::default(),
             disks_to_wake: 0,
             budget: Budget::default(),
             tally,

@@ -13,9 +13,10 @@ mod json;
 use crate::limits::README_BYTES_MAX;
 
 /// The output format of a listing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
     /// A page for people and crawlers.
+    #[default]
     Html,
     /// An array of objects for programs.
     Json,

@@ -1,13 +1,33 @@
-//! The hand-over queue of each worker: new connections that other workers accepted for it. Beside the queue stands the
-//! worker's load, by which the others choose whom to give a connection ([`ackpace_core::balance`]).
+//! The hand-over queue of each worker: connections that other workers give it. Beside the queue stands the worker's load,
+//! by which the others choose whom to give a connection ([`ackpace_core::balance`]).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 use ackpace_core::balance::WorkerLoad;
+use ackpace_core::worker::{Exported, LocalFile};
 use crossbeam_queue::ArrayQueue;
 
+use super::conns::Conn;
 use crate::limits::{HANDED_MAX, WORKERS_MAX};
 use crate::tcp::Accepted;
+
+/// A connection on its way to another worker, which has a place for it.
+pub struct Handed {
+    /// The shell's half.
+    pub(super) conn: Conn,
+    /// The machine's half; `None`: it was just accepted.
+    pub(super) exported: Option<Box<Exported<LocalFile>>>,
+}
+
+impl Handed {
+    /// A connection that was just accepted; its socket has this TCP_NOTSENT_LOWAT.
+    pub fn accepted(client: Accepted, lowat_bytes: Option<u32>) -> Handed {
+        Handed {
+            conn: Conn::new(client, lowat_bytes),
+            exported: None,
+        }
+    }
+}
 
 /// The queue of one worker. Its numbers are hints, each right by itself: nothing waits for them.
 pub struct HandOver {
@@ -17,7 +37,7 @@ pub struct HandOver {
     known: AtomicU64,
     /// The sum of these rates.
     rate_bytes_per_s: AtomicU64,
-    handed: ArrayQueue<Accepted>,
+    handed: ArrayQueue<Box<Handed>>,
     /// Its worker ends and takes no more than what is in the queue already.
     ended: AtomicBool,
 }
@@ -75,7 +95,7 @@ impl HandOver {
     /// # Errors
     /// A connection that the caller has to serve itself, if its worker ends: this one, or another one that waited in the
     /// queue.
-    pub fn hand(&self, client: Accepted) -> Result<(), Accepted> {
+    pub fn hand(&self, client: Box<Handed>) -> Result<(), Box<Handed>> {
         self.handed.push(client)?;
         // The fences (here and in `end`) order push and flag: either we see that the worker ends, or it sees what we pushed.
         // If both happen, whoever pops a connection serves it.
@@ -99,7 +119,7 @@ impl HandOver {
     }
 
     /// Takes the next connection.
-    pub fn take(&self) -> Option<Accepted> {
+    pub fn take(&self) -> Option<Box<Handed>> {
         self.handed.pop()
     }
 }
@@ -108,11 +128,13 @@ impl HandOver {
 mod tests {
     use super::*;
 
-    fn client() -> Accepted {
-        Accepted {
+    fn client() -> Box<Handed> {
+        let accepted = Accepted {
             socket: std::fs::File::open("/dev/null").expect("a device").into(),
             peer: None,
-        }
+            listener: 0,
+        };
+        Box::new(Handed::accepted(accepted, None))
     }
 
     #[test]

@@ -1,0 +1,192 @@
+//! Live connections that go from one worker to another ([`ackpace_core::balance`]): what one worker takes apart, and how
+//! another goes on with it. A new connection that a full worker accepts for another goes the same way.
+
+use std::sync::Arc;
+
+use ackpace_core::balance::{Moves, WorkerLoad, relief};
+use ackpace_core::conn::{ConnId, StreamId};
+use ackpace_core::machine::Machine;
+use ackpace_core::units::Instant;
+use ackpace_core::worker::{Exported, In, LocalFile};
+use rustix::event::epoll;
+use smallvec::SmallVec;
+
+use super::Worker;
+use super::conns::Body;
+use super::events::{INTEREST, data_of};
+use super::handover::{HandOver, Handed};
+use crate::limits::HANDED_MAX;
+use crate::log::Topic;
+
+/// How often a worker looks whether it should give a connection away, and gives one at most. Its rates are measured less
+/// often than that; what it gives away counts at once.
+const MOVE_EACH_US: u64 = 100_000;
+
+/// What a worker gives away, and when it looks again.
+#[derive(Default)]
+pub(super) struct Giving {
+    /// The next look.
+    looks_at: Instant,
+    /// The slot at which it begins.
+    from: u32,
+    /// The connection that the machine was told to give away, and to whom.
+    going: Option<(ConnId, usize)>,
+}
+
+impl Worker {
+    /// Gives a connection away if this worker carries more than its share. Called after the orders of a turn, so that a
+    /// connection that has just come has had its turn here.
+    pub(super) fn balance(&mut self, now: Instant) {
+        let handovers = &self.shared.handovers;
+        if handovers.len() == 1
+            || self.draining
+            || self.giving.going.is_some()
+            || now < self.giving.looks_at
+        {
+            return;
+        }
+        let loads: SmallVec<[WorkerLoad; 16]> = handovers.iter().map(HandOver::load).collect();
+        let places = u64::from(self.decider.connections_max());
+        let (to, rate_max_bytes_per_s) = match self.shared.moves {
+            Moves::Off => return,
+            Moves::Always => ((self.index + 1) % handovers.len(), None),
+            Moves::ByLoad => {
+                self.giving.looks_at = now.plus_us(MOVE_EACH_US);
+                let Some(relief) = relief(self.index, &loads, places) else {
+                    return;
+                };
+                (relief.to, Some(relief.rate_max_bytes_per_s))
+            }
+        };
+        let (conn, next) = (self.decider).movable(self.giving.from, rate_max_bytes_per_s, now);
+        self.giving.from = next;
+        let held = conn.and_then(|conn| Some((conn, self.conns.get(conn)?.transport.held())));
+        let Some((conn, held)) = held.filter(|_| handovers[to].claim_to_hand(places)) else {
+            return;
+        };
+        self.giving.going = Some((conn, to));
+        let unacked_bytes = held.map(|held| held.0);
+        self.decider.on(
+            In::Export {
+                conn,
+                unacked_bytes,
+            },
+            now,
+        );
+    }
+
+    /// The machine gave a connection away.
+    pub(super) fn exported(
+        &mut self,
+        id: ConnId,
+        exported: Box<Exported<LocalFile>>,
+        now: Instant,
+    ) {
+        let Some(mut conn) = self.conns.remove(id) else {
+            return;
+        };
+        let _ = epoll::delete(&self.epoll, &conn.transport);
+        self.end_share(&conn);
+        conn.transport.set_pace(None);
+        (conn.bound, conn.job) = (None, None);
+        conn.body = Body {
+            source: conn.body.source.take(),
+            used_sendfile: conn.body.used_sendfile,
+            ..Body::default()
+        };
+        let exported = Some(exported);
+        let handed = Box::new(Handed { conn, exported });
+        self.shared.handovers[self.index].closed();
+        self.tally.moved.add(1);
+        match self.giving.going.take() {
+            Some((_, to)) => self.hand(handed, to, now),
+            None => self.adopt(handed, now),
+        }
+    }
+
+    /// It stays after all.
+    pub(super) fn kept(&mut self) {
+        if let Some((_, to)) = self.giving.going.take() {
+            self.shared.handovers[to].closed();
+        }
+    }
+
+    /// Leaves a connection for the worker in which a place was taken for it, or goes on with it here if that one ends.
+    pub(super) fn hand(&mut self, handed: Box<Handed>, to: usize, now: Instant) {
+        if to == self.index {
+            return self.adopt(handed, now);
+        }
+        let shared = Arc::clone(&self.shared);
+        match shared.handovers[to].hand(handed) {
+            Ok(()) => shared.channels[to].waker.wake(),
+            Err(handed) => {
+                shared.handovers[to].closed();
+                shared.handovers[self.index].claim(u64::MAX);
+                self.adopt(handed, now);
+            }
+        }
+    }
+
+    /// Serves what others left for us, as much as there are places for; the others wait, as in a backlog.
+    pub(super) fn take_handed(&mut self, now: Instant) {
+        for _ in 0..HANDED_MAX {
+            if self.room() == 0 {
+                break;
+            }
+            let Some(handed) = self.shared.handovers[self.index].take() else {
+                break;
+            };
+            self.adopt(handed, now);
+        }
+        self.tell_places_elsewhere(now);
+    }
+
+    /// Serves a connection that counts as ours already.
+    fn adopt(&mut self, handed: Box<Handed>, now: Instant) {
+        let Handed { conn, exported } = *handed;
+        let address = conn.peer.map(|peer| peer.ip().into());
+        let added = match self.room() {
+            0 => None,
+            _ => self.conns.add(conn),
+        };
+        let Some(id) = added else {
+            let text = format_args!(
+                "a client is turned away: no place is left in any worker. Raise {} if this lasts",
+                self.shared.places_bound
+            );
+            self.shared.seldom.tell(Topic::NoPlace, None, text, now);
+            return self.closed();
+        };
+        let Some(conn) = self.conns.get(id) else {
+            return;
+        };
+        if let Err(error) = epoll::add(&self.epoll, &conn.transport, data_of(id), INTEREST) {
+            let text = format_args!(
+                "epoll: {error}; a client is turned away. Raise sysctl fs.epoll.max_user_watches"
+            );
+            self.shared.seldom.tell(Topic::Epoll, None, text, now);
+            self.conns.remove(id);
+            return self.closed();
+        }
+        let Some(exported) = exported else {
+            self.tally.accepted.add(1);
+            return self.decider.on(In::Accepted { conn: id, address }, now);
+        };
+        let nth = exported.nth;
+        let bytes = conn.front.record_bytes(nth);
+        let adopted = In::Adopt {
+            conn: id,
+            address,
+            exported,
+        };
+        self.decider.on(adopted, now);
+        if let Some(bytes) = bytes {
+            let stream = StreamId {
+                worker: self.index as u16,
+                conn: id,
+                nth,
+            };
+            self.decider.on(In::Recorded { stream, bytes }, now);
+        }
+    }
+}
