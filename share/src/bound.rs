@@ -154,8 +154,6 @@ impl Bound {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::collections::VecDeque;
-    use proptest::prelude::*;
 
     fn bound(share_bytes: u64, segment_bytes: u64) -> Bound {
         Bound::new(Grant {
@@ -201,102 +199,5 @@ mod tests {
         bound.limit_ends(at(55));
         bound.limit_ends(at(80));
         assert_eq!(bound.take_share_limited_us(at(90)), 5);
-    }
-
-    /// The kernel's side of a socket: buffers with what they cost, and the rule by which it calls.
-    struct Kernel {
-        /// Payload of each buffer.
-        buffers: VecDeque<u64>,
-        cost_bytes: u64,
-        send_buffer_bytes: u64,
-        /// It was asked, said no, and will call (SOCK_NOSPACE).
-        will_call: bool,
-    }
-
-    impl Kernel {
-        fn held_bytes(&self) -> u64 {
-            self.buffers.iter().sum()
-        }
-
-        fn is_writable(&self) -> bool {
-            let taken = self.held_bytes() + self.cost_bytes * self.buffers.len() as u64;
-            taken + taken / 2 <= self.send_buffer_bytes
-        }
-
-        /// It takes a new buffer only while it is below its bound; whether the last one grows is its own business.
-        fn write(&mut self, bytes: u64) -> u64 {
-            let taken = self.held_bytes() + self.cost_bytes * self.buffers.len() as u64;
-            if taken >= self.send_buffer_bytes {
-                self.will_call = true;
-                return 0;
-            }
-            self.buffers.push_back(bytes);
-            bytes
-        }
-
-        /// Whether it calls at once (epoll_ctl, EPOLL_CTL_MOD).
-        fn ask(&mut self) -> bool {
-            self.will_call = !self.is_writable();
-            !self.will_call
-        }
-
-        /// So much is acknowledged. Whether it calls.
-        fn ack(&mut self, mut bytes: u64) -> bool {
-            while let Some(first) = self.buffers.front_mut() {
-                let now = bytes.min(*first);
-                (*first, bytes) = (*first - now, bytes - now);
-                if *first > 0 {
-                    break;
-                }
-                self.buffers.pop_front();
-            }
-            let calls = self.will_call && self.is_writable();
-            self.will_call &= !calls;
-            calls
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn no_wake_up_is_lost_and_none_is_in_vain(
-            share_bytes in prop_oneof![0..20_000u64, 0..4_000_000u64],
-            segment_bytes in prop_oneof![1..2_000u64, 1..70_000u64],
-            cost_bytes in SEND_BUFFER_COST_BYTES..1_500,
-            acks in prop::collection::vec(1..30_000u64, 1..40),
-            changes in prop::collection::vec(0..40_000u64, 1..8),
-        ) {
-            let mut bound = bound(share_bytes, segment_bytes);
-            let mut kernel = Kernel {
-                buffers: VecDeque::new(),
-                cost_bytes,
-                send_buffer_bytes: bound.share_bytes().max(SEND_BUFFER_BYTES_MIN),
-                will_call: false,
-            };
-            let (mut left_bytes, mut called, mut in_vain) = (400_000 + 10 * bound.share_bytes(), true, 0);
-            let (mut acks, mut nth) = (acks.into_iter().cycle(), 0usize);
-            while left_bytes > 0 {
-                nth += 1;
-                if called {
-                    let held_bytes = kernel.held_bytes();
-                    let room_bytes = bound.room_bytes(held_bytes).min(left_bytes);
-                    prop_assert!(room_bytes == 0 || held_bytes + room_bytes <= bound.share_bytes());
-                    let taken = if room_bytes > 0 { kernel.write(room_bytes) } else { 0 };
-                    left_bytes -= taken;
-                    in_vain = if taken > 0 { 0 } else { in_vain + 1 };
-                    prop_assert!(in_vain < 3, "it spins with {held_bytes} of {bound:?}");
-                    called = !kernel.will_call && kernel.ask();
-                    continue;
-                }
-                in_vain = 0;
-                prop_assert!(kernel.held_bytes() > 0, "nothing will wake it: {bound:?}");
-                called = kernel.ack(acks.next().unwrap_or(1));
-                if nth % 17 == 0 {
-                    bound.change(Grant { share_bytes: changes[nth % changes.len()], segment_bytes, division: 0 });
-                    kernel.send_buffer_bytes = bound.share_bytes().max(SEND_BUFFER_BYTES_MIN);
-                    // Setting SO_SNDBUF has the kernel look.
-                    called |= kernel.ack(0);
-                }
-            }
-        }
     }
 }

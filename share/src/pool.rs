@@ -425,6 +425,4 @@ fn cut_to_fit(shares: &mut [u64], taken: &[u64], pool_bytes: u64) -> bool {
 }
 
 #[cfg(test)]
-mod bound_tests;
-#[cfg(test)]
 mod tests;

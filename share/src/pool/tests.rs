@@ -13,13 +13,13 @@ use ackpace_core::units::US_PER_S;
 use alloc::collections::BTreeMap;
 use proptest::prelude::*;
 
-pub(super) const POOL_BYTES: u64 = 1 << 20;
+const POOL_BYTES: u64 = 1 << 20;
 
-pub(super) fn at(ms: u64) -> Instant {
+fn at(ms: u64) -> Instant {
     Instant { us: ms * 1_000 }
 }
 
-pub(super) fn pool(workers: u16) -> Pool {
+fn pool(workers: u16) -> Pool {
     let settings = Settings {
         policy: Policy::ByNeed(Need::Law),
         pool_bytes: POOL_BYTES,
@@ -30,7 +30,7 @@ pub(super) fn pool(workers: u16) -> Pool {
 }
 
 /// A connection at this rate, after so many segments.
-pub(super) fn reading(index: u32, rate_bytes_per_s: u64, sent_segments: u32) -> Reading {
+fn reading(index: u32, rate_bytes_per_s: u64, sent_segments: u32) -> Reading {
     Reading {
         conn: ConnId {
             index,
@@ -318,6 +318,27 @@ fn a_round_that_is_too_short_goes_on_in_the_next_one() {
     orders(&mut pool, at(2_301));
     assert_eq!(pool.totals().connections, 1);
     assert_eq!(orders(&mut pool, at(3_301)), [sample(0)]);
+}
+
+#[test]
+fn a_share_that_was_lost_is_told_again_and_what_it_may_hold_is_taken() {
+    let mut pool = pool(1);
+    join(&mut pool, reading(0, 1_000_000, 10), at(10));
+    let first = shares(&orders(&mut pool, at(100)));
+    let [(0, Some(most_bytes))] = first[..] else {
+        panic!("{first:?}");
+    };
+    assert!(most_bytes > POOL_BYTES * 9 / 10, "it is alone");
+    join(&mut pool, reading(1, 1_000_000, 10), at(150));
+    let told = shares(&orders(&mut pool, at(250)));
+    assert!(told[0].1 < Some(most_bytes), "{told:?}");
+    assert_eq!(told.len(), 1, "the second has nothing before that is heard");
+    orders(&mut pool, at(1_000));
+    // Neither of the two was heard: the reading has the start share.
+    let all = [reading(0, 1_000_000, 20), reading(1, 1_000_000, 20)];
+    let again = shares(&sampled(&mut pool, &all, at(1_010)));
+    assert_eq!(again[0].0, 0, "{again:?}");
+    assert!(pool.members[&(0, 0)].taken_bytes >= most_bytes);
 }
 
 #[test]
