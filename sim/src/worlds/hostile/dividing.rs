@@ -279,7 +279,9 @@ impl Run<'_> {
             .clients
             .iter()
             .flatten()
-            .filter(|client| client.share.bound.is_some());
+            .filter(|client| client.share.bound.is_some())
+            // One that the worker has closed is given nothing more, and its socket ends with the order that waits.
+            .filter(|client| self.worker.sender(client.id).is_some());
         let (mut most_bytes, mut starts_bytes) = (0, 0);
         for client in shares {
             most_bytes += client.share.most_bytes(client.unacked_bytes);
