@@ -1,14 +1,9 @@
 //! Every bound of the data path: why it is what it is, and what happens when it is reached.
 //!
-//! Those of residency are in `core/src/residency/limits.rs`, those of divided send memory in
-//! `core/src/limits/send_memory.rs`, those of parsers in `wire/src/limits.rs`. `ackpace limits` prints those that clients
+//! Those of residency are in `core/src/residency/limits.rs`, those of parsers in `wire/src/limits.rs`. `ackpace limits` prints those that clients
 //! or operators notice, and the memory that all of them add up to.
 
 use crate::units::{KIB, MIB, US_PER_S};
-
-mod send_memory;
-
-pub use send_memory::*;
 
 /// Connections of one worker. Full: others get what it accepts; all full: the listen backlogs hold the rest.
 pub const CONNECTIONS_MAX: u32 = 16_384;
@@ -117,14 +112,6 @@ pub const RATE_SAMPLE_US_MIN: u64 = 2_000;
 /// The greatest rate believed of a client: 1 Tbit/s, more than any path carries today. Above: it counts as this fast.
 /// So the rates of all connections add up to something that a `u64` holds.
 pub const RATE_BYTES_PER_S_MAX: u64 = 125_000_000_000;
-/// The largest window that TCP can offer (RFC 7323, 2.3). No law promises more, whatever the path.
-pub const WINDOW_BYTES_MAX: u64 = 65_535 << 14;
-/// The least retransmission timeout of Linux, and of its papers. Below: it counts as this.
-pub const RTO_US_MIN: u64 = 200_000;
-/// That of RFC 6298, 2.4.
-pub const RTO_RFC_US_MIN: u64 = US_PER_S;
-/// The longest (RFC 6298, 2.5: at least 60 s). Above: it counts as this.
-pub const RTO_US_MAX: u64 = 120 * US_PER_S;
 /// Steps of requests and short answers before a waiting body has one, of up to [`SEND_BYTES_MAX`]: under a flood of
 /// small files, downloads still get most of the bytes.
 pub const SHORT_STEPS_MAX: u32 = 32;
@@ -381,14 +368,4 @@ const _: () = assert!(
     RATE_BYTES_PER_S_MAX < u64::MAX / (CONNECTIONS_MAX as u64 * 4096),
     "the rates of all connections of 4,096 workers add up without overflow"
 );
-const _: () = {
-    // A share is computed from products of a need, the number of connections and the sum of all needs.
-    let connections = CONNECTIONS_MAX as u128 * 4096;
-    let needs = NEED_BYTES_MAX as u128 * connections;
-    assert!(
-        needs <= u128::MAX / needs,
-        "send memory is divided without overflow"
-    );
-    assert!(needs < u64::MAX as u128 / 2, "and its claims add up");
-};
 const _: () = assert!(UNTAKEN_US > READ_TARGET_US_MAX, "who has enough is not due");

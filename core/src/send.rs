@@ -5,14 +5,12 @@
 //! become. One such notification tops up *every* socket that would become writable before the next round. So a worker
 //! wakes about once in T, however many connections it has.
 //!
-//! This file follows one socket. [`rounds`] sets the target for all of them,
-//! [`refill_timers`] says when those are filled whose shares of the send memory are full, and [`control`] decides for all of
-//! this: everything else goes through it.
+//! This file follows one socket. [`rounds`] sets the target for all of them, and [`control`] decides for all of this:
+//! everything else goes through it.
 //!
 //! To *fill* a socket means to give it bytes up to its target, [`SendQueue::fill_bytes`].
 
 pub mod control;
-pub mod refill_timers;
 pub mod rounds;
 mod supply;
 
@@ -25,8 +23,11 @@ use crate::limits::{
 };
 use crate::prefetch::us_for;
 use crate::rate::{BelievedRate, Rate};
-use crate::sndbuf::bound::{Grant, counted_bytes};
 use crate::units::{Instant, KIB, bytes_in};
+
+/// The least cap: two segments of an Ethernet. With less each segment waits for a delayed ACK, and the kernel takes a
+/// TCP_NOTSENT_LOWAT of 0 as no bound. A smaller one counts as this.
+pub const CAP_BYTES_MIN: u64 = 2 * 1_448;
 
 /// An empty socket says something about its client only if more than this should still be in it.
 const UNBELIEVED_BYTES_MIN: u64 = 4 * KIB;
@@ -39,13 +40,13 @@ pub struct SendQueue {
     given_bytes: u64,
     /// Those of them that had left it at the last sample. The others are D1.
     gone_bytes: u64,
-    /// Those of them that its client had acknowledged when its share was looked at last; `None`: it was never.
+    /// Those of them that its client had acknowledged when it was last offered more under a cap; `None`: it never was.
     acked_bytes: Option<u64>,
     sampled_at: Instant,
     /// Those that were given by the last sample, or until it was last full.
     given_before_bytes: u64,
-    /// Its share of the send memory, unsent and in flight; `u64::MAX` where that is not divided.
-    share_bytes: u64,
+    /// The most that it may hold, unsent and in flight; `u64::MAX`: the kernel decides.
+    cap_bytes: u64,
     /// What it may hold unsent while its rate is a guess: as much as is in flight, one congestion window, or its part of the budget.
     most_bytes: u64,
     /// The level below which it becomes writable, as the kernel was last told.
@@ -80,7 +81,7 @@ impl SendQueue {
             acked_bytes: None,
             sampled_at: now,
             given_before_bytes: 0,
-            share_bytes: u64::MAX,
+            cap_bytes: u64::MAX,
             most_bytes: u64::MAX,
             told_bytes: 0,
             writable: false,
@@ -101,14 +102,14 @@ impl SendQueue {
         self.rate.belief()
     }
 
-    /// What it may hold, unsent and in flight; `None`: send memory is not divided.
-    pub fn share(&mut self, grant: Option<Grant>) {
-        let share_bytes = grant.map_or(u64::MAX, |grant| counted_bytes(grant.share_bytes));
-        if (share_bytes < u64::MAX) != (self.share_bytes < u64::MAX) {
+    /// What it may hold, unsent and in flight, at least [`CAP_BYTES_MIN`]; `None`: as much as the kernel lets it.
+    pub fn cap(&mut self, cap_bytes: Option<u64>) {
+        let cap_bytes = cap_bytes.map_or(u64::MAX, |bytes| bytes.max(CAP_BYTES_MIN));
+        if (cap_bytes < u64::MAX) != (self.cap_bytes < u64::MAX) {
             self.acked_bytes = None;
             self.rate.begin_anew(); // other bytes count from now on
         }
-        self.share_bytes = share_bytes;
+        self.cap_bytes = cap_bytes;
     }
 
     /// The level of the socket before it is offered more: it holds `held_bytes`, unsent and in flight.
@@ -117,9 +118,9 @@ impl SendQueue {
         self.acked_bytes = Some(self.given_bytes - held_bytes);
     }
 
-    /// What it holds, if its share bounds that and it was looked at.
+    /// What it holds, if a cap bounds that and it was looked at.
     fn held_bytes(&self) -> Option<u64> {
-        let acked_bytes = self.acked_bytes.filter(|_| self.share_bytes < u64::MAX)?;
+        let acked_bytes = self.acked_bytes.filter(|_| self.cap_bytes < u64::MAX)?;
         Some(self.given_bytes - acked_bytes)
     }
 
@@ -166,8 +167,8 @@ impl SendQueue {
     pub fn taken(&mut self, taken_bytes: u64, unsent_bytes: u64, now: Instant) {
         let half_bytes = (self.given_bytes - self.gone_bytes) / 2;
         let unbelieved = self.level_bytes(now) >= half_bytes.max(UNBELIEVED_BYTES_MIN);
-        // All that a share allows is in flight, whatever the rate.
-        let in_flight = 2 * half_bytes >= self.share_bytes / 2;
+        // All that a cap allows is in flight, whatever the rate.
+        let in_flight = 2 * half_bytes >= self.cap_bytes / 2;
         self.given(taken_bytes);
         let underrun = unsent_bytes <= taken_bytes;
         self.sampled(unsent_bytes, underrun, now);
@@ -187,9 +188,9 @@ impl SendQueue {
         self.gone_bytes = self.given_bytes - unsent_bytes;
         self.given_before_bytes = self.given_bytes;
         (self.sampled_at, self.writable) = (now, false);
-        // A share goes in flight in the moment in which it is given, however slow its client is. What it acknowledges counts.
+        // Under a cap bytes go in flight as they are given, however slow the client is. What it acknowledges counts.
         match self.acked_bytes {
-            _ if self.share_bytes == u64::MAX => self.rate.look(self.gone_bytes, underrun, now),
+            _ if self.cap_bytes == u64::MAX => self.rate.look(self.gone_bytes, underrun, now),
             Some(acked_bytes) => self.rate.look(acked_bytes, false, now),
             None => {}
         }
@@ -244,18 +245,18 @@ impl SendQueue {
     /// The level up to which the socket is filled.
     pub fn fill_bytes(&self, target: Target) -> u64 {
         match self.rate.bytes_per_s() {
-            0 => u64::from(LOWAT_BYTES_START).min(self.share_bytes),
+            0 => u64::from(LOWAT_BYTES_START).min(self.cap_bytes),
             rate => bytes_in(target.us + EPOLLOUT_US, rate)
                 .max(self.epollout_bytes() + target.least_bytes)
                 .max(self.steady_bytes(target))
                 .min(LOWAT_BYTES_MAX.into())
-                .min(self.cap_bytes())
-                .min(self.share_bytes),
+                .min(self.guess_bytes())
+                .min(self.cap_bytes),
         }
     }
 
     /// What it may hold while its rate is a guess.
-    fn cap_bytes(&self) -> u64 {
+    fn guess_bytes(&self) -> u64 {
         match self.rate.is_sampled() {
             true => u64::MAX,
             false => self.most_bytes,
@@ -273,8 +274,8 @@ impl SendQueue {
     fn epollout_bytes(&self) -> u64 {
         bytes_in(EPOLLOUT_US, self.rate.bytes_per_s())
             .clamp(EPOLLOUT_BYTES_MIN, u64::from(LOWAT_BYTES_MAX) / 2)
-            .min(self.cap_bytes() / 2)
-            .min(self.share_bytes / 2)
+            .min(self.guess_bytes() / 2)
+            .min(self.cap_bytes / 2)
     }
 
     /// How long a full socket lasts until it becomes writable; `None` while B_n is not known.
@@ -302,12 +303,12 @@ impl SendQueue {
         let known = self.rate.bytes_per_s() > 0;
         let (up_to_bytes, epollout_bytes) = match own_bytes.filter(|_| known) {
             Some(own_bytes) => {
-                let bytes = own_bytes.min(self.share_bytes).max(fill_bytes);
+                let bytes = own_bytes.min(self.cap_bytes).max(fill_bytes);
                 (Some(bytes), bytes / 2)
             }
             None if !known => (Some(fill_bytes), fill_bytes / 2),
             // A prediction by a guess says nothing, so the kernel is asked.
-            None if room_bytes < ROOM_BYTES_MIN || fill_bytes == self.cap_bytes() => {
+            None if room_bytes < ROOM_BYTES_MIN || fill_bytes == self.guess_bytes() => {
                 (Some(fill_bytes), self.epollout_bytes())
             }
             None => (None, self.epollout_bytes()),
@@ -379,13 +380,13 @@ impl SendQueue {
         self.fill_bytes(target) * 4 > before_bytes * 5
     }
 
-    /// Whether to top up the connection along with another: it would become writable before `until`. One whose share is nearly
-    /// full has no room for more until its client acknowledges, and nothing predicts when EPOLLOUT fires for it.
+    /// Whether to top up the connection along with another: it would become writable before `until`. One that holds nearly
+    /// its cap has no room for more until its client acknowledges, and nothing predicts when EPOLLOUT fires for it.
     pub fn joins(&self, until: Instant) -> bool {
-        let share_is_full =
-            (self.held_bytes()).is_some_and(|bytes| bytes >= self.share_bytes / 4 * 3);
+        let cap_is_reached =
+            (self.held_bytes()).is_some_and(|bytes| bytes >= self.cap_bytes / 4 * 3);
         let known = self.rate.bytes_per_s() > 0;
-        known && !share_is_full && self.level_bytes(until) <= self.epollout_bytes()
+        known && !cap_is_reached && self.level_bytes(until) <= self.epollout_bytes()
     }
 }
 

@@ -182,21 +182,13 @@ pub enum TopUp {
     Writable,
     /// Another socket was filled: the kernel would have reported this one writable before the next round.
     Near,
-    /// Its share of the send memory was full, and part of it should be free again (`core/src/send/refill_timers.rs`).
-    Timer,
     /// It had counted as full, and TCP_INFO showed that it was empty.
     Empty,
 }
 
 impl TopUp {
     /// Every one, each at the index of its number.
-    pub const ALL: [TopUp; 5] = [
-        TopUp::First,
-        TopUp::Writable,
-        TopUp::Near,
-        TopUp::Timer,
-        TopUp::Empty,
-    ];
+    pub const ALL: [TopUp; 4] = [TopUp::First, TopUp::Writable, TopUp::Near, TopUp::Empty];
 
     /// The stable name: a label of the metrics.
     pub fn name(self) -> &'static str {
@@ -204,7 +196,6 @@ impl TopUp {
             TopUp::First => "first",
             TopUp::Writable => "writable",
             TopUp::Near => "near",
-            TopUp::Timer => "timer",
             TopUp::Empty => "empty",
         }
     }
@@ -365,9 +356,6 @@ impl What {
             TopUp::First => "its response began",
             TopUp::Writable => "the socket became writable: little was left in it",
             TopUp::Near => "the socket would have become writable before the next round",
-            TopUp::Timer => {
-                "its share of the send memory was full, and part of it should be free by now"
-            }
             TopUp::Empty => "the socket had counted as full, and was empty",
         };
         write!(f, "given {} because {because}; ", Bytes(given_bytes))?;

@@ -4,7 +4,7 @@
 //! window of the file `Probe` or `Want`, then `Send` → `Sent` until the plan is done → the next request. Cold windows
 //! go to [`crate::disk`] as a `Want` and come back as `Fetched`.
 //!
-//! Each duty has a file of its own: `accept`, `requests`, `sending` (the steps of a response), `sender` (its share of
+//! Each duty has a file of its own: `accept`, `requests`, `sending` (the steps of a response), `sender` (its part of
 //! the send memory), `evidence` (what TCP says), `ending`, `export` (to another machine) and `time`. Each file also defines the state that its duty keeps,
 //! per worker and per connection. They build on `table` (connections by slot), `turns` (whose turn it is),
 //! `budget` (when a turn of the shell is over), `stream` (what comes next in one
@@ -61,7 +61,6 @@ use crate::limits::{CONNECTIONS_MAX, FETCHED_MAX, TICK_SLACK_US};
 use crate::machine::Machine;
 pub use crate::send::control::SendPolicy;
 use crate::send::control::{Controller, Taken};
-use crate::send::refill_timers;
 use crate::units::Instant;
 use crate::wheel::Wheel;
 use crate::why::Decisions;
@@ -178,7 +177,7 @@ pub struct Worker {
     /// What all sockets are offered, and when.
     send: Controller,
     /// What a connection may hold that begins to send; `None`: send memory is not divided.
-    start_share_bytes: Option<u64>,
+    start_cap_bytes: Option<u64>,
     /// What is believed to be in the page cache.
     residency_cache: ResidencyCache,
     /// Responses whose last byte is not acknowledged yet.
@@ -214,7 +213,7 @@ impl Worker {
             door: Door::new(&settings),
             turns: Turns::default(),
             send: Controller::new(settings.send),
-            start_share_bytes: None,
+            start_cap_bytes: None,
             residency_cache: ResidencyCache::default(),
             unsettled: Unsettled::new(settings.arrivals_bytes_max),
             wheel: Wheel::default(),
@@ -298,7 +297,6 @@ pub const CONNECTION_BYTES: u64 = (size_of::<Option<Conn>>()
     + size_of::<Stream>()
     + addresses::EACH_BYTES
     + 2 * size_of::<(Instant, ConnId)>()
-    + refill_timers::REFILL_TIMER_BYTES as usize
     + 4 * size_of::<Out>()
     + 2 * FETCHED_MAX * size_of::<(u64, Held)>()
     + 128) as u64;
@@ -322,7 +320,6 @@ impl Worker {
             self.door.again_at(),
             self.door.looks_at(self.table.open()),
             self.send.unpaces_at(),
-            self.send.refill_timer_at(),
         ];
         times.into_iter().flatten().min()
     }
@@ -393,11 +390,9 @@ impl Machine for Worker {
                 address,
                 exported,
             } => self.adopt(conn, address, &exported, now),
-            In::Share { conn, grant } => self.share(conn, Some(grant)),
-            In::NoShare { conn, held_bytes } => self.no_share(conn, held_bytes),
+            In::Cap { conn, cap_bytes } => self.cap(conn, cap_bytes),
             In::SocketLevel { conn, held_bytes } => self.socket_level(conn, held_bytes),
-            In::RefillAfter { conn, delay } => self.refill_after(conn, delay, now),
-            In::StartShare { share_bytes } => self.start_share_bytes = Some(share_bytes),
+            In::StartCap { cap_bytes } => self.start_cap_bytes = Some(cap_bytes),
             In::Drain => self.begin_drain(now),
         }
         index.into_iter().for_each(|index| self.touch(index, now));
@@ -414,9 +409,6 @@ impl Machine for Worker {
             }
             if self.send.take_due() {
                 self.top_up(now);
-            }
-            if self.send.refill_timer_at().is_some_and(|at| at <= now) {
-                self.refill_by_timer(now);
             }
             if let Some(conn) = self.send.take_unpaced(now) {
                 self.unpace(conn);

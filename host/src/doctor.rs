@@ -5,7 +5,7 @@ use std::io;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 
-use ackpace_core::sndbuf::outside::Setting;
+use ackpace_share::outside::Setting;
 use serde::Serialize;
 
 use crate::capabilities::{self, Capability};

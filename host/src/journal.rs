@@ -2,8 +2,8 @@
 
 use std::fmt::{Display, Formatter, Result};
 
-use ackpace_core::sndbuf::outside::{NONE_SEGMENTS, Setting};
 use ackpace_core::units::{Instant, US_PER_S};
+use ackpace_share::outside::{NONE_SEGMENTS, Setting};
 use serde::Serialize;
 
 use crate::limits::CHANGE_LINES_PER_S_MAX;
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
     use crate::kernel::Order;
     use crate::tuner::Why;
-    use ackpace_core::sndbuf::outside::{Cause, HandsOff};
+    use ackpace_share::outside::{Cause, HandsOff};
     use std::net::SocketAddr;
 
     fn change(to: Option<Setting>, why: Why) -> Change {

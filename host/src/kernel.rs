@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use ackpace_core::sndbuf::outside::Setting;
+use ackpace_share::outside::Setting;
 
 use crate::failure::Failure;
 use crate::matching::Matching;

@@ -2,7 +2,7 @@
 //! server runs without it.
 //!
 //! `tune` divides one send memory among the TCP sockets of any program, by the same policy as the server does for its own
-//! ([`ackpace_core::sndbuf`]). Read [`tuner`] first: it is pure, and says what a pass over the sockets leads to.
+//! ([`ackpace_share`]). Read [`tuner`] first: it is pure, and says what a pass over the sockets leads to.
 //! [`kernel`] makes these passes, [`tune`] drives both, and [`status`] tells how it stands. Whatever is changed is undone
 //! at the end; the record for that lies in the sockets ([`place`]).
 //!

@@ -2,10 +2,9 @@
 
 use std::path::PathBuf;
 
-use ackpace_core::limits::{SEND_POOL_BYTES_MAX, SHARE_BYTES_MIN};
-use ackpace_core::sndbuf;
-use ackpace_core::sndbuf::atbt::Windows;
-use ackpace_core::sndbuf::eatbt::Need;
+use ackpace_core::send::CAP_BYTES_MIN;
+use ackpace_share::SEND_POOL_BYTES_MAX;
+use ackpace_share::eatbt::Need;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::limits::{PORTS_MAX, PREFIXES_MAX, WATCH_S_MAX};
@@ -160,11 +159,11 @@ pub enum Policy {
 
 impl Policy {
     /// For the division.
-    pub fn chosen(self) -> sndbuf::Policy {
+    pub fn chosen(self) -> ackpace_share::Policy {
         match self {
-            Policy::ByNeed => sndbuf::Policy::ByNeed(Need::Law),
-            Policy::Window => sndbuf::Policy::Window(Windows::One),
-            Policy::Equal => sndbuf::Policy::Equal,
+            Policy::ByNeed => ackpace_share::Policy::ByNeed(Need::Law),
+            Policy::Window => ackpace_share::Policy::Window,
+            Policy::Equal => ackpace_share::Policy::Equal,
         }
     }
 
@@ -224,9 +223,9 @@ fn size(text: &str) -> Result<u64, String> {
         .ok()
         .and_then(|number| number.checked_mul(1 << shift));
     match bytes {
-        Some(bytes) if (SHARE_BYTES_MIN..=SEND_POOL_BYTES_MAX).contains(&bytes) => Ok(bytes),
+        Some(bytes) if (CAP_BYTES_MIN..=SEND_POOL_BYTES_MAX).contains(&bytes) => Ok(bytes),
         Some(_) => Err(format!(
-            "out of range: {SHARE_BYTES_MIN} bytes to 1TiB, and three segments for each connection that sends"
+            "out of range: {CAP_BYTES_MIN} bytes to 1TiB, and three segments for each connection that sends"
         )),
         None => Err("not a size: write 64KiB, 256MiB or 2GiB".to_owned()),
     }

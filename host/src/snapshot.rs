@@ -7,10 +7,10 @@ use ackpace_core::addresses::Address;
 use ackpace_core::congestion::{CaState, Path};
 use ackpace_core::conn::TcpSample;
 use ackpace_core::rate::Flow;
-use ackpace_core::sndbuf::Control;
-use ackpace_core::sndbuf::outside::{NONE_SEGMENTS, Setting};
-use ackpace_core::sndbuf::reading::Counted;
 use ackpace_core::units::US_PER_S;
+use ackpace_share::Control;
+use ackpace_share::outside::{NONE_SEGMENTS, Setting};
+use ackpace_share::reading::Counted;
 
 /// Bytes of one snapshot.
 pub const SNAPSHOT_BYTES: usize = 152;

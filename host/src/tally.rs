@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use ackpace_core::sndbuf::outside::{Cause, HandsOff};
+use ackpace_share::outside::{Cause, HandsOff};
 use serde::{Deserialize, Serialize};
 
 /// How `tune` stands: the answer to `tune status --json`. Names are stable.

@@ -4,9 +4,9 @@
 //! *snapshot* of each socket that matches. An *order* gives one socket another setting: a clamp of its congestion window, and
 //! TCP_NOTSENT_LOWAT. The *record* in a changed socket says what it had before us.
 //!
-//! The division is the server's own ([`ackpace_core::sndbuf::pool`]), with one worker: this machine is asked for snapshots as
+//! The division is the server's own ([`ackpace_share::pool`]), with one worker: this machine is asked for snapshots as
 //! a worker is, and hears of shares. What a share means for a socket of another program is
-//! [`ackpace_core::sndbuf::outside`]. In between this file keeps what two snapshots together tell: rates, what sets a client's
+//! [`ackpace_share::outside`]. In between this file keeps what two snapshots together tell: rates, what sets a client's
 //! pace, losses of the last seconds.
 
 mod member;
@@ -14,14 +14,13 @@ mod members;
 mod orders;
 
 use ackpace_core::conn::ConnId;
-use ackpace_core::limits::ETHERNET_SEGMENT_BYTES;
 use ackpace_core::machine::Machine;
 use ackpace_core::rate::Flow;
-use ackpace_core::sndbuf::outside::{Cause, HandsOff, NONE_SEGMENTS};
-use ackpace_core::sndbuf::pool::{In, Out, Pool, Settings};
-use ackpace_core::sndbuf::reading::Reading;
-use ackpace_core::sndbuf::{Pace, Policy};
 use ackpace_core::units::{Instant, US_PER_S};
+use ackpace_share::outside::{Cause, HandsOff, NONE_SEGMENTS};
+use ackpace_share::pool::{In, Out, Pool, Settings};
+use ackpace_share::reading::Reading;
+use ackpace_share::{ETHERNET_SEGMENT_BYTES, Policy};
 
 use self::members::Members;
 pub use self::members::{ByCookie, CookieHasher};
@@ -108,8 +107,8 @@ struct Member {
     before_us_bytes: u64,
     /// By the last two snapshots.
     rate_bytes_per_s: u64,
-    /// What sets its client's pace.
-    pace: Pace,
+    /// Its client reads more slowly than its path delivers.
+    is_own_pace: bool,
     /// Its share; `None`: it sends nothing, and has none.
     share: Option<Share>,
     /// When it was last seen to have sent something again.
@@ -412,9 +411,9 @@ fn acked(snapshot: &SocketSnapshot) -> u64 {
     snapshot.sample.flow.map_or(0, |flow| flow.acked_bytes)
 }
 
-/// What was delivered between two snapshots, by the time in which something was to be sent, and what held the client up: its
-/// own window for most of that time, or its path. `None`: there was nothing to be sent.
-fn progress(before: Flow, now: Flow) -> Option<(u64, Pace)> {
+/// What was delivered between two snapshots, by the time in which something was to be sent, and whether its
+/// own window held the client up for most of that time, not its path. `None`: there was nothing to be sent.
+fn progress(before: Flow, now: Flow) -> Option<(u64, bool)> {
     let bytes = now.acked_bytes.saturating_sub(before.acked_bytes);
     let us = now
         .busy_us
@@ -424,11 +423,7 @@ fn progress(before: Flow, now: Flow) -> Option<(u64, Pace)> {
         .window_limited_us
         .saturating_sub(before.window_limited_us);
     let rate = u128::from(bytes) * u128::from(US_PER_S) / u128::from(us);
-    let pace = match limited_us * 2 > us {
-        true => Pace::Client,
-        false => Pace::Path,
-    };
-    Some((rate as u64, pace))
+    Some((rate as u64, limited_us * 2 > us))
 }
 
 #[cfg(test)]

@@ -6,10 +6,10 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-use ackpace_core::sndbuf::outside::Setting;
 use ackpace_host::kernel::{HAS_BPF, Kernel, Order};
 use ackpace_host::matching::Matching;
 use ackpace_host::snapshot::{Answer, Outcome, View};
+use ackpace_share::outside::Setting;
 
 /// A listener in a network namespace of this thread's own, and a kernel's program for the sockets of its port; `None`: said why
 /// not.

@@ -1,5 +1,5 @@
 //! The thread that divides send memory: it asks the workers, hears them, and hands shares out, as its machine orders
-//! ([`ackpace_core::sndbuf::pool`]). No worker ever waits for it.
+//! ([`ackpace_share::pool`]). No worker ever waits for it.
 //!
 //! Shares wait in a mailbox for each connection, where a later one replaces an earlier one; a question waits in a cell of
 //! its worker. What workers tell comes by a queue. What does not fit into that is lost, and the next samples, a second later, tell it.
@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use ackpace_core::conn::ConnId;
 use ackpace_core::machine::Machine;
-use ackpace_core::sndbuf::Policy;
-use ackpace_core::sndbuf::bound::Grant;
-use ackpace_core::sndbuf::pool::{In, Out, Pool, Settings};
+use ackpace_share::Policy;
+use ackpace_share::bound::Grant;
+use ackpace_share::pool::{In, Out, Pool, Settings};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
 use crate::clock::Clock;

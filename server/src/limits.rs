@@ -25,6 +25,9 @@ pub const LAST_READS_WAIT: Duration = Duration::from_secs(30);
 /// Completions of disks that a worker takes in one turn, each a fraction of a microsecond. More: the next turn takes
 /// them.
 pub const COMPLETIONS_PER_TURN_MAX: usize = 1024;
+/// Connections that a worker looks at in one turn for the division of send memory, some 2 us each. More: its next turn
+/// goes on.
+pub const READINGS_PER_TURN_MAX: usize = 128;
 /// Shares that a worker takes in one turn, a system call each, of a microsecond. More: the next turn takes them.
 pub const GRANTS_PER_TURN_MAX: usize = 256;
 /// What workers have told the divider and it has not heard yet. More: a connection that joins keeps its start share until

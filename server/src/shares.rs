@@ -168,7 +168,8 @@ impl Shares {
 
     /// Connections of a worker for which the memory for sending has room.
     fn sendable(&self) -> u64 {
-        let each = |pool_bytes| pool_bytes / core::SHARE_BYTES_MIN / u64::from(self.workers);
+        let each =
+            |pool_bytes| pool_bytes / ackpace_core::send::CAP_BYTES_MIN / u64::from(self.workers);
         self.send_bytes
             .map_or(u64::MAX, |pool_bytes| each(pool_bytes).max(1))
     }

@@ -5,8 +5,8 @@ use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use ackpace_core::conn::{Span, TcpSample};
-use ackpace_core::sndbuf::Control;
-use ackpace_core::sndbuf::reading::Counted;
+use ackpace_share::Control;
+use ackpace_share::reading::Counted;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, send, sendmsg};
 

@@ -335,7 +335,7 @@ impl Worker {
                     conn.transport.set_pace(rate_bytes_per_s);
                 }
             }
-            Out::Share { conn, grant, joins } => self.change_share(conn, grant, joins, now),
+            Out::Cap { conn, cap_bytes } => self.join(conn, cap_bytes, now),
             Out::Sample(conn) => self.sample(conn, now),
             Out::Arrived { stream, outcome } => self.arrived(stream, &outcome),
             Out::Shutdown(conn) => {

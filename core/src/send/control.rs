@@ -4,9 +4,7 @@
 //! through here.
 
 use alloc::collections::BTreeSet;
-use alloc::vec::Vec;
 
-use super::refill_timers::{RefillTimer, RefillTimers};
 use super::rounds::{Target, TopUps, TotalDemand};
 use super::{Refill, SendQueue, Supply};
 use crate::conn::{ConnId, Held, TcpSample};
@@ -31,8 +29,6 @@ pub enum SendPolicy {
 pub struct Controller {
     /// `None`: sockets are filled as soon as they are writable.
     top_ups: Option<TopUps>,
-    /// The timers of sockets whose shares are full.
-    refill_timers: RefillTimers,
     /// Connections that are paced, and until when: one round trip each.
     paced: BTreeSet<(Instant, ConnId)>,
 }
@@ -105,7 +101,6 @@ impl Controller {
                 SendPolicy::Margin { budget_bytes } => Some(TopUps::new(budget_bytes)),
                 SendPolicy::Eager => None,
             },
-            refill_timers: RefillTimers::default(),
             paced: BTreeSet::new(),
         }
     }
@@ -198,29 +193,6 @@ impl Controller {
     /// Whether a round is due. Returns `true` once per round.
     pub fn take_due(&mut self) -> bool {
         self.top_ups.as_mut().is_some_and(TopUps::take_due)
-    }
-
-    /// Sets the timer of a socket whose share is full. `before`: the timer that it has, which this one replaces.
-    pub fn set_refill_timer(&mut self, timer: RefillTimer, before: Option<RefillTimer>) {
-        self.cancel_refill_timer(before);
-        self.refill_timers.add(timer);
-    }
-
-    /// Cancels the timer of a socket, if it has one: the kernel reported it writable, or it is gone.
-    pub fn cancel_refill_timer(&mut self, timer: Option<RefillTimer>) {
-        if let Some(timer) = timer {
-            self.refill_timers.remove(timer);
-        }
-    }
-
-    /// If a timer is due: takes it and those that fire soon after. Their sockets are filled now, in one round.
-    pub fn take_due_refill_timers(&mut self, now: Instant) -> Vec<ConnId> {
-        self.refill_timers.take_due(now)
-    }
-
-    /// When the first refill timer fires.
-    pub fn refill_timer_at(&self) -> Option<Instant> {
-        self.refill_timers.due_at()
     }
 
     /// A round of top-ups begins, over the margins of all sending connections.

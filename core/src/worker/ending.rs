@@ -224,6 +224,5 @@ impl Worker {
         self.door.leave(conn.admitted);
         self.wheel.remove(conn.id.index);
         self.send.unpaced(conn.id, conn.output.paced_until);
-        self.send.cancel_refill_timer(conn.output.refill_timer);
     }
 }

@@ -9,8 +9,6 @@ use crate::conn::{ConnId, Held, ObjectId, Plan, Span, StreamId, TcpEvent, Want, 
 use crate::disk::Chosen;
 use crate::send::Refill;
 use crate::send::control::SendPolicy;
-use crate::sndbuf::bound::Grant;
-use crate::sndbuf::depletion::RefillDelay;
 use crate::why::Why;
 
 /// What the operator may choose. Times in microseconds.
@@ -217,21 +215,14 @@ pub enum In {
         /// All that the other machine knew of it.
         exported: Box<Exported<LocalFile>>,
     },
-    /// A connection's share of the send memory has changed.
-    Share {
+    /// A connection's socket may hold so much, unsent and in flight; `None`: it needs no cap until its next response.
+    Cap {
         /// The connection.
         conn: ConnId,
-        /// Its share.
-        grant: Grant,
+        /// Its cap.
+        cap_bytes: Option<u64>,
     },
-    /// Whoever divides send memory takes a connection's share back, since it sent nothing when it was last sampled.
-    NoShare {
-        /// The connection.
-        conn: ConnId,
-        /// What its socket holds now, unsent and in flight.
-        held_bytes: u64,
-    },
-    /// The level of the socket of a connection with a share, just before it was offered more: what it held, unsent and in flight
+    /// The level of the socket of a connection with a cap, just before it was offered more: what it held, unsent and in flight
     /// (SIOCOUTQ). `Sent` follows.
     SocketLevel {
         /// The connection.
@@ -239,17 +230,10 @@ pub enum In {
         /// What it held.
         held_bytes: u64,
     },
-    /// A connection's share is full. EPOLLOUT may not fire: a timer of the machine starts the next filling.
-    RefillAfter {
-        /// The connection.
-        conn: ConnId,
-        /// How long after now.
-        delay: RefillDelay,
-    },
-    /// Send memory is divided; this is what a connection may hold that begins to send, until it is told its share.
-    StartShare {
-        /// The share.
-        share_bytes: u64,
+    /// Send memory is divided; this is what the socket of a connection may hold that begins to send, until it is told more.
+    StartCap {
+        /// The cap.
+        cap_bytes: u64,
     },
     /// Stop: answer the requests that have arrived, and end all connections within the drain timeout.
     Drain,
@@ -262,15 +246,14 @@ impl In {
             In::Incoming
             | In::AcceptFailed
             | In::PlacesElsewhere(_)
-            | In::StartShare { .. }
+            | In::StartCap { .. }
             | In::Drain => None,
-            In::RefillAfter { conn, .. } | In::SocketLevel { conn, .. } => Some(*conn),
+            In::SocketLevel { conn, .. } => Some(*conn),
             In::Accepted { conn, .. }
             | In::Tcp { conn, .. }
             | In::Received { conn, .. }
             | In::Export { conn, .. }
-            | In::Share { conn, .. }
-            | In::NoShare { conn, .. }
+            | In::Cap { conn, .. }
             | In::Adopt { conn, .. } => Some(*conn),
             In::Recorded { stream, .. }
             | In::Resolved { stream, .. }
@@ -380,15 +363,12 @@ pub enum Out {
         /// How fast.
         rate_bytes_per_s: Option<u64>,
     },
-    /// Hold the socket to this share of the send memory ([`crate::sndbuf::bound`]); `None`: it sends nothing, and has
-    /// none.
-    Share {
+    /// A response begins, and send memory is divided: the socket may hold so much, unsent and in flight.
+    Cap {
         /// The connection.
         conn: ConnId,
-        /// Its share.
-        grant: Option<Grant>,
-        /// It begins to send: who divides has to know.
-        joins: bool,
+        /// The cap, until the next [`In::Cap`].
+        cap_bytes: u64,
     },
     /// Sample TCP_INFO; answered at once by a `Tcp` event with the sample.
     Sample(ConnId),

@@ -1,13 +1,11 @@
-//! A connection's share of the send memory, where that is divided ([`crate::sndbuf::pool`]): it has one from the first
-//! byte of a response until its client has everything.
+//! The cap of a socket, where send memory is divided: it has one from the first byte of a response until its client has
+//! everything. Who divides knows why it is as large as it is; here it is a number.
 
 use super::messages::Out;
 use super::{Conn, Worker};
 use crate::conn::ConnId;
-use crate::sndbuf::Pace;
-use crate::sndbuf::bound::Grant;
 
-/// A connection with a share, for who divides.
+/// A connection with a cap, for who divides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sender {
     /// Which.
@@ -16,59 +14,52 @@ pub struct Sender {
     pub is_sending: bool,
     /// B_n; 0: not known yet.
     pub rate_bytes_per_s: u64,
-    /// What sets its client's pace.
-    pub pace: Pace,
+    /// Its client reads at a pace of its own, more slowly than its path delivers.
+    pub is_own_pace: bool,
 }
 
 impl Sender {
-    /// `None`: the connection has no share.
+    /// `None`: the connection has no cap.
     fn of(conn: &Conn) -> Option<Sender> {
         let queue = &conn.output.send_queue;
-        conn.output.has_share.then(|| Sender {
+        conn.output.is_capped.then(|| Sender {
             conn: conn.id,
             is_sending: conn.stream.is_some(),
             rate_bytes_per_s: queue.rate_bytes_per_s(),
-            pace: match queue.is_own_pace() {
-                true => Pace::Client,
-                false => Pace::Path,
-            },
+            is_own_pace: queue.is_own_pace(),
         })
     }
 }
 
 impl Worker {
-    /// The connections with a share, in the order of their slots, from slot `from` on.
+    /// The connections with a cap, in the order of their slots, from slot `from` on.
     pub fn senders(&self, from: u32) -> impl Iterator<Item = Sender> {
         self.table.from(from).filter_map(Sender::of)
     }
 
-    /// A connection with a share; `None` if it has none, or is gone.
+    /// A connection with a cap; `None` if it has none, or is gone.
     pub fn sender(&self, id: ConnId) -> Option<Sender> {
         self.table.get(id).and_then(Sender::of)
     }
 
-    /// A response begins. A unix socket has no share: its client is on this machine, and TCP counts nothing for it.
+    /// A response begins. A unix socket has no cap: its client is on this machine, and TCP counts nothing for it.
     pub(super) fn join(&mut self, id: ConnId) {
-        let Some(share_bytes) = self.start_share_bytes else {
+        let Some(cap_bytes) = self.start_cap_bytes else {
             return;
         };
         let conn = self.table.get_mut(id);
         let Some(conn) = conn.filter(|conn| conn.admitted.address.is_some()) else {
             return;
         };
-        if core::mem::replace(&mut conn.output.has_share, true) {
-            return; // its client has not yet got the response before
+        // If it has one, its client has not yet got the response before.
+        if !conn.output.is_capped {
+            conn.output.is_capped = true;
+            conn.output.send_queue.cap(Some(cap_bytes));
+            self.outs.push_back(Out::Cap {
+                conn: id,
+                cap_bytes,
+            });
         }
-        let grant = Grant {
-            share_bytes,
-            ..Grant::default()
-        };
-        conn.output.send_queue.share(Some(grant));
-        self.outs.push_back(Out::Share {
-            conn: id,
-            grant: Some(grant),
-            joins: true,
-        });
     }
 
     /// The level of its socket, unsent and in flight, before it is offered more.
@@ -78,35 +69,16 @@ impl Worker {
         }
     }
 
-    /// Its share is taken back, unless its socket holds something: another response has begun since it was sampled,
-    /// and the next sample will tell.
-    pub(super) fn no_share(&mut self, id: ConnId, held_bytes: u64) {
-        if held_bytes == 0 {
-            self.share(id, None);
-        }
-    }
-
-    /// Its share has changed; `None`: it has none.
-    pub(super) fn share(&mut self, id: ConnId, grant: Option<Grant>) {
+    /// Its cap has changed. It keeps the one that it has if there shall be none and another response has begun: who divides
+    /// will see that.
+    pub(super) fn cap(&mut self, id: ConnId, cap_bytes: Option<u64>) {
         let Some(conn) = self.table.get_mut(id) else {
             return;
         };
-        if !conn.output.has_share {
-            return; // a late one
-        }
-        conn.output.has_share = grant.is_some();
-        let pause_us_max = grant.map_or(u64::MAX, |grant| grant.pause_us_max);
-        conn.timeouts.pause_at_most(pause_us_max);
-        conn.output.send_queue.share(grant);
-        self.outs.push_back(Out::Share {
-            conn: id,
-            grant,
-            joins: false,
-        });
-        // Whoever divides has not heard yet that a response has begun.
-        let begins = conn.stream.is_some() && grant.is_none();
-        if begins {
-            self.join(id);
+        let begins = cap_bytes.is_none() && conn.stream.is_some();
+        if conn.output.is_capped && !begins {
+            conn.output.is_capped = cap_bytes.is_some();
+            conn.output.send_queue.cap(cap_bytes);
         }
     }
 }

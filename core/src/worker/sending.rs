@@ -10,7 +10,6 @@
 //! |---|---|
 //! | the kernel reports the socket writable (EPOLLOUT) | [`Worker::writable`] |
 //! | another socket became writable, and this one would soon: one round fills both | [`Worker::top_up`] |
-//! | a timer, where the connection's share of the send memory is full | [`Worker::refill_after`], [`Worker::refill_by_timer`] |
 //! | a sample shows that the socket is empty | `find_stalled` in [`super::evidence`] |
 
 use alloc::collections::VecDeque;
@@ -25,9 +24,7 @@ use crate::conn::{ConnId, Held, Span, StreamId, TcpSample, WantSeq};
 use crate::disk::Chosen;
 use crate::rate::BelievedRate;
 use crate::send::control::{Offer, SocketFull, Taken};
-use crate::send::refill_timers::RefillTimer;
 use crate::send::{SendQueue, Supply};
-use crate::sndbuf::depletion::RefillDelay;
 use crate::units::Instant;
 use crate::why::{TopUp, Wait, What, Why};
 
@@ -37,10 +34,8 @@ pub(super) struct Output {
     pub may_offer: bool,
     /// What the socket holds unsent, and how fast its client takes it.
     pub send_queue: SendQueue,
-    /// It has a share of the send memory.
-    pub has_share: bool,
-    /// Its share is full, and a timer, not EPOLLOUT, starts the next filling.
-    pub refill_timer: Option<RefillTimer>,
+    /// Its socket has a cap, since send memory is divided.
+    pub is_capped: bool,
     /// Why it is being filled now, or was filled last.
     pub top_up: TopUp,
     /// A TCP_INFO sample was ordered that decides whether the first window of this response is paced ([`Worker::pace`]).
@@ -54,8 +49,7 @@ impl Output {
         Output {
             may_offer: true,
             send_queue: SendQueue::new(now),
-            has_share: false,
-            refill_timer: None,
+            is_capped: false,
             top_up: TopUp::First,
             pace_asked: false,
             paced_until: None,
@@ -106,8 +100,6 @@ impl Worker {
             return;
         };
         conn.output.may_offer = true;
-        self.send
-            .cancel_refill_timer(conn.output.refill_timer.take());
         if let Some(stream) = &mut conn.stream {
             if stream.waits_for() == Wait::Disk {
                 self.outs.push_back(Out::Sample(id)); // its want may need an earlier deadline
@@ -396,9 +388,7 @@ impl Worker {
         let mut near = Vec::new();
         for conn in self.table.iter_mut().filter(|conn| sending(conn.phase)) {
             let output = &mut conn.output;
-            // Where a share is full, its own timer starts the next filling: before, there is no room.
-            let is_timed = output.refill_timer.is_some();
-            if !output.may_offer && !is_timed && output.send_queue.joins(round.until) {
+            if !output.may_offer && output.send_queue.joins(round.until) {
                 (output.may_offer, output.top_up) = (true, TopUp::Near);
                 self.counts.topped_up(TopUp::Near);
                 near.push(conn.id.index);
@@ -408,36 +398,6 @@ impl Worker {
             self.wake(index, QueueEnd::Back);
         }
         self.counts.round();
-    }
-
-    /// The share of a connection is full, and so is its socket. A timer starts the next filling after this delay.
-    pub(super) fn refill_after(&mut self, id: ConnId, delay: RefillDelay, now: Instant) {
-        let Some(conn) = self.table.get_mut(id) else {
-            return;
-        };
-        let timer = RefillTimer {
-            at: now.plus_us(delay.us),
-            conn: id,
-            whole_us: delay.whole_us,
-        };
-        let before = conn.output.refill_timer.replace(timer);
-        self.send.set_refill_timer(timer, before);
-    }
-
-    /// The first refill timer has fired: fills, in one go, its socket and those whose timers would fire soon.
-    pub(super) fn refill_by_timer(&mut self, now: Instant) {
-        for id in self.send.take_due_refill_timers(now) {
-            let Some(conn) = self.table.get_mut(id) else {
-                continue;
-            };
-            let output = &mut conn.output;
-            output.refill_timer = None;
-            if conn.phase == ConnPhase::Sending && !output.may_offer {
-                (output.may_offer, output.top_up) = (true, TopUp::Timer);
-                self.counts.topped_up(TopUp::Timer);
-                self.wake(id.index, QueueEnd::Back);
-            }
-        }
     }
 
     /// A sample arrived. If one was ordered for pacing, it tells whether the response's first window would leave as a burst; if

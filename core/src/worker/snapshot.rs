@@ -24,8 +24,6 @@ pub struct Snapshot {
     pub margin_us: Option<u64>,
     /// The level up to which its socket is filled; `None` without margins.
     pub fill_bytes: Option<u64>,
-    /// When a timer fills its socket again, if its share of the send memory is full and EPOLLOUT is not awaited.
-    pub refill_at: Option<Instant>,
     /// Its response under way.
     pub response: Option<Response>,
     /// All bytes ever given to its socket.
@@ -144,7 +142,6 @@ impl Worker {
             believed_bytes_per_s: queue.rate_bytes_per_s(),
             margin_us: queue.margin_us(now),
             fill_bytes: self.send.target().map(|target| queue.fill_bytes(target)),
-            refill_at: conn.output.refill_timer.map(|timer| timer.at),
             response: conn.stream.as_ref().map(|stream| {
                 let (wait, wait_us) = stream.seen(now);
                 let (waited_disk_us, waited_net_us) = stream.waited_us(now);

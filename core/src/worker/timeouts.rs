@@ -57,8 +57,6 @@ pub(super) struct Timeouts {
     judged: (Instant, u64),
     /// It was too slow then. That may have been the rest of what it took before a pause.
     trickles: bool,
-    /// The longest pause, where memory for sending is short of that which this client holds.
-    pause_us_max: u64,
     /// The limits that the operator has set.
     settings: Limits,
 }
@@ -88,7 +86,6 @@ impl Timeouts {
             interval: (now, 0),
             judged: (now, 0),
             trickles: false,
-            pause_us_max: u64::MAX,
             settings: Limits {
                 send_timeout_us: settings.send_timeout_us,
                 pause_timeout_us: settings.pause_timeout_us,
@@ -158,15 +155,6 @@ impl Timeouts {
         }
     }
 
-    /// The client's window may stay closed for so long at most, where `pause_timeout` is longer.
-    pub fn pause_at_most(&mut self, pause_us_max: u64) {
-        self.pause_us_max = pause_us_max;
-    }
-
-    fn pause_timeout_us(&self) -> u64 {
-        self.settings.pause_timeout_us.min(self.pause_us_max)
-    }
-
     /// Input was discarded.
     pub fn skipped(&mut self, now: Instant) {
         self.skipped_at = now;
@@ -210,7 +198,7 @@ impl Timeouts {
             ConnPhase::Skipping { .. } => self.since.plus_us(settings.header_timeout_us),
             ConnPhase::Sending => {
                 let quiet_at = self.moved_at.max(self.measured_at).plus_us(SAMPLE_QUIET_US);
-                let limit_us = (self.settings.send_timeout_us).min(self.pause_timeout_us());
+                let limit_us = (self.settings.send_timeout_us).min(self.settings.pause_timeout_us);
                 let interval_ends_at = self.interval.0.plus_us(RATE_MIN_WINDOW_US);
                 quiet_at
                     .min(self.moved_at.plus_us(limit_us))
@@ -281,7 +269,7 @@ impl Timeouts {
         }
         if sample.window_closed && sample.probes_unanswered <= PROBES_UNANSWERED_MAX {
             self.alive_at = now;
-            if now.since_us(self.moved_at) >= self.pause_timeout_us() {
+            if now.since_us(self.moved_at) >= self.settings.pause_timeout_us {
                 return TimeoutVerdict::End(Why::PauseTimeout);
             }
             return self.pause_kept(took, now);

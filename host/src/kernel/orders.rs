@@ -177,7 +177,7 @@ fn slot(order: &Order) -> OrderSlot {
 mod tests {
     use std::collections::BTreeMap;
 
-    use ackpace_core::sndbuf::outside::Setting;
+    use ackpace_share::outside::Setting;
     use proptest::prelude::*;
 
     use super::*;

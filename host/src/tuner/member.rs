@@ -1,10 +1,9 @@
 //! What is kept of one socket between two snapshots, and the step that it leads to.
 
 use ackpace_core::conn::{ConnId, TcpSample};
-use ackpace_core::sndbuf::Pace;
-use ackpace_core::sndbuf::outside::{self, HandsOff, NONE_SEGMENTS, Seen, Setting, Step};
-use ackpace_core::sndbuf::reading::Reading;
 use ackpace_core::units::Instant;
+use ackpace_share::outside::{self, HandsOff, NONE_SEGMENTS, Seen, Setting, Step};
+use ackpace_share::reading::Reading;
 
 use super::{Change, Member, Share, Why, acked, progress};
 use crate::limits::{LATELY_US, LOST_LATELY_US};
@@ -18,7 +17,7 @@ impl Member {
             ours: None,
             before_us_bytes: acked(&snapshot) + snapshot.sample.unacked_bytes,
             rate_bytes_per_s: 0,
-            pace: Pace::Path,
+            is_own_pace: false,
             share: None,
             lost_at: None,
             lately: None,
@@ -43,8 +42,9 @@ impl Member {
             self.lost_at = Some(now);
         }
         if let (Some(flow), Some(flow_before)) = (seen.sample.flow, before.sample.flow) {
-            let told = progress(flow_before, flow);
-            (self.rate_bytes_per_s, self.pace) = told.unwrap_or((self.rate_bytes_per_s, self.pace));
+            if let Some(told) = progress(flow_before, flow) {
+                (self.rate_bytes_per_s, self.is_own_pace) = told;
+            }
         }
         self.snapshot = SocketSnapshot {
             now: if keeps_setting { before.now } else { seen.now },
@@ -87,7 +87,7 @@ impl Member {
             },
             counted: snapshot.counted,
             control: snapshot.control,
-            pace: self.pace,
+            is_own_pace: self.is_own_pace,
             rate_bytes_per_s: self.rate_bytes_per_s,
             share_limited_us,
             // What it was told is in force, but for the last eighth.

@@ -1,8 +1,8 @@
 //! The orders that follow from shares, and what became of them. They are carried out at once, by a pass of their own, or wait for
 //! the next look.
 
-use ackpace_core::sndbuf::outside::{HandsOff, Step};
 use ackpace_core::units::Instant;
+use ackpace_share::outside::{HandsOff, Step};
 
 use super::{Change, Sums, Tuner, Why};
 use crate::kernel::Order;

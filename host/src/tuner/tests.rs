@@ -1,13 +1,13 @@
 use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};
 
-use ackpace_core::sndbuf::outside::Setting;
+use ackpace_share::outside::Setting;
 
 use super::*;
 use crate::snapshot::Record;
 use ackpace_core::conn::TcpSample;
-use ackpace_core::sndbuf::Control;
-use ackpace_core::sndbuf::reading::Counted;
+use ackpace_share::Control;
+use ackpace_share::reading::Counted;
 use proptest::prelude::*;
 
 const BUDGET_BYTES: u64 = 1_000_000;
@@ -17,7 +17,7 @@ fn at(ms: u64) -> Instant {
 }
 
 fn tuner(dry_run: bool) -> Tuner {
-    use ackpace_core::sndbuf::eatbt::Need;
+    use ackpace_share::eatbt::Need;
     let chosen = TunerSettings {
         policy: Policy::ByNeed(Need::Law),
         budget_bytes: BUDGET_BYTES,

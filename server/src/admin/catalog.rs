@@ -202,7 +202,7 @@ pub const METRICS: [Metric; 57] = [
     counter(
         "topups",
         "topups",
-        "Sockets that were filled again: the socket became writable since little was left in it (`writable`) or would have become so before the next round (`near`), part of its share of the send memory should be free (`timer`), or it had counted as full and was empty (`empty`). Few near ones among many: clients are too different to share wake-ups.",
+        "Sockets that were filled again: the socket became writable since little was left in it (`writable`), it would have become so before the next round (`near`), or it had counted as full and was empty (`empty`). Few near ones among many: clients are too different to share wake-ups.",
         SampleSource::By(
             "why",
             // A first filling is none of them.

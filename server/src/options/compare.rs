@@ -5,10 +5,9 @@ use ackpace_core::balance::Moves;
 use ackpace_core::congestion::Delay;
 use ackpace_core::disk::Order;
 use ackpace_core::prefetch::Prefetch;
-use ackpace_core::sndbuf::Policy;
-use ackpace_core::sndbuf::atbt::Windows;
-use ackpace_core::sndbuf::eatbt::Need;
 use ackpace_core::units::{KIB, MIB, US_PER_S, duration_us};
+use ackpace_share::Policy;
+use ackpace_share::eatbt::Need;
 
 use super::value::{ValueError, nearest, shown};
 use super::{duration, size};
@@ -160,7 +159,7 @@ impl Compare {
             "share" => {
                 let policies = [
                     ("by-need", Policy::ByNeed(Need::Law)),
-                    ("window", Policy::Window(Windows::One)),
+                    ("window", Policy::Window),
                     ("equal", Policy::Equal),
                 ];
                 self.share = one_of(how, &policies)?;
@@ -252,9 +251,7 @@ mod tests {
         replaces("pacing=off", |all| all.pacing = false);
         replaces("moves=off", |all| all.moves = Moves::Off);
         replaces("moves=always", |all| all.moves = Moves::Always);
-        replaces("share=window", |all| {
-            all.share = Policy::Window(Windows::One)
-        });
+        replaces("share=window", |all| all.share = Policy::Window);
         replaces("share=equal", |all| all.share = Policy::Equal);
         replaces("send_need=paper", |all| {
             all.share = Policy::ByNeed(Need::Paper)

@@ -141,8 +141,8 @@ impl Shares {
     /// What the divider knows of each connection, and its mailboxes; 0 where send memory is not divided.
     fn divider_bytes(&self) -> u64 {
         let fixed_bytes = THREAD_BYTES
-            + ackpace_core::sndbuf::remembered::TABLE_BYTES
-            + (REPORTS_MAX * (size_of::<ackpace_core::sndbuf::pool::In>() + 16)) as u64;
+            + ackpace_share::remembered::TABLE_BYTES
+            + (REPORTS_MAX * (size_of::<ackpace_share::pool::In>() + 16)) as u64;
         self.send_bytes.map_or(0, |_| {
             self.connections() * self.divider_each_bytes() + fixed_bytes
         })
@@ -150,7 +150,7 @@ impl Shares {
 
     /// The same of one more connection.
     fn divider_each_bytes(&self) -> u64 {
-        let each_bytes = ackpace_core::sndbuf::pool::MEMBER_BYTES + ShareChannel::PLACE_BYTES;
+        let each_bytes = ackpace_share::pool::MEMBER_BYTES + ShareChannel::PLACE_BYTES;
         self.send_bytes.map_or(0, |_| each_bytes)
     }
 

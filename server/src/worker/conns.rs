@@ -6,11 +6,9 @@ use std::net::SocketAddr;
 use ackpace_core::conn::ConnId;
 use ackpace_core::limits::FETCHED_MAX;
 use ackpace_core::residency::Confirmation;
-use ackpace_core::send::Refill;
-use ackpace_core::sndbuf::Control;
-use ackpace_core::sndbuf::bound::Bound;
-use ackpace_core::sndbuf::depletion::RefillDelay;
 use ackpace_core::units::Instant;
+use ackpace_share::Control;
+use ackpace_share::bound::Bound;
 use ackpace_wire::access_log::Remote;
 use ackpace_wire::listing::Format;
 
@@ -159,27 +157,10 @@ impl Conn {
     pub fn room(&mut self, now: Instant) -> Option<Room> {
         let bound = self.bound.as_mut()?;
         let held_bytes = self.transport.held_bytes()?;
-        let unsent = bound
-            .is_timed()
-            .then(|| self.transport.unsent_bytes())
-            .flatten();
-        bound.seen(held_bytes, unsent, now);
         Some(Room {
             held_bytes,
-            room_bytes: bound.room_bytes(held_bytes),
+            room_bytes: bound.offer_bytes(held_bytes, now),
         })
-    }
-
-    /// Its share is full. `Some`: a timer starts the next filling, after this delay; `None`: EPOLLOUT does. May set SO_SNDBUF.
-    pub fn refill_delay(&mut self, now: Instant) -> Option<RefillDelay> {
-        let bound = self.bound.as_mut()?;
-        let before_bytes = bound.send_buffer_bytes();
-        let delay = bound.refill_delay(now);
-        let bytes = bound.send_buffer_bytes();
-        if bytes != before_bytes {
-            self.transport.bound_send_buffer(bytes);
-        }
-        delay
     }
 
     /// Gives the socket this TCP_NOTSENT_LOWAT: it takes that much unsent, and is writable below half of it. One that knows no
@@ -189,13 +170,6 @@ impl Conn {
             self.transport.set_lowat(bytes);
             self.lowat_bytes = Some(bytes);
         }
-    }
-
-    /// The same for a socket that is about to be filled: a high mark, so that it takes all that it should. Its refill or its share
-    /// of the send memory says which.
-    pub fn set_lowat_to_fill(&mut self, refill: Refill) {
-        let (bound, lowat_bytes) = (self.bound.as_ref(), refill.lowat_bytes);
-        self.set_lowat(bound.map_or(lowat_bytes, |bound| bound.lowat_bytes(lowat_bytes)));
     }
 
     /// The same without a refill: the socket takes as much as the kernel lets it, whatever it was told while it was watched.

@@ -1,21 +1,20 @@
 //! A worker's side of the division of send memory ([`crate::divider`]): it tells of its connections when it is asked,
-//! and holds their sockets to their shares.
+//! and holds their sockets to their shares ([`ackpace_share::bound`]).
 
 use std::sync::Arc;
 
 use ackpace_core::conn::ConnId;
-use ackpace_core::limits::READINGS_PER_TURN_MAX;
 use ackpace_core::machine::Machine;
-use ackpace_core::sndbuf::bound::{Bound, Grant};
-use ackpace_core::sndbuf::pool;
-use ackpace_core::sndbuf::reading::{Holding, Reading};
 use ackpace_core::units::Instant;
 use ackpace_core::worker::{In, Sender};
+use ackpace_share::bound::{Bound, Grant};
+use ackpace_share::pool;
+use ackpace_share::reading::Reading;
 
 use super::Worker;
 use super::conns::Conn;
 use crate::divider::ShareChange;
-use crate::limits::GRANTS_PER_TURN_MAX;
+use crate::limits::{GRANTS_PER_TURN_MAX, READINGS_PER_TURN_MAX};
 
 impl Worker {
     /// Takes what the divider has for this worker, and answers its question.
@@ -24,19 +23,15 @@ impl Worker {
         let Some(dividing) = &shared.dividing else {
             return;
         };
-        let share_bytes = dividing.start_bytes();
-        self.decider.on(In::StartShare { share_bytes }, now);
+        let cap_bytes = dividing.start_bytes();
+        self.decider.on(In::StartCap { cap_bytes }, now);
         let channel = dividing.channel(self.index);
         let mut grants = 0;
         while let Some(ShareChange { conn, grant }) = channel.take_grant() {
-            let event = match grant {
-                Some(grant) => In::Share { conn, grant },
-                None => In::NoShare {
-                    conn,
-                    held_bytes: self.held_bytes(conn),
-                },
-            };
-            self.decider.on(event, now);
+            match grant {
+                Some(grant) => self.share(conn, grant, now),
+                None => self.unshare(conn, now),
+            }
             grants += 1;
             if grants == GRANTS_PER_TURN_MAX {
                 self.waker.wake(); // there may be more
@@ -44,20 +39,16 @@ impl Worker {
             }
         }
         if let Some(from) = channel.take_question() {
-            let senders: Vec<Sender> = self
-                .decider
-                .senders(from)
-                .take(READINGS_PER_TURN_MAX)
-                .collect();
-            let full = senders
-                .last()
-                .filter(|_| senders.len() == READINGS_PER_TURN_MAX);
-            let next = full.map(|sender| sender.conn.index + 1);
-            let readings: Vec<Reading> = senders
+            let senders = self.decider.senders(from);
+            let senders: Vec<Sender> = senders.take(READINGS_PER_TURN_MAX).collect();
+            let is_full = senders.len() == READINGS_PER_TURN_MAX;
+            let last = senders.last().filter(|_| is_full);
+            let next = last.map(|sender| sender.conn.index + 1);
+            let readings = senders
                 .iter()
                 .filter_map(|sender| self.reading(*sender, now))
                 .collect();
-            dividing.report(pool::In::Sampled {
+            self.report(pool::In::Sampled {
                 worker: self.index as u16,
                 from,
                 readings,
@@ -66,25 +57,19 @@ impl Worker {
         }
     }
 
-    /// What its socket holds, unsent and in flight.
-    fn held_bytes(&mut self, id: ConnId) -> u64 {
-        let held_bytes = self
-            .conns
-            .get(id)
-            .and_then(|conn| conn.transport.held_bytes());
-        held_bytes.unwrap_or(0)
+    fn report(&self, report: pool::In) {
+        if let Some(dividing) = &self.shared.dividing {
+            dividing.report(report);
+        }
     }
 
     /// What TCP says of a connection now, and what is believed of it here.
     fn reading(&mut self, sender: Sender, now: Instant) -> Option<Reading> {
         let conn = self.conns.get(sender.conn)?;
         let ip = conn.peer?.ip(); // the machine lets no unix socket share
+        let bound = conn.bound.as_mut()?;
         let (sample, counted) = conn.transport.sample_and_count();
-        let share_limited_us = conn
-            .bound
-            .as_mut()
-            .map(|bound| bound.take_share_limited_us(now));
-        let bound = conn.bound.unwrap_or_else(|| Bound::new(Grant::default()));
+        let holding = bound.holding(sample.unacked_bytes);
         Some(Reading {
             conn: sender.conn,
             address: ip.into(),
@@ -92,75 +77,101 @@ impl Worker {
             sample,
             counted,
             control: *conn.control.get_or_insert_with(|| conn.transport.control()),
-            pace: sender.pace,
+            is_own_pace: sender.is_own_pace,
             rate_bytes_per_s: sender.rate_bytes_per_s,
-            share_limited_us: share_limited_us.unwrap_or(0),
-            share_bytes: bound.share_bytes(),
-            division: bound.division(),
+            share_limited_us: bound.take_share_limited_us(now),
+            share_bytes: holding.share_bytes,
+            division: holding.division,
         })
     }
 
-    /// A connection has another share, or none; the divider is told of one that joins, and of what it gets back.
-    pub(super) fn change_share(
-        &mut self,
-        id: ConnId,
-        grant: Option<Grant>,
-        joins: bool,
-        now: Instant,
-    ) {
-        let worker = self.index as u16;
-        let Some(conn) = self.conns.get(id) else {
-            return;
+    /// A response begins, with this cap until the divider has heard of it.
+    pub(super) fn join(&mut self, id: ConnId, cap_bytes: u64, now: Instant) {
+        if let Some(conn) = self.conns.get(id) {
+            hold_to_share(conn, Grant::start(cap_bytes));
+            let sender = self.decider.sender(id);
+            if let Some(reading) = sender.and_then(|sender| self.reading(sender, now)) {
+                let worker = self.index as u16;
+                self.report(pool::In::Joined { worker, reading });
+            }
+        }
+    }
+
+    /// A connection has another share. The divider hears what is held when it is smaller.
+    fn share(&mut self, id: ConnId, grant: Grant, now: Instant) {
+        let Some(conn) = self.conns.get(id).filter(|conn| conn.bound.is_some()) else {
+            return; // a late one
         };
-        let lessened = hold_to_share(conn, grant);
-        let sender = self.decider.sender(id);
-        let report = match (joins, grant) {
-            (true, _) => sender
-                .and_then(|sender| self.reading(sender, now))
-                .map(|reading| pool::In::Joined { worker, reading }),
-            (false, None) if sender.is_none() => Some(pool::In::Left { worker, conn: id }),
-            (false, _) => lessened.map(|holding| pool::In::Lessened {
-                worker,
+        let is_less = hold_to_share(conn, grant);
+        let held_bytes = conn.transport.held_bytes().filter(|_| is_less);
+        let Some(bound) = conn.bound else { return };
+        let cap_bytes = Some(bound.share_bytes());
+        self.decider.on(
+            In::Cap {
                 conn: id,
-                holding,
-            }),
+                cap_bytes,
+            },
+            now,
+        );
+        if let Some(held_bytes) = held_bytes {
+            self.report(pool::In::Lessened {
+                worker: self.index as u16,
+                conn: id,
+                holding: bound.holding(held_bytes),
+            });
+        }
+    }
+
+    /// A connection has no share any more, since it sent nothing when it was last sampled. It keeps the one that it has if another
+    /// response has begun since: the next sample tells of that.
+    fn unshare(&mut self, id: ConnId, now: Instant) {
+        let Some(conn) = self.conns.get(id).filter(|conn| conn.bound.is_some()) else {
+            return; // a late one
         };
-        if let (Some(report), Some(dividing)) = (report, &self.shared.dividing) {
-            dividing.report(report);
+        if conn
+            .transport
+            .held_bytes()
+            .is_some_and(|held_bytes| held_bytes > 0)
+        {
+            return;
+        }
+        let none = In::Cap {
+            conn: id,
+            cap_bytes: None,
+        };
+        self.decider.on(none, now);
+        if self.decider.sender(id).is_none() {
+            if let Some(conn) = self.conns.get(id) {
+                conn.bound = None;
+                self.left(id);
+            }
         }
     }
 
     /// A connection is closed.
     pub(super) fn end_share(&self, conn: &Conn) {
-        if let (Some(dividing), Some(_)) = (&self.shared.dividing, conn.bound) {
-            dividing.report(pool::In::Left {
-                worker: self.index as u16,
-                conn: conn.id,
-            });
+        if conn.bound.is_some() {
+            self.left(conn.id);
         }
+    }
+
+    fn left(&self, conn: ConnId) {
+        let worker = self.index as u16;
+        self.report(pool::In::Left { worker, conn });
     }
 }
 
-/// Holds a socket to its share. Setting SO_SNDBUF has the kernel check whether it has become writable. What it holds, if the
-/// share is smaller than before.
-fn hold_to_share(conn: &mut Conn, grant: Option<Grant>) -> Option<Holding> {
-    let before = conn.bound;
-    match (&mut conn.bound, grant) {
-        (Some(bound), Some(grant)) => bound.change(grant),
-        (bound, grant) => *bound = grant.map(Bound::new),
-    }
-    let bound = conn.bound?;
-    if before.map(|before| before.send_buffer_bytes()) != Some(bound.send_buffer_bytes()) {
-        let bytes = bound.send_buffer_bytes();
+/// Holds a socket to its share. Setting SO_SNDBUF has the kernel check whether it has become writable. Whether the share is
+/// smaller than before.
+fn hold_to_share(conn: &mut Conn, grant: Grant) -> bool {
+    let before_bytes = conn.bound.map(|bound| bound.share_bytes());
+    let bound = conn.bound.get_or_insert(Bound::new(grant));
+    let is_less = bound.change(grant);
+    if before_bytes != Some(bound.share_bytes()) {
+        let bytes = bound.share_bytes();
         conn.transport.bound_send_buffer(bytes);
     }
-    let is_less = before.is_some_and(|before| bound.share_bytes() < before.share_bytes());
-    let held_bytes = conn.transport.held_bytes().filter(|_| is_less)?;
-    Some(Holding {
-        held_bytes,
-        share_bytes: bound.share_bytes(),
-        division: bound.division(),
-    })
+    is_less
 }
 
 #[cfg(test)]
@@ -183,13 +194,6 @@ mod tests {
     const SEEDS: u64 = 200;
     const THREADS: u64 = 8;
     const NOW: Instant = Instant { us: 0 };
-
-    fn grant(share_bytes: u64) -> Option<Grant> {
-        Some(Grant {
-            share_bytes,
-            ..Grant::default()
-        })
-    }
 
     /// SplitMix64.
     struct Rng(u64);
@@ -299,7 +303,7 @@ mod tests {
                 let share_bytes = [1, 3_000, 5_300, 16 << 10, 60_000][rng.below(5) as usize];
                 // What it has stays until it is acknowledged.
                 most = share_bytes.max(held).max(2_896);
-                hold_to_share(conn, grant(share_bytes));
+                hold_to_share(conn, Grant::start(share_bytes));
             }
             epoll::modify(&epoll, &conn.transport, data_of(conn.id), INTEREST).expect("a socket");
         }
@@ -317,7 +321,7 @@ mod tests {
         };
         let id = conns.add(Conn::new(client, None)).expect("a place");
         let conn = conns.get(id).expect("it was added");
-        hold_to_share(conn, grant(16 << 10));
+        hold_to_share(conn, Grant::start(16 << 10));
         let in_vain = send_all(conn, seed);
         assert!(in_vain < 60, "seed {seed}: woken in vain {in_vain} times");
         reader.join().expect("all bytes");

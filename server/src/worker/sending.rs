@@ -6,7 +6,7 @@
 //!
 //! An order may say how far the socket is to be *filled*, and at which level the kernel is to report it writable (EPOLLOUT) once
 //! it is full ([`Refill`]). Where send memory is divided, the connection's share bounds what its socket holds, too
-//! ([`ackpace_core::sndbuf::bound`]).
+//! ([`ackpace_share::bound`]).
 
 mod cached;
 mod promised;
@@ -18,7 +18,6 @@ use std::io::IoSlice;
 use ackpace_core::conn::{ConnId, Held, Part, Promise, Span, StreamId, Version};
 use ackpace_core::machine::Machine;
 use ackpace_core::send::Refill;
-use ackpace_core::sndbuf::depletion::RefillDelay;
 use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
 use ackpace_core::worker::In;
@@ -133,11 +132,8 @@ impl Worker {
                 if waited {
                     self.decider.on(In::Waited { stream }, now);
                 }
-                let (sent, delay) = self.taken(order, &attempt, taken_bytes, now);
+                let sent = self.taken(order, &attempt, taken_bytes, now);
                 self.decider.on(sent, now);
-                if let Some(delay) = delay {
-                    self.decider.on(In::RefillAfter { conn, delay }, now);
-                }
             }
             Sent::Broken(why) => {
                 self.tell_broken(stream, attempt.at_bytes, why, now);
@@ -179,7 +175,7 @@ impl Worker {
             return Some(of(NOTHING));
         }
         match order.refill {
-            Some(refill) => conn.set_lowat_to_fill(refill),
+            Some(refill) => conn.set_lowat(refill.lowat_bytes),
             None => conn.unset_lowat(),
         }
         // A send that fills the socket is not corked: TCP_CORK would hold back its last segment for up to 200 ms. On
@@ -229,30 +225,16 @@ impl Worker {
         }
     }
 
-    /// The socket took bytes, perhaps none: the report for the machine, and for who watches. If the socket is full, either EPOLLOUT
-    /// or a timer starts the next filling. `Some`: a timer, after this delay.
-    fn taken(
-        &mut self,
-        order: &Order,
-        attempt: &Attempt,
-        taken_bytes: u64,
-        now: Instant,
-    ) -> (In, Option<RefillDelay>) {
+    /// The socket took bytes, perhaps none: the report for the machine, and for who watches.
+    fn taken(&mut self, order: &Order, attempt: &Attempt, taken_bytes: u64, now: Instant) -> In {
         let (path, socket) = (attempt.path, attempt.socket);
         let fills = |refill: Refill| taken_bytes >= refill.bytes;
         // By the order it may be full although the kernel would take more.
         let full = socket != SocketState::Open || order.refill.is_some_and(fills);
         let within_body = order.more && matches!(path, SendPath::Sendfile | SendPath::Direct);
-        let (mut unsent_bytes, mut delay) = (None, None);
+        let mut unsent_bytes = None;
         if let Some(conn) = self.conns.get(order.stream.conn) {
-            if let Some(bound) = &mut conn.bound {
-                bound.given(taken_bytes);
-            }
-            if socket == SocketState::ShareFull {
-                delay = conn.refill_delay(now);
-            }
-            let waits_for_epollout = full && delay.is_none();
-            if let Some(refill) = order.refill.filter(|_| waits_for_epollout) {
+            if let Some(refill) = order.refill.filter(|_| full) {
                 // The mark was high while the socket was filled (`attempt`). Now it is low: the kernel reports a socket writable
                 // when it holds less than half of TCP_NOTSENT_LOWAT.
                 conn.set_lowat(2 * refill.epollout_bytes);
@@ -262,7 +244,7 @@ impl Worker {
                 if socket != SocketState::Full {
                     self.budget.topped_up(taken_bytes);
                 }
-                if waits_for_epollout && !has_armed_epollout(attempt) {
+                if !has_armed_epollout(attempt) {
                     // EPOLL_CTL_MOD asks the socket whether it is writable, and sets SOCK_NOSPACE if not.
                     let _ = epoll::modify(&self.epoll, &conn.transport, data_of(conn.id), INTEREST);
                 }
@@ -270,7 +252,7 @@ impl Worker {
             if full || within_body {
                 unsent_bytes = conn.transport.unsent_bytes();
             }
-            let stops = socket != SocketState::Open && waits_for_epollout;
+            let stops = socket != SocketState::Open;
             if let Some(bound) = conn.bound.as_mut().filter(|_| stops) {
                 bound.stopped(unsent_bytes.unwrap_or(0), now);
             }
@@ -282,13 +264,12 @@ impl Worker {
             self.tally.sends_refused.add(none.into());
             self.tally.sends_cut.add((!none).into());
         }
-        let sent = In::Sent {
+        In::Sent {
             stream: order.stream,
             taken_bytes,
             full,
             unsent_bytes,
-        };
-        (sent, delay)
+        }
     }
 }
 

@@ -9,4 +9,5 @@ mod disk_tests;
 pub mod flash;
 pub mod link;
 pub mod o1;
+pub mod rto;
 pub mod tcp;

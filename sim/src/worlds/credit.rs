@@ -1,8 +1,8 @@
-//! A worker and clients whose shares of the send memory bind: who wakes the worker, and is a link ever idle?
+//! A worker and clients whose shares of the send memory bind: how fast are they believed to be?
 //!
 //! Each client downloads one long file over a link of its own. Its window is open, so all that a socket holds is in flight
 //! or in the queue of its link. Sockets become writable like those of Linux: when their buffers, overhead included, take
-//! no more than two thirds of SO_SNDBUF. The world is the shell: it does what the server's does, and counts.
+//! no more than two thirds of SO_SNDBUF. The world is the shell: it does what the server's does.
 
 use std::collections::VecDeque;
 
@@ -10,9 +10,9 @@ use ackpace_core::Machine;
 use ackpace_core::addresses::Address;
 use ackpace_core::congestion::Delay;
 use ackpace_core::conn::{ResidencySource, StreamId, TcpEvent, TcpSample};
-use ackpace_core::sndbuf::bound::{Bound, Grant};
 use ackpace_core::units::{Instant, US_PER_S};
 use ackpace_core::worker::{In, Out, SendPolicy, Worker};
+use ackpace_share::bound::{Bound, Grant};
 
 use super::response::whole;
 use super::socket::{conn_id, one_request, settings};
@@ -41,8 +41,6 @@ pub struct BoundClient {
 pub struct World {
     /// Who downloads.
     pub clients: Vec<BoundClient>,
-    /// The worker knows their round trips, so its timer may fill their sockets.
-    pub timed: bool,
     /// How late the timer fires.
     pub late_us: u64,
     /// When counting begins.
@@ -54,27 +52,10 @@ pub struct World {
 /// Results of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// Bytes given to sockets.
-    pub given_bytes: u64,
-    /// Wake-ups of the worker.
-    pub wakes: u64,
-    /// Attempts to send.
-    pub sends: u64,
-    /// Attempts for which the share had no room.
-    pub in_vain: u64,
-    /// Share of the time in which links were idle: the mean over all clients.
-    pub idle: f64,
     /// B_n at the end, over the rate at which the client took bytes: the lowest ratio of all clients.
     pub believed_over_taken: f64,
     /// B_n at the end, over the rate of the client's link: the highest ratio of all clients.
     pub believed_over_link: f64,
-}
-
-impl Outcome {
-    /// A count per 10^9 bytes.
-    pub fn per_gb(&self, count: u64) -> f64 {
-        count as f64 * 1e9 / self.given_bytes as f64
-    }
 }
 
 struct BoundSocket {
@@ -86,7 +67,6 @@ struct BoundSocket {
     busy_until: Instant,
     /// It was refused bytes, and the kernel will report it writable.
     awaits_writable: bool,
-    idle_us: u64,
     given_bytes: u64,
 }
 
@@ -102,7 +82,6 @@ impl BoundSocket {
     }
 
     fn give(&mut self, bytes: u64, now: Instant) {
-        self.idle_us += now.since_us(self.busy_until);
         self.busy_until = self.busy_until.max(now);
         self.given_bytes += bytes;
         let mut left_bytes = bytes;
@@ -128,7 +107,7 @@ impl BoundSocket {
         let all = self.in_flight.len();
         let is_writable = |gone: &usize| {
             let taken_bytes = taken(all - gone);
-            taken_bytes + taken_bytes / 2 <= bound.send_buffer_bytes()
+            taken_bytes + taken_bytes / 2 <= bound.share_bytes()
         };
         let gone = (0..=all).find(is_writable)?;
         let last = gone.checked_sub(1).map(|last| self.in_flight[last].0);
@@ -167,16 +146,10 @@ impl World {
             run.now = at.max(run.now);
             if !measuring && run.now >= self.measured_from {
                 measuring = true;
-                run.outcome = Outcome::default();
-                for socket in &mut run.sockets {
-                    (socket.idle_us, socket.given_bytes) = (0, 0);
-                }
+                (run.sockets.iter_mut()).for_each(|socket| socket.given_bytes = 0);
             }
             run.turn();
         }
-        let us = self.ends_at.since_us(self.measured_from) * self.clients.len() as u64;
-        let idle_us: u64 = run.sockets.iter().map(|socket| socket.idle_us).sum();
-        run.outcome.idle = idle_us as f64 / us as f64;
         run.believed(self.ends_at.since_us(self.measured_from));
         run.outcome
     }
@@ -191,7 +164,6 @@ impl BoundSocket {
             in_flight: VecDeque::new(),
             busy_until: Instant { us: 0 },
             awaits_writable: false,
-            idle_us: 0,
             given_bytes: 0,
         }
     }
@@ -199,28 +171,19 @@ impl BoundSocket {
 
 impl Run<'_> {
     fn begin(&mut self) {
-        let (now, share_bytes) = (self.now, 14_480);
-        self.worker.on(In::StartShare { share_bytes }, now);
+        let (now, cap_bytes) = (self.now, 14_480);
+        self.worker.on(In::StartCap { cap_bytes }, now);
         for index in 0..self.sockets.len() {
             let conn = conn_id(index);
             let address = Some(Address(index as u64 + 1));
             self.worker.on(In::Accepted { conn, address }, now);
         }
         self.turn();
-        for (index, socket) in self.sockets.iter().enumerate() {
-            let grant = Grant {
-                share_bytes: socket.client.share_bytes,
-                segment_bytes: SEGMENT_BYTES,
-                rtt_us: if self.world.timed {
-                    socket.client.rtt_us
-                } else {
-                    0
-                },
-                division: 1,
-                ..Grant::default()
-            };
-            let conn = conn_id(index);
-            self.worker.on(In::Share { conn, grant }, now);
+        for (index, socket) in self.sockets.iter_mut().enumerate() {
+            let bound = Bound::new(Grant::start(socket.client.share_bytes));
+            let (conn, cap_bytes) = (conn_id(index), Some(bound.share_bytes()));
+            socket.bound = Some(bound);
+            self.worker.on(In::Cap { conn, cap_bytes }, now);
         }
         self.turn();
     }
@@ -251,7 +214,6 @@ impl Run<'_> {
 
     fn turn(&mut self) {
         let now = self.now;
-        self.outcome.wakes += 1;
         for index in 0..self.sockets.len() {
             let socket = &mut self.sockets[index];
             socket.acknowledge(now);
@@ -278,12 +240,9 @@ impl Run<'_> {
                 let plan = whole(1 << 50, ResidencySource::Always);
                 self.worker.on(In::Resolved { stream, plan }, now);
             }
-            Out::Share { conn, grant, .. } => {
+            Out::Cap { conn, cap_bytes } => {
                 let socket = &mut self.sockets[conn.index as usize];
-                match (&mut socket.bound, grant) {
-                    (Some(bound), Some(grant)) => bound.change(grant),
-                    (bound, grant) => *bound = grant.map(Bound::new),
-                }
+                socket.bound = Some(Bound::new(Grant::start(cap_bytes)));
             }
             Out::Send {
                 stream,
@@ -316,27 +275,17 @@ impl Run<'_> {
         let Some(bound) = &mut socket.bound else {
             return;
         };
-        bound.seen(held_bytes, Some(0), now);
         let conn = stream.conn;
         self.worker.on(In::SocketLevel { conn, held_bytes }, now);
-        let room_bytes = bound.room_bytes(held_bytes);
+        let room_bytes = bound.offer_bytes(held_bytes, now);
         let taken_bytes = len_bytes.min(room_bytes);
-        bound.given(taken_bytes);
         let bounded = len_bytes > room_bytes;
-        let delay = if bounded {
-            bound.refill_delay(now)
-        } else {
-            None
-        };
         let full = bounded || taken_bytes >= most_bytes;
-        if full && delay.is_none() {
+        if full {
             bound.stopped(0, now);
             socket.awaits_writable = true;
         }
         socket.give(taken_bytes, now);
-        self.outcome.given_bytes += taken_bytes;
-        self.outcome.sends += 1;
-        self.outcome.in_vain += u64::from(taken_bytes == 0);
         let sent = In::Sent {
             stream,
             taken_bytes,
@@ -344,9 +293,5 @@ impl Run<'_> {
             unsent_bytes: Some(0),
         };
         self.worker.on(sent, now);
-        if let Some(delay) = delay {
-            let conn = stream.conn;
-            self.worker.on(In::RefillAfter { conn, delay }, now);
-        }
     }
 }

@@ -1,4 +1,4 @@
-//! Connections that share the send memory, as core's [`Divider`] divides it: SSBT's experiments without a kernel.
+//! Connections that share the send memory, as `share` divides it: SSBT's experiments without a kernel.
 //!
 //! Each connection is a reno [`RenoSender`] on a link that it may share. Its share bounds what it has in flight and unsent
 //! together. Since it always has more to send, what it may not have in flight by its window lies unsent, so the share
@@ -8,11 +8,11 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use ackpace_core::addresses::Address;
-use ackpace_core::law::{Acks, Conditions};
-use ackpace_core::sndbuf::drain::{Drains, would_learn};
-use ackpace_core::sndbuf::estimate::{Estimate, PathSample};
-use ackpace_core::sndbuf::{Control, Demand, Divider, Pace, Policy, ShareUse};
 use ackpace_core::units::{Instant, US_PER_S};
+use ackpace_share::drain::{self, Drains};
+use ackpace_share::estimate::{Estimate, PathSample};
+use ackpace_share::law::{Acks, Conditions};
+use ackpace_share::{Claim, Control, Demand, Policy, ShareUse, divide};
 
 use crate::models::link::{Link, LinkProfile, Verdict};
 use crate::models::tcp::reno::RenoSender;
@@ -23,8 +23,6 @@ pub const MSS_BYTES: u64 = 1_448;
 const PACKET_BYTES: u32 = 1_500;
 /// Receive window of each client.
 const PEER_WINDOW_BYTES: u64 = 6 << 20;
-/// T, for the second round of a division by need.
-const MARGIN_US: u64 = 200_000;
 
 /// One connection.
 #[derive(Clone, Copy, Debug)]
@@ -103,7 +101,7 @@ struct Run {
     connections: Vec<FlowState>,
     /// Connections that have begun, in the order of the last division.
     begun: Vec<usize>,
-    divider: Divider,
+    policy: Policy,
     drains: Drains,
     pool_bytes: u64,
     measuring: bool,
@@ -143,7 +141,7 @@ impl Run {
                 .map(|&flow| FlowState::new(flow))
                 .collect(),
             begun: Vec::new(),
-            divider: Divider::new(world.policy),
+            policy: world.policy,
             drains: Drains::default(),
             pool_bytes: world.pool_bytes,
             measuring: false,
@@ -208,10 +206,8 @@ impl Run {
                 for &nth in &self.begun {
                     self.connections[nth].sample(self.now_us);
                 }
-                let (begun, connections) = (&self.begun, &self.connections);
-                let demand = |&nth: &usize| connections[nth].demand();
-                let learns = || begun.iter().map(demand).any(|demand| would_learn(&demand));
-                self.drains.round(learns, Instant { us: self.now_us });
+                let learns = self.claims().iter().any(|claim| claim.learns);
+                self.drains.round(learns, self.now());
                 self.divide();
                 if let Some(at) = self.drains.ends_at() {
                     self.schedule(at.us, Event::Drained);
@@ -221,12 +217,19 @@ impl Run {
         }
     }
 
-    fn divide(&mut self) {
+    fn claims(&self) -> Vec<Claim> {
         let demands = self.begun.iter().map(|&nth| self.connections[nth].demand());
-        let demands: Vec<_> = demands.collect();
-        self.divider.divide(&demands, self.pool_bytes, MARGIN_US);
-        let phase = self.drains.phase(self.now());
-        let shares = self.divider.in_phase(phase).to_vec();
+        demands
+            .map(|demand| Claim::of(&demand, self.policy))
+            .collect()
+    }
+
+    fn divide(&mut self) {
+        let claims = self.claims();
+        let mut shares = divide(&claims, self.policy, self.pool_bytes);
+        if self.drains.is_on(self.now()) {
+            drain::lessen(&claims, &mut shares);
+        }
         assert!(
             shares.iter().sum::<u64>() <= self.pool_bytes,
             "more than the pool"
@@ -333,8 +336,8 @@ impl FlowState {
             delivered_max_bytes_per_s: self.estimate.delivered_max_bytes_per_s(),
             rate_bytes_per_s: self.rate_bytes_per_s,
             control: Control::Reno,
-            pace: Pace::Path,
-            estimate: self.estimate.state(),
+            is_own_pace: false,
+            is_known: self.estimate.is_known(),
             share_use: self.share_use,
         }
     }

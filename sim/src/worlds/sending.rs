@@ -211,7 +211,7 @@ impl Run {
             | Out::Listen(_)
             | Out::Underfed { .. }
             | Out::Pace { .. }
-            | Out::Share { .. }
+            | Out::Cap { .. }
             | Out::Probe { .. }
             | Out::Want(_)
             | Out::Forget(_)

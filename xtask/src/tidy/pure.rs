@@ -1,4 +1,4 @@
-//! Purity: what core and wire must not contain, and which crates may depend on which.
+//! Purity: what core, share and wire must not contain, and which crates may depend on which.
 
 use proc_macro2::{TokenStream, TokenTree};
 use quote::ToTokens;
@@ -8,7 +8,7 @@ use crate::tree::Tree;
 
 /// Each forbidden word, and what to use instead.
 const NOT_IN_CORE: &[(&str, &str)] = &[
-    ("std", "core is no_std: use core:: or alloc::"),
+    ("std", "it is no_std: use core:: or alloc::"),
     (
         "HashMap",
         "its order differs from run to run: use BTreeMap or an index",
@@ -18,8 +18,8 @@ const NOT_IN_CORE: &[(&str, &str)] = &[
         "its order differs from run to run: use BTreeSet or an index",
     ),
     ("SystemTime", "time is an argument: take `now: Instant`"),
-    ("println", "core says nothing: return a value"),
-    ("eprintln", "core says nothing: return a value"),
+    ("println", "it says nothing: return a value"),
+    ("eprintln", "it says nothing: return a value"),
 ];
 const NOT_IN_WIRE: &[(&str, &str)] = &[
     ("now", "time is an argument"),
@@ -36,9 +36,10 @@ const NOT_IN_WIRE: &[(&str, &str)] = &[
 /// The crates that each room may depend on; rooms that are not listed may depend on any.
 const ARROWS: &[(&str, &[&str])] = &[
     ("core", &[]),
+    ("share", &["ackpace-core"]),
     ("wire", &[]),
-    ("server", &["ackpace-core", "ackpace-wire"]),
-    ("host", &["ackpace-core"]),
+    ("server", &["ackpace-core", "ackpace-share", "ackpace-wire"]),
+    ("host", &["ackpace-core", "ackpace-share"]),
     ("lab/base", &[]),
     ("lab/disk", &["ackpace-lab-base", "ackpace-sim"]),
     (
@@ -52,7 +53,11 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     attributes(tree, &mut findings);
     arrows(tree, &mut findings);
-    for (room, words) in [("core", NOT_IN_CORE), ("wire", NOT_IN_WIRE)] {
+    for (room, words) in [
+        ("core", NOT_IN_CORE),
+        ("share", NOT_IN_CORE),
+        ("wire", NOT_IN_WIRE),
+    ] {
         for source in tree.code(room) {
             let mut items = source.code.items.iter().map(ToTokens::to_token_stream);
             items
@@ -67,6 +72,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
 fn attributes(tree: &Tree, findings: &mut Vec<Finding>) {
     for (room, wanted) in [
         ("core", &["no_std", "forbid(unsafe_code)"][..]),
+        ("share", &["no_std", "forbid(unsafe_code)"][..]),
         ("wire", &["forbid(unsafe_code)"][..]),
     ] {
         let path = format!("{room}/src/lib.rs");
@@ -172,9 +178,9 @@ mod tests {
                     #[cfg(test)]\nmod tests { use std::fs; }\n";
         assert_eq!(
             messages(&check(&Tree::of(&[LIB, ("core/src/a.rs", code)]))),
-            "core/src/a.rs:1: `std` in core; core is no_std: use core:: or alloc::\n\
+            "core/src/a.rs:1: `std` in core; it is no_std: use core:: or alloc::\n\
              core/src/a.rs:2: `HashMap` in core; its order differs from run to run: use BTreeMap or an index\n\
-             core/src/a.rs:4: `println` in core; core says nothing: return a value\n"
+             core/src/a.rs:4: `println` in core; it says nothing: return a value\n"
         );
     }
 

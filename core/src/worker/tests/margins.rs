@@ -260,7 +260,7 @@ fn what_was_decided_can_be_told_with_its_reasons_and_numbers() {
         "{second_told:?}"
     );
     let counts = bench.worker.counts();
-    assert_eq!(counts.top_ups, [0, 3, 1, 0, 0], "{counts:?}");
+    assert_eq!(counts.top_ups, [0, 3, 1, 0], "{counts:?}");
     assert_eq!(
         counts.waits[Wait::Margin as usize],
         4,

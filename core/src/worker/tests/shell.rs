@@ -229,7 +229,7 @@ impl Shell {
             }
             Out::Underfed { conn, .. }
             | Out::Pace { conn, .. }
-            | Out::Share { conn, .. }
+            | Out::Cap { conn, .. }
             | Out::Keep { conn, .. } => drop(self.client(conn, &out)),
             Out::Sample(conn) => {
                 let client = self.client(conn, &out);

@@ -1,9 +1,7 @@
 //! Every time limit, at, below and above its bound. The timer scan comes once a second.
 
 use super::*;
-use crate::addresses::Address;
 use crate::limits::PROBES_UNANSWERED_MAX;
-use crate::sndbuf::bound::Grant;
 
 fn limits(header_s: u64, idle_s: u64) -> Settings {
     Settings {
@@ -170,44 +168,6 @@ fn a_paused_player_gets_the_pause_timeout() {
     assert_eq!(bench.closed_within_s(599), None);
     let end = bench.closed_within_s(1);
     assert_eq!(end, closed(600, true, Why::PauseTimeout));
-}
-
-#[test]
-fn a_paused_player_that_holds_memory_others_wait_for_has_less_time() {
-    let mut bench = Bench::new(settings());
-    bench.tell(In::StartShare {
-        share_bytes: 14_480,
-    });
-    let conn = conn_id(0);
-    let address = Some(Address(7));
-    bench.tell(In::Accepted { conn, address });
-    bench.received(conn, Received::Nothing);
-    let stream = bench.request(conn);
-    bench.resolved(
-        stream,
-        plan([body(ResidencySource::Always, 0, 1 << 40)], true),
-    );
-    bench.sent(stream, HEAD_BYTES, false);
-    bench.sent(stream, 4_000, true);
-    bench.sample = TcpSample {
-        unacked_bytes: 1_100,
-        window_closed: true,
-        ..TcpSample::default()
-    };
-    let grant = |pause_us_max| In::Share {
-        conn,
-        grant: Grant {
-            pause_us_max,
-            ..Grant::default()
-        },
-    };
-    bench.tell(grant(20 * US_PER_S));
-    assert_eq!(bench.closed_within_s(19), None);
-    bench.tell(grant(u64::MAX));
-    assert_eq!(bench.closed_within_s(61), None, "nobody waits any more");
-    bench.tell(grant(20 * US_PER_S));
-    let end = bench.closed_within_s(6).expect("the next sample");
-    assert_eq!(end.why, Why::PauseTimeout);
 }
 
 #[test]

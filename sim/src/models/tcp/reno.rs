@@ -5,7 +5,7 @@
 //! without a reordering window). A window that is not used does not grow (net/ipv4/tcp.h, `tcp_is_cwnd_limited`). Lost
 //! data is sent again in a new packet, so only packets are counted.
 
-use ackpace_core::law::rto::LinuxSmoothed;
+use crate::models::rto::LinuxSmoothed;
 use std::collections::VecDeque;
 
 /// Congestion window at the start, in packets (RFC 6928).

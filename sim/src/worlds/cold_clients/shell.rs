@@ -203,7 +203,7 @@ impl<'a> Run<'a> {
             Out::Accept(_)
             | Out::Listen(_)
             | Out::Pace { .. }
-            | Out::Share { .. }
+            | Out::Cap { .. }
             | Out::Slice(_) => {}
             Out::Arrived { .. } | Out::Shutdown(_) => {}
             Out::Export { .. } | Out::Keep { .. } => unreachable!("nobody asked for it"),

@@ -262,7 +262,7 @@ impl<'a> Run<'a> {
             Out::Accept(_)
             | Out::Listen(_)
             | Out::Pace { .. }
-            | Out::Share { .. }
+            | Out::Cap { .. }
             | Out::Slice(_) => {}
             Out::Close { conn, why, .. } => self.responses[conn.index as usize].closes(why),
             Out::Arrived { .. } | Out::Shutdown(_) => {}

@@ -11,8 +11,6 @@ use ackpace_core::conn::{
 };
 use ackpace_core::limits::{READ_BYTES_LONG_MAX, SEND_BYTES_MAX};
 use ackpace_core::rate::Flow;
-use ackpace_core::sndbuf::bound::Grant;
-use ackpace_core::sndbuf::depletion::RefillDelay;
 use ackpace_core::units::{Instant, MIB};
 use ackpace_core::why::Why;
 use ackpace_core::worker::{Exported, In, LocalFile, Out, Received, Stage, Worker};
@@ -135,7 +133,7 @@ impl LoneWorker<'_> {
                 (stream, fits && (1..=SEND_BYTES_MAX).contains(&len_bytes))
             }
             Out::Probe { stream, span, .. } => (stream, self.is_of_body(stream, span)),
-            Out::Share { conn, .. } => {
+            Out::Cap { conn, .. } => {
                 let index = conn.index as usize;
                 let lives = self.open[index] && self.generations[index] == conn.generation;
                 assert!(lives, "a share for the dead: {out:?}");
@@ -222,37 +220,26 @@ impl LoneWorker<'_> {
         }
     }
 
-    /// Any share for anybody, also for one who has none, and any timer.
+    /// Any cap for anybody, also for one who has none.
     fn share(&mut self) {
         let conn = self.someone();
-        let event = match self.input.below(6) {
-            0 => In::StartShare {
-                share_bytes: number(&mut self.input),
-            },
-            1 => In::NoShare {
+        let bytes = number(&mut self.input);
+        let event = match self.input.below(4) {
+            0 => In::StartCap { cap_bytes: bytes },
+            1 => In::SocketLevel {
                 conn,
-                held_bytes: number(&mut self.input),
+                held_bytes: bytes,
             },
-            2 => In::SocketLevel {
+            _ => In::Cap {
                 conn,
-                held_bytes: number(&mut self.input),
-            },
-            3 => In::RefillAfter {
-                conn,
-                delay: RefillDelay {
-                    us: self.input.pick(&[0, 10_000, 400_000, u64::MAX]),
-                    whole_us: self.input.pick(&[0, 10_000, 400_000, u64::MAX]),
-                },
-            },
-            _ => In::Share {
-                conn,
-                grant: Grant {
-                    share_bytes: self.input.pick(&[0, 1, 5_000, 1 << 20, u64::MAX]),
-                    segment_bytes: number(&mut self.input),
-                    rtt_us: number(&mut self.input),
-                    division: number(&mut self.input),
-                    pause_us_max: self.input.pick(&[u64::MAX, 0, 1_000_000]),
-                },
+                cap_bytes: self.input.pick(&[
+                    None,
+                    Some(0),
+                    Some(1),
+                    Some(5_000),
+                    Some(1 << 20),
+                    Some(u64::MAX),
+                ]),
             },
         };
         self.on(event);

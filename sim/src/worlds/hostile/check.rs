@@ -31,10 +31,6 @@ impl Run<'_> {
         let snapshot = snapshot.expect("who is not closed is known to the worker");
         let has_share = self.worker.sender(client.id).is_some();
         client.share.check_quiet(has_share, snapshot.fill_bytes);
-        let refills = snapshot
-            .refill_at
-            .is_none_or(|at| self.worker.deadline() <= Some(at));
-        assert!(refills, "a timer that nobody waits for: {snapshot:?}");
         let Some((stream, response)) = &client.response else {
             assert!(
                 client.resolving.is_some() || snapshot.response.is_none(),
@@ -50,9 +46,7 @@ impl Run<'_> {
         let waits = match seen.stands_for {
             _ if response.slicing => true,
             Wait::Disk => self.disk_owes(*stream),
-            Wait::Margin | Wait::Socket | Wait::Window => {
-                client.awaits_writable || snapshot.refill_at.is_some()
-            }
+            Wait::Margin | Wait::Socket | Wait::Window => client.awaits_writable,
             Wait::Turn => false,
         };
         assert!(

@@ -3,14 +3,12 @@
 use ackpace_core::Machine;
 use ackpace_core::addresses::Address;
 use ackpace_core::conn::{ConnId, TcpEvent};
-use ackpace_core::limits::{PAUSED_US, REFILL_US_MAX, REFILL_US_MIN};
-use ackpace_core::sndbuf::Control;
-use ackpace_core::sndbuf::bound::{Bound, Grant};
-use ackpace_core::sndbuf::depletion::RefillDelay;
-use ackpace_core::sndbuf::pool;
-use ackpace_core::sndbuf::reading::{Counted, Holding, Reading};
 use ackpace_core::units::MIB;
 use ackpace_core::worker::{In, Sender};
+use ackpace_share::Control;
+use ackpace_share::bound::Grant;
+use ackpace_share::pool;
+use ackpace_share::reading::{Counted, Reading};
 
 use super::client::PLACES;
 use super::division::{Division, READINGS_MAX, REPORTS_MAX};
@@ -23,7 +21,6 @@ impl Run<'_> {
         let what = self.input.below(8);
         match (&self.division, what) {
             (Division::Nobody, _) => {}
-            (_, 0) => self.timer_by_itself(),
             (Division::Input, _) => self.told_by_input(what),
             (Division::Pool(_), 1) => {
                 let us = self.input.pick(&[20_000, 110_000, 1_100_000]);
@@ -49,16 +46,6 @@ impl Run<'_> {
         }
     }
 
-    /// The worker is told that a share lasts for some time, though nobody has asked.
-    fn timer_by_itself(&mut self) {
-        let conn = self.anyone();
-        let delay = RefillDelay {
-            us: self.input.pick(&[REFILL_US_MIN, 0, REFILL_US_MAX]),
-            whole_us: self.input.pick(&[REFILL_US_MIN, REFILL_US_MAX]),
-        };
-        self.on(In::RefillAfter { conn, delay });
-    }
-
     fn told_by_input(&mut self, what: u64) {
         let conn = self.anyone();
         let held_bytes = self.client(conn).map_or(0, |client| client.unacked_bytes);
@@ -68,29 +55,28 @@ impl Run<'_> {
                 self.start_share(share_bytes);
             }
             2 => {
-                let held_bytes = if self.input.once_in(4) { 0 } else { held_bytes };
-                self.take_back(conn, held_bytes);
+                self.unshare(conn);
             }
             3 => {
                 let grant = grant(&mut self.input, held_bytes / 2); // less than is in flight
-                self.grant(conn, grant);
+                self.share(conn, grant);
             }
             _ => {
                 let share_bytes = share_bytes(&mut self.input);
                 let grant = grant(&mut self.input, share_bytes);
-                self.grant(conn, grant);
+                self.share(conn, grant);
                 if what == 7 {
-                    self.grant(conn, grant);
+                    self.share(conn, grant);
                 }
             }
         }
     }
 
     /// Send memory is divided from now on.
-    pub fn start_share(&mut self, share_bytes: u64) {
+    pub fn start_share(&mut self, cap_bytes: u64) {
         self.divides = true;
-        self.trace.note(self.now, "start", &share_bytes);
-        self.on(In::StartShare { share_bytes });
+        self.trace.note(self.now, "start", &cap_bytes);
+        self.on(In::StartCap { cap_bytes });
     }
 
     /// What is told first, if anything is.
@@ -110,22 +96,53 @@ impl Run<'_> {
         }
     }
 
-    fn grant(&mut self, conn: ConnId, grant: Grant) {
-        let has_share = self.worker.sender(conn).is_some();
-        if let Some(client) = self.client(conn).filter(|_| has_share) {
-            client.share.told = Some(grant);
-            client.share.may_be_cut |= grant.pause_us_max < u64::MAX;
-        }
+    /// A connection has another share, as `server/src/worker/divide.rs` hears of it. Setting SO_SNDBUF has the kernel check whether
+    /// it is writable.
+    fn share(&mut self, conn: ConnId, grant: Grant) {
         self.trace.note(self.now, "share", &(conn, grant));
-        self.on(In::Share { conn, grant });
+        let Some(client) = self.client(conn) else {
+            return;
+        };
+        let held_bytes = client.unacked_bytes;
+        let Some(before) = client.share.bound else {
+            return; // a late one
+        };
+        let changes = client.share.hold(grant);
+        let becomes_writable = changes && client.awaits_writable && client.is_writable();
+        client.awaits_writable &= !becomes_writable;
+        let Some(bound) = client.share.bound else {
+            return;
+        };
+        if becomes_writable {
+            self.tcp(conn, TcpEvent::Writable);
+        }
+        let cap_bytes = Some(bound.share_bytes());
+        self.on(In::Cap { conn, cap_bytes });
+        if bound.share_bytes() < before.share_bytes() {
+            self.report(pool::In::Lessened {
+                worker: 0,
+                conn,
+                holding: bound.holding(held_bytes),
+            });
+        }
     }
 
-    fn take_back(&mut self, conn: ConnId, held_bytes: u64) {
-        if let Some(client) = self.client(conn).filter(|_| held_bytes == 0) {
-            client.share.told = None;
+    /// A connection has no share any more, unless its socket holds something or another response has begun.
+    fn unshare(&mut self, conn: ConnId) {
+        self.trace.note(self.now, "no share", &conn);
+        let client = self.client(conn);
+        if client.is_none_or(|client| client.share.bound.is_none() || client.unacked_bytes > 0) {
+            return;
         }
-        self.trace.note(self.now, "no share", &(conn, held_bytes));
-        self.on(In::NoShare { conn, held_bytes });
+        let cap_bytes = None;
+        self.on(In::Cap { conn, cap_bytes });
+        if self.worker.sender(conn).is_none() {
+            self.counts.taken_back += 1;
+            if let Some(client) = self.client(conn) {
+                client.share.end();
+            }
+            self.report(pool::In::Left { worker: 0, conn });
+        }
     }
 
     /// All who send get a share with which they are soon done.
@@ -135,14 +152,7 @@ impl Run<'_> {
         }
         let senders: Vec<Sender> = self.worker.senders(0).collect();
         for sender in senders {
-            let share_bytes = MIB;
-            self.grant(
-                sender.conn,
-                Grant {
-                    share_bytes,
-                    ..Grant::default()
-                },
-            );
+            self.share(sender.conn, Grant::start(MIB));
         }
     }
 
@@ -184,12 +194,9 @@ impl Run<'_> {
         match grant {
             Some(grant) => {
                 self.counts.by_pool += 1;
-                self.grant(conn, grant);
+                self.share(conn, grant);
             }
-            None => {
-                let held_bytes = self.client(conn).map_or(0, |client| client.unacked_bytes);
-                self.take_back(conn, held_bytes);
-            }
+            None => self.unshare(conn),
         }
         true
     }
@@ -226,10 +233,8 @@ impl Run<'_> {
     fn reading(&mut self, sender: Sender) -> Option<Reading> {
         let (now, sample) = (self.now, self.tcp_sample(sender.conn)?);
         let client = self.clients.get_mut(sender.conn.index as usize)?.as_mut()?;
-        let share_limited_us = client.share.bound.as_mut();
-        let share_limited_us = share_limited_us.map_or(0, |bound| bound.take_share_limited_us(now));
-        let bound = client.share.bound;
-        let bound = bound.unwrap_or_else(|| Bound::new(Grant::default()));
+        let bound = client.share.bound.as_mut()?;
+        let holding = bound.holding(sample.unacked_bytes);
         Some(Reading {
             conn: sender.conn,
             address: Address(sender.conn.index.into()),
@@ -240,50 +245,24 @@ impl Run<'_> {
                 rto_us: 220_000,
             },
             control: Control::Cubic,
-            pace: sender.pace,
+            is_own_pace: sender.is_own_pace,
             rate_bytes_per_s: sender.rate_bytes_per_s,
-            share_limited_us,
-            share_bytes: bound.share_bytes(),
-            division: bound.division(),
+            share_limited_us: bound.take_share_limited_us(now),
+            share_bytes: holding.share_bytes,
+            division: holding.division,
         })
     }
 
-    /// The worker orders a share, as `server/src/worker/divide.rs` obeys it. Setting SO_SNDBUF has the kernel check
-    /// whether it is writable.
-    pub fn hold(&mut self, conn: ConnId, grant: Option<Grant>, joins: bool) {
-        self.counts.taken_back += u64::from(grant.is_none());
-        let client = self.clients[conn.index as usize].as_mut();
-        let client = client.expect("it lives");
-        let held_bytes = client.unacked_bytes;
-        let before_bytes = client.share.bound.map(|bound| bound.share_bytes());
-        let changes = client.share.hold(grant, joins);
-        let bound = client.share.bound;
-        let becomes_writable = changes && client.awaits_writable && client.is_writable();
-        client.awaits_writable &= !becomes_writable;
-        if becomes_writable {
-            self.tcp(conn, TcpEvent::Writable);
-        }
-        let sender = self.worker.sender(conn);
-        let report = match (joins, bound) {
-            (true, _) => sender
-                .and_then(|sender| self.reading(sender))
-                .map(|reading| pool::In::Joined { worker: 0, reading }),
-            (false, None) if sender.is_none() => Some(pool::In::Left { worker: 0, conn }),
-            (false, None) => None,
-            (false, Some(bound)) => {
-                let less = before_bytes.is_some_and(|before| bound.share_bytes() < before);
-                less.then_some(pool::In::Lessened {
-                    worker: 0,
-                    conn,
-                    holding: Holding {
-                        held_bytes,
-                        share_bytes: bound.share_bytes(),
-                        division: bound.division(),
-                    },
-                })
+    /// A response begins, with this cap until the pool has heard of it.
+    pub fn join(&mut self, conn: ConnId, cap_bytes: u64) {
+        if let Some(client) = self.client(conn) {
+            client.share.hold(Grant::start(cap_bytes));
+            client.share.start_bytes = cap_bytes;
+            let sender = self.worker.sender(conn);
+            if let Some(reading) = sender.and_then(|sender| self.reading(sender)) {
+                self.report(pool::In::Joined { worker: 0, reading });
             }
-        };
-        report.into_iter().for_each(|report| self.report(report));
+        }
     }
 
     /// A connection with a share is closed.
@@ -300,7 +279,9 @@ impl Run<'_> {
             .clients
             .iter()
             .flatten()
-            .filter(|client| client.share.bound.is_some());
+            .filter(|client| client.share.bound.is_some())
+            // One that the worker has closed is given nothing more, and its socket ends with the order that waits.
+            .filter(|client| self.worker.sender(client.id).is_some());
         let (mut most_bytes, mut starts_bytes) = (0, 0);
         for client in shares {
             most_bytes += client.share.most_bytes(client.unacked_bytes);
@@ -322,11 +303,6 @@ fn grant(input: &mut Input<'_>, share_bytes: u64) -> Grant {
     Grant {
         share_bytes,
         segment_bytes: input.pick(&[1_448, 1_448, 536, 70_000, 0, u64::MAX]),
-        rtt_us: input.pick(&[1_000, 20_000, 0, 1, u64::MAX]),
         division: input.below(4),
-        pause_us_max: match input.once_in(16) {
-            true => PAUSED_US,
-            false => u64::MAX,
-        },
     }
 }

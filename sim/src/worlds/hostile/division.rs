@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 
 use ackpace_core::Machine;
 use ackpace_core::conn::ConnId;
-use ackpace_core::sndbuf::Policy;
-use ackpace_core::sndbuf::bound::Grant;
-use ackpace_core::sndbuf::eatbt::Need;
-use ackpace_core::sndbuf::pool::{self, Pool};
 use ackpace_core::units::{Instant, KIB, MIB};
+use ackpace_share::Policy;
+use ackpace_share::bound::Grant;
+use ackpace_share::eatbt::Need;
+use ackpace_share::pool::{self, Pool};
 
 use super::client::PLACES;
 use super::input::Input;
@@ -24,8 +24,6 @@ pub(super) const REPORTS_MAX: usize = 4;
 pub(super) struct ShareCounts {
     /// A share had no room, and the kernel was to report the socket writable.
     pub by_call: u64,
-    /// A share had no room, and the timer was to fill its socket.
-    pub by_timer: u64,
     /// A connection was told its share by the pool machine.
     pub by_pool: u64,
     /// A share was taken back.

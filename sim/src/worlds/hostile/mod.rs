@@ -73,7 +73,7 @@ mod tests {
 
     /// Otherwise the laws of shares would hold of nothing.
     #[test]
-    fn shares_bind_until_sockets_become_writable_or_a_timer_ends_and_are_taken_back() {
+    fn shares_bind_until_sockets_become_writable_and_are_taken_back() {
         let met: Vec<_> = (0..60)
             .map(|seed| {
                 let input = random_input(seed, 300);
@@ -87,7 +87,6 @@ mod tests {
             |of: fn(&division::ShareCounts) -> u64| met.iter().filter(|met| of(met) > 0).count();
         let runs = [
             often(|met| met.by_call),
-            often(|met| met.by_timer),
             often(|met| met.by_pool),
             often(|met| met.taken_back),
         ];

@@ -62,18 +62,18 @@ impl Run<'_> {
         client.unacked_bytes += taken_bytes;
         under_way(&mut client.response, stream).sent(taken_bytes);
         client.share.given(taken_bytes, client.unacked_bytes);
-        let delay = match bounded {
-            true => client.share.refill_delay(client.unsent_bytes(), now),
-            false => None,
-        };
+        let unsent_bytes = client.unsent_bytes();
+        if let Some(bound) = client.share.bound.as_mut().filter(|_| bounded) {
+            bound.stopped(unsent_bytes, now);
+        }
         let room_bytes = order.refill.map_or(u64::MAX, |refill| refill.bytes);
         let full = blocked || bounded || taken_bytes >= room_bytes;
-        client.awaits_writable |= full && delay.is_none();
+        client.awaits_writable |= full;
         let freed = match body.filter(|_| order.held == Held::Slots) {
             Some((_, span)) => client.release_sent(span.offset_bytes + taken_bytes),
             None => 0,
         };
-        let unsent_bytes = (full || body.is_some()).then_some(client.unsent_bytes());
+        let unsent_bytes = (full || body.is_some()).then_some(unsent_bytes);
         self.progress += taken_bytes;
         self.disk_thread.free(freed);
         self.on(In::Sent {
@@ -82,12 +82,7 @@ impl Run<'_> {
             full,
             unsent_bytes,
         });
-        self.counts.by_call += u64::from(bounded && delay.is_none());
-        self.counts.by_timer += u64::from(delay.is_some());
-        if let Some(delay) = delay {
-            let conn = stream.conn;
-            self.on(In::RefillAfter { conn, delay });
-        }
+        self.counts.by_call += u64::from(bounded);
     }
 
     /// Checks an order against its response. For bytes of a file: which they are.

@@ -1,12 +1,9 @@
 //! A socket's share of the send memory: as its shell keeps it, as the kernel knows it, and the laws that hold of both.
 
-use ackpace_core::limits::{
-    SEND_BUFFER_BYTES_MIN, SEND_BUFFER_COST_BYTES, SEND_POOL_BYTES_MAX, SHARE_BYTES_MIN,
-};
-use ackpace_core::send::Refill;
-use ackpace_core::sndbuf::bound::{Bound, Grant};
-use ackpace_core::sndbuf::depletion::RefillDelay;
+use ackpace_core::send::{CAP_BYTES_MIN, Refill};
 use ackpace_core::units::Instant;
+use ackpace_share::SEND_POOL_BYTES_MAX;
+use ackpace_share::bound::{Bound, Grant, SEND_BUFFER_BYTES_MIN, SEND_BUFFER_COST_BYTES};
 
 /// The share of one socket; it may have none.
 #[derive(Default)]
@@ -20,34 +17,24 @@ pub(super) struct SocketShare {
     most_bytes: Option<u64>,
     /// What it could hold after it was given bytes last.
     allowed_bytes: Option<u64>,
-    /// The last share that the worker was told, unless that was taken back.
-    pub told: Option<Grant>,
     /// The share that it began with.
     pub start_bytes: u64,
     /// Its response began while send memory was divided, so it must have a share.
     pub owed: bool,
-    /// It was told that it may pause for a short time only, so a response of it may be cut off.
-    pub may_be_cut: bool,
 }
 
 impl SocketShare {
-    /// The order of the worker, as `server/src/worker/divide.rs` obeys it. Whether SO_SNDBUF changes.
-    pub fn hold(&mut self, grant: Option<Grant>, joins: bool) -> bool {
-        let before_bytes = self.bound.map(|bound| bound.send_buffer_bytes());
-        match (&mut self.bound, grant) {
-            (Some(bound), Some(grant)) => bound.change(grant),
-            (bound, grant) => *bound = grant.map(Bound::new),
-        }
-        self.most_bytes = grant.map(|grant| meant_bytes(grant.share_bytes));
-        if let (Some(grant), true) = (grant, joins) {
-            self.start_bytes = grant.share_bytes;
-        }
-        let bytes = self.bound.map(|bound| bound.send_buffer_bytes());
-        let changes = bytes.is_some() && bytes != before_bytes;
-        if changes {
-            self.send_buffer_bytes = bytes;
-        }
-        changes
+    /// As `server/src/worker/divide.rs` holds it. Whether SO_SNDBUF changes.
+    pub fn hold(&mut self, grant: Grant) -> bool {
+        self.bound.get_or_insert(Bound::new(grant)).change(grant);
+        let bytes = grant.share_bytes.clamp(CAP_BYTES_MIN, SEND_POOL_BYTES_MAX);
+        self.most_bytes = Some(bytes);
+        self.send_buffer_bytes.replace(bytes) != Some(bytes)
+    }
+
+    /// It has none any more.
+    pub fn end(&mut self) {
+        (self.bound, self.most_bytes) = (None, None);
     }
 
     /// What it may be offered while it holds this much.
@@ -56,34 +43,15 @@ impl SocketShare {
             assert!(!self.owed, "a byte is sent before its socket has a share");
             return u64::MAX;
         };
-        let unsent_bytes = bound.is_timed().then_some(0);
-        bound.seen(held_bytes, unsent_bytes, now);
-        bound.room_bytes(held_bytes)
+        bound.offer_bytes(held_bytes, now)
     }
 
     /// It took bytes, and holds `held_bytes` now.
     pub fn given(&mut self, taken_bytes: u64, held_bytes: u64) {
-        if let Some(bound) = &mut self.bound {
-            bound.given(taken_bytes);
-        }
         if taken_bytes > 0 {
             self.allowed_bytes = self.most_bytes;
         }
         self.check_held(held_bytes);
-    }
-
-    /// Its share has no room. `Some`: the timer fills it; `None`: the kernel reports it writable.
-    pub fn refill_delay(&mut self, unsent_bytes: u64, now: Instant) -> Option<RefillDelay> {
-        let bound = self.bound.as_mut()?;
-        let before_bytes = bound.send_buffer_bytes();
-        let delay = bound.refill_delay(now);
-        if delay.is_none() {
-            bound.stopped(unsent_bytes, now);
-        }
-        if bound.send_buffer_bytes() != before_bytes {
-            self.send_buffer_bytes = Some(bound.send_buffer_bytes()); // as the server does
-        }
-        delay
     }
 
     fn kernel_bytes(&self) -> Option<u64> {
@@ -133,7 +101,7 @@ impl SocketShare {
         let Some(bound) = &self.bound else { return };
         let in_vain = self.is_writable(held_bytes) && bound.room_bytes(held_bytes) == 0;
         assert!(
-            bound.is_timed() || !in_vain,
+            !in_vain,
             "a socket with {held_bytes} bytes becomes writable, and its share has no room: {bound:?}"
         );
     }
@@ -150,27 +118,14 @@ impl SocketShare {
             fill_bytes.is_none_or(|bytes| bytes <= most_bytes),
             "a socket with a share of {most_bytes} bytes is filled up to {fill_bytes:?}"
         );
-        let told = self.told.filter(|_| has_share);
-        if let Some(told) = told {
-            let told_bytes = meant_bytes(told.share_bytes);
-            assert_eq!(self.most_bytes, Some(told_bytes), "told, and not in force");
-        }
     }
 
-    /// How far an order fills the socket.
+    /// An order to fill the socket; the share may have become smaller since it was made.
     pub fn check_refill(&self, refill: &Refill) {
-        let up_to_bytes = refill.bytes.min(refill.lowat_bytes.into());
-        let most_bytes = self.most_bytes.unwrap_or(u64::MAX);
-        assert!(up_to_bytes <= most_bytes, "{refill:?} of {most_bytes}");
         // The kernel takes 0 as no bound (tcp_notsent_lowat), and would report the socket writable again and again.
         let calls = refill.epollout_bytes > 0 && refill.lowat_bytes > 0;
         assert!(calls, "a socket that is full when it is empty: {refill:?}");
     }
-}
-
-/// What a share allows, by the docs of `Grant`.
-fn meant_bytes(share_bytes: u64) -> u64 {
-    share_bytes.clamp(SHARE_BYTES_MIN, SEND_POOL_BYTES_MAX)
 }
 
 #[cfg(test)]
@@ -179,11 +134,7 @@ mod tests {
 
     fn share(share_bytes: u64) -> SocketShare {
         let mut share = SocketShare::default();
-        let grant = Grant {
-            share_bytes,
-            ..Grant::default()
-        };
-        share.hold(Some(grant), true);
+        share.hold(Grant::start(share_bytes));
         share
     }
 
@@ -191,11 +142,7 @@ mod tests {
     fn a_share_that_shrinks_below_what_is_in_flight_breaks_no_law() {
         let mut socket = share(60_000);
         socket.given(60_000, 60_000);
-        let less = Grant {
-            share_bytes: 10_000,
-            ..Grant::default()
-        };
-        socket.hold(Some(less), false);
+        socket.hold(Grant::start(10_000));
         socket.check(60_000);
         socket.check_quiet(true, Some(10_000));
     }
@@ -222,14 +169,6 @@ mod tests {
         let mut socket = share(60_000);
         socket.send_buffer_bytes = Some(1 << 20);
         socket.check(60_000);
-    }
-
-    #[test]
-    #[should_panic(expected = "told, and not in force")]
-    fn a_share_that_the_worker_keeps_to_itself_is_found() {
-        let mut socket = share(60_000);
-        socket.told = Some(Grant::default());
-        socket.check_quiet(true, None);
     }
 
     #[test]

@@ -231,9 +231,9 @@ impl<'a> Run<'a> {
             Out::Pace { conn, .. } => {
                 self.living(conn, &out);
             }
-            Out::Share { conn, grant, joins } => {
+            Out::Cap { conn, cap_bytes } => {
                 self.living(conn, &out);
-                self.hold(conn, grant, joins);
+                self.join(conn, cap_bytes);
             }
             Out::Sample(conn) => {
                 self.living(conn, &out);
@@ -400,7 +400,7 @@ impl<'a> Run<'a> {
         let response = client.response.take_if(|(of, _)| *of == stream);
         let (_, response) = response.expect("a response ends once");
         assert!(
-            response.is_whole() || response.excused || client.reset || client.share.may_be_cut,
+            response.is_whole() || response.excused || client.reset,
             "a response ends after {} bytes, though nothing has failed",
             response.sent_bytes
         );

@@ -212,7 +212,7 @@ impl Run<'_> {
             Out::Accept(_)
             | Out::Listen(_)
             | Out::Pace { .. }
-            | Out::Share { .. }
+            | Out::Cap { .. }
             | Out::Release(_) => {}
             Out::Slice(_) | Out::Arrived { .. } | Out::Shutdown(_) => {}
             Out::Export { .. } | Out::Keep { .. } => unreachable!("nobody asked for it"),

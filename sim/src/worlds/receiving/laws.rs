@@ -1,9 +1,9 @@
-//! Equations 1 to 12 of Wu and Crawford, with their own numbers as tests. Equations 8 to 11 are core's (`law.rs`,
-//! `law/rto.rs`): the server uses these.
+//! Equations 1 to 12 of Wu and Crawford, with their own numbers as tests. Equation 8 is in `share/src/law.rs`, and 9 to 11
+//! are in `sim/src/models/rto.rs`.
 
-use ackpace_core::law::{Conditions, Window};
+use ackpace_share::law::{Conditions, Window};
 
-pub use ackpace_core::law::rto::Smoothed;
+pub use crate::models::rto::Smoothed;
 
 /// Eq. 1, and 3-1 as its bound of T_wait: the least time until an expired process runs again, that is the slices of
 /// the N1 processes left in the active array, and of the N2 in the expired one that come before it.
@@ -65,8 +65,8 @@ pub fn mathis(path: &Conditions, c: f64) -> Window {
 mod tests {
     use super::*;
     use crate::models::o1::slice_ticks;
-    use ackpace_core::law::{Acks, Loss};
-    use ackpace_core::limits::{RTO_US_MAX, RTO_US_MIN};
+    use crate::models::rto::{RTO_US_MAX, RTO_US_MIN};
+    use ackpace_share::law::{Acks, Loss};
 
     const LAN: RoundTrip = RoundTrip {
         transmit_us: 12,

@@ -4,7 +4,7 @@
 //! After a timeout it begins again with the first packet that is not acknowledged (go back N). It can't tell whether
 //! that was lost or only waits at the receiver.
 
-use ackpace_core::law::rto::LinuxSmoothed;
+use crate::models::rto::LinuxSmoothed;
 use std::collections::{BTreeSet, VecDeque};
 
 const FIRST_WINDOW: u64 = 3; // RFC 3390 for an MSS of 1,448

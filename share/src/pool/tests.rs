@@ -1,24 +1,25 @@
 use super::member::is_worth_telling;
+use super::sampling::DIVIDE_EACH_US;
 use super::*;
-use crate::addresses::Address;
-use crate::congestion::Path;
-use crate::conn::TcpSample;
-use crate::limits::{DIVIDE_EACH_US, DRAIN_EACH_ROUNDS, DRAIN_US};
-use crate::rate::Flow;
-use crate::sndbuf::eatbt::Need;
-use crate::sndbuf::reading::Counted;
-use crate::sndbuf::{Control, Pace, Policy};
-use crate::units::US_PER_S;
+use crate::Control;
+use crate::drain::{DRAIN_EACH_ROUNDS, DRAIN_US};
+use crate::eatbt::Need;
+use crate::reading::Counted;
+use ackpace_core::addresses::Address;
+use ackpace_core::congestion::Path;
+use ackpace_core::conn::TcpSample;
+use ackpace_core::rate::Flow;
+use ackpace_core::units::US_PER_S;
 use alloc::collections::BTreeMap;
 use proptest::prelude::*;
 
-pub(super) const POOL_BYTES: u64 = 1 << 20;
+const POOL_BYTES: u64 = 1 << 20;
 
-pub(super) fn at(ms: u64) -> Instant {
+fn at(ms: u64) -> Instant {
     Instant { us: ms * 1_000 }
 }
 
-pub(super) fn pool(workers: u16) -> Pool {
+fn pool(workers: u16) -> Pool {
     let settings = Settings {
         policy: Policy::ByNeed(Need::Law),
         pool_bytes: POOL_BYTES,
@@ -29,7 +30,7 @@ pub(super) fn pool(workers: u16) -> Pool {
 }
 
 /// A connection at this rate, after so many segments.
-pub(super) fn reading(index: u32, rate_bytes_per_s: u64, sent_segments: u32) -> Reading {
+fn reading(index: u32, rate_bytes_per_s: u64, sent_segments: u32) -> Reading {
     Reading {
         conn: ConnId {
             index,
@@ -58,7 +59,7 @@ pub(super) fn reading(index: u32, rate_bytes_per_s: u64, sent_segments: u32) -> 
             rto_us: 220_000,
         },
         control: Control::Cubic,
-        pace: Pace::Path,
+        is_own_pace: false,
         rate_bytes_per_s,
         share_limited_us: 0,
         share_bytes: 14_480,
@@ -209,8 +210,7 @@ fn the_fast_get_more_and_the_idle_nothing() {
     assert_eq!(pool.totals().connections, 1);
     // What is believed of it is not lost: it joins as one that is known.
     join(&mut pool, reading(0, 200_000, 5_010), at(7_300));
-    let state = pool.members.state((0, 0));
-    assert_eq!(state, crate::sndbuf::EstimateState::Known);
+    assert!(pool.members[&(0, 0)].known.is_known());
 }
 
 #[test]
@@ -222,14 +222,11 @@ fn the_next_client_of_an_address_starts_with_what_is_known_of_it() {
         sampled(&mut pool, &[reading], at(second * 1_100 + 10));
     }
     let mut next = reading(7, 0, 2);
-    for (address, estimate) in [
-        (99, crate::sndbuf::EstimateState::New),
-        (0, crate::sndbuf::EstimateState::Known),
-    ] {
+    for (address, is_known) in [(99, false), (0, true)] {
         next.address = Address(address);
         next.conn.generation += 1;
         join(&mut pool, next, at(6_500));
-        assert_eq!(pool.members.state((0, 7)), estimate);
+        assert_eq!(pool.members[&(0, 7)].known.is_known(), is_known);
     }
 }
 
@@ -291,41 +288,6 @@ fn a_drain_takes_most_of_their_shares_from_all_who_are_held_up_and_gives_them_ba
     assert_eq!(pool.deadline(), Some(now.plus_us(DIVIDE_EACH_US)));
 }
 
-/// A client that takes nothing holds this much, for so many seconds.
-fn stalls(index: u32, held_bytes: u64) -> Reading {
-    let mut stalled = reading(index, 1_000_000, 10);
-    stalled.sample.unacked_bytes = held_bytes;
-    (stalled.share_bytes, stalled.division) = (held_bytes, 1);
-    stalled
-}
-
-#[test]
-fn who_takes_nothing_claims_what_it_holds_and_has_little_time_where_others_wait() {
-    let mut pool = pool(1);
-    let mut grants = BTreeMap::new();
-    for second in 1..=6 {
-        let now = at(second * 1_100);
-        orders(&mut pool, now);
-        let mut takes = reading(2, 60_000_000, second as u32 * 1_000);
-        takes.share_limited_us = if second > 5 { US_PER_S } else { 0 };
-        let all = [stalls(0, 400_000), stalls(1, 300_000), takes];
-        for out in sampled(&mut pool, &all, now) {
-            if let Out::Share { conn, grant, .. } = out {
-                grants.insert(conn.index, grant.expect("all send"));
-            }
-        }
-        if second == 5 {
-            assert!(grants[&0].share_bytes <= 400_000 && grants[&1].share_bytes <= 300_000);
-            let longest = grants.values().map(|grant| grant.pause_us_max).min();
-            assert_eq!(longest, Some(u64::MAX), "nobody needs more");
-        }
-    }
-    let rest_bytes = POOL_BYTES - POOL_BYTES / START_PART - 700_000;
-    assert_eq!(grants[&2].share_bytes, rest_bytes);
-    assert_eq!(grants[&0].pause_us_max, PAUSED_US, "over half of the pool");
-    assert_eq!(grants[&1].pause_us_max, u64::MAX, "the rest is below half");
-}
-
 #[test]
 fn a_round_that_is_too_short_goes_on_in_the_next_one() {
     let mut pool = pool(1);
@@ -356,6 +318,27 @@ fn a_round_that_is_too_short_goes_on_in_the_next_one() {
     orders(&mut pool, at(2_301));
     assert_eq!(pool.totals().connections, 1);
     assert_eq!(orders(&mut pool, at(3_301)), [sample(0)]);
+}
+
+#[test]
+fn a_share_that_was_lost_is_told_again_and_what_it_may_hold_is_taken() {
+    let mut pool = pool(1);
+    join(&mut pool, reading(0, 1_000_000, 10), at(10));
+    let first = shares(&orders(&mut pool, at(100)));
+    let [(0, Some(most_bytes))] = first[..] else {
+        panic!("{first:?}");
+    };
+    assert!(most_bytes > POOL_BYTES * 9 / 10, "it is alone");
+    join(&mut pool, reading(1, 1_000_000, 10), at(150));
+    let told = shares(&orders(&mut pool, at(250)));
+    assert!(told[0].1 < Some(most_bytes), "{told:?}");
+    assert_eq!(told.len(), 1, "the second has nothing before that is heard");
+    orders(&mut pool, at(1_000));
+    // Neither of the two was heard: the reading has the start share.
+    let all = [reading(0, 1_000_000, 20), reading(1, 1_000_000, 20)];
+    let again = shares(&sampled(&mut pool, &all, at(1_010)));
+    assert_eq!(again[0].0, 0, "{again:?}");
+    assert!(pool.members[&(0, 0)].taken_bytes >= most_bytes);
 }
 
 #[test]
@@ -404,10 +387,9 @@ proptest! {
                 }
             }
             let totals = pool.totals();
-            let floors = totals.connections * SHARE_BYTES_MIN;
+            let floors = totals.connections * CAP_BYTES_MIN;
             prop_assert!(totals.shares_bytes <= POOL_BYTES.max(floors), "{totals:?}");
             prop_assert!(pool.deadline() >= Some(now) || pool.divides_again, "it would spin");
         }
-        prop_assert!(US_PER_S == DIVIDE_EACH_US);
     }
 }

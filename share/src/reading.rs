@@ -1,15 +1,15 @@
 //! What a worker says of a connection that sends, and what becomes of it: losses, an estimate, a demand.
 
-use super::estimate::{Belief, Estimate, Fade, PathSample};
-use super::{Control, Demand, Pace, ShareUse};
-use crate::addresses::Address;
-use crate::congestion::{CaState, Path};
-use crate::conn::{ConnId, TcpSample};
-use crate::law::{Acks, Conditions};
-use crate::limits::{
-    ETHERNET_SEGMENT_BYTES, RATE_BYTES_PER_S_MAX, SHARE_LIMITED_PERCENT_MIN, STALLED_US,
-};
-use crate::units::{Instant, US_PER_S};
+use ackpace_core::addresses::Address;
+use ackpace_core::congestion::{CaState, Path};
+use ackpace_core::conn::{ConnId, TcpSample};
+use ackpace_core::limits::RATE_BYTES_PER_S_MAX;
+use ackpace_core::units::{Instant, US_PER_S};
+
+use super::bound::Holding;
+use super::estimate::{Belief, Estimate, PathSample};
+use super::law::{Acks, Conditions};
+use super::{Control, Demand, ETHERNET_SEGMENT_BYTES, ShareUse};
 
 /// The counters of a connection that a [`TcpSample`] does not have (tcp(7), `struct tcp_info`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,24 +35,13 @@ pub struct Reading {
     pub counted: Counted,
     /// Its congestion control.
     pub control: Control,
-    /// What sets its client's pace.
-    pub pace: Pace,
+    /// Its client reads at a pace of its own.
+    pub is_own_pace: bool,
     /// B_n; 0: not known yet.
     pub rate_bytes_per_s: u64,
     /// For how long its share limited it since the last reading.
     pub share_limited_us: u64,
     /// Its share in that moment.
-    pub share_bytes: u64,
-    /// The division that this share is from; 0: none yet.
-    pub division: u64,
-}
-
-/// What a socket held and was held to, in one moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Holding {
-    /// What it held, unsent and in flight.
-    pub held_bytes: u64,
-    /// Its share.
     pub share_bytes: u64,
     /// The division that this share is from; 0: none yet.
     pub division: u64,
@@ -69,15 +58,6 @@ impl Reading {
         }
     }
 
-    /// The shortest round trip, for who fills its socket by a timer; 0: its client reads at a pace of its own, in bursts
-    /// that no rate predicts.
-    pub fn refill_rtt_us(&self) -> u64 {
-        match self.pace {
-            Pace::Path => self.sample.path.rtt_min_us,
-            Pace::Client => 0,
-        }
-    }
-
     /// What of it bounds the socket.
     pub fn holding(&self) -> Holding {
         Holding {
@@ -87,7 +67,7 @@ impl Reading {
         }
     }
 
-    /// Whether it needs any send memory.
+    /// Whether it needs no send memory.
     pub fn is_idle(&self) -> bool {
         !self.is_sending && self.sample.unacked_bytes == 0
     }
@@ -131,41 +111,22 @@ impl Losses {
     }
 }
 
-/// What is known of one connection. A look walks over this of all of them, so it has no more of the last reading than the
-/// next one is compared with.
+/// What is known of one connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Known {
     /// Its loss, and what its path delivered.
     estimate: Estimate,
     /// How often it has lost something.
     losses: Losses,
-    /// How far it was then; `None`: nothing counts that.
-    progress: Option<Progress>,
+    /// Bytes that its client had acknowledged at the last reading, and for how long something was in flight by then; `None`:
+    /// nothing counts that.
+    progress: Option<(u64, u64)>,
     /// When it was last read.
     read_at: Instant,
     /// What was acknowledged between the last two readings, by the time in which something was in flight; 0: nothing.
     delivered_bytes_per_s: u64,
     /// How it used the share that it had until then.
     share_use: ShareUse,
-    /// Since when its client has acknowledged nothing of what its socket holds.
-    quiet_from: Option<Instant>,
-}
-
-/// How far it was at the last reading.
-#[derive(Clone, Copy, Debug)]
-struct Progress {
-    /// Bytes that its client has acknowledged in all, and for how long something was in flight.
-    acked_bytes: u64,
-    busy_us: u64,
-}
-
-impl Progress {
-    fn of(reading: &Reading) -> Option<Progress> {
-        reading.sample.flow.map(|flow| Progress {
-            acked_bytes: flow.acked_bytes,
-            busy_us: flow.busy_us,
-        })
-    }
 }
 
 impl Known {
@@ -174,56 +135,43 @@ impl Known {
         let mut known = Known {
             estimate: belief.map_or_else(Estimate::default, Estimate::seeded),
             losses: Losses::default(),
-            progress: Progress::of(reading),
+            progress: None,
             read_at: now,
             delivered_bytes_per_s: 0,
             share_use: ShareUse::default(),
-            quiet_from: None,
         };
-        known.sampled(reading, now, &mut Fade::default());
+        known.read(reading, now);
+        known.share_use = ShareUse::default();
         known
     }
 
-    /// One more reading, after those of others by the same `fade`.
-    pub fn read(&mut self, reading: &Reading, now: Instant, fade: &mut Fade) {
+    /// One more reading.
+    pub fn read(&mut self, reading: &Reading, now: Instant) {
         let us = now.since_us(self.read_at).max(1);
         let percent = u128::from(reading.share_limited_us) * 100 / u128::from(us);
         self.share_use = ShareUse {
             share_bytes: reading.share_bytes,
             limited_percent: percent.min(100) as u64,
         };
-        self.sampled(reading, now, fade);
-    }
-
-    fn sampled(&mut self, reading: &Reading, now: Instant, fade: &mut Fade) {
-        self.delivered_bytes_per_s = delivered_bytes_per_s(self.progress, reading);
+        let flow = reading.sample.flow;
+        let before = core::mem::replace(
+            &mut self.progress,
+            flow.map(|flow| (flow.acked_bytes, flow.busy_us)),
+        );
+        self.delivered_bytes_per_s = delivered_bytes_per_s(before, reading);
         let sample = PathSample {
             sent_segments: reading.counted.sent_segments,
             loss_events: self.losses.seen(reading.sample.path),
             delivered_bytes_per_s: self.delivered_bytes_per_s,
             rtt_us: reading.sample.rtt_us,
         };
-        self.estimate.sampled_among(sample, now, fade);
-        let is_quiet = is_quiet(self.progress, reading);
-        self.quiet_from = is_quiet.then(|| self.quiet_from.unwrap_or(self.read_at));
-        (self.progress, self.read_at) = (Progress::of(reading), now);
-    }
-
-    /// Since when its client takes nothing, if that is [`STALLED_US`] or more: its window is closed, or its path is dead.
-    pub fn stalled_from(&self) -> Option<Instant> {
-        self.quiet_from
-            .filter(|from| self.read_at.since_us(*from) >= STALLED_US)
-    }
-
-    /// Whether its share limited it since the last reading.
-    pub fn is_share_limited(&self) -> bool {
-        self.share_use.limited_percent >= SHARE_LIMITED_PERCENT_MIN
+        self.estimate.sampled(sample, now);
+        self.read_at = now;
     }
 
     /// Whether its estimate counts.
-    #[cfg(test)]
-    pub fn state(&self) -> super::EstimateState {
-        self.estimate.state()
+    pub fn is_known(&self) -> bool {
+        self.estimate.is_known()
     }
 
     /// What its client's next connection may start from.
@@ -233,13 +181,7 @@ impl Known {
 
     /// What it asks for; `reading` is the last one.
     pub fn demand(&self, reading: &Reading) -> Demand {
-        let Reading {
-            sample,
-            counted,
-            control,
-            pace,
-            ..
-        } = *reading;
+        let sample = reading.sample;
         Demand {
             network: reading.address.network(),
             path: Conditions {
@@ -248,51 +190,44 @@ impl Known {
                 loss: self.estimate.loss(),
                 acks: Acks::Each,
             },
-            rto_us: counted.rto_us,
+            rto_us: reading.counted.rto_us,
             rtt_min_us: sample.path.rtt_min_us,
             cwnd_bytes: sample.path.cwnd_bytes,
             peer_window_bytes: sample.flow.map_or(0, |flow| flow.window_bytes),
             delivered_max_bytes_per_s: self.estimate.delivered_max_bytes_per_s(),
             // A path's rate is measured here: the send margin believes what it has not seen refuted, and where a share is
             // all that a socket holds, nothing refutes it.
-            rate_bytes_per_s: match pace {
-                Pace::Client => reading.rate_bytes_per_s,
-                Pace::Path => self.delivered_bytes_per_s,
+            rate_bytes_per_s: match reading.is_own_pace {
+                true => reading.rate_bytes_per_s,
+                false => self.delivered_bytes_per_s,
             },
-            control,
-            pace,
-            estimate: self.estimate.state(),
+            control: reading.control,
+            is_own_pace: reading.is_own_pace,
+            is_known: self.estimate.is_known(),
             share_use: self.share_use,
         }
     }
 }
 
-/// What was acknowledged between two readings, by the time in which something was in flight.
+/// What was acknowledged since the reading `before`, by the time in which something was in flight.
 ///
 /// The kernel's own `tcpi_delivery_rate` does not serve: it keeps the fastest rate until one is measured of a socket that
 /// had more to send, and a share-limited socket never has.
-fn delivered_bytes_per_s(before: Option<Progress>, now: &Reading) -> u64 {
-    let (Some(before), Some(flow)) = (before, now.sample.flow) else {
+fn delivered_bytes_per_s(before: Option<(u64, u64)>, now: &Reading) -> u64 {
+    let (Some((acked_bytes, busy_us)), Some(flow)) = (before, now.sample.flow) else {
         return 0;
     };
-    let bytes = flow.acked_bytes.saturating_sub(before.acked_bytes);
-    let us = flow.busy_us.saturating_sub(before.busy_us);
+    let bytes = flow.acked_bytes.saturating_sub(acked_bytes);
+    let us = flow.busy_us.saturating_sub(busy_us);
     let us = us.max(now.sample.rtt_us).max(1);
     let rate = u128::from(bytes) * u128::from(US_PER_S) / u128::from(us);
     rate.min(RATE_BYTES_PER_S_MAX.into()) as u64
 }
 
-/// Whether nothing was acknowledged between two readings, although the socket holds something.
-fn is_quiet(before: Option<Progress>, now: &Reading) -> bool {
-    let acked = |progress: Progress| progress.acked_bytes;
-    let (before, after) = (before.map(acked), Progress::of(now).map(acked));
-    now.sample.unacked_bytes > 0 && after.is_some() && after == before
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rate::Flow;
+    use ackpace_core::rate::Flow;
 
     fn path(state: CaState, threshold_bytes: u64, resent_segments: u32) -> Path {
         Path {
@@ -345,7 +280,7 @@ mod tests {
             },
             counted: Counted::default(),
             control: Control::Reno,
-            pace: Pace::Path,
+            is_own_pace: false,
             rate_bytes_per_s: 77,
             share_limited_us: 0,
             share_bytes: 5_000,
@@ -360,7 +295,7 @@ mod tests {
         ] {
             let mut known = Known::new(&first, None, Instant { us: 0 });
             let second = reading(acked_bytes, busy_us);
-            known.read(&second, Instant { us: 1_000_000 }, &mut Fade::default());
+            known.read(&second, Instant { us: 1_000_000 });
             let demand = known.demand(&second);
             assert_eq!(demand.rate_bytes_per_s, rate);
         }

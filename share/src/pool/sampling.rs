@@ -6,9 +6,14 @@
 
 use alloc::vec::Vec;
 
-use super::messages::Out;
-use crate::limits::{DIVIDE_EACH_US, DIVIDE_WAIT_US};
-use crate::units::Instant;
+use ackpace_core::units::{Instant, US_PER_S};
+
+use super::Out;
+
+/// How often send memory is divided anew, with a look at each connection that sends.
+pub const DIVIDE_EACH_US: u64 = US_PER_S;
+/// How long a division waits for workers. A worker that hangs longer: its connections keep their shares.
+const DIVIDE_WAIT_US: u64 = 300_000;
 
 /// How far the samples of one worker are.
 #[derive(Clone, Copy, Debug, Default)]

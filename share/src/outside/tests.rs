@@ -1,6 +1,6 @@
 use super::*;
-use crate::sndbuf::eatbt::Need;
-use crate::sndbuf::{Demand, Divider, Policy};
+use crate::eatbt::Need;
+use crate::{Claim, Demand, Policy, divide};
 use alloc::vec::Vec;
 use proptest::prelude::*;
 
@@ -347,13 +347,13 @@ proptest! {
         rounds in prop::collection::vec(prop::collection::vec((0..400_000u64, 0..2_000_000u64, 1..200u32, any::<bool>(), 0..600_000u64), 12), 1..12),
         budget_bytes in 12 * 3_000..3_000_000u64,
     ) {
-        let mut divider = Divider::new(Policy::ByNeed(Need::Law));
+        let policy = Policy::ByNeed(Need::Law);
         let mut sockets = [new(); 12];
         for round in rounds {
-            let demands: Vec<Demand> = round.iter().map(|(rate, ..)| demand(*rate)).collect();
-            let shares = divider.divide(&demands, budget_bytes, TARGET_US_MAX);
+            let claims: Vec<Claim> = round.iter().map(|(rate, ..)| Claim::of(&demand(*rate), policy)).collect();
+            let shares = divide(&claims, policy, budget_bytes);
             let (mut all, mut beside) = (0, 0);
-            for ((seen, share_bytes), (_, rate, cwnd, lost_lately, window_bytes)) in sockets.iter_mut().zip(shares).zip(&round) {
+            for ((seen, share_bytes), (_, rate, cwnd, lost_lately, window_bytes)) in sockets.iter_mut().zip(&shares).zip(&round) {
                 let cwnd_segments = (*cwnd).min(seen.now.clamp_segments);
                 *seen = Seen { rate_bytes_per_s: *rate, cwnd_segments, lost_lately: *lost_lately, window_bytes: *window_bytes, ..*seen };
                 if let Step::Set(to, _) = next(seen, *share_bytes) {

@@ -1,20 +1,15 @@
+use super::eatbt::SHARE_SEGMENTS_MIN;
+use super::law::{Acks, Loss};
 use super::*;
-use crate::addresses::Address;
-use crate::law::{Acks, Loss};
-use crate::limits::{
-    NEED_BYTES_MAX, RATE_BYTES_PER_S_MAX, SHARE_SEGMENTS_MIN, SHARE_SEGMENTS_START,
-    WINDOW_BYTES_MAX,
-};
+use ackpace_core::addresses::Address;
+use ackpace_core::limits::RATE_BYTES_PER_S_MAX;
 use proptest::prelude::*;
 
 const MSS_BYTES: u64 = 1_448;
-/// T of most tests.
-const MARGIN_US: u64 = 200_000;
-const POLICIES: [Policy; 5] = [
+const POLICIES: [Policy; 4] = [
     Policy::ByNeed(Need::Law),
     Policy::ByNeed(Need::Paper),
-    Policy::Window(Windows::One),
-    Policy::Window(Windows::Two),
+    Policy::Window,
     Policy::Equal,
 ];
 
@@ -35,8 +30,8 @@ fn link(rtt_us: u64, rate_bytes_per_s: u64) -> Demand {
         delivered_max_bytes_per_s: rate_bytes_per_s,
         rate_bytes_per_s,
         control: Control::Reno,
-        pace: Pace::Path,
-        estimate: EstimateState::Known,
+        is_own_pace: false,
+        is_known: true,
         share_use: ShareUse::default(),
     }
 }
@@ -46,9 +41,13 @@ fn with_loss(p: f64, mut demand: Demand) -> Demand {
     demand
 }
 
+fn claims(policy: Policy, demands: &[Demand]) -> Vec<Claim> {
+    let claims = demands.iter().map(|demand| Claim::of(demand, policy));
+    claims.collect()
+}
+
 fn shares(policy: Policy, demands: &[Demand], pool_bytes: u64) -> Vec<u64> {
-    let mut divider = Divider::new(policy);
-    divider.divide(demands, pool_bytes, MARGIN_US).to_vec()
+    divide(&claims(policy, demands), policy, pool_bytes)
 }
 
 /// The need of one connection, by law.
@@ -104,7 +103,7 @@ fn a_self_paced_client_needs_what_it_takes() {
     let burst = Demand {
         delivered_max_bytes_per_s: 2_000_000_000,
         rate_bytes_per_s: 300_000,
-        pace: Pace::Client,
+        is_own_pace: true,
         ..link(20_000, 0)
     };
     assert_eq!(need(burst), 6_000 + 1_500 + 2 * MSS_BYTES);
@@ -150,11 +149,10 @@ pub(super) fn share_limited(share_bytes: u64) -> Demand {
 fn in_a_drain_those_whom_their_shares_hold_up_give_most_of_them_up() {
     let free = link(50_000, 1_000_000);
     let drained = |policy, demands: &[Demand]| {
-        let mut divider = Divider::new(policy);
-        let before = divider.divide(demands, 1 << 20, MARGIN_US).to_vec();
-        let steady = divider.in_phase(Phase::Steady).to_vec();
-        assert_eq!(before, steady);
-        let after = divider.in_phase(Phase::Drain).to_vec();
+        let claims = claims(policy, demands);
+        let before = divide(&claims, policy, 1 << 20);
+        let mut after = before.clone();
+        drain::lessen(&claims, &mut after);
         (before, after)
     };
     let demands = [share_limited(40_000), share_limited(3_000), free];
@@ -171,15 +169,15 @@ fn in_a_drain_those_whom_their_shares_hold_up_give_most_of_them_up() {
 #[test]
 fn a_new_connection_claims_a_first_flight_whatever_it_shows() {
     let new = Demand {
-        estimate: EstimateState::New,
+        is_known: false,
         ..with_loss(0.3, link(400_000, 900_000_000))
     };
     let old = link(100_000, 1_000_000);
     let start_bytes = SHARE_SEGMENTS_START * MSS_BYTES;
     for kind in [Need::Law, Need::Paper] {
         assert_eq!(eatbt::need_bytes(&new, kind), start_bytes);
-        assert_eq!(eatbt::margin_bytes(&new, kind, MARGIN_US), 0);
     }
+    assert_eq!(eatbt::margin_bytes(&new), 0);
     let pool_bytes = 100_000;
     assert_eq!(
         shares(Policy::ByNeed(Need::Law), &[new, old], pool_bytes)[0],
@@ -213,83 +211,6 @@ fn first_what_is_in_flight_then_a_margin_then_the_surplus() {
             by_paper,
             "{pool_bytes}"
         );
-    }
-}
-
-#[test]
-fn a_fast_connection_keeps_its_share_when_slow_ones_join() {
-    // As SSBT's Fig 17, with 160 KB: one at 5 MB/s over 20 ms, n at 125 KB/s over 4 ms.
-    let fast = link(20_000, 5_000_000);
-    let slow = Demand {
-        cwnd_bytes: 64_000, // windows grow until a queue is full
-        ..link(4_000, 125_000)
-    };
-    let of_fast = |policy, slow_count| {
-        let demands: Vec<_> = [fast]
-            .into_iter()
-            .chain([slow].repeat(slow_count))
-            .collect();
-        shares(policy, &demands, 160_000)[0]
-    };
-    let windowed = Demand {
-        cwnd_bytes: 100_000,
-        ..fast
-    };
-    // A slow one needs 500 bytes, a quarter more and two segments: 3,521; the fast one has what they leave.
-    for (slow_count, by_need, equal) in [
-        (0, 160_000, 160_000),
-        (15, 107_185, 10_000),
-        (30, 54_370, 5_161),
-    ] {
-        let got = of_fast(Policy::ByNeed(Need::Law), slow_count);
-        assert_eq!(got, by_need, "{slow_count} slow ones");
-        assert_eq!(of_fast(Policy::Equal, slow_count), equal);
-        let demands: Vec<_> = [windowed]
-            .into_iter()
-            .chain([slow].repeat(slow_count))
-            .collect();
-        let by_window = shares(Policy::Window(Windows::One), &demands, 160_000)[0];
-        assert_eq!(by_window, equal, "all windows are above an equal share");
-    }
-}
-
-#[test]
-fn twenty_thousand_connections_are_divided_in_the_same_buffers() {
-    let demands: Vec<_> = (0..20_000u64)
-        .map(|n| {
-            link(
-                1_000 + n * 7_919 % 300_000,
-                1_000 + n * 104_729 % 10_000_000,
-            )
-        })
-        .collect();
-    for policy in POLICIES {
-        let mut divider = Divider::new(policy);
-        let first = divider.divide(&demands, 1 << 30, MARGIN_US).to_vec();
-        let buffers = |divider: &Divider| {
-            let needs = (divider.needs.as_ptr(), divider.needs.capacity());
-            let margins = (divider.margins.as_ptr(), divider.margins.capacity());
-            let order = (divider.order.as_ptr(), divider.order.capacity());
-            (
-                needs,
-                margins,
-                order,
-                divider.shares.as_ptr(),
-                divider.shares.capacity(),
-            )
-        };
-        let before = buffers(&divider);
-        for pool_bytes in [0, 1, 1 << 20, 1 << 30, u64::MAX] {
-            let sum: u64 = divider.divide(&demands, pool_bytes, MARGIN_US).iter().sum();
-            assert!(sum <= pool_bytes, "{policy:?}");
-            divider.divide(&demands[..7], pool_bytes, MARGIN_US);
-        }
-        assert_eq!(
-            divider.divide(&demands, 1 << 30, MARGIN_US),
-            first,
-            "no memory of others"
-        );
-        assert_eq!(buffers(&divider), before, "{policy:?} allocated");
     }
 }
 
@@ -337,12 +258,8 @@ fn any_demand() -> impl Strategy<Value = Demand> {
         delivered_max_bytes_per_s: n[6],
         rate_bytes_per_s: n[6].min(RATE_BYTES_PER_S_MAX),
         control: [Control::Reno, Control::Cubic, Control::Model][control],
-        pace: if by_path { Pace::Path } else { Pace::Client },
-        estimate: if known {
-            EstimateState::Known
-        } else {
-            EstimateState::New
-        },
+        is_own_pace: !by_path,
+        is_known: known,
         share_use: ShareUse {
             share_bytes: n[7],
             limited_percent: n[8],
@@ -372,14 +289,6 @@ fn floor_bytes(demand: &Demand) -> u64 {
 
 proptest! {
     #[test]
-    fn without_loss_each_law_gives_the_largest_window(demand in any_demand()) {
-        let path = Conditions { loss: Loss::NONE, ..demand.path };
-        for window in [path.cubic(), path.square_root(), path.pftk(demand.rto_us, u64::MAX)] {
-            prop_assert_eq!(window.bytes(), WINDOW_BYTES_MAX);
-        }
-    }
-
-    #[test]
     fn shares_fit_the_pool_and_each_has_its_floor(demands in prop::collection::vec(any_demand(), 1..40), pool_bytes in any_pool(), policy in any_policy()) {
         let shares = shares(policy, &demands, pool_bytes);
         prop_assert_eq!(shares.len(), demands.len());
@@ -397,19 +306,18 @@ proptest! {
     fn none_exceeds_its_need_before_all_have_theirs(demands in prop::collection::vec(any_demand(), 1..40), pool_bytes in any_pool(), is_paper: bool) {
         let pool_bytes = pool_bytes.min(SEND_POOL_BYTES_MAX);
         let kind = if is_paper { Need::Paper } else { Need::Law };
-        let mut divider = Divider::new(Policy::ByNeed(kind));
-        let shares = divider.divide(&demands, pool_bytes, MARGIN_US).to_vec();
-        let (needs, margins) = (&divider.needs, &divider.margins);
-        for ((demand, need), margin_bytes) in demands.iter().zip(needs).zip(margins) {
-            if !is_paper && ShareLimited::of(demand).is_some() {
-                prop_assert!((eatbt::floor_bytes(demand).min(NEED_BYTES_MAX)..=eatbt::in_flight_max_bytes(demand)).contains(need), "evened out, within law and window");
-            } else {
-                prop_assert_eq!(*need, eatbt::need_bytes(demand, kind));
-                prop_assert_eq!(*margin_bytes, eatbt::margin_bytes(demand, kind, MARGIN_US));
-            }
+        let policy = Policy::ByNeed(kind);
+        let mut claims = claims(policy, &demands);
+        let shares = divide(&claims, policy, pool_bytes);
+        bottleneck::even_out(&mut claims);
+        for (demand, claim) in demands.iter().zip(&claims).filter(|(_, claim)| claim.queued.is_some()) {
+            let within = eatbt::floor_bytes(demand).min(NEED_BYTES_MAX)..=eatbt::in_flight_max_bytes(demand);
+            prop_assert!(within.contains(&claim.need_bytes), "evened out, within law and window");
         }
+        let needs = needs(&claims);
+        let margins: Vec<u64> = claims.iter().map(|claim| claim.margin_bytes).collect();
         let (needed, margin) = (needs.iter().sum::<u64>(), margins.iter().sum::<u64>());
-        for ((share, need), margin_bytes) in shares.iter().zip(needs).zip(margins) {
+        for ((share, need), margin_bytes) in shares.iter().zip(&needs).zip(&margins) {
             prop_assert!(*share <= *need || pool_bytes >= needed);
             prop_assert!(*share <= need + margin_bytes || pool_bytes >= needed + margin);
             prop_assert!(*share >= *need || pool_bytes < needed);

@@ -15,12 +15,29 @@
 //! settings together never exceed what is divided. They aim a little below it, so that a small fall needs no order, and rise
 //! only where a socket gains by it.
 
-use super::Control;
-use crate::limits::{
-    CLAMP_MODEL_RISE_PART_MIN, CLAMP_MODEL_SEGMENTS_MIN, CLAMP_RISE_PART_MIN, LOWAT_BYTES_MIN,
-    LOWAT_PART_MIN, SETTING_BELOW_PART, SHARE_SEGMENTS_MIN, SHARE_SEGMENTS_START, TARGET_US_MAX,
-};
-use crate::units::bytes_in;
+use ackpace_core::limits::TARGET_US_MAX;
+use ackpace_core::units::{KIB, bytes_in};
+
+use super::eatbt::SHARE_SEGMENTS_MIN;
+use super::{Control, SHARE_SEGMENTS_START};
+
+/// The least TCP_NOTSENT_LOWAT for a socket of another program whose share has room for it. A smaller one wakes the
+/// program more often; a larger one holds more for clients that take little.
+const LOWAT_BYTES_MIN: u64 = 16 * KIB;
+/// The least clamp of a socket whose congestion control models its path, in segments: twice bbr's own least window. With
+/// less it could not measure.
+const CLAMP_MODEL_SEGMENTS_MIN: u64 = 8;
+/// What is set allows so much less than the share, one part in this: a share that falls by less needs no order. Less: more
+/// orders. More: more memory lies idle.
+const SETTING_BELOW_PART: u64 = 16;
+/// A clamp rises by one part in this of itself at least, since it erases what a loss has taught. Less: a share that goes up and
+/// down by a tenth takes an order each time. More: a socket may be further below its share.
+const CLAMP_RISE_PART_MIN: u64 = 4;
+/// The same for a control that models its path: a clamp that is too small makes it measure less.
+const CLAMP_MODEL_RISE_PART_MIN: u64 = 8;
+/// TCP_NOTSENT_LOWAT changes by one part in this of itself at least, where it is within the share. Less: more orders. More: the
+/// program is woken more often than its share asks for, 1.5 times with this one.
+const LOWAT_PART_MIN: u64 = 2;
 
 /// A clamp, or a threshold of slow start, that bounds nothing (`TCP_INFINITE_SSTHRESH`). A new socket's clamp is larger.
 pub const NONE_SEGMENTS: u32 = 0x7fff_ffff;

@@ -2,7 +2,7 @@
 //!
 //! SSBT's E-ATBT sizes a send buffer by what a connection can use. That is its throughput by a law of loss and round
 //! trip time, not its present window, which oscillates (SSBT 3.1). Each law here gives the mean [`Window`]; its bytes
-//! over a round trip are the throughput. `model.rs` is the model of a disk; this is the one of TCP.
+//! over a round trip are the throughput.
 //!
 //! | law | method | holds for |
 //! |---|---|---|
@@ -12,14 +12,15 @@
 //! | RFC 9438's response function | [`Conditions::cubic`] | cubic |
 //!
 //! All are defined for any input: a round trip or a segment of 0 counts as 1, and results stay within
-//! [`WINDOW_BYTES_MAX`] and [`RATE_BYTES_PER_S_MAX`]. The retransmission timeout that PFTK needs is in [`rto`].
-
-pub mod rto;
+//! [`WINDOW_BYTES_MAX`] and [`RATE_BYTES_PER_S_MAX`].
 
 use libm::sqrt;
 
-use crate::limits::{RATE_BYTES_PER_S_MAX, WINDOW_BYTES_MAX};
-use crate::units::US_PER_S;
+use ackpace_core::limits::RATE_BYTES_PER_S_MAX;
+use ackpace_core::units::US_PER_S;
+
+/// The largest window that TCP can offer (RFC 7323, 2.3). No law promises more, whatever the path.
+pub const WINDOW_BYTES_MAX: u64 = 65_535 << 14;
 
 /// RFC 9438, 4.6 and 5: C, in segments per cubic second, and beta, what a loss leaves of the window.
 const CUBIC_C: f64 = 0.4;

@@ -12,15 +12,22 @@
 //!
 //! A connection is *share-limited* if its share, not its client or its congestion window, keeps it from sending more.
 
-use crate::units::bytes_in;
+use alloc::vec;
 use alloc::vec::Vec;
 
-use super::{Control, Demand, EstimateState, Pace, add_by_weight};
-use crate::law::Loss;
-use crate::limits::{
-    NEED_BYTES_MAX, RTT_SCATTER_US, SHARE_LIMITED_PERCENT_MIN, SHARE_SEGMENTS_MIN,
-    SHARE_SEGMENTS_START, WINDOW_BYTES_MAX,
-};
+use ackpace_core::limits::TARGET_US_MAX;
+use ackpace_core::units::bytes_in;
+
+use super::law::{Loss, WINDOW_BYTES_MAX};
+use super::{Claim, Control, Demand, NEED_BYTES_MAX, SHARE_SEGMENTS_START, needs, order_by_need};
+
+/// A connection claims at least so many segments: with fewer in flight, each waits for a delayed ACK. With more, floors
+/// alone would fill a small pool, and all would have the same. Where an equal part of the pool is less, it gets that.
+pub const SHARE_SEGMENTS_MIN: u64 = 2;
+/// A round trip longer than the shortest one by less than this shows no queue: clocks and interrupts scatter by as much.
+const RTT_SCATTER_US: u64 = 1_000;
+/// A share that holds its connection up in less of the time than this, in hundredths, does not have to grow.
+const SHARE_LIMITED_PERCENT_MIN: u64 = 10;
 
 /// By which law a need is estimated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,10 +44,10 @@ pub enum Need {
 /// claims a first flight, [`SHARE_SEGMENTS_START`] segments.
 pub(super) fn need_bytes(demand: &Demand, need: Need) -> u64 {
     let segments = |count: u64| demand.path.mss_bytes.max(1).saturating_mul(count);
-    let bytes = match (demand.estimate, need) {
-        (EstimateState::New, _) => segments(SHARE_SEGMENTS_START),
-        (EstimateState::Known, Need::Law) => product_bytes(demand).min(in_flight_max_bytes(demand)),
-        (EstimateState::Known, Need::Paper) => {
+    let bytes = match need {
+        _ if !demand.is_known => segments(SHARE_SEGMENTS_START),
+        Need::Law => product_bytes(demand).min(in_flight_max_bytes(demand)),
+        Need::Paper => {
             let window = demand.path.pftk(demand.rto_us, demand.peer_window_bytes);
             window.bytes()
         }
@@ -54,14 +61,12 @@ pub(super) fn floor_bytes(demand: &Demand) -> u64 {
     segment_bytes.saturating_mul(SHARE_SEGMENTS_MIN)
 }
 
-/// B_n T: what a socket should hold unsent, beside what is in flight. `margin_us` is T.
-pub(super) fn margin_bytes(demand: &Demand, need: Need, margin_us: u64) -> u64 {
-    match (demand.estimate, need) {
-        (EstimateState::Known, Need::Law) => {
-            bytes_in(margin_us, demand.rate_bytes_per_s).min(NEED_BYTES_MAX)
-        }
-        (EstimateState::New, _) | (_, Need::Paper) => 0,
+/// B_n T: what a socket should hold unsent, beside what is in flight. T is [`TARGET_US_MAX`].
+pub(super) fn margin_bytes(demand: &Demand) -> u64 {
+    if !demand.is_known {
+        return 0;
     }
+    bytes_in(TARGET_US_MAX, demand.rate_bytes_per_s).min(NEED_BYTES_MAX)
 }
 
 /// Upper limit on the bytes in flight of a connection, by its loss law and its client's window. Its share does not count.
@@ -111,21 +116,21 @@ fn product_bytes(demand: &Demand) -> u64 {
             .saturating_add(bytes / 4)
             .saturating_add(two_segments_bytes)
     };
-    match demand.pace {
-        Pace::Client => of(demand.rate_bytes_per_s, demand.path.rtt_us),
-        Pace::Path if is_share_limited(demand) => {
-            let bytes = bytes_in(demand.rtt_min_us, demand.rate_bytes_per_s);
-            bytes.saturating_add(bytes / 2)
-        }
-        Pace::Path => of(demand.delivered_max_bytes_per_s, demand.rtt_min_us),
+    if demand.is_own_pace {
+        of(demand.rate_bytes_per_s, demand.path.rtt_us)
+    } else if is_share_limited(demand) {
+        let bytes = bytes_in(demand.rtt_min_us, demand.rate_bytes_per_s);
+        bytes.saturating_add(bytes / 2)
+    } else {
+        of(demand.delivered_max_bytes_per_s, demand.rtt_min_us)
     }
 }
 
 /// Whether a connection is share-limited: its share alone kept it from sending for [`SHARE_LIMITED_PERCENT_MIN`] percent of the
 /// time since the last reading, and its path, not its client, sets its pace.
 pub(super) fn is_share_limited(demand: &Demand) -> bool {
-    demand.pace == Pace::Path
-        && demand.estimate == EstimateState::Known
+    !demand.is_own_pace
+        && demand.is_known
         && demand.share_use.limited_percent >= SHARE_LIMITED_PERCENT_MIN
 }
 
@@ -136,37 +141,31 @@ pub(super) fn is_queued(demand: &Demand) -> bool {
     rtt_us / 13 >= demand.rtt_min_us / 10
 }
 
-/// What is claimed: in flight (first round) and unsent (second round), each at most [`NEED_BYTES_MAX`]. Both are evened out
-/// among connections that probably share a bottleneck ([`super::bottleneck::even_out`]).
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Claims<'a> {
-    /// Bytes in flight that each connection claims: `need_bytes`, evened out.
-    pub needs: &'a [u64],
-    /// Unsent bytes that each connection claims: `margin_bytes`, evened out.
-    pub margins: &'a [u64],
+/// The three rounds.
+pub(super) fn divide(claims: &[Claim], pool_bytes: u64) -> Vec<u64> {
+    let needed_bytes: u64 = claims.iter().map(|claim| claim.need_bytes).sum();
+    let Some(left_bytes) = pool_bytes.checked_sub(needed_bytes) else {
+        return max_min(&needs(claims), pool_bytes);
+    };
+    let mut shares = needs(claims);
+    let margins = claims.iter().map(|claim| claim.margin_bytes);
+    let all_margins_bytes: u64 = margins.clone().sum();
+    add_by_weight(&mut shares, margins, left_bytes.min(all_margins_bytes));
+    let both = claims
+        .iter()
+        .map(|claim| claim.need_bytes + claim.margin_bytes);
+    let surplus_bytes = left_bytes.saturating_sub(all_margins_bytes);
+    add_by_weight(&mut shares, both, surplus_bytes);
+    shares
 }
 
-/// The three rounds. `order` has the indices of the needs, smallest need first. It is read only if the pool is smaller than
-/// the sum of the needs, so it may be old otherwise.
-pub(super) fn divide(claims: Claims, order: &[u32], pool_bytes: u64, shares: &mut Vec<u64>) {
-    let Claims { needs, margins } = claims;
-    let needed_bytes: u64 = needs.iter().sum();
-    let Some(left_bytes) = pool_bytes.checked_sub(needed_bytes) else {
-        return max_min(needs, order, pool_bytes, shares);
-    };
-    shares.clear();
-    shares.extend_from_slice(needs);
-    let all_margins_bytes: u64 = margins.iter().sum();
-    let margins = margins.iter().copied();
-    let Some(surplus_bytes) = left_bytes.checked_sub(all_margins_bytes) else {
-        return add_by_weight(shares, margins, left_bytes);
-    };
-    let both = needs
-        .iter()
-        .zip(margins.clone())
-        .map(|(need, margin)| need + margin);
-    add_by_weight(shares, margins, all_margins_bytes);
-    add_by_weight(shares, both, surplus_bytes);
+/// Adds to each share its part of `left_bytes`, in proportion to its weight.
+fn add_by_weight(shares: &mut [u64], weights: impl Iterator<Item = u64> + Clone, left_bytes: u64) {
+    let all: u128 = weights.clone().map(u128::from).sum();
+    for (share, weight) in shares.iter_mut().zip(weights) {
+        let part = (u128::from(left_bytes) * u128::from(weight)).checked_div(all);
+        *share += part.unwrap_or(0) as u64; // at most `left_bytes`
+    }
 }
 
 /// Max-min with proportional re-assignment (SSBT 2 and 3.1). Each connection has an equal part of the pool. What some do not
@@ -175,59 +174,50 @@ pub(super) fn divide(claims: Claims, order: &[u32], pool_bytes: u64, shares: &mu
 ///
 /// In the end each share is `min(need, pool / n + x * need)`, with one x for all. Small needs are met first, so one walk by
 /// increasing need finds x. All is counted in n-ths of a byte, since a rounded equal part could make a share smaller when the
-/// pool grows. `order` has the indices of the needs, smallest need first.
-fn max_min(needs: &[u64], order: &[u32], pool_bytes: u64, shares: &mut Vec<u64>) {
-    shares.clear();
-    shares.resize(needs.len(), 0);
+/// pool grows.
+fn max_min(needs: &[u64], pool_bytes: u64) -> Vec<u64> {
+    let mut shares = vec![0; needs.len()];
     let (count, pool) = (needs.len() as u128, u128::from(pool_bytes));
     let mut open = count;
     let mut open_needs: u128 = needs.iter().map(|&need| u128::from(need)).sum();
     let mut left = count * pool;
-    for &at in order {
-        let need = u128::from(needs[at as usize]);
+    for at in order_by_need(needs) {
+        let need = u128::from(needs[at]);
         // What remains if all who are open have an equal part. No need is granted that would make it negative.
         let excess = left - open * pool;
         let beyond = (need * count).saturating_sub(pool); // what it needs above its equal part
         // The need is met if `beyond / count <= x * need`, where `x = excess / (count * open_needs)`.
         if beyond * open_needs <= excess * need {
-            shares[at as usize] = need as u64;
+            shares[at] = needs[at];
             left -= need * count;
             open_needs -= need;
             open -= 1;
         } else {
-            shares[at as usize] =
-                ((pool * open_needs + excess * need) / (count * open_needs)) as u64;
+            shares[at] = ((pool * open_needs + excess * need) / (count * open_needs)) as u64;
         }
     }
+    shares
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::order_by_need;
     use super::*;
     use proptest::prelude::*;
-
-    fn shared(needs: &[u64], pool_bytes: u64) -> Vec<u64> {
-        let (mut order, mut shares) = (Vec::new(), Vec::new());
-        order_by_need(needs, &mut order);
-        max_min(needs, &order, pool_bytes, &mut shares);
-        shares
-    }
 
     #[test]
     fn the_rest_goes_in_proportion_to_need() {
         // SSBT 2: 20, 200 and 800 KB of 300; 100 each, then 80 * 200 / 1,000 and 80 * 800 / 1,000 more.
         let needs = [20_000, 200_000, 800_000];
-        assert_eq!(shared(&needs, 300_000), [20_000, 116_000, 164_000]);
-        assert_eq!(shared(&needs, 0), [0, 0, 0]);
-        assert_eq!(shared(&needs, 1_020_000), needs);
-        assert_eq!(shared(&[], 7), []);
+        assert_eq!(max_min(&needs, 300_000), [20_000, 116_000, 164_000]);
+        assert_eq!(max_min(&needs, 0), [0, 0, 0]);
+        assert_eq!(max_min(&needs, 1_020_000), needs);
+        assert_eq!(max_min(&[], 7), []);
     }
 
     #[test]
     fn who_would_get_too_much_leaves_it() {
         // 100 each; 90 are left over. In proportion, 110 would get 100 + 90 * 110 / 910 = 110.9: it leaves .9.
-        assert_eq!(shared(&[10, 110, 800], 300), [10, 110, 180]);
+        assert_eq!(max_min(&[10, 110, 800], 300), [10, 110, 180]);
     }
 
     /// The paper's procedure, step by step.
@@ -265,14 +255,14 @@ mod tests {
             let all: u64 = needs.iter().sum();
             let pool_bytes = (all as f64 * part) as u64;
             let steps = by_steps(&needs.iter().map(|&need| need as f64).collect::<Vec<_>>(), pool_bytes as f64);
-            for (share, step) in shared(&needs, pool_bytes).iter().zip(steps) {
+            for (share, step) in max_min(&needs, pool_bytes).iter().zip(steps) {
                 prop_assert!((*share as f64 - step).abs() <= 1.0 + step * 1e-6, "{share}, by steps {step}");
             }
         }
 
         #[test]
         fn small_needs_are_granted_and_the_pool_is_used(needs in some_needs(), pool_bytes in 0..1u64 << 36) {
-            let shares = shared(&needs, pool_bytes);
+            let shares = max_min(&needs, pool_bytes);
             let (all, sum): (u64, u64) = (needs.iter().sum(), shares.iter().sum());
             prop_assert!(sum <= pool_bytes);
             prop_assert!(sum + needs.len() as u64 > all.min(pool_bytes), "memory lies idle");
