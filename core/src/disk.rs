@@ -32,7 +32,7 @@ use alloc::vec::Vec;
 
 pub use self::chosen::{Chosen, Reason};
 use self::decisions::Journal;
-pub use self::decisions::{DeviceChange, DeviceDecision, DeviceState, JOURNAL_BYTES, ReadPath};
+pub use self::decisions::{DeviceState, JOURNAL_BYTES};
 pub use self::delay::Delayed;
 use self::landed::{Landed, common};
 pub use self::layout::{Extent, Layout};
@@ -42,10 +42,10 @@ use self::objects::Objects;
 use self::reader::ReaderId;
 use self::reading::Reader;
 pub use self::reading::STREAM_BYTES;
+pub use self::room::DepthBound;
 pub use self::scheduler::Order;
 use self::scheduler::{Position, Scheduler};
 use crate::conn::{Held, ObjectId, Span, StreamId, Want};
-use crate::depth::Depth;
 use crate::limits::{BYPASSES_MAX, RATE_BYTES_PER_S_MAX};
 use crate::machine::Machine;
 use crate::model::Model;
@@ -95,10 +95,6 @@ pub struct Disk {
     /// Bypass count: reads in a row that went before a want whose turn it was. It lacked slots, or waited for a first
     /// read (`holds_back`).
     bypassed: u32,
-    /// K, how many reads the device gets at once.
-    depth: Depth,
-    /// Since the last read came back the device had room, and no stream was due.
-    had_spare_depth: bool,
     /// Orders that go before the next read.
     outs: VecDeque<Out>,
     /// The number of the last read, or of a reader that left.
@@ -129,8 +125,6 @@ impl Disk {
             slots_used: 0,
             slots_lacking: 0,
             bypassed: 0,
-            depth: Depth::new(settings.rotational, settings.spindles),
-            had_spare_depth: false,
             outs: VecDeque::new(),
             next: 0,
             delayed: Delayed::default(),
@@ -138,7 +132,7 @@ impl Disk {
             mended: 0,
             journal: Journal::new(0, 0, settings.memory_bytes),
         };
-        let (target_us, (reads, _)) = (disk.target_us(), disk.settled_reads());
+        let (target_us, (reads, _)) = (disk.target_us(), disk.depth());
         disk.journal = Journal::new(target_us, reads, settings.memory_bytes);
         disk
     }
@@ -270,7 +264,6 @@ impl Disk {
         }
         let holds_back = self.holds_back();
         let candidates = self.scheduler.candidates();
-        self.had_spare_depth |= candidates[0].is_none() || holds_back;
         let mut passed = false;
         for id in candidates.into_iter().flatten() {
             let reader = self.readers.get(&id)?;
@@ -303,7 +296,6 @@ impl Disk {
         let (want, position) = (reader.want, reader.position?);
         let path = self.read_path(id, &want, now);
         let (span, into, bound) = self.length(&want, path, target_us, now)?;
-        self.note_path(id, path, now);
         let chosen = Chosen {
             reason: match position {
                 _ if id.is_gone() => Reason::Left,
@@ -357,10 +349,6 @@ impl Disk {
             Destination::PageCache => self.join(&mut flight),
         }
         self.objects.read(object, span, into);
-        let want = self.readers.get(&id).map(|reader| reader.want);
-        if let Some(want) = want.filter(|want| want.rate_bytes_per_s > 0) {
-            self.depth.stream_turn(has_underrun(&want, now));
-        }
         self.model.begun(idle, now);
         self.flights.push(flight);
         Out::Read {
@@ -377,7 +365,7 @@ impl Disk {
             return;
         };
         let flight = self.flights.swap_remove(nth);
-        self.learn_service(flight.span.len_bytes, now);
+        self.model.done(flight.span.len_bytes, now);
         let landed = flight.land(result, now);
         for id in flight.waiters {
             if id.is_gone() {

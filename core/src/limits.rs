@@ -141,18 +141,9 @@ pub const PIPELINED_MAX: u32 = 64;
 /// Files are judged resident or cold, wanted and read in windows of this size. At 4 ms of positioning and 56 MB/s,
 /// reads of 1 MB get 45 MB/s from a disk; twice as much gains 9 %.
 pub const WINDOW_BYTES: u64 = MIB;
-/// The greatest queue depth of one device. A read that the kernel has can't be cancelled, so a deep queue is dead
-/// weight: see `core/src/depth.rs` for the depth in use. Full: the next read is chosen when one completes.
+/// The greatest queue depth of one device; `core/src/disk/room.rs` has the depth in use. Full: the next read is chosen when
+/// one completes.
 pub const READS_IN_FLIGHT_MAX: usize = 64;
-/// The least queue depth of a disk with an arm: it is never idle while the next read is chosen.
-pub const READS_IN_FLIGHT_MIN: usize = 2;
-/// The queue depth of one disk without an arm, until it is measured whether more or fewer reads are better.
-pub const READS_START_FLASH: usize = 8;
-/// A device is given as many reads as take it this long, until it is measured whether more or fewer are better: a new
-/// client's first read waits for them.
-pub const IN_DEVICE_US: u64 = 60_000;
-/// Whatever a deeper queue gains, a first read waits for no more reads than take this long.
-pub const IN_DEVICE_US_MAX: u64 = 120_000;
 /// The first read of a stream of unknown rate.
 pub const FIRST_READ_BYTES: u64 = 128 * KIB;
 /// A rest of a response no longer than this is read next when its client has run dry, and in one read if the client's rate
@@ -161,9 +152,6 @@ pub const SHORT_REST_BYTES: u64 = MIB;
 /// No read is shorter, unless its file ends: a disk positions longer than it reads this. If memory is short, the read
 /// waits.
 pub const READ_BYTES_MIN: u64 = 64 * KIB;
-/// B_D of the paper's rule is what a disk gives to scattered reads of this length, TPF's H_max (128 pages). The paper says
-/// "random disk I/O access" and gives no length.
-pub const PAPER_READ_BYTES: u64 = 512 * KIB;
 /// H_max: no read is longer. A disk with an arm is near its medium's rate by then.
 pub const READ_BYTES_MAX: u64 = 4 * MIB;
 /// A device with an arm makes longer reads if it is so fast that it brings more than [`READ_BYTES_MAX`] in this time.
@@ -171,14 +159,8 @@ pub const READ_BYTES_MAX: u64 = 4 * MIB;
 pub const READ_US_MAX: u64 = 75_000;
 /// Still longer reads would gain little: an eighth of this from each of eight disks is near its medium's rate.
 pub const READ_BYTES_LONG_MAX: u64 = 32 * MIB;
-/// T_D is at least this long where memory allows: shorter ones save nothing.
-pub const READ_TARGET_US_MIN: u64 = US_PER_S;
 /// T_D is at most this long, since a client may leave.
 pub const READ_TARGET_US_MAX: u64 = 20 * US_PER_S;
-/// Memory is taken to hold at least this many hundredths of what is calculated.
-pub const FILL_PERCENT_MIN: u64 = 50;
-/// And at most this many.
-pub const FILL_PERCENT_MAX: u64 = 1_600;
 /// Reading ahead keeps at least this much memory, over all disks together, whatever others want: one read of
 /// [`READ_BYTES_MAX`]. Less memory: the server refuses to start.
 pub const AHEAD_BYTES_MIN: u64 = 4 * MIB;
@@ -320,12 +302,6 @@ pub const ARRIVAL_BYTES: u64 = 320;
 
 /// Decisions of one worker that `ackpace why` can show. More: a new one replaces the oldest.
 pub const DECISIONS_MAX: usize = 1024;
-/// Decisions of one device, and as many about the read paths of its streams. More: a new one replaces the oldest.
-pub const DEVICE_DECISIONS_MAX: usize = 128;
-/// How often the log tells of one device's decisions at most. More: the last ones are told together when it may again.
-pub const NOTICE_EACH_US: u64 = 10 * US_PER_S;
-/// The same of its queue depth, which changes with the length of its reads. More: `ackpace why DEVICE` has them.
-pub const NOTICE_DEPTH_EACH_US: u64 = 600 * US_PER_S;
 
 /// Threads for operations that may block: open, stat, getdents; one device has half of them at most. More work: it
 /// queues, one job per connection.

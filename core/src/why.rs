@@ -1,17 +1,18 @@
 //! The reasons for what happens: why a response or a connection ended ([`Why`]), what its bytes wait for ([`Wait`]),
-//! why a socket was filled ([`TopUp`]), and a worker's last decisions ([`Decisions`]). One vocabulary for the log, the
-//! metrics, `ackpace top` and `ackpace why`.
+//! why a socket was filled ([`TopUp`]), and the last decisions of a worker or a device ([`Decisions`]). One vocabulary for the
+//! log, the metrics, `ackpace top` and `ackpace why`.
 
 #[cfg(test)]
 mod tests;
 
+use alloc::vec::Vec;
 use core::fmt;
 
 use crate::congestion::{Delay, Signal};
 use crate::conn::ConnId;
-use crate::disk::Chosen;
-use crate::history::History;
-use crate::limits::{DECISIONS_MAX, THIN_BYTES_MAX};
+use crate::disk::{Chosen, DepthBound};
+use crate::limits::THIN_BYTES_MAX;
+use crate::prefetch::TargetBound;
 use crate::units::{Bytes, Instant, Time, US_PER_S};
 
 /// The reason why a response or a connection ended. Names are stable: operators search their logs for them.
@@ -215,7 +216,7 @@ impl TopUp {
 pub struct Decision {
     /// When.
     pub at: Instant,
-    /// About whom; `None`: about all connections of the worker.
+    /// About whom; `None`: about all connections of the worker, or about the device.
     pub conn: Option<ConnId>,
     /// What, with its reason.
     pub what: What,
@@ -256,6 +257,35 @@ pub enum What {
         to_us: u64,
         /// B_net, what all connections take together.
         rates_bytes_per_s: u64,
+    },
+    /// T_D of a device has changed.
+    ReadTarget {
+        /// T_D before.
+        from_us: u64,
+        /// T_D now.
+        to_us: u64,
+        /// What sets it.
+        bound: TargetBound,
+        /// How many streams read from the device.
+        streams: u64,
+        /// What these take together.
+        rates_bytes_per_s: u64,
+    },
+    /// The queue depth of a device has changed.
+    Depth {
+        /// Reads at once before.
+        from: u64,
+        /// And now.
+        to: u64,
+        /// What sets it.
+        bound: DepthBound,
+    },
+    /// The memory in which a device reads ahead was resized.
+    Memory {
+        /// Before.
+        from_bytes: u64,
+        /// Now.
+        to_bytes: u64,
     },
     /// The first window of a response is spread over a round trip.
     Paced {
@@ -315,6 +345,39 @@ impl fmt::Display for What {
                 Time(to_us),
                 Bytes(rates_bytes_per_s)
             ),
+            What::ReadTarget {
+                from_us,
+                to_us,
+                bound,
+                streams,
+                rates_bytes_per_s,
+            } => write!(
+                f,
+                "the target goes from {} to {}, since {}; {streams} streams take {}/s together",
+                Time(from_us),
+                Time(to_us),
+                bound.sentence(),
+                Bytes(rates_bytes_per_s)
+            ),
+            What::Depth { from, to, bound } => write!(
+                f,
+                "the depth goes from {from} to {to} reads at once: {}",
+                bound.sentence()
+            ),
+            What::Memory {
+                from_bytes,
+                to_bytes,
+            } => {
+                let why = match from_bytes < to_bytes {
+                    true => "which nobody else uses now",
+                    false => "since others want the rest",
+                };
+                let (from, to) = (Bytes(from_bytes), Bytes(to_bytes));
+                write!(
+                    f,
+                    "memory for reading ahead goes from {from} to {to}, {why}"
+                )
+            }
             What::Paced {
                 window_bytes,
                 rate_bytes_per_s,
@@ -408,7 +471,7 @@ impl What {
                 "taken for {to}/s instead of {from}/s, so its next bytes are read later"
             ),
             Delay::Paper => f.write_str(
-                "its next read is put off for half of T_D, if the disk is busy (delay = paper)",
+                "its next read is put off for half of the target time, if the disk is busy (delay = paper)",
             ),
             Delay::Off => f.write_str("nothing changes (delay = off)"),
         }
@@ -432,24 +495,39 @@ fn waits(
     write!(f, "waits for {}; {left} are left", wait.sentence())
 }
 
-/// The last [`DECISIONS_MAX`] decisions of one worker. One writer; readers get copies.
+/// The last decisions of a worker or a device. One writer; readers get copies. Nothing is allocated after the start: a new one
+/// replaces the oldest.
 #[derive(Clone, Debug)]
-pub struct Decisions(History<Decision>);
-
-impl Default for Decisions {
-    fn default() -> Decisions {
-        Decisions(History::new(DECISIONS_MAX))
-    }
+pub struct Decisions {
+    ring: Vec<Decision>,
+    next: usize,
+    most: usize,
 }
 
 impl Decisions {
+    /// None yet, with room for `most`, at least one.
+    pub fn new(most: usize) -> Decisions {
+        let most = most.max(1);
+        Decisions {
+            ring: Vec::with_capacity(most),
+            next: 0,
+            most,
+        }
+    }
+
     /// Records a decision: the only way in.
     pub fn record(&mut self, at: Instant, conn: Option<ConnId>, what: What) {
-        self.0.push(Decision { at, conn, what });
+        let decision = Decision { at, conn, what };
+        match self.ring.get_mut(self.next) {
+            Some(oldest) => *oldest = decision,
+            None => self.ring.push(decision),
+        }
+        self.next = (self.next + 1) % self.most;
     }
 
     /// All that are kept, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &Decision> {
-        self.0.iter()
+        let (newer, older) = self.ring.split_at(self.next.min(self.ring.len()));
+        older.iter().chain(newer)
     }
 }

@@ -57,7 +57,7 @@ use self::turns::{QueueEnd, Turns};
 use crate::addresses;
 use crate::cache::ResidencyCache;
 use crate::conn::{ConnId, Held, Plan, StreamId, TcpEvent};
-use crate::limits::{CONNECTIONS_MAX, FETCHED_MAX, TICK_SLACK_US};
+use crate::limits::{CONNECTIONS_MAX, DECISIONS_MAX, FETCHED_MAX, TICK_SLACK_US};
 use crate::machine::Machine;
 pub use crate::send::control::SendPolicy;
 use crate::send::control::{Controller, Taken};
@@ -224,7 +224,7 @@ impl Worker {
             drain: Drain::new(settings.drain_timeout_us),
             outs: VecDeque::new(),
             counts: Counts::default(),
-            decisions: Decisions::default(),
+            decisions: Decisions::new(DECISIONS_MAX),
         }
     }
 

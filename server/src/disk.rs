@@ -25,7 +25,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use self::budget::Budget;
 pub use self::budget::SLOT_COST_BYTES;
 use self::readers::{Finished, ReaderJob, Readers};
-pub use self::snapshot::{DeviceAnswer, DeviceSnapshot, ToldDecision};
+pub use self::snapshot::{DeviceAnswer, DeviceSnapshot};
 pub use self::start::{start, tell_lacking};
 pub use self::tally::DeviceTally;
 use self::wanted::Wanted;

@@ -1,8 +1,7 @@
-//! A read that has completed: what is learned from it, and what it is to each stream that waits for it.
+//! A read that has completed: what it is to each stream that waits for it.
 
-use super::{Chosen, DeviceChange, Disk, Flight, Out, ReadError, ReadId, ReaderId, Reason, first};
+use super::{Chosen, Flight, Out, ReadError, ReadId, ReaderId, Reason, first};
 use crate::conn::{Span, Want};
-use crate::depth::Served;
 use crate::limits::READ_ALIGN_BYTES;
 use crate::units::Instant;
 
@@ -18,25 +17,6 @@ pub(super) struct Landed {
     result: Result<u64, ReadError>,
     /// For which stream it was chosen, and why.
     chosen: (ReaderId, Chosen),
-}
-
-impl Disk {
-    /// Learns from a completed read how the device performs.
-    pub(super) fn learn_service(&mut self, len_bytes: u64, now: Instant) {
-        let us = self.model.done(len_bytes, now);
-        if self.settings.reads.is_some() {
-            return;
-        }
-        let verdict = self.depth.done(&Served {
-            len_bytes,
-            us,
-            medium_us: self.model.medium_us(len_bytes),
-            asked: !core::mem::take(&mut self.had_spare_depth),
-        });
-        if let Some(verdict) = verdict {
-            self.journal.record(DeviceChange::Tried(verdict), now);
-        }
-    }
 }
 
 impl Flight {

@@ -1,6 +1,7 @@
 //! How long a read is, and where its bytes go.
 
-use super::{Destination, Disk, ReadPath};
+use super::sharing::ReadPath;
+use super::{Destination, Disk};
 use crate::cache::rest_of_window;
 use crate::conn::{Span, Want};
 use crate::limits::{FIRST_READ_BYTES, READ_ALIGN_BYTES, SLOT_BYTES};

@@ -14,7 +14,7 @@ impl Disk {
             streams,
             rates_bytes_per_s: u64::try_from(all).unwrap_or(u64::MAX),
             memory_bytes: self.settings.memory_bytes,
-            fill_percent: self.pool_controller.percent(),
+            planned_percent: self.pool_controller.percent(),
         }
     }
 

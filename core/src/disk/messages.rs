@@ -32,7 +32,7 @@ pub struct Settings {
     pub rotational: bool,
     /// The number of disks in the device, as far as that is known.
     pub spindles: u32,
-    /// K, the queue depth: reads given to the device at once; `None`: found by measurement ([`crate::depth`]).
+    /// K, the queue depth: reads given to the device at once; `None`: by how long they take (`disk/room.rs`).
     pub reads: Option<u32>,
 }
 

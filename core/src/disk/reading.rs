@@ -3,7 +3,7 @@
 
 use super::reader::ReaderId;
 use super::scheduler::{Position, QueuedWant};
-use super::{Disk, Layout, ReadPath};
+use super::{Disk, Layout};
 use crate::conn::{ObjectId, Want};
 use crate::limits::SHORT_REST_BYTES;
 use crate::units::Instant;
@@ -20,8 +20,6 @@ pub(super) struct Reader {
     pub served: Option<u64>,
     /// Its want is put off: it becomes due as if the stream ran dry then.
     pub put_off_to: Option<Instant>,
-    /// The path of its last read.
-    pub path: Option<ReadPath>,
 }
 
 impl Reader {
@@ -33,7 +31,6 @@ impl Reader {
             answered: None,
             served: None,
             put_off_to: None,
-            path: None,
         }
     }
 

@@ -3,9 +3,43 @@
 use super::length::has_underrun;
 use super::{Disk, ReaderId};
 use crate::conn::Span;
-use crate::depth::DepthBound;
-use crate::limits::{READ_ALIGN_BYTES, READ_BYTES_MIN, READS_IN_FLIGHT_MIN, SLOT_BYTES};
+use crate::limits::{READ_ALIGN_BYTES, READ_BYTES_MIN, READS_IN_FLIGHT_MAX, SLOT_BYTES};
 use crate::units::Instant;
+
+/// The least K: a disk with an arm is never idle while the next read is chosen.
+pub(super) const READS_IN_FLIGHT_MIN: usize = 2;
+/// The greatest K of each disk without an arm: they gain nothing from more reads of the usual length.
+const READS_FLASH: usize = 8;
+/// A device is given as many reads as take it this long. More: a new client's first read, which waits for them, would be late;
+/// and a read in the device can't be cancelled.
+const IN_DEVICE_US: u64 = 60_000;
+
+/// What sets K.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DepthBound {
+    /// [`IN_DEVICE_US`].
+    FirstRead,
+    /// [`READS_IN_FLIGHT_MAX`], or [`READS_FLASH`] for each disk without an arm.
+    Most,
+    /// The memory for reading ahead.
+    Memory,
+    /// A constant.
+    Setting,
+}
+
+impl DepthBound {
+    /// The rest of the sentence "it gets so many reads at once since".
+    pub fn sentence(self) -> &'static str {
+        match self {
+            DepthBound::FirstRead => {
+                "more would make a new client wait too long for its first bytes"
+            }
+            DepthBound::Most => "no device of its kind gets more",
+            DepthBound::Memory => "memory has room for no more (memory_max)",
+            DepthBound::Setting => "it is set",
+        }
+    }
+}
 
 impl Disk {
     /// Slots that must come free before the next read can be made; 0: it waits for something else.
@@ -13,30 +47,32 @@ impl Disk {
         self.slots_lacking
     }
 
-    /// K: reads that the device gets at once. They shall not be all that fits into memory.
+    /// K: reads that the device gets at once.
     pub fn reads_max(&self) -> usize {
-        match self.settings.reads {
-            Some(reads) => reads as usize,
-            None => self.depth.reads().min(self.reads_in_memory_max()),
-        }
+        self.depth().0
     }
 
-    /// K but for a trial, and what sets it.
-    pub(super) fn settled_reads(&self) -> (usize, DepthBound) {
+    /// K, and what sets it: as many reads as complete in [`IN_DEVICE_US`] (Little's law), but not more than their memory is a
+    /// quarter of the pool.
+    pub(super) fn depth(&self) -> (usize, DepthBound) {
         if let Some(reads) = self.settings.reads {
             return (reads as usize, DepthBound::Setting);
         }
-        let most = self.reads_in_memory_max();
-        match self.depth.settled() {
-            (reads, _) if reads > most => (most, DepthBound::Memory),
-            settled => settled,
-        }
-    }
-
-    /// Reads of the present length that take a quarter of the memory.
-    fn reads_in_memory_max(&self) -> usize {
-        let most = self.settings.memory_bytes / 4 / self.depth.mean_read_bytes().max(1);
-        (most as usize).max(READS_IN_FLIGHT_MIN)
+        let of_kind = match self.settings.rotational {
+            true => READS_IN_FLIGHT_MAX,
+            false => (READS_FLASH * self.spindles()).min(READS_IN_FLIGHT_MAX),
+        };
+        let in_time = IN_DEVICE_US.div_ceil(self.model.mean_read_us().max(1));
+        let in_memory = self.settings.memory_bytes / 4 / self.model.mean_read_bytes().max(1);
+        let (reads, bound) = [
+            (in_time as usize, DepthBound::FirstRead),
+            (of_kind, DepthBound::Most),
+            (in_memory as usize, DepthBound::Memory),
+        ]
+        .into_iter()
+        .min_by_key(|(reads, _)| *reads)
+        .expect("three bounds");
+        (reads.max(READS_IN_FLIGHT_MIN), bound)
     }
 
     /// Reads that the device has now.
@@ -65,7 +101,11 @@ impl Disk {
 
     /// Reads with which the device is not idle.
     pub(super) fn enough(&self) -> usize {
-        READS_IN_FLIGHT_MIN * self.settings.spindles.max(1) as usize
+        READS_IN_FLIGHT_MIN * self.spindles()
+    }
+
+    fn spindles(&self) -> usize {
+        self.settings.spindles.max(1) as usize
     }
 
     /// Slots for a read of about this length. If memory is short it waits for them, but never with an idle device.

@@ -5,10 +5,23 @@
 //! that is in the device; its waiters are the readers that get bytes of it. A *window* is an aligned piece of a file,
 //! [`WINDOW_BYTES`] long, not one of TCP's.
 
-use super::{DeviceChange, Disk, Flight, ReadPath, Reader, ReaderId};
+use super::{Disk, Flight, Reader, ReaderId};
 use crate::conn::{Held, Want};
 use crate::limits::WINDOW_BYTES;
 use crate::units::Instant;
+
+/// Which path a read takes, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReadPath {
+    /// Past the page cache.
+    Direct,
+    /// Through it: two others read in the same window.
+    Crowd,
+    /// Through it: the file is popular.
+    Popular,
+    /// Through it: the file can't be read past it, or no file is to be.
+    Indirect,
+}
 
 impl Disk {
     /// Which path a read for this reader takes: into the page cache if others need the bytes, too, past it otherwise, if
@@ -35,19 +48,6 @@ impl Disk {
         };
         let mut others = self.objects.readers(want.object).filter(inside);
         others.nth(1).is_some()
-    }
-
-    /// Records in the journal that the reads of a reader take another path than before. Its first path is not recorded.
-    pub(super) fn note_path(&mut self, id: ReaderId, to: ReadPath, now: Instant) {
-        let Some(reader) = self.readers.get_mut(&id) else {
-            return;
-        };
-        let Want { stream, object, .. } = reader.want;
-        let before = reader.path.replace(to);
-        if before.is_some_and(|before| before != to) && !id.is_gone() {
-            let change = DeviceChange::ReadPath { stream, object, to };
-            self.journal.record(change, now);
-        }
     }
 
     /// The reader waits for the first flight that brings its next byte, and leaves all others. A flight into slots serves only

@@ -121,3 +121,42 @@ fn a_decision_is_a_plain_sentence_with_its_numbers() {
         "the response ended (pause_timeout) after 4.1 MB in 604 s"
     );
 }
+
+#[test]
+fn a_decision_about_a_device_is_a_plain_sentence_with_its_numbers() {
+    for (what, text) in [
+        (
+            What::Depth {
+                from: 8,
+                to: 4,
+                bound: DepthBound::FirstRead,
+            },
+            "the depth goes from 8 to 4 reads at once: more would make a new client wait too long for its first bytes",
+        ),
+        (
+            What::Memory {
+                from_bytes: 64_000_000,
+                to_bytes: 26_000_000,
+            },
+            "memory for reading ahead goes from 64 MB to 26 MB, since others want the rest",
+        ),
+    ] {
+        assert_eq!(what.to_string(), text);
+    }
+}
+
+#[test]
+fn the_last_decisions_are_kept_in_their_order_in_memory_that_never_grows() {
+    const MOST: u64 = 50;
+    let mut decisions = Decisions::new(MOST as usize);
+    let capacity = decisions.ring.capacity();
+    assert_eq!(decisions.iter().count(), 0);
+    for us in 0..3 * MOST + 7 {
+        let why = Why::Done;
+        decisions.record(Instant { us }, None, What::Closed { why });
+        let first = (us + 1).saturating_sub(MOST);
+        let kept = decisions.iter().map(|decision| decision.at.us);
+        assert!(kept.eq(first..=us), "after {us}");
+    }
+    assert_eq!(decisions.ring.capacity(), capacity);
+}
