@@ -3,27 +3,21 @@
 //! There is no queue of requests, so TPF's EDRC has nothing to remove: each stream has one want, for the bytes that follow
 //! those it has. A want becomes a read when it is due ([`crate::prefetch`]), in the order of the device
 //! (`disk/scheduler.rs`), as soon as memory and the queue depth allow it (`disk/room.rs`). Its length is computed at that
-//! moment (`disk/length.rs`). Until then a stream that ends costs nothing, and one that slows down is simply due later.
+//! moment. Until then a stream that ends costs nothing, and one that slows down is simply due later.
 //!
 //! Bytes for one reader are read past the page cache into slots of a pool of fixed size: a one-time download displaces
 //! nothing. Where a file is popular, or several read at one place, they are read through the page cache, window by window,
-//! once for all (`disk/sharing.rs`).
+//! once for all (`disk/flights.rs`).
 
 mod chosen;
 mod decisions;
 mod delay;
-mod landed;
-mod layout;
-mod length;
-mod load;
+mod flights;
 mod messages;
 mod objects;
-mod progress;
-mod reader;
 mod reading;
 mod room;
 mod scheduler;
-mod sharing;
 #[cfg(test)]
 mod tests;
 
@@ -34,15 +28,14 @@ pub use self::chosen::{Chosen, Reason};
 use self::decisions::Journal;
 pub use self::decisions::{DeviceState, JOURNAL_BYTES};
 pub use self::delay::Delayed;
-use self::landed::{Landed, common};
-pub use self::layout::{Extent, Layout};
-use self::length::{first, has_underrun};
+use self::flights::{Flight, Landed, common};
 pub use self::messages::{Destination, In, Out, ReadError, ReadId, Settings};
 use self::objects::Objects;
-use self::reader::ReaderId;
-use self::reading::Reader;
+pub use self::objects::{Extent, Layout};
 pub use self::reading::STREAM_BYTES;
+use self::reading::{Reader, ReaderId};
 pub use self::room::DepthBound;
+use self::room::has_underrun;
 pub use self::scheduler::Order;
 use self::scheduler::{Position, Scheduler};
 use crate::conn::{Held, ObjectId, Span, StreamId, Want};
@@ -51,22 +44,6 @@ use crate::machine::Machine;
 use crate::model::Model;
 use crate::prefetch::PoolController;
 use crate::units::Instant;
-
-/// A read in the device and who waits for it.
-struct Flight {
-    read: ReadId,
-    /// The file, and which bytes of it.
-    object: ObjectId,
-    span: Span,
-    /// What will hold the bytes.
-    held: Held,
-    /// It is the first read of its stream.
-    urgent: bool,
-    /// For whom it was chosen first, why, and when.
-    chosen: (ReaderId, Chosen, Instant),
-    /// Readers that get bytes of it. When it begins, the first is the one for which it was chosen.
-    waiters: Vec<ReaderId>,
-}
 
 /// Chooses reads for one device.
 pub struct Disk {
@@ -101,9 +78,8 @@ pub struct Disk {
     next: u64,
     /// How congestion has put wants off.
     delayed: Delayed,
-    /// When each want was last checked for work under way, and how many had none (lost wakeups).
-    checked_at: Instant,
-    mended: u64,
+    /// When the levels were last compared with those of the last decisions.
+    observed_at: Instant,
     /// The last decisions, for operators.
     journal: Journal,
 }
@@ -128,8 +104,7 @@ impl Disk {
             outs: VecDeque::new(),
             next: 0,
             delayed: Delayed::default(),
-            checked_at: Instant { us: 0 },
-            mended: 0,
+            observed_at: Instant { us: 0 },
             journal: Journal::new(0, 0, settings.memory_bytes),
         };
         let (target_us, (reads, _)) = (disk.target_us(), disk.depth());
@@ -348,7 +323,8 @@ impl Disk {
             }
             Destination::PageCache => self.join(&mut flight),
         }
-        self.objects.read(object, span, into);
+
+        self.objects.read(object, span.len_bytes, into);
         self.model.begun(idle, now);
         self.flights.push(flight);
         Out::Read {
@@ -413,8 +389,7 @@ impl Machine for Disk {
     }
 
     fn poll(&mut self, now: Instant) -> Option<Out> {
-        self.assert_sums();
-        self.mend(now);
+        self.observe(now);
         self.outs.pop_front().or_else(|| self.choose(now))
     }
 
@@ -423,11 +398,11 @@ impl Machine for Disk {
         if !self.outs.is_empty() {
             return Some(Instant { us: 0 });
         }
-        let check_at = (!self.readers.is_empty()).then(|| self.check_at());
+        let look_at = (!self.readers.is_empty()).then(|| self.observes_at());
         let has_room = self.has_room() && self.slots_lacking == 0;
         let due_at = has_room
             .then(|| self.scheduler.next_at(self.target_us() / 2))
             .flatten();
-        [due_at, check_at].into_iter().flatten().min()
+        [due_at, look_at].into_iter().flatten().min()
     }
 }

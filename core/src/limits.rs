@@ -204,16 +204,6 @@ pub const REDATE_US_MIN: u64 = 100_000;
 /// Pieces fetched for one stream ahead of what is sent; consecutive reads of one kind form one piece. More: the stream
 /// wants more later.
 pub const FETCHED_MAX: usize = 8;
-/// Two readers of the same bytes of a file within this time make it a popular one, which is read through the page
-/// cache, unless more was read into the page cache meanwhile than half of what it holds. Of the files that nobody reads now, the
-/// last [`OBJECTS_REMEMBERED_MAX`] are known.
-pub const POPULAR_US: u64 = 3600 * US_PER_S;
-/// A reader that begins no further than this before the end of what another had of the file counts as resuming there:
-/// sockets and the pool held this much for a client whose connection broke. The price: a reader that begins in the
-/// middle of a file shorter than this is never a second reader.
-pub const RESUME_BYTES_MAX: u64 = 16 * MIB;
-/// Starting points from which a file was read recently. More: the oldest is forgotten.
-pub const PAST_READS_MAX: usize = 4;
 /// Extents known of one file. More: the rest counts as following the last.
 pub const EXTENTS_MAX: usize = 64;
 /// How often a stream that waits for the disk is checked for a lost wakeup: something must be at work for it.

@@ -91,8 +91,17 @@ impl Disk {
         }
     }
 
+    /// When to look at the levels again.
+    pub(super) fn observes_at(&self) -> Instant {
+        self.observed_at.plus_us(US_PER_S)
+    }
+
     /// Compares the levels with those of the last decision, and the target with that of the last notice.
     pub(super) fn observe(&mut self, now: Instant) {
+        if self.readers.is_empty() || now < self.observes_at() {
+            return;
+        }
+        self.observed_at = now;
         let DeviceState {
             load,
             target: (to_us, bound),

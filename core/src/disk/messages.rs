@@ -1,7 +1,7 @@
 //! What the disk machine is told and what it orders: its whole contract with the shell.
 
 use super::chosen::Chosen;
-use super::layout::Layout;
+use super::objects::Layout;
 use super::scheduler::Order;
 use crate::congestion::Delay;
 use crate::conn::{Held, ObjectId, Span, StreamId, Want, WantSeq};

@@ -1,12 +1,36 @@
 //! What is kept of a reader, a stream that reads from a device, and how it enters and changes. A reader has one want: for the
 //! bytes of its file that follow those it has. Its want is queued ([`super::scheduler`]), is being read (a flight), or is answered.
 
-use super::reader::ReaderId;
+use alloc::vec::Vec;
+
 use super::scheduler::{Position, QueuedWant};
-use super::{Disk, Layout};
-use crate::conn::{ObjectId, Want};
+use super::{Disk, Flight, Layout};
+use crate::conn::{ObjectId, StreamId, Want};
 use crate::limits::SHORT_REST_BYTES;
+use crate::prefetch::DeviceLoad;
 use crate::units::Instant;
+
+/// Who reads from this device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum ReaderId {
+    /// A stream, by its worker and its slot in the table of connections. A slot has one stream at a time: a message of a later
+    /// stream supersedes those of earlier ones.
+    Stream(u16, u32),
+    /// A stream that left and whose read is made all the same (`cancel` off), by a number of its own.
+    Left(u64),
+}
+
+impl ReaderId {
+    /// The reader that this stream is.
+    pub fn of(stream: StreamId) -> ReaderId {
+        ReaderId::Stream(stream.worker, stream.conn.index)
+    }
+
+    /// Whether it is gone, and nobody waits for its read.
+    pub fn is_gone(self) -> bool {
+        matches!(self, ReaderId::Left(_))
+    }
+}
 
 /// A stream that reads from this device.
 pub(super) struct Reader {
@@ -46,6 +70,45 @@ pub const STREAM_BYTES: u64 = 2
         as u64;
 
 impl Disk {
+    /// The load of the device. Streams of unknown rate count as fast as the mean of the others: a crowd that has just
+    /// arrived must not assume that it has the memory to itself.
+    pub fn load(&self) -> DeviceLoad {
+        let streams = self.readers.len() as u64;
+        let all = u128::from(self.rates_bytes_per_s) * u128::from(streams);
+        let all = all.checked_div(self.rates_known.into()).unwrap_or(0);
+        DeviceLoad {
+            streams,
+            rates_bytes_per_s: u64::try_from(all).unwrap_or(u64::MAX),
+            memory_bytes: self.settings.memory_bytes,
+            planned_percent: self.pool_controller.percent(),
+        }
+    }
+
+    /// A reader has this rate from now on; 0: it is not known.
+    pub(super) fn add_rate(&mut self, rate_bytes_per_s: u64) {
+        self.rates_bytes_per_s += rate_bytes_per_s;
+        self.rates_known += u64::from(rate_bytes_per_s > 0);
+    }
+
+    /// It has this rate no longer.
+    pub(super) fn remove_rate(&mut self, rate_bytes_per_s: u64) {
+        self.rates_bytes_per_s -= rate_bytes_per_s;
+        self.rates_known -= u64::from(rate_bytes_per_s > 0);
+    }
+
+    /// Streams whose want is neither answered nor at work in a read, a layout or the scheduler: lost wakeups, which never occur.
+    /// For asserts.
+    pub fn forgotten(&self) -> Vec<StreamId> {
+        let forgotten = self.readers.iter().filter(|(id, reader)| {
+            let flies = |flight: &Flight| flight.waiters.contains(id);
+            let at_work = reader.answered.is_some()
+                || reader.position.is_some()
+                || self.flights.iter().any(flies);
+            !at_work && !self.objects.waits_for_layout(reader.want.object, **id)
+        });
+        forgotten.map(|(_, reader)| reader.want.stream).collect()
+    }
+
     /// A stream begins to read from this device.
     pub(super) fn enter(&mut self, id: ReaderId, want: Want, now: Instant) {
         self.objects.enter(id, &want, now);
