@@ -9,7 +9,6 @@
 //! nothing. Where a file is popular, or several read at one place, they are read through the page cache, window by window,
 //! once for all (`disk/flights.rs`).
 
-mod chosen;
 mod decisions;
 mod delay;
 mod flights;
@@ -24,7 +23,6 @@ mod tests;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-pub use self::chosen::{Chosen, Reason};
 use self::decisions::Journal;
 pub use self::decisions::{DeviceState, JOURNAL_BYTES};
 pub use self::delay::Delayed;
@@ -38,12 +36,13 @@ pub use self::room::DepthBound;
 use self::room::has_underrun;
 pub use self::scheduler::Order;
 use self::scheduler::{Position, Scheduler};
-use crate::conn::{Held, ObjectId, Span, StreamId, Want};
+use crate::conn::{Held, Span, StreamId, Want};
 use crate::limits::{BYPASSES_MAX, RATE_BYTES_PER_S_MAX};
 use crate::machine::Machine;
 use crate::model::Model;
 use crate::prefetch::PoolController;
 use crate::units::Instant;
+use crate::why::{Chosen, Reason};
 
 /// Chooses reads for one device.
 pub struct Disk {

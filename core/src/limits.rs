@@ -180,9 +180,6 @@ pub const READ_ALIGN_BYTES: u64 = 4 * KIB;
 pub const SLOT_BYTES: u64 = 16 * KIB;
 /// First reads of new streams before the sweep has its turn: a flood of new clients does not starve the others.
 pub const URGENT_IN_A_ROW_MAX: u32 = 4;
-/// So many urgent wants may join a sweep over them at least, or as many as waited when it began. More come with the next one: else
-/// clients that ask for one small file behind the other would keep a sweep where they are, as long as they go on.
-pub const URGENT_JOINS_MIN: usize = 64;
 /// Reads in a row that may go before one whose turn it is, because it lacks memory and they do not, or because a first
 /// read is in the device and holds the sweep back. After that it is held back no more, and no other read takes the
 /// memory that becomes free for it. With fewer, a thousand clients that come at once would wait for those that were

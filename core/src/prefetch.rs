@@ -102,7 +102,7 @@ impl LengthBound {
     /// The rest of the sentence "it is this long because".
     pub fn sentence(self) -> &'static str {
         match self {
-            LengthBound::Rate => "that lasts for T_D at its rate",
+            LengthBound::Rate => "that lasts for the target at its rate",
             LengthBound::First | LengthBound::Unknown => {
                 "its rate is not known yet, and a short read finds it out"
             }
@@ -134,11 +134,11 @@ pub enum TargetBound {
 }
 
 impl TargetBound {
-    /// The rest of the sentence "T_D is so long since".
+    /// The rest of the sentence "the target is so long since".
     pub fn sentence(self) -> &'static str {
         match self {
             TargetBound::Sweeps => "two sweeps take so long",
-            TargetBound::Floor => "two sweeps take less, and a shorter T_D saves nothing",
+            TargetBound::Floor => "two sweeps take less, and a shorter one saves nothing",
             TargetBound::Ceiling => "two sweeps take longer, but clients may leave meanwhile",
             TargetBound::Memory => "memory has room for no more (memory_max)",
             TargetBound::Paper => {

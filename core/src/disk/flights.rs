@@ -8,10 +8,11 @@
 use alloc::vec::Vec;
 
 use super::room::first;
-use super::{Chosen, Disk, Out, ReadError, ReadId, Reader, ReaderId, Reason};
+use super::{Disk, Out, ReadError, ReadId, Reader, ReaderId};
 use crate::conn::{Held, ObjectId, Span, Want};
 use crate::limits::{READ_ALIGN_BYTES, WINDOW_BYTES};
 use crate::units::Instant;
+use crate::why::{Chosen, Reason};
 
 /// A read in the device and who waits for it.
 pub(super) struct Flight {

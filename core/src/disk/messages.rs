@@ -1,11 +1,11 @@
 //! What the disk machine is told and what it orders: its whole contract with the shell.
 
-use super::chosen::Chosen;
 use super::objects::Layout;
 use super::scheduler::Order;
 use crate::congestion::Delay;
 use crate::conn::{Held, ObjectId, Span, StreamId, Want, WantSeq};
 use crate::prefetch::Prefetch;
+use crate::why::Chosen;
 
 /// What the operator may choose, and what is known about the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

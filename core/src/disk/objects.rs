@@ -5,7 +5,7 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use super::{Destination, ReaderId};
-use crate::conn::{ObjectId, Span, Want};
+use crate::conn::{ObjectId, Want};
 use crate::limits::{
     EXTENTS_COMMON, EXTENTS_MAX, EXTENTS_SURE, OBJECT_BYTES, OBJECTS_REMEMBERED_MAX,
     OBJECTS_REMEMBERED_MIN, REMEMBERED_EACH_BYTES,
@@ -317,7 +317,7 @@ impl Objects {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conn::{ConnId, StreamId, WantSeq};
+    use crate::conn::{ConnId, Span, StreamId, WantSeq};
 
     fn stream(slot: u32) -> ReaderId {
         ReaderId::Stream(0, slot)

@@ -1,4 +1,11 @@
+use alloc::string::ToString;
+
+use super::decisions::*;
 use super::*;
+use crate::congestion::{Delay, Signal};
+use crate::disk::DepthBound;
+use crate::prefetch::LengthBound;
+use crate::units::Instant;
 
 #[test]
 fn every_reason_stands_at_its_number_and_has_a_name_of_its_own() {
@@ -159,4 +166,44 @@ fn the_last_decisions_are_kept_in_their_order_in_memory_that_never_grows() {
         assert!(kept.eq(first..=us), "after {us}");
     }
     assert_eq!(decisions.ring.capacity(), capacity);
+}
+
+#[test]
+fn a_read_explains_itself() {
+    let chosen = Chosen {
+        reason: Reason::Due,
+        bound: LengthBound::Rate,
+        len_bytes: 1_400_000,
+        margin_us: 1_200_000,
+        target_us: 4_000_000,
+        rate_bytes_per_s: 500_000,
+        took_us: 31_000,
+    };
+    assert_eq!(
+        chosen.to_string(),
+        "read 1.4 MB in 31 ms, since it was due and the sweep came by: it had enough for 1.2 s, less than half of the target, \
+         4.0 s; so long that it has enough for 4.0 s at the 500 KB/s that it takes"
+    );
+    let unknown = Chosen {
+        bound: LengthBound::Unknown,
+        margin_us: 0,
+        rate_bytes_per_s: 0,
+        ..chosen
+    };
+    assert_eq!(
+        unknown.to_string(),
+        "read 1.4 MB in 31 ms, since it was due and the sweep came by; this long because its rate is not known yet, and a \
+         short read finds it out"
+    );
+    let first = Chosen {
+        reason: Reason::First,
+        bound: LengthBound::First,
+        len_bytes: 131_072,
+        ..chosen
+    };
+    assert_eq!(
+        first.to_string(),
+        "read 131 KB in 31 ms, before all who have something, since it had nothing yet; this long because its rate is not \
+         known yet, and a short read finds it out"
+    );
 }

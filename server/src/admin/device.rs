@@ -1,7 +1,7 @@
 //! `ackpace why DEVICE`: the state of a device, and its last decisions.
 
 use ackpace_core::disk::DeviceState;
-use ackpace_core::residency::latency::PageWait;
+use ackpace_core::residency::PageWait;
 use ackpace_core::units::{Bytes, Time};
 
 use super::Board;

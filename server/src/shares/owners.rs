@@ -160,8 +160,7 @@ fn decisions_bytes() -> u64 {
 
 /// What a worker believes of the page cache.
 fn residency_cache_bytes() -> u64 {
-    ackpace_core::residency::limits::RESIDENCY_CACHED_MAX as u64
-        * ackpace_core::cache::SIGHTING_BYTES
+    ackpace_core::cache::RESIDENCY_CACHED_MAX as u64 * ackpace_core::cache::SIGHTING_BYTES
 }
 
 /// Memory that each worker needs to cache any responses at all.

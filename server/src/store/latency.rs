@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Instant;
 
 use ackpace_core::limits::READ_ALIGN_BYTES;
-use ackpace_core::residency::latency::{Latency, PageWait, Way, places};
-use ackpace_core::residency::limits::{LATENCY_FILE_BYTES_MIN, LATENCY_READ_BYTES};
+use ackpace_core::residency::{
+    LATENCY_FILE_BYTES_MIN, LATENCY_READ_BYTES, Latency, PageWait, Way, places,
+};
 use rustix::io::pread;
 
 use super::direct::Direct;
