@@ -201,15 +201,10 @@ pub const REDATE_US_MIN: u64 = 100_000;
 /// Pieces fetched for one stream ahead of what is sent; consecutive reads of one kind form one piece. More: the stream
 /// wants more later.
 pub const FETCHED_MAX: usize = 8;
-/// Extents known of one file. More: the rest counts as following the last.
+/// Extents that are asked for of one file. More: the rest counts as following the last.
 pub const EXTENTS_MAX: usize = 64;
 /// How often a stream that waits for the disk is checked for a lost wakeup: something must be at work for it.
 pub const AWAITED_CHECK_US: u64 = US_PER_S;
-/// Extents kept of every file, however many there are of all files together.
-pub const EXTENTS_SURE: usize = 4;
-/// Files with more extents than [`EXTENTS_SURE`] keep all of them until their extents add up to this many for each file
-/// that a device remembers. More: the oldest of them keep [`EXTENTS_SURE`], those that nobody reads none.
-pub const EXTENTS_COMMON: usize = 4;
 /// Memory for one remembered file at most, including its sure and common extents.
 pub const OBJECT_BYTES: u64 = 672;
 /// A device remembers one file for this much of its memory for reading ahead, [`OBJECTS_REMEMBERED_MAX`] at most: the
@@ -262,9 +257,6 @@ pub const SCAN_PERIOD_US: u64 = US_PER_S;
 /// How much later than a tick the shell of a worker may wake it, microseconds. Longer: time limits end connections later. Shorter: a
 /// worker that events wake a hundred times a second wakes for ticks, too.
 pub const TICK_SLACK_US: u64 = 20_000;
-/// Ticks of [`SCAN_PERIOD_US`] in one round of the timer wheel. A time limit beyond it costs one more check in each
-/// round.
-pub const WHEEL_TICKS: usize = 128;
 /// Connections that the timer scan checks before ordinary work has a step.
 pub const SCAN_SLICE: u32 = 8;
 /// Connections whose next check is still to be scheduled. More: it is done for these before others have their turn.

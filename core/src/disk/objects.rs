@@ -7,8 +7,7 @@ use alloc::vec::Vec;
 use super::{Destination, ReaderId};
 use crate::conn::{ObjectId, Want};
 use crate::limits::{
-    EXTENTS_COMMON, EXTENTS_MAX, EXTENTS_SURE, OBJECT_BYTES, OBJECTS_REMEMBERED_MAX,
-    OBJECTS_REMEMBERED_MIN, REMEMBERED_EACH_BYTES,
+    OBJECT_BYTES, OBJECTS_REMEMBERED_MAX, OBJECTS_REMEMBERED_MIN, REMEMBERED_EACH_BYTES,
 };
 use crate::units::{Instant, US_PER_S};
 
@@ -16,6 +15,9 @@ use crate::units::{Instant, US_PER_S};
 const POPULAR_US: u64 = 3600 * US_PER_S;
 /// Bytes at which readers of a file began that are remembered. More: the oldest is forgotten.
 const STARTS_MAX: usize = 4;
+/// Extents that are kept of a file, spread over it. More: between two of them the file is taken to be contiguous, and a slightly
+/// wrong order costs a seek.
+const EXTENTS_KEPT: usize = 8;
 
 /// A contiguous piece of a file on the device (FIEMAP, `struct fiemap_extent`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,28 +38,15 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// From extents in any order, at most [`EXTENTS_MAX`] of which are kept. Without any, only the file's own order is
-    /// known.
+    /// From extents in any order, [`EXTENTS_KEPT`] of which are kept. Without any, only the file's own order is known.
     pub fn new(mut extents: Vec<Extent>) -> Layout {
         extents.sort_by_key(|extent| extent.file_bytes);
-        extents.truncate(EXTENTS_MAX);
-        let begins = |extent: &Extent| (extent.file_bytes, extent.device_bytes);
+        let (len, most) = (extents.len(), extents.len().min(EXTENTS_KEPT));
+        let kept = (0..most).map(|nth| &extents[nth * len / most]);
         Layout {
-            extents: extents.iter().map(begins).collect(),
-        }
-    }
-
-    /// The number of extents known.
-    fn len(&self) -> usize {
-        self.extents.len()
-    }
-
-    /// Keeps this many of them, spread over the file. Between two of them the file is taken to be contiguous.
-    fn thin(&mut self, extents_max: usize) {
-        let (len, most) = (self.extents.len(), extents_max.max(1));
-        if len > most {
-            let kept = (0..most).map(|nth| self.extents[nth * len / most]);
-            self.extents = kept.collect();
+            extents: kept
+                .map(|extent| (extent.file_bytes, extent.device_bytes))
+                .collect(),
         }
     }
 
@@ -106,7 +95,7 @@ const _: () = assert!(
     2 * (size_of::<ObjectId>() + size_of::<Object>())
         + 2 * size_of::<ObjectId>()
         + STARTS_MAX * size_of::<Start>()
-        + (EXTENTS_SURE + EXTENTS_COMMON) * size_of::<(u64, u64)>()
+        + EXTENTS_KEPT * size_of::<(u64, u64)>()
         <= OBJECT_BYTES as usize
 );
 
@@ -116,10 +105,6 @@ pub(super) struct Objects {
     known: BTreeMap<ObjectId, Object>,
     /// All of them, in the order in which they are looked at to be forgotten.
     by_age: VecDeque<ObjectId>,
-    /// Files with more than [`EXTENTS_SURE`] known extents, the oldest first.
-    fragmented: VecDeque<ObjectId>,
-    /// How many extents the files in `fragmented` have.
-    extents: usize,
     /// How many may be known while nobody reads some of them.
     remembered_max: usize,
     /// What the page cache is taken to hold.
@@ -135,8 +120,6 @@ impl Objects {
         Objects {
             known: BTreeMap::new(),
             by_age: VecDeque::new(),
-            fragmented: VecDeque::new(),
-            extents: 0,
             remembered_max: many
                 .unwrap_or(OBJECTS_REMEMBERED_MAX)
                 .clamp(OBJECTS_REMEMBERED_MIN, OBJECTS_REMEMBERED_MAX),
@@ -251,46 +234,8 @@ impl Objects {
             return Vec::new();
         };
         object.direct = direct;
-        let waiting = core::mem::take(&mut object.waiting);
-        let extents = layout.len();
-        let before = object.layout.replace(layout);
-        self.forget_extents(id, before.as_ref());
-        if extents > EXTENTS_SURE {
-            self.fragmented.push_back(id);
-            self.extents += extents;
-        }
-        self.thin_some();
-        waiting
-    }
-
-    /// A layout was dropped or replaced: its extents no longer count.
-    fn forget_extents(&mut self, id: ObjectId, layout: Option<&Layout>) {
-        let fragmented = layout.filter(|layout| layout.len() > EXTENTS_SURE);
-        if let Some(layout) = fragmented {
-            self.extents -= layout.len();
-            self.fragmented.retain(|of| *of != id);
-        }
-    }
-
-    /// Thins the oldest layouts while there are too many extents in all files together.
-    fn thin_some(&mut self) {
-        let extents_max = (EXTENTS_COMMON * self.remembered_max).max(EXTENTS_MAX);
-        while self.extents > extents_max {
-            let Some(id) = self.fragmented.pop_front() else {
-                return;
-            };
-            let Some(object) = self.known.get_mut(&id) else {
-                continue;
-            };
-            let Some(layout) = &mut object.layout else {
-                continue;
-            };
-            self.extents -= layout.len();
-            layout.thin(EXTENTS_SURE);
-            if object.readers.is_empty() {
-                object.layout = None; // the next reader asks again
-            }
-        }
+        object.layout = Some(layout);
+        core::mem::take(&mut object.waiting)
     }
 
     /// Forgets files without readers while there are too many. Looks at two for each one that is added, so that the
@@ -305,10 +250,7 @@ impl Objects {
             };
             match self.known.get(&id) {
                 Some(object) if !object.readers.is_empty() => self.by_age.push_back(id),
-                _ => {
-                    let object = self.known.remove(&id);
-                    self.forget_extents(id, object.and_then(|object| object.layout).as_ref());
-                }
+                _ => _ = self.known.remove(&id),
             }
         }
     }
@@ -438,51 +380,6 @@ mod tests {
     }
 
     #[test]
-    fn extents_are_bounded_over_all_files_and_files_that_are_read_keep_some() {
-        let mut objects = Objects::new(0, 0);
-        let extent = |nth: u64| Extent {
-            file_bytes: nth << 20,
-            device_bytes: nth << 30,
-            len_bytes: 1 << 20,
-        };
-        for n in 0..5_000 {
-            let fragmented = Layout::new((0..64).map(extent).collect());
-            objects.enter(stream(n), &from(n, 0), AT(0));
-            objects.mapped(id(n), fragmented, true);
-            if n % 2 == 1 {
-                objects.leave(id(n), stream(n));
-            }
-            let held = objects
-                .known
-                .values()
-                .filter_map(|object| object.layout.as_ref());
-            let (mut all, mut counted) = (0, 0);
-            for layout in held {
-                all += layout.len();
-                counted += if layout.len() > EXTENTS_SURE {
-                    layout.len()
-                } else {
-                    0
-                };
-            }
-            assert_eq!(counted, objects.extents);
-            assert!(counted <= EXTENTS_COMMON * OBJECTS_REMEMBERED_MIN);
-            assert!(all <= counted + EXTENTS_SURE * objects.known.len());
-        }
-        assert_eq!(objects.device_bytes(id(0), 0), 0);
-        let far = objects.device_bytes(id(0), 63 << 20);
-        assert_eq!(far, (48 << 30) + (15 << 20), "one of four extents is known");
-        for n in 0..5_000 {
-            objects.leave(id(n), stream(n));
-        }
-        for n in 5_000..20_000 {
-            objects.enter(stream(n), &from(n, 0), AT(0));
-            objects.leave(id(n), stream(n));
-        }
-        assert_eq!((objects.extents, objects.fragmented.len()), (0, 0));
-    }
-
-    #[test]
     fn a_layout_is_asked_for_once_and_all_hear_of_it() {
         let mut objects = table();
         objects.enter(stream(0), &from(1, 0), AT(0));
@@ -513,24 +410,17 @@ mod tests {
     }
 
     #[test]
-    fn a_thinned_layout_keeps_its_first_extent_and_spreads_the_others() {
+    fn a_layout_keeps_its_first_extent_and_spreads_the_others() {
         let extent = |nth: u64| Extent {
             file_bytes: nth * 100,
             device_bytes: 1_000_000 - nth * 1000,
             len_bytes: 100,
         };
-        let mut layout = Layout::new((0..64).map(extent).collect());
-        layout.thin(4);
-        assert_eq!(layout.len(), 4);
+        let layout = Layout::new((0..64).map(extent).collect());
+        assert_eq!(layout.extents.len(), EXTENTS_KEPT);
         assert_eq!(layout.device_bytes(5), Some(1_000_005));
         assert_eq!(layout.device_bytes(1600), Some(984_000));
-        assert_eq!(
-            layout.device_bytes(1700),
-            Some(984_100),
-            "as if it followed"
-        );
-        let whole = layout.clone();
-        layout.thin(8);
-        assert_eq!(layout, whole);
+        let followed = Some(984_100);
+        assert_eq!(layout.device_bytes(1700), followed, "as if it followed");
     }
 }
