@@ -30,12 +30,11 @@ use self::flights::{Flight, Landed, common};
 pub use self::messages::{Destination, In, Out, ReadError, ReadId, Settings};
 use self::objects::Objects;
 pub use self::objects::{Extent, Layout};
+use self::reading::Reader;
 pub use self::reading::STREAM_BYTES;
-use self::reading::{Reader, ReaderId};
-pub use self::room::DepthBound;
 use self::room::has_underrun;
 pub use self::scheduler::Order;
-use self::scheduler::{Position, Scheduler};
+use self::scheduler::{Position, ReaderId, Scheduler};
 use crate::conn::{Held, Span, StreamId, Want};
 use crate::limits::{BYPASSES_MAX, RATE_BYTES_PER_S_MAX};
 use crate::machine::Machine;
@@ -114,6 +113,19 @@ impl Disk {
     /// Whether nothing is queued, read or to be ordered. A stream that waits for its file's layout does not count.
     pub fn idle(&self) -> bool {
         self.flights.is_empty() && self.outs.is_empty() && self.scheduler.is_empty()
+    }
+
+    /// Streams whose want is neither answered nor at work in a read, a layout or the scheduler: lost wakeups, which never occur.
+    /// For asserts.
+    pub fn forgotten(&self) -> Vec<StreamId> {
+        let forgotten = self.readers.iter().filter(|(id, reader)| {
+            let flies = |flight: &Flight| flight.waiters.contains(id);
+            let at_work = reader.answered.is_some()
+                || reader.position.is_some()
+                || self.flights.iter().any(flies);
+            !at_work && !self.objects.waits_for_layout(reader.want.object, **id)
+        });
+        forgotten.map(|(_, reader)| reader.want.stream).collect()
     }
 
     /// What is known of the device.
@@ -323,7 +335,7 @@ impl Disk {
             Destination::PageCache => self.join(&mut flight),
         }
 
-        self.objects.read(object, span.len_bytes, into);
+        self.objects.read(object, span.len_bytes, flight.held);
         self.model.begun(idle, now);
         self.flights.push(flight);
         Out::Read {

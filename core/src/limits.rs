@@ -1,7 +1,6 @@
 //! Every bound of the data path: why it is what it is, and what happens when it is reached.
 //!
-//! Those of residency are in `core/src/residency/limits.rs`, those of divided send memory in
-//! `core/src/limits/send_memory.rs`, those of parsers in `wire/src/limits.rs`. `ackpace limits` prints those that clients
+//! Those of divided send memory are in `core/src/limits/send_memory.rs`, those of parsers in `wire/src/limits.rs`. `ackpace limits` prints those that clients
 //! or operators notice, and the memory that all of them add up to.
 
 use crate::units::{KIB, MIB, US_PER_S};

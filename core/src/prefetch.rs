@@ -149,6 +149,33 @@ impl TargetBound {
     }
 }
 
+/// What sets K.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DepthBound {
+    /// The time for which a new client's first read may wait for it.
+    FirstRead,
+    /// The most for a device, or for each disk without an arm.
+    Most,
+    /// The memory for reading ahead.
+    Memory,
+    /// A constant.
+    Setting,
+}
+
+impl DepthBound {
+    /// The rest of the sentence "it gets so many reads at once since".
+    pub fn sentence(self) -> &'static str {
+        match self {
+            DepthBound::FirstRead => {
+                "more would make a new client wait too long for its first bytes"
+            }
+            DepthBound::Most => "no device of its kind gets more",
+            DepthBound::Memory => "memory has room for no more (memory_max)",
+            DepthBound::Setting => "it is set",
+        }
+    }
+}
+
 /// What is asked of a device together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceLoad {

@@ -2,9 +2,9 @@
 //!
 //! Target, depth and memory are compared once a second with those of the last decision; a change of a quarter is one.
 
-use super::{DepthBound, Disk};
+use super::Disk;
 use crate::limits::SLOT_BYTES;
-use crate::prefetch::{DeviceLoad, TargetBound};
+use crate::prefetch::{DepthBound, DeviceLoad, TargetBound};
 use crate::units::{Instant, US_PER_S};
 use crate::why::{Decision, Decisions, What};
 

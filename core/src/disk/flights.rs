@@ -7,7 +7,6 @@
 
 use alloc::vec::Vec;
 
-use super::room::first;
 use super::{Disk, Out, ReadError, ReadId, Reader, ReaderId};
 use crate::conn::{Held, ObjectId, Span, Want};
 use crate::limits::{READ_ALIGN_BYTES, WINDOW_BYTES};
@@ -192,4 +191,12 @@ pub(super) fn common(a: Span, b: Span) -> Option<Span> {
         offset_bytes,
         len_bytes: end_bytes - offset_bytes,
     })
+}
+
+/// The first `len_bytes` of a span.
+pub(super) fn first(span: Span, len_bytes: u64) -> Span {
+    Span {
+        len_bytes: span.len_bytes.min(len_bytes),
+        ..span
+    }
 }

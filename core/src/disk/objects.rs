@@ -4,8 +4,8 @@
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
-use super::{Destination, ReaderId};
-use crate::conn::{ObjectId, Want};
+use super::ReaderId;
+use crate::conn::{Held, ObjectId, Want};
 use crate::limits::{
     OBJECT_BYTES, OBJECTS_REMEMBERED_MAX, OBJECTS_REMEMBERED_MIN, REMEMBERED_EACH_BYTES,
 };
@@ -160,11 +160,11 @@ impl Objects {
     }
 
     /// So many bytes of a file are being read.
-    pub fn read(&mut self, id: ObjectId, len_bytes: u64, into: Destination) {
-        let bytes = match (into, self.known.get_mut(&id)) {
-            (Destination::PageCache, _) => &mut self.filled_bytes,
-            (Destination::Slots(_), Some(object)) => &mut object.past_bytes,
-            (Destination::Slots(_), None) => return,
+    pub fn read(&mut self, id: ObjectId, len_bytes: u64, held: Held) {
+        let bytes = match (held, self.known.get_mut(&id)) {
+            (Held::PageCache, _) => &mut self.filled_bytes,
+            (Held::Slots, Some(object)) => &mut object.past_bytes,
+            (Held::Slots, None) => return,
         };
         *bytes = bytes.saturating_add(len_bytes);
     }
@@ -338,7 +338,7 @@ mod tests {
 
     #[test]
     fn what_would_not_be_there_any_more_is_not_popular() {
-        for into in [Destination::PageCache, Destination::Slots(1)] {
+        for into in [Held::PageCache, Held::Slots] {
             let mut objects = Objects::new(0, 1 << 30);
             objects.enter(stream(0), &from(1, 0), AT(0));
             objects.read(id(1), 1 << 30, into);

@@ -1,36 +1,12 @@
 //! What is kept of a reader, a stream that reads from a device, and how it enters and changes. A reader has one want: for the
 //! bytes of its file that follow those it has. Its want is queued ([`super::scheduler`]), is being read (a flight), or is answered.
 
-use alloc::vec::Vec;
-
-use super::scheduler::{Position, QueuedWant};
-use super::{Disk, Flight, Layout};
-use crate::conn::{ObjectId, StreamId, Want};
+use super::scheduler::{Position, QueuedWant, ReaderId};
+use super::{Disk, Layout};
+use crate::conn::{ObjectId, Want};
 use crate::limits::SHORT_REST_BYTES;
 use crate::prefetch::DeviceLoad;
 use crate::units::Instant;
-
-/// Who reads from this device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum ReaderId {
-    /// A stream, by its worker and its slot in the table of connections. A slot has one stream at a time: a message of a later
-    /// stream supersedes those of earlier ones.
-    Stream(u16, u32),
-    /// A stream that left and whose read is made all the same (`cancel` off), by a number of its own.
-    Left(u64),
-}
-
-impl ReaderId {
-    /// The reader that this stream is.
-    pub fn of(stream: StreamId) -> ReaderId {
-        ReaderId::Stream(stream.worker, stream.conn.index)
-    }
-
-    /// Whether it is gone, and nobody waits for its read.
-    pub fn is_gone(self) -> bool {
-        matches!(self, ReaderId::Left(_))
-    }
-}
 
 /// A stream that reads from this device.
 pub(super) struct Reader {
@@ -94,19 +70,6 @@ impl Disk {
     pub(super) fn remove_rate(&mut self, rate_bytes_per_s: u64) {
         self.rates_bytes_per_s -= rate_bytes_per_s;
         self.rates_known -= u64::from(rate_bytes_per_s > 0);
-    }
-
-    /// Streams whose want is neither answered nor at work in a read, a layout or the scheduler: lost wakeups, which never occur.
-    /// For asserts.
-    pub fn forgotten(&self) -> Vec<StreamId> {
-        let forgotten = self.readers.iter().filter(|(id, reader)| {
-            let flies = |flight: &Flight| flight.waiters.contains(id);
-            let at_work = reader.answered.is_some()
-                || reader.position.is_some()
-                || self.flights.iter().any(flies);
-            !at_work && !self.objects.waits_for_layout(reader.want.object, **id)
-        });
-        forgotten.map(|(_, reader)| reader.want.stream).collect()
     }
 
     /// A stream begins to read from this device.

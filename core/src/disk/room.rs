@@ -1,13 +1,13 @@
 //! What the device and the pool have room for: how many reads at once, how long each is, and where its bytes go.
 
-use super::flights::ReadPath;
+use super::flights::{ReadPath, first};
 use super::{Destination, Disk, ReaderId};
 use crate::cache::rest_of_window;
 use crate::conn::{Span, Want};
 use crate::limits::{
     FIRST_READ_BYTES, READ_ALIGN_BYTES, READ_BYTES_MIN, READS_IN_FLIGHT_MAX, SLOT_BYTES,
 };
-use crate::prefetch::{LengthBound, ReadNeed};
+use crate::prefetch::{DepthBound, LengthBound, ReadNeed};
 use crate::units::Instant;
 
 /// The least K: a disk with an arm is never idle while the next read is chosen.
@@ -17,33 +17,6 @@ const READS_FLASH: usize = 8;
 /// A device is given as many reads as take it this long. More: a new client's first read, which waits for them, would be late;
 /// and a read in the device can't be cancelled.
 const IN_DEVICE_US: u64 = 60_000;
-
-/// What sets K.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DepthBound {
-    /// [`IN_DEVICE_US`].
-    FirstRead,
-    /// [`READS_IN_FLIGHT_MAX`], or [`READS_FLASH`] for each disk without an arm.
-    Most,
-    /// The memory for reading ahead.
-    Memory,
-    /// A constant.
-    Setting,
-}
-
-impl DepthBound {
-    /// The rest of the sentence "it gets so many reads at once since".
-    pub fn sentence(self) -> &'static str {
-        match self {
-            DepthBound::FirstRead => {
-                "more would make a new client wait too long for its first bytes"
-            }
-            DepthBound::Most => "no device of its kind gets more",
-            DepthBound::Memory => "memory has room for no more (memory_max)",
-            DepthBound::Setting => "it is set",
-        }
-    }
-}
 
 impl Disk {
     /// Slots that must come free before the next read can be made; 0: it waits for something else.
@@ -204,14 +177,6 @@ impl Disk {
         let mean = self.rates_bytes_per_s.checked_div(self.rates_known);
         let least = mean.filter(|_| has_underrun(want, now)).unwrap_or(0);
         want.rate_bytes_per_s.max(least)
-    }
-}
-
-/// The first `len_bytes` of a span.
-pub(super) fn first(span: Span, len_bytes: u64) -> Span {
-    Span {
-        len_bytes: span.len_bytes.min(len_bytes),
-        ..span
     }
 }
 

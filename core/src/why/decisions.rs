@@ -6,9 +6,8 @@ use core::fmt;
 use super::{TopUp, Wait, Why};
 use crate::congestion::{Delay, Signal};
 use crate::conn::ConnId;
-use crate::disk::DepthBound;
 use crate::limits::THIN_BYTES_MAX;
-use crate::prefetch::{LengthBound, TargetBound};
+use crate::prefetch::{DepthBound, LengthBound, TargetBound};
 use crate::units::{Bytes, Instant, Time, US_PER_S};
 
 /// One decision: when, about whom, what, and the numbers that it was made from.
@@ -145,39 +144,7 @@ impl fmt::Display for What {
                 Time(to_us),
                 Bytes(rates_bytes_per_s)
             ),
-            What::ReadTarget {
-                from_us,
-                to_us,
-                bound,
-                streams,
-                rates_bytes_per_s,
-            } => write!(
-                f,
-                "the target goes from {} to {}, since {}; {streams} streams take {}/s together",
-                Time(from_us),
-                Time(to_us),
-                bound.sentence(),
-                Bytes(rates_bytes_per_s)
-            ),
-            What::Depth { from, to, bound } => write!(
-                f,
-                "the depth goes from {from} to {to} reads at once: {}",
-                bound.sentence()
-            ),
-            What::Memory {
-                from_bytes,
-                to_bytes,
-            } => {
-                let why = match from_bytes < to_bytes {
-                    true => "which nobody else uses now",
-                    false => "since others want the rest",
-                };
-                let (from, to) = (Bytes(from_bytes), Bytes(to_bytes));
-                write!(
-                    f,
-                    "memory for reading ahead goes from {from} to {to}, {why}"
-                )
-            }
+            What::ReadTarget { .. } | What::Depth { .. } | What::Memory { .. } => self.device(f),
             What::Paced {
                 window_bytes,
                 rate_bytes_per_s,
@@ -211,6 +178,46 @@ impl fmt::Display for What {
 }
 
 impl What {
+    /// What has changed about a device.
+    fn device(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            What::ReadTarget {
+                from_us,
+                to_us,
+                bound,
+                streams,
+                rates_bytes_per_s,
+            } => write!(
+                f,
+                "the target goes from {} to {}, since {}; {streams} streams take {}/s together",
+                Time(from_us),
+                Time(to_us),
+                bound.sentence(),
+                Bytes(rates_bytes_per_s)
+            ),
+            What::Depth { from, to, bound } => write!(
+                f,
+                "the depth goes from {from} to {to} reads at once: {}",
+                bound.sentence()
+            ),
+            What::Memory {
+                from_bytes,
+                to_bytes,
+            } => {
+                let why = match from_bytes < to_bytes {
+                    true => "which nobody else uses now",
+                    false => "since others want the rest",
+                };
+                let (from, to) = (Bytes(from_bytes), Bytes(to_bytes));
+                write!(
+                    f,
+                    "memory for reading ahead goes from {from} to {to}, {why}"
+                )
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// What a socket was given, why, and what it holds now.
     fn topped_up(&self, top_up: TopUp, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let What::ToppedUp {

@@ -3,8 +3,7 @@ use alloc::string::ToString;
 use super::decisions::*;
 use super::*;
 use crate::congestion::{Delay, Signal};
-use crate::disk::DepthBound;
-use crate::prefetch::LengthBound;
+use crate::prefetch::{DepthBound, LengthBound};
 use crate::units::Instant;
 
 #[test]

@@ -112,7 +112,7 @@ pub(super) struct Stream {
     /// The slice of a listing that is being sent.
     slice: SliceState,
     /// Set while the response is stalled.
-    pub stall: Option<Stall>,
+    stall: Option<Stall>,
 }
 
 /// A question to the page cache: is `span` in memory?

@@ -1,4 +1,4 @@
-//! How long the reads of a device take, for the question whether a worker may risk one (`core/src/residency/latency.rs`).
+//! How long the reads of a device take, for the question whether a worker may risk one (`core/src/residency.rs`).
 //!
 //! The device's own reads tell it. A device whose files are all in memory has none, so it is measured once, past the page
 //! cache, when a long file of it is first opened.
