@@ -121,7 +121,7 @@ impl LengthBound {
 pub enum TargetBound {
     /// It is the time of two sweeps.
     Sweeps,
-    /// [`READ_TARGET_US_MIN`]; memory may make it shorter still.
+    /// A second; memory may make it shorter still.
     Floor,
     /// [`READ_TARGET_US_MAX`].
     Ceiling,

@@ -70,7 +70,7 @@ impl Disk {
         self.journal.decisions.iter()
     }
 
-    /// What the log should tell the operator, at most once in [`NOTICE_EACH_US`]: the target halved or doubled since the last
+    /// What the log should tell the operator, at most once in ten seconds: the target halved or doubled since the last
     /// notice. Each is returned once.
     pub fn take_notice(&mut self) -> Option<What> {
         self.journal.notice.take()

@@ -38,7 +38,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// From extents in any order, [`EXTENTS_KEPT`] of which are kept. Without any, only the file's own order is known.
+    /// From extents in any order, a few of which are kept. Without any, only the file's own order is known.
     pub fn new(mut extents: Vec<Extent>) -> Layout {
         extents.sort_by_key(|extent| extent.file_bytes);
         let (len, most) = (extents.len(), extents.len().min(EXTENTS_KEPT));
