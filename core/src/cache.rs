@@ -9,8 +9,13 @@ use alloc::vec::Vec;
 
 use crate::conn::{ObjectId, ResidencySource, Span};
 use crate::limits::WINDOW_BYTES;
-use crate::residency::limits::{RESIDENCY_CACHED_MAX, RESIDENCY_TRUST_US};
 use crate::units::Instant;
+
+/// Windows whose residency is remembered by one worker. A collision costs one question.
+pub const RESIDENCY_CACHED_MAX: usize = 4096;
+/// How long "this window is in memory" is believed without asking again. Longer: what was dropped is missed later. Shorter: a
+/// client that takes a window slowly has it asked about again and again.
+pub const RESIDENCY_TRUST_US: u64 = 1_000_000;
 
 /// What to do about a window before it is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

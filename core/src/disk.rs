@@ -3,70 +3,45 @@
 //! There is no queue of requests, so TPF's EDRC has nothing to remove: each stream has one want, for the bytes that follow
 //! those it has. A want becomes a read when it is due ([`crate::prefetch`]), in the order of the device
 //! (`disk/scheduler.rs`), as soon as memory and the queue depth allow it (`disk/room.rs`). Its length is computed at that
-//! moment (`disk/length.rs`). Until then a stream that ends costs nothing, and one that slows down is simply due later.
+//! moment. Until then a stream that ends costs nothing, and one that slows down is simply due later.
 //!
 //! Bytes for one reader are read past the page cache into slots of a pool of fixed size: a one-time download displaces
 //! nothing. Where a file is popular, or several read at one place, they are read through the page cache, window by window,
-//! once for all (`disk/sharing.rs`).
+//! once for all (`disk/flights.rs`).
 
-mod chosen;
 mod decisions;
 mod delay;
-mod landed;
-mod layout;
-mod length;
-mod load;
+mod flights;
 mod messages;
 mod objects;
-mod progress;
-mod reader;
 mod reading;
 mod room;
 mod scheduler;
-mod sharing;
 #[cfg(test)]
 mod tests;
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-pub use self::chosen::{Chosen, Reason};
 use self::decisions::Journal;
-pub use self::decisions::{DeviceChange, DeviceDecision, DeviceState, JOURNAL_BYTES, ReadPath};
+pub use self::decisions::{DeviceState, JOURNAL_BYTES};
 pub use self::delay::Delayed;
-use self::landed::{Landed, common};
-pub use self::layout::{Extent, Layout};
-use self::length::{first, has_underrun};
+use self::flights::{Flight, Landed, common};
 pub use self::messages::{Destination, In, Out, ReadError, ReadId, Settings};
 use self::objects::Objects;
-use self::reader::ReaderId;
+pub use self::objects::{Extent, Layout};
 use self::reading::Reader;
 pub use self::reading::STREAM_BYTES;
+use self::room::has_underrun;
 pub use self::scheduler::Order;
-use self::scheduler::{Position, Scheduler};
-use crate::conn::{Held, ObjectId, Span, StreamId, Want};
-use crate::depth::Depth;
+use self::scheduler::{Position, ReaderId, Scheduler};
+use crate::conn::{Held, Span, StreamId, Want};
 use crate::limits::{BYPASSES_MAX, RATE_BYTES_PER_S_MAX};
 use crate::machine::Machine;
 use crate::model::Model;
 use crate::prefetch::PoolController;
 use crate::units::Instant;
-
-/// A read in the device and who waits for it.
-struct Flight {
-    read: ReadId,
-    /// The file, and which bytes of it.
-    object: ObjectId,
-    span: Span,
-    /// What will hold the bytes.
-    held: Held,
-    /// It is the first read of its stream.
-    urgent: bool,
-    /// For whom it was chosen first, why, and when.
-    chosen: (ReaderId, Chosen, Instant),
-    /// Readers that get bytes of it. When it begins, the first is the one for which it was chosen.
-    waiters: Vec<ReaderId>,
-}
+use crate::why::{Chosen, Reason};
 
 /// Chooses reads for one device.
 pub struct Disk {
@@ -95,19 +70,14 @@ pub struct Disk {
     /// Bypass count: reads in a row that went before a want whose turn it was. It lacked slots, or waited for a first
     /// read (`holds_back`).
     bypassed: u32,
-    /// K, how many reads the device gets at once.
-    depth: Depth,
-    /// Since the last read came back the device had room, and no stream was due.
-    had_spare_depth: bool,
     /// Orders that go before the next read.
     outs: VecDeque<Out>,
     /// The number of the last read, or of a reader that left.
     next: u64,
     /// How congestion has put wants off.
     delayed: Delayed,
-    /// When each want was last checked for work under way, and how many had none (lost wakeups).
-    checked_at: Instant,
-    mended: u64,
+    /// When the levels were last compared with those of the last decisions.
+    observed_at: Instant,
     /// The last decisions, for operators.
     journal: Journal,
 }
@@ -129,16 +99,13 @@ impl Disk {
             slots_used: 0,
             slots_lacking: 0,
             bypassed: 0,
-            depth: Depth::new(settings.rotational, settings.spindles),
-            had_spare_depth: false,
             outs: VecDeque::new(),
             next: 0,
             delayed: Delayed::default(),
-            checked_at: Instant { us: 0 },
-            mended: 0,
+            observed_at: Instant { us: 0 },
             journal: Journal::new(0, 0, settings.memory_bytes),
         };
-        let (target_us, (reads, _)) = (disk.target_us(), disk.settled_reads());
+        let (target_us, (reads, _)) = (disk.target_us(), disk.depth());
         disk.journal = Journal::new(target_us, reads, settings.memory_bytes);
         disk
     }
@@ -146,6 +113,19 @@ impl Disk {
     /// Whether nothing is queued, read or to be ordered. A stream that waits for its file's layout does not count.
     pub fn idle(&self) -> bool {
         self.flights.is_empty() && self.outs.is_empty() && self.scheduler.is_empty()
+    }
+
+    /// Streams whose want is neither answered nor at work in a read, a layout or the scheduler: lost wakeups, which never occur.
+    /// For asserts.
+    pub fn forgotten(&self) -> Vec<StreamId> {
+        let forgotten = self.readers.iter().filter(|(id, reader)| {
+            let flies = |flight: &Flight| flight.waiters.contains(id);
+            let at_work = reader.answered.is_some()
+                || reader.position.is_some()
+                || self.flights.iter().any(flies);
+            !at_work && !self.objects.waits_for_layout(reader.want.object, **id)
+        });
+        forgotten.map(|(_, reader)| reader.want.stream).collect()
     }
 
     /// What is known of the device.
@@ -270,7 +250,6 @@ impl Disk {
         }
         let holds_back = self.holds_back();
         let candidates = self.scheduler.candidates();
-        self.had_spare_depth |= candidates[0].is_none() || holds_back;
         let mut passed = false;
         for id in candidates.into_iter().flatten() {
             let reader = self.readers.get(&id)?;
@@ -303,7 +282,6 @@ impl Disk {
         let (want, position) = (reader.want, reader.position?);
         let path = self.read_path(id, &want, now);
         let (span, into, bound) = self.length(&want, path, target_us, now)?;
-        self.note_path(id, path, now);
         let chosen = Chosen {
             reason: match position {
                 _ if id.is_gone() => Reason::Left,
@@ -356,11 +334,8 @@ impl Disk {
             }
             Destination::PageCache => self.join(&mut flight),
         }
-        self.objects.read(object, span, into);
-        let want = self.readers.get(&id).map(|reader| reader.want);
-        if let Some(want) = want.filter(|want| want.rate_bytes_per_s > 0) {
-            self.depth.stream_turn(has_underrun(&want, now));
-        }
+
+        self.objects.read(object, span.len_bytes, flight.held);
         self.model.begun(idle, now);
         self.flights.push(flight);
         Out::Read {
@@ -377,7 +352,7 @@ impl Disk {
             return;
         };
         let flight = self.flights.swap_remove(nth);
-        self.learn_service(flight.span.len_bytes, now);
+        self.model.done(flight.span.len_bytes, now);
         let landed = flight.land(result, now);
         for id in flight.waiters {
             if id.is_gone() {
@@ -425,8 +400,7 @@ impl Machine for Disk {
     }
 
     fn poll(&mut self, now: Instant) -> Option<Out> {
-        self.assert_sums();
-        self.mend(now);
+        self.observe(now);
         self.outs.pop_front().or_else(|| self.choose(now))
     }
 
@@ -435,11 +409,11 @@ impl Machine for Disk {
         if !self.outs.is_empty() {
             return Some(Instant { us: 0 });
         }
-        let check_at = (!self.readers.is_empty()).then(|| self.check_at());
+        let look_at = (!self.readers.is_empty()).then(|| self.observes_at());
         let has_room = self.has_room() && self.slots_lacking == 0;
         let due_at = has_room
             .then(|| self.scheduler.next_at(self.target_us() / 2))
             .flatten();
-        [due_at, check_at].into_iter().flatten().min()
+        [due_at, look_at].into_iter().flatten().min()
     }
 }

@@ -20,9 +20,7 @@ pub mod balance;
 pub mod cache;
 pub mod congestion;
 pub mod conn;
-pub mod depth;
 pub mod disk;
-pub mod history;
 pub mod limits;
 pub mod machine;
 pub mod model;
@@ -33,7 +31,6 @@ pub mod response_cache;
 pub mod send;
 pub mod turn;
 pub mod units;
-pub mod wheel;
 pub mod why;
 pub mod worker;
 

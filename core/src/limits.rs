@@ -1,6 +1,6 @@
 //! Every bound of the data path: why it is what it is, and what happens when it is reached.
 //!
-//! Those of residency are in `core/src/residency/limits.rs`, those of parsers in `wire/src/limits.rs`. `ackpace limits` prints those that clients
+//! Those of parsers are in `wire/src/limits.rs`. `ackpace limits` prints those that clients
 //! or operators notice, and the memory that all of them add up to.
 
 use crate::units::{KIB, MIB, US_PER_S};
@@ -123,18 +123,9 @@ pub const PIPELINED_MAX: u32 = 64;
 /// Files are judged resident or cold, wanted and read in windows of this size. At 4 ms of positioning and 56 MB/s,
 /// reads of 1 MB get 45 MB/s from a disk; twice as much gains 9 %.
 pub const WINDOW_BYTES: u64 = MIB;
-/// The greatest queue depth of one device. A read that the kernel has can't be cancelled, so a deep queue is dead
-/// weight: see `core/src/depth.rs` for the depth in use. Full: the next read is chosen when one completes.
+/// The greatest queue depth of one device; `core/src/disk/room.rs` has the depth in use. Full: the next read is chosen when
+/// one completes.
 pub const READS_IN_FLIGHT_MAX: usize = 64;
-/// The least queue depth of a disk with an arm: it is never idle while the next read is chosen.
-pub const READS_IN_FLIGHT_MIN: usize = 2;
-/// The queue depth of one disk without an arm, until it is measured whether more or fewer reads are better.
-pub const READS_START_FLASH: usize = 8;
-/// A device is given as many reads as take it this long, until it is measured whether more or fewer are better: a new
-/// client's first read waits for them.
-pub const IN_DEVICE_US: u64 = 60_000;
-/// Whatever a deeper queue gains, a first read waits for no more reads than take this long.
-pub const IN_DEVICE_US_MAX: u64 = 120_000;
 /// The first read of a stream of unknown rate.
 pub const FIRST_READ_BYTES: u64 = 128 * KIB;
 /// A rest of a response no longer than this is read next when its client has run dry, and in one read if the client's rate
@@ -143,9 +134,6 @@ pub const SHORT_REST_BYTES: u64 = MIB;
 /// No read is shorter, unless its file ends: a disk positions longer than it reads this. If memory is short, the read
 /// waits.
 pub const READ_BYTES_MIN: u64 = 64 * KIB;
-/// B_D of the paper's rule is what a disk gives to scattered reads of this length, TPF's H_max (128 pages). The paper says
-/// "random disk I/O access" and gives no length.
-pub const PAPER_READ_BYTES: u64 = 512 * KIB;
 /// H_max: no read is longer. A disk with an arm is near its medium's rate by then.
 pub const READ_BYTES_MAX: u64 = 4 * MIB;
 /// A device with an arm makes longer reads if it is so fast that it brings more than [`READ_BYTES_MAX`] in this time.
@@ -153,14 +141,8 @@ pub const READ_BYTES_MAX: u64 = 4 * MIB;
 pub const READ_US_MAX: u64 = 75_000;
 /// Still longer reads would gain little: an eighth of this from each of eight disks is near its medium's rate.
 pub const READ_BYTES_LONG_MAX: u64 = 32 * MIB;
-/// T_D is at least this long where memory allows: shorter ones save nothing.
-pub const READ_TARGET_US_MIN: u64 = US_PER_S;
 /// T_D is at most this long, since a client may leave.
 pub const READ_TARGET_US_MAX: u64 = 20 * US_PER_S;
-/// Memory is taken to hold at least this many hundredths of what is calculated.
-pub const FILL_PERCENT_MIN: u64 = 50;
-/// And at most this many.
-pub const FILL_PERCENT_MAX: u64 = 1_600;
 /// Reading ahead keeps at least this much memory, over all disks together, whatever others want: one read of
 /// [`READ_BYTES_MAX`]. Less memory: the server refuses to start.
 pub const AHEAD_BYTES_MIN: u64 = 4 * MIB;
@@ -180,9 +162,6 @@ pub const READ_ALIGN_BYTES: u64 = 4 * KIB;
 pub const SLOT_BYTES: u64 = 16 * KIB;
 /// First reads of new streams before the sweep has its turn: a flood of new clients does not starve the others.
 pub const URGENT_IN_A_ROW_MAX: u32 = 4;
-/// So many urgent wants may join a sweep over them at least, or as many as waited when it began. More come with the next one: else
-/// clients that ask for one small file behind the other would keep a sweep where they are, as long as they go on.
-pub const URGENT_JOINS_MIN: usize = 64;
 /// Reads in a row that may go before one whose turn it is, because it lacks memory and they do not, or because a first
 /// read is in the device and holds the sweep back. After that it is held back no more, and no other read takes the
 /// memory that becomes free for it. With fewer, a thousand clients that come at once would wait for those that were
@@ -204,25 +183,10 @@ pub const REDATE_US_MIN: u64 = 100_000;
 /// Pieces fetched for one stream ahead of what is sent; consecutive reads of one kind form one piece. More: the stream
 /// wants more later.
 pub const FETCHED_MAX: usize = 8;
-/// Two readers of the same bytes of a file within this time make it a popular one, which is read through the page
-/// cache, unless more was read into the page cache meanwhile than half of what it holds. Of the files that nobody reads now, the
-/// last [`OBJECTS_REMEMBERED_MAX`] are known.
-pub const POPULAR_US: u64 = 3600 * US_PER_S;
-/// A reader that begins no further than this before the end of what another had of the file counts as resuming there:
-/// sockets and the pool held this much for a client whose connection broke. The price: a reader that begins in the
-/// middle of a file shorter than this is never a second reader.
-pub const RESUME_BYTES_MAX: u64 = 16 * MIB;
-/// Starting points from which a file was read recently. More: the oldest is forgotten.
-pub const PAST_READS_MAX: usize = 4;
-/// Extents known of one file. More: the rest counts as following the last.
+/// Extents that are asked for of one file. More: the rest counts as following the last.
 pub const EXTENTS_MAX: usize = 64;
 /// How often a stream that waits for the disk is checked for a lost wakeup: something must be at work for it.
 pub const AWAITED_CHECK_US: u64 = US_PER_S;
-/// Extents kept of every file, however many there are of all files together.
-pub const EXTENTS_SURE: usize = 4;
-/// Files with more extents than [`EXTENTS_SURE`] keep all of them until their extents add up to this many for each file
-/// that a device remembers. More: the oldest of them keep [`EXTENTS_SURE`], those that nobody reads none.
-pub const EXTENTS_COMMON: usize = 4;
 /// Memory for one remembered file at most, including its sure and common extents.
 pub const OBJECT_BYTES: u64 = 672;
 /// A device remembers one file for this much of its memory for reading ahead, [`OBJECTS_REMEMBERED_MAX`] at most: the
@@ -275,9 +239,6 @@ pub const SCAN_PERIOD_US: u64 = US_PER_S;
 /// How much later than a tick the shell of a worker may wake it, microseconds. Longer: time limits end connections later. Shorter: a
 /// worker that events wake a hundred times a second wakes for ticks, too.
 pub const TICK_SLACK_US: u64 = 20_000;
-/// Ticks of [`SCAN_PERIOD_US`] in one round of the timer wheel. A time limit beyond it costs one more check in each
-/// round.
-pub const WHEEL_TICKS: usize = 128;
 /// Connections that the timer scan checks before ordinary work has a step.
 pub const SCAN_SLICE: u32 = 8;
 /// Connections whose next check is still to be scheduled. More: it is done for these before others have their turn.
@@ -302,12 +263,6 @@ pub const ARRIVAL_BYTES: u64 = 320;
 
 /// Decisions of one worker that `ackpace why` can show. More: a new one replaces the oldest.
 pub const DECISIONS_MAX: usize = 1024;
-/// Decisions of one device, and as many about the read paths of its streams. More: a new one replaces the oldest.
-pub const DEVICE_DECISIONS_MAX: usize = 128;
-/// How often the log tells of one device's decisions at most. More: the last ones are told together when it may again.
-pub const NOTICE_EACH_US: u64 = 10 * US_PER_S;
-/// The same of its queue depth, which changes with the length of its reads. More: `ackpace why DEVICE` has them.
-pub const NOTICE_DEPTH_EACH_US: u64 = 600 * US_PER_S;
 
 /// Threads for operations that may block: open, stat, getdents; one device has half of them at most. More work: it
 /// queues, one job per connection.

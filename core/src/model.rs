@@ -66,15 +66,11 @@ impl Model {
         }
     }
 
-    /// A read of `len_bytes` completed. Returns how long the device took for it, since the completion before,
-    /// microseconds.
-    pub fn done(&mut self, len_bytes: u64, now: Instant) -> u64 {
-        let Some(from) = self.busy_from.replace(now) else {
-            return 0;
-        };
-        let us = now.since_us(from);
-        self.learn(len_bytes as f64, us as f64);
-        us
+    /// A read of `len_bytes` completed: the device took the time since the completion before.
+    pub fn done(&mut self, len_bytes: u64, now: Instant) {
+        if let Some(from) = self.busy_from.replace(now) {
+            self.learn(len_bytes as f64, now.since_us(from) as f64);
+        }
     }
 
     /// A read of `x` bytes took `t` microseconds.
@@ -101,6 +97,16 @@ impl Model {
         self.positioning = (mean_t - mean_x / self.media).max(1.0);
     }
 
+    /// The mean length of the last reads.
+    pub fn mean_read_bytes(&self) -> u64 {
+        (self.sum_x / self.count) as u64
+    }
+
+    /// The mean time between the completions of the last reads.
+    pub fn mean_read_us(&self) -> u64 {
+        (self.sum_t / self.count) as u64
+    }
+
     /// t_p, the time from one read's last byte to the next one's first.
     pub fn positioning_us(&self) -> u64 {
         self.positioning as u64
@@ -109,11 +115,6 @@ impl Model {
     /// R, the rate of the medium without positioning.
     pub fn media_bytes_per_s(&self) -> u64 {
         (self.media * US_PER_S as f64) as u64
-    }
-
-    /// How long the medium takes for `len_bytes`, without positioning.
-    pub fn medium_us(&self, len_bytes: u64) -> u64 {
-        (len_bytes as f64 / self.media) as u64
     }
 
     /// H_max (TPF eq. 7): no read is longer. A device with an arm may read for [`READ_US_MAX`] at its measured rate:

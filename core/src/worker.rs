@@ -52,17 +52,17 @@ use self::sending::{Output, ReadAnswer};
 pub use self::snapshot::{Response, Snapshot};
 use self::stream::Stream;
 use self::table::Table;
+use self::time::Checks;
 use self::timeouts::Timeouts;
 use self::turns::{QueueEnd, Turns};
 use crate::addresses;
 use crate::cache::ResidencyCache;
 use crate::conn::{ConnId, Held, Plan, StreamId, TcpEvent};
-use crate::limits::{CONNECTIONS_MAX, FETCHED_MAX, TICK_SLACK_US};
+use crate::limits::{CONNECTIONS_MAX, DECISIONS_MAX, FETCHED_MAX, TICK_SLACK_US};
 use crate::machine::Machine;
 pub use crate::send::control::SendPolicy;
 use crate::send::control::{Controller, Taken};
 use crate::units::Instant;
-use crate::wheel::Wheel;
 use crate::why::Decisions;
 
 /// The state of a connection.
@@ -183,8 +183,8 @@ pub struct Worker {
     /// Responses whose last byte is not acknowledged yet.
     unsettled: Unsettled,
     /// The next time limit of each connection.
-    wheel: Wheel,
-    /// Connections whose next time limit may have changed since it was put into the wheel.
+    checks: Checks,
+    /// Connections whose next time limit may have changed since it was scheduled.
     touched: Vec<u32>,
     /// When the last of them was.
     touched_at: Instant,
@@ -216,14 +216,14 @@ impl Worker {
             start_cap_bytes: None,
             residency_cache: ResidencyCache::default(),
             unsettled: Unsettled::new(settings.arrivals_bytes_max),
-            wheel: Wheel::default(),
+            checks: Checks::default(),
             touched: Vec::new(),
             touched_at: Instant::default(),
             scanning: false,
             drain: Drain::new(settings.drain_timeout_us),
             outs: VecDeque::new(),
             counts: Counts::default(),
-            decisions: Decisions::default(),
+            decisions: Decisions::new(DECISIONS_MAX),
         }
     }
 
@@ -292,7 +292,7 @@ impl Worker {
 /// Memory of one connection in the worker's tables: its state and its response under way, its part of the counts by
 /// address, its place in the sets of paced connections and of those that a timer fills, the orders that follow from an
 /// event, and where its fetched pieces end. Maps, queues and lists count twice or more, since they may be half empty. The
-/// 128 bytes are for the timer wheel, the run queues and the other small tables.
+/// 128 bytes are for the next checks, the run queues and the other small tables.
 pub const CONNECTION_BYTES: u64 = (size_of::<Option<Conn>>()
     + size_of::<Stream>()
     + addresses::EACH_BYTES
@@ -314,7 +314,7 @@ impl Worker {
         if accepts || is_due {
             return Some(Instant { us: 0 });
         }
-        let tick = self.wheel.next_at();
+        let tick = self.checks.next_at();
         let times = [
             tick.map(|at| at.plus_us(tick_slack_us)),
             self.door.again_at(),
@@ -415,7 +415,7 @@ impl Machine for Worker {
                 continue;
             }
             // The timer scan alternates with ordinary work, a slice against a step.
-            let due = self.wheel.is_behind(now);
+            let due = self.checks.is_behind(now);
             self.scanning = due && !self.scanning;
             if self.scanning {
                 self.scan(now);

@@ -15,17 +15,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ackpace_core::conn::{Held, ObjectId, Span, StreamId, Want, WantSeq};
-use ackpace_core::disk::{Chosen, Destination, Disk, In, Out, ReadError, ReadId, Settings};
+use ackpace_core::disk::{Destination, Disk, In, Out, ReadError, ReadId, Settings};
 use ackpace_core::machine::Machine;
-use ackpace_core::residency::latency::Way;
+use ackpace_core::residency::Way;
 use ackpace_core::units::Instant;
+use ackpace_core::why::Chosen;
 use crossbeam_channel::{Receiver, Sender};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use self::budget::Budget;
 pub use self::budget::SLOT_COST_BYTES;
 use self::readers::{Finished, ReaderJob, Readers};
-pub use self::snapshot::{DeviceAnswer, DeviceSnapshot, ToldDecision};
+pub use self::snapshot::{DeviceAnswer, DeviceSnapshot};
 pub use self::start::{start, tell_lacking};
 pub use self::tally::DeviceTally;
 use self::wanted::Wanted;

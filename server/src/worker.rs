@@ -23,10 +23,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ackpace_core::conn::{ConnId, Held, Span, StreamId, TcpEvent, Want, WantSeq};
-use ackpace_core::disk::{Chosen, ReadError};
+use ackpace_core::disk::ReadError;
 use ackpace_core::limits::EVENTS_PER_TURN_MAX;
 use ackpace_core::machine::Machine;
 use ackpace_core::units::Instant;
+use ackpace_core::why::Chosen;
 use ackpace_core::why::Why;
 use ackpace_core::worker::{Budget, Expect, In, Out, Outcome, Worker as Decider};
 use crossbeam_channel::Receiver;

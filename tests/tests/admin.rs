@@ -86,8 +86,8 @@ fn why_of_a_cold_download_tells_why_its_reads_were_made() {
     for part in [
         "device 0 (",
         ") is read from by 1 stream, ",
-        "\nT_D is ",
-        " reads at once (K), since ",
+        "\nthe target is ",
+        " reads at once, since ",
         " for reading ahead are in use",
     ] {
         assert!(device.out.contains(part), "no {part:?} in\n{}", device.out);

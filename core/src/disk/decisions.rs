@@ -1,169 +1,44 @@
-//! The decisions about a device, and their reasons: for `ackpace why DEVICE` and the log.
+//! The state of a device and its last decisions, for `ackpace why DEVICE` and the log.
 //!
-//! Levels (T_D, K, the pool) are compared once a second with those of the last decision; a change of a quarter counts
-//! as a decision. What happens once, or to one stream, is recorded when it happens.
-
-mod sentences;
-
-use alloc::vec::Vec;
+//! Target, depth and memory are compared once a second with those of the last decision; a change of a quarter is one.
 
 use super::Disk;
-use crate::conn::{ObjectId, StreamId};
-use crate::depth::{DepthBound, TrialOutcome};
-use crate::history::History;
-use crate::limits::{DEVICE_DECISIONS_MAX, NOTICE_DEPTH_EACH_US, NOTICE_EACH_US};
-use crate::prefetch::{DeviceLoad, TargetBound};
-use crate::units::Instant;
+use crate::limits::SLOT_BYTES;
+use crate::prefetch::{DepthBound, DeviceLoad, TargetBound};
+use crate::units::{Instant, US_PER_S};
+use crate::why::{Decision, Decisions, What};
 
-/// One decision about a device: when, what, and the numbers that it was made from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DeviceDecision {
-    /// When.
-    pub at: Instant,
-    /// What, with its reason.
-    pub change: DeviceChange,
-}
-
-/// What was decided. Its `Display` is a sentence for operators.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DeviceChange {
-    /// T_D has changed.
-    Target {
-        /// T_D before.
-        from_us: u64,
-        /// T_D now.
-        to_us: u64,
-        /// What sets it.
-        bound: TargetBound,
-        /// N.
-        streams: u64,
-        /// B_net.
-        rates_bytes_per_s: u64,
-    },
-    /// K has changed.
-    Depth {
-        /// K before.
-        from: usize,
-        /// K now.
-        to: usize,
-        /// What sets it.
-        bound: DepthBound,
-    },
-    /// One K was measured against another.
-    Tried(TrialOutcome),
-    /// The pool was resized.
-    Memory {
-        /// M before.
-        from_bytes: u64,
-        /// M now.
-        to_bytes: u64,
-    },
-    /// The pool controller makes reads longer or shorter than calculated ([`DeviceLoad::fill_percent`]).
-    PoolTarget {
-        /// Hundredths of what is calculated, before.
-        from_percent: u64,
-        /// And now.
-        to_percent: u64,
-        /// What the pool holds.
-        used_bytes: u64,
-        /// M.
-        memory_bytes: u64,
-    },
-    /// The reads of a stream take another path.
-    ReadPath {
-        /// Whose.
-        stream: StreamId,
-        /// Of which file.
-        object: ObjectId,
-        /// The path now.
-        to: ReadPath,
-    },
-}
-
-/// Which path the reads of a stream take, and why.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReadPath {
-    /// Past the page cache.
-    Direct,
-    /// Through it: two others read in the same window.
-    Crowd,
-    /// Through it: the file is popular.
-    Popular,
-    /// Through it: the file can't be read past it, or no file is to be.
-    Indirect,
-}
-
-impl ReadPath {
-    /// The rest of the sentence "it is read".
-    pub fn sentence(self) -> &'static str {
-        match self {
-            ReadPath::Direct => "past the page cache, for this client alone",
-            ReadPath::Crowd => "through the page cache, since two others read at the same place",
-            ReadPath::Popular => "through the page cache, since the file is popular",
-            ReadPath::Indirect => "through the page cache, for want of O_DIRECT",
-        }
-    }
-}
-
-/// The values that are compared to find decisions.
-#[derive(Clone, Copy)]
-struct Levels {
-    /// T_D.
-    target_us: u64,
-    /// K, reads that the device gets at once.
-    depth: usize,
-    /// Memory for reading ahead.
-    memory_bytes: u64,
-    /// How full of that the pool is to be.
-    fill_percent: u64,
-}
-
-/// The decisions of one device, and which of them were last recorded and logged.
-pub(super) struct Journal {
-    /// Read paths have a history of their own: they are many, and must not displace the others.
-    changes: History<DeviceDecision>,
-    /// The decisions about read paths.
-    read_paths: History<DeviceDecision>,
-    /// The levels of the last decisions.
-    recorded: Levels,
-    /// The levels of the last notices.
-    logged: Levels,
-    /// When the last notice was, and the last one about K.
-    logged_at: Option<Instant>,
-    depth_logged_at: Option<Instant>,
-    /// What the log has still to be told.
-    notice: Option<DeviceDecision>,
-}
-
+/// Decisions of one device that are kept. More: a new one replaces the oldest.
+const DEVICE_DECISIONS_MAX: usize = 128;
 /// Memory of the decisions of one device.
-pub const JOURNAL_BYTES: u64 = (2 * DEVICE_DECISIONS_MAX * size_of::<DeviceDecision>()) as u64;
+pub const JOURNAL_BYTES: u64 = (DEVICE_DECISIONS_MAX * size_of::<Decision>()) as u64;
+/// How often the log tells of one device at most. More: the last change is told when it may again.
+const NOTICE_EACH_US: u64 = 10 * US_PER_S;
+
+/// The decisions of one device, and the levels that were last recorded and logged.
+pub(super) struct Journal {
+    decisions: Decisions,
+    target_us: u64,
+    depth: u64,
+    memory_bytes: u64,
+    /// The target that the log was last told, and when.
+    logged_target_us: u64,
+    logged_at: Option<Instant>,
+    /// What the log has still to be told.
+    notice: Option<What>,
+}
 
 impl Journal {
-    /// An empty journal; T_D, K and the pool start at these values.
+    /// An empty journal; target, depth and memory start at these values.
     pub fn new(target_us: u64, depth: usize, memory_bytes: u64) -> Journal {
-        let levels = Levels {
-            target_us,
-            depth,
-            memory_bytes,
-            fill_percent: 100,
-        };
         Journal {
-            changes: History::new(DEVICE_DECISIONS_MAX),
-            read_paths: History::new(DEVICE_DECISIONS_MAX),
-            recorded: levels,
-            logged: levels,
+            decisions: Decisions::new(DEVICE_DECISIONS_MAX),
+            target_us,
+            depth: depth as u64,
+            memory_bytes,
+            logged_target_us: target_us,
             logged_at: None,
-            depth_logged_at: None,
             notice: None,
-        }
-    }
-
-    /// Adds a decision to its history.
-    pub fn record(&mut self, change: DeviceChange, now: Instant) {
-        let decision = DeviceDecision { at: now, change };
-        match change {
-            DeviceChange::ReadPath { .. } => self.read_paths.push(decision),
-            _ => self.changes.push(decision),
         }
     }
 }
@@ -175,10 +50,8 @@ pub struct DeviceState {
     pub load: DeviceLoad,
     /// T_D, and what sets it.
     pub target: (u64, TargetBound),
-    /// K outside of trials, and what sets it.
+    /// K, and what sets it.
     pub depth: (usize, DepthBound),
-    /// The K being tried.
-    pub tried: Option<usize>,
     /// Reads in the device.
     pub in_flight: usize,
     /// t_p.
@@ -192,165 +65,133 @@ pub struct DeviceState {
 }
 
 impl Disk {
-    /// The last decisions, oldest first: up to `most / 2` about the device, and as many about the read paths of its streams.
-    pub fn decisions(&self, most: usize) -> impl Iterator<Item = &DeviceDecision> {
-        let last = |history: &'_ History<DeviceDecision>| {
-            let count = history.iter().count();
-            count.saturating_sub(most / 2)
-        };
-        let Journal {
-            changes,
-            read_paths,
-            ..
-        } = &self.journal;
-        let mut decisions: Vec<&DeviceDecision> = changes.iter().skip(last(changes)).collect();
-        decisions.extend(read_paths.iter().skip(last(read_paths)));
-        decisions.sort_by_key(|decision| decision.at);
-        decisions.into_iter()
+    /// The last decisions about the device, oldest first.
+    pub fn decisions(&self) -> impl Iterator<Item = &Decision> {
+        self.journal.decisions.iter()
     }
 
-    /// What the log should tell the operator, at most once in [`NOTICE_EACH_US`]: T_D halved or doubled since the last
-    /// notice; or so did K, since it was measured or memory is short, and the last notice of that is
-    /// [`NOTICE_DEPTH_EACH_US`] ago. Each is returned once.
-    pub fn take_notice(&mut self) -> Option<DeviceDecision> {
+    /// What the log should tell the operator, at most once in ten seconds: the target halved or doubled since the last
+    /// notice. Each is returned once.
+    pub fn take_notice(&mut self) -> Option<What> {
         self.journal.notice.take()
     }
 
     /// How the device stands now.
     pub fn state(&self) -> DeviceState {
         let load = self.load();
-        let slots_bytes = |slots: u32| u64::from(slots) * crate::limits::SLOT_BYTES;
         DeviceState {
             load,
             target: self.settings.prefetch.target(&load, &self.model),
-            depth: self.settled_reads(),
-            tried: self.depth.tried(),
+            depth: self.depth(),
             in_flight: self.flights.len(),
             positioning_us: self.model.positioning_us(),
             media_bytes_per_s: self.model.media_bytes_per_s(),
-            used_bytes: slots_bytes(self.slots_used),
-            lacking_bytes: slots_bytes(self.slots_lacking),
+            used_bytes: u64::from(self.slots_used) * SLOT_BYTES,
+            lacking_bytes: u64::from(self.slots_lacking) * SLOT_BYTES,
         }
     }
 
-    /// Compares the levels with those of the last decision, and of the last notice.
+    /// When to look at the levels again.
+    pub(super) fn observes_at(&self) -> Instant {
+        self.observed_at.plus_us(US_PER_S)
+    }
+
+    /// Compares the levels with those of the last decision, and the target with that of the last notice.
     pub(super) fn observe(&mut self, now: Instant) {
-        let state = self.state();
-        self.compare(&state, now);
-    }
-
-    fn compare(&mut self, state: &DeviceState, now: Instant) {
-        let recorded = self.journal.recorded;
-        for change in changes(&recorded, state) {
-            if change.is_of_a_part(4) {
-                self.journal.recorded.take(&change);
-                self.journal.record(change, now);
-            }
-        }
-        let waits = self.journal.logged_at;
-        if waits.is_some_and(|at| now < at.plus_us(NOTICE_EACH_US)) {
+        if self.readers.is_empty() || now < self.observes_at() {
             return;
         }
-        let (logged, depth_logged_at) = (self.journal.logged, self.journal.depth_logged_at);
-        let is_soon = depth_logged_at.is_some_and(|at| now < at.plus_us(NOTICE_DEPTH_EACH_US));
-        let mut changed = changes(&logged, state).into_iter().filter(|change| {
-            let is_depth = matches!(change, DeviceChange::Depth { .. });
-            change.is_worth_a_line() && !(is_depth && is_soon)
-        });
-        let Some(change) = changed.next() else {
-            return;
-        };
-        self.journal.logged.take(&change);
-        self.journal.logged_at = Some(now);
-        if matches!(change, DeviceChange::Depth { .. }) {
-            self.journal.depth_logged_at = Some(now);
-        }
-        self.journal.notice = Some(DeviceDecision { at: now, change });
-    }
-}
-
-impl Levels {
-    /// The level of `change` holds from now on.
-    fn take(&mut self, change: &DeviceChange) {
-        match *change {
-            DeviceChange::Target { to_us, .. } => self.target_us = to_us,
-            DeviceChange::Depth { to, .. } => self.depth = to,
-            DeviceChange::Memory { to_bytes, .. } => self.memory_bytes = to_bytes,
-            DeviceChange::PoolTarget { to_percent, .. } => self.fill_percent = to_percent,
-            _ => {}
-        }
-    }
-}
-
-/// All levels compared with those before, changed or not.
-fn changes(before: &Levels, state: &DeviceState) -> [DeviceChange; 4] {
-    let load = &state.load;
-    let ((to_us, target), (to, depth)) = (state.target, state.depth);
-    [
-        DeviceChange::Target {
-            from_us: before.target_us,
+        self.observed_at = now;
+        let DeviceState {
+            load,
+            target: (to_us, bound),
+            depth: (depth, depth_bound),
+            ..
+        } = self.state();
+        let journal = &mut self.journal;
+        let target = |from_us| What::ReadTarget {
+            from_us,
             to_us,
-            bound: target,
+            bound,
             streams: load.streams,
             rates_bytes_per_s: load.rates_bytes_per_s,
-        },
-        DeviceChange::Depth {
-            from: before.depth,
-            to,
-            bound: depth,
-        },
-        DeviceChange::Memory {
-            from_bytes: before.memory_bytes,
-            to_bytes: load.memory_bytes,
-        },
-        DeviceChange::PoolTarget {
-            from_percent: before.fill_percent,
-            to_percent: load.fill_percent,
-            used_bytes: state.used_bytes,
-            memory_bytes: load.memory_bytes,
-        },
-    ]
-}
-
-impl DeviceChange {
-    /// The level before and after.
-    fn levels(&self) -> Option<(u64, u64)> {
-        match *self {
-            DeviceChange::Target { from_us, to_us, .. } => Some((from_us, to_us)),
-            DeviceChange::Depth { from, to, .. } => Some((from as u64, to as u64)),
-            DeviceChange::Memory {
+        };
+        let (from_us, from, from_bytes) = (journal.target_us, journal.depth, journal.memory_bytes);
+        let (to, to_bytes) = (depth as u64, load.memory_bytes);
+        if is_a_quarter(from_us, to_us) {
+            journal.target_us = to_us;
+            journal.decisions.record(now, None, target(from_us));
+        }
+        if is_a_quarter(from, to) {
+            journal.depth = to;
+            let bound = depth_bound;
+            let change = What::Depth { from, to, bound };
+            journal.decisions.record(now, None, change);
+        }
+        if is_a_quarter(from_bytes, to_bytes) {
+            journal.memory_bytes = to_bytes;
+            let change = What::Memory {
                 from_bytes,
                 to_bytes,
-            } => Some((from_bytes, to_bytes)),
-            DeviceChange::PoolTarget {
-                from_percent,
-                to_percent,
-                ..
-            } => Some((from_percent, to_percent)),
-            _ => None,
+            };
+            journal.decisions.record(now, None, change);
+        }
+        let logged_us = journal.logged_target_us;
+        let is_soon = journal
+            .logged_at
+            .is_some_and(|at| now < at.plus_us(NOTICE_EACH_US));
+        if !is_soon && (to_us >= 2 * logged_us || to_us <= logged_us / 2) && to_us != logged_us {
+            (journal.logged_target_us, journal.logged_at) = (to_us, Some(now));
+            journal.notice = Some(target(logged_us));
         }
     }
+}
 
-    /// Whether a level has changed by this part of what it was, or more.
-    fn is_of_a_part(&self, part: u64) -> bool {
-        let levels = self.levels();
-        levels.is_some_and(|(from, to)| from.abs_diff(to) >= (from / part).max(1))
-    }
-
-    /// Whether an operator should read of it: T_D or K has halved or doubled, for a reason that concerns him.
-    fn is_worth_a_line(&self) -> bool {
-        let logged = match self {
-            DeviceChange::Target { .. } => true,
-            // Where nobody waits, K follows the length of the reads, up and down, and nobody has anything to do.
-            DeviceChange::Depth { bound, .. } => {
-                !matches!(bound, DepthBound::FirstRead | DepthBound::Most)
-            }
-            _ => false,
-        };
-        let levels = self.levels().filter(|_| logged);
-        levels.is_some_and(|(from, to)| from != to && (to >= 2 * from || to <= from / 2))
-    }
+/// Whether a level has changed by a quarter of what it was, or more.
+fn is_a_quarter(from: u64, to: u64) -> bool {
+    from.abs_diff(to) >= (from / 4).max(1)
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use alloc::string::{String, ToString};
+
+    use super::super::In;
+    use super::super::tests::{NOW, SETTINGS, orders, want};
+    use super::*;
+    use crate::machine::Machine;
+
+    #[test]
+    fn a_target_is_a_decision_when_it_changes_by_a_quarter_and_a_notice_when_it_doubles() {
+        let mut disk = Disk::new(SETTINGS);
+        for n in 0..200 {
+            disk.on(In::Want(want(n, n, 0, 1)), NOW);
+        }
+        orders(&mut disk, NOW);
+        let told: Vec<String> = disk.decisions().map(|told| told.what.to_string()).collect();
+        assert!(
+            told[0].starts_with("the target goes from 1.0 s to ")
+                && told[0].ends_with(" s, since memory has room for no more (memory_max); 200 streams take 200 MB/s together"),
+            "{told:?}"
+        );
+        let notice = disk.take_notice().expect("it more than doubled");
+        assert!(matches!(notice, What::ReadTarget { .. }));
+        assert_eq!(disk.take_notice(), None, "told once");
+        let count = disk.decisions().count();
+        orders(&mut disk, NOW.plus_us(2_000_000));
+        assert_eq!(disk.decisions().count(), count, "nothing has changed");
+        // The others leave: that is recorded as a decision at once, and logged when the next line may be written.
+        for n in 1..200 {
+            disk.on(In::Forget(want(n, n, 0, 1).stream), NOW);
+        }
+        orders(&mut disk, NOW.plus_us(NOTICE_EACH_US / 2));
+        assert!(disk.decisions().count() > count);
+        assert_eq!(disk.take_notice(), None, "too soon");
+        orders(&mut disk, NOW.plus_us(NOTICE_EACH_US));
+        let text = disk.take_notice().expect("a second again").to_string();
+        assert!(
+            text.contains(" to 1.0 s, since two sweeps take less"),
+            "{text}"
+        );
+    }
+}

@@ -1,11 +1,11 @@
 //! What the disk machine is told and what it orders: its whole contract with the shell.
 
-use super::chosen::Chosen;
-use super::layout::Layout;
+use super::objects::Layout;
 use super::scheduler::Order;
 use crate::congestion::Delay;
 use crate::conn::{Held, ObjectId, Span, StreamId, Want, WantSeq};
 use crate::prefetch::Prefetch;
+use crate::why::Chosen;
 
 /// What the operator may choose, and what is known about the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub struct Settings {
     pub rotational: bool,
     /// The number of disks in the device, as far as that is known.
     pub spindles: u32,
-    /// K, the queue depth: reads given to the device at once; `None`: found by measurement ([`crate::depth`]).
+    /// K, the queue depth: reads given to the device at once; `None`: by how long they take (`disk/room.rs`).
     pub reads: Option<u32>,
 }
 

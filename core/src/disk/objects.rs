@@ -4,14 +4,63 @@
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
-use super::layout::Layout;
-use super::{Destination, ReaderId};
-use crate::conn::{ObjectId, Span, Want};
+use super::ReaderId;
+use crate::conn::{Held, ObjectId, Want};
 use crate::limits::{
-    EXTENTS_COMMON, EXTENTS_MAX, EXTENTS_SURE, OBJECT_BYTES, OBJECTS_REMEMBERED_MAX,
-    OBJECTS_REMEMBERED_MIN, PAST_READS_MAX, POPULAR_US, REMEMBERED_EACH_BYTES, RESUME_BYTES_MAX,
+    OBJECT_BYTES, OBJECTS_REMEMBERED_MAX, OBJECTS_REMEMBERED_MIN, REMEMBERED_EACH_BYTES,
 };
-use crate::units::Instant;
+use crate::units::{Instant, US_PER_S};
+
+/// Two readers that begin at the same byte of a file within this time make it popular.
+const POPULAR_US: u64 = 3600 * US_PER_S;
+/// Bytes at which readers of a file began that are remembered. More: the oldest is forgotten.
+const STARTS_MAX: usize = 4;
+/// Extents that are kept of a file, spread over it. More: between two of them the file is taken to be contiguous, and a slightly
+/// wrong order costs a seek.
+const EXTENTS_KEPT: usize = 8;
+
+/// A contiguous piece of a file on the device (FIEMAP, `struct fiemap_extent`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Where it begins in the file.
+    pub file_bytes: u64,
+    /// Where it begins on the device.
+    pub device_bytes: u64,
+    /// How long it is.
+    pub len_bytes: u64,
+}
+
+/// The extents known of one file. A file being written may have moved since; then a slightly wrong order costs a seek.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Layout {
+    /// Where each extent begins, in the file and on the device. An extent reaches to the beginning of the next.
+    extents: Vec<(u64, u64)>,
+}
+
+impl Layout {
+    /// From extents in any order, a few of which are kept. Without any, only the file's own order is known.
+    pub fn new(mut extents: Vec<Extent>) -> Layout {
+        extents.sort_by_key(|extent| extent.file_bytes);
+        let (len, most) = (extents.len(), extents.len().min(EXTENTS_KEPT));
+        let kept = (0..most).map(|nth| &extents[nth * len / most]);
+        Layout {
+            extents: kept
+                .map(|extent| (extent.file_bytes, extent.device_bytes))
+                .collect(),
+        }
+    }
+
+    /// Where a byte of the file lies on the device, bytes. In a hole and behind the last extent it counts as following
+    /// the extent before. `None` if nothing is known.
+    pub fn device_bytes(&self, file_bytes: u64) -> Option<u64> {
+        let behind = self
+            .extents
+            .partition_point(|(from_bytes, _)| *from_bytes <= file_bytes);
+        let (from_bytes, device_bytes) = self.extents.get(behind.saturating_sub(1))?;
+        let into = file_bytes.saturating_sub(*from_bytes);
+        Some(device_bytes.saturating_add(into))
+    }
+}
 
 #[derive(Default)]
 struct Object {
@@ -23,63 +72,30 @@ struct Object {
     waiting: Vec<ReaderId>,
     /// The readers of the file now.
     readers: BTreeSet<ReaderId>,
-    /// When the latest reader came.
-    last_reader_at: Option<Instant>,
-    /// What was read for its readers lately, a span for each byte at which one began, the newest first. Forgotten when no reader
-    /// came for [`POPULAR_US`].
-    past_reads: VecDeque<PastRead>,
+    /// All bytes ever read of it past the page cache.
+    past_bytes: u64,
+    /// Where readers began lately, the newest first.
+    starts: VecDeque<Start>,
     /// Until this time the file is read into the page cache for readers to come.
     popular_until: Instant,
 }
 
-/// What was read of a file from a starting point on.
+/// A reader of a file began here.
 #[derive(Clone, Copy)]
-struct PastRead {
-    /// The bytes.
-    span: Span,
-    /// [`Objects::filled_bytes`] when the latest reader began here.
-    begun_at_bytes: u64,
-}
-
-impl Object {
-    /// The past reads in which an earlier reader has had this byte. The last [`RESUME_BYTES_MAX`] of each do not count. When a
-    /// connection breaks they may have been on their way, and the same client asks for them again.
-    fn had(&self, at_bytes: u64) -> impl Iterator<Item = &PastRead> {
-        self.past_reads.iter().filter(move |PastRead { span, .. }| {
-            let arrived = at_bytes.saturating_add(RESUME_BYTES_MAX) < span.end_bytes();
-            at_bytes == span.offset_bytes || at_bytes > span.offset_bytes && arrived
-        })
-    }
-
-    /// A reader begins at this byte. If an earlier one came as far as this, its span goes on; if not, a new one begins.
-    fn begin(&mut self, from_bytes: u64, begun_at_bytes: u64) {
-        let goes_on = |past: &PastRead| {
-            (past.span.offset_bytes..=past.span.end_bytes()).contains(&from_bytes)
-        };
-        if !self.past_reads.iter().any(goes_on) {
-            self.past_reads.truncate(PAST_READS_MAX - 1);
-            let span = Span {
-                offset_bytes: from_bytes,
-                len_bytes: 0,
-            };
-            self.past_reads.push_front(PastRead {
-                span,
-                begun_at_bytes,
-            });
-        }
-        let same = |past: &&mut PastRead| past.span.offset_bytes == from_bytes;
-        if let Some(past) = self.past_reads.iter_mut().find(same) {
-            past.begun_at_bytes = begun_at_bytes;
-        }
-    }
+struct Start {
+    from_bytes: u64,
+    at: Instant,
+    /// [`Objects::filled_bytes`] and [`Object::past_bytes`] at that time.
+    filled_bytes: u64,
+    past_bytes: u64,
 }
 
 /// What a file takes at most. A node of a B-tree may be half empty, and so may a list that grew.
 const _: () = assert!(
     2 * (size_of::<ObjectId>() + size_of::<Object>())
         + 2 * size_of::<ObjectId>()
-        + PAST_READS_MAX * size_of::<PastRead>()
-        + (EXTENTS_SURE + EXTENTS_COMMON) * size_of::<(u64, u64)>()
+        + STARTS_MAX * size_of::<Start>()
+        + EXTENTS_KEPT * size_of::<(u64, u64)>()
         <= OBJECT_BYTES as usize
 );
 
@@ -89,10 +105,6 @@ pub(super) struct Objects {
     known: BTreeMap<ObjectId, Object>,
     /// All of them, in the order in which they are looked at to be forgotten.
     by_age: VecDeque<ObjectId>,
-    /// Files with more than [`EXTENTS_SURE`] known extents, the oldest first.
-    fragmented: VecDeque<ObjectId>,
-    /// How many extents the files in `fragmented` have.
-    extents: usize,
     /// How many may be known while nobody reads some of them.
     remembered_max: usize,
     /// What the page cache is taken to hold.
@@ -108,8 +120,6 @@ impl Objects {
         Objects {
             known: BTreeMap::new(),
             by_age: VecDeque::new(),
-            fragmented: VecDeque::new(),
-            extents: 0,
             remembered_max: many
                 .unwrap_or(OBJECTS_REMEMBERED_MAX)
                 .clamp(OBJECTS_REMEMBERED_MIN, OBJECTS_REMEMBERED_MAX),
@@ -118,51 +128,45 @@ impl Objects {
         }
     }
 
-    /// A stream begins to read a file, with this want. The file becomes popular if another reader had these bytes so recently
-    /// that they would still be in the page cache had they been read into it: no more was read into it since than half of what it
-    /// holds, since the other half are bytes that all readers have had. A client that resumes, or plays a file request by
-    /// request, is one reader.
+    /// A stream begins to read a file, with this want. The file becomes popular if another reader began here so recently that its
+    /// bytes would still be in the page cache had they been read into it: since then no more was read into it, or of this file
+    /// past it, than half of what it holds. A client that resumes begins elsewhere.
     pub fn enter(&mut self, reader: ReaderId, want: &Want, now: Instant) {
         let object = self.known.entry(want.object).or_insert_with(|| {
             self.by_age.push_back(want.object);
             Object::default()
         });
         object.readers.insert(reader);
-        let before = object.last_reader_at.replace(now);
-        if before.is_some_and(|before| now.since_us(before) >= POPULAR_US) {
-            object.past_reads.clear();
-        }
-        let popular = now < object.popular_until;
-        let kept = |past: &PastRead| {
-            // What was read past the page cache would have filled it, too.
-            let own_bytes = if popular { 0 } else { past.span.len_bytes };
-            let since_bytes = self.filled_bytes - past.begun_at_bytes;
-            since_bytes.saturating_add(own_bytes) <= self.page_cache_bytes / 2
+        let (filled_bytes, half_bytes) = (self.filled_bytes, self.page_cache_bytes / 2);
+        let (from_bytes, past_bytes) = (want.span.offset_bytes, object.past_bytes);
+        let kept = |start: &Start| {
+            start.from_bytes == from_bytes
+                && now.since_us(start.at) < POPULAR_US
+                && (filled_bytes - start.filled_bytes) + (past_bytes - start.past_bytes)
+                    <= half_bytes
         };
-        let from_bytes = want.span.offset_bytes;
-        if want.answers == 0 && object.had(from_bytes).any(kept) {
+        if want.answers == 0 && object.starts.iter().any(kept) {
             object.popular_until = now.plus_us(POPULAR_US);
         }
-        object.begin(from_bytes, self.filled_bytes);
+        object.starts.retain(|start| start.from_bytes != from_bytes);
+        object.starts.truncate(STARTS_MAX - 1);
+        object.starts.push_front(Start {
+            from_bytes,
+            at: now,
+            filled_bytes,
+            past_bytes,
+        });
         self.forget_some();
     }
 
-    /// These bytes are being read.
-    pub fn read(&mut self, id: ObjectId, span: Span, into: Destination) {
-        if into == Destination::PageCache {
-            self.filled_bytes = self.filled_bytes.saturating_add(span.len_bytes);
-        }
-        let Some(object) = self.known.get_mut(&id) else {
-            return;
+    /// So many bytes of a file are being read.
+    pub fn read(&mut self, id: ObjectId, len_bytes: u64, held: Held) {
+        let bytes = match (held, self.known.get_mut(&id)) {
+            (Held::PageCache, _) => &mut self.filled_bytes,
+            (Held::Slots, Some(object)) => &mut object.past_bytes,
+            (Held::Slots, None) => return,
         };
-        let end_bytes = span.end_bytes();
-        for PastRead { span: past, .. } in &mut object.past_reads {
-            // Reads begin at whole blocks, a little before the byte that was wanted.
-            let touches = span.offset_bytes <= past.end_bytes() && past.offset_bytes < end_bytes;
-            if touches && end_bytes > past.end_bytes() {
-                past.len_bytes = end_bytes - past.offset_bytes;
-            }
-        }
+        *bytes = bytes.saturating_add(len_bytes);
     }
 
     /// A stream no longer reads the file.
@@ -230,46 +234,8 @@ impl Objects {
             return Vec::new();
         };
         object.direct = direct;
-        let waiting = core::mem::take(&mut object.waiting);
-        let extents = layout.len();
-        let before = object.layout.replace(layout);
-        self.forget_extents(id, before.as_ref());
-        if extents > EXTENTS_SURE {
-            self.fragmented.push_back(id);
-            self.extents += extents;
-        }
-        self.thin_some();
-        waiting
-    }
-
-    /// A layout was dropped or replaced: its extents no longer count.
-    fn forget_extents(&mut self, id: ObjectId, layout: Option<&Layout>) {
-        let fragmented = layout.filter(|layout| layout.len() > EXTENTS_SURE);
-        if let Some(layout) = fragmented {
-            self.extents -= layout.len();
-            self.fragmented.retain(|of| *of != id);
-        }
-    }
-
-    /// Thins the oldest layouts while there are too many extents in all files together.
-    fn thin_some(&mut self) {
-        let extents_max = (EXTENTS_COMMON * self.remembered_max).max(EXTENTS_MAX);
-        while self.extents > extents_max {
-            let Some(id) = self.fragmented.pop_front() else {
-                return;
-            };
-            let Some(object) = self.known.get_mut(&id) else {
-                continue;
-            };
-            let Some(layout) = &mut object.layout else {
-                continue;
-            };
-            self.extents -= layout.len();
-            layout.thin(EXTENTS_SURE);
-            if object.readers.is_empty() {
-                object.layout = None; // the next reader asks again
-            }
-        }
+        object.layout = Some(layout);
+        core::mem::take(&mut object.waiting)
     }
 
     /// Forgets files without readers while there are too many. Looks at two for each one that is added, so that the
@@ -284,10 +250,7 @@ impl Objects {
             };
             match self.known.get(&id) {
                 Some(object) if !object.readers.is_empty() => self.by_age.push_back(id),
-                _ => {
-                    let object = self.known.remove(&id);
-                    self.forget_extents(id, object.and_then(|object| object.layout).as_ref());
-                }
+                _ => _ = self.known.remove(&id),
             }
         }
     }
@@ -296,7 +259,7 @@ impl Objects {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conn::{ConnId, StreamId, WantSeq};
+    use crate::conn::{ConnId, Span, StreamId, WantSeq};
 
     fn stream(slot: u32) -> ReaderId {
         ReaderId::Stream(0, slot)
@@ -361,47 +324,36 @@ mod tests {
         assert!(!objects.is_popular(id(1), AT(9000)));
     }
 
-    /// Read from here on, on a connection of its own, until the device was read up to `to_mib`; then the client is
-    /// gone.
-    fn download(objects: &mut Objects, from_mib: u64, to_mib: u64) {
-        let (from_bytes, to_bytes) = (from_mib << 20, to_mib << 20);
-        let reader = stream(from_mib as u32);
-        objects.enter(reader, &from(1, from_bytes), AT(from_mib));
-        for offset_bytes in (from_bytes..to_bytes).step_by(1 << 20) {
-            let len_bytes = 1 << 20;
-            let span = Span {
-                offset_bytes,
-                len_bytes,
-            };
-            objects.read(id(1), span, Destination::Slots(64));
-        }
-        objects.leave(id(1), reader);
-    }
-
     #[test]
-    fn a_download_that_is_resumed_is_one_reader_and_who_asks_for_the_same_bytes_is_another() {
+    fn a_download_that_is_resumed_is_one_reader_and_who_begins_there_again_is_another() {
         let mut objects = table();
-        // It broke three times, and what was on its way was lost; the last time somewhere else went on first.
-        for (from_mib, to_mib) in [(0, 300), (290, 500), (900, 1000), (500, 900)] {
-            download(&mut objects, from_mib, to_mib);
-            assert!(!objects.is_popular(id(1), AT(1000)), "from {from_mib} MiB");
+        for (n, from_mib) in [0, 290, 900, 500].into_iter().enumerate() {
+            objects.enter(stream(0), &from(1, from_mib << 20), AT(n as u64));
+            objects.leave(id(1), stream(0));
+            assert!(!objects.is_popular(id(1), AT(9)), "from {from_mib} MiB");
         }
-        let mut other = table();
-        download(&mut other, 0, 300);
-        download(&mut other, 100, 101);
-        assert!(other.is_popular(id(1), AT(1000)), "its bytes were had");
-        download(&mut objects, 0, 1);
-        assert!(objects.is_popular(id(1), AT(1000)), "the whole was had");
+        objects.enter(stream(1), &from(1, 290 << 20), AT(9));
+        assert!(objects.is_popular(id(1), AT(9)));
     }
 
     #[test]
-    fn places_that_were_read_are_bounded() {
+    fn what_would_not_be_there_any_more_is_not_popular() {
+        for into in [Held::PageCache, Held::Slots] {
+            let mut objects = Objects::new(0, 1 << 30);
+            objects.enter(stream(0), &from(1, 0), AT(0));
+            objects.read(id(1), 1 << 30, into);
+            objects.enter(stream(1), &from(1, 0), AT(1));
+            assert!(!objects.is_popular(id(1), AT(1)));
+        }
+    }
+
+    #[test]
+    fn starts_are_bounded() {
         let mut objects = table();
         for n in 0..100 {
-            download(&mut objects, n * 1000, n * 1000 + 20);
+            objects.enter(stream(n), &from(1, u64::from(n)), AT(0));
         }
-        assert_eq!(objects.known[&id(1)].past_reads.len(), PAST_READS_MAX);
-        assert!(!objects.is_popular(id(1), AT(100_000)));
+        assert_eq!(objects.known[&id(1)].starts.len(), STARTS_MAX);
     }
 
     #[test]
@@ -428,51 +380,6 @@ mod tests {
     }
 
     #[test]
-    fn extents_are_bounded_over_all_files_and_files_that_are_read_keep_some() {
-        let mut objects = Objects::new(0, 0);
-        let extent = |nth: u64| super::super::Extent {
-            file_bytes: nth << 20,
-            device_bytes: nth << 30,
-            len_bytes: 1 << 20,
-        };
-        for n in 0..5_000 {
-            let fragmented = Layout::new((0..64).map(extent).collect());
-            objects.enter(stream(n), &from(n, 0), AT(0));
-            objects.mapped(id(n), fragmented, true);
-            if n % 2 == 1 {
-                objects.leave(id(n), stream(n));
-            }
-            let held = objects
-                .known
-                .values()
-                .filter_map(|object| object.layout.as_ref());
-            let (mut all, mut counted) = (0, 0);
-            for layout in held {
-                all += layout.len();
-                counted += if layout.len() > EXTENTS_SURE {
-                    layout.len()
-                } else {
-                    0
-                };
-            }
-            assert_eq!(counted, objects.extents);
-            assert!(counted <= EXTENTS_COMMON * OBJECTS_REMEMBERED_MIN);
-            assert!(all <= counted + EXTENTS_SURE * objects.known.len());
-        }
-        assert_eq!(objects.device_bytes(id(0), 0), 0);
-        let far = objects.device_bytes(id(0), 63 << 20);
-        assert_eq!(far, (48 << 30) + (15 << 20), "one of four extents is known");
-        for n in 0..5_000 {
-            objects.leave(id(n), stream(n));
-        }
-        for n in 5_000..20_000 {
-            objects.enter(stream(n), &from(n, 0), AT(0));
-            objects.leave(id(n), stream(n));
-        }
-        assert_eq!((objects.extents, objects.fragmented.len()), (0, 0));
-    }
-
-    #[test]
     fn a_layout_is_asked_for_once_and_all_hear_of_it() {
         let mut objects = table();
         objects.enter(stream(0), &from(1, 0), AT(0));
@@ -484,5 +391,36 @@ mod tests {
             [stream(1), stream(2)]
         );
         assert!(objects.is_mapped(id(1), stream(3), &mut asked));
+    }
+
+    #[test]
+    fn bytes_are_found_in_their_extent_and_holes_behind_the_one_before() {
+        let extent = |file_bytes, device_bytes, len_bytes| Extent {
+            file_bytes,
+            device_bytes,
+            len_bytes,
+        };
+        let layout = Layout::new(alloc::vec![extent(8192, 500, 100), extent(0, 9000, 4096)]);
+        assert_eq!(layout.device_bytes(10), Some(9010));
+        assert_eq!(layout.device_bytes(5000), Some(14_000), "a hole");
+        assert_eq!(layout.device_bytes(8292), Some(600), "behind the end");
+        let lies = Layout::new(alloc::vec![extent(0, u64::MAX, u64::MAX)]);
+        assert_eq!(lies.device_bytes(u64::MAX), Some(u64::MAX));
+        assert_eq!(Layout::default().device_bytes(0), None);
+    }
+
+    #[test]
+    fn a_layout_keeps_its_first_extent_and_spreads_the_others() {
+        let extent = |nth: u64| Extent {
+            file_bytes: nth * 100,
+            device_bytes: 1_000_000 - nth * 1000,
+            len_bytes: 100,
+        };
+        let layout = Layout::new((0..64).map(extent).collect());
+        assert_eq!(layout.extents.len(), EXTENTS_KEPT);
+        assert_eq!(layout.device_bytes(5), Some(1_000_005));
+        assert_eq!(layout.device_bytes(1600), Some(984_000));
+        let followed = Some(984_100);
+        assert_eq!(layout.device_bytes(1700), followed, "as if it followed");
     }
 }

@@ -1,11 +1,11 @@
 //! What is kept of a reader, a stream that reads from a device, and how it enters and changes. A reader has one want: for the
 //! bytes of its file that follow those it has. Its want is queued ([`super::scheduler`]), is being read (a flight), or is answered.
 
-use super::reader::ReaderId;
-use super::scheduler::{Position, QueuedWant};
-use super::{Disk, Layout, ReadPath};
+use super::scheduler::{Position, QueuedWant, ReaderId};
+use super::{Disk, Layout};
 use crate::conn::{ObjectId, Want};
 use crate::limits::SHORT_REST_BYTES;
+use crate::prefetch::DeviceLoad;
 use crate::units::Instant;
 
 /// A stream that reads from this device.
@@ -20,8 +20,6 @@ pub(super) struct Reader {
     pub served: Option<u64>,
     /// Its want is put off: it becomes due as if the stream ran dry then.
     pub put_off_to: Option<Instant>,
-    /// The path of its last read.
-    pub path: Option<ReadPath>,
 }
 
 impl Reader {
@@ -33,7 +31,6 @@ impl Reader {
             answered: None,
             served: None,
             put_off_to: None,
-            path: None,
         }
     }
 
@@ -49,6 +46,32 @@ pub const STREAM_BYTES: u64 = 2
         as u64;
 
 impl Disk {
+    /// The load of the device. Streams of unknown rate count as fast as the mean of the others: a crowd that has just
+    /// arrived must not assume that it has the memory to itself.
+    pub fn load(&self) -> DeviceLoad {
+        let streams = self.readers.len() as u64;
+        let all = u128::from(self.rates_bytes_per_s) * u128::from(streams);
+        let all = all.checked_div(self.rates_known.into()).unwrap_or(0);
+        DeviceLoad {
+            streams,
+            rates_bytes_per_s: u64::try_from(all).unwrap_or(u64::MAX),
+            memory_bytes: self.settings.memory_bytes,
+            planned_percent: self.pool_controller.percent(),
+        }
+    }
+
+    /// A reader has this rate from now on; 0: it is not known.
+    pub(super) fn add_rate(&mut self, rate_bytes_per_s: u64) {
+        self.rates_bytes_per_s += rate_bytes_per_s;
+        self.rates_known += u64::from(rate_bytes_per_s > 0);
+    }
+
+    /// It has this rate no longer.
+    pub(super) fn remove_rate(&mut self, rate_bytes_per_s: u64) {
+        self.rates_bytes_per_s -= rate_bytes_per_s;
+        self.rates_known -= u64::from(rate_bytes_per_s > 0);
+    }
+
     /// A stream begins to read from this device.
     pub(super) fn enter(&mut self, id: ReaderId, want: Want, now: Instant) {
         self.objects.enter(id, &want, now);

@@ -1,11 +1,22 @@
-//! What the device and the pool have room for.
+//! What the device and the pool have room for: how many reads at once, how long each is, and where its bytes go.
 
-use super::length::has_underrun;
-use super::{Disk, ReaderId};
-use crate::conn::Span;
-use crate::depth::DepthBound;
-use crate::limits::{READ_ALIGN_BYTES, READ_BYTES_MIN, READS_IN_FLIGHT_MIN, SLOT_BYTES};
+use super::flights::{ReadPath, first};
+use super::{Destination, Disk, ReaderId};
+use crate::cache::rest_of_window;
+use crate::conn::{Span, Want};
+use crate::limits::{
+    FIRST_READ_BYTES, READ_ALIGN_BYTES, READ_BYTES_MIN, READS_IN_FLIGHT_MAX, SLOT_BYTES,
+};
+use crate::prefetch::{DepthBound, LengthBound, ReadNeed};
 use crate::units::Instant;
+
+/// The least K: a disk with an arm is never idle while the next read is chosen.
+pub(super) const READS_IN_FLIGHT_MIN: usize = 2;
+/// The greatest K of each disk without an arm: they gain nothing from more reads of the usual length.
+const READS_FLASH: usize = 8;
+/// A device is given as many reads as take it this long. More: a new client's first read, which waits for them, would be late;
+/// and a read in the device can't be cancelled.
+const IN_DEVICE_US: u64 = 60_000;
 
 impl Disk {
     /// Slots that must come free before the next read can be made; 0: it waits for something else.
@@ -13,30 +24,32 @@ impl Disk {
         self.slots_lacking
     }
 
-    /// K: reads that the device gets at once. They shall not be all that fits into memory.
+    /// K: reads that the device gets at once.
     pub fn reads_max(&self) -> usize {
-        match self.settings.reads {
-            Some(reads) => reads as usize,
-            None => self.depth.reads().min(self.reads_in_memory_max()),
-        }
+        self.depth().0
     }
 
-    /// K but for a trial, and what sets it.
-    pub(super) fn settled_reads(&self) -> (usize, DepthBound) {
+    /// K, and what sets it: as many reads as complete in [`IN_DEVICE_US`] (Little's law), but not more than their memory is a
+    /// quarter of the pool.
+    pub(super) fn depth(&self) -> (usize, DepthBound) {
         if let Some(reads) = self.settings.reads {
             return (reads as usize, DepthBound::Setting);
         }
-        let most = self.reads_in_memory_max();
-        match self.depth.settled() {
-            (reads, _) if reads > most => (most, DepthBound::Memory),
-            settled => settled,
-        }
-    }
-
-    /// Reads of the present length that take a quarter of the memory.
-    fn reads_in_memory_max(&self) -> usize {
-        let most = self.settings.memory_bytes / 4 / self.depth.mean_read_bytes().max(1);
-        (most as usize).max(READS_IN_FLIGHT_MIN)
+        let of_kind = match self.settings.rotational {
+            true => READS_IN_FLIGHT_MAX,
+            false => (READS_FLASH * self.spindles()).min(READS_IN_FLIGHT_MAX),
+        };
+        let in_time = IN_DEVICE_US.div_ceil(self.model.mean_read_us().max(1));
+        let in_memory = self.settings.memory_bytes / 4 / self.model.mean_read_bytes().max(1);
+        let (reads, bound) = [
+            (in_time as usize, DepthBound::FirstRead),
+            (of_kind, DepthBound::Most),
+            (in_memory as usize, DepthBound::Memory),
+        ]
+        .into_iter()
+        .min_by_key(|(reads, _)| *reads)
+        .expect("three bounds");
+        (reads.max(READS_IN_FLIGHT_MIN), bound)
     }
 
     /// Reads that the device has now.
@@ -65,7 +78,11 @@ impl Disk {
 
     /// Reads with which the device is not idle.
     pub(super) fn enough(&self) -> usize {
-        READS_IN_FLIGHT_MIN * self.settings.spindles.max(1) as usize
+        READS_IN_FLIGHT_MIN * self.spindles()
+    }
+
+    fn spindles(&self) -> usize {
+        self.settings.spindles.max(1) as usize
     }
 
     /// Slots for a read of about this length. If memory is short it waits for them, but never with an idle device.
@@ -109,4 +126,76 @@ impl Disk {
                 .turn(has_underrun(&want, now), used, max, load.streams);
         }
     }
+
+    /// What is read for a want on this path, where to, and what sets the length. `None`: the pool lacks the slots for it.
+    pub(super) fn length(
+        &mut self,
+        want: &Want,
+        path: ReadPath,
+        target_us: u64,
+        now: Instant,
+    ) -> Option<(Span, Destination, LengthBound)> {
+        let need = self.read_need(want, target_us, now);
+        let (read_bytes, bound) = self.settings.prefetch.read_bytes(&need);
+        let (span, into, bound) = match path {
+            ReadPath::Crowd | ReadPath::Popular => (
+                rest_of_window(want.span.offset_bytes, want.span.end_bytes()),
+                Destination::PageCache,
+                LengthBound::Window,
+            ),
+            ReadPath::Direct => {
+                let slots = self.slots_for(want.span, read_bytes)?;
+                let whole = (read_bytes / SLOT_BYTES).max(1);
+                let short = u64::from(slots) < whole;
+                let bound = if short { LengthBound::Memory } else { bound };
+                (in_slots(want.span, slots), Destination::Slots(slots), bound)
+            }
+            ReadPath::Indirect => (first(want.span, read_bytes), Destination::PageCache, bound),
+        };
+        let ends = span.end_bytes() >= want.span.end_bytes();
+        Some((span, into, if ends { LengthBound::End } else { bound }))
+    }
+
+    /// The evidence from which the policy computes the length of a read for a want.
+    pub(super) fn read_need(&self, want: &Want, target_us: u64, now: Instant) -> ReadNeed {
+        let free = self.slots_max().saturating_sub(self.slots_used);
+        ReadNeed {
+            target_us,
+            margin_us: want.underrun_at.since_us(now),
+            rate_bytes_per_s: self.rate_for(want, now),
+            nth: want.answers,
+            rest_bytes: want.span.len_bytes,
+            most_bytes: self.model.read_bytes_max(),
+            free_bytes: u64::from(free) * SLOT_BYTES,
+            rates_bytes_per_s: self.load().rates_bytes_per_s,
+        }
+    }
+
+    /// B_n for a read. After an underrun the measured rate is only a lower bound: our reads were late, not the client slow.
+    /// Such a stream counts with the mean rate of all, if that is more, or it would stay as slow as it was read for.
+    pub(super) fn rate_for(&self, want: &Want, now: Instant) -> u64 {
+        let mean = self.rates_bytes_per_s.checked_div(self.rates_known);
+        let least = mean.filter(|_| has_underrun(want, now)).unwrap_or(0);
+        want.rate_bytes_per_s.max(least)
+    }
 }
+
+/// Whether a stream whose rate is known has run dry: its client has taken all bytes before this want.
+pub(super) fn has_underrun(want: &Want, now: Instant) -> bool {
+    want.rate_bytes_per_s > 0 && want.underrun_at <= now
+}
+
+/// The span to read into so many slots. It begins at the start of what is wanted, rounded down to what a direct read must
+/// begin at. It ends where the slots end, or earlier at the end of what is wanted, rounded up.
+fn in_slots(wanted: Span, slots: u32) -> Span {
+    let offset_bytes = wanted.offset_bytes / READ_ALIGN_BYTES * READ_ALIGN_BYTES;
+    let room_bytes = u64::from(slots) * SLOT_BYTES;
+    let need_bytes = wanted.end_bytes() - offset_bytes;
+    let len_bytes = room_bytes.min(need_bytes.next_multiple_of(READ_ALIGN_BYTES));
+    Span {
+        offset_bytes,
+        len_bytes,
+    }
+}
+
+const _: () = assert!(FIRST_READ_BYTES % SLOT_BYTES == 0 && SLOT_BYTES % READ_ALIGN_BYTES == 0);

@@ -19,9 +19,31 @@
 
 use alloc::collections::BTreeSet;
 
-use super::ReaderId;
-use crate::limits::{URGENT_IN_A_ROW_MAX, URGENT_JOINS_MIN};
+use crate::conn::StreamId;
+use crate::limits::URGENT_IN_A_ROW_MAX;
 use crate::units::Instant;
+
+/// Who reads from this device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum ReaderId {
+    /// A stream, by its worker and its slot in the table of connections. A slot has one stream at a time: a message of a later
+    /// stream supersedes those of earlier ones.
+    Stream(u16, u32),
+    /// A stream that left and whose read is made all the same (`cancel` off), by a number of its own.
+    Left(u64),
+}
+
+impl ReaderId {
+    /// The reader that this stream is.
+    pub fn of(stream: StreamId) -> ReaderId {
+        ReaderId::Stream(stream.worker, stream.conn.index)
+    }
+
+    /// Whether it is gone, and nobody waits for its read.
+    pub fn is_gone(self) -> bool {
+        matches!(self, ReaderId::Left(_))
+    }
+}
 
 /// The order in which wants that are due are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,8 +112,6 @@ pub(super) struct Scheduler {
     /// The sweep over urgent wants. If they were served in the order of the other one, which stands still meanwhile, those
     /// far behind it would wait as long as new ones come before them.
     urgent_sweep: Sweep,
-    /// Urgent wants that may still join that sweep ([`URGENT_JOINS_MIN`]).
-    urgent_joins: usize,
     /// Wants that became due so far: the order of arrival.
     arrivals: u64,
     /// Urgent wants taken in a row.
@@ -124,7 +144,6 @@ impl Scheduler {
             rests: BTreeSet::new(),
             sweep: Sweep::default(),
             urgent_sweep: Sweep::default(),
-            urgent_joins: URGENT_JOINS_MIN,
             arrivals: 0,
             urgent_in_a_row: 0,
         }
@@ -193,10 +212,7 @@ impl Scheduler {
 
     /// Adds a want to the urgent ones.
     fn add_urgent(&mut self, entry: &QueuedWant) -> Position {
-        let is_full = self.urgent_joins == 0;
-        let key = self.key(self.urgent_sweep, is_full, entry);
-        let joins = key.0 == self.urgent_sweep.nth;
-        self.urgent_joins = (self.urgent_joins).saturating_sub(usize::from(joins));
+        let key = self.key(self.urgent_sweep, false, entry);
         self.urgent.insert((key, entry.reader));
         Position::Urgent(key)
     }
@@ -227,12 +243,7 @@ impl Scheduler {
                 Position::Due(key) | Position::DueRest(key, _) => {
                     self.sweep.advance(key, end_bytes);
                 }
-                Position::Urgent(key) => {
-                    if key.0 > self.urgent_sweep.nth {
-                        self.urgent_joins = self.urgent.len().max(URGENT_JOINS_MIN);
-                    }
-                    self.urgent_sweep.advance(key, end_bytes);
-                }
+                Position::Urgent(key) => self.urgent_sweep.advance(key, end_bytes),
             }
         }
         self.sweep.nth
@@ -364,49 +375,6 @@ mod tests {
             positions.insert(new.reader, scheduler.add(&new));
         }
         assert_eq!(order, (0..WAITING).collect::<Vec<_>>());
-    }
-
-    #[test]
-    fn an_urgent_want_waits_for_no_crawl_over_the_files_of_others() {
-        const BESIDE: u32 = 8; // clients that ask for one small file behind the other
-        const FILE_BYTES: u64 = 100;
-        let mut scheduler = Scheduler::new(Order::CLook);
-        let mut positions = BTreeMap::new();
-        let first = |n: u32, device_bytes: u64| QueuedWant {
-            is_first: true,
-            ..entry(n, device_bytes, None)
-        };
-        let crawled = |nth: u32| 10_000 + u64::from(nth) * FILE_BYTES;
-        for nth in 0..BESIDE {
-            let want = first(nth, crawled(nth));
-            positions.insert(want.reader, scheduler.add(&want));
-        }
-        let mut served = Vec::new();
-        for nth in BESIDE..40 * BESIDE {
-            if nth == 2 * BESIDE {
-                for (n, device_bytes) in [(1000, 0), (1001, 1 << 40)] {
-                    let want = first(n, device_bytes);
-                    positions.insert(want.reader, scheduler.add(&want));
-                }
-            }
-            let reader = scheduler.candidates()[0].unwrap();
-            let position = positions[&reader];
-            let Position::Urgent((_, device_bytes)) = position else {
-                panic!("{position:?}");
-            };
-            scheduler.take(reader, position, device_bytes + FILE_BYTES);
-            if slot(reader) >= 1000 {
-                served.push((slot(reader), nth));
-                continue;
-            }
-            let next = first(nth, crawled(nth));
-            positions.insert(next.reader, scheduler.add(&next));
-        }
-        served.sort_unstable();
-        let waited = |n: usize| served.get(n).map(|(_, nth)| nth - 2 * BESIDE);
-        let most = Some(URGENT_JOINS_MIN as u32 + 2 * (BESIDE + 2));
-        assert!(waited(0).is_some() && waited(0) <= most, "{served:?}");
-        assert!(waited(1).is_some() && waited(1) <= most, "{served:?}");
     }
 
     #[test]

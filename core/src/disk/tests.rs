@@ -11,11 +11,12 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
+use super::room::READS_IN_FLIGHT_MIN;
 use super::*;
-use crate::conn::{ConnId, WantSeq};
+use crate::conn::{ConnId, ObjectId, WantSeq};
 use crate::limits::{
-    FIRST_READ_BYTES, READ_ALIGN_BYTES, READ_BYTES_MIN, READS_IN_FLIGHT_MAX, READS_IN_FLIGHT_MIN,
-    SLOT_BYTES, WINDOW_BYTES,
+    FIRST_READ_BYTES, READ_ALIGN_BYTES, READ_BYTES_MIN, READS_IN_FLIGHT_MAX, SLOT_BYTES,
+    WINDOW_BYTES,
 };
 use crate::units::{KIB, MIB};
 

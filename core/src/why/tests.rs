@@ -1,4 +1,10 @@
+use alloc::string::ToString;
+
+use super::decisions::*;
 use super::*;
+use crate::congestion::{Delay, Signal};
+use crate::prefetch::{DepthBound, LengthBound};
+use crate::units::Instant;
 
 #[test]
 fn every_reason_stands_at_its_number_and_has_a_name_of_its_own() {
@@ -119,5 +125,84 @@ fn a_decision_is_a_plain_sentence_with_its_numbers() {
     assert_eq!(
         ended.to_string(),
         "the response ended (pause_timeout) after 4.1 MB in 604 s"
+    );
+}
+
+#[test]
+fn a_decision_about_a_device_is_a_plain_sentence_with_its_numbers() {
+    for (what, text) in [
+        (
+            What::Depth {
+                from: 8,
+                to: 4,
+                bound: DepthBound::FirstRead,
+            },
+            "the depth goes from 8 to 4 reads at once: more would make a new client wait too long for its first bytes",
+        ),
+        (
+            What::Memory {
+                from_bytes: 64_000_000,
+                to_bytes: 26_000_000,
+            },
+            "memory for reading ahead goes from 64 MB to 26 MB, since others want the rest",
+        ),
+    ] {
+        assert_eq!(what.to_string(), text);
+    }
+}
+
+#[test]
+fn the_last_decisions_are_kept_in_their_order_in_memory_that_never_grows() {
+    const MOST: u64 = 50;
+    let mut decisions = Decisions::new(MOST as usize);
+    let capacity = decisions.ring.capacity();
+    assert_eq!(decisions.iter().count(), 0);
+    for us in 0..3 * MOST + 7 {
+        let why = Why::Done;
+        decisions.record(Instant { us }, None, What::Closed { why });
+        let first = (us + 1).saturating_sub(MOST);
+        let kept = decisions.iter().map(|decision| decision.at.us);
+        assert!(kept.eq(first..=us), "after {us}");
+    }
+    assert_eq!(decisions.ring.capacity(), capacity);
+}
+
+#[test]
+fn a_read_explains_itself() {
+    let chosen = Chosen {
+        reason: Reason::Due,
+        bound: LengthBound::Rate,
+        len_bytes: 1_400_000,
+        margin_us: 1_200_000,
+        target_us: 4_000_000,
+        rate_bytes_per_s: 500_000,
+        took_us: 31_000,
+    };
+    assert_eq!(
+        chosen.to_string(),
+        "read 1.4 MB in 31 ms, since it was due and the sweep came by: it had enough for 1.2 s, less than half of the target, \
+         4.0 s; so long that it has enough for 4.0 s at the 500 KB/s that it takes"
+    );
+    let unknown = Chosen {
+        bound: LengthBound::Unknown,
+        margin_us: 0,
+        rate_bytes_per_s: 0,
+        ..chosen
+    };
+    assert_eq!(
+        unknown.to_string(),
+        "read 1.4 MB in 31 ms, since it was due and the sweep came by; this long because its rate is not known yet, and a \
+         short read finds it out"
+    );
+    let first = Chosen {
+        reason: Reason::First,
+        bound: LengthBound::First,
+        len_bytes: 131_072,
+        ..chosen
+    };
+    assert_eq!(
+        first.to_string(),
+        "read 131 KB in 31 ms, before all who have something, since it had nothing yet; this long because its rate is not \
+         known yet, and a short read finds it out"
     );
 }

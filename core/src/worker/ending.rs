@@ -222,7 +222,7 @@ impl Worker {
             self.outs.push_back(arrived);
         }
         self.door.leave(conn.admitted);
-        self.wheel.remove(conn.id.index);
+        self.checks.remove(conn.id.index);
         self.send.unpaced(conn.id, conn.output.paced_until);
     }
 }

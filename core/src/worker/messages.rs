@@ -6,9 +6,9 @@ use super::exported::{Exported, Kept, LocalFile};
 use crate::addresses::Address;
 use crate::congestion::Delay;
 use crate::conn::{ConnId, Held, ObjectId, Plan, Span, StreamId, TcpEvent, Want, WantSeq};
-use crate::disk::Chosen;
 use crate::send::Refill;
 use crate::send::control::SendPolicy;
+use crate::why::Chosen;
 use crate::why::Why;
 
 /// What the operator may choose. Times in microseconds.

@@ -21,11 +21,11 @@ use super::messages::Out;
 use super::stream::{Cancellations, SendSpan, StreamStep};
 use super::turns::QueueEnd;
 use crate::conn::{ConnId, Held, Span, StreamId, TcpSample, WantSeq};
-use crate::disk::Chosen;
 use crate::rate::BelievedRate;
 use crate::send::control::{Offer, SocketFull, Taken};
 use crate::send::{SendQueue, Supply};
 use crate::units::Instant;
+use crate::why::Chosen;
 use crate::why::{TopUp, Wait, What, Why};
 
 /// The sending side of a connection's socket.

@@ -14,17 +14,14 @@
 //! | `Wait` | nothing to send before its want or its slice is answered | that answer |
 //! | `Broken`, `Done` | ended | |
 //!
-//! While it sends what is fetched, it has the bytes after that read ahead (`stream/read_ahead.rs`).
+//! While it sends what is fetched, it has the bytes after that read ahead (`stream/wants.rs`).
 
 mod losses;
-mod outstanding;
-mod read_ahead;
 mod rest;
-mod resume;
-mod waiting;
+mod wants;
 
-use self::outstanding::Outstanding;
-pub(super) use self::resume::Cursor;
+pub(super) use self::rest::Cursor;
+use self::wants::Outstanding;
 use super::stall::Stall;
 use crate::cache::{ResidencyCache, ResidencyVerdict, rest_of_window, windows};
 use crate::congestion::Delay;

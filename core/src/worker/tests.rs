@@ -25,7 +25,6 @@ use crate::conn::{
     Held, ObjectId, Part, Plan, Promise, ResidencySource, Span, TcpEvent, TcpSample, Version,
     WantSeq,
 };
-use crate::disk::{Chosen, Reason};
 use crate::limits::{
     ACCEPT_RETRY_US, ACCEPTS_PER_TURN_MAX, BODY_SKIP_BYTES_MAX, LINGER_BYTES_MAX, PIPELINED_MAX,
     SCAN_SLICE, SEND_BYTES_MAX, WINDOW_BYTES,
@@ -33,6 +32,7 @@ use crate::limits::{
 use crate::prefetch::LengthBound;
 use crate::units::{MIB, US_PER_S};
 use crate::why::Why;
+use crate::why::{Chosen, Reason};
 use smallvec::SmallVec;
 
 const WINDOW: u64 = WINDOW_BYTES;

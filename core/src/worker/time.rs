@@ -1,4 +1,7 @@
-//! The timer scan: which time limits have run out.
+//! The timer scan: which time limits have run out, and when to look at which connection again ([`Checks`]).
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
 
 use super::Worker;
 use super::messages::Out;
@@ -7,15 +10,75 @@ use super::timeouts::TimeoutVerdict;
 use super::turns::QueueEnd;
 use super::{Conn, ConnPhase};
 use crate::conn::ConnId;
-use crate::limits::{AWAITED_CHECK_US, SCAN_SLICE, TOUCHED_MAX};
+use crate::limits::{AWAITED_CHECK_US, SCAN_PERIOD_US, SCAN_SLICE, TOUCHED_MAX};
 use crate::units::Instant;
 use crate::why::{Wait, Why};
+
+/// A connection is checked after so many ticks at the latest. A check that comes too early is cheap and finds a new time.
+const CHECK_TICKS_MAX: u64 = 128;
+
+/// When to check which connection again, in ticks of a second. Every connection has one entry at most; one whose time moves later
+/// stays where it is.
+#[derive(Default)]
+pub(super) struct Checks {
+    due: BTreeSet<(u64, u32)>,
+    /// The tick of each connection; 0: none.
+    ticks: Vec<u64>,
+}
+
+impl Checks {
+    /// Schedules a check of connection `index` at `at`, or earlier if that was asked for before. It comes with the first tick at
+    /// or after `at`, but not with the current one.
+    pub fn by(&mut self, index: u32, at: Instant, now: Instant) {
+        let place = index as usize;
+        if place >= self.ticks.len() {
+            self.ticks.resize(place + 1, 0);
+        }
+        let next = now.us / SCAN_PERIOD_US + 1;
+        let tick = at.us.div_ceil(SCAN_PERIOD_US);
+        let tick = tick.clamp(next, next + CHECK_TICKS_MAX);
+        if self.ticks[place] == 0 || tick < self.ticks[place] {
+            self.remove(index);
+            self.ticks[place] = tick;
+            self.due.insert((tick, index));
+        }
+    }
+
+    /// Removes the connection.
+    pub fn remove(&mut self, index: u32) {
+        if let Some(tick) = self.ticks.get_mut(index as usize) {
+            self.due.remove(&(core::mem::take(tick), index));
+        }
+    }
+
+    /// Takes a connection that is due.
+    pub fn pop(&mut self, now: Instant) -> Option<u32> {
+        let &(_, index) = self.due.first().filter(|_| self.is_behind(now))?;
+        self.remove(index);
+        Some(index)
+    }
+
+    /// Whether a connection is due.
+    pub fn is_behind(&self, now: Instant) -> bool {
+        self.due
+            .first()
+            .is_some_and(|(tick, _)| *tick <= now.us / SCAN_PERIOD_US)
+    }
+
+    /// When the next is due.
+    pub fn next_at(&self) -> Option<Instant> {
+        let (tick, _) = self.due.first()?;
+        Some(Instant {
+            us: tick * SCAN_PERIOD_US,
+        })
+    }
+}
 
 impl Worker {
     /// Checks a few of the connections that are due.
     pub(super) fn scan(&mut self, now: Instant) {
         for _ in 0..SCAN_SLICE {
-            let Some(index) = self.wheel.pop(now) else {
+            let Some(index) = self.checks.pop(now) else {
                 return;
             };
             self.check(index, now);
@@ -136,7 +199,7 @@ impl Worker {
         let at = at.into_iter().flatten().min();
         // No limit runs while we look up the file.
         let at = at.unwrap_or(Instant { us: u64::MAX });
-        self.wheel.by(index, at, now);
+        self.checks.by(index, at, now);
     }
 
     /// Until when a drain waits for a connection that has never sent a byte.
@@ -144,5 +207,40 @@ impl Worker {
         let since = conn.timeouts.silent_since();
         let since = since.filter(|_| conn.phase == ConnPhase::Open)?;
         self.drain.silent_until(since)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::collections::BTreeMap;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Compared with a map: whatever is due comes out, in time, and nothing else.
+        #[test]
+        fn it_does_what_a_map_does(acts in prop::collection::vec((0u32..20, 0u64..300, 0u64..20, any::<bool>()), 1..200)) {
+            let (mut checks, mut map, mut now) = (Checks::default(), BTreeMap::new(), Instant { us: 0 });
+            for (index, ahead_s, wait_s, remove) in acts {
+                if remove {
+                    checks.remove(index);
+                    map.remove(&index);
+                } else {
+                    let at = now.plus_us(ahead_s * SCAN_PERIOD_US + 17);
+                    checks.by(index, at, now);
+                    let due = map.entry(index).or_insert(at);
+                    *due = at.min(*due);
+                }
+                now = now.plus_us(wait_s * SCAN_PERIOD_US + 3);
+                while let Some(index) = checks.pop(now) {
+                    prop_assert!(map.remove(&index).is_some(), "{} was not in it", index);
+                }
+                for due in map.values() {
+                    prop_assert!(due.us + SCAN_PERIOD_US > now.us, "{:?} is late at {:?}", due, now);
+                }
+                prop_assert_eq!(checks.due.len(), map.len());
+                prop_assert_eq!(checks.next_at().is_some(), !map.is_empty());
+            }
+        }
     }
 }

@@ -289,7 +289,7 @@ pub const METRICS: [Metric; 57] = [
     gauge(
         "believed_rate_bytes_per_second",
         "bytes_per_second",
-        "B_net: what these are believed to take, as far as it is known.",
+        "What these are believed to take, as far as it is known.",
         SampleSource::Worker(|channel| whole(&channel.tally.decided.believed_bytes_per_s)),
     ),
     counter(
@@ -337,37 +337,37 @@ pub const METRICS: [Metric; 57] = [
     gauge(
         "disk_streams",
         "streams",
-        "N: responses that read from the device.",
+        "Responses that read from the device.",
         SampleSource::Disk(|tally| Value::Whole(tally.streams.load(Relaxed))),
     ),
     gauge(
         "disk_rates_bytes_per_second",
         "bytes_per_second",
-        "B_net: what they take together. At disk_media or above it, the device can't keep up.",
+        "What they take together. At disk_media or above it, the device can't keep up.",
         SampleSource::Disk(|tally| Value::Whole(tally.rates_bytes_per_s.load(Relaxed))),
     ),
     gauge(
         "disk_target_seconds",
         "seconds",
-        "T_D: how long a client's bytes are to last after a read.",
+        "The target: how long a client's bytes are to last after a read.",
         SampleSource::Disk(|tally| Value::Us(tally.target_us.load(Relaxed))),
     ),
     gauge(
         "disk_positioning_seconds",
         "seconds",
-        "t_p: time between two reads in which nothing is read, at the present load.",
+        "Time between two reads in which nothing is read, at the present load.",
         SampleSource::Disk(|tally| Value::Us(tally.positioning_us.load(Relaxed))),
     ),
     gauge(
         "disk_media_bytes_per_second",
         "bytes_per_second",
-        "R: what the device gives while it reads.",
+        "What the device gives while it reads.",
         SampleSource::Disk(|tally| Value::Whole(tally.media_bytes_per_s.load(Relaxed))),
     ),
     gauge(
         "disk_depth_reads",
         "reads",
-        "K: reads that the device gets at once, found by measurement.",
+        "The depth: reads that the device gets at once.",
         SampleSource::Disk(|tally| Value::Whole(tally.reads_max.load(Relaxed))),
     ),
     gauge(

@@ -1,13 +1,12 @@
 //! `ackpace why DEVICE`: the state of a device, and its last decisions.
 
 use ackpace_core::disk::DeviceState;
-use ackpace_core::residency::latency::PageWait;
+use ackpace_core::residency::PageWait;
 use ackpace_core::units::{Bytes, Time};
 
 use super::Board;
-use crate::answers::{DeviceRow, Explained, Told, VERSION};
-use crate::disk::{DeviceAnswer, DiskHandle, ToldDecision};
-use crate::front::site::Site;
+use crate::answers::{DeviceRow, Explained, VERSION};
+use crate::disk::{DeviceAnswer, DiskHandle};
 use crate::limits::WORKER_ANSWER_MAX;
 use crate::options::shown;
 use crate::store::device::{Device, Devices};
@@ -31,10 +30,10 @@ pub fn explained(name: &str, board: &Board) -> Result<Explained, String> {
             way_of_sending(device)
         )
     })?;
-    told(device, handle, &board.shared.site)
+    told(device, handle)
 }
 
-fn told(device: &Device, handle: &DiskHandle, site: &Site) -> Result<Explained, String> {
+fn told(device: &Device, handle: &DiskHandle) -> Result<Explained, String> {
     let answer = handle.snapshot(WORKER_ANSWER_MAX).ok_or_else(|| {
         let device = device.shown();
         format!("the thread of device {device} does not answer: ask again, and look at dmesg")
@@ -43,20 +42,12 @@ fn told(device: &Device, handle: &DiskHandle, site: &Site) -> Result<Explained, 
         DeviceAnswer::Serves(snapshot) => snapshot,
         DeviceAnswer::Waits(why) => return Ok(waiting(device, &why)),
     };
-    let decision = |told: ToldDecision| Told {
-        ago_us: told.ago_us,
-        of_worker: told.of_all,
-        text: match &told.file {
-            Some(file) => format!("{}: {}", site.shown(&file.path), told.text),
-            None => told.text,
-        },
-    };
     Ok(Explained {
         version: VERSION,
         connection: None,
         device: Some(row(device, &snapshot.state)),
         now: sentences(device, &snapshot.state),
-        decisions: snapshot.decisions.into_iter().map(decision).collect(),
+        decisions: snapshot.decisions,
     })
 }
 
@@ -119,7 +110,7 @@ fn sentences(device: &Device, state: &DeviceState) -> Vec<String> {
     let ((target_us, target), (reads, depth)) = (state.target, state.depth);
     let mut sentences = vec![
         format!(
-            "device {} is read from by {} {}, {}/s in all (B_net)",
+            "device {} is read from by {} {}, {}/s in all",
             device.shown(),
             load.streams,
             if load.streams == 1 {
@@ -130,20 +121,21 @@ fn sentences(device: &Device, state: &DeviceState) -> Vec<String> {
             Bytes(load.rates_bytes_per_s)
         ),
         format!(
-            "it positions for {} between two reads (t_p) and gives {}/s while it reads (R)",
+            "it positions for {} between two reads and gives {}/s while it reads",
             Time(state.positioning_us),
             Bytes(state.media_bytes_per_s)
         ),
-        format!("T_D is {}, since {}", Time(target_us), target.sentence()),
         format!(
-            "it gets {reads} reads at once (K), since {}; it has {} now",
+            "the target is {}, since {}",
+            Time(target_us),
+            target.sentence()
+        ),
+        format!(
+            "the depth is {reads} reads at once, since {}; it has {} now",
             depth.sentence(),
             state.in_flight
         ),
     ];
-    if let Some(tried) = state.tried {
-        sentences.push(format!("{tried} reads at once are being tried"));
-    }
     let mut memory = format!(
         "{} of {} for reading ahead are in use",
         Bytes(state.used_bytes),

@@ -430,10 +430,10 @@ fn rates(connection: &Connection) -> String {
     let what = match window {
         Some(response) if response.wait_us >= PAUSED_US => {
             "it has paused, so nothing is read ahead for it and its socket is not filled until its client reads again; what it \
-             took (B_n)"
+             took"
         }
-        Some(_) => "what it takes when its client reads (B_n)",
-        None => "what it takes (B_n)",
+        Some(_) => "what it takes when its client reads",
+        None => "what it takes",
     };
     format!(
         "{}/s have arrived in the last seconds; {what}: {}",
@@ -524,7 +524,7 @@ mod tests {
                 "its client's window is closed (0 B); 0 B are in flight and 131 KB wait unsent in the socket; the window \
                  has held it up for 9.0 s in all",
                 "its share of the send memory is 150 KB: its socket holds no more, unsent and in flight",
-                "900 KB/s have arrived in the last seconds; what it takes when its client reads (B_n): 1.2 MB/s",
+                "900 KB/s have arrived in the last seconds; what it takes when its client reads: 1.2 MB/s",
                 "it has stood still for the disk with nothing in its socket for 0 us, for its client for 0 us",
             ]
         );
@@ -533,7 +533,7 @@ mod tests {
         assert_eq!(
             rates(&connection),
             "0 B/s have arrived in the last seconds; it has paused, so nothing is read ahead for it and its socket is not filled until \
-             its client reads again; what it took (B_n): 1.2 MB/s"
+             its client reads again; what it took: 1.2 MB/s"
         );
     }
 }

@@ -1,15 +1,15 @@
 //! Snapshots of a device for an operator. They cost nothing while nobody asks.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use ackpace_core::disk::{DeviceChange, DeviceDecision, DeviceState};
+use ackpace_core::disk::DeviceState;
 use ackpace_core::units::Instant;
+use ackpace_core::why::Decision;
 use crossbeam_channel::bounded;
 
 use super::{DiskHandle, Shell};
+use crate::answers::Told;
 use crate::limits::{DECISIONS_SHOWN_MAX, QUESTIONS_PER_TURN_MAX};
-use crate::store::file::File;
 
 /// What the thread of a device answers.
 pub enum DeviceAnswer {
@@ -24,19 +24,7 @@ pub struct DeviceSnapshot {
     /// Its present state.
     pub state: DeviceState,
     /// Its decisions, oldest first.
-    pub decisions: Vec<ToldDecision>,
-}
-
-/// A decision of a device's machine.
-pub struct ToldDecision {
-    /// How long ago.
-    pub ago_us: u64,
-    /// It was about the device, not about one stream.
-    pub of_all: bool,
-    /// The file that it was about, if a stream still reads it.
-    pub file: Option<Arc<File>>,
-    /// A plain sentence.
-    pub text: String,
+    pub decisions: Vec<Told>,
 }
 
 impl DiskHandle {
@@ -55,26 +43,18 @@ impl Shell {
             let Ok(reply) = self.questions.try_recv() else {
                 return;
             };
-            let decisions = self.disk.decisions(DECISIONS_SHOWN_MAX);
+            let more = self
+                .disk
+                .decisions()
+                .count()
+                .saturating_sub(DECISIONS_SHOWN_MAX);
+            let decisions = self.disk.decisions().skip(more);
             let snapshot = DeviceSnapshot {
                 state: self.disk.state(),
-                decisions: decisions.map(|decision| self.told(decision, now)).collect(),
+                decisions: decisions.map(|decision| told(decision, now)).collect(),
             };
             // The receiver may have timed out.
             let _ = reply.try_send(DeviceAnswer::Serves(Box::new(snapshot)));
-        }
-    }
-
-    fn told(&self, decision: &DeviceDecision, now: Instant) -> ToldDecision {
-        let object = match decision.change {
-            DeviceChange::ReadPath { object, .. } => Some(object),
-            _ => None,
-        };
-        ToldDecision {
-            ago_us: now.since_us(decision.at),
-            of_all: object.is_none(),
-            file: object.and_then(|object| self.files.get(object)),
-            text: decision.change.to_string(),
         }
     }
 
@@ -83,7 +63,15 @@ impl Shell {
         if let Some(notice) = self.disk.take_notice() {
             let device = self.devices.get(self.index);
             let device = device.map_or_else(|| self.index.to_string(), |device| device.shown());
-            tracing::info!("device {device}: {}", notice.change);
+            tracing::info!("device {device}: {notice}");
         }
+    }
+}
+
+fn told(decision: &Decision, now: Instant) -> Told {
+    Told {
+        ago_us: now.since_us(decision.at),
+        of_worker: true,
+        text: decision.what.to_string(),
     }
 }

@@ -44,8 +44,6 @@ pub struct DeviceTally {
     pub memory_bytes: AtomicU64,
     /// Turns after which the next read waited for memory.
     pub memory_waits: AtomicU64,
-    /// Lost wakeups, mended: streams that waited and nobody worked for. Each is a bug of ours.
-    pub mended: AtomicU64,
 }
 
 impl DeviceTally {
@@ -59,7 +57,7 @@ impl DeviceTally {
 }
 
 impl Shell {
-    /// Publishes the load of the device, and reports lost wakeups.
+    /// Publishes the load of the device.
     pub(super) fn publish(&self) {
         let (tally, load, model) = (&self.handle.tally, self.disk.load(), self.disk.model());
         tally.streams.store(load.streams, Relaxed);
@@ -82,15 +80,6 @@ impl Shell {
         let used_bytes = u64::from(used) * SLOT_BYTES;
         tally.memory_used_bytes.store(used_bytes, Relaxed);
         tally.memory_bytes.store(load.memory_bytes, Relaxed);
-        let mended = self.disk.mended();
-        let more = mended - tally.mended.swap(mended, Relaxed);
-        if more > 0 {
-            tracing::error!(
-                device = self.index,
-                streams = more,
-                "streams waited for the disk and nothing worked for them; they are read for now. Please report this"
-            );
-        }
         let waits = self.disk.slots_lacking() > 0;
         tally.memory_waits.fetch_add(waits.into(), Relaxed);
     }

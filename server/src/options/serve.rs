@@ -195,7 +195,7 @@ pub struct ServeOptions {
     /// Each level includes those before it: `error`, `warn`, `info`, `debug`.
     ///
     /// At `info` are start and stop, whatever goes wrong, and how disks are read: a line when a disk is first read, and one
-    /// when its T_D, or a K that was measured or that memory sets, has halved or doubled. What many clients cause at once is
+    /// when its target, the time that reads are to last, has halved or doubled. What many clients cause at once is
     /// told once in 10 s, with a count (`times=39`). `debug` has a line for each connection.
     ///
     /// Default: `info`, which has no line for a request. Range: error, warn, info or debug.

@@ -214,5 +214,5 @@ const DECISIONS_BYTES: u64 =
     (core::DECISIONS_MAX * size_of::<ackpace_core::why::Decision>()) as u64;
 
 /// What a worker believes of the page cache.
-const RESIDENCY_CACHE_BYTES: u64 = ackpace_core::residency::limits::RESIDENCY_CACHED_MAX as u64
-    * ackpace_core::cache::SIGHTING_BYTES;
+const RESIDENCY_CACHE_BYTES: u64 =
+    ackpace_core::cache::RESIDENCY_CACHED_MAX as u64 * ackpace_core::cache::SIGHTING_BYTES;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use ackpace_core::conn::{Change, ObjectId, Promise, ResidencySource, Span, Version};
 use ackpace_core::residency::has_waited_long;
-use ackpace_core::residency::latency::{PageWait, Way};
+use ackpace_core::residency::{PageWait, Way};
 use ackpace_core::units::Instant;
 use rustix::fs::{CWD, readlinkat};
 use rustix::io::{ReadWriteFlags, preadv2};

@@ -1,4 +1,4 @@
-//! How long the reads of a device take, for the question whether a worker may risk one (`core/src/residency/latency.rs`).
+//! How long the reads of a device take, for the question whether a worker may risk one (`core/src/residency.rs`).
 //!
 //! The device's own reads tell it. A device whose files are all in memory has none, so it is measured once, past the page
 //! cache, when a long file of it is first opened.
@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Instant;
 
 use ackpace_core::limits::READ_ALIGN_BYTES;
-use ackpace_core::residency::latency::{Latency, PageWait, Way, places};
-use ackpace_core::residency::limits::{LATENCY_FILE_BYTES_MIN, LATENCY_READ_BYTES};
+use ackpace_core::residency::{
+    LATENCY_FILE_BYTES_MIN, LATENCY_READ_BYTES, Latency, PageWait, Way, places,
+};
 use rustix::io::pread;
 
 use super::direct::Direct;

@@ -1,8 +1,8 @@
 //! What the worlds with a disk have in common: a read in the device, and the `Chosen` of wants that no scheduler chose.
 
 use ackpace_core::conn::{ObjectId, Span};
-use ackpace_core::disk::{Chosen, Reason};
 use ackpace_core::prefetch::LengthBound;
+use ackpace_core::why::{Chosen, Reason};
 
 /// A read in the device.
 #[derive(Clone, Copy)]

@@ -63,7 +63,7 @@ fn burst(seed: u64, burst_s: u64, table: &mut Table<5>) {
     });
     for (fixed, tdap) in fixed.into_iter().zip(tdap) {
         assert!(
-            tdap >= 1.15 * fixed && tdap * 1e3 >= 0.9 * MBIT as f64,
+            tdap >= 1.15 * fixed && tdap * 1e3 >= 0.85 * MBIT as f64,
             "the burst took it; {table}"
         );
     }

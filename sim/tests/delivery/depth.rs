@@ -1,7 +1,6 @@
-//! How many reads a device is given at once: the depth found by measurement beside the best one for each load.
+//! How many reads a device is given at once: the depth by Little's law beside the best one for each load.
 
 use super::*;
-use ackpace_core::limits::IN_DEVICE_US_MAX;
 use ackpace_sim::models::disk::profile::{ArrayProfile, DiskProfile, FlashProfile, Seek};
 
 /// The lab's `7200-sata`.
@@ -127,7 +126,7 @@ fn loads() -> Vec<Load> {
 /// too long does not count, but a depth of two always does.
 fn best_of(seed: u64, load: &Load) -> (f64, Found) {
     let fixed = [2, 3, 4, 6, 8, 12, 16, 24].map(|reads| measure(seed, load, Some(reads)));
-    let quick = |one: &&Found| one.depth == 2 || one.median_us <= IN_DEVICE_US_MAX;
+    let quick = |one: &&Found| one.depth == 2 || one.median_us <= 120_000;
     let quick: Vec<&Found> = fixed.iter().filter(quick).collect();
     let best = quick
         .iter()

@@ -1,8 +1,8 @@
 //! Windows of files: resident ones are sent, cold ones are wanted first.
 
 use super::*;
+use crate::cache::RESIDENCY_TRUST_US;
 use crate::limits::{PAUSED_US, UNKNOWN_MARGIN_US, UNTAKEN_US};
-use crate::residency::limits::RESIDENCY_TRUST_US;
 
 fn window(n: u64) -> Span {
     Span {

@@ -169,7 +169,7 @@ impl Shell {
         assert_eq!(self.worker.connections() as usize, self.clients.len());
         assert!(self.clients.len() <= self.connections_max);
         assert_eq!(self.disk.forgotten(), [], "nobody is at work for a want");
-        assert_eq!(self.disk.mended() + self.worker.counts().mended, 0);
+        assert_eq!(self.worker.counts().mended, 0);
         assert!(self.reading.len() <= crate::limits::READS_IN_FLIGHT_MAX);
         assert!(
             self.clients.is_empty() || self.worker.deadline().is_some(),

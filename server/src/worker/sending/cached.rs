@@ -7,7 +7,7 @@ use std::io::IoSlice;
 
 use ackpace_core::conn::Span;
 use ackpace_core::residency::Means;
-use ackpace_core::residency::latency::is_long;
+use ackpace_core::residency::is_long;
 use ackpace_core::why::Why;
 use rustix::io::Errno;
 
@@ -116,7 +116,7 @@ mod tests {
     use std::sync::Arc;
 
     use ackpace_core::conn::{ObjectId, Promise, ResidencySource};
-    use ackpace_core::residency::latency::Way;
+    use ackpace_core::residency::Way;
     use ackpace_core::units::Instant;
     use rustix::fs::{Advice, fadvise};
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use ackpace_core::cache::RESIDENCY_TRUST_US;
 use ackpace_core::conn::{ObjectId, ResidencySource, Span};
 use ackpace_core::limits::SLOT_BYTES;
-use ackpace_core::residency::limits::RESIDENCY_TRUST_US;
 use ackpace_core::units::{Instant, KIB};
 
 /// The page cache keeps and drops folios of this size.

@@ -4,9 +4,10 @@
 use ackpace_core::conn::{
     Held, ObjectId, Part, Plan, Promise, ResidencySource, Span, StreamId, Version, Want, WantSeq,
 };
-use ackpace_core::disk::{self, Chosen, ReadId};
+use ackpace_core::disk::{self, ReadId};
 use ackpace_core::send::Refill;
 use ackpace_core::units::Instant;
+use ackpace_core::why::Chosen;
 use ackpace_core::why::Why;
 use ackpace_core::worker::{In, Worker};
 

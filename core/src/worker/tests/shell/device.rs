@@ -2,10 +2,10 @@
 
 use super::super::*;
 use super::{DISK, Shell};
+use crate::cache::RESIDENCY_TRUST_US;
 use crate::conn::Held;
 use crate::disk::{self, ReadError};
 use crate::limits::SLOT_BYTES;
-use crate::residency::limits::RESIDENCY_TRUST_US;
 
 /// Residency is kept in quarters of a window, so that half-known windows occur.
 const CHUNK: u64 = WINDOW / 4;
