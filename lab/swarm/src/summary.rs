@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
+use super::command::SwarmCommand;
 use super::histogram::Histogram;
 use super::tally::{Fault, Share, Tally, jain};
 use ackpace_lab_base::stats;
@@ -84,12 +85,12 @@ pub struct FaultLine {
 /// The answer to a command.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Answer {
-    /// The command as received.
-    pub command: String,
-    /// Time at which the threads got it, since the start of the run; for `leave`, when all clients had left.
+    /// The command.
+    pub command: SwarmCommand,
+    /// Time at which the threads got it, since the start of the run; for `Leave`, when all clients had left.
     pub at_s: f64,
-    /// Why it was refused; `None` if it was carried out.
-    pub refused: Option<String>,
+    /// True if there is no such class.
+    pub refused: bool,
 }
 
 /// The figures of a run, from the last `reset` (or the end of the warm-up) to its end.
@@ -135,12 +136,8 @@ pub struct ClassSummary {
     pub completed: u64,
     /// Complete answers per second.
     pub completed_per_s: f64,
-    /// Answers abandoned on purpose. A half close counts here and, when complete, also in `completed`.
+    /// Clients that left within an answer.
     pub aborted: u64,
-    /// Seeks within a file.
-    pub seeks: u64,
-    /// Pauses that began.
-    pub pauses: u64,
     /// Connections established.
     pub connects: u64,
     /// Clients with a connection at the end.
@@ -273,8 +270,6 @@ impl ClassSummary {
             completed: tally.completed,
             completed_per_s: per_s(tally.completed),
             aborted: tally.aborted,
-            seeks: tally.seeks,
-            pauses: tally.pauses,
             connects: tally.connects,
             stalls: tally.stalls,
             stalled_s: tally.stalled_us as f64 / 1e6,

@@ -76,12 +76,8 @@ pub struct Tally {
     pub requests: u64,
     /// Complete answers.
     pub completed: u64,
-    /// Answers abandoned on purpose. Half-closed ones count here and, when complete, also above.
+    /// Clients that left within an answer.
     pub aborted: u64,
-    /// Answers abandoned for another place in the file.
-    pub seeks: u64,
-    /// Pauses that began.
-    pub pauses: u64,
     /// Connections established.
     pub connects: u64,
     /// Waits above `stall_s`.
@@ -119,8 +115,6 @@ impl Tally {
         self.requests += other.requests;
         self.completed += other.completed;
         self.aborted += other.aborted;
-        self.seeks += other.seeks;
-        self.pauses += other.pauses;
         self.connects += other.connects;
         self.stalls += other.stalls;
         self.stalled_us += other.stalled_us;
