@@ -65,7 +65,6 @@ struct State {
     failed: HashMap<u64, bool>,
     next_id: u64,
     asleep_until_ns: u64,
-    resume_ns: Option<u64>,
     arrivals: Arrivals,
     totals: request::DeviceTotals,
     since_ns: u64,
@@ -105,7 +104,6 @@ impl Engine {
                 failed: HashMap::new(),
                 next_id: 0,
                 asleep_until_ns: 0,
-                resume_ns: None,
                 arrivals: Arrivals::default(),
                 totals: request::DeviceTotals::default(),
                 since_ns: 0,
@@ -196,23 +194,17 @@ impl Engine {
         lock(&self.state).arrivals.last_late_ns()
     }
 
-    /// The current time that a request spends outside the model.
-    pub fn lead(&self) -> Lead {
-        lock(&self.state).overhead.lead()
-    }
-
-    /// Stops all answers, for `for_us` or until [`Engine::resume`].
-    pub fn hang(&self, for_us: Option<u64>) {
+    /// Stops all answers until [`Engine::resume`].
+    pub fn hang(&self) {
         let now_ns = self.now_ns();
-        let mut state = lock(&self.state);
-        state.device.hang(now_ns);
-        state.resume_ns = for_us.map(|us| now_ns + us * 1000);
+        lock(&self.state).device.hang(now_ns);
         self.wake.notify_one();
     }
 
     /// Ends a hang.
     pub fn resume(&self) {
-        lock(&self.state).resume_ns = Some(0);
+        let now_ns = self.now_ns();
+        lock(&self.state).device.resume(now_ns);
         self.wake.notify_one();
     }
 
@@ -318,16 +310,12 @@ impl State {
         let model = self.device.next_ns();
         let model = model.map(|due_ns| due_ns.saturating_sub(lead_max_ns));
         let due = self.due.peek().map(|Reverse(due)| due.due_ns);
-        let next = [model, due, self.resume_ns].into_iter().flatten().min();
+        let next = [model, due].into_iter().flatten().min();
         next.unwrap_or(u64::MAX)
     }
 
     /// Schedules the answers of requests that the model finishes soon.
     fn advance(&mut self, now_ns: u64) {
-        if self.resume_ns.is_some_and(|at_ns| at_ns <= now_ns) {
-            self.resume_ns = None;
-            self.device.resume(now_ns);
-        }
         let horizon_ns = now_ns + self.overhead.lead().of(1 << 20);
         while let Some(done) = self.device.complete(horizon_ns) {
             self.done(&done);

@@ -8,17 +8,15 @@
 //! - Faults: [`Disk::set_fault`] with a [`Fault`]; [`Disk::places`] says where a file lies.
 //! - Statistics: [`Disk::counters`] (seeks, rotation, repeated reads, bytes by file) and [`Disk::trace`] (each
 //!   request).
-//! - A disk for the shell: [`run`], the subcommand `disk` of a program that includes [`Args`]. It starts that
-//!   program again as `disk serve` for the process behind the disk. [`clean`] removes what killed processes
-//!   left.
+//! - A disk for a test: [`run`], the subcommand `disk` of a program that includes [`Args`]. [`clean`] removes what
+//!   killed processes left.
 //!
 //! A FUSE file answers each request in the time that the model gives it (`engine.rs`, `fuse.rs`). It is
 //! attached as a loop device with direct I/O. On it is an ext4 (`mount.rs`) with a corpus (`fill.rs`) whose
 //! bytes are generated on reading (`store.rs`). The time spent on the path through the kernel is measured and
-//! subtracted (`overhead.rs`, `arrivals.rs`). `check.rs` verifies with fio that the emulator matches its model.
+//! subtracted (`overhead.rs`, `arrivals.rs`).
 
 mod arrivals;
-mod check;
 mod command;
 mod counts;
 mod engine;
@@ -92,11 +90,8 @@ pub enum Fault {
         /// Byte ranges of the device.
         regions: Vec<Range<u64>>,
     },
-    /// Requests are not answered.
-    Hang {
-        /// For how long, in microseconds; `None`: until it is healed.
-        for_us: Option<u64>,
-    },
+    /// Requests are not answered until it is healed.
+    Hang,
     /// No fault: everything works again.
     None,
 }
@@ -203,7 +198,7 @@ impl Disk {
     pub fn set_fault(&self, fault: &Fault) {
         match fault {
             Fault::Eio { regions } => self.engine.set_bad(regions),
-            Fault::Hang { for_us } => self.engine.hang(*for_us),
+            Fault::Hang => self.engine.hang(),
             Fault::None => {
                 self.engine.set_bad(&[]);
                 self.engine.resume();
@@ -241,15 +236,6 @@ impl Disk {
             .as_ref()
             .map_or(Ok(()), |device| device.set("scheduler", name))
     }
-
-    /// Bytes of memory that its blocks take, and the cost of a request outside the model.
-    pub(crate) fn weight(&self) -> (u64, Lead) {
-        let pages = lock(&self.engine.store).pages() as u64;
-        (pages * 4096, self.engine.lead())
-    }
-
-    /// Takes it down, as dropping does.
-    pub fn down(self) {}
 
     fn serve(&mut self, channel: std::os::fd::OwnedFd) -> Result<()> {
         let what = || "FUSE session".into();
@@ -304,7 +290,7 @@ impl Disk {
         let total: u64 = spec.corpus.iter().map(|file| file.len_bytes).sum();
         if total > self.engine.size_bytes() {
             return Err(LabError::Setup(format!(
-                "the corpus has {total} bytes, the disk {}: give a larger --size",
+                "the corpus has {total} bytes, the disk {}",
                 self.engine.size_bytes()
             )));
         }
@@ -431,9 +417,7 @@ fn folder(name: &str) -> Result<(PathBuf, File)> {
     let what = || folder.display().to_string();
     std::fs::create_dir_all(RUN).doing(|| RUN.into())?;
     if std::fs::create_dir(&folder).is_err() {
-        return Err(LabError::Setup(format!(
-            "the disk {name} is up already: ackpace-lab disk down {name}"
-        )));
+        return Err(LabError::Setup(format!("the disk {name} is up already")));
     }
     let lock = File::create(folder.join("lock")).doing(what)?;
     flock(&lock, FlockOperation::NonBlockingLockExclusive).doing(what)?;

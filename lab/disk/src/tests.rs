@@ -102,7 +102,7 @@ fn a_disk_serves_its_corpus_breaks_where_told_and_leaves_nothing() {
     let said = String::from_utf8_lossy(&check.stdout).into_owned();
     assert!(check.status.success(), "{said}");
 
-    disk.down();
+    drop(disk);
     let left = left_of(&format!("disk-{}", spec.name), &device);
     assert!(left.is_empty(), "left behind: {left:?}");
 }
@@ -140,7 +140,7 @@ fn fails_where_told(disk: &Disk, at: &Path) {
 fn hangs_and_recovers(disk: &Disk, at: &Path) {
     let second = at.join("a/second.bin");
     ackpace_lab_base::pages::drop_cached(&second).unwrap();
-    disk.set_fault(&Fault::Hang { for_us: None });
+    disk.set_fault(&Fault::Hang);
     let before = disk.counters().reads;
     let (done, came) = channel();
     let reader = std::thread::spawn(move || done.send(read(&second).map(|bytes| bytes.len())));
