@@ -30,12 +30,12 @@ pub fn text() -> String {
             text += &format!("  {:width$}  will install {}\n", "", packages.join(", "));
         }
     }
-    text += "\nSets of them:\n";
-    for (name, members, what) in experiments::SETS {
-        text += &format!("  {name:width$}  {}: {what}\n", members.join(", "));
-    }
+    text += &format!(
+        "\nbench, which `make bench` runs: {}\n",
+        experiments::BENCH.join(", ")
+    );
     text += "\nContenders (--contenders, separated by commas; \"ackpace --option value\" is ours with options):\n";
-    for (name, _, what) in Contender::presets() {
+    for (name, what) in Contender::presets() {
         let here = match peers::lacking(&Contender::preset(name)) {
             None => String::new(),
             Some(package) => format!(" (not here: package {package})"),

@@ -153,7 +153,7 @@ impl PointRun<'_> {
         let at = contender.at(self.point);
         let server = testbed.start(&at, self.workload.connections())?;
         self.workload.verify(&server)?;
-        server.stop().map(|_| ())
+        server.stop()
     }
 
     fn one(&self, testbed: &mut Testbed, contender: &Contender) -> Result<RoundResult> {
@@ -165,7 +165,7 @@ impl PointRun<'_> {
             window: Duration::from_secs_f64(self.plan.pace.window_s),
         };
         let killed = server.group.killed();
-        let seen = self.workload.run(&at, server, testbed, times);
+        let seen = self.workload.run(server, testbed, times);
         match killed.load(Relaxed) {
             0 => seen,
             kills => Err(out_of_memory(&at.name, kills, seen.err())),

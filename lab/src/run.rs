@@ -137,7 +137,7 @@ fn one(args: &Args, lab: &Lab, entry: &Entry, machine: &facts::Machine) -> Resul
     let name = format!("{}-{}", experiment.name, outcome.date.replace(':', ""));
     let path = |ending: &str| args.out.join(format!("{name}.{ending}"));
     outcome::write(&path("json"), &outcome.json()?)?;
-    outcome::write(&path("html"), &page::render(&outcome, &experiment.figures))?;
+    outcome::write(&path("html"), &page::render(&outcome, experiment))?;
     conclude(&outcome, &path("json"), &path("html"));
     Ok(outcome)
 }
@@ -186,8 +186,10 @@ fn entries(names: &[String], contenders: &[String]) -> Result<Vec<Entry>> {
     let mut all = experiments::all();
     let mut entries = Vec::new();
     for name in names {
-        let set = experiments::SETS.iter().find(|set| set.0 == name);
-        let members = set.map_or_else(|| vec![name.as_str()], |set| set.1.to_vec());
+        let members = match name.as_str() {
+            "bench" => experiments::BENCH.to_vec(),
+            name => vec![name],
+        };
         for member in members {
             let Some(at) = all.iter().position(|experiment| experiment.name == member) else {
                 if entries
@@ -286,7 +288,7 @@ fn unknown(name: &str, left: &[Experiment], taken: &[Entry]) -> LabError {
         .map(|experiment| experiment.name)
         .chain(taken)
         .collect();
-    names.extend(experiments::SETS.iter().map(|set| set.0));
+    names.push("bench");
     LabError::Setup(format!(
         "no experiment \"{name}\"; there are {}",
         names.join(", ")
@@ -416,13 +418,13 @@ mod tests {
 
     #[test]
     fn contenders_may_be_those_of_the_experiment_or_any_preset() {
-        let sendfile = experiments::all()
+        let fig11 = experiments::all()
             .into_iter()
-            .find(|one| one.name == "sendfile")
+            .find(|one| one.name == "ssbt-fig11")
             .unwrap();
-        let got = taking_part(&sendfile, &owned(&["read+write", "nginx"])).unwrap();
+        let got = taking_part(&fig11, &owned(&["read+write", "nginx"])).unwrap();
         assert_eq!(got[0].options[0], "sendfile off");
         assert_eq!(got[1].name, "nginx");
-        assert_eq!(taking_part(&sendfile, &[]).unwrap().len(), 2);
+        assert_eq!(taking_part(&fig11, &[]).unwrap().len(), 6);
     }
 }

@@ -7,7 +7,7 @@ use ackpace_lab_base::error::{LabError, Result};
 use ackpace_lab_swarm::workload::Workload as Clients;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -50,7 +50,7 @@ pub fn sample(ackpace: &Path, clients: &Clients) -> Result<Option<Sampler<Shares
 fn addresses(clients: &Clients) -> Result<Vec<Addresses>> {
     let mut all = Vec::new();
     for class in &clients.classes {
-        if let Some((IpAddr::V4(first), count)) = class.sources().map_err(LabError::Setup)? {
+        if let Some((first, count)) = class.sources().map_err(LabError::Setup)? {
             let first = u32::from(first);
             all.push((class.name.clone(), first, first.saturating_add(count)));
         }

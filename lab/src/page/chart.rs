@@ -32,8 +32,6 @@ pub struct Series {
     pub name: String,
     /// Index of the colour and mark.
     pub style: usize,
-    /// Index of the line's dash pattern: 0 is solid.
-    pub dash: usize,
     /// Points as (value on the axis, interval), in the order of the axis.
     pub points: Vec<(f64, Interval)>,
 }
@@ -44,7 +42,6 @@ impl Series {
         Self {
             name: name.to_owned(),
             style,
-            dash: 0,
             points,
         }
     }
@@ -228,10 +225,10 @@ fn dot(one: &Series, x: &Scale, at: f64, metric: &str, names: &Names) -> String 
 }
 
 /// The mark of a style, for legends.
-pub fn swatch(style: usize, dash: usize) -> String {
+pub fn swatch(style: usize) -> String {
     let mark = mark(style, 15.0, 7.0);
     format!(
-        "<svg class=\"swatch s{}\" viewBox=\"0 0 30 14\" aria-hidden=true><line class=\"line d{dash}\" x1=1 x2=29 y1=7 y2=7 />{mark}</svg>",
+        "<svg class=\"swatch s{}\" viewBox=\"0 0 30 14\" aria-hidden=true><line class=line x1=1 x2=29 y1=7 y2=7 />{mark}</svg>",
         style % STYLES
     )
 }
@@ -250,9 +247,8 @@ fn line(series: &Series, x: &Scale, y: &Scale, beside: f64, axes: &Axes) -> Stri
         .map(|(at, value)| format!("{:.1},{:.1}", place(*at), y.place(value.median)))
         .collect();
     let mut svg = format!(
-        "<g class=s{}><polyline class=\"line d{}\" points=\"{}\" />",
+        "<g class=s{}><polyline class=line points=\"{}\" />",
         series.style % STYLES,
-        series.dash,
         path.join(" ")
     );
     for (at, value) in &series.points {

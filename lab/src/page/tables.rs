@@ -72,7 +72,7 @@ pub fn ratios(rows: &[Row]) -> String {
             interval,
         ];
         if judged {
-            cells.push(escape(&must(row.limit)));
+            cells.push(escape(&must(row)));
             cells.push(match row.met {
                 None => String::new(),
                 Some(true) => "<span class=met>met</span>".into(),

@@ -1,22 +1,15 @@
 //! Installs missing peers from the distribution, without starting them as services.
 
-use super::{Contender, Kind, apache, caddy, h2o, lighttpd, missing, nginx};
+use super::program::Program;
+use super::{Contender, missing};
 use ackpace_lab_base::error::{LabError, Result};
 use ackpace_lab_base::packages::{install, packaged};
 use std::path::Path;
 
 /// The package that provides a contender's program, if that is missing on this machine.
 pub fn lacking(contender: &Contender) -> Option<&'static str> {
-    let (program, package) = match contender.kind {
-        Kind::Ackpace => return None,
-        Kind::Nginx => (nginx::PROGRAM, "nginx"),
-        Kind::Lighttpd => (lighttpd::PROGRAM, "lighttpd"),
-        // apache2-bin is the server alone: no service, no site.
-        Kind::ApacheEvent | Kind::ApachePrefork => (apache::PROGRAM, "apache2-bin"),
-        Kind::H2o => (h2o::PROGRAM, "h2o"),
-        Kind::Caddy => (caddy::PROGRAM, "caddy"),
-    };
-    (!Path::new(program).exists()).then_some(package)
+    let program = Program::of(contender.kind)?;
+    (!Path::new(program.path).exists()).then_some(program.package)
 }
 
 /// Ensures that all contenders are installed. On a machine with apt and as root it installs missing ones;

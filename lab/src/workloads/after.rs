@@ -48,7 +48,7 @@ fn clients(class: &ClassSecond) -> f64 {
 pub fn resident_share(testbed: &Testbed, name: &str) -> Result<f64> {
     let set = files_named(testbed, name)?;
     let mut resident_bytes = 0;
-    for (path, _) in set.files() {
+    for (path, _) in set.list() {
         resident_bytes += pages::resident_bytes(&below(&testbed.root, &path))?;
     }
     Ok(resident_bytes as f64 / set.len_bytes() as f64)
@@ -56,7 +56,7 @@ pub fn resident_share(testbed: &Testbed, name: &str) -> Result<f64> {
 
 /// Keeps a set's resident pages in memory on a machine that reclaims idle memory.
 pub fn keeper(testbed: &Testbed, name: &str) -> Result<pages::Keeper> {
-    let files = files_named(testbed, name)?.files();
+    let files = files_named(testbed, name)?.list();
     let paths = files
         .into_iter()
         .map(|(path, _)| below(&testbed.root, &path));
@@ -102,7 +102,7 @@ impl Gone {
             .place
             .files
             .iter()
-            .flat_map(Set::files)
+            .flat_map(Set::list)
             .map(|(path, _)| path)
             .collect();
         let dead = format!("{}-", self.class);
