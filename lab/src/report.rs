@@ -395,7 +395,7 @@ mod tests {
         let mut rows = table_of("goodput_bytes_per_s / p >= .98 all .95", &rounds);
         rows.extend(table_of("goodput_bytes_per_s <= 0", &rounds));
         let want = "\
-case  metric                       peer     ratio  95 %          must
+case  metric                    peer     ratio  95 %          must
 c     goodput MB/s  us  16500  17000  p  0.971  0.971..0.971  >= 0.98, all >= 0.95  MISS
 c     goodput MB/s  us  16500                                 ours <= 0             MISS
 ";

@@ -73,7 +73,7 @@ fn a_run_that_is_stopped_leaves_nothing() {
         return;
     }
     for (signal, code) in [("-INT", Some(130)), ("-TERM", Some(143))] {
-        let mut run = Run::start("stopped", &["idle", "--contenders", "nginx"]);
+        let mut run = Run::start("stopped", &["cached", "--contenders", "nginx"]);
         if !run.comes_to("round 1") {
             println!("skipped: a_run_that_is_stopped_leaves_nothing: another run has the machine");
             return;
