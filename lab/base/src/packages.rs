@@ -8,20 +8,8 @@ use std::process::{Command, Stdio};
 const POLICY: &str = "/usr/sbin/policy-rc.d";
 const APT: &str = "/usr/bin/apt-get";
 
-/// Ensures that `program` is there, which `package` provides. `what_for` begins the sentence that tells a
-/// person to install it ("the check measures with").
-///
-/// # Errors
-/// As [`install`].
-pub fn provide_program(program: &str, package: &str, what_for: &str) -> Result<()> {
-    if Path::new(program).exists() {
-        return Ok(());
-    }
-    install(&[package], what_for)
-}
-
-/// Installs packages on a machine with apt if we are root; otherwise the error says what to type. `what_for` is
-/// as in [`provide_program`]. Needs the machine's own network.
+/// Installs packages on a machine with apt if we are root; otherwise the error says what to type. `what_for`
+/// begins the sentence that tells a person to install them. Needs the machine's own network.
 ///
 /// # Errors
 /// [`LabError::Setup`] with the command for a person to type, or with the command that failed.

@@ -7,7 +7,7 @@
 //! have come otherwise (`arrivals.rs`).
 
 use super::arrivals::{Arrivals, Sent};
-use super::counts::{self, ByFile, Counters};
+use super::counts::{self, ByFile, Counters, LoggedRead};
 use super::overhead::{Lead, PathOverhead, Waits};
 use super::store::Store;
 use ackpace_lab_base::content::Tag;
@@ -18,10 +18,7 @@ use ackpace_sim::models::disk::profile::Profile;
 use ackpace_sim::models::disk::request::{self, Completion, Kind, Request};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
-use std::fs::File;
-use std::io::{BufWriter, Write};
 use std::ops::Range;
-use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -67,10 +64,9 @@ struct State {
     asleep_until_ns: u64,
     arrivals: Arrivals,
     totals: request::DeviceTotals,
-    since_ns: u64,
     by_file: ByFile,
     names: HashMap<Tag, String>,
-    trace: Option<BufWriter<File>>,
+    log: Option<Vec<LoggedRead>>,
     stopping: bool,
 }
 
@@ -84,7 +80,7 @@ struct Due {
 
 struct Open {
     respond: Respond,
-    owner: Option<(Tag, u64)>,
+    owner: Option<Tag>,
 }
 
 impl Engine {
@@ -106,10 +102,9 @@ impl Engine {
                 asleep_until_ns: 0,
                 arrivals: Arrivals::default(),
                 totals: request::DeviceTotals::default(),
-                since_ns: 0,
                 by_file: ByFile::default(),
                 names: HashMap::new(),
-                trace: None,
+                log: None,
                 stopping: false,
             }),
             wake: Condvar::new(),
@@ -145,7 +140,9 @@ impl Engine {
         }
         let id = state.next_id;
         state.next_id += 1;
-        let owner = owners.first().and_then(|(_, owner)| *owner);
+        let owner = owners
+            .first()
+            .and_then(|(_, owner)| owner.map(|(tag, _)| tag));
         state.open.insert(id, Open { respond, owner });
         if let Timing::Flat { us } = state.timing {
             let due_ns = now_ns + us * 1000;
@@ -221,19 +218,11 @@ impl Engine {
     /// Activity since the last reset.
     pub fn counters(&self) -> Counters {
         let now_us = self.now_ns() / 1000;
-        let (kept_bytes, refused_writes) = {
-            let store = lock(&self.store);
-            (store.pages() as u64 * 4096, store.refused())
-        };
         let state = lock(&self.state);
         Counters {
-            since_us: state.since_ns / 1000,
             now_us,
             members: state.device.members(),
             queued: state.device.under_way(),
-            kept_bytes,
-            refused_writes,
-            other_read_bytes: state.by_file.other_bytes(),
             files: state.by_file.files(&state.names),
             ..counts::totals(&state.totals)
         }
@@ -241,30 +230,15 @@ impl Engine {
 
     /// Resets the counters and the set of blocks that were read.
     pub fn reset_counters(&self) {
-        let now_ns = self.now_ns();
         let mut state = lock(&self.state);
-        state.since_ns = now_ns;
         state.totals = request::DeviceTotals::default();
         state.by_file = ByFile::default();
     }
 
-    /// Writes a line for each request to a new file; `None` ends the trace.
-    ///
-    /// # Errors
-    /// The file cannot be created, or the end of the former trace cannot be written.
-    pub fn trace(&self, path: Option<&Path>) -> Result<()> {
-        let new = match path {
-            None => None,
-            Some(path) => {
-                let what = || format!("trace {}", path.display());
-                let mut file = BufWriter::new(File::create(path).doing(what)?);
-                writeln!(file, "{}", counts::TRACE_HEAD).doing(what)?;
-                Some(file)
-            }
-        };
-        let old = std::mem::replace(&mut lock(&self.state).trace, new);
-        old.map_or(Ok(()), |mut file| file.flush())
-            .doing(|| "end of a trace".into())
+    /// Begins to log reads of files, or ends that; returns those that were logged.
+    pub fn log(&self, on: bool) -> Vec<LoggedRead> {
+        let log = &mut lock(&self.state).log;
+        std::mem::replace(log, on.then(Vec::new)).unwrap_or_default()
     }
 
     /// Answers all open requests and ends the thread.
@@ -344,13 +318,14 @@ impl State {
         self.totals.count(done);
         if done.request.kind == Kind::Read {
             self.overhead.served(done.finished_ns - done.arrived_ns);
-        }
-        if let Some(trace) = &mut self.trace {
             let owner = self.open.get(&id).and_then(|open| open.owner);
-            let owner = owner.map(|(tag, block)| (counts::name(&self.names, tag), block * 4096));
-            // A full disk ends the trace, not the run.
-            if writeln!(trace, "{}", counts::trace_line(done, owner)).is_err() {
-                self.trace = None;
+            if let (Some(log), Some(tag)) = (&mut self.log, owner) {
+                log.push(LoggedRead {
+                    arrived_us: done.arrived_ns / 1000,
+                    finished_us: done.finished_ns / 1000,
+                    len_bytes: done.request.len_bytes,
+                    file: counts::name(&self.names, tag),
+                });
             }
         }
         let lead_ns = self.overhead.lead().of(done.request.len_bytes);

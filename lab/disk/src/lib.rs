@@ -6,8 +6,8 @@
 //! - Terabytes in a second: name [`CorpusFile`]s. Their bytes are generated when they are read, and
 //!   `ackpace_lab_base::content` verifies them.
 //! - Faults: [`Disk::set_fault`] with a [`Fault`]; [`Disk::places`] says where a file lies.
-//! - Statistics: [`Disk::counters`] (seeks, rotation, repeated reads, bytes by file) and [`Disk::trace`] (each
-//!   request).
+//! - Statistics: [`Disk::counters`] (seeks, rotation, repeated reads, bytes by file) and [`Disk::log`] (each
+//!   read).
 //! - A disk for a test: [`run`], the subcommand `disk` of a program that includes [`Args`]. [`clean`] removes what
 //!   killed processes left.
 //!
@@ -30,7 +30,7 @@ mod store;
 mod tests;
 
 pub use command::{Args, run};
-pub use counts::{Counters, FileCounters};
+pub use counts::{Counters, FileCounters, LoggedRead};
 pub use fill::CorpusFile;
 
 use ackpace_lab_base::content::Tag;
@@ -186,12 +186,9 @@ impl Disk {
         self.engine.reset_counters();
     }
 
-    /// Writes a line for each request to a new file (its first line names the columns); `None` ends the trace.
-    ///
-    /// # Errors
-    /// The file cannot be written.
-    pub fn trace(&self, path: Option<&Path>) -> Result<()> {
-        self.engine.trace(path)
+    /// Begins to log reads of files, or ends that; returns those that were logged.
+    pub fn log(&self, on: bool) -> Vec<LoggedRead> {
+        self.engine.log(on)
     }
 
     /// Injects a fault or heals it.
@@ -349,7 +346,6 @@ impl Drop for Disk {
         self.hearing = None;
         self.fast(true);
         self.set_fault(&Fault::None);
-        let _ = self.engine.trace(None);
         if self.mounted {
             mount::take_down(&self.mount_point());
         }

@@ -39,7 +39,6 @@ pub fn render(outcome: &Outcome, experiment: &Experiment) -> String {
     }
     page += "</section>\n";
     page += &tables::ratios(&outcome.rows);
-    page += &tables::same_work(outcome);
     page += &tables::medians(outcome);
     page += &tables::how(outcome);
     page + "</main>\n"

@@ -189,12 +189,6 @@ fn a_page_is_whole_by_itself_and_hides_no_failure() {
 }
 
 #[test]
-fn a_goodput_below_the_best_is_pointed_at() {
-    let page = tables::same_work(&outcome());
-    assert!(page.contains("<span class=less>0.167</span>"), "{page}");
-}
-
-#[test]
 fn the_table_of_ratios_says_what_had_to_hold() {
     let mut outcome = outcome();
     let experiment = experiment("goodput_bytes_per_s / nginx >= .98 all .95", Vec::new());

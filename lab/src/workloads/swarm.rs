@@ -43,7 +43,7 @@ pub enum Event {
         /// The probability; 0 before the window.
         mark: f64,
     },
-    /// All clients of a class reset their connections at once. The disk's requests are traced from then on. The
+    /// All clients of a class reset their connections at once. The disk's reads are logged from then on. The
     /// class must have its own set of files of the same name.
     Leave {
         /// Name of the class and of its set of files.
@@ -137,7 +137,7 @@ impl Swarm {
         values.set_some("resident_before_share", before_share);
         values.set_some("resident_share", after_share);
         if let Some(gone) = gone {
-            gone.add(&mut values, testbed)?;
+            gone.add(&mut values);
         }
         values.extend(multiplied.unwrap_or_default());
         add_beliefs(&mut values, &summary, early, late);
@@ -221,9 +221,9 @@ impl Swarm {
                 (Event::Mark { path, mark }, Some(wan)) => wan.mark(path, *mark)?,
                 (Event::Mark { .. }, None) => {}
                 (Event::Leave { class }, _) => {
-                    let traced = Gone::trace(testbed)?;
+                    let disk = Gone::logged(testbed);
                     swarm.order(&SwarmCommand::Leave(class.clone()))?;
-                    gone = traced.map(|traced| traced.gone(class.clone()));
+                    gone = disk.map(|disk| Gone::now(disk, class.clone()));
                 }
             }
         }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::command::SwarmCommand;
 use super::histogram::Histogram;
 use super::setup::Setup;
-use super::summary::{Answer, Begin, ClassSecond, ClassSummary, FaultLine, Line, Second, Summary};
+use super::summary::{Answer, ClassSecond, ClassSummary, FaultLine, Line, Second, Summary};
 use super::tally::{Share, Tally};
 use super::worker::{Moment, Order, Remote, Report, Worker};
 use super::workload::Workload;
@@ -114,12 +114,6 @@ impl Fleet {
 
     /// Runs until `stop`. Calls `say` for each line as it comes, with the summary last.
     pub fn run(mut self, mut say: impl FnMut(&Line)) -> Result<Summary> {
-        say(&Line::Begin(Begin {
-            seed: self.setup.seed,
-            target: self.setup.target.to_string(),
-            clients: self.setup.clients(),
-            threads: self.threads.len(),
-        }));
         while self.sums.ended < self.threads.len() {
             while let Ok(command) = self.commands.try_recv() {
                 say(&Line::Answer(self.obey(command)));
@@ -238,9 +232,11 @@ impl Fleet {
             at_s,
             classes: classes
                 .map(|(prepared, (tally, moment))| ClassSecond {
+                    class: prepared.class.name.clone(),
+                    bytes: tally.bytes,
+                    completed: tally.completed,
                     connected: moment.connected,
                     active: moment.active,
-                    ..ClassSecond::of(&prepared.class.name, tally)
                 })
                 .collect(),
         }

@@ -12,8 +12,6 @@ use ackpace_lab_base::stats;
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Line {
-    /// The first line: all threads run.
-    Begin(Begin),
     /// The end of a second.
     Second(Second),
     /// A request failed; only the first few failures of each class are reported.
@@ -22,19 +20,6 @@ pub enum Line {
     Answer(Answer),
     /// The last line.
     Summary(Summary),
-}
-
-/// The facts of a run.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-pub struct Begin {
-    /// Seed of all draws; it reproduces the run.
-    pub seed: u64,
-    /// Address of the server.
-    pub target: String,
-    /// Number of clients of all classes.
-    pub clients: u64,
-    /// Number of threads.
-    pub threads: usize,
 }
 
 /// One second of all classes.
@@ -55,20 +40,10 @@ pub struct ClassSecond {
     pub bytes: u64,
     /// Complete answers.
     pub completed: u64,
-    /// Requests sent.
-    pub requests: u64,
-    /// Failed requests of any kind.
-    pub errors: u64,
-    /// Waits above the class's `stall_s` that ended in this second.
-    pub stalls: u64,
     /// Clients with a connection at the end of the second.
     pub connected: u64,
     /// Clients that want data at the end of the second.
     pub active: u64,
-    /// Median time to first byte of the answers that began in this second; null without any.
-    pub ttfb_p50_us: Option<u64>,
-    /// The 99th percentile of the same.
-    pub ttfb_p99_us: Option<u64>,
 }
 
 /// A failed request in words.
@@ -134,8 +109,6 @@ pub struct ClassSummary {
     pub requests: u64,
     /// Complete answers.
     pub completed: u64,
-    /// Complete answers per second.
-    pub completed_per_s: f64,
     /// Clients that left within an answer.
     pub aborted: u64,
     /// Connections established.
@@ -185,10 +158,6 @@ pub struct Times {
     pub p50: Option<u64>,
     /// 99th percentile.
     pub p99: Option<u64>,
-    /// 99.9th percentile.
-    pub p999: Option<u64>,
-    /// Maximum, exact.
-    pub max: Option<u64>,
 }
 
 impl Times {
@@ -198,8 +167,6 @@ impl Times {
             count: times.count(),
             p50: times.quantile_us(0.5),
             p99: times.quantile_us(0.99),
-            p999: times.quantile_us(0.999),
-            max: (times.count() > 0).then(|| times.max_us()),
         }
     }
 }
@@ -219,24 +186,6 @@ impl Spread {
             clients: count,
             jain: jain(count, sum, squares),
         })
-    }
-}
-
-impl ClassSecond {
-    /// The counts of a second; the caller fills in the clients' moment.
-    pub(crate) fn of(class: &str, tally: &Tally) -> Self {
-        Self {
-            class: class.into(),
-            bytes: tally.bytes,
-            completed: tally.completed,
-            requests: tally.requests,
-            errors: tally.fault_count(),
-            stalls: tally.stalls,
-            connected: 0,
-            active: 0,
-            ttfb_p50_us: tally.first_byte.quantile_us(0.5),
-            ttfb_p99_us: tally.first_byte.quantile_us(0.99),
-        }
     }
 }
 
@@ -268,7 +217,6 @@ impl ClassSummary {
             completion_us: Times::of(&tally.completion),
             requests: tally.requests,
             completed: tally.completed,
-            completed_per_s: per_s(tally.completed),
             aborted: tally.aborted,
             connects: tally.connects,
             stalls: tally.stalls,
@@ -326,7 +274,10 @@ mod tests {
     fn a_line_is_one_object_that_is_read_back() {
         let line = Line::Second(Second {
             at_s: 3,
-            classes: vec![ClassSecond::of("a", &Tally::default())],
+            classes: vec![ClassSecond {
+                class: "a".into(),
+                ..ClassSecond::default()
+            }],
         });
         let text = serde_json::to_string(&line).unwrap();
         assert!(

@@ -346,8 +346,10 @@ fn an_open_loop_asks_at_its_rate_and_obeys_commands() {
         seconds += u32::from(matches!(line, Line::Second(_)));
         let say = |command| speaker.send(command).unwrap();
         match line {
-            Line::Begin(_) => say(SwarmCommand::Leave("nobody".into())),
-            Line::Second(_) if seconds == 1 => say(SwarmCommand::Reset),
+            Line::Second(_) if seconds == 1 => {
+                say(SwarmCommand::Leave("nobody".into()));
+                say(SwarmCommand::Reset);
+            }
             Line::Second(_) if seconds == 2 => say(SwarmCommand::Stop),
             _ => {}
         }
