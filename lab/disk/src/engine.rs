@@ -3,12 +3,11 @@
 //! Model time is real time since the start. A thread that wakes late answers late. The model's next service
 //! still starts where the last one ended, so lateness does not add up while requests wait. But a host that
 //! waits for each answer would see every delay as a slower device. So answers leave early by the cost of the
-//! path to the host (`overhead.rs`). A request that follows a late answer at once is dated back to when it would
+//! path to the host ([`Lead`]). A request that follows a late answer at once is dated back to when it would
 //! have come otherwise (`arrivals.rs`).
 
 use super::arrivals::{Arrivals, Sent};
 use super::counts::{self, ByFile, Counters, LoggedRead};
-use super::overhead::{Lead, PathOverhead, Waits};
 use super::store::Store;
 use ackpace_lab_base::content::Tag;
 use ackpace_lab_base::error::{Doing, Result};
@@ -28,6 +27,22 @@ pub const PRIORITY: i32 = 1;
 
 /// Sends the answer; the argument is true if the device failed.
 pub type Respond = Box<dyn FnOnce(bool) + Send>;
+
+/// Time that a request of `len` bytes spends outside the model, from the host's block layer to the engine and back, on an
+/// otherwise idle device: `base_ns + per_mb_ns * len / 1 MB`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lead {
+    /// Overhead of the shortest request.
+    pub base_ns: u64,
+    /// Additional overhead for each 2^20 bytes.
+    pub per_mb_ns: u64,
+}
+
+impl Lead {
+    fn of(&self, len_bytes: u64) -> u64 {
+        self.base_ns + ((self.per_mb_ns * len_bytes) >> 20)
+    }
+}
 
 /// How requests are timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +71,7 @@ pub struct Engine {
 struct State {
     device: Device,
     timing: Timing,
-    overhead: PathOverhead,
+    lead: Lead,
     open: HashMap<u64, Open>,
     due: BinaryHeap<Reverse<Due>>,
     failed: HashMap<u64, bool>,
@@ -94,7 +109,7 @@ impl Engine {
             state: Mutex::new(State {
                 device,
                 timing: Timing::Fast,
-                overhead: PathOverhead::default(),
+                lead: Lead::default(),
                 open: HashMap::new(),
                 due: BinaryHeap::new(),
                 failed: HashMap::new(),
@@ -178,12 +193,7 @@ impl Engine {
 
     /// Sets the path overhead: what a request costs outside the model while the device is idle.
     pub fn set_lead(&self, lead: Lead) {
-        lock(&self.state).overhead.measured(lead);
-    }
-
-    /// Passes on the cumulative counts of the host's block layer; to be called from time to time.
-    pub fn heard(&self, host: Waits) {
-        lock(&self.state).overhead.period(host);
+        lock(&self.state).lead = lead;
     }
 
     /// How late the last answer left, in nanoseconds.
@@ -280,7 +290,7 @@ impl Engine {
 impl State {
     /// The next time at which the thread must act, if no new requests come.
     fn next_ns(&self) -> u64 {
-        let lead_max_ns = self.overhead.lead().of(1 << 20);
+        let lead_max_ns = self.lead.of(1 << 20);
         let model = self.device.next_ns();
         let model = model.map(|due_ns| due_ns.saturating_sub(lead_max_ns));
         let due = self.due.peek().map(|Reverse(due)| due.due_ns);
@@ -290,7 +300,7 @@ impl State {
 
     /// Schedules the answers of requests that the model finishes soon.
     fn advance(&mut self, now_ns: u64) {
-        let horizon_ns = now_ns + self.overhead.lead().of(1 << 20);
+        let horizon_ns = now_ns + self.lead.of(1 << 20);
         while let Some(done) = self.device.complete(horizon_ns) {
             self.done(&done);
         }
@@ -317,7 +327,6 @@ impl State {
         let id = done.request.id;
         self.totals.count(done);
         if done.request.kind == Kind::Read {
-            self.overhead.served(done.finished_ns - done.arrived_ns);
             let owner = self.open.get(&id).and_then(|open| open.owner);
             if let (Some(log), Some(tag)) = (&mut self.log, owner) {
                 log.push(LoggedRead {
@@ -328,7 +337,7 @@ impl State {
                 });
             }
         }
-        let lead_ns = self.overhead.lead().of(done.request.len_bytes);
+        let lead_ns = self.lead.of(done.request.len_bytes);
         let due_ns = done.finished_ns.saturating_sub(lead_ns);
         if done.failed {
             self.failed.insert(id, true);

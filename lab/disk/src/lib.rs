@@ -14,7 +14,7 @@
 //! A FUSE file answers each request in the time that the model gives it (`engine.rs`, `fuse.rs`). It is
 //! attached as a loop device with direct I/O. On it is an ext4 (`mount.rs`) with a corpus (`fill.rs`) whose
 //! bytes are generated on reading (`store.rs`). The time spent on the path through the kernel is measured and
-//! subtracted (`overhead.rs`, `arrivals.rs`).
+//! subtracted (`engine.rs`, `arrivals.rs`).
 
 mod arrivals;
 mod command;
@@ -23,7 +23,6 @@ mod engine;
 mod fill;
 mod fuse;
 mod mount;
-mod overhead;
 pub mod profile;
 mod store;
 #[cfg(test)]
@@ -38,15 +37,13 @@ use ackpace_lab_base::error::{Doing, LabError, Result};
 use ackpace_lab_base::punctual::Awake;
 use ackpace_lab_base::punctual::be_punctual;
 use ackpace_sim::models::disk::profile::Profile;
-use engine::{Engine, Timing, lock};
-use overhead::{LEAD_NS_MAX, Lead};
+use engine::{Engine, Lead, Timing, lock};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -64,8 +61,8 @@ const REQUEST_BYTES_MAX: u64 = 512 << 10;
 /// Answer time of the idle device while the path overhead is measured.
 const PROBE_US: u64 = 600;
 const PROBES: usize = 64;
-/// Interval at which the host's block-layer counts are read.
-const HEAR: Duration = Duration::from_millis(50);
+/// Most overhead that is compensated, in nanoseconds. More than this is not the path but an overloaded machine.
+const LEAD_NS_MAX: u64 = 400_000;
 
 /// The disk to build.
 #[derive(Clone, Debug)]
@@ -103,8 +100,6 @@ pub struct Disk {
     device: Option<mount::Loop>,
     mounted: bool,
     threads: Vec<JoinHandle<()>>,
-    /// Dropping it ends the thread that reads the host's counts.
-    hearing: Option<Sender<()>>,
     lock: Option<File>,
     _awake: Awake,
 }
@@ -123,7 +118,6 @@ impl Disk {
             device: None,
             mounted: false,
             threads: vec![thread],
-            hearing: None,
             lock: Some(lock),
             _awake: Awake::keep(),
         };
@@ -138,7 +132,6 @@ impl Disk {
             mount::mount_ext4(device.path(), &disk.mount_point(), spec.writable)?;
             disk.mounted = true;
         }
-        disk.hear(&device)?;
         disk.device = Some(device);
         disk.calibrate()?;
         Ok(disk)
@@ -252,25 +245,6 @@ impl Disk {
         Ok(())
     }
 
-    /// Starts a thread that passes the host's block-layer counts to the engine.
-    fn hear(&mut self, device: &mount::Loop) -> Result<()> {
-        let waits = device.waits();
-        let engine = Arc::clone(&self.engine);
-        let (hearing, end) = channel();
-        let hear = move || {
-            while end.recv_timeout(HEAR) == Err(RecvTimeoutError::Timeout) {
-                if let Some(waits) = waits.read() {
-                    engine.heard(waits);
-                }
-            }
-        };
-        let thread = std::thread::Builder::new().name("lab-disk-hear".into());
-        let thread = thread.spawn(hear).doing(|| "thread of a disk".into())?;
-        self.threads.push(thread);
-        self.hearing = Some(hearing);
-        Ok(())
-    }
-
     fn attach(&self, spec: &Spec) -> Result<mount::Loop> {
         let backing = self.folder.join("fuse").join(fuse::FILE);
         let device = mount::Loop::attach(&backing, &format!("ackpace-lab {}", spec.name))?;
@@ -343,7 +317,6 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        self.hearing = None;
         self.fast(true);
         self.set_fault(&Fault::None);
         if self.mounted {

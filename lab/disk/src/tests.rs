@@ -3,6 +3,7 @@
 use super::*;
 use ackpace_lab_base::content::first_wrong;
 use std::io::Read;
+use std::sync::mpsc::channel;
 
 const MB: u64 = 1 << 20;
 

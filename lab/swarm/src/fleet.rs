@@ -49,7 +49,6 @@ struct Sums {
     seconds: BTreeMap<u64, PartOfSecond>,
     connected: Vec<u64>,
     jain_min: Vec<Option<f64>>,
-    jain_demand_min: Vec<Option<f64>>,
     texts: Vec<Vec<String>>,
     shares: Vec<Vec<Share>>,
     cpu_us: u64,
@@ -256,7 +255,6 @@ impl Fleet {
             ClassSummary {
                 connected: sums.connected[number],
                 jain_min: sums.jain_min[number],
-                jain_demand_min: sums.jain_demand_min[number],
                 first_errors: sums.texts[number].clone(),
                 ..ClassSummary::of(
                     &prepared.class.name,
@@ -304,7 +302,6 @@ impl Sums {
             seconds: BTreeMap::new(),
             connected: vec![0; classes],
             jain_min: vec![None; classes],
-            jain_demand_min: vec![None; classes],
             texts: vec![Vec::new(); classes],
             shares: vec![Vec::new(); classes],
             cpu_us: 0,
@@ -325,7 +322,6 @@ impl Sums {
     fn reset(&mut self, thread: usize, classes: usize) {
         self.totals[thread] = vec![Tally::default(); classes];
         self.jain_min = vec![None; classes];
-        self.jain_demand_min = vec![None; classes];
     }
 
     /// Adds a thread's part of a second; returns the second when all threads have reported.
@@ -359,8 +355,6 @@ impl Sums {
         for (class, moment) in whole.moments.iter().enumerate() {
             self.connected[class] = moment.connected;
             lower(&mut self.jain_min[class], moment.fairness.index());
-            let of_demand = moment.fairness.index_of_demand();
-            lower(&mut self.jain_demand_min[class], of_demand);
         }
         Some(whole)
     }

@@ -121,8 +121,6 @@ pub struct ClassSummary {
     pub stalled_s: f64,
     /// Lowest Jain's index over any two seconds, among the clients that wanted bytes throughout.
     pub jain_min: Option<f64>,
-    /// The same for bytes / rate.
-    pub jain_demand_min: Option<f64>,
     /// Failed requests by kind: connect, reset, closed-early, timeout, overrun, status, head, length, range,
     /// wrong-byte. Kinds that did not occur are left out.
     pub errors: BTreeMap<String, u64>,

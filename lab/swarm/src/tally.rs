@@ -132,31 +132,21 @@ pub struct Share {
     pub demand_bytes: u64,
 }
 
-/// Sums for Jain's index (Jain, Chiu, Hawe 1984) over the bytes of active clients in a window, absolute and
-/// relative to their rates.
+/// Sums for Jain's index (Jain, Chiu, Hawe 1984) over the bytes of active clients in a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Fairness {
     clients: u64,
     sum: f64,
     squares: f64,
-    rated: u64,
-    rated_sum: f64,
-    rated_squares: f64,
 }
 
 impl Fairness {
-    /// Adds a client's bytes; `rate_bytes_per_s` is 0 without a rate.
-    pub fn add(&mut self, bytes: u64, rate_bytes_per_s: u64) {
+    /// Adds a client's bytes.
+    pub fn add(&mut self, bytes: u64) {
         let x = bytes as f64;
         self.clients += 1;
         self.sum += x;
         self.squares += x * x;
-        if rate_bytes_per_s > 0 {
-            let part = x / rate_bytes_per_s as f64;
-            self.rated += 1;
-            self.rated_sum += part;
-            self.rated_squares += part * part;
-        }
     }
 
     /// Adds the sums of another thread.
@@ -164,19 +154,11 @@ impl Fairness {
         self.clients += other.clients;
         self.sum += other.sum;
         self.squares += other.squares;
-        self.rated += other.rated;
-        self.rated_sum += other.rated_sum;
-        self.rated_squares += other.rated_squares;
     }
 
     /// The index of the bytes; `None` for fewer than two clients or without any byte.
     pub fn index(&self) -> Option<f64> {
         jain(self.clients, self.sum, self.squares)
-    }
-
-    /// The index of bytes / rate.
-    pub fn index_of_demand(&self) -> Option<f64> {
-        jain(self.rated, self.rated_sum, self.rated_squares)
     }
 }
 
@@ -204,14 +186,13 @@ mod tests {
     }
 
     #[test]
-    fn jain_is_one_for_equals_and_a_part_of_the_rate_is_another_matter() {
+    fn jain_compares_all_that_are_added() {
         let (mut all, mut half) = (Fairness::default(), Fairness::default());
-        all.add(100, 100);
+        all.add(100);
         assert_eq!(all.index(), None, "one client is no comparison");
-        half.add(300, 300);
+        half.add(300);
         all.merge(&half);
         assert_eq!(all.index(), Some(400.0 * 400.0 / (2.0 * 100_000.0)));
-        assert_eq!(all.index_of_demand(), Some(1.0));
         assert_eq!(Fairness::default().index(), None);
     }
 }

@@ -70,7 +70,6 @@ fn add_class(values: &mut Values, class: &ClassSummary, at: &str) {
     set("completion_p99_us", us(class.completion_us.p99));
     set("jain", class.jain_min);
     set("jain_window", each.jain);
-    set("jain_demand", class.jain_demand_min);
 }
 
 /// Fails for a contender that sent a wrong byte: it gets no figures.

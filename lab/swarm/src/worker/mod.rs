@@ -332,7 +332,7 @@ impl Worker {
             moment.active += u64::from(client.active_since_us != NEVER_US);
             if measured && client.active_since_us <= begin_us + WINDOW_SLACK_US {
                 let bytes = client.seconds_bytes.iter().sum();
-                moment.fairness.add(bytes, client.pace.rate_bytes_per_s);
+                moment.fairness.add(bytes);
             }
             client.seconds_bytes = [0, client.seconds_bytes[0]];
         }
