@@ -172,27 +172,4 @@ mod tests {
         assert_eq!(again, b"touched", "made a second time");
         assert_eq!(set.len_bytes(), 10_000);
     }
-
-    #[test]
-    fn a_tail_has_as_many_bytes_in_each_decade() {
-        let set = Set::Tailed {
-            name: "web",
-            count: 10_000,
-            min_bytes: 1_000,
-            max_bytes: 10_000_000,
-        };
-        let files = set.list();
-        assert_eq!(
-            (files[0].1, files[9_999].0.as_str()),
-            (1_000, "/web-09999.bin")
-        );
-        let between = |low: u64, high: u64| -> f64 {
-            let some = files.iter().filter(|(_, len)| (low..high).contains(len));
-            some.map(|(_, len_bytes)| *len_bytes as f64).sum()
-        };
-        let (small, middle) = (between(1_000, 10_000), between(10_000, 100_000));
-        assert!((small / middle - 1.0).abs() < 0.01, "{small} {middle}");
-        let mean = set.len_bytes() as f64 / 10_000.0;
-        assert!((8_000.0..10_000.0).contains(&mean), "{mean}");
-    }
 }

@@ -1,13 +1,13 @@
 //! `ackpace-lab list`: the experiments that can run here, and what prevents the others.
 
 use crate::experiment::Experiment;
-use crate::needs::{self, Capabilities};
+use crate::needs;
 use crate::peers::{self, Contender};
 use crate::{experiments, sweep};
 
 /// The list as text.
 pub fn text() -> String {
-    let (capabilities, all) = (Capabilities::inspect(), experiments::all());
+    let all = experiments::all();
     let width = all
         .iter()
         .map(|experiment| experiment.name.len())
@@ -22,12 +22,16 @@ pub fn text() -> String {
             source(experiment)
         );
         text += &format!("  {:width$}  {}\n", "", size(experiment));
-        for lack in capabilities.lacks(experiment) {
+        for lack in needs::lacks(experiment) {
             text += &format!("  {:width$}  lacks {lack}\n", "");
         }
         let packages = needs::packages(experiment);
         if !packages.is_empty() {
-            text += &format!("  {:width$}  will install {}\n", "", packages.join(", "));
+            text += &format!(
+                "  {:width$}  lacks the packages {}\n",
+                "",
+                packages.join(", ")
+            );
         }
     }
     text += &format!(

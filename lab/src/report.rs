@@ -165,37 +165,40 @@ impl About<'_> {
     }
 }
 
+/// The columns of the table.
+pub const HEADS: [&str; 10] = [
+    "case", "metric", "", "", "peer", "", "ratio", "95 %", "must", "",
+];
+/// Those with numbers, which are aligned to the right.
+pub const NUMBERS: [usize; 3] = [3, 4, 6];
+
+/// The cells of a line.
+pub fn cells(row: &Row) -> [String; 10] {
+    let peer = row.peer.clone();
+    let (name, peer) = peer.map_or_else(Default::default, |(name, value)| (name, number(value)));
+    let (ratio, range) = row.ratio.map_or_else(Default::default, |ratio| {
+        let range = format!("{}..{}", number(ratio.low), number(ratio.high));
+        (number(ratio.median), range)
+    });
+    let verdict = row.met.map_or("", |met| if met { "ok" } else { "MISS" });
+    [
+        row.case.clone(),
+        row.metric.clone(),
+        row.who.clone(),
+        number(row.ours),
+        peer,
+        name,
+        ratio,
+        range,
+        must(row),
+        verdict.to_owned(),
+    ]
+}
+
 /// The table for a terminal.
 pub fn table(rows: &[Row]) -> String {
-    let head = [
-        "case", "metric", "", "", "peer", "", "ratio", "95 %", "must", "",
-    ];
-    let mut cells = vec![head.map(str::to_owned)];
-    for row in rows {
-        let (name, peer) = row
-            .peer
-            .clone()
-            .map_or_else(Default::default, |(name, value)| (name, number(value)));
-        let (ratio, range) = row.ratio.map_or_else(Default::default, |ratio| {
-            (
-                number(ratio.median),
-                format!("{}..{}", number(ratio.low), number(ratio.high)),
-            )
-        });
-        let verdict = row.met.map_or("", |met| if met { "ok" } else { "MISS" });
-        cells.push([
-            row.case.clone(),
-            row.metric.clone(),
-            row.who.clone(),
-            number(row.ours),
-            peer,
-            name,
-            ratio,
-            range,
-            must(row),
-            verdict.to_owned(),
-        ]);
-    }
+    let mut cells: Vec<_> = rows.iter().map(cells).collect();
+    cells.insert(0, HEADS.map(str::to_owned));
     let width = |column: usize| {
         cells
             .iter()
@@ -203,7 +206,7 @@ pub fn table(rows: &[Row]) -> String {
             .max()
             .unwrap_or(0)
     };
-    let widths: Vec<usize> = (0..head.len()).map(width).collect();
+    let widths: Vec<usize> = (0..HEADS.len()).map(width).collect();
     let mut text = String::new();
     for line in &cells {
         let padded = line
@@ -211,7 +214,7 @@ pub fn table(rows: &[Row]) -> String {
             .zip(&widths)
             .enumerate()
             .map(|(column, (cell, width))| {
-                let right = matches!(column, 3 | 4 | 6);
+                let right = NUMBERS.contains(&column);
                 if right {
                     format!("{cell:>width$}")
                 } else {
@@ -237,7 +240,7 @@ pub fn number(value: f64) -> String {
 }
 
 /// The limit in words.
-pub fn must(row: &Row) -> String {
+fn must(row: &Row) -> String {
     let Some(limit) = row.limit else {
         return String::new();
     };

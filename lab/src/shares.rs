@@ -166,18 +166,4 @@ mod tests {
         shares.add_curves(Duration::from_secs(3), &mut curves);
         assert_eq!(curves["share_mean_bytes@a"], json!([20.0, 60.0, 0.0]));
     }
-
-    #[test]
-    fn who_has_no_share_has_no_variation() {
-        let mut values = Values::default();
-        let mut shares = Shares::default();
-        shares.add(
-            0.0,
-            &answer(&[("10.1.0.1:9", None)]),
-            &[("a".into(), 0, u32::MAX)],
-        );
-        shares.add_values(0.0, &mut values);
-        assert_eq!(values.get("share_variation"), None);
-        assert_eq!(variation(&[]), None);
-    }
 }

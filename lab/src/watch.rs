@@ -260,25 +260,3 @@ fn add_queues(values: &mut Values, samples: &[Queues]) {
         );
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn samples_become_mean_percentile_and_bytes_of_a_connection() {
-        let sample = |connections, queued_bytes, unsent_bytes| Queues {
-            connections,
-            queued_bytes,
-            unsent_bytes,
-            congestion_controls: Vec::new(),
-        };
-        let mut values = Values::default();
-        add_queues(&mut values, &[sample(1, 100, 40), sample(3, 300, 80)]);
-        assert_eq!(values.get("send_queue_mean_bytes"), Some(200.0));
-        assert_eq!(values.get("send_queue_p99_bytes"), Some(300.0));
-        assert_eq!(values.get("unsent_per_connection_bytes"), Some(30.0));
-        add_queues(&mut values, &[]);
-        assert_eq!(values.keys().count(), 3, "no sample says nothing");
-    }
-}

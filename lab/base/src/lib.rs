@@ -11,7 +11,6 @@
 
 pub mod content;
 pub mod error;
-pub mod packages;
 pub mod pages;
 pub mod punctual;
 pub mod stats;

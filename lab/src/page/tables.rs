@@ -4,7 +4,7 @@ use super::chart::escape;
 use super::values;
 use crate::metrics;
 use crate::outcome::Outcome;
-use crate::report::{Row, must, number};
+use crate::report::{self, Row, number};
 use crate::rounds::Failure;
 use ackpace_lab_base::stats;
 
@@ -31,58 +31,20 @@ pub fn ratios(rows: &[Row]) -> String {
     if rows.is_empty() {
         return String::new();
     }
-    let judged = rows.iter().any(|row| row.met.is_some());
-    let heads = [
-        "case",
-        "metric",
-        "",
-        "",
-        "peer",
-        "",
-        "ratio",
-        "95 % interval",
-    ];
-    let mut heads = heads.to_vec();
-    if judged {
-        heads.extend(["must", ""]);
-    }
     let cells = |row: &Row| {
-        let (peer, value) = match &row.peer {
-            Some((peer, value)) => (escape(peer), number(*value)),
-            None => Default::default(),
+        let mut cells = report::cells(row).map(|cell| escape(&cell));
+        cells[9] = match row.met {
+            None => String::new(),
+            Some(true) => "<span class=met>met</span>".into(),
+            Some(false) => "<span class=missed>missed</span>".into(),
         };
-        let (ratio, interval) = match &row.ratio {
-            Some(r) => (
-                format!("<strong>{}</strong>", number(r.median)),
-                format!("{}..{}", number(r.low), number(r.high)),
-            ),
-            None => Default::default(),
-        };
-        let mut cells = vec![
-            escape(&row.case),
-            escape(&row.metric),
-            escape(&row.who),
-            number(row.ours),
-            peer,
-            value,
-            ratio,
-            interval,
-        ];
-        if judged {
-            cells.push(escape(&must(row)));
-            cells.push(match row.met {
-                None => String::new(),
-                Some(true) => "<span class=met>met</span>".into(),
-                Some(false) => "<span class=missed>missed</span>".into(),
-            });
-        }
-        cells
+        cells.to_vec()
     };
     let body: Vec<Vec<String>> = rows.iter().map(cells).collect();
     section(
         "Ratios",
         "Medians of the rounds; ratios are of rounds measured side by side.",
-        &table(&heads, &body, &[3, 5, 6]),
+        &table(&report::HEADS, &body, &report::NUMBERS),
     )
 }
 

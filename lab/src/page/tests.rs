@@ -8,7 +8,6 @@ use crate::metrics::Values;
 use crate::outcome::PlannedPoint;
 use crate::peers::Identity;
 use crate::place::Place;
-use crate::report;
 use crate::rounds::{Failure, Round, Rounds};
 use crate::sweep::expand;
 use crate::workloads::{Swarm, Workload};
@@ -186,27 +185,4 @@ fn a_page_is_whole_by_itself_and_hides_no_failure() {
             "<{tag}>"
         );
     }
-}
-
-#[test]
-fn the_table_of_ratios_says_what_had_to_hold() {
-    let mut outcome = outcome();
-    let experiment = experiment("goodput_bytes_per_s / nginx >= .98 all .95", Vec::new());
-    let points: Vec<Point> = outcome
-        .points
-        .iter()
-        .map(|planned| planned.point.clone())
-        .collect();
-    outcome.rows = report::rows(
-        &experiment,
-        &experiment.contenders,
-        &points,
-        &outcome.rounds,
-    );
-    assert_eq!(outcome.rows.len(), 2);
-    let page = tables::ratios(&outcome.rows);
-    assert!(
-        page.contains("cached, clients = 1") && page.contains("class=missed>missed"),
-        "{page}"
-    );
 }

@@ -1,11 +1,9 @@
 //! The contenders: ackpace and the servers that it is measured beside, each with its settings.
 
 mod ackpace;
-pub mod install;
 mod program;
 mod running;
 
-pub use install::{lacking, provide};
 pub use running::{Running, StartEnvironment, log_tail};
 
 use crate::sweep::Point;
@@ -361,9 +359,28 @@ fn says(program: &Path, flag: &str) -> Result<String> {
     Ok(text.lines().next().unwrap_or("").trim().to_owned())
 }
 
-/// A contender that is not on this machine and can't be brought.
-fn missing(name: &str, how: &str) -> LabError {
-    LabError::Setup(format!("{name} is not on this machine: {how}"))
+/// The package that provides a contender's program, if that is missing on this machine.
+pub fn lacking(contender: &Contender) -> Option<&'static str> {
+    let program = Program::of(contender.kind)?;
+    (!Path::new(program.path).exists()).then_some(program.package)
+}
+
+/// Checks that all contenders are installed.
+///
+/// # Errors
+/// Names the packages of those that are missing.
+pub fn check(contenders: &[Contender]) -> Result<()> {
+    let mut packages: Vec<&str> = contenders.iter().filter_map(lacking).collect();
+    packages.sort_unstable();
+    packages.dedup();
+    match packages.as_slice() {
+        [] => Ok(()),
+        missing => Err(LabError::Setup(format!(
+            "these experiments measure beside {}: type apt-get install --no-install-recommends {}, or leave them out with --contenders",
+            missing.join(" and "),
+            missing.join(" ")
+        ))),
+    }
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::command::SwarmCommand;
 use super::histogram::Histogram;
 use super::setup::Setup;
-use super::summary::{Answer, ClassSecond, ClassSummary, FaultLine, Line, Second, Summary};
+use super::summary::{Answer, ClassSecond, ClassSummary, Line, Second, Summary};
 use super::tally::{Share, Tally};
 use super::worker::{Moment, Order, Remote, Report, Worker};
 use super::workload::Workload;
@@ -190,16 +190,10 @@ impl Fleet {
             }
             Report::Reset { thread, tallies } => self.sums.reset(thread, tallies.len()),
             Report::Fault { class, fault, text } => {
-                let name = self.setup.classes[class].class.name.clone();
                 let texts = &mut self.sums.texts[class];
                 if texts.len() < TEXTS {
                     texts.push(format!("{}: {text}", fault.name()));
                 }
-                say(&Line::Fault(FaultLine {
-                    class: name,
-                    error: fault.name().into(),
-                    text,
-                }));
             }
             Report::End {
                 thread,

@@ -101,20 +101,4 @@ mod tests {
             prop_assert!(got >= exact && got <= exact + exact / 64, "{} for {}", got, exact);
         }
     }
-
-    #[test]
-    fn the_end_of_the_scale_and_the_empty_one() {
-        assert_eq!(bucket(u64::MAX), BUCKETS - 1);
-        let mut histogram = Histogram::default();
-        assert_eq!(histogram.quantile_us(0.5), None);
-        histogram.add(5);
-        let mut all = Histogram::default();
-        all.merge(&histogram);
-        all.add(1000);
-        assert_eq!(all.count(), 2);
-        assert_eq!(
-            (all.quantile_us(0.5), all.quantile_us(0.99)),
-            (Some(5), Some(1000))
-        );
-    }
 }

@@ -364,23 +364,6 @@ mod tests {
     }
 
     #[test]
-    fn a_greeting_is_read_whole_before_the_downloads() {
-        let head = "HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n";
-        let address = server(usize::MAX, answer(head, 5000), false);
-        let mut spec = spec(address, 2, 5000);
-        spec.greeting = Some(("/g".into(), 5000));
-        let mut load = Load::start(spec.clone()).unwrap();
-        assert!(
-            run_until(&mut load, |sum| sum.responses >= 2)
-                .unwrap()
-                .responses
-                >= 2
-        );
-        spec.greeting = Some(("/g".into(), 4999));
-        assert!(Load::start(spec).is_err());
-    }
-
-    #[test]
     fn a_wrong_answer_is_an_error_not_a_figure() {
         for (head, body, want) in [
             (
@@ -404,12 +387,5 @@ mod tests {
             let error = run_until(&mut load, |_| false).unwrap_err();
             assert_eq!(error.to_string(), format!("test: {want}"));
         }
-    }
-
-    #[test]
-    fn fairness_is_one_for_equal_shares_and_one_nth_for_a_single_winner() {
-        assert_eq!(fairness([3.0, 3.0, 3.0].into_iter()), 1.0);
-        assert_eq!(fairness([1.0, 0.0, 0.0, 0.0].into_iter()), 0.25);
-        assert_eq!(fairness([].into_iter()), 1.0);
     }
 }

@@ -160,16 +160,4 @@ mod tests {
         let got = [2, 3, 4, 5].map(|client| spread.part(client, &mut dice));
         assert_eq!(got, [from(0), from(1), from(5), from(25)]);
     }
-
-    #[test]
-    fn ranges_lie_in_the_file_and_at_their_alignment() {
-        let ranges = catalog(Objects::one("a"), 100_000, Part::Range { len_bytes: 250 });
-        let mut dice = Dice::of(1, 0, 0);
-        for _ in 0..1000 {
-            let Wanted::Range { from, len_bytes } = ranges.part(0, &mut dice) else {
-                panic!("a range is asked for");
-            };
-            assert!(from % ALIGN_BYTES == 0 && from + 250 <= 100_000 && len_bytes == 250);
-        }
-    }
 }

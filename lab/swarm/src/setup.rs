@@ -191,7 +191,7 @@ fn begins(class: &Class, seed: u64, number: usize) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::{Objects, Start};
+    use crate::workload::Objects;
 
     fn prepared(change: impl FnOnce(&mut Class)) -> PreparedClass {
         let mut class = Class::new("a", 1000, Objects::one("a"));
@@ -202,15 +202,6 @@ mod tests {
         };
         let target = "127.0.0.1:80".parse().unwrap();
         Setup::new(&workload, target).unwrap().classes.remove(0)
-    }
-
-    #[test]
-    fn begins_lie_in_their_span() {
-        let (after_s, over_s) = (1.0, 2.0);
-        let begins_us = prepared(|class| class.start = Start { after_s, over_s }).begins_us;
-        let span_us = 1_000_000..=3_000_000;
-        assert!(begins_us.iter().all(|at_us| span_us.contains(at_us)));
-        assert_eq!(prepared(|_| ()).begins_us, vec![0; 1000]);
     }
 
     #[test]
@@ -243,15 +234,5 @@ mod tests {
         ] {
             assert_eq!(of(kind, rate), (reading, buffer), "{kind:?}");
         }
-    }
-
-    #[test]
-    fn sources_are_dealt_one_after_the_other() {
-        let prepared = prepared(|class| class.source = Some("10.0.0.1-10.0.0.3".into()));
-        let address = |client| prepared.source(client).unwrap().ip().to_string();
-        assert_eq!([0, 2, 3].map(address), ["10.0.0.1", "10.0.0.3", "10.0.0.1"]);
-        let mut class = Class::new("a", 1, Objects::one("a"));
-        class.source = Some("10.0.0.9-10.0.0.1".into());
-        assert!(class.sources().is_err());
     }
 }

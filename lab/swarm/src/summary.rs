@@ -14,8 +14,6 @@ use ackpace_lab_base::stats;
 pub enum Line {
     /// The end of a second.
     Second(Second),
-    /// A request failed; only the first few failures of each class are reported.
-    Fault(FaultLine),
     /// A command was carried out or refused.
     Answer(Answer),
     /// The last line.
@@ -44,17 +42,6 @@ pub struct ClassSecond {
     pub connected: u64,
     /// Clients that want data at the end of the second.
     pub active: u64,
-}
-
-/// A failed request in words.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-pub struct FaultLine {
-    /// Name of the class.
-    pub class: String,
-    /// Kind of the failure, as in the summary's `errors`.
-    pub error: String,
-    /// The request, the offset, and the expectation.
-    pub text: String,
 }
 
 /// The answer to a command.
@@ -231,14 +218,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_spread_has_its_fairness() {
-        let jain = |values: &[f64]| Spread::of(values.to_vec()).and_then(|spread| spread.jain);
-        assert_eq!(jain(&[7.0, 7.0, 7.0]), Some(1.0));
-        assert_eq!(jain(&[1.0, 3.0]), Some(0.8)); // 16 / (2 * 10)
-        assert_eq!(jain(&[5.0]), None);
-    }
-
-    #[test]
     fn a_class_has_the_figures_of_its_clients() {
         let share = |bytes, active_us, demand_bytes| Share {
             bytes,
@@ -266,22 +245,5 @@ mod tests {
         assert_eq!(got.goodput_bytes_per_s, 2000.0);
         assert_eq!(got.errors, BTreeMap::from([("timeout".to_owned(), 1)]));
         assert!(!got.failed && got.ttfb_us.p50.is_none());
-    }
-
-    #[test]
-    fn a_line_is_one_object_that_is_read_back() {
-        let line = Line::Second(Second {
-            at_s: 3,
-            classes: vec![ClassSecond {
-                class: "a".into(),
-                ..ClassSecond::default()
-            }],
-        });
-        let text = serde_json::to_string(&line).unwrap();
-        assert!(
-            text.starts_with("{\"kind\":\"second\",\"at_s\":3,\"classes\":[{\"class\":\"a\""),
-            "{text}"
-        );
-        assert_eq!(serde_json::from_str::<Line>(&text).unwrap(), line);
     }
 }

@@ -130,15 +130,6 @@ mod tests {
     }
 
     #[test]
-    fn what_the_disk_read_counts_for_each_byte_that_was_got() {
-        let mut values = Values::default();
-        values.set("disk_bytes_per_s", 30.0);
-        assert_eq!(disk_over_goodput(&values), None, "nobody got anything");
-        values.set("goodput_bytes_per_s", 40.0);
-        assert_eq!(disk_over_goodput(&values), Some(0.75));
-    }
-
-    #[test]
     fn wrong_bytes_are_the_contenders_failure_and_named() {
         let mut wrong = summary(&["films"]);
         assert!(refuse_wrong_bytes("p", &wrong).is_ok());

@@ -295,13 +295,4 @@ mod tests {
         let share = client.share;
         assert_eq!((share.active_us, share.demand_bytes), (3_000_000, 7000));
     }
-
-    #[test]
-    fn waiting_counts_from_the_first_want() {
-        let mut client = client();
-        assert_eq!(client.fed(10), 0, "it did not wait");
-        client.starve(10);
-        client.starve(20);
-        assert_eq!(client.fed(110), 100);
-    }
 }

@@ -157,11 +157,3 @@ fn marks_part_a_run_and_red_drops() {
     }
     assert!(early.counters(0)[0].totals.dropped_red_packets > 100);
 }
-
-#[test]
-fn strangers_go_nowhere() {
-    let mut engine = engine(MS, &[path(10.0, 1.0)], &[]);
-    give(&mut engine, 0, Direction::Up, &made(1000, 0)); // its client would be 10.0.0.1
-    give(&mut engine, 0, Direction::Down, &[0; 40]);
-    assert_eq!(engine.deadline_ns(), None);
-}
