@@ -174,7 +174,7 @@ impl<'a> Testbed<'a> {
     pub fn congestion_control_checked(&self, server: &Running) -> Result<bool> {
         let want = match &self.place.network {
             Network::Loopback => environment::CONGESTION_CONTROL,
-            Network::Wan { topology, .. } => &topology.congestion_control,
+            Network::Wan { topology, .. } => topology.congestion_control,
         };
         let sockets = &self.instruments.sockets;
         let seen = sockets.queues(server.address.ip(), server.address.port())?;

@@ -1,6 +1,6 @@
 //! Files in memory, or behind a throttled device, and clients on the same machine.
 
-use super::network::{BIG, coarse, link, linked};
+use super::network::BIG;
 use super::presets;
 use crate::corpus::{PROBE, Set};
 use crate::experiment::{Experiment, Pace, Scenario};
@@ -143,40 +143,4 @@ fn small_scenario(at: &Point) -> Scenario {
         _ => MEDIUM,
     };
     at_full_speed(Place::memory(&[of]), of, connections, None)
-}
-
-/// Distribution of the CPU time when everything is in memory: the paper's table as figures.
-pub fn profile() -> Experiment {
-    const CLIENTS: &str = "10.1.0.1-10.1.0.200";
-    Experiment {
-        name: "profile",
-        title: "Where the CPU's time goes: 200 clients, all in memory",
-        asks: "200 clients get a cached file through links of 5 Mbit/s each, a gigabit together. What does the server's core \
-            do, by the kernel's functions: copying, scheduling and wake-ups, memory, TCP, IP? The paper found a third \
-            of the time in copying, memory and scheduling, and the server itself in .3 %. In a virtual machine without \
-            counters, perf samples by a timer, and sees nothing where interrupts are off.",
-        source: "TPF, Figure 12",
-        contenders: presets(&["ackpace", "nginx", "apache-prefork"]),
-        subject: "",
-        sweep: Vec::new(),
-        pace: Pace::of([3, 1], 4.0, [5.0, 3.0]),
-        scenario: |_| {
-            let topology = coarse(vec![link("client", CLIENTS, 5.0)]);
-            let class = Class {
-                receive_at_least_bytes: None,
-                ..linked("client", 200, CLIENTS)
-            };
-            Scenario::swarm(Place::wan(&[BIG], topology), vec![class])
-                .with(|swarm| swarm.profile = true)
-        },
-        judged: "
-            cpu_s_per_gb / nginx, apache-prefork
-            profile_copy_share / nginx, apache-prefork
-            profile_scheduling_share / nginx, apache-prefork
-            profile_memory_share / nginx, apache-prefork
-            profile_tcp_share / nginx, apache-prefork
-            profile_ip_share / nginx, apache-prefork
-            profile_program_share / nginx, apache-prefork",
-        figures: Vec::new(),
-    }
 }

@@ -1,6 +1,9 @@
 //! The experiments: a function for each question, and its line in the table below.
 
+mod conventional;
 mod disk;
+mod documents;
+mod films;
 mod memory;
 mod network;
 mod ssbt;
@@ -18,34 +21,34 @@ pub fn all() -> Vec<Experiment> {
         network::paced_cubic,
         network::self_paced_cached,
         network::believed,
-        network::fig13,
-        network::pending,
-        disk::few,
-        disk::disk_queue,
-        disk::locality,
+        conventional::fig13,
+        conventional::pending,
+        films::few,
+        conventional::disk_queue,
+        conventional::locality,
         disk::fig14,
         disk::fig14_over,
         disk::fig14_order,
         disk::self_paced_cold,
-        disk::burst,
-        disk::reset,
-        disk::congested,
+        films::burst,
+        films::reset,
+        films::congested,
         disk::overload,
         disk::self_paced_overload,
-        disk::players,
-        disk::pairs,
-        disk::seek,
-        disk::crowd,
-        disk::sweep_once,
-        memory::profile,
+        films::players,
+        films::pairs,
+        films::seek,
+        films::crowd,
+        films::sweep_once,
+        conventional::profile,
         ssbt::fig17,
         ssbt::fig5,
         ssbt::fig13,
         ssbt::fig11,
         ssbt::fig15,
         ssbt::red,
-        ssbt::fig18,
-        ssbt::web,
+        documents::fig18,
+        documents::web,
         network::tune_nginx,
     ];
     all.iter().map(|experiment| experiment()).collect()
