@@ -1,8 +1,7 @@
 //! Films on the same disk: players, pairs, seeks, crowds, and clients that come, leave or meet congestion.
 
 use super::disk::{
-    PLAIN, behind, comparing, dealt_films, dealt_to, films, frame, nginx, on, ours, place, remote,
-    viewers,
+    PLAIN, behind, comparing, dealt_films, dealt_to, films, frame, on, ours, place, remote, viewers,
 };
 use super::network::{link, range};
 use super::presets;
