@@ -1,5 +1,5 @@
 #!/bin/sh
-# `make lab`: builds the lab, and the server if experiments run, then starts the lab, which installs its peers itself.
+# `make lab`: builds the lab, and the server if experiments run, then starts the lab.
 # RUN is an experiment or a set of them, ROUNDS a number. ARGS is a line of options as typed in a shell, quotes and all:
 # make lab RUN=paced ARGS="--contenders 'ackpace --compare send=eager,nginx'"
 set -eu

@@ -5,7 +5,7 @@
 #
 # ROUNDS=3          how often each case is run
 # SECONDS_EACH=10   for how long
-# ONLY=guard/full,...  only cases that begin so; names are reference, guard, table-7
+# ONLY=guard/full,...  only cases that begin so; names are guard, table-7
 # SUITE=sid         the suite of Debian whose kernel is taken
 # KERNEL_DEB='a.deb b.deb'  packages with a kernel and its modules, in place of the suite's
 # ACCEL=tcg         what runs the guest: kvm where the processor has it, else tcg (emulation)

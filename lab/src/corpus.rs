@@ -3,14 +3,13 @@
 
 use ackpace_lab_base::content::{self, Tag};
 use ackpace_lab_base::error::{Doing, Result};
+pub use ackpace_lab_swarm::workload::path;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// Incremented when names or content change, so that old files are created anew.
 const VERSION: u32 = 2;
-/// Entries of the directory for listings.
-const ENTRIES: usize = 50_000;
 const PIECE_LEN_BYTES: usize = 1 << 20;
 
 /// Files that are created together.
@@ -39,25 +38,30 @@ pub enum Set {
         /// Bound of the lengths in bytes.
         max_bytes: u64,
     },
-    /// The directory /many/ with 50,000 empty files.
-    Listing,
 }
 
 /// A small file for probes.
-pub const PROBE: Set = Set::Files {
-    name: "probe",
-    count: 1,
-    len_bytes: 4096,
-};
-
-/// Path below the root of file `nth` of a set, with a leading slash: "/cold-00007.bin".
-pub fn path(name: &str, nth: usize) -> String {
-    format!("/{name}-{nth:05}.bin")
-}
+pub const PROBE: Set = Set::files("probe", 1, 4096);
 
 impl Set {
-    /// Paths and lengths in bytes of its files; empty for the directory.
-    pub fn files(&self) -> Vec<(String, u64)> {
+    /// `count` files of one length.
+    pub const fn files(name: &'static str, count: usize, len_bytes: u64) -> Self {
+        Self::Files {
+            name,
+            count,
+            len_bytes,
+        }
+    }
+
+    /// First part of their names.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Files { name, .. } | Self::Tailed { name, .. } => name,
+        }
+    }
+
+    /// Paths and lengths in bytes of its files.
+    pub fn list(&self) -> Vec<(String, u64)> {
         match *self {
             Self::Files {
                 name,
@@ -73,13 +77,12 @@ impl Set {
                 let len_bytes = |n| tailed(n, count, min_bytes, max_bytes);
                 (0..count).map(|n| (path(name, n), len_bytes(n))).collect()
             }
-            Self::Listing => Vec::new(),
         }
     }
 
     /// Total length of its files in bytes.
     pub fn len_bytes(&self) -> u64 {
-        self.files().iter().map(|(_, len_bytes)| len_bytes).sum()
+        self.list().iter().map(|(_, len_bytes)| len_bytes).sum()
     }
 
     /// Part of the names of markers and images; it differs where the files differ.
@@ -96,7 +99,6 @@ impl Set {
                 min_bytes,
                 max_bytes,
             } => format!("{name}-{count}x{min_bytes}to{max_bytes}"),
-            Self::Listing => "listing".into(),
         }
     }
 }
@@ -108,13 +110,6 @@ fn tailed(nth: usize, count: usize, min_bytes: u64, max_bytes: u64) -> u64 {
     (min / (1.0 - part * (1.0 - min / max))).round() as u64
 }
 
-/// Names in the directory for listings.
-pub fn entry_names() -> Vec<String> {
-    (0..ENTRIES)
-        .map(|nth| format!("package-{nth:05}_1.{}-1_amd64.deb", nth % 97))
-        .collect()
-}
-
 /// Creates the missing files of the sets below `root`.
 pub fn make(root: &Path, sets: &[Set]) -> Result<()> {
     for set in sets {
@@ -124,13 +119,8 @@ pub fn make(root: &Path, sets: &[Set]) -> Result<()> {
         }
         eprintln!("making files in {} (once): {}", root.display(), set.key());
         std::fs::create_dir_all(root).doing(|| root.display().to_string())?;
-        match set {
-            Set::Listing => make_directory(&root.join("many"))?,
-            Set::Files { .. } | Set::Tailed { .. } => {
-                for (path, len_bytes) in set.files() {
-                    make_file(root, &path, len_bytes)?;
-                }
-            }
+        for (path, len_bytes) in set.list() {
+            make_file(root, &path, len_bytes)?;
         }
         File::create(&marker).doing(|| marker.display().to_string())?;
     }
@@ -140,15 +130,6 @@ pub fn make(root: &Path, sets: &[Set]) -> Result<()> {
 /// The file system path of a URL path below a root.
 pub fn below(root: &Path, path: &str) -> PathBuf {
     root.join(path.trim_start_matches('/'))
-}
-
-fn make_directory(directory: &Path) -> Result<()> {
-    std::fs::create_dir_all(directory).doing(|| directory.display().to_string())?;
-    for name in entry_names() {
-        let path = directory.join(name);
-        File::create(&path).doing(|| path.display().to_string())?;
-    }
-    Ok(())
 }
 
 fn make_file(root: &Path, path: &str, len_bytes: u64) -> Result<()> {
@@ -175,11 +156,7 @@ mod tests {
     #[test]
     fn files_are_made_once_and_hold_what_their_names_say() {
         let root = std::env::temp_dir().join(format!("ackpace-lab-corpus-{}", std::process::id()));
-        let set = Set::Files {
-            name: "a",
-            count: 2,
-            len_bytes: 5000,
-        };
+        let set = Set::files("a", 2, 5000);
         make(&root, &[set]).unwrap();
         let second = below(&root, &path("a", 1));
         let bytes = std::fs::read(&second).unwrap();
@@ -194,35 +171,5 @@ mod tests {
         );
         assert_eq!(again, b"touched", "made a second time");
         assert_eq!(set.len_bytes(), 10_000);
-    }
-
-    #[test]
-    fn a_tail_has_as_many_bytes_in_each_decade() {
-        let set = Set::Tailed {
-            name: "web",
-            count: 10_000,
-            min_bytes: 1_000,
-            max_bytes: 10_000_000,
-        };
-        let files = set.files();
-        assert_eq!(
-            (files[0].1, files[9_999].0.as_str()),
-            (1_000, "/web-09999.bin")
-        );
-        let between = |low: u64, high: u64| -> f64 {
-            let some = files.iter().filter(|(_, len)| (low..high).contains(len));
-            some.map(|(_, len_bytes)| *len_bytes as f64).sum()
-        };
-        let (small, middle) = (between(1_000, 10_000), between(10_000, 100_000));
-        assert!((small / middle - 1.0).abs() < 0.01, "{small} {middle}");
-        let mean = set.len_bytes() as f64 / 10_000.0;
-        assert!((8_000.0..10_000.0).contains(&mean), "{mean}");
-    }
-
-    #[test]
-    fn names_of_the_big_directory_differ() {
-        let mut names = entry_names();
-        names.dedup();
-        assert_eq!(names.len(), ENTRIES);
     }
 }

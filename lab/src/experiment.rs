@@ -1,13 +1,14 @@
-//! The declaration of an experiment: a question to the contenders. Each file in `experiments/` holds one.
+//! The declaration of an experiment: a question to the contenders.
 //!
 //! A declaration names the place (`Place`), the contenders, the clients' workload (`Workload`), the axes of the
-//! sweep, the judged metrics and the figures. `rounds.rs` carries it out.
+//! sweep, the lines of the table and the figures. `rounds.rs` carries it out.
 
-use crate::judge::Judge;
+use crate::judge::{self, Judge};
 use crate::peers::{Contender, Kind};
 use crate::place::Place;
 use crate::sweep::{Axis, Point};
-use crate::workloads::Workload;
+use crate::workloads::{Swarm, Workload};
+use ackpace_lab_swarm::workload::Class;
 
 /// A question to the contenders.
 pub struct Experiment {
@@ -21,28 +22,37 @@ pub struct Experiment {
     pub source: &'static str,
     /// The contenders, unless the command line names others.
     pub contenders: Vec<Contender>,
-    /// The contenders that table rows are about; empty: all that are ackpace.
-    pub subjects: &'static [&'static str],
-    /// The axes of the sweep; empty: a single point.
+    /// The contender that table rows are about; empty: all that are ackpace.
+    pub subject: &'static str,
+    /// The axes of the sweep; empty: a single point. Figures have the first on their x axis, and a panel for each
+    /// value of the second.
     pub sweep: Vec<Axis>,
     /// Length and number of the rounds.
     pub pace: Pace,
     /// The place and the workload of a point.
     pub scenario: fn(&Point) -> Scenario,
-    /// The lines of the table.
-    pub judged: Vec<Judge>,
-    /// The figures of the page.
+    /// The lines of the table, in the language of [`judge::parse`].
+    pub judged: &'static str,
+    /// The figures of the page, beside one for each metric of the table.
     pub figures: Vec<Figure>,
 }
 
 impl Experiment {
     /// True if rows are about this contender, in comparison with the others.
     pub fn is_subject(&self, who: &Contender) -> bool {
-        if self.subjects.is_empty() {
-            who.kind == Kind::Ackpace
-        } else {
-            self.subjects.contains(&who.name.as_str())
+        match self.subject {
+            "" => who.kind == Kind::Ackpace,
+            name => who.name == name,
         }
+    }
+
+    /// The lines of the table.
+    ///
+    /// # Panics
+    /// A line is none, which a test of all experiments rules out.
+    pub fn judges(&self) -> Vec<Judge> {
+        let all = judge::parse(self.judged);
+        all.unwrap_or_else(|line| panic!("{}: no rule: {line}", self.name))
     }
 }
 
@@ -62,6 +72,17 @@ pub struct Pace {
 }
 
 impl Pace {
+    /// `rounds` and `windows_s` are those of a full run and those of a quick look.
+    pub fn of(rounds: [usize; 2], warm_up_s: f64, windows_s: [f64; 2]) -> Self {
+        Self {
+            rounds: rounds[0],
+            rounds_quick: rounds[1],
+            warm_up_s,
+            window_s: windows_s[0],
+            window_quick_s: windows_s[1],
+        }
+    }
+
     /// The pace of a run: with the requested number of rounds, or with fewer and shorter ones for a quick look.
     pub fn taken(mut self, rounds: Option<u16>, quick: bool) -> Self {
         if quick {
@@ -81,111 +102,51 @@ pub struct Scenario {
     pub workload: Workload,
 }
 
-/// A figure: a metric over an axis, with a line for each contender. Without an axis: a dot for each.
+impl Scenario {
+    /// Clients of the swarm.
+    pub fn swarm(place: Place, classes: Vec<Class>) -> Self {
+        Self {
+            place,
+            workload: Workload::Swarm(Swarm::new(classes)),
+        }
+    }
+
+    /// The same with more asked of the swarm.
+    pub fn with(mut self, ask: impl FnOnce(&mut Swarm)) -> Self {
+        if let Workload::Swarm(swarm) = &mut self.workload {
+            ask(swarm);
+        }
+        self
+    }
+}
+
+/// A figure of a metric.
 #[derive(Clone, Debug)]
 pub struct Figure {
-    /// Caption.
-    pub title: &'static str,
-    /// Key of the metric on the y axis.
+    /// Key of the metric.
     pub metric: &'static str,
-    /// Name of the axis on the x axis; empty in an experiment without a sweep.
-    pub over: &'static str,
-    /// Name of the axis that adds a line for each of its values, beside the contenders.
-    pub lines: Option<&'static str>,
-    /// Name of the axis that has a panel for each of its values.
-    pub panels: Option<&'static str>,
-    /// True if the metric has a logarithmic scale.
-    pub logarithmic: bool,
-    /// True if it is drawn over the seconds of the window: for workloads that keep curves.
-    pub curve: bool,
-    /// The classes of clients that it shows, instead of all clients together.
-    pub classes: Option<Classes>,
-    /// The contender whose ratio is drawn, instead of the metric itself; for figures over classes.
-    pub ratio_to: Option<&'static str>,
+    /// What it is drawn over.
+    pub over: Over,
 }
 
-/// Classes of clients in one figure.
+/// The x axis of a figure, and its lines.
 #[derive(Clone, Debug)]
-pub struct Classes {
-    /// Their names, each with its value on the x axis.
-    pub values: Vec<(&'static str, f64)>,
-    /// Label of that axis.
-    pub label: &'static str,
+pub enum Over {
+    /// The first axis of the sweep, with a line for each contender. Without an axis: a dot for each.
+    Axis,
+    /// The seconds of the window, with a line for each contender; for workloads that keep curves.
+    Seconds,
+    /// For each contender a figure over the seconds of the window, with a line for each of these classes.
+    SecondsByClass(&'static [&'static str]),
+    /// Classes of clients, each with its value on an axis with this label: the ratio of each contender to the last one.
+    Classes(&'static [(&'static str, f64)], &'static str, &'static str),
 }
 
-impl Figure {
-    /// A line for each contender over an axis.
-    pub fn over(over: &'static str, metric: &'static str, title: &'static str) -> Self {
-        Self {
-            title,
-            metric,
-            over,
-            lines: None,
-            panels: None,
-            logarithmic: false,
-            curve: false,
-            classes: None,
-            ratio_to: None,
-        }
-    }
-
-    /// A line for each contender over classes of clients, which stand for the values of a logarithmic axis.
-    pub fn over_classes(
-        values: &[(&'static str, f64)],
-        label: &'static str,
-        metric: &'static str,
-        title: &'static str,
-    ) -> Self {
-        let values = values.to_vec();
-        Self {
-            classes: Some(Classes { values, label }),
-            ..Self::plain(metric, title)
-        }
-    }
-
-    /// For each contender a figure with a line for each class over the seconds of the window.
-    pub fn curves(classes: &[&'static str], metric: &'static str, title: &'static str) -> Self {
-        let values: Vec<(&str, f64)> = classes.iter().map(|name| (*name, 0.0)).collect();
-        Self {
-            curve: true,
-            ..Self::over_classes(&values, "", metric, title)
-        }
-    }
-
-    /// A dot for each contender.
-    pub fn plain(metric: &'static str, title: &'static str) -> Self {
-        Self::over("", metric, title)
-    }
-
-    /// A line for each contender over the seconds of the window.
-    pub fn curve(metric: &'static str, title: &'static str) -> Self {
-        Self {
-            curve: true,
-            ..Self::plain(metric, title)
-        }
-    }
-
-    /// The same with a panel for each value of another axis.
-    pub fn panels(mut self, axis: &'static str) -> Self {
-        self.panels = Some(axis);
-        self
-    }
-
-    /// The same as ratios to a contender.
-    pub fn ratio_to(mut self, peer: &'static str) -> Self {
-        self.ratio_to = Some(peer);
-        self
-    }
-
-    /// The same with a logarithmic scale of the metric.
-    pub fn logarithmic(mut self) -> Self {
-        self.logarithmic = true;
-        self
-    }
-
-    /// The same with a line for each value of another axis.
-    pub fn lines(mut self, axis: &'static str) -> Self {
-        self.lines = Some(axis);
-        self
-    }
+/// Figures of these metrics over the seconds of the window.
+pub fn curves(metrics: &[&'static str]) -> Vec<Figure> {
+    let curve = |metric: &&'static str| Figure {
+        metric,
+        over: Over::Seconds,
+    };
+    metrics.iter().map(curve).collect()
 }

@@ -1,13 +1,13 @@
 //! `ackpace-lab list`: the experiments that can run here, and what prevents the others.
 
 use crate::experiment::Experiment;
-use crate::needs::{self, Capabilities};
+use crate::needs;
 use crate::peers::{self, Contender};
 use crate::{experiments, sweep};
 
 /// The list as text.
 pub fn text() -> String {
-    let (capabilities, all) = (Capabilities::inspect(), experiments::all());
+    let all = experiments::all();
     let width = all
         .iter()
         .map(|experiment| experiment.name.len())
@@ -22,20 +22,24 @@ pub fn text() -> String {
             source(experiment)
         );
         text += &format!("  {:width$}  {}\n", "", size(experiment));
-        for lack in capabilities.lacks(experiment) {
+        for lack in needs::lacks(experiment) {
             text += &format!("  {:width$}  lacks {lack}\n", "");
         }
         let packages = needs::packages(experiment);
         if !packages.is_empty() {
-            text += &format!("  {:width$}  will install {}\n", "", packages.join(", "));
+            text += &format!(
+                "  {:width$}  lacks the packages {}\n",
+                "",
+                packages.join(", ")
+            );
         }
     }
-    text += "\nSets of them:\n";
-    for (name, members, what) in experiments::SETS {
-        text += &format!("  {name:width$}  {}: {what}\n", members.join(", "));
-    }
+    text += &format!(
+        "\nbench, which `make bench` runs: {}\n",
+        experiments::BENCH.join(", ")
+    );
     text += "\nContenders (--contenders, separated by commas; \"ackpace --option value\" is ours with options):\n";
-    for (name, _, what) in Contender::presets() {
+    for (name, what) in Contender::presets() {
         let here = match peers::lacking(&Contender::preset(name)) {
             None => String::new(),
             Some(package) => format!(" (not here: package {package})"),

@@ -8,14 +8,12 @@
 //! The instruments are separate crates that know nothing of the lab: `ackpace-lab-disk`, `ackpace-lab-wan`,
 //! `ackpace-lab-swarm`, and below them `ackpace-lab-base`.
 
-mod belief_metrics;
 mod believed;
 mod cgroup;
 mod clean;
 mod clock;
 mod corpus;
 mod cpu;
-mod disk_metrics;
 mod environment;
 mod experiment;
 mod experiments;
@@ -24,7 +22,6 @@ mod judge;
 mod leftovers;
 mod list;
 mod lock;
-mod metric;
 mod metrics;
 mod multiply;
 mod needs;
@@ -39,7 +36,6 @@ mod rounds;
 mod run;
 mod sampler;
 mod scrape;
-mod share_metrics;
 mod shares;
 mod sockets;
 mod sweep;
@@ -68,15 +64,15 @@ enum Action {
     List,
     /// Remove what a killed run left
     Clean,
-    /// Emulated hard disks: up, down, list, tell, check
+    /// An emulated disk in a process of its own; tests start it
+    #[command(hide = true)]
     Disk(ackpace_lab_disk::Args),
-    /// Run thousands of clients against a server and check every byte that it sends
+    /// Clients that check every byte; runs start them
+    #[command(hide = true)]
     Swarm(ackpace_lab_swarm::Args),
     /// Multiply matrices until the input ends; runs start it beside a server
     #[command(hide = true)]
     Multiply,
-    /// A wide-area network between two namespaces: up, down, set, show, exec, check
-    Wan(ackpace_lab_wan::Args),
 }
 
 fn main() -> ExitCode {
@@ -95,7 +91,6 @@ fn go(action: &Action) -> Result<ExitCode> {
         Action::Disk(args) => return ackpace_lab_disk::run(args),
         Action::Swarm(args) => return ackpace_lab_swarm::run(args),
         Action::Multiply => return multiply::run(),
-        Action::Wan(args) => return ackpace_lab_wan::run(args),
         Action::List => print!("{}", list::text()),
         Action::Clean => {
             let removed = clean::run()?;

@@ -25,7 +25,7 @@ pub struct Row {
     /// Ratio ours / peer of the paired rounds.
     pub ratio: Option<Interval>,
     /// The limit to meet.
-    pub limit: Limit,
+    pub limit: Option<Limit>,
     /// True if it is met; `None` without a limit.
     pub met: Option<bool>,
 }
@@ -37,10 +37,10 @@ pub fn rows(
     points: &[Point],
     of: &Rounds,
 ) -> Vec<Row> {
-    let mut rows = Vec::new();
+    let (judges, mut rows) = (experiment.judges(), Vec::new());
     for point in points {
         for subject in contenders.iter().filter(|who| experiment.is_subject(who)) {
-            for judge in experiment.judged.iter().filter(|judge| (judge.at)(point)) {
+            for judge in judges.iter().filter(|judge| judge.is_at(point)) {
                 let case = match point.describe(&experiment.sweep) {
                     at if at.is_empty() => experiment.name.to_owned(),
                     at => format!("{}, {at}", experiment.name),
@@ -58,7 +58,7 @@ pub fn rows(
                 let peers = judge.against.iter().filter(|peer| **peer != subject.name);
                 let lines = peers.filter_map(|peer| about.beside(peer, &of.rounds, point));
                 if judge.best {
-                    rows.extend(best(lines, judge.limit));
+                    rows.extend(best(lines));
                 } else {
                     rows.extend(lines);
                 }
@@ -69,14 +69,18 @@ pub fn rows(
 }
 
 /// The line with the best peer; its label says "(best)".
-fn best(lines: impl Iterator<Item = Row>, limit: Limit) -> Option<Row> {
-    let sign = if limit.wants_little() { 1.0 } else { -1.0 };
+fn best(lines: impl Iterator<Item = Row>) -> Option<Row> {
+    let lines: Vec<Row> = lines.collect();
+    let least = lines.first()?.limit.is_some_and(|limit| limit.least);
+    let sign = if least { -1.0 } else { 1.0 };
     let value = |row: &Row| {
         row.peer
             .as_ref()
             .map_or(f64::INFINITY, |peer| peer.1 * sign)
     };
-    let mut row = lines.min_by(|a, b| value(a).total_cmp(&value(b)))?;
+    let mut row = lines
+        .into_iter()
+        .min_by(|a, b| value(a).total_cmp(&value(b)))?;
     row.peer = row
         .peer
         .map(|(name, value)| (format!("{name} (best)"), value));
@@ -132,11 +136,7 @@ impl About<'_> {
     }
 
     fn row(&self, ours: f64, peer: Option<(String, f64)>, ratio: Option<Interval>) -> Row {
-        let found = Found {
-            ours,
-            peer: peer.as_ref().map(|peer| peer.1),
-            ratio,
-        };
+        let found = Found { ours, ratio };
         Row {
             case: self.case.clone(),
             metric: metrics::label(self.judge.metric),
@@ -145,7 +145,7 @@ impl About<'_> {
             peer,
             ratio,
             limit: self.judge.limit,
-            met: self.judge.limit.met(found),
+            met: self.judge.met(found),
         }
     }
 
@@ -165,37 +165,40 @@ impl About<'_> {
     }
 }
 
+/// The columns of the table.
+pub const HEADS: [&str; 10] = [
+    "case", "metric", "", "", "peer", "", "ratio", "95 %", "must", "",
+];
+/// Those with numbers, which are aligned to the right.
+pub const NUMBERS: [usize; 3] = [3, 4, 6];
+
+/// The cells of a line.
+pub fn cells(row: &Row) -> [String; 10] {
+    let peer = row.peer.clone();
+    let (name, peer) = peer.map_or_else(Default::default, |(name, value)| (name, number(value)));
+    let (ratio, range) = row.ratio.map_or_else(Default::default, |ratio| {
+        let range = format!("{}..{}", number(ratio.low), number(ratio.high));
+        (number(ratio.median), range)
+    });
+    let verdict = row.met.map_or("", |met| if met { "ok" } else { "MISS" });
+    [
+        row.case.clone(),
+        row.metric.clone(),
+        row.who.clone(),
+        number(row.ours),
+        peer,
+        name,
+        ratio,
+        range,
+        must(row),
+        verdict.to_owned(),
+    ]
+}
+
 /// The table for a terminal.
 pub fn table(rows: &[Row]) -> String {
-    let head = [
-        "case", "metric", "", "", "peer", "", "ratio", "95 %", "must", "",
-    ];
-    let mut cells = vec![head.map(str::to_owned)];
-    for row in rows {
-        let (name, peer) = row
-            .peer
-            .clone()
-            .map_or_else(Default::default, |(name, value)| (name, number(value)));
-        let (ratio, range) = row.ratio.map_or_else(Default::default, |ratio| {
-            (
-                number(ratio.median),
-                format!("{}..{}", number(ratio.low), number(ratio.high)),
-            )
-        });
-        let verdict = row.met.map_or("", |met| if met { "ok" } else { "MISS" });
-        cells.push([
-            row.case.clone(),
-            row.metric.clone(),
-            row.who.clone(),
-            number(row.ours),
-            peer,
-            name,
-            ratio,
-            range,
-            must(row.limit),
-            verdict.to_owned(),
-        ]);
-    }
+    let mut cells: Vec<_> = rows.iter().map(cells).collect();
+    cells.insert(0, HEADS.map(str::to_owned));
     let width = |column: usize| {
         cells
             .iter()
@@ -203,7 +206,7 @@ pub fn table(rows: &[Row]) -> String {
             .max()
             .unwrap_or(0)
     };
-    let widths: Vec<usize> = (0..head.len()).map(width).collect();
+    let widths: Vec<usize> = (0..HEADS.len()).map(width).collect();
     let mut text = String::new();
     for line in &cells {
         let padded = line
@@ -211,7 +214,7 @@ pub fn table(rows: &[Row]) -> String {
             .zip(&widths)
             .enumerate()
             .map(|(column, (cell, width))| {
-                let right = matches!(column, 3 | 4 | 6);
+                let right = NUMBERS.contains(&column);
                 if right {
                     format!("{cell:>width$}")
                 } else {
@@ -237,19 +240,16 @@ pub fn number(value: f64) -> String {
 }
 
 /// The limit in words.
-pub fn must(limit: Limit) -> String {
-    match limit {
-        Limit::None => String::new(),
-        Limit::RatioAtLeast { median, low_above } => format!(">= {median}, all > {low_above}"),
-        Limit::RatioAtMost { median, high_below } => format!("<= {median}, all < {high_below}"),
-        Limit::MedianRatioAtLeast(limit) => format!(">= {limit}"),
-        Limit::MedianRatioAtMost(limit) => format!("<= {limit}"),
-        Limit::MoreByAtMost(limit) => format!("ours <= peer + {limit}"),
-        Limit::ValueBelow(limit) => format!("ours < {limit}"),
-        Limit::ValueAtMost(limit) => format!("ours <= {limit}"),
-        Limit::ValueAtLeast(limit) => format!("ours >= {limit}"),
-        Limit::Zero => "ours = 0".into(),
-    }
+fn must(row: &Row) -> String {
+    let Some(limit) = row.limit else {
+        return String::new();
+    };
+    let sign = if limit.least { ">=" } else { "<=" };
+    let ours = if row.peer.is_some() { "" } else { "ours " };
+    let all = limit
+        .all
+        .map_or(String::new(), |all| format!(", all {sign} {all}"));
+    format!("{ours}{sign} {}{all}", limit.bound)
 }
 
 /// Share of the time that other processes took from the servers' core. For each contender it takes the median
@@ -272,12 +272,8 @@ pub fn disturbance(rounds: &[Round]) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::judge;
     use crate::metrics::Values;
-
-    const PARITY: Limit = Limit::RatioAtLeast {
-        median: 0.98,
-        low_above: 0.95,
-    };
 
     /// Rounds in which a contender measured these values of a metric.
     fn rounds(of: &[(&str, &'static str, &[f64])]) -> Vec<Round> {
@@ -299,62 +295,52 @@ mod tests {
         rounds
     }
 
-    fn beside(judge: &Judge, ours: &[f64], theirs: &[f64]) -> Option<Row> {
-        let rounds = rounds(&[("us", judge.metric, ours), ("p", judge.metric, theirs)]);
-        let about = About {
-            case: "c".into(),
-            who: "us",
-            judge,
-        };
-        about.beside("p", &rounds, &Point::default())
+    /// The lines of a table about "us".
+    fn table_of(rule: &'static str, rounds: &[Round]) -> Vec<Row> {
+        let judge = &judge::parse(rule).unwrap()[0];
+        let (case, who) = ("c".into(), "us");
+        let about = About { case, who, judge };
+        let here = Point::default();
+        if let Some((axis, value)) = judge.over_itself {
+            let there = here.with(axis, value);
+            return about.elsewhere(rounds, &here, &there).into_iter().collect();
+        }
+        if judge.against.is_empty() {
+            return about.alone(rounds, &here).into_iter().collect();
+        }
+        let peers = judge.against.iter();
+        let lines = peers.filter_map(|peer| about.beside(peer, rounds, &here));
+        match judge.best {
+            true => best(lines).into_iter().collect(),
+            false => lines.collect(),
+        }
     }
 
     #[test]
-    fn a_ratio_is_judged_by_median_and_interval() {
-        let judge = Judge::against("jain", &["p"], PARITY);
-        let met = |ours: &[f64]| beside(&judge, ours, &[1.0; 7]).unwrap().met;
-        assert_eq!(met(&[0.99; 7]), Some(true));
-        assert_eq!(met(&[0.97; 7]), Some(false), "median too low");
-        let wide = [0.9, 0.92, 0.94, 1.0, 1.1, 1.1, 1.1];
-        assert_eq!(met(&wide), Some(false), "interval reaches too far down");
-        assert!(beside(&judge, &[], &[1.0]).is_none());
-    }
-
-    #[test]
-    fn only_rounds_that_both_have_are_paired() {
-        let judge = Judge::against("jain", &["p"], Limit::None);
-        let row = beside(&judge, &[2.0, 4.0, 900.0], &[1.0, 2.0]).unwrap();
+    fn a_ratio_is_of_the_rounds_that_both_have() {
+        let of = [
+            ("us", "jain", &[2.0, 4.0, 900.0][..]),
+            ("p", "jain", &[1.0, 2.0]),
+        ];
+        let row = &table_of("jain / p", &rounds(&of))[0];
         assert_eq!((row.ours, row.ratio.unwrap().median), (3.0, 2.0));
-    }
-
-    #[test]
-    fn costs_are_judged_from_above() {
-        let limit = Limit::RatioAtMost {
-            median: 1.03,
-            high_below: 1.06,
-        };
-        let judge = Judge::against("jain", &["p"], limit);
-        let met = |ours: f64| beside(&judge, &[ours; 7], &[1.0; 7]).unwrap().met;
-        assert_eq!((met(1.03), met(1.04)), (Some(true), Some(false)));
+        assert!(table_of("jain / q", &rounds(&of)).is_empty());
     }
 
     #[test]
     fn a_line_alone_folds_its_rounds_and_is_shown_in_its_unit() {
-        let values = [0.0, 3000.0, 1000.0];
-        let rounds = rounds(&[("us", "turn_max_us", &values)]);
-        let alone = |fold| {
-            let judge = Judge::alone("turn_max_us", fold, Limit::Zero);
-            let about = About {
-                case: "c".into(),
-                who: "us",
-                judge: &judge,
-            };
-            about.alone(&rounds, &Point::default()).unwrap()
-        };
-        assert_eq!(alone(Fold::Max).ours, 3.0, "milliseconds");
-        assert_eq!(alone(Fold::Sum).ours, 4.0);
-        assert_eq!(alone(Fold::Median).ours, 1.0);
-        assert_eq!(alone(Fold::Median).met, Some(false));
+        let rounds = rounds(&[("us", "probe_max_us", &[0.0, 3000.0, 1000.0])]);
+        for (rule, value) in [
+            ("probe_max_us max <= 0", 3.0),
+            ("probe_max_us sum", 4.0),
+            ("probe_max_us", 1.0),
+        ] {
+            assert_eq!(
+                table_of(rule, &rounds)[0].ours,
+                value,
+                "{rule}: milliseconds"
+            );
+        }
     }
 
     #[test]
@@ -364,21 +350,15 @@ mod tests {
             ("p", "jain", &[2.0; 7]),
             ("q", "jain", &[5.0; 7]),
         ]);
-        let line = |limit| {
-            let judge = Judge::best_of("jain", &["p", "q"], limit);
-            let about = About {
-                case: "c".into(),
-                who: "us",
-                judge: &judge,
-            };
-            let lines = ["p", "q"].map(|peer| about.beside(peer, &rounds, &Point::default()));
-            let row = best(lines.into_iter().flatten(), limit).unwrap();
-            (row.peer.unwrap().0, row.met)
-        };
-        let cost = line(Limit::MedianRatioAtMost(1.0));
-        assert_eq!(cost, ("p (best)".into(), Some(false)));
-        let gain = line(Limit::MedianRatioAtLeast(1.0));
-        assert_eq!(gain, ("q (best)".into(), Some(false)));
+        for (rule, peer) in [
+            ("jain / best of p, q <= 1", "p"),
+            ("jain / best of p, q >= 1", "q"),
+        ] {
+            let rows = table_of(rule, &rounds);
+            let peer = format!("{peer} (best)");
+            assert_eq!((rows.len(), rows[0].met), (1, Some(false)));
+            assert_eq!(rows[0].peer.as_ref().unwrap().0, peer);
+        }
     }
 
     #[test]
@@ -388,26 +368,12 @@ mod tests {
             round.point = Point::of(&[("disk", 1.0)]);
             all.push(round);
         }
-        let rounds = all;
-        let limit = Limit::MedianRatioAtLeast(1.5);
-        let judge = Judge::over_itself("jain", "disk", 1.0, limit);
-        let about = About {
-            case: "c".into(),
-            who: "us",
-            judge: &judge,
-        };
-        let here = Point::default();
-        let row = about.elsewhere(&rounds, &here, &here.with("disk", 1.0));
-        let row = row.unwrap();
+        let row = &table_of("jain / itself at disk=1 >= 1.5", &all)[0];
         assert_eq!(
-            (row.ours, row.peer.unwrap().1, row.met),
+            (row.ours, row.peer.as_ref().unwrap().1, row.met),
             (3.0, 2.0, Some(true))
         );
-        assert!(
-            about
-                .elsewhere(&rounds, &here, &here.with("disk", 2.0))
-                .is_none()
-        );
+        assert!(table_of("jain / itself at disk=2", &all).is_empty());
     }
 
     #[test]
@@ -423,23 +389,19 @@ mod tests {
 
     #[test]
     fn the_table_lines_up() {
-        let judge = Judge::against("goodput_bytes_per_s", &["p"], PARITY);
-        let mut row = beside(&judge, &[16.5e9; 6], &[17.0e9; 6]).unwrap();
-        row.case = "cached, connections = 1".into();
-        let alone = Row {
-            metric: "turns over 1 ms".into(),
-            peer: None,
-            ratio: None,
-            ours: 3.0,
-            limit: Limit::Zero,
-            met: Some(false),
-            ..row.clone()
-        };
+        let metric = "goodput_bytes_per_s";
+        let of = [
+            ("us", metric, &[16.5e9; 6][..]),
+            ("p", metric, &[17.0e9; 6]),
+        ];
+        let rounds = rounds(&of);
+        let mut rows = table_of("goodput_bytes_per_s / p >= .98 all .95", &rounds);
+        rows.extend(table_of("goodput_bytes_per_s <= 0", &rounds));
         let want = "\
-case                     metric                       peer     ratio  95 %          must
-cached, connections = 1  goodput MB/s     us  16500  17000  p  0.971  0.971..0.971  >= 0.98, all > 0.95  MISS
-cached, connections = 1  turns over 1 ms  us   3.00                                 ours = 0             MISS
+case  metric                    peer     ratio  95 %          must
+c     goodput MB/s  us  16500  17000  p  0.971  0.971..0.971  >= 0.98, all >= 0.95  MISS
+c     goodput MB/s  us  16500                                 ours <= 0             MISS
 ";
-        assert_eq!(table(&[row, alone]), want);
+        assert_eq!(table(&rows), want);
     }
 }

@@ -13,9 +13,6 @@ use ackpace_lab_base::error::{LabError, Result};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-/// Estimated time besides the load: start, end, and dropping caches.
-const AROUND: Duration = Duration::from_millis(800);
-
 /// One contender in one round.
 #[derive(Debug, serde::Serialize)]
 pub struct Round {
@@ -74,9 +71,8 @@ pub struct Plan<'a> {
 /// # Errors
 /// Failures that no contender caused: a place that can't be built, or a measurement that fails.
 pub fn run(lab: &Lab, plan: &Plan) -> Result<Rounds> {
-    let one = Duration::from_secs_f64(plan.pace.warm_up_s + plan.pace.window_s) + AROUND;
     let all = plan.points.len() * plan.contenders.len() * plan.pace.rounds;
-    let mut progress = Progress::new(plan.experiment.name, all, one);
+    let mut progress = Progress::new(plan.experiment.name, all);
     let mut rounds = Rounds::default();
     let mut testbed: Option<Testbed> = None;
     for point in plan.points {
@@ -85,7 +81,7 @@ pub fn run(lab: &Lab, plan: &Plan) -> Result<Rounds> {
             Some(testbed) if testbed.place.is(&scenario.place) => testbed,
             old => {
                 drop(old); // before its successor is built
-                progress.say("building the place", true);
+                progress.say("building the place");
                 Testbed::up(lab, &scenario.place)?
             }
         };
@@ -99,7 +95,6 @@ pub fn run(lab: &Lab, plan: &Plan) -> Result<Rounds> {
         point_run.run(&mut here)?;
         testbed = Some(here);
     }
-    progress.end();
     Ok(rounds)
 }
 
@@ -122,14 +117,14 @@ impl PointRun<'_> {
                 self.prefix(),
                 contender.name
             );
-            self.progress.say(&what, false);
+            self.progress.say(&what);
             let verified = self.verify(testbed, contender);
             self.keep(&mut taking_part, contender, None, verified, testbed)?;
         }
         for round in 0..self.plan.pace.rounds {
             for (place, contender) in rotated(taking_part.clone(), round).into_iter().enumerate() {
                 let what = format!("{}round {}, {}", self.prefix(), round + 1, contender.name);
-                self.progress.say(&what, place == 0);
+                self.progress.say(&what);
                 let seen = self.one(testbed, contender);
                 let seen = self.keep(&mut taking_part, contender, Some(round), seen, testbed)?;
                 if let Some(RoundResult { values, detail }) = seen {
@@ -153,7 +148,7 @@ impl PointRun<'_> {
         let at = contender.at(self.point);
         let server = testbed.start(&at, self.workload.connections())?;
         self.workload.verify(&server)?;
-        server.stop().map(|_| ())
+        server.stop()
     }
 
     fn one(&self, testbed: &mut Testbed, contender: &Contender) -> Result<RoundResult> {
@@ -165,7 +160,7 @@ impl PointRun<'_> {
             window: Duration::from_secs_f64(self.plan.pace.window_s),
         };
         let killed = server.group.killed();
-        let seen = self.workload.run(&at, server, testbed, times);
+        let seen = self.workload.run(server, testbed, times);
         match killed.load(Relaxed) {
             0 => seen,
             kills => Err(out_of_memory(&at.name, kills, seen.err())),
@@ -197,7 +192,6 @@ impl PointRun<'_> {
             what: error.to_string(),
             log_tail: testbed.log_tail(),
         };
-        self.progress.end();
         eprintln!("failed: {}; the others go on", failure.what);
         self.rounds.failures.push(failure);
         Ok(None)

@@ -1,8 +1,8 @@
-//! `ackpace-lab run`: installs peers, enters the namespaces, and runs the experiments one after the other. Each
+//! `ackpace-lab run`: enters the namespaces, and runs the experiments one after the other. Each
 //! one leaves a JSON file, a page and a table.
 
 use crate::experiment::Experiment;
-use crate::needs::Capabilities;
+use crate::needs;
 use crate::outcome::{self, Outcome, PlannedPoint};
 use crate::peers::{self, Contender, Kind};
 use crate::rounds::{self, Plan};
@@ -68,12 +68,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         .iter()
         .try_for_each(|entry| check_at(entry, &args.at))?;
     let (ackpace, scratch) = paths(args, &entries)?;
-    // Install the peers of all experiments first: later the machine's own network is out of reach.
     let all: Vec<Contender> = entries
         .iter()
         .flat_map(|entry| entry.contenders.clone())
         .collect();
-    peers::provide(&all)?;
+    peers::check(&all)?;
     let _lock = lock::acquire(&lock::place())?;
     let machine = facts::machine(); // before `enter`, which pins us: it counts the usable cores
     let lab = Lab {
@@ -137,7 +136,7 @@ fn one(args: &Args, lab: &Lab, entry: &Entry, machine: &facts::Machine) -> Resul
     let name = format!("{}-{}", experiment.name, outcome.date.replace(':', ""));
     let path = |ending: &str| args.out.join(format!("{name}.{ending}"));
     outcome::write(&path("json"), &outcome.json()?)?;
-    outcome::write(&path("html"), &page::render(&outcome, &experiment.figures))?;
+    outcome::write(&path("html"), &page::render(&outcome, experiment))?;
     conclude(&outcome, &path("json"), &path("html"));
     Ok(outcome)
 }
@@ -186,8 +185,10 @@ fn entries(names: &[String], contenders: &[String]) -> Result<Vec<Entry>> {
     let mut all = experiments::all();
     let mut entries = Vec::new();
     for name in names {
-        let set = experiments::SETS.iter().find(|set| set.0 == name);
-        let members = set.map_or_else(|| vec![name.as_str()], |set| set.1.to_vec());
+        let members = match name.as_str() {
+            "bench" => experiments::BENCH.to_vec(),
+            name => vec![name],
+        };
         for member in members {
             let Some(at) = all.iter().position(|experiment| experiment.name == member) else {
                 if entries
@@ -206,21 +207,13 @@ fn entries(names: &[String], contenders: &[String]) -> Result<Vec<Entry>> {
             });
         }
     }
-    let machine = Capabilities::inspect();
-    let lacking = entries
-        .iter()
-        .find(|entry| !machine.lacks(&entry.experiment).is_empty());
+    let lacking = entries.iter().find_map(|entry| {
+        let lacks = needs::lacks(&entry.experiment);
+        (!lacks.is_empty()).then(|| (entry.experiment.name, lacks.join(", and ")))
+    });
     match lacking {
         None => Ok(entries),
-        Some(entry) => {
-            let (name, lacks) = (entry.experiment.name, machine.lacks(&entry.experiment));
-            let remaining = match machine.remaining(&experiments::all()) {
-                names if names.is_empty() => "no experiment remains without it".to_owned(),
-                names => format!("what remains: {}", names.join(", ")),
-            };
-            let what = format!("{name} needs {}; {remaining}", lacks.join(", and "));
-            Err(LabError::Setup(what))
-        }
+        Some((name, lacks)) => Err(LabError::Setup(format!("{name} needs {lacks}"))),
     }
 }
 
@@ -286,7 +279,7 @@ fn unknown(name: &str, left: &[Experiment], taken: &[Entry]) -> LabError {
         .map(|experiment| experiment.name)
         .chain(taken)
         .collect();
-    names.extend(experiments::SETS.iter().map(|set| set.0));
+    names.push("bench");
     LabError::Setup(format!(
         "no experiment \"{name}\"; there are {}",
         names.join(", ")
@@ -404,25 +397,5 @@ mod tests {
             let error = checked(name, value).unwrap_err().to_string();
             assert!(error.contains("connections=1|20|200"), "{error}");
         }
-    }
-
-    #[test]
-    fn several_values_of_an_axis_are_any_of_them() {
-        let asked = [("a", 1.0), ("a", 2.0), ("b", 5.0)].map(|(axis, value)| (axis.into(), value));
-        let is_at = |a, b| is_at(&Point::of(&[("a", a), ("b", b)]), &asked);
-        assert!(is_at(1.0, 5.0) && is_at(2.0, 5.0));
-        assert!(!is_at(3.0, 5.0) && !is_at(1.0, 4.0));
-    }
-
-    #[test]
-    fn contenders_may_be_those_of_the_experiment_or_any_preset() {
-        let sendfile = experiments::all()
-            .into_iter()
-            .find(|one| one.name == "sendfile")
-            .unwrap();
-        let got = taking_part(&sendfile, &owned(&["read+write", "nginx"])).unwrap();
-        assert_eq!(got[0].options[0], "sendfile off");
-        assert_eq!(got[1].name, "nginx");
-        assert_eq!(taking_part(&sendfile, &[]).unwrap().len(), 2);
     }
 }

@@ -60,11 +60,4 @@ mod tests {
         let error = sampler.end().unwrap_err();
         assert_eq!(error.to_string(), "three are enough");
     }
-
-    #[test]
-    fn what_it_was_started_with_is_among_its_samples() {
-        let pause = Duration::from_secs(3600);
-        let sampler = Sampler::start("numbers", pause, vec![7], |_| Ok(()));
-        assert_eq!(sampler.end().unwrap(), [7]);
-    }
 }

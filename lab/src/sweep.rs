@@ -167,14 +167,6 @@ mod tests {
     }
 
     #[test]
-    fn kinds_are_shown_by_their_names() {
-        let axes = [Axis::named("mix", "mix", &["few fast", "many slow"])];
-        let points = expand(&axes, false);
-        assert_eq!(points[1].describe(&axes), "many slow");
-        assert_eq!(points[1].count("mix"), 1);
-    }
-
-    #[test]
     fn a_quick_look_takes_fewer_values_and_no_axis_is_one_point() {
         let points = expand(&axes(), true);
         assert_eq!(points.len(), 2);

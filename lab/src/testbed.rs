@@ -14,6 +14,7 @@ use ackpace_lab_base::error::{Doing, LabError, Result};
 use ackpace_lab_base::pages::{self, Pinned};
 use ackpace_lab_disk::{CorpusFile, Disk, NO_ELEVATOR};
 use ackpace_lab_wan::Wan;
+use ackpace_lab_wan::topology::SERVER;
 use rustix::mount::{MountFlags, mount};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -64,9 +65,7 @@ impl<'a> Testbed<'a> {
                 let wan = Wan::up(topology)?;
                 receive_on(&wan, core_of(*receive, lab.cores))?;
                 let sockets = wan.server().run(Sockets::open)?;
-                let address = wan.server_addresses().first().copied();
-                let none = || LabError::Setup("the topology has no address of a server".into());
-                (Some(Arc::new(wan)), sockets, address.ok_or_else(none)?)
+                (Some(Arc::new(wan)), sockets, IpAddr::V4(SERVER))
             }
         };
         Ok(Self {
@@ -93,8 +92,8 @@ impl<'a> Testbed<'a> {
             return Ok(());
         };
         for set in &self.place.files {
-            if !cached.contains(&name(set)) {
-                for (path, _) in set.files() {
+            if !cached.contains(&set.name()) {
+                for (path, _) in set.list() {
                     pages::drop_cached(&corpus::below(&self.root, &path))?;
                 }
             }
@@ -175,7 +174,7 @@ impl<'a> Testbed<'a> {
     pub fn congestion_control_checked(&self, server: &Running) -> Result<bool> {
         let want = match &self.place.network {
             Network::Loopback => environment::CONGESTION_CONTROL,
-            Network::Wan { topology, .. } => &topology.congestion_control,
+            Network::Wan { topology, .. } => topology.congestion_control,
         };
         let sockets = &self.instruments.sockets;
         let seen = sockets.queues(server.address.ip(), server.address.port())?;
@@ -237,7 +236,7 @@ fn storage(lab: &Lab, place: &Place) -> Result<Storage> {
             read_ahead_kb,
             cached,
         } => {
-            let corpus = files.iter().flat_map(Set::files);
+            let corpus = files.iter().flat_map(Set::list);
             let disk = Disk::up(&ackpace_lab_disk::Spec {
                 name: leftovers::DISK.into(),
                 profile: ackpace_lab_disk::profile::load(profile)?,
@@ -287,17 +286,10 @@ fn receive_on(wan: &Wan, core: usize) -> Result<()> {
     })
 }
 
-fn name(set: &Set) -> &'static str {
-    match set {
-        Set::Files { name, .. } | Set::Tailed { name, .. } => name,
-        Set::Listing => "many",
-    }
-}
-
 fn pin(root: &Path, sets: &[Set], wanted: impl Fn(&str) -> bool) -> Result<Vec<Pinned>> {
-    let wanted = sets.iter().filter(|set| wanted(name(set)));
+    let wanted = sets.iter().filter(|set| wanted(set.name()));
     wanted
-        .flat_map(Set::files)
+        .flat_map(Set::list)
         .map(|(path, _)| Pinned::new(&corpus::below(root, &path)))
         .collect()
 }

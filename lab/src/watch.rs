@@ -9,8 +9,8 @@ use crate::sockets::{Queues, Sockets};
 use ackpace_lab_base::error::Result;
 use ackpace_lab_base::stats::percentile;
 use ackpace_lab_disk::Disk;
+use ackpace_lab_wan::LinkCounters;
 use ackpace_lab_wan::Wan;
-use ackpace_lab_wan::counters::LinkCounters;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -215,7 +215,9 @@ fn add_wan(
     now: &ackpace_lab_wan::Counters,
 ) {
     let elapsed_us = now.elapsed_us.saturating_sub(before.elapsed_us) as f64;
-    let lost = |c: &LinkCounters| c.dropped_full_packets + c.dropped_red_packets + c.lost_packets;
+    let lost = |c: &LinkCounters| {
+        c.totals.dropped_full_packets + c.totals.dropped_red_packets + c.totals.lost_packets
+    };
     let (mut idle, mut links, mut offered, mut dropped) = (0.0, 0u32, 0, 0);
     let mut marked = 0;
     for (before, now) in before.links.iter().zip(&now.links) {
@@ -227,16 +229,9 @@ fn add_wan(
             idle += 1.0 - busy_us / elapsed_us;
             links += 1;
         }
-        if let Some(path) = now
-            .name
-            .strip_suffix(" down")
-            .filter(|path| !path.contains('/'))
-        {
-            values.set(&format!("link_idle_us@{path}"), elapsed_us - busy_us);
-        }
-        offered += now.offered_packets.saturating_sub(before.offered_packets);
+        offered += now.totals.offered_packets - before.totals.offered_packets;
         dropped += lost(now).saturating_sub(lost(before));
-        marked += now.marked_packets.saturating_sub(before.marked_packets);
+        marked += now.totals.marked_packets - before.totals.marked_packets;
     }
     if links > 0 {
         values.set("link_idle_share", idle / f64::from(links));
@@ -263,27 +258,5 @@ fn add_queues(values: &mut Values, samples: &[Queues]) {
             "unsent_per_connection_bytes",
             unsent as f64 / connections as f64,
         );
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn samples_become_mean_percentile_and_bytes_of_a_connection() {
-        let sample = |connections, queued_bytes, unsent_bytes| Queues {
-            connections,
-            queued_bytes,
-            unsent_bytes,
-            congestion_controls: Vec::new(),
-        };
-        let mut values = Values::default();
-        add_queues(&mut values, &[sample(1, 100, 40), sample(3, 300, 80)]);
-        assert_eq!(values.get("send_queue_mean_bytes"), Some(200.0));
-        assert_eq!(values.get("send_queue_p99_bytes"), Some(300.0));
-        assert_eq!(values.get("unsent_per_connection_bytes"), Some(30.0));
-        add_queues(&mut values, &[]);
-        assert_eq!(values.keys().count(), 3, "no sample says nothing");
     }
 }

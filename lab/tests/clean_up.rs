@@ -1,16 +1,10 @@
 //! A run that is stopped leaves nothing behind: no process, mount, loop device or cgroup.
 
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
 const LAB: &str = env!("CARGO_BIN_EXE_ackpace-lab");
-
-/// The machine has room for one run: a second one would wait, and its test be skipped.
-static MACHINE: Mutex<()> = Mutex::new(());
 
 /// A run; dropping it removes its scratch folder.
 struct Run {
@@ -67,13 +61,12 @@ impl Drop for Run {
 
 #[test]
 fn a_run_that_is_stopped_leaves_nothing() {
-    let _machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(why) = impossible() {
         println!("skipped: a_run_that_is_stopped_leaves_nothing: {why}");
         return;
     }
     for (signal, code) in [("-INT", Some(130)), ("-TERM", Some(143))] {
-        let mut run = Run::start("stopped", &["idle", "--contenders", "nginx"]);
+        let mut run = Run::start("stopped", &["cached", "--contenders", "nginx"]);
         if !run.comes_to("round 1") {
             println!("skipped: a_run_that_is_stopped_leaves_nothing: another run has the machine");
             return;
@@ -85,77 +78,6 @@ fn a_run_that_is_stopped_leaves_nothing() {
     let clean = Command::new(LAB).arg("clean").output().unwrap();
     let said = String::from_utf8_lossy(&clean.stdout).into_owned();
     assert!(clean.status.success() || said.is_empty(), "{said}");
-}
-
-/// Upper bound for whatever a test waits for.
-const PATIENCE: Duration = Duration::from_secs(120);
-
-/// Killed with the run, it has no time to undo.
-#[test]
-fn a_run_that_is_stopped_leaves_no_record_of_tuned_sockets() {
-    let _machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
-    let name = "a_run_that_is_stopped_leaves_no_record_of_tuned_sockets";
-    let host = Path::new(LAB).with_file_name("ackpace-host");
-    if let Some(why) = impossible().or_else(|| untunable(&host)) {
-        println!("skipped: {name}: {why}");
-        return;
-    }
-    let server = Path::new(LAB).with_file_name("ackpace");
-    let server = server.to_str().unwrap();
-    let experiment = [
-        "tune-nginx",
-        "--contenders",
-        "nginx tuned",
-        "--server",
-        server,
-    ];
-    let mut run = Run::start("tuned", &experiment);
-    if !run.comes_to("round 1") {
-        println!("skipped: {name}: another run has the machine");
-        return;
-    }
-    let space = run.space_that_is_tuned();
-    run.signal("-TERM");
-    assert_eq!(run.child.wait().unwrap().code(), Some(143));
-    for dir in ["/run/ackpace-host", "/sys/fs/bpf"] {
-        let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
-        let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
-        let left: Vec<String> = names.filter(|name| name.contains(&space)).collect();
-        assert_eq!(left, Vec::<String>::new(), "in {dir}");
-    }
-}
-
-/// Why `ackpace-host tune` can't be tried here.
-fn untunable(host: &Path) -> Option<&'static str> {
-    let Ok(told) = Command::new(host).args(["doctor", "--json"]).output() else {
-        return Some("ackpace-host is not built");
-    };
-    let told = String::from_utf8_lossy(&told.stdout).into_owned();
-    let lost = |line: &str| line.contains("\"ok\":false") && line.contains("'tune'");
-    let tune = told.lines().filter(|line| !line.contains("--cgroup"));
-    let cannot = tune.into_iter().any(lost);
-    cannot.then_some("ackpace-host can't tune here")
-}
-
-impl Run {
-    /// Waits until `tune` divides, and returns the number of its network namespace, which the names of its files have.
-    fn space_that_is_tuned(&self) -> String {
-        let log = self.scratch.join("tune.log");
-        let start = Instant::now();
-        loop {
-            let said = std::fs::read_to_string(&log).unwrap_or_default();
-            let processes = std::fs::read_dir("/proc").unwrap().flatten();
-            let mut writers = processes
-                .map(|entry| entry.path())
-                .filter(|path| std::fs::read_link(path.join("fd/2")).is_ok_and(|to| to == log));
-            if let Some(tune) = writers.next().filter(|_| said.contains(" divides ")) {
-                let space = std::fs::metadata(tune.join("ns/net"));
-                return space.expect("it runs").ino().to_string();
-            }
-            assert!(start.elapsed() < PATIENCE, "it does not tune: {said}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
 }
 
 fn impossible() -> Option<&'static str> {

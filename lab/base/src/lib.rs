@@ -3,7 +3,6 @@
 //! - [`content`]: generated files of any size, in which each wrong byte can be traced to its origin.
 //! - [`punctual`]: threads that wake on time.
 //! - [`pages`]: files held in the page cache, dropped from it, or inspected in it.
-//! - [`packages`]: programs that may not be installed yet.
 //! - [`stats`]: comparisons of samples without assumptions about their noise.
 //! - [`error`]: errors that say what failed, where, and what to do about it.
 //!
@@ -11,7 +10,6 @@
 
 pub mod content;
 pub mod error;
-pub mod packages;
 pub mod pages;
 pub mod punctual;
 pub mod stats;

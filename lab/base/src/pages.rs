@@ -16,10 +16,7 @@ const DROP_MAX: Duration = Duration::from_secs(10);
 
 /// Keeps a whole file in memory while it exists: mapped and locked. Some machines page out memory that was idle
 /// for seconds (DAMON), which would turn a cached round into a cold one.
-pub struct Pinned {
-    map: *mut c_void,
-    len_bytes: usize,
-}
+pub struct Pinned(#[expect(dead_code, reason = "it is held, not read")] Mapped);
 
 impl Pinned {
     /// Reads the file into memory, locks it there (mlock(2)) and checks that all of it is resident.
@@ -27,30 +24,18 @@ impl Pinned {
     /// # Errors
     /// The file can't be opened, mapped or locked, or does not stay in memory as a whole.
     pub fn new(path: &Path) -> Result<Self> {
-        let what = || format!("{}: locking it in memory", path.display());
-        let file = File::open(path).doing(what)?;
-        let len_bytes = file.metadata().doing(what)?.len();
-        let map = map(&file, len_bytes as usize).doing(what)?;
-        let pinned = Self {
-            map,
-            len_bytes: len_bytes as usize,
-        };
-        // SAFETY: the range is the mapping that we just made.
-        unsafe { mlock(pinned.map, pinned.len_bytes) }.doing(what)?;
+        let mapped = Mapped::new(path)?;
+        // SAFETY: the range is the mapping that we just made; unmapping unlocks.
+        let locked = unsafe { mlock(mapped.map, mapped.len_bytes) };
+        locked.doing(|| format!("{}: locking it in memory", path.display()))?;
         match resident_bytes(path)? {
-            all if all == len_bytes => Ok(pinned),
+            all if all == mapped.len_bytes as u64 => Ok(Self(mapped)),
             some => Err(LabError::Setup(format!(
-                "{}: only {some} of {len_bytes} bytes stay in memory; free some",
-                path.display()
+                "{}: only {some} of {} bytes stay in memory; free some",
+                path.display(),
+                mapped.len_bytes
             ))),
         }
-    }
-}
-
-impl Drop for Pinned {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is ours and nothing refers to it; unmapping unlocks.
-        let _ = unsafe { munmap(self.map, self.len_bytes) };
     }
 }
 

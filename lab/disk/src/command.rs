@@ -1,15 +1,15 @@
-//! `ackpace-lab disk`: disks that stay up in a process of their own, and the protocol to control them.
+//! `ackpace-lab disk serve`: a disk in a process of its own, and the protocol to control it.
 //!
-//! `disk up` starts that process and waits until the disk is ready. The process listens on the socket `control`
-//! in the disk's folder: each connection sends a line of words and receives an answer.
+//! The process listens on the socket `control` in the disk's folder: each connection sends a line of words and
+//! receives an answer. The commands are `counters`, `reset`, `fast on|off`, `eio START LEN`, `eio-file PATH START LEN`,
+//! `hang`, `heal` and `down`.
 
-use super::{CorpusFile, Disk, Fault, RUN, Spec, check, clean, profile};
+use super::{CorpusFile, Disk, Fault, RUN, Spec, profile};
 use ackpace_lab_base::error::{Doing, LabError, Result};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 
 /// Arguments of `ackpace-lab disk`
 #[derive(clap::Args)]
@@ -20,28 +20,7 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum Verb {
-    /// Build an emulated disk and mount it at /run/ackpace-lab/disk-NAME/mnt
-    Up(Up),
-    /// Unmount a disk and end its process; also removes what a killed process left
-    Down {
-        /// Name of the disk; without it, all disks
-        name: Option<String>,
-    },
-    /// List the disks that are up
-    List,
-    /// Query or change a disk that is up: counters | reset | fast on|off | eio START LEN | eio-file PATH START LEN |
-    /// hang | hang MS | heal | trace FILE|off | read-ahead KB
-    Tell {
-        /// Name of the disk
-        name: String,
-        /// The command and its arguments
-        #[arg(required = true)]
-        words: Vec<String>,
-    },
-    /// Measure disks with fio and compare them with their model; exit code 1 if a figure is off by more than 5 %
-    Check(check::CheckArgs),
-    /// The process behind a disk
-    #[command(hide = true)]
+    /// Build an emulated disk, mount it at /run/ackpace-lab/disk-NAME/mnt, and end with a signal
     Serve(Up),
 }
 
@@ -49,40 +28,27 @@ enum Verb {
 struct Up {
     /// Name of the disk: letters, digits, - and _
     name: String,
-    /// 10k-scsi-2003, 7200-sata, raid0-4x7200, flash, or a TOML file
+    /// 10k-scsi-2003, flash, or a TOML file by its path
     #[arg(long, default_value = "10k-scsi-2003")]
     profile: String,
     /// Capacity instead of the profile's, as 20G (of 2^30 bytes)
     #[arg(long, value_parser = bytes)]
     size: Option<u64>,
-    /// COUNT:LEN files named file-00000.bin and so on, as 1000:64M
-    #[arg(long, value_parser = files)]
-    files: Option<(u64, u64)>,
     /// File with a path and a length in bytes on each line, separated by a tab
     #[arg(long)]
     corpus: Option<PathBuf>,
     /// Mount it writable
     #[arg(long)]
     writable: bool,
-    /// The kernel's read-ahead in KB
-    #[arg(long, default_value_t = 128)]
-    read_ahead_kb: u64,
 }
 
-/// Runs the given verb.
+/// Brings the disk up, answers until `down` or a signal, takes it down.
 ///
 /// # Errors
-/// Invalid arguments, a missing prerequisite of the machine, a disk that is not up, or the error that the
-/// disk's process reports.
+/// None; what goes wrong is the first line of the output.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    match &args.verb {
-        Verb::Up(up) => start(up)?,
-        Verb::Down { name } => down(name.as_deref())?,
-        Verb::List => list(),
-        Verb::Tell { name, words } => println!("{}", tell(name, &words.join(" "))?),
-        Verb::Check(args) => return check::run(args),
-        Verb::Serve(up) => serve(up),
-    }
+    let Verb::Serve(up) = &args.verb;
+    serve(up);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -93,12 +59,6 @@ impl Up {
             profile = profile.with_size(size_bytes / 4096 * 4096);
         }
         let mut corpus = Vec::new();
-        if let Some((count, len_bytes)) = self.files {
-            corpus.extend((0..count).map(|nth| CorpusFile {
-                path: format!("file-{nth:05}.bin"),
-                len_bytes,
-            }));
-        }
         if let Some(path) = &self.corpus {
             let text = std::fs::read_to_string(path).doing(|| path.display().to_string())?;
             corpus.extend(parse_corpus(path, &text)?);
@@ -108,73 +68,11 @@ impl Up {
             profile,
             corpus,
             writable: self.writable,
-            read_ahead_kb: self.read_ahead_kb,
+            read_ahead_kb: 128,
         })
-    }
-
-    fn words(&self) -> Vec<String> {
-        let mut words = vec!["disk".into(), "serve".into(), self.name.clone()];
-        words.extend(["--profile".into(), self.profile.clone()]);
-        words.extend(["--read-ahead-kb".into(), self.read_ahead_kb.to_string()]);
-        if let Some(size) = self.size {
-            words.extend(["--size".into(), size.to_string()]);
-        }
-        if let Some((count, len)) = self.files {
-            words.extend(["--files".into(), format!("{count}:{len}")]);
-        }
-        if let Some(path) = &self.corpus {
-            words.extend(["--corpus".into(), path.display().to_string()]);
-        }
-        if self.writable {
-            words.push("--writable".into());
-        }
-        words
     }
 }
 
-/// Starts the process and forwards its output.
-fn start(up: &Up) -> Result<()> {
-    up.spec()?; // reports bad arguments before a process starts
-    let program = std::env::current_exe().doing(|| "own path".into())?;
-    let mut command = Command::new(program);
-    command
-        .args(up.words())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null());
-    // SAFETY: one system call, no memory is touched.
-    unsafe {
-        command.pre_exec(|| {
-            rustix::process::setsid()?;
-            Ok(())
-        })
-    };
-    let mut child = command.spawn().doing(|| "process of the disk".into())?;
-    let mut answer = String::new();
-    if let Some(stdout) = child.stdout.take() {
-        let mut stdout = BufReader::new(stdout);
-        stdout
-            .read_line(&mut answer)
-            .doing(|| "process of the disk".into())?;
-    }
-    match answer.trim().split_once(' ') {
-        Some(("up", text)) => {
-            println!("{text}");
-            Ok(())
-        }
-        Some((_, text)) => {
-            let _ = child.wait();
-            Err(LabError::Setup(text.to_owned()))
-        }
-        None => {
-            let _ = child.wait();
-            clean(Some(&up.name));
-            Err(LabError::Setup("the process of the disk died".into()))
-        }
-    }
-}
-
-/// The process itself: brings the disk up, answers until `down` or a signal, takes it down.
 fn serve(up: &Up) {
     let waited = signals_blocked();
     let built = up.spec().and_then(|spec| {
@@ -190,14 +88,7 @@ fn serve(up: &Up) {
             return;
         }
     };
-    let (kept_bytes, lead) = disk.weight();
-    println!(
-        "up {} on {}; its blocks take {} KB; {} us a request outside the model",
-        disk.mount_point().display(),
-        disk.device().display(),
-        kept_bytes >> 10,
-        lead.base_ns / 1000
-    );
+    println!("up {}", disk.mount_point().display());
     std::thread::spawn(move || {
         let mut signal = 0;
         // SAFETY: both pointers are to live values.
@@ -206,7 +97,7 @@ fn serve(up: &Up) {
     });
     for socket in listener.incoming().flatten() {
         if let Some(last) = answer(&disk, socket) {
-            disk.down();
+            drop(disk);
             let _ = (&last).write_all(b"down\n");
             return;
         }
@@ -254,11 +145,7 @@ fn obey(disk: &Disk, words: &[&str]) -> Result<String> {
         ["reset"] => disk.reset_counters(),
         ["fast", "on"] => disk.fast(true),
         ["fast", "off"] => disk.fast(false),
-        ["hang"] => disk.set_fault(&Fault::Hang { for_us: None }),
-        ["hang", ms] => {
-            let for_us = Some(number(ms)? * 1000);
-            disk.set_fault(&Fault::Hang { for_us });
-        }
+        ["hang"] => disk.set_fault(&Fault::Hang),
         ["eio", start, len] => {
             let start = number(start)?;
             let region = start..start + number(len)?;
@@ -274,74 +161,9 @@ fn obey(disk: &Disk, words: &[&str]) -> Result<String> {
             disk.set_fault(&Fault::Eio { regions });
         }
         ["heal"] => disk.set_fault(&Fault::None),
-        ["trace", "off"] => disk.trace(None)?,
-        ["trace", path] => disk.trace(Some(Path::new(path)))?,
-        ["read-ahead", kb] => disk.set_read_ahead_kb(number(kb)?)?,
-        _ => {
-            return Err(LabError::Setup(
-                "known are counters, reset, fast on|off, eio START LEN, eio-file PATH START LEN, hang [MS], \
-                 heal, trace FILE|off, read-ahead KB"
-                    .into(),
-            ));
-        }
+        _ => return Err(LabError::Setup("no such command".into())),
     }
     Ok("ok".into())
-}
-
-/// Sends a line to a disk that is up and returns its answer.
-fn tell(name: &str, line: &str) -> Result<String> {
-    let path = Path::new(RUN).join(format!("disk-{name}/control"));
-    let mut socket = UnixStream::connect(&path).map_err(|_| {
-        LabError::Setup(format!("no disk {name} is up: ackpace-lab disk up {name}"))
-    })?;
-    let what = || path.display().to_string();
-    socket
-        .write_all(format!("{line}\n").as_bytes())
-        .doing(what)?;
-    let mut text = String::new();
-    socket.read_to_string(&mut text).doing(what)?;
-    match text.strip_prefix("error: ") {
-        Some(why) => Err(LabError::Setup(format!("disk {name}: {why}"))),
-        None => Ok(text),
-    }
-}
-
-fn down(name: Option<&str>) -> Result<()> {
-    match name {
-        Some(name) => {
-            let told = tell(name, "down");
-            clean(Some(name));
-            told.map(drop)
-        }
-        None => {
-            for name in names() {
-                let _ = tell(&name, "down");
-            }
-            clean(None);
-            Ok(())
-        }
-    }
-}
-
-fn list() {
-    for name in names() {
-        match tell(&name, "counters") {
-            Ok(_) => println!("{name}\tup\t{RUN}/disk-{name}/mnt"),
-            Err(_) => println!("{name}\tleft behind or of a run: ackpace-lab disk down {name}"),
-        }
-    }
-}
-
-fn names() -> Vec<String> {
-    let entries = std::fs::read_dir(RUN).into_iter().flatten().flatten();
-    let mut names: Vec<String> = entries
-        .filter_map(|entry| {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            name.strip_prefix("disk-").map(str::to_owned)
-        })
-        .collect();
-    names.sort();
-    names
 }
 
 fn parse_corpus(path: &Path, text: &str) -> Result<Vec<CorpusFile>> {
@@ -388,25 +210,17 @@ fn bytes(text: &str) -> std::result::Result<u64, String> {
         .ok_or_else(|| "a number, or one with K, M, G or T (of 2^10)".into())
 }
 
-fn files(text: &str) -> std::result::Result<(u64, u64), String> {
-    let parts = text.split_once(':');
-    let parsed = parts.and_then(|(count, len)| Some((count.parse().ok()?, bytes(len).ok()?)));
-    parsed.ok_or_else(|| "COUNT:LEN, as 1000:64M".into())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn sizes_and_files_are_read_and_nonsense_is_not() {
+    fn sizes_are_read_and_nonsense_is_not() {
         assert_eq!(bytes("20G"), Ok(20 << 30));
         assert_eq!(bytes("4096"), Ok(4096));
         for wrong in ["", "G", "-1", "1X", "99999999T"] {
             assert!(bytes(wrong).is_err(), "{wrong}");
         }
-        assert_eq!(files("10:1M"), Ok((10, 1 << 20)));
-        assert!(files("10").is_err());
     }
 
     #[test]

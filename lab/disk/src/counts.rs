@@ -1,58 +1,50 @@
-//! Statistics of the emulator: totals, bytes by file, and a trace line for each request.
+//! Statistics of the emulator: totals, bytes by file, and a log of reads.
 
 use super::store::Owner;
 use ackpace_lab_base::content::Tag;
-use ackpace_sim::models::disk::request::{self, Completion, Kind};
+use ackpace_sim::models::disk::request;
 use std::collections::{BTreeMap, HashMap};
 
 /// Blocks in one page of the bitmap of blocks that were read.
 const SEEN_BLOCKS: u64 = 1 << 15;
 
 /// Activity of the device since the last reset. Requests answered in fast mode are not counted.
-#[derive(Clone, Debug, serde::Serialize)]
+#[derive(Clone, Debug, Default, serde::Serialize)]
 pub struct Counters {
-    /// Time of the last reset, in trace time.
-    pub since_us: u64,
-    /// The present, in trace time.
+    /// The present, in the time of [`LoggedRead`].
     pub now_us: u64,
-    /// Disks or channels. If all are always busy, `busy_us = members * (now_us - since_us)`.
-    pub members: usize,
     /// Reads that completed.
     pub reads: u64,
-    /// Writes that completed.
-    pub writes: u64,
     /// Bytes read by these reads.
     pub read_bytes: u64,
-    /// Bytes written by these writes.
-    pub written_bytes: u64,
-    /// Requests that failed with EIO.
-    pub failed: u64,
-    /// Reads served from the drive's own cache.
-    pub hits: u64,
-    /// Sum of the next four.
+    /// Time of the device's parts with requests. If all are always busy, it is their number times the elapsed time.
     pub busy_us: u64,
-    /// Command processing, latency of flash, and hangs.
-    pub overhead_us: u64,
     /// Arm movement.
     pub seek_us: u64,
     /// Rotational latency.
     pub rotation_us: u64,
-    /// Transfer time.
-    pub transfer_us: u64,
     /// Time that requests waited before the device began with them, summed over requests. Divided by elapsed
     /// time it is the mean number of waiting requests.
     pub waited_us: u64,
+    /// Disks or channels.
+    pub members: usize,
     /// Requests in flight now.
     pub queued: usize,
-    /// Bytes read that belong to no file of the lab: the file system's own.
-    pub other_read_bytes: u64,
-    /// Bytes of the medium that are stored in memory verbatim.
-    pub kept_bytes: u64,
-    /// Writes refused with ENOSPC since the disk came up: they were neither zeros nor lab content, and
-    /// `kept_bytes` had reached its bound.
-    pub refused_writes: u64,
     /// Reads by file.
     pub files: Vec<FileCounters>,
+}
+
+/// A read of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoggedRead {
+    /// When it reached the disk.
+    pub arrived_us: u64,
+    /// When the disk had it.
+    pub finished_us: u64,
+    /// Its length.
+    pub len_bytes: u64,
+    /// The file of its first block, by its path below the mount point.
+    pub file: String,
 }
 
 /// Reads of one file.
@@ -70,7 +62,6 @@ pub struct FileCounters {
 #[derive(Default)]
 pub struct ByFile {
     files: BTreeMap<Tag, (u64, u64)>,
-    other_bytes: u64,
     seen: HashMap<u64, Box<[u64]>>,
 }
 
@@ -80,8 +71,7 @@ impl ByFile {
         for (blocks, owner) in owners {
             let len_blocks = blocks.end - blocks.start;
             let Some((tag, _)) = owner else {
-                self.other_bytes += len_blocks * 4096;
-                continue;
+                continue; // the file system's own
             };
             let again = blocks.clone().filter(|block| self.mark(*block)).count() as u64;
             let (read_bytes, again_bytes) = self.files.entry(*tag).or_default();
@@ -109,11 +99,6 @@ impl ByFile {
         };
         self.files.iter().map(one).collect()
     }
-
-    /// Bytes read that belong to no file.
-    pub fn other_bytes(&self) -> u64 {
-        self.other_bytes
-    }
 }
 
 /// A file's path, or its tag.
@@ -128,59 +113,14 @@ pub fn name(names: &HashMap<Tag, String>, tag: Tag) -> String {
 pub fn totals(model: &request::DeviceTotals) -> Counters {
     let split = &model.split;
     Counters {
-        since_us: 0,
-        now_us: 0,
-        members: 0,
         reads: model.reads,
-        writes: model.writes,
         read_bytes: model.read_bytes,
-        written_bytes: model.written_bytes,
-        failed: model.failed,
-        hits: model.hits,
         busy_us: split.busy_ns() / 1000,
-        overhead_us: split.overhead_ns / 1000,
         seek_us: split.seek_ns / 1000,
         rotation_us: split.rotation_ns / 1000,
-        transfer_us: split.transfer_ns / 1000,
         waited_us: model.waited_ns / 1000,
-        queued: 0,
-        other_read_bytes: 0,
-        kept_bytes: 0,
-        refused_writes: 0,
-        files: Vec::new(),
+        ..Counters::default()
     }
-}
-
-/// The first line of a trace.
-pub const TRACE_HEAD: &str = "arrived_us\tkind\tfile\tfile_offset_bytes\toffset_bytes\tlen_bytes\tqueued_before\
-                              \twaited_us\toverhead_us\tseek_us\trotation_us\ttransfer_us\tfinished_us\tresult";
-
-/// The line of a request; the owner is that of its first block.
-pub fn trace_line(done: &Completion, owner: Option<(String, u64)>) -> String {
-    let kind = match done.request.kind {
-        Kind::Read => "read",
-        Kind::Write => "write",
-    };
-    let result = match (done.failed, done.hit) {
-        (true, _) => "EIO",
-        (false, true) => "memory",
-        (false, false) => "medium",
-    };
-    let (file, at) = owner.unwrap_or_else(|| ("-".into(), 0));
-    let (request, split) = (&done.request, &done.split);
-    format!(
-        "{}\t{kind}\t{file}\t{at}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{result}",
-        done.arrived_ns / 1000,
-        request.offset_bytes,
-        request.len_bytes,
-        done.queued_before,
-        (done.started_ns - done.arrived_ns) / 1000,
-        split.overhead_ns / 1000,
-        split.seek_ns / 1000,
-        split.rotation_ns / 1000,
-        split.transfer_ns / 1000,
-        done.finished_ns / 1000,
-    )
 }
 
 #[cfg(test)]
@@ -199,6 +139,5 @@ mod tests {
             again_bytes: 2 * 4096,
         };
         assert_eq!(by_file.files(&names), [file]);
-        assert_eq!(by_file.other_bytes(), 2 * 4096);
     }
 }

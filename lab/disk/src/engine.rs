@@ -3,12 +3,11 @@
 //! Model time is real time since the start. A thread that wakes late answers late. The model's next service
 //! still starts where the last one ended, so lateness does not add up while requests wait. But a host that
 //! waits for each answer would see every delay as a slower device. So answers leave early by the cost of the
-//! path to the host (`overhead.rs`). A request that follows a late answer at once is dated back to when it would
+//! path to the host ([`Lead`]). A request that follows a late answer at once is dated back to when it would
 //! have come otherwise (`arrivals.rs`).
 
 use super::arrivals::{Arrivals, Sent};
-use super::counts::{self, ByFile, Counters};
-use super::overhead::{Lead, PathOverhead, Waits};
+use super::counts::{self, ByFile, Counters, LoggedRead};
 use super::store::Store;
 use ackpace_lab_base::content::Tag;
 use ackpace_lab_base::error::{Doing, Result};
@@ -18,10 +17,7 @@ use ackpace_sim::models::disk::profile::Profile;
 use ackpace_sim::models::disk::request::{self, Completion, Kind, Request};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
-use std::fs::File;
-use std::io::{BufWriter, Write};
 use std::ops::Range;
-use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -31,6 +27,22 @@ pub const PRIORITY: i32 = 1;
 
 /// Sends the answer; the argument is true if the device failed.
 pub type Respond = Box<dyn FnOnce(bool) + Send>;
+
+/// Time that a request of `len` bytes spends outside the model, from the host's block layer to the engine and back, on an
+/// otherwise idle device: `base_ns + per_mb_ns * len / 1 MB`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lead {
+    /// Overhead of the shortest request.
+    pub base_ns: u64,
+    /// Additional overhead for each 2^20 bytes.
+    pub per_mb_ns: u64,
+}
+
+impl Lead {
+    fn of(&self, len_bytes: u64) -> u64 {
+        self.base_ns + ((self.per_mb_ns * len_bytes) >> 20)
+    }
+}
 
 /// How requests are timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,19 +71,17 @@ pub struct Engine {
 struct State {
     device: Device,
     timing: Timing,
-    overhead: PathOverhead,
+    lead: Lead,
     open: HashMap<u64, Open>,
     due: BinaryHeap<Reverse<Due>>,
     failed: HashMap<u64, bool>,
     next_id: u64,
     asleep_until_ns: u64,
-    resume_ns: Option<u64>,
     arrivals: Arrivals,
     totals: request::DeviceTotals,
-    since_ns: u64,
     by_file: ByFile,
     names: HashMap<Tag, String>,
-    trace: Option<BufWriter<File>>,
+    log: Option<Vec<LoggedRead>>,
     stopping: bool,
 }
 
@@ -85,7 +95,7 @@ struct Due {
 
 struct Open {
     respond: Respond,
-    owner: Option<(Tag, u64)>,
+    owner: Option<Tag>,
 }
 
 impl Engine {
@@ -99,19 +109,17 @@ impl Engine {
             state: Mutex::new(State {
                 device,
                 timing: Timing::Fast,
-                overhead: PathOverhead::default(),
+                lead: Lead::default(),
                 open: HashMap::new(),
                 due: BinaryHeap::new(),
                 failed: HashMap::new(),
                 next_id: 0,
                 asleep_until_ns: 0,
-                resume_ns: None,
                 arrivals: Arrivals::default(),
                 totals: request::DeviceTotals::default(),
-                since_ns: 0,
                 by_file: ByFile::default(),
                 names: HashMap::new(),
-                trace: None,
+                log: None,
                 stopping: false,
             }),
             wake: Condvar::new(),
@@ -147,7 +155,9 @@ impl Engine {
         }
         let id = state.next_id;
         state.next_id += 1;
-        let owner = owners.first().and_then(|(_, owner)| *owner);
+        let owner = owners
+            .first()
+            .and_then(|(_, owner)| owner.map(|(tag, _)| tag));
         state.open.insert(id, Open { respond, owner });
         if let Timing::Flat { us } = state.timing {
             let due_ns = now_ns + us * 1000;
@@ -183,12 +193,7 @@ impl Engine {
 
     /// Sets the path overhead: what a request costs outside the model while the device is idle.
     pub fn set_lead(&self, lead: Lead) {
-        lock(&self.state).overhead.measured(lead);
-    }
-
-    /// Passes on the cumulative counts of the host's block layer; to be called from time to time.
-    pub fn heard(&self, host: Waits) {
-        lock(&self.state).overhead.period(host);
+        lock(&self.state).lead = lead;
     }
 
     /// How late the last answer left, in nanoseconds.
@@ -196,23 +201,17 @@ impl Engine {
         lock(&self.state).arrivals.last_late_ns()
     }
 
-    /// The current time that a request spends outside the model.
-    pub fn lead(&self) -> Lead {
-        lock(&self.state).overhead.lead()
-    }
-
-    /// Stops all answers, for `for_us` or until [`Engine::resume`].
-    pub fn hang(&self, for_us: Option<u64>) {
+    /// Stops all answers until [`Engine::resume`].
+    pub fn hang(&self) {
         let now_ns = self.now_ns();
-        let mut state = lock(&self.state);
-        state.device.hang(now_ns);
-        state.resume_ns = for_us.map(|us| now_ns + us * 1000);
+        lock(&self.state).device.hang(now_ns);
         self.wake.notify_one();
     }
 
     /// Ends a hang.
     pub fn resume(&self) {
-        lock(&self.state).resume_ns = Some(0);
+        let now_ns = self.now_ns();
+        lock(&self.state).device.resume(now_ns);
         self.wake.notify_one();
     }
 
@@ -229,19 +228,11 @@ impl Engine {
     /// Activity since the last reset.
     pub fn counters(&self) -> Counters {
         let now_us = self.now_ns() / 1000;
-        let (kept_bytes, refused_writes) = {
-            let store = lock(&self.store);
-            (store.pages() as u64 * 4096, store.refused())
-        };
         let state = lock(&self.state);
         Counters {
-            since_us: state.since_ns / 1000,
             now_us,
             members: state.device.members(),
             queued: state.device.under_way(),
-            kept_bytes,
-            refused_writes,
-            other_read_bytes: state.by_file.other_bytes(),
             files: state.by_file.files(&state.names),
             ..counts::totals(&state.totals)
         }
@@ -249,30 +240,15 @@ impl Engine {
 
     /// Resets the counters and the set of blocks that were read.
     pub fn reset_counters(&self) {
-        let now_ns = self.now_ns();
         let mut state = lock(&self.state);
-        state.since_ns = now_ns;
         state.totals = request::DeviceTotals::default();
         state.by_file = ByFile::default();
     }
 
-    /// Writes a line for each request to a new file; `None` ends the trace.
-    ///
-    /// # Errors
-    /// The file cannot be created, or the end of the former trace cannot be written.
-    pub fn trace(&self, path: Option<&Path>) -> Result<()> {
-        let new = match path {
-            None => None,
-            Some(path) => {
-                let what = || format!("trace {}", path.display());
-                let mut file = BufWriter::new(File::create(path).doing(what)?);
-                writeln!(file, "{}", counts::TRACE_HEAD).doing(what)?;
-                Some(file)
-            }
-        };
-        let old = std::mem::replace(&mut lock(&self.state).trace, new);
-        old.map_or(Ok(()), |mut file| file.flush())
-            .doing(|| "end of a trace".into())
+    /// Begins to log reads of files, or ends that; returns those that were logged.
+    pub fn log(&self, on: bool) -> Vec<LoggedRead> {
+        let log = &mut lock(&self.state).log;
+        std::mem::replace(log, on.then(Vec::new)).unwrap_or_default()
     }
 
     /// Answers all open requests and ends the thread.
@@ -314,21 +290,17 @@ impl Engine {
 impl State {
     /// The next time at which the thread must act, if no new requests come.
     fn next_ns(&self) -> u64 {
-        let lead_max_ns = self.overhead.lead().of(1 << 20);
+        let lead_max_ns = self.lead.of(1 << 20);
         let model = self.device.next_ns();
         let model = model.map(|due_ns| due_ns.saturating_sub(lead_max_ns));
         let due = self.due.peek().map(|Reverse(due)| due.due_ns);
-        let next = [model, due, self.resume_ns].into_iter().flatten().min();
+        let next = [model, due].into_iter().flatten().min();
         next.unwrap_or(u64::MAX)
     }
 
     /// Schedules the answers of requests that the model finishes soon.
     fn advance(&mut self, now_ns: u64) {
-        if self.resume_ns.is_some_and(|at_ns| at_ns <= now_ns) {
-            self.resume_ns = None;
-            self.device.resume(now_ns);
-        }
-        let horizon_ns = now_ns + self.overhead.lead().of(1 << 20);
+        let horizon_ns = now_ns + self.lead.of(1 << 20);
         while let Some(done) = self.device.complete(horizon_ns) {
             self.done(&done);
         }
@@ -355,17 +327,17 @@ impl State {
         let id = done.request.id;
         self.totals.count(done);
         if done.request.kind == Kind::Read {
-            self.overhead.served(done.finished_ns - done.arrived_ns);
-        }
-        if let Some(trace) = &mut self.trace {
             let owner = self.open.get(&id).and_then(|open| open.owner);
-            let owner = owner.map(|(tag, block)| (counts::name(&self.names, tag), block * 4096));
-            // A full disk ends the trace, not the run.
-            if writeln!(trace, "{}", counts::trace_line(done, owner)).is_err() {
-                self.trace = None;
+            if let (Some(log), Some(tag)) = (&mut self.log, owner) {
+                log.push(LoggedRead {
+                    arrived_us: done.arrived_ns / 1000,
+                    finished_us: done.finished_ns / 1000,
+                    len_bytes: done.request.len_bytes,
+                    file: counts::name(&self.names, tag),
+                });
             }
         }
-        let lead_ns = self.overhead.lead().of(done.request.len_bytes);
+        let lead_ns = self.lead.of(done.request.len_bytes);
         let due_ns = done.finished_ns.saturating_sub(lead_ns);
         if done.failed {
             self.failed.insert(id, true);

@@ -6,33 +6,30 @@
 //! - Terabytes in a second: name [`CorpusFile`]s. Their bytes are generated when they are read, and
 //!   `ackpace_lab_base::content` verifies them.
 //! - Faults: [`Disk::set_fault`] with a [`Fault`]; [`Disk::places`] says where a file lies.
-//! - Statistics: [`Disk::counters`] (seeks, rotation, repeated reads, bytes by file) and [`Disk::trace`] (each
-//!   request).
-//! - A disk for the shell: [`run`], the subcommand `disk` of a program that includes [`Args`]. It starts that
-//!   program again as `disk serve` for the process behind the disk. [`clean`] removes what killed processes
-//!   left.
+//! - Statistics: [`Disk::counters`] (seeks, rotation, repeated reads, bytes by file) and [`Disk::log`] (each
+//!   read).
+//! - A disk for a test: [`run`], the subcommand `disk` of a program that includes [`Args`]. [`clean`] removes what
+//!   killed processes left.
 //!
 //! A FUSE file answers each request in the time that the model gives it (`engine.rs`, `fuse.rs`). It is
 //! attached as a loop device with direct I/O. On it is an ext4 (`mount.rs`) with a corpus (`fill.rs`) whose
 //! bytes are generated on reading (`store.rs`). The time spent on the path through the kernel is measured and
-//! subtracted (`overhead.rs`, `arrivals.rs`). `check.rs` verifies with fio that the emulator matches its model.
+//! subtracted (`engine.rs`, `arrivals.rs`).
 
 mod arrivals;
-mod check;
 mod command;
 mod counts;
 mod engine;
 mod fill;
 mod fuse;
 mod mount;
-mod overhead;
 pub mod profile;
 mod store;
 #[cfg(test)]
 mod tests;
 
 pub use command::{Args, run};
-pub use counts::{Counters, FileCounters};
+pub use counts::{Counters, FileCounters, LoggedRead};
 pub use fill::CorpusFile;
 
 use ackpace_lab_base::content::Tag;
@@ -40,15 +37,13 @@ use ackpace_lab_base::error::{Doing, LabError, Result};
 use ackpace_lab_base::punctual::Awake;
 use ackpace_lab_base::punctual::be_punctual;
 use ackpace_sim::models::disk::profile::Profile;
-use engine::{Engine, Timing, lock};
-use overhead::{LEAD_NS_MAX, Lead};
+use engine::{Engine, Lead, Timing, lock};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -66,8 +61,8 @@ const REQUEST_BYTES_MAX: u64 = 512 << 10;
 /// Answer time of the idle device while the path overhead is measured.
 const PROBE_US: u64 = 600;
 const PROBES: usize = 64;
-/// Interval at which the host's block-layer counts are read.
-const HEAR: Duration = Duration::from_millis(50);
+/// Most overhead that is compensated, in nanoseconds. More than this is not the path but an overloaded machine.
+const LEAD_NS_MAX: u64 = 400_000;
 
 /// The disk to build.
 #[derive(Clone, Debug)]
@@ -92,11 +87,8 @@ pub enum Fault {
         /// Byte ranges of the device.
         regions: Vec<Range<u64>>,
     },
-    /// Requests are not answered.
-    Hang {
-        /// For how long, in microseconds; `None`: until it is healed.
-        for_us: Option<u64>,
-    },
+    /// Requests are not answered until it is healed.
+    Hang,
     /// No fault: everything works again.
     None,
 }
@@ -108,8 +100,6 @@ pub struct Disk {
     device: Option<mount::Loop>,
     mounted: bool,
     threads: Vec<JoinHandle<()>>,
-    /// Dropping it ends the thread that reads the host's counts.
-    hearing: Option<Sender<()>>,
     lock: Option<File>,
     _awake: Awake,
 }
@@ -128,7 +118,6 @@ impl Disk {
             device: None,
             mounted: false,
             threads: vec![thread],
-            hearing: None,
             lock: Some(lock),
             _awake: Awake::keep(),
         };
@@ -143,7 +132,6 @@ impl Disk {
             mount::mount_ext4(device.path(), &disk.mount_point(), spec.writable)?;
             disk.mounted = true;
         }
-        disk.hear(&device)?;
         disk.device = Some(device);
         disk.calibrate()?;
         Ok(disk)
@@ -191,19 +179,16 @@ impl Disk {
         self.engine.reset_counters();
     }
 
-    /// Writes a line for each request to a new file (its first line names the columns); `None` ends the trace.
-    ///
-    /// # Errors
-    /// The file cannot be written.
-    pub fn trace(&self, path: Option<&Path>) -> Result<()> {
-        self.engine.trace(path)
+    /// Begins to log reads of files, or ends that; returns those that were logged.
+    pub fn log(&self, on: bool) -> Vec<LoggedRead> {
+        self.engine.log(on)
     }
 
     /// Injects a fault or heals it.
     pub fn set_fault(&self, fault: &Fault) {
         match fault {
             Fault::Eio { regions } => self.engine.set_bad(regions),
-            Fault::Hang { for_us } => self.engine.hang(*for_us),
+            Fault::Hang => self.engine.hang(),
             Fault::None => {
                 self.engine.set_bad(&[]);
                 self.engine.resume();
@@ -242,15 +227,6 @@ impl Disk {
             .map_or(Ok(()), |device| device.set("scheduler", name))
     }
 
-    /// Bytes of memory that its blocks take, and the cost of a request outside the model.
-    pub(crate) fn weight(&self) -> (u64, Lead) {
-        let pages = lock(&self.engine.store).pages() as u64;
-        (pages * 4096, self.engine.lead())
-    }
-
-    /// Takes it down, as dropping does.
-    pub fn down(self) {}
-
     fn serve(&mut self, channel: std::os::fd::OwnedFd) -> Result<()> {
         let what = || "FUSE session".into();
         let mut config = fuser::Config::default();
@@ -266,25 +242,6 @@ impl Disk {
         };
         let thread = thread.spawn(serve).doing(what)?;
         self.threads.push(thread);
-        Ok(())
-    }
-
-    /// Starts a thread that passes the host's block-layer counts to the engine.
-    fn hear(&mut self, device: &mount::Loop) -> Result<()> {
-        let waits = device.waits();
-        let engine = Arc::clone(&self.engine);
-        let (hearing, end) = channel();
-        let hear = move || {
-            while end.recv_timeout(HEAR) == Err(RecvTimeoutError::Timeout) {
-                if let Some(waits) = waits.read() {
-                    engine.heard(waits);
-                }
-            }
-        };
-        let thread = std::thread::Builder::new().name("lab-disk-hear".into());
-        let thread = thread.spawn(hear).doing(|| "thread of a disk".into())?;
-        self.threads.push(thread);
-        self.hearing = Some(hearing);
         Ok(())
     }
 
@@ -304,7 +261,7 @@ impl Disk {
         let total: u64 = spec.corpus.iter().map(|file| file.len_bytes).sum();
         if total > self.engine.size_bytes() {
             return Err(LabError::Setup(format!(
-                "the corpus has {total} bytes, the disk {}: give a larger --size",
+                "the corpus has {total} bytes, the disk {}",
                 self.engine.size_bytes()
             )));
         }
@@ -360,10 +317,8 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        self.hearing = None;
         self.fast(true);
         self.set_fault(&Fault::None);
-        let _ = self.engine.trace(None);
         if self.mounted {
             mount::take_down(&self.mount_point());
         }
@@ -431,9 +386,7 @@ fn folder(name: &str) -> Result<(PathBuf, File)> {
     let what = || folder.display().to_string();
     std::fs::create_dir_all(RUN).doing(|| RUN.into())?;
     if std::fs::create_dir(&folder).is_err() {
-        return Err(LabError::Setup(format!(
-            "the disk {name} is up already: ackpace-lab disk down {name}"
-        )));
+        return Err(LabError::Setup(format!("the disk {name} is up already")));
     }
     let lock = File::create(folder.join("lock")).doing(what)?;
     flock(&lock, FlockOperation::NonBlockingLockExclusive).doing(what)?;

@@ -1,7 +1,6 @@
 //! The kernel's side: FUSE mount, loop device with direct I/O, ext4, and the removal of each.
 
 use super::fuse;
-use super::overhead::Waits;
 use ackpace_lab_base::error::{Doing, LabError, Result};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::ffi::CString;
@@ -117,13 +116,6 @@ impl Loop {
         std::fs::write(&path, value).doing(|| format!("writing {value} to {}", path.display()))
     }
 
-    /// The file with its I/O statistics.
-    pub fn waits(&self) -> WaitsFile {
-        WaitsFile {
-            path: sys(&self.path).join("stat"),
-        }
-    }
-
     fn checked(self) -> Result<Self> {
         let dio = sys(&self.path).join("loop/dio");
         match std::fs::read_to_string(&dio) {
@@ -146,29 +138,6 @@ impl Loop {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
-}
-
-/// The block layer's statistics of a device, `stat` in /sys/block/NAME.
-pub struct WaitsFile {
-    path: PathBuf,
-}
-
-impl WaitsFile {
-    /// Counts of all reads so far; `None` if the device is gone.
-    pub fn read(&self) -> Option<Waits> {
-        waits(&std::fs::read_to_string(&self.path).ok()?)
-    }
-}
-
-/// Reads, merged reads, sectors, milliseconds: the first four fields (Documentation/block/stat.rst).
-fn waits(stat: &str) -> Option<Waits> {
-    let mut fields = stat.split_ascii_whitespace().map(str::parse::<u64>);
-    let reads = fields.next()?.ok()?;
-    let took_ms = fields.nth(2)?.ok()?;
-    Some(Waits {
-        reads,
-        took_ns: took_ms.saturating_mul(1_000_000),
-    })
 }
 
 impl LoopConfig {
@@ -248,18 +217,5 @@ pub fn take_down(at: &Path) {
             }
             _ => return, // done, or it was not a mount
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reads_and_their_milliseconds_are_found_among_the_counts_of_a_device() {
-        let stat = "    1200      3   9600     450     7    0     56     2    0   300   452    0 0 0 0 0 0\n";
-        let (reads, took_ns) = (1200, 450_000_000);
-        assert_eq!(waits(stat), Some(Waits { reads, took_ns }));
-        assert_eq!(waits("1200 3 9600"), None);
     }
 }

@@ -19,7 +19,6 @@ pub struct Store {
     runs: BTreeMap<u64, Run>,
     pages: BTreeMap<u64, Box<[u8; BLOCK_LEN_BYTES]>>,
     pages_max: usize,
-    refused: u64,
 }
 
 /// Consecutive blocks of one file.
@@ -39,7 +38,6 @@ impl Store {
             runs: BTreeMap::new(),
             pages: BTreeMap::new(),
             pages_max,
-            refused: 0,
         }
     }
 
@@ -176,16 +174,6 @@ impl Store {
         cut.collect()
     }
 
-    /// Number of blocks stored verbatim.
-    pub fn pages(&self) -> usize {
-        self.pages.len()
-    }
-
-    /// Number of writes that failed with [`Full`].
-    pub fn refused(&self) -> u64 {
-        self.refused
-    }
-
     fn write_block(&mut self, block: u64, bytes: &[u8]) -> Result<(), Full> {
         if let Some(page) = self.pages.get_mut(&block) {
             // The file system rewrites the same places again and again.
@@ -201,7 +189,6 @@ impl Store {
         self.clear(block..block + 1);
         if bytes.iter().any(|byte| *byte != 0) {
             if self.pages.len() >= self.pages_max {
-                self.refused += 1;
                 return Err(Full);
             }
             let mut page = Box::new([0; BLOCK_LEN_BYTES]);
@@ -308,7 +295,7 @@ mod tests {
             let part = &bytes[at..at + 100 * BLOCK_LEN_BYTES];
             store.write(BLOCK * 1000 + at as u64, part).unwrap();
         }
-        assert_eq!((store.runs.len(), store.pages()), (1, 0));
+        assert_eq!((store.runs.len(), store.pages.len()), (1, 0));
         let owners = store.owners(990..1010);
         assert_eq!(owners, [(990..1000, None), (1000..1010, Some((tag, 0)))]);
         assert_eq!(
@@ -316,6 +303,5 @@ mod tests {
             std::slice::from_ref(&(1001 * BLOCK..1002 * BLOCK))
         );
         assert_eq!(store.write(0, &[1]), Err(Full));
-        assert_eq!(store.refused(), 1);
     }
 }

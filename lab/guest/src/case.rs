@@ -15,7 +15,6 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
 use crate::proc::{self, IP, Senders};
-use crate::reference::{Reference, Seen};
 
 const PORT: u16 = 5_301;
 const SENDER: &str = "rxs";
@@ -62,8 +61,6 @@ pub struct Case {
     pub call_bytes: usize,
     /// What is done for the receiver.
     pub help: Help,
-    /// Whether T_wait is also measured by other means.
-    pub reference: bool,
     /// Length of the measurement.
     pub seconds: u64,
 }
@@ -103,12 +100,8 @@ pub struct Outcome {
     pub senders: Senders,
     /// The last page of `receive watch` within the measurement.
     pub watched: Watched,
-    /// Its page when all was received.
-    pub watched_all: Watched,
     /// What `receive guard` counted; `null` without one.
     pub turns: serde_json::Value,
-    /// T_wait by other means, until all was received.
-    pub seen: Option<Seen>,
 }
 
 /// The figures of the receiver in a page of `receive watch --json`.
@@ -342,7 +335,6 @@ pub fn run(case: &Case) -> Result<Outcome> {
     let own = std::env::current_exe().doing(|| "its own path".to_owned())?;
     let own = own.display().to_string();
     let mut processes = Processes::start(case, &own)?;
-    let reference = case.reference.then(|| Reference::start(PORT)).transpose()?;
     let before = Senders::of(SENDER)?;
     let (to, seconds) = (
         format!("{RECEIVER_ADDRESS}:{PORT}"),
@@ -373,9 +365,7 @@ pub fn run(case: &Case) -> Result<Outcome> {
     processes.loops.clear();
     sender.ends()?;
     processes.receiver.ends()?;
-    let seen = reference.map(Reference::end).transpose()?;
     processes.watch.stop()?;
-    let watched_all = processes.page()?;
     Ok(Outcome {
         case: case.clone(),
         window_us: (last.at - first.at).as_micros() as u64,
@@ -385,9 +375,7 @@ pub fn run(case: &Case) -> Result<Outcome> {
         guard_us: last.guard_us - first.guard_us,
         senders,
         watched,
-        watched_all,
         turns: turns(&mut processes.guard)?,
-        seen,
     })
 }
 

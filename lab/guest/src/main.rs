@@ -6,7 +6,6 @@
 //! | `plan.rs` | which cases are run |
 //! | `case.rs` | one case: starts all programs and compares two snapshots of them |
 //! | `programs.rs` | the programs of a case: a receiver, a sender, a loop |
-//! | `reference.rs` | a second measurement of T_wait, by the kernel's function tracing instead of BPF |
 //! | `proc.rs` | reads what /proc says of a process and its namespace |
 //! | `tables.rs` | the log as tables |
 
@@ -14,7 +13,6 @@ mod case;
 mod plan;
 mod proc;
 mod programs;
-mod reference;
 mod tables;
 
 use std::path::PathBuf;

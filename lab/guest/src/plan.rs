@@ -72,7 +72,6 @@ fn cases(preempt: &str, slice_us: u64, rounds: u32, seconds: u64) -> Vec<Case> {
         buffer_bytes: BUFFER_BYTES,
         call_bytes: CALL_BYTES,
         help: Help::None,
-        reference: false,
         seconds,
     };
     let worlds = [
@@ -81,15 +80,6 @@ fn cases(preempt: &str, slice_us: u64, rounds: u32, seconds: u64) -> Vec<Case> {
         (preempt, PAPERS_SLICE_US),
     ];
     let mut cases = Vec::new();
-    for (preempt, slice_us) in worlds {
-        cases.push(Case {
-            name: "reference".to_owned(),
-            preempt: preempt.to_owned(),
-            slice_us,
-            reference: true,
-            ..usual.clone()
-        });
-    }
     for _ in 0..rounds {
         for (preempt, slice_us) in worlds {
             for help in [Help::None, Help::Guard, Help::Scheduler, Help::Exact] {
@@ -115,33 +105,4 @@ fn cases(preempt: &str, slice_us: u64, rounds: u32, seconds: u64) -> Vec<Case> {
         }
     }
     cases
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_case_is_run_with_each_help() {
-        let cases = cases("lazy", 1_400, 3, 10);
-        let with = |name: &str, help: Help| {
-            let meant = cases
-                .iter()
-                .filter(|case| case.name == name && case.help == help);
-            meant
-                .map(|case| Case {
-                    help: Help::None,
-                    ..case.clone()
-                })
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(with("guard", Help::None).len(), 3 * 3);
-        assert_eq!(with("table-7", Help::None).len(), 3 * 4);
-        for help in [Help::Guard, Help::Exact] {
-            assert_eq!(with("guard", help), with("guard", Help::None));
-            assert_eq!(with("table-7", help), with("table-7", Help::None));
-        }
-        assert_eq!(with("reference", Help::None).len(), 3);
-        assert_eq!(cases[0].label(), "reference/lazy/1400/10/none");
-    }
 }

@@ -45,8 +45,7 @@ fn page(outcomes: &[Outcome]) -> String {
             .filter(|one| one.case.name == name)
             .collect()
     };
-    let mut page = references(&named("reference"));
-    page += &guards(&named("guard"));
+    let mut page = guards(&named("guard"));
     page += &table_7(&named("table-7"));
     page
 }
@@ -55,54 +54,6 @@ fn page(outcomes: &[Outcome]) -> String {
 fn world(case: &Case) -> String {
     let slice_ms = case.slice_us as f64 / 1e3;
     format!("{}, slice {slice_ms} ms", case.preempt)
-}
-
-fn references(outcomes: &[&Outcome]) -> String {
-    if outcomes.is_empty() {
-        return String::new();
-    }
-    let mut text = String::from(
-        "\n| T_wait, segments | | < 1 ms | 1-10 ms | 10-100 ms | 100-200 ms | 200 ms-1 s | > 1 s | in another bin, % |\n\
-         |---|---|---|---|---|---|---|---|---|\n",
-    );
-    for one in outcomes {
-        let Some(seen) = one.seen else { continue };
-        let watch = one.watched_all.to_tcp;
-        let world = world(&one.case);
-        text += &format!(
-            "| {world} | `watch` | {} | {:.3} |\n",
-            cells(&watch),
-            elsewhere(&watch, &seen.bins)
-        );
-        let mut remarks = Vec::new();
-        if one.watched_all.unmeasured > 0 {
-            remarks.push(format!(
-                "{} not measured by `watch`",
-                one.watched_all.unmeasured
-            ));
-        }
-        if seen.lost > 0 {
-            remarks.push(format!("void: {} events lost", seen.lost));
-        }
-        let remarks = remarks.join("; ");
-        text += &format!(
-            "| | function tracing | {} | {remarks} |\n",
-            cells(&seen.bins)
-        );
-    }
-    text
-}
-
-fn cells(bins: &[u64; 6]) -> String {
-    bins.map(|count| count.to_string()).join(" | ")
-}
-
-/// How many of a hundred segments stand in another bin: half of all differences, over the reference's.
-fn elsewhere(watch: &[u64; 6], reference: &[u64; 6]) -> f64 {
-    let pairs = watch.iter().zip(reference);
-    let differences: u64 = pairs.map(|(one, other)| one.abs_diff(*other)).sum();
-    let all: u64 = reference.iter().sum();
-    50.0 * differences as f64 / all.max(1) as f64
 }
 
 fn with<'a>(
@@ -237,7 +188,6 @@ mod tests {
     use super::*;
     use crate::case::{Core, Watched};
     use crate::proc::Senders;
-    use crate::reference::Seen;
 
     fn outcome(name: &str, loops: u32, help: Help) -> Outcome {
         let watched = Watched {
@@ -258,7 +208,6 @@ mod tests {
                 buffer_bytes: 1,
                 call_bytes: 1,
                 help,
-                reference: name == "reference",
                 seconds: 10,
             },
             window_us: 10_000_000,
@@ -271,21 +220,14 @@ mod tests {
                 spurious: 1,
                 probes: 0,
             },
-            watched: watched.clone(),
-            watched_all: watched,
+            watched,
             turns: serde_json::Value::Null,
-            seen: Some(Seen {
-                bins: [81, 10, 5, 3, 1, 0],
-                merged: 1,
-                lost: 0,
-            }),
         }
     }
 
     #[test]
     fn a_log_becomes_tables() {
         let all = [
-            outcome("reference", 10, Help::None),
             outcome("guard", 9, Help::None),
             outcome("guard", 9, Help::Guard),
             outcome("table-7", 9, Help::Guard),
@@ -294,7 +236,6 @@ mod tests {
         let text = format!("[ 1.0] boot\n{}CASE broken\n", lines.concat());
         let page = page(&outcomes(&text));
         for line in [
-            "| lazy, slice 1.4 ms | `watch` | 80 | 10 | 6 | 3 | 1 | 0 | 1.000 |\n| | function tracing | 81 | 10 | 5 | 3 | 1 | 0 |  |\n",
             "| lazy, slice 1.4 ms | as it is | 10.00 | 1.00 | 2 | +0.00 | 3 of 5 | 1.00 |\n",
             "| lazy, slice 1.4 ms | `guard` | 10.00 | 1.00 | 2 | +0.00 | 3 of 5 | 1.50 |\n",
             "| 9 | 10.00 |  | 10.00 |  | 13.86 | 0.50 | 0, 2, 0 |\n",

@@ -1,109 +1,70 @@
-//! The experiments, one file for each question. A new one needs a file and a line below.
+//! The experiments: a function for each question, and its line in the table below.
 
-mod array;
-mod believed;
-mod burst;
-mod cached;
-mod cold_disk;
-mod cold_stall;
-mod congested;
-mod crowd;
-mod disk_queue;
-mod few;
-mod fig13;
-mod fig14;
-mod idle;
-mod listing;
-mod locality;
-mod overload;
-mod paced;
-mod pairs;
-mod pending;
-mod players;
-mod profile;
-mod reset;
-mod seek;
-mod self_paced;
-mod self_paced_cold;
-mod send_memory;
-mod send_memory_cgroup;
-mod sendfile;
-mod slow_disk;
-mod small;
-mod speedup;
-mod ssbt_fig11;
-mod ssbt_fig18;
-mod ssbt_red;
-mod ssbt_web;
-mod sweep_once;
-mod tune;
+mod conventional;
+mod disk;
+mod documents;
+mod films;
+mod memory;
+mod network;
+mod ssbt;
 
 use crate::experiment::Experiment;
+use crate::peers::Contender;
 
 /// All experiments, in the order of `ackpace-lab list`.
 pub fn all() -> Vec<Experiment> {
-    vec![
-        cached::experiment(),
-        cold_stall::experiment(),
-        listing::experiment(),
-        small::experiment(),
-        idle::experiment(),
-        paced::experiment(),
-        paced::cubic(),
-        paced::visited(),
-        paced::halting(),
-        self_paced::cached(),
-        believed::experiment(),
-        speedup::experiment(),
-        fig13::experiment(),
-        cold_disk::experiment(),
-        few::experiment(),
-        pending::experiment(),
-        disk_queue::experiment(),
-        locality::experiment(),
-        fig14::experiment(),
-        fig14::over(),
-        fig14::order(),
-        self_paced_cold::experiment(),
-        burst::experiment(),
-        reset::experiment(),
-        congested::experiment(),
-        overload::experiment(),
-        overload::self_paced(),
-        players::experiment(),
-        pairs::experiment(),
-        seek::experiment(),
-        crowd::experiment(),
-        sweep_once::experiment(),
-        array::experiment(),
-        profile::experiment(),
-        send_memory::fig17(),
-        send_memory::fig5(),
-        send_memory::fig13(),
-        ssbt_fig11::experiment(),
-        ssbt_red::fig15(),
-        ssbt_red::rates(),
-        ssbt_fig18::experiment(),
-        ssbt_web::experiment(),
-        send_memory::pools(),
-        send_memory::traps(),
-        send_memory_cgroup::experiment(),
-        sendfile::experiment(),
-        tune::nginx(),
-        tune::apache(),
-    ]
+    let all: &[fn() -> Experiment] = &[
+        memory::cached,
+        memory::cold_stall,
+        memory::small,
+        network::paced,
+        network::paced_cubic,
+        network::self_paced_cached,
+        network::believed,
+        conventional::fig13,
+        conventional::pending,
+        films::few,
+        conventional::disk_queue,
+        conventional::locality,
+        disk::fig14,
+        disk::fig14_over,
+        disk::fig14_order,
+        disk::self_paced_cold,
+        films::burst,
+        films::reset,
+        films::congested,
+        disk::overload,
+        disk::self_paced_overload,
+        films::players,
+        films::pairs,
+        films::seek,
+        films::crowd,
+        films::sweep_once,
+        conventional::profile,
+        ssbt::fig17,
+        ssbt::fig5,
+        ssbt::fig13,
+        ssbt::fig11,
+        ssbt::fig15,
+        ssbt::red,
+        documents::fig18,
+        documents::web,
+        network::tune_nginx,
+    ];
+    all.iter().map(|experiment| experiment()).collect()
 }
 
-/// Names of sets of experiments, and their purpose.
-pub const SETS: &[(&str, &[&str], &str)] = &[(
-    "bench",
-    &["cached", "cold-stall", "listing"],
-    "what `make bench` runs: the rows with targets that need nothing but root",
-)];
+/// The experiments that `make bench` runs: the rows with targets that need nothing but root.
+pub const BENCH: [&str; 2] = ["cached", "cold-stall"];
+
+fn presets(names: &[&str]) -> Vec<Contender> {
+    names.iter().map(|name| Contender::preset(name)).collect()
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::Over;
     use crate::metrics;
     use crate::sweep::expand;
     use crate::workloads::Workload;
@@ -115,94 +76,71 @@ mod tests {
             let name = experiment.name;
             let same = all.iter().filter(|other| other.name == name);
             assert_eq!(same.count(), 1, "{name} is there twice");
-            let axis = |wanted: &str| experiment.sweep.iter().any(|axis| axis.name == wanted);
-            for figure in &experiment.figures {
-                assert!(
-                    metrics::find(figure.metric).is_some(),
-                    "{name}: {}",
-                    figure.metric
-                );
-                let bare = experiment.sweep.iter().filter(|axis| {
-                    ![Some(figure.over), figure.lines, figure.panels].contains(&Some(axis.name))
-                });
-                assert_eq!(
-                    bare.count(),
-                    0,
-                    "{name}: an axis that {} leaves out",
-                    figure.title
-                );
-                let axes = [Some(figure.over), figure.lines, figure.panels];
-                if let Some(peer) = figure.ratio_to {
-                    let known = experiment.contenders.iter().any(|who| who.name == peer);
-                    assert!(known, "{name}: {peer} takes no part");
-                }
-                for wanted in axes.into_iter().flatten().filter(|axis| !axis.is_empty()) {
-                    assert!(axis(wanted), "{name}: no axis {wanted}");
-                }
+            let contenders = &experiment.contenders;
+            let takes_part = |peer: &str| contenders.iter().any(|who| who.name == peer);
+            let is_axis = |name: &str| experiment.sweep.iter().any(|axis| axis.name == name);
+            assert!(experiment.sweep.len() <= 2, "{name}");
+            for who in contenders {
+                let parts = who.name.contains(','); // --contenders parts there
+                assert!(!parts, "{name}: {}", who.name);
             }
-            for who in &experiment.contenders {
-                assert!(
-                    !who.name.contains(','),
-                    "--contenders parts at commas: {}",
-                    who.name
-                );
-            }
-            for judge in &experiment.judged {
-                assert!(
-                    metrics::find(judge.metric).is_some(),
-                    "{name}: {}",
-                    judge.metric
-                );
+            assert!(contenders.iter().any(|who| experiment.is_subject(who)));
+            for judge in experiment.judges() {
+                let metric = judge.metric;
+                assert!(metrics::find(metric).is_some(), "{name}: {metric}");
                 for peer in judge.against {
-                    let known = experiment.contenders.iter().any(|who| who.name == *peer);
-                    assert!(known, "{name}: {peer} takes no part");
+                    assert!(takes_part(peer), "{name}: {peer} takes no part");
+                }
+                let itself = judge.over_itself.map(|(axis, _)| axis);
+                for axis in judge.at.iter().map(|(axis, _)| *axis).chain(itself) {
+                    assert!(is_axis(axis), "{name}: no axis {axis}");
                 }
             }
-            assert!(
-                experiment
-                    .contenders
-                    .iter()
-                    .any(|who| experiment.is_subject(who))
-            );
-        }
-        for (set, members, _) in SETS {
-            for member in *members {
-                assert!(
-                    all.iter().any(|experiment| experiment.name == *member),
-                    "{set}: {member}"
-                );
+            for figure in &experiment.figures {
+                assert!(metrics::find(figure.metric).is_some(), "{name}");
+                if let Over::Classes(_, _, peer) = figure.over {
+                    assert!(takes_part(peer), "{name}: {peer} takes no part");
+                }
             }
         }
-    }
-
-    /// The classes in figures of an experiment.
-    fn classes_of(experiment: &Experiment) -> Vec<&'static str> {
-        let classes = (experiment.figures.iter()).filter_map(|figure| figure.classes.as_ref());
-        classes
-            .flat_map(|classes| classes.values.iter().map(|(name, _)| *name))
-            .collect()
+        assert!(
+            BENCH
+                .iter()
+                .all(|name| all.iter().any(|one| one.name == *name))
+        );
     }
 
     #[test]
     fn every_point_of_every_experiment_has_a_scenario_and_settings_without_open_places() {
         for experiment in all() {
-            for quick in [false, true] {
-                for point in expand(&experiment.sweep, quick) {
-                    let scenario = (experiment.scenario)(&point);
-                    assert!(scenario.workload.connections() > 0, "{}", experiment.name);
-                    if let Workload::Swarm(swarm) = &scenario.workload {
-                        assert_eq!(swarm.clients.check(), Ok(()), "{}", experiment.name);
-                        for class in classes_of(&experiment) {
-                            let mut there = swarm.clients.classes.iter();
-                            let found = there.any(|one| one.name == class);
-                            assert!(found, "{}: no class {class}", experiment.name);
-                        }
+            let name = experiment.name;
+            let classes = experiment
+                .figures
+                .iter()
+                .flat_map(|figure| match figure.over {
+                    Over::SecondsByClass(classes) => classes.to_vec(),
+                    Over::Classes(classes, ..) => classes.iter().map(|(name, _)| *name).collect(),
+                    Over::Axis | Over::Seconds => Vec::new(),
+                });
+            let classes: Vec<&str> = classes.collect();
+            for point in [false, true]
+                .map(|quick| expand(&experiment.sweep, quick))
+                .concat()
+            {
+                let scenario = (experiment.scenario)(&point);
+                assert!(scenario.workload.connections() > 0, "{name}");
+                if let Workload::Swarm(swarm) = &scenario.workload {
+                    let mut there = swarm.clients.classes.iter();
+                    assert!(there.all(|class| class.sources().is_ok()), "{name}");
+                    for class in &classes {
+                        let mut there = swarm.clients.classes.iter();
+                        assert!(there.any(|one| one.name == *class), "{name}: no {class}");
                     }
-                    for contender in &experiment.contenders {
-                        let at = contender.at(&point);
-                        let open = at.options.iter().find(|option| option.contains('{'));
-                        assert_eq!(open, None, "{}: {}", experiment.name, contender.name);
-                    }
+                }
+                for contender in &experiment.contenders {
+                    let at = contender.at(&point);
+                    let open = at.options.iter().find(|option| option.contains('{'));
+                    assert_eq!(open, None, "{name}: {}", contender.name);
                 }
             }
         }

@@ -135,20 +135,3 @@ impl Display for Done {
         write!(f, "{} {} {}", self.products, self.rows, self.could_milli)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn answers_are_read_as_written() {
-        let done = Done {
-            products: 3,
-            rows: 2,
-            could_milli: 2_100,
-        };
-        let read = Done::of(&format!("{done}\n")).unwrap();
-        assert_eq!((read.products, read.rows, read.could_milli), (3, 2, 2_100));
-        assert!(Done::of("3 2").is_none() && Done::of("3 x 1").is_none());
-    }
-}

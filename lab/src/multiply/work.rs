@@ -122,20 +122,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_product_is_rows_times_columns() {
-        let (left, right) = (matrix(1), matrix(2));
-        let mut product = vec![7.0; SIDE * SIDE];
-        multiply(&left, &right, &mut product, || {});
-        for (row, column) in [(0, 0), (3, 127), (127, 64)] {
-            let terms = (0..SIDE).map(|k| left[row * SIDE + k] * right[k * SIDE + column]);
-            let sum: f64 = terms.sum();
-            let off = (product[row * SIDE + column] - sum).abs();
-            assert!(off < 1e-9, "row {row}, column {column}: {off}");
-        }
-        assert!(left.iter().all(|number| (-1.0..=1.0).contains(number)) && left != right);
-    }
-
-    #[test]
     fn what_the_core_gives_is_told_by_the_median_row() {
         let mut at = Instant::now();
         let mut slice = Slice::beginning(at);

@@ -14,12 +14,9 @@ const BOTTOM: f64 = 46.0;
 const LANE: f64 = 28.0;
 /// Height of a heading in a chart of dots.
 const HEADING: f64 = 26.0;
-/// Minimum and maximum width of the column of names in a chart of dots.
-const NAMES: (f64, f64) = (110.0, 200.0);
-/// Width of a letter, estimated generously: names are laid out without the font.
-const LETTER: f64 = 6.6;
-/// Height of each further line of a name that is wider than the column.
-const NAME_LINE: f64 = 14.0;
+/// Width of the column of names in a chart of dots, and the letters that fit into it; the tool tip has the whole name.
+const NAMES: f64 = 170.0;
+const LETTERS: usize = 24;
 /// Width of the column of medians in a chart of dots.
 const VALUES: f64 = 70.0;
 /// Number of colours in the style sheet.
@@ -32,8 +29,6 @@ pub struct Series {
     pub name: String,
     /// Index of the colour and mark.
     pub style: usize,
-    /// Index of the line's dash pattern: 0 is solid.
-    pub dash: usize,
     /// Points as (value on the axis, interval), in the order of the axis.
     pub points: Vec<(f64, Interval)>,
 }
@@ -44,7 +39,6 @@ impl Series {
         Self {
             name: name.to_owned(),
             style,
-            dash: 0,
             points,
         }
     }
@@ -115,14 +109,13 @@ pub fn dots(groups: &[(String, Vec<Series>)], metric: &str, logarithmic: bool) -
         .iter()
         .flat_map(|(_, series)| series.clone())
         .collect();
-    let names = Names::of(&all);
-    let lanes: f64 = all.iter().map(|one| names.lane(&one.name)).sum();
+    let lanes = LANE * all.len() as f64;
     let headings = groups
         .iter()
         .filter(|(heading, _)| !heading.is_empty())
         .count();
     let height = lanes + (HEADING * headings as f64) + BOTTOM + TOP;
-    let left = names.width;
+    let left = NAMES;
     let x = Scale::measure(&ends(&all), left, WIDTH - VALUES, logarithmic);
     let mut svg = open(height, metric);
     let floor = height - BOTTOM;
@@ -142,73 +135,19 @@ pub fn dots(groups: &[(String, Vec<Series>)], metric: &str, logarithmic: bool) -
             at += HEADING;
         }
         for one in series {
-            let lane = names.lane(&one.name);
-            svg += &dot(one, &x, at + lane / 2.0, metric, &names);
-            at += lane;
+            svg += &dot(one, &x, at + LANE / 2.0, metric);
+            at += LANE;
         }
     }
     svg + "</svg>"
 }
 
-/// The column of names in a chart of dots: as wide as the longest name, or with several lines for names that
-/// are too wide.
-struct Names {
-    width: f64,
-}
-
-impl Names {
-    fn of(series: &[Series]) -> Self {
-        let longest = series.iter().map(|one| one.name.chars().count()).max();
-        let width = longest.unwrap_or(0) as f64 * LETTER + 14.0;
-        Self {
-            width: width.clamp(NAMES.0, NAMES.1),
-        }
-    }
-
-    /// Breaks a name into lines, at spaces where possible, otherwise within a word.
-    fn lines(&self, name: &str) -> Vec<String> {
-        let most = ((self.width - 14.0) / LETTER) as usize;
-        let mut lines = vec![String::new()];
-        for word in name.split_whitespace() {
-            let letters: Vec<char> = word.chars().collect();
-            for piece in letters.chunks(most) {
-                let line = lines.len() - 1;
-                let used = lines[line].chars().count();
-                let piece: String = piece.iter().collect();
-                if used == 0 {
-                    lines[line] = piece;
-                } else if used + 1 + piece.chars().count() <= most {
-                    lines[line] += &format!(" {piece}");
-                } else {
-                    lines.push(piece);
-                }
-            }
-        }
-        lines
-    }
-
-    /// Height of a lane.
-    fn lane(&self, name: &str) -> f64 {
-        LANE + NAME_LINE * (self.lines(name).len() - 1) as f64
-    }
-
-    /// The name, vertically centred at `at`.
-    fn text(&self, name: &str, at: f64) -> String {
-        let lines = self.lines(name);
-        let first = at + 4.0 - NAME_LINE * (lines.len() - 1) as f64 / 2.0;
-        let line = |(nth, text): (usize, &String)| {
-            let (right, base) = (self.width - 10.0, first + NAME_LINE * nth as f64);
-            let text = escape(text);
-            format!("<text class=who text-anchor=end x={right:.1} y={base:.1}>{text}</text>")
-        };
-        lines.iter().enumerate().map(line).collect()
-    }
-}
-
 /// One lane of a chart of dots.
-fn dot(one: &Series, x: &Scale, at: f64, metric: &str, names: &Names) -> String {
-    let (left, base) = (names.width, at + 4.0);
-    let mut svg = names.text(&one.name, at);
+fn dot(one: &Series, x: &Scale, at: f64, metric: &str) -> String {
+    let (left, right, base) = (NAMES, NAMES - 10.0, at + 4.0);
+    let name: String = one.name.chars().take(LETTERS).collect();
+    let name = escape(&name);
+    let mut svg = format!("<text class=who text-anchor=end x={right:.1} y={base:.1}>{name}</text>");
     let Some((_, value)) = one.points.first() else {
         return svg
             + &format!("<text class=tick x={left} y={base:.1}>failed or not measured</text>");
@@ -228,10 +167,10 @@ fn dot(one: &Series, x: &Scale, at: f64, metric: &str, names: &Names) -> String 
 }
 
 /// The mark of a style, for legends.
-pub fn swatch(style: usize, dash: usize) -> String {
+pub fn swatch(style: usize) -> String {
     let mark = mark(style, 15.0, 7.0);
     format!(
-        "<svg class=\"swatch s{}\" viewBox=\"0 0 30 14\" aria-hidden=true><line class=\"line d{dash}\" x1=1 x2=29 y1=7 y2=7 />{mark}</svg>",
+        "<svg class=\"swatch s{}\" viewBox=\"0 0 30 14\" aria-hidden=true><line class=line x1=1 x2=29 y1=7 y2=7 />{mark}</svg>",
         style % STYLES
     )
 }
@@ -250,9 +189,8 @@ fn line(series: &Series, x: &Scale, y: &Scale, beside: f64, axes: &Axes) -> Stri
         .map(|(at, value)| format!("{:.1},{:.1}", place(*at), y.place(value.median)))
         .collect();
     let mut svg = format!(
-        "<g class=s{}><polyline class=\"line d{}\" points=\"{}\" />",
+        "<g class=s{}><polyline class=line points=\"{}\" />",
         series.style % STYLES,
-        series.dash,
         path.join(" ")
     );
     for (at, value) in &series.points {
@@ -327,72 +265,4 @@ fn says(name: &str, metric: &str, value: &Interval) -> String {
         number(value.high),
         value.samples
     ))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn series(name: &str, style: usize, medians: &[(f64, f64)]) -> Series {
-        let interval = |median: f64| Interval {
-            median,
-            low: median * 0.9,
-            high: median * 1.1,
-            coverage: 0.95,
-            samples: 7,
-        };
-        let points = medians.iter().map(|(x, y)| (*x, interval(*y)));
-        Series::solid(name, style, points.collect())
-    }
-
-    #[test]
-    fn a_line_has_a_mark_and_an_interval_at_each_value() {
-        let axes = Axes {
-            x: "clients",
-            y: "MB/s",
-            x_logarithmic: true,
-            y_logarithmic: false,
-            values: &[1.0, 20.0],
-        };
-        let svg = lines(&[series("a<b", 0, &[(1.0, 10.0), (20.0, 30.0)])], &axes);
-        assert_eq!(svg.matches("class=mark").count(), 2);
-        assert_eq!(svg.matches("class=whisker").count(), 6);
-        assert!(
-            svg.contains("a&lt;b: 30.0 MB/s (27.0..33.0, 7 rounds), clients = 20"),
-            "{svg}"
-        );
-        assert_eq!(svg.matches("<g").count(), svg.matches("</g>").count());
-    }
-
-    #[test]
-    fn a_long_name_is_whole_in_lines_of_its_column() {
-        let name = "ackpace --compare send=eager,order=arrival --object-cache 0, connections = 16";
-        let all = vec![series(name, 0, &[(0.0, 5.0)]), series("nginx", 1, &[])];
-        let names = Names::of(&all);
-        let lines = names.lines(name);
-        assert!(names.width <= NAMES.1 && lines.len() > 1);
-        assert!(
-            lines
-                .iter()
-                .all(|line| line.len() as f64 * LETTER <= names.width - 10.0)
-        );
-        assert_eq!(lines.join(" "), name);
-        assert_eq!(names.lines(&"x".repeat(70)).concat().len(), 70);
-        let svg = dots(&[(String::new(), all)], "ms", false);
-        assert!(
-            lines
-                .iter()
-                .all(|line| svg.contains(&format!(">{line}</text>"))),
-            "{svg}"
-        );
-    }
-
-    #[test]
-    fn who_has_no_value_keeps_a_lane() {
-        let all = vec![series("a", 0, &[(0.0, 5.0)]), series("b", 1, &[])];
-        let svg = dots(&[("many".into(), all)], "ms", false);
-        assert!(svg.contains(">many</text>"));
-        assert_eq!(svg.matches("class=mark").count(), 1);
-        assert!(svg.contains("failed or not measured") && svg.contains(">b</text>"));
-    }
 }

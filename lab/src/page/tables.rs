@@ -1,15 +1,12 @@
-//! The page's tables: ratios, equality of work, medians, and method.
+//! The page's tables: ratios, medians, and method.
 
 use super::chart::escape;
 use super::values;
 use crate::metrics;
 use crate::outcome::Outcome;
-use crate::report::{Row, must, number};
+use crate::report::{self, Row, number};
 use crate::rounds::Failure;
 use ackpace_lab_base::stats;
-
-/// Goodputs below this share of the best are highlighted: costs then are not for the same work.
-const SAME_WORK: f64 = 0.95;
 
 /// The failed contenders, each with the end of its log.
 pub fn failures(failures: &[Failure]) -> String {
@@ -34,111 +31,20 @@ pub fn ratios(rows: &[Row]) -> String {
     if rows.is_empty() {
         return String::new();
     }
-    let judged = rows.iter().any(|row| row.met.is_some());
-    let heads = [
-        "case",
-        "metric",
-        "",
-        "",
-        "peer",
-        "",
-        "ratio",
-        "95 % interval",
-    ];
-    let mut heads = heads.to_vec();
-    if judged {
-        heads.extend(["must", ""]);
-    }
     let cells = |row: &Row| {
-        let (peer, value) = match &row.peer {
-            Some((peer, value)) => (escape(peer), number(*value)),
-            None => Default::default(),
+        let mut cells = report::cells(row).map(|cell| escape(&cell));
+        cells[9] = match row.met {
+            None => String::new(),
+            Some(true) => "<span class=met>met</span>".into(),
+            Some(false) => "<span class=missed>missed</span>".into(),
         };
-        let (ratio, interval) = match &row.ratio {
-            Some(r) => (
-                format!("<strong>{}</strong>", number(r.median)),
-                format!("{}..{}", number(r.low), number(r.high)),
-            ),
-            None => Default::default(),
-        };
-        let mut cells = vec![
-            escape(&row.case),
-            escape(&row.metric),
-            escape(&row.who),
-            number(row.ours),
-            peer,
-            value,
-            ratio,
-            interval,
-        ];
-        if judged {
-            cells.push(escape(&must(row.limit)));
-            cells.push(match row.met {
-                None => String::new(),
-                Some(true) => "<span class=met>met</span>".into(),
-                Some(false) => "<span class=missed>missed</span>".into(),
-            });
-        }
-        cells
+        cells.to_vec()
     };
     let body: Vec<Vec<String>> = rows.iter().map(cells).collect();
     section(
         "Ratios",
         "Medians of the rounds; ratios are of rounds measured side by side.",
-        &table(&heads, &body, &[3, 5, 6]),
-    )
-}
-
-/// Goodput, responses and errors of each contender at each point.
-pub fn same_work(outcome: &Outcome) -> String {
-    let median =
-        |point, who: &str, metric| stats::median(&values(outcome, point, who, metric, 1.0));
-    let mut body = Vec::new();
-    for planned in &outcome.points {
-        let point = &planned.point;
-        let goodput = |who: &str| median(point, who, "goodput_bytes_per_s");
-        let all = outcome
-            .contenders
-            .iter()
-            .filter_map(|who| goodput(&who.name));
-        let best = all.fold(0.0, f64::max);
-        for who in &outcome.contenders {
-            let rounds = values(outcome, point, &who.name, "server_waited_share", 1.0).len();
-            let share = goodput(&who.name).map(|own| own / best);
-            let of_best = match share {
-                None => "".into(),
-                Some(share) if share < SAME_WORK => format!("<span class=less>{share:.3}</span>"),
-                Some(share) => format!("{share:.3}"),
-            };
-            let shown = |metric| median(point, &who.name, metric).map_or(String::new(), number);
-            let goodput = goodput(&who.name).map_or(String::new(), |own| number(own / 1e6));
-            let disturbed = median(point, &who.name, "server_waited_share");
-            body.push(vec![
-                escape(&point.describe(&outcome.axes)),
-                escape(&who.name),
-                rounds.to_string(),
-                goodput,
-                of_best,
-                shown("errors"),
-                disturbed.map_or(String::new(), |share| format!("{:.2} %", share * 100.0)),
-            ]);
-        }
-    }
-    let heads = [
-        "point",
-        "contender",
-        "rounds",
-        "goodput MB/s",
-        "of the best",
-        "errors",
-        "disturbed",
-    ];
-    let about = "Costs compare only where the work was the same: a goodput below 95 % of the best is marked. Disturbed: \
-        the share of the window in which the server was ready and a stranger had its core.";
-    section(
-        "Did they do the same work?",
-        about,
-        &table(&heads, &body, &[2, 3, 4, 5, 6]),
+        &table(&report::HEADS, &body, &report::NUMBERS),
     )
 }
 

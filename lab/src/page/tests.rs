@@ -4,15 +4,13 @@ use super::*;
 use crate::environment::Cores;
 use crate::experiment::Pace;
 use crate::facts::Machine;
-use crate::judge::{Judge, Limit};
 use crate::metrics::Values;
 use crate::outcome::PlannedPoint;
 use crate::peers::Identity;
 use crate::place::Place;
-use crate::report;
 use crate::rounds::{Failure, Round, Rounds};
 use crate::sweep::expand;
-use crate::workloads::{Idle, Workload};
+use crate::workloads::{Swarm, Workload};
 
 fn rounds(points: &[Point]) -> Vec<Round> {
     let mut rounds = Vec::new();
@@ -85,7 +83,7 @@ fn outcome() -> Outcome {
             .map(|point| PlannedPoint {
                 point,
                 place: Place::memory(&[]),
-                workload: Workload::Idle(Idle { connections: 1 }),
+                workload: Workload::Swarm(Swarm::new(Vec::new())),
             })
             .collect(),
         axes,
@@ -98,6 +96,16 @@ fn outcome() -> Outcome {
     }
 }
 
+/// An experiment with this axis, these rules and these figures.
+fn experiment(judged: &'static str, figures: Vec<Figure>) -> Experiment {
+    Experiment {
+        sweep: outcome().axes,
+        judged,
+        figures,
+        ..crate::experiments::all().remove(0)
+    }
+}
+
 #[test]
 fn a_figure_over_time_has_a_mark_for_each_second_that_was_kept() {
     let mut outcome = outcome();
@@ -105,16 +113,14 @@ fn a_figure_over_time_has_a_mark_for_each_second_that_was_kept() {
         round.detail =
             serde_json::json!({"curves": {"goodput_bytes_per_s@film": [1e6, 2e6, 3e6, 4e6]}});
     }
-    let page = render(
-        &outcome,
-        &[Figure::curve("goodput_bytes_per_s@film", "Over time").panels("clients")],
-    );
-    assert!(page.contains("<figcaption>Over time, clients = 10</figcaption>"));
+    let figures = crate::experiment::curves(&["goodput_bytes_per_s@film"]);
+    let page = render(&outcome, &experiment("", figures));
+    assert!(page.contains("<figcaption>goodput MB/s (film)</figcaption>"));
     assert!(page.contains("seconds of the window = 4"), "{page}");
     let figures = page.split("<section class=figures>").nth(1).unwrap();
     let figures = figures.split("</section>").next().unwrap();
-    // Two panels, two contenders that have rounds, four seconds.
-    assert_eq!(figures.matches("class=mark").count(), 2 * 2 * 4);
+    // Two contenders that have rounds, four seconds.
+    assert_eq!(figures.matches("class=mark").count(), 2 * 4);
 }
 
 #[test]
@@ -130,25 +136,25 @@ fn classes_are_the_values_of_an_axis_or_the_lines_of_a_contender() {
         }});
     }
     let metric = "goodput_bytes_per_s";
-    let sizes = [("1k", 1.0), ("1m", 1024.0)];
-    let gain = Figure::over_classes(&sizes, "document KB", metric, "Gain").panels("clients");
-    let page = render(&outcome, &[gain.ratio_to("nginx")]);
-    assert!(
-        page.contains("ackpace: 3.00 goodput MB/s over nginx's"),
-        "{page}"
-    );
-    assert!(page.contains("document KB = 1024") && page.contains("Gain, clients = 10"));
-    let curves = Figure::curves(&["1k", "1m"], metric, "Over time").panels("clients");
-    let page = render(&outcome, &[curves]);
-    assert!(page.contains("<figcaption>Over time, clients = 1, nginx</figcaption>"));
-    assert!(!page.contains("clients = 1, h2o"), "it has no rounds");
+    let figure = |over| Figure { metric, over };
+    let gain = figure(Over::Classes(
+        &[("1k", 1.0), ("1m", 1024.0)],
+        "document KB",
+        "nginx",
+    ));
+    let curves = figure(Over::SecondsByClass(&["1k", "1m"]));
+    let page = render(&outcome, &experiment("", vec![gain, curves]));
+    let ratio = "ackpace: 3.00 goodput MB/s over nginx&#39;s";
+    assert!(page.contains(&ratio.replace("&#39;", "'")), "{page}");
+    assert!(page.contains("document KB = 1024"));
+    assert!(page.contains("<figcaption>goodput MB/s, nginx</figcaption>"));
+    assert!(!page.contains("goodput MB/s, h2o"), "it has no rounds");
     assert!(page.contains("1m: 4.00 goodput MB/s"), "{page}");
 }
 
 #[test]
 fn a_page_is_whole_by_itself_and_hides_no_failure() {
-    let figure = Figure::over("clients", "goodput_bytes_per_s", "Goodput");
-    let page = render(&outcome(), &[figure]);
+    let page = render(&outcome(), &experiment("goodput_bytes_per_s", Vec::new()));
     for outside in ["<script", "http://", "https://", "src=", "@import"] {
         assert!(
             !page.contains(outside),
@@ -179,39 +185,4 @@ fn a_page_is_whole_by_itself_and_hides_no_failure() {
             "<{tag}>"
         );
     }
-}
-
-#[test]
-fn a_goodput_below_the_best_is_pointed_at() {
-    let page = tables::same_work(&outcome());
-    assert!(page.contains("<span class=less>0.167</span>"), "{page}");
-}
-
-#[test]
-fn the_table_of_ratios_says_what_had_to_hold() {
-    let mut outcome = outcome();
-    let limit = Limit::RatioAtLeast {
-        median: 0.98,
-        low_above: 0.95,
-    };
-    let mut experiment = crate::experiments::all().remove(0);
-    experiment.sweep.clone_from(&outcome.axes);
-    experiment.judged = vec![Judge::against("goodput_bytes_per_s", &["nginx"], limit)];
-    let points: Vec<Point> = outcome
-        .points
-        .iter()
-        .map(|planned| planned.point.clone())
-        .collect();
-    outcome.rows = report::rows(
-        &experiment,
-        &experiment.contenders,
-        &points,
-        &outcome.rounds,
-    );
-    assert_eq!(outcome.rows.len(), 2);
-    let page = tables::ratios(&outcome.rows);
-    assert!(
-        page.contains("cached, clients = 1") && page.contains("class=missed>missed"),
-        "{page}"
-    );
 }

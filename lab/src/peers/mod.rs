@@ -1,20 +1,14 @@
-//! The contenders: ackpace and the servers that it is measured beside, each with its settings. A file
-//! for each program; its configuration is in `lab/peers/`.
+//! The contenders: ackpace and the servers that it is measured beside, each with its settings.
 
 mod ackpace;
-mod apache;
-mod caddy;
-mod h2o;
-pub mod install;
-mod lighttpd;
-mod nginx;
+mod program;
 mod running;
 
-pub use install::{lacking, provide};
 pub use running::{Running, StartEnvironment, log_tail};
 
 use crate::sweep::Point;
 use ackpace_lab_base::error::{Doing, LabError, Result};
+use program::Program;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -29,14 +23,10 @@ pub enum Kind {
     Nginx,
     /// lighttpd.
     Lighttpd,
-    /// Apache with threads, the event MPM.
-    ApacheEvent,
     /// Apache with a process for each connection: the blocking baseline.
     ApachePrefork,
     /// h2o.
     H2o,
-    /// Caddy.
-    Caddy,
 }
 
 /// A program with its settings: who takes part.
@@ -109,7 +99,6 @@ const PRESETS: &[Preset] = &[
         "reads bypass the page cache, 1 MB each, or less where memory has a limit",
     ),
     ("lighttpd", Kind::Lighttpd, &[], "with its defaults"),
-    ("apache-event", Kind::ApacheEvent, &[], "event MPM, threads"),
     (
         "apache-prefork",
         Kind::ApachePrefork,
@@ -117,7 +106,6 @@ const PRESETS: &[Preset] = &[
         "prefork MPM, a process for each connection",
     ),
     ("h2o", Kind::H2o, &[], "one thread"),
-    ("caddy", Kind::Caddy, &[], "one core's worth of threads"),
 ];
 
 /// Most that a read of nginx with `directio` takes.
@@ -260,9 +248,9 @@ impl Contender {
         names.join(", ")
     }
 
-    /// Name, program and meaning of all presets.
-    pub fn presets() -> impl Iterator<Item = (&'static str, Kind, &'static str)> {
-        PRESETS.iter().map(|preset| (preset.0, preset.1, preset.3))
+    /// Name and meaning of all presets.
+    pub fn presets() -> impl Iterator<Item = (&'static str, &'static str)> {
+        PRESETS.iter().map(|preset| (preset.0, preset.3))
     }
 
     /// Itself with the values of a point in its settings.
@@ -279,31 +267,15 @@ impl Contender {
 
     /// Name, version and configuration.
     pub fn identity(&self, ackpace: &Path) -> Result<Identity> {
-        let (version, config) = match self.kind {
-            Kind::Ackpace => (
-                says(self.build.as_deref().unwrap_or(ackpace), "--version")?,
-                ackpace::config(&self.options),
-            ),
-            Kind::Nginx => (
-                says(Path::new(nginx::PROGRAM), "-v")?,
-                nginx::config(&self.options),
-            ),
-            Kind::Lighttpd => (
-                says(Path::new(lighttpd::PROGRAM), "-v")?,
-                lighttpd::config(&self.options),
-            ),
-            Kind::ApacheEvent | Kind::ApachePrefork => (
-                says(Path::new(apache::PROGRAM), "-v")?,
-                apache::config(self.kind, &self.options),
-            ),
-            Kind::H2o => (
-                says(Path::new(h2o::PROGRAM), "-v")?,
-                h2o::config(&self.options),
-            ),
-            Kind::Caddy => (
-                says(Path::new(caddy::PROGRAM), "version")?,
-                caddy::config(&self.options),
-            ),
+        let (version, config) = match Program::of(self.kind) {
+            None => {
+                let build = self.build.as_deref().unwrap_or(ackpace);
+                (says(build, "--version")?, ackpace::config(&self.options))
+            }
+            Some(program) => {
+                let version = says(Path::new(program.path), program.version)?;
+                (version, program.config(&self.options))
+            }
         };
         let beside = self.tune.map_or_else(String::new, |options| {
             format!("\n# beside it: ackpace-host tune {}\n", options.join(" "))
@@ -317,18 +289,12 @@ impl Contender {
 
     /// The command that serves a site; writes its configuration first.
     fn command(&self, site: &Site) -> Result<Command> {
-        match self.kind {
-            Kind::Ackpace => {
+        match Program::of(self.kind) {
+            None => {
                 let build = self.build.as_deref().unwrap_or(site.ackpace);
                 Ok(ackpace::command(site, build, &self.options))
             }
-            Kind::Nginx => nginx::command(site, &self.options),
-            Kind::Lighttpd => lighttpd::command(site, &self.options),
-            Kind::ApacheEvent | Kind::ApachePrefork => {
-                apache::command(site, self.kind, &self.options)
-            }
-            Kind::H2o => h2o::command(site, &self.options),
-            Kind::Caddy => caddy::command(site, &self.options),
+            Some(program) => program.command(site, &self.options),
         }
     }
 }
@@ -353,6 +319,7 @@ fn write_config(site: &Site, name: &str, config: &str) -> Result<PathBuf> {
         ("IP", site.address.ip().to_string()),
         ("PORT", site.address.port().to_string()),
         ("CONNECTIONS", connections.to_string()),
+        ("WORKERS", site.connections.max(200).to_string()),
         ("BUFFER", format!("{}k", buffer_bytes(site) >> 10)),
     ];
     let places: Vec<(&str, &str)> = places
@@ -392,9 +359,28 @@ fn says(program: &Path, flag: &str) -> Result<String> {
     Ok(text.lines().next().unwrap_or("").trim().to_owned())
 }
 
-/// A contender that is not on this machine and can't be brought.
-fn missing(name: &str, how: &str) -> LabError {
-    LabError::Setup(format!("{name} is not on this machine: {how}"))
+/// The package that provides a contender's program, if that is missing on this machine.
+pub fn lacking(contender: &Contender) -> Option<&'static str> {
+    let program = Program::of(contender.kind)?;
+    (!Path::new(program.path).exists()).then_some(program.package)
+}
+
+/// Checks that all contenders are installed.
+///
+/// # Errors
+/// Names the packages of those that are missing.
+pub fn check(contenders: &[Contender]) -> Result<()> {
+    let mut packages: Vec<&str> = contenders.iter().filter_map(lacking).collect();
+    packages.sort_unstable();
+    packages.dedup();
+    match packages.as_slice() {
+        [] => Ok(()),
+        missing => Err(LabError::Setup(format!(
+            "these experiments measure beside {}: type apt-get install --no-install-recommends {}, or leave them out with --contenders",
+            missing.join(" and "),
+            missing.join(" ")
+        ))),
+    }
 }
 
 #[cfg(test)]

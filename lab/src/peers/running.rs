@@ -41,7 +41,6 @@ pub struct Running {
     /// Its cgroup.
     pub group: Group,
     child: Child,
-    errors: PathBuf,
     tuning: Option<Tuning>,
 }
 
@@ -75,7 +74,6 @@ impl Running {
             core: environment.cores.server_core,
             group: environment.group,
             child,
-            errors,
             tuning: None,
         };
         let start = Instant::now();
@@ -111,11 +109,11 @@ impl Running {
         Ok(status.doing(|| format!("{}: wait", self.name))?.is_some())
     }
 
-    /// Ends the server by SIGTERM; returns what it wrote to its standard error.
+    /// Ends the server by SIGTERM.
     ///
     /// # Errors
     /// It had already ended, or does not end in time.
-    pub fn stop(mut self) -> Result<String> {
+    pub fn stop(mut self) -> Result<()> {
         let who = self.name.clone();
         if let Some(tuning) = self.tuning.take() {
             tuning.stop()?;
@@ -133,7 +131,7 @@ impl Running {
             }
             std::thread::sleep(Duration::from_millis(2));
         }
-        Ok(log(&self.errors))
+        Ok(())
     }
 }
 

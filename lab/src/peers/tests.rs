@@ -13,12 +13,8 @@ fn configurations_have_no_place_that_stays_empty() {
         connections: 5000,
         memory_limit_bytes: None,
     };
-    for (name, kind, _) in Contender::presets() {
+    for (name, _) in Contender::presets() {
         let contender = Contender::preset(name);
-        // Apache's modules are looked for where it is installed.
-        if matches!(kind, Kind::ApacheEvent | Kind::ApachePrefork) {
-            continue;
-        }
         let command = contender.command(&site).unwrap();
         let args: Vec<_> = command
             .get_args()
@@ -110,6 +106,17 @@ fn another_build_of_ours_takes_part_under_the_name_of_its_file() {
     let error = parsed(&folder.join("none"), "").unwrap_err();
     assert!(error.contains("not a file"), "{error}");
     std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn settings_become_lines_and_words_of_listen() {
+    let options = ["sendfile off".into(), "listen sndbuf=64k".into()];
+    let config = Program::of(Kind::Nginx).unwrap().config(&options);
+    assert!(config.contains("\n    sendfile off;\n"), "{config}");
+    assert!(
+        config.contains("listen @IP@:@PORT@ sndbuf=64k;"),
+        "{config}"
+    );
 }
 
 #[test]

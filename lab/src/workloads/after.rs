@@ -4,13 +4,12 @@
 use crate::corpus::{Set, below};
 use crate::metrics::Values;
 use crate::testbed::Testbed;
-use ackpace_lab_base::error::{Doing, LabError, Result};
+use ackpace_lab_base::error::{LabError, Result};
 use ackpace_lab_base::pages;
-use ackpace_lab_disk::Disk;
+use ackpace_lab_disk::{Disk, LoggedRead};
 use ackpace_lab_swarm::summary::{ClassSecond, Second};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// A read that reaches the disk later than this after the resets was submitted for departed clients.
@@ -48,7 +47,7 @@ fn clients(class: &ClassSecond) -> f64 {
 pub fn resident_share(testbed: &Testbed, name: &str) -> Result<f64> {
     let set = files_named(testbed, name)?;
     let mut resident_bytes = 0;
-    for (path, _) in set.files() {
+    for (path, _) in set.list() {
         resident_bytes += pages::resident_bytes(&below(&testbed.root, &path))?;
     }
     Ok(resident_bytes as f64 / set.len_bytes() as f64)
@@ -56,7 +55,7 @@ pub fn resident_share(testbed: &Testbed, name: &str) -> Result<f64> {
 
 /// Keeps a set's resident pages in memory on a machine that reclaims idle memory.
 pub fn keeper(testbed: &Testbed, name: &str) -> Result<pages::Keeper> {
-    let files = files_named(testbed, name)?.files();
+    let files = files_named(testbed, name)?.list();
     let paths = files
         .into_iter()
         .map(|(path, _)| below(&testbed.root, &path));
@@ -69,72 +68,43 @@ fn files_named<'a>(testbed: &'a Testbed, name: &str) -> Result<&'a Set> {
     set.ok_or_else(|| LabError::Setup(format!("no files are named {name}")))
 }
 
-/// A disk whose requests are being traced.
-pub struct Traced {
-    disk: Arc<Disk>,
-    file: PathBuf,
-}
-
-/// Clients that left while their disk's requests were traced.
+/// Clients that left while their disk's reads are logged.
 pub struct Gone {
-    traced: Traced,
+    disk: Arc<Disk>,
     class: String,
     at_us: u64,
 }
 
 impl Gone {
-    /// Starts to trace the disk's requests; `None` without an emulated disk.
-    pub fn trace(testbed: &Testbed) -> Result<Option<Traced>> {
-        let Some(disk) = testbed.instruments.disk.clone() else {
-            return Ok(None);
-        };
-        let file = testbed.scratch().join("departure.tsv");
-        disk.trace(Some(&file))?;
-        Ok(Some(Traced { disk, file }))
+    /// Starts to log the disk's reads; `None` without an emulated disk.
+    pub fn logged(testbed: &Testbed) -> Option<Arc<Disk>> {
+        let disk = testbed.instruments.disk.clone()?;
+        disk.log(true);
+        Some(disk)
     }
 
-    /// Ends the trace and adds the figures of the disk's work for departed clients.
-    pub fn add(self, values: &mut Values, testbed: &Testbed) -> Result<()> {
-        self.traced.disk.trace(None)?;
-        let what = || self.traced.file.display().to_string();
-        let text = std::fs::read_to_string(&self.traced.file).doing(what)?;
-        let names: Vec<String> = testbed
-            .place
-            .files
-            .iter()
-            .flat_map(Set::files)
-            .map(|(path, _)| path)
-            .collect();
-        let dead = format!("{}-", self.class);
-        let is_file = |file: &str| {
-            names
-                .iter()
-                .any(|name| name.trim_start_matches('/') == file)
-        };
-        let after = after(&text, self.at_us, |file| match is_file(file) {
-            false => None,
-            true => Some(file.starts_with(&dead)),
-        });
-        let after = after.ok_or_else(|| unreadable(&self.traced.file))?;
+    /// The class has left now.
+    pub fn now(disk: Arc<Disk>, class: String) -> Self {
+        Self {
+            at_us: disk.counters().now_us,
+            disk,
+            class,
+        }
+    }
+
+    /// Ends the log and adds the figures of the disk's work for departed clients.
+    pub fn add(self, values: &mut Values) {
+        let after = after(
+            &self.disk.log(false),
+            self.at_us,
+            &format!("{}-", self.class),
+        );
         values.set("dead_reads", after.dead_reads as f64);
         values.set("dead_read_bytes", after.dead_bytes as f64);
         let all_bytes = after.served_dead_bytes + after.served_living_bytes;
         if all_bytes > 0 {
             let share = after.served_living_bytes as f64 / all_bytes as f64;
             values.set("living_disk_share", share);
-        }
-        let _ = std::fs::remove_file(&self.traced.file);
-        Ok(())
-    }
-}
-
-impl Traced {
-    /// Records that the class has left now.
-    pub fn gone(self, class: String) -> Gone {
-        Gone {
-            at_us: self.disk.counters().now_us,
-            traced: self,
-            class,
         }
     }
 }
@@ -153,35 +123,24 @@ struct After {
     served_living_bytes: u64,
 }
 
-/// Evaluates a disk's trace. `is_dead` judges a file's path and returns `None` for anything else. Returns
-/// `None` if a line can't be parsed.
-fn after(text: &str, at_us: u64, is_dead: impl Fn(&str) -> Option<bool>) -> Option<After> {
+/// Evaluates a disk's log. Files of departed clients begin with `dead`.
+fn after(log: &[LoggedRead], at_us: u64, dead: &str) -> After {
     let mut after = After::default();
-    for line in text.lines().skip(1) {
-        let fields: Vec<&str> = line.split('\t').collect();
-        let number = |nth: usize| fields.get(nth)?.parse::<u64>().ok();
-        let (arrived_us, len_bytes, finished_us) = (number(0)?, number(5)?, number(12)?);
-        let Some(dead) = is_dead(fields[2]).filter(|_| fields[1] == "read") else {
-            continue;
-        };
-        if dead && arrived_us > at_us + GRACE_US {
+    for read in log {
+        let dead = read.file.starts_with(dead);
+        if dead && read.arrived_us > at_us + GRACE_US {
             after.dead_reads += 1;
-            after.dead_bytes += len_bytes;
+            after.dead_bytes += read.len_bytes;
         }
-        if (at_us..at_us + AFTERWARDS_US).contains(&finished_us) {
-            let served = if dead {
-                &mut after.served_dead_bytes
-            } else {
-                &mut after.served_living_bytes
+        if (at_us..at_us + AFTERWARDS_US).contains(&read.finished_us) {
+            let served = match dead {
+                true => &mut after.served_dead_bytes,
+                false => &mut after.served_living_bytes,
             };
-            *served += len_bytes;
+            *served += read.len_bytes;
         }
     }
-    Some(after)
-}
-
-fn unreadable(path: &Path) -> LabError {
-    LabError::Setup(format!("{}: not a trace of a disk", path.display()))
+    after
 }
 
 #[cfg(test)]
@@ -190,30 +149,26 @@ mod tests {
 
     #[test]
     fn what_the_disk_does_for_the_dead_counts_from_the_grace_on() {
-        let line = |arrived_us: u64, file: &str, finished_us: u64| {
-            format!(
-                "{arrived_us}\tread\t{file}\t0\t0\t4096\t0\t0\t0\t0\t0\t0\t{finished_us}\tmedium\n"
-            )
+        let read = |arrived_us, file: &str, finished_us| LoggedRead {
+            arrived_us,
+            finished_us,
+            len_bytes: 4096,
+            file: file.into(),
         };
-        let text = [
-            "head\n".to_owned(),
-            line(900, "gone-1", 1_100),   // in flight when they left
-            line(6_000, "gone-1", 6_100), // within the grace
-            line(6_001, "gone-1", 6_200), // beyond the grace
-            line(7_000, "here-1", 8_000),
-            line(7_000, "-", 8_000),          // the file system's own
-            line(9_000, "here-1", 5_001_000), // too late to count
-        ]
-        .concat();
-        let is_dead = |file: &str| (file != "-").then(|| file.starts_with("gone-"));
+        let log = [
+            read(900, "gone-1", 1_100),   // in flight when they left
+            read(6_000, "gone-1", 6_100), // within the grace
+            read(6_001, "gone-1", 6_200), // beyond the grace
+            read(7_000, "here-1", 8_000),
+            read(9_000, "here-1", 5_001_000), // too late to count
+        ];
         let expected = After {
             dead_reads: 1,
             dead_bytes: 4096,
             served_dead_bytes: 3 * 4096,
             served_living_bytes: 4096,
         };
-        assert_eq!(after(&text, 1_000, is_dead), Some(expected));
-        assert_eq!(after("head\nno trace\n", 0, is_dead), None);
+        assert_eq!(after(&log, 1_000, "gone-"), expected);
     }
 
     #[test]

@@ -2,13 +2,13 @@
 //! is in memory.
 
 use super::{RoundResult, RoundTimes, check_congestion_control};
-use crate::corpus::{self, Set};
+use crate::corpus::Set;
 use crate::peers::Running;
 use crate::probe::Prober;
 use crate::testbed::Testbed;
 use crate::watch::{Watch, Work};
 use ackpace_lab_base::error::Result;
-use ackpace_lab_swarm::load::{Framing, Load, Spec};
+use ackpace_lab_swarm::load::{Load, Spec};
 use ackpace_lab_swarm::verify;
 use std::time::Duration;
 
@@ -24,8 +24,6 @@ pub struct Downloads {
     pub connections: usize,
     /// A file that a visitor requests again and again.
     pub visitor: Option<Set>,
-    /// Whether send queues are sampled, which takes some time of the clients' core.
-    pub sample_queues: bool,
 }
 
 impl Downloads {
@@ -49,19 +47,20 @@ impl Downloads {
             .transpose()?;
         let idle = visitor.as_mut().map(|visitor| visitor.run_for(IDLE_PROBE));
         let idle = idle.transpose()?;
-        let files = self.of.files();
+        let files = self.of.list();
         let mut load = Load::start(Spec {
             who: server.name.clone(),
             address: server.address,
             paths: files.iter().map(|(path, _)| path.clone()).collect(),
             connections: self.connections,
-            framing: Framing::Length(first(self.of).1),
+            len_bytes: first(self.of).1,
             greeting: self.visitor.map(first),
         })?;
         load.run_for(times.warm_up)?;
         check_congestion_control(&mut load, &server, testbed)?;
         let visitor = visitor.map(Prober::start);
-        let watch = Watch::begin(&server, &testbed.instruments, self.sample_queues)?;
+        // A sampler of queues would share the core with the visitor.
+        let watch = Watch::begin(&server, &testbed.instruments, false)?;
         let tally = load.run_for(times.window)?;
         let mut values = watch.end()?.values(Work {
             body_bytes: tally.body_bytes,
@@ -89,12 +88,6 @@ impl Downloads {
 }
 
 /// Path and length in bytes of the first file.
-pub(super) fn first(set: Set) -> (String, u64) {
-    match set {
-        Set::Files {
-            name, len_bytes, ..
-        } => (corpus::path(name, 0), len_bytes),
-        Set::Tailed { .. } => set.files().swap_remove(0),
-        Set::Listing => ("/many/".into(), 0),
-    }
+fn first(set: Set) -> (String, u64) {
+    set.list().swap_remove(0)
 }

@@ -2,18 +2,14 @@
 
 mod after;
 mod downloads;
-mod idle;
-mod listing;
 pub mod profile;
 mod swarm;
 
 pub use downloads::Downloads;
-pub use idle::Idle;
-pub use listing::Listing;
 pub use swarm::{Event, Swarm, TimedEvent};
 
 use crate::metrics::Values;
-use crate::peers::{Contender, Running};
+use crate::peers::Running;
 use crate::testbed::Testbed;
 use ackpace_lab_base::error::{LabError, Result};
 use ackpace_lab_swarm::load::Load;
@@ -25,10 +21,6 @@ use std::time::Duration;
 pub enum Workload {
     /// Repeated downloads of whole files at full speed.
     Downloads(Downloads),
-    /// Repeated listings of a big directory.
-    Listing(Listing),
-    /// Connections that request a file once and then stay open.
-    Idle(Idle),
     /// Clients of the swarm.
     Swarm(Swarm),
 }
@@ -55,8 +47,6 @@ impl Workload {
     pub fn connections(&self) -> usize {
         match self {
             Self::Downloads(downloads) => downloads.connections,
-            Self::Listing(listing) => listing.clients,
-            Self::Idle(idle) => idle.connections,
             Self::Swarm(swarm) => swarm.connections(),
         }
     }
@@ -73,8 +63,6 @@ impl Workload {
     pub fn verify(&self, server: &Running) -> Result<()> {
         match self {
             Self::Downloads(downloads) => downloads.verify(server),
-            Self::Listing(listing) => listing.verify(server),
-            Self::Idle(idle) => idle.verify(server),
             Self::Swarm(_) => Ok(()), // the swarm checks every byte of every round
         }
     }
@@ -82,15 +70,12 @@ impl Workload {
     /// Runs one round with a server that was just started, and ends the server.
     pub fn run(
         &self,
-        contender: &Contender,
         server: Running,
         testbed: &Testbed,
         times: RoundTimes,
     ) -> Result<RoundResult> {
         match self {
             Self::Downloads(downloads) => downloads.run(server, testbed, times),
-            Self::Listing(listing) => listing.run(contender, server, testbed, times),
-            Self::Idle(idle) => idle.run(server, testbed, times),
             Self::Swarm(swarm) => swarm.run(server, testbed, times),
         }
     }
@@ -109,14 +94,12 @@ fn check_congestion_control(load: &mut Load, server: &Running, testbed: &Testbed
     Err(LabError::contender(&server.name, what))
 }
 
-/// Reads the group's peak and the memory before the end, and ends the server; returns its standard error.
-fn finish(server: Running, values: &mut Values) -> Result<String> {
+/// Reads the group's peak and the memory before the end, and ends the server.
+fn finish(server: Running, values: &mut Values) -> Result<()> {
     if let Some(peak_bytes) = server.group.memory_peak_bytes() {
         values.set("memory_peak_bytes", peak_bytes as f64);
     }
     let resident_bytes = crate::cpu::resident_bytes(server.pid())?;
-    if values.get("resident_bytes").is_none() {
-        values.set("resident_bytes", resident_bytes as f64);
-    }
+    values.set("resident_bytes", resident_bytes as f64);
     server.stop()
 }

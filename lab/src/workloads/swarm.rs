@@ -11,7 +11,6 @@ use super::{RoundResult, RoundTimes};
 use crate::metrics::Values;
 use crate::multiply::{Counted, Multiplication};
 use crate::peers::Running;
-use crate::place::Network;
 use crate::sampler::Sampler;
 use crate::scrape::Scrape;
 use crate::shares::{self, Shares};
@@ -20,8 +19,7 @@ use crate::watch::Watch;
 use ackpace_lab_base::error::{Doing, LabError, Result};
 use ackpace_lab_swarm::command::SwarmCommand;
 use ackpace_lab_swarm::summary::Summary;
-use ackpace_lab_swarm::workload::Workload as Clients;
-use ackpace_lab_wan::{Direction, LinkSpec};
+use ackpace_lab_swarm::workload::{Class, Workload as Clients};
 use std::time::{Duration, Instant};
 
 /// An event and its time.
@@ -38,14 +36,14 @@ pub struct TimedEvent {
 #[derive(Clone, Debug, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
-    /// A change of a path's own link in the direction of the client.
-    Link {
+    /// From now on, packets to the client of a path are marked "congestion experienced" with this probability.
+    Mark {
         /// Name of the path.
         path: String,
-        /// The values to change.
-        change: LinkSpec,
+        /// The probability; 0 before the window.
+        mark: f64,
     },
-    /// All clients of a class reset their connections at once. The disk's requests are traced from then on. The
+    /// All clients of a class reset their connections at once. The disk's reads are logged from then on. The
     /// class must have its own set of files of the same name.
     Leave {
         /// Name of the class and of its set of files.
@@ -58,8 +56,6 @@ pub enum Event {
 pub struct Swarm {
     /// Their classes.
     pub clients: Clients,
-    /// Added to the round's warm-up: time until all clients have started and reached their rate.
-    pub settle_s: f64,
     /// The events of the window, in order.
     #[serde(rename = "acts")]
     pub events: Vec<TimedEvent>,
@@ -82,10 +78,9 @@ pub struct Swarm {
 
 impl Swarm {
     /// Clients that settle within the round's warm-up, without events.
-    pub fn new(clients: Clients) -> Self {
+    pub fn new(classes: Vec<Class>) -> Self {
         Self {
-            clients,
-            settle_s: 0.0,
+            clients: Clients { seed: 1, classes },
             events: Vec::new(),
             profile: false,
             curves: false,
@@ -99,8 +94,8 @@ impl Swarm {
 
     /// Number of connections that a server must hold at once.
     pub fn connections(&self) -> usize {
-        let of_class = |class| self.clients.clients_of(class) as usize;
-        self.clients.classes.iter().map(of_class).sum()
+        let classes = self.clients.classes.iter();
+        classes.map(|class| class.clients as usize).sum()
     }
 
     pub(super) fn run(
@@ -109,7 +104,6 @@ impl Swarm {
         testbed: &Testbed,
         times: RoundTimes,
     ) -> Result<RoundResult> {
-        self.undo(testbed)?;
         let multiplication = self.multiplies.then(|| Multiplication::start(testbed));
         let mut multiplication = multiplication.transpose()?;
         let mut swarm = self.settled(&server, testbed, times)?;
@@ -143,7 +137,7 @@ impl Swarm {
         values.set_some("resident_before_share", before_share);
         values.set_some("resident_share", after_share);
         if let Some(gone) = gone {
-            gone.add(&mut values, testbed)?;
+            gone.add(&mut values);
         }
         values.extend(multiplied.unwrap_or_default());
         add_beliefs(&mut values, &summary, early, late);
@@ -170,7 +164,7 @@ impl Swarm {
     /// Starts the clients and waits until they have settled; checks their congestion control.
     fn settled(&self, server: &Running, testbed: &Testbed, times: RoundTimes) -> Result<Process> {
         let mut swarm = Process::start(&self.clients, server, testbed)?;
-        swarm.hear_for(times.warm_up + Duration::from_secs_f64(self.settle_s))?;
+        swarm.hear_for(times.warm_up)?;
         if !testbed.congestion_control_checked(server)? {
             let what = "has no connection after the warm-up: congestion control unchecked";
             return Err(LabError::contender(&server.name, what));
@@ -212,25 +206,6 @@ impl Swarm {
         }
     }
 
-    /// Resets links to their declaration: the last round may have changed them.
-    fn undo(&self, testbed: &Testbed) -> Result<()> {
-        let (Some(wan), Network::Wan { topology, .. }) =
-            (&testbed.instruments.wan, &testbed.place.network)
-        else {
-            return Ok(());
-        };
-        for timed in &self.events {
-            let Event::Link { path, .. } = &timed.event else {
-                continue;
-            };
-            let declared = topology.path.iter().find(|one| one.name == *path);
-            if let Some(declared) = declared {
-                wan.set_path(path, Direction::Down, &declared.down)?;
-            }
-        }
-        Ok(())
-    }
-
     /// Runs the window and its events; returns the clients that left.
     fn window(
         &self,
@@ -243,17 +218,12 @@ impl Swarm {
             let at = Duration::from_secs_f64(timed.after_s).min(window);
             swarm.hear_for(at.saturating_sub(start.elapsed()))?;
             match (&timed.event, &testbed.instruments.wan) {
-                (Event::Link { path, change }, Some(wan)) => {
-                    wan.set_path(path, Direction::Down, change)?;
-                }
-                (Event::Link { .. }, None) => {}
+                (Event::Mark { path, mark }, Some(wan)) => wan.mark(path, *mark)?,
+                (Event::Mark { .. }, None) => {}
                 (Event::Leave { class }, _) => {
-                    let traced = Gone::trace(testbed)?;
-                    let class = class.clone();
-                    swarm.order(&SwarmCommand::Leave {
-                        class: class.clone(),
-                    })?;
-                    gone = traced.map(|traced| traced.gone(class));
+                    let disk = Gone::logged(testbed);
+                    swarm.order(&SwarmCommand::Leave(class.clone()))?;
+                    gone = disk.map(|disk| Gone::now(disk, class.clone()));
                 }
             }
         }

@@ -42,35 +42,6 @@ impl Dice {
     }
 }
 
-/// Zipf's law over 0..n: number k has weight 1/(k+1)^s. Uses binary search in a table of cumulative weights.
-#[derive(Debug)]
-pub struct Zipf {
-    sums: Vec<f64>,
-}
-
-impl Zipf {
-    /// A table for `n` numbers, at least one, and exponent `s`.
-    pub fn new(n: u32, s: f64) -> Self {
-        let mut sum = 0.0;
-        let weights = (1..=u64::from(n)).map(|rank| (rank as f64).powf(-s));
-        let sums = weights
-            .map(|weight| {
-                sum += weight;
-                sum
-            })
-            .collect();
-        Self { sums }
-    }
-
-    /// Draws one number.
-    pub fn draw(&self, dice: &mut Dice) -> u32 {
-        let total = self.sums.last().copied().unwrap_or(0.0);
-        let aim = dice.unit() * total;
-        let at = self.sums.partition_point(|sum| *sum <= aim);
-        at.min(self.sums.len() - 1) as u32
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -106,30 +77,5 @@ mod tests {
             drawn[10_000]
         );
         assert_eq!(dice.pareto(alpha, 5.0, 5.0), 5.0);
-    }
-
-    #[test]
-    fn zipf_follows_its_law() {
-        let (zipf, mut dice) = (Zipf::new(1000, 1.0), Dice::of(SEED, 0, 0));
-        let mut counts = vec![0u32; 1000];
-        (0..100_000).for_each(|_| counts[zipf.draw(&mut dice) as usize] += 1);
-        let harmonic: f64 = (1..=1000).map(|rank| 1.0 / f64::from(rank)).sum();
-        for rank in [1, 2, 10, 50] {
-            let expected = 100_000.0 / f64::from(rank) / harmonic;
-            let got = f64::from(counts[rank as usize - 1]);
-            let sigma = expected.sqrt();
-            assert!(
-                (got - expected).abs() < 4.0 * sigma,
-                "seed {SEED}, rank {rank}: {got}, {expected}"
-            );
-        }
-        assert_eq!(Zipf::new(1, 0.9).draw(&mut dice), 0);
-    }
-
-    #[test]
-    fn exponential_has_its_mean() {
-        let mut dice = Dice::of(SEED, 0, 0);
-        let sum: f64 = (0..100_000).map(|_| dice.exponential(3.0)).sum();
-        assert!((sum / 100_000.0 - 3.0).abs() < 0.04, "seed {SEED}: {sum}");
     }
 }

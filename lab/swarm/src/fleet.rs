@@ -1,6 +1,7 @@
-//! A run: starts the threads, combines their reports, and passes commands to them.
+//! A run: starts the threads, combines their reports, and passes commands to them. One thread has most classes, and each
+//! class that runs apart has another.
 
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_setaffinity};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,11 +11,11 @@ use std::time::{Duration, Instant};
 
 use super::command::SwarmCommand;
 use super::histogram::Histogram;
-use super::setup::{Setup, us};
-use super::summary::{Answer, Begin, ClassSecond, ClassSummary, FaultLine, Line, Second, Summary};
+use super::setup::Setup;
+use super::summary::{Answer, ClassSecond, ClassSummary, Line, Second, Summary};
 use super::tally::{Share, Tally};
-use super::worker::{Moment, Order, Remote, Report, Shard, Worker};
-use super::workload::{Kind, Workload};
+use super::worker::{Moment, Order, Remote, Report, Worker};
+use super::workload::Workload;
 use ackpace_lab_base::error::{Doing, LabError, Result};
 use ackpace_lab_base::punctual::be_punctual;
 
@@ -23,11 +24,13 @@ const TEXTS: usize = 8;
 /// Time limit for the threads to drop the clients of a class; a busy thread takes a turn of some milliseconds.
 const LEAVE_MAX: Duration = Duration::from_secs(1);
 
+/// How long a command may wait for its turn.
+const COMMANDS_EVERY: Duration = Duration::from_millis(20);
 /// Real-time priority of a class that runs apart: above the emulator, whose links do not notice its few
 /// microseconds.
 const APART_PRIORITY: i32 = 11;
 
-/// The running threads of a swarm, and the planned orders.
+/// The running threads of a swarm.
 pub struct Fleet {
     setup: Arc<Setup>,
     remotes: Vec<Remote>,
@@ -35,8 +38,6 @@ pub struct Fleet {
     reports: Receiver<Report>,
     commands: Receiver<SwarmCommand>,
     speaker: Sender<SwarmCommand>,
-    plan: Vec<(u64, Order)>,
-    end_us: Option<u64>,
     sums: Sums,
 }
 
@@ -48,14 +49,12 @@ struct Sums {
     seconds: BTreeMap<u64, PartOfSecond>,
     connected: Vec<u64>,
     jain_min: Vec<Option<f64>>,
-    jain_demand_min: Vec<Option<f64>>,
     texts: Vec<Vec<String>>,
     shares: Vec<Vec<Share>>,
     cpu_us: u64,
     lateness: Histogram,
     measured_from_us: u64,
-    /// Number of threads whose clients are all done, and of threads that ended.
-    done: usize,
+    /// Number of threads that ended.
     ended: usize,
     failure: Option<String>,
 }
@@ -67,13 +66,15 @@ struct PartOfSecond {
 }
 
 impl Fleet {
-    /// Starts a thread for each core of `cores`, pinned to it; if there is none, a single unpinned thread. Each
-    /// class that runs apart has another thread on the first core, with priority over the others there.
-    pub fn start(workload: &Workload, target: SocketAddr, cores: &[usize]) -> Result<Self> {
+    /// Starts the threads, pinned to `core` if there is one. A class that runs apart has priority over the others there.
+    pub fn start(workload: &Workload, target: SocketAddr, core: Option<usize>) -> Result<Self> {
         let setup = Arc::new(Setup::new(workload, target)?);
-        check_cores(cores)?;
         setup.raise_descriptors()?;
-        let shards = Shard::all(&setup, cores.len().max(1));
+        let all = 0..setup.classes.len();
+        let (apart, together): (Vec<usize>, Vec<usize>) =
+            all.partition(|&class| setup.classes[class].class.apart);
+        let mut threads = vec![together];
+        threads.extend(apart.into_iter().map(|class| vec![class]));
         let (sender, reports) = channel();
         let (speaker, commands) = channel();
         let mut fleet = Self {
@@ -82,28 +83,23 @@ impl Fleet {
             reports,
             commands,
             speaker,
-            plan: plan(workload),
-            end_us: workload
-                .duration_s
-                .map(|duration_s| us(workload.warmup_s + duration_s)),
-            sums: Sums::new(setup.classes.len(), shards.len()),
+            sums: Sums::new(setup.classes.len(), threads.len()),
             setup,
         };
-        for shard in shards {
-            let (worker, remote) = Worker::new(fleet.setup.clone(), shard, sender.clone())?;
+        for (thread, classes) in threads.iter().enumerate() {
+            let of = (thread, &classes[..]);
+            let (worker, remote) = Worker::new(fleet.setup.clone(), of, sender.clone())?;
             fleet.remotes.push(remote);
-            let core = cores.get(shard.part).copied();
-            let name = format!("swarm-{}", shard.thread);
             let run = move || {
-                if shard.class.is_some() {
+                if thread > 0 {
                     be_punctual(APART_PRIORITY);
                 }
                 if let Some(core) = core {
-                    // The cores were checked before; if one was taken away since, the thread runs where it may.
-                    let _ = pin(core);
+                    let _ = pin(core); // if the core was taken away, the thread runs where it may
                 }
                 worker.run();
             };
+            let name = format!("swarm-{thread}");
             let spawned = std::thread::Builder::new().name(name).spawn(run);
             fleet.threads.push(spawned.doing(|| "thread".into())?);
         }
@@ -115,39 +111,14 @@ impl Fleet {
         self.speaker.clone()
     }
 
-    /// Runs to the end of the workload, to `stop`, or until no client has anything left to do. Calls `say` for
-    /// each line as it comes, with the summary last.
+    /// Runs until `stop`. Calls `say` for each line as it comes, with the summary last.
     pub fn run(mut self, mut say: impl FnMut(&Line)) -> Result<Summary> {
-        say(&Line::Begin(Begin {
-            seed: self.setup.seed,
-            target: self.setup.target.to_string(),
-            clients: self.setup.clients(),
-            threads: self.threads.len(),
-        }));
-        let mut stopping = false;
         while self.sums.ended < self.threads.len() {
             while let Ok(command) = self.commands.try_recv() {
-                stopping |= command == SwarmCommand::Stop;
-                say(&Line::Answer(self.obey(&command)));
+                say(&Line::Answer(self.obey(command)));
             }
-            let now_us = self.setup.now_us();
-            self.follow_plan(now_us);
-            if !stopping && self.end_us.is_some_and(|end_us| now_us >= end_us) {
-                stopping = true;
-                self.order(&Order::Stop);
-            }
-            let wait_us = self
-                .next_us(stopping)
-                .saturating_sub(now_us)
-                .clamp(1, 20_000);
-            match self.reports.recv_timeout(Duration::from_micros(wait_us)) {
-                Ok(report) => {
-                    self.take(report, &mut say);
-                    if self.sums.done >= self.threads.len() && !stopping {
-                        stopping = true;
-                        self.order(&Order::Stop);
-                    }
-                }
+            match self.reports.recv_timeout(COMMANDS_EVERY) {
+                Ok(report) => self.take(report, &mut say),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
@@ -166,62 +137,29 @@ impl Fleet {
         Ok(summary)
     }
 
-    fn obey(&mut self, command: &SwarmCommand) -> Answer {
-        let number = |name: &String| {
-            let found = self
-                .setup
-                .classes
-                .iter()
-                .position(|prepared| prepared.class.name == *name);
-            let names: Vec<&str> = self
-                .setup
-                .classes
-                .iter()
-                .map(|prepared| &*prepared.class.name)
-                .collect();
-            found.ok_or_else(|| format!("no class \"{name}\"; there are: {}", names.join(", ")))
-        };
-        let paced = |class: usize| match self.setup.classes[class].class.kind {
-            Kind::Plain | Kind::SelfPaced => Ok(class),
-            kind => Err(format!(
-                "its clients' kind is {}: no pace but theirs",
-                kind.name()
-            )),
-        };
+    fn obey(&mut self, command: SwarmCommand) -> Answer {
         let (leaving, left) = channel::<()>();
-        let order = match command {
-            SwarmCommand::Rate { class, bits_per_s } => {
-                let class = number(class).and_then(paced);
-                class.map(|class| Order::Rate {
+        let order = match &command {
+            SwarmCommand::Leave(name) => {
+                let mut classes = self.setup.classes.iter();
+                let class = classes.position(|prepared| prepared.class.name == *name);
+                class.map(|class| Order::Leave {
                     class,
-                    bytes_per_s: bits_per_s.div_ceil(8),
-                    share: 1.0,
+                    _left: leaving,
                 })
             }
-            SwarmCommand::Requests { class, per_s } => number(class).map(|class| Order::Requests {
-                class,
-                per_s: *per_s,
-            }),
-            SwarmCommand::Pause { class, for_s } => number(class).map(|class| Order::Pause {
-                class,
-                for_us: us(*for_s),
-            }),
-            SwarmCommand::Leave { class } => number(class).map(|class| Order::Leave {
-                class,
-                _left: leaving.clone(),
-            }),
-            SwarmCommand::Reset => Ok(Order::Reset),
-            SwarmCommand::Stop => Ok(Order::Stop),
+            SwarmCommand::Reset => Some(Order::Reset),
+            SwarmCommand::Stop => Some(Order::Stop),
         };
-        if let Ok(order) = &order {
+        if let Some(order) = &order {
             self.order(order);
         }
-        let refused = order.err(); // this also drops our own end of its channel
-        drop(leaving);
+        let refused = order.is_none();
+        drop(order); // and our own end of its channel
         // Nothing is ever sent: the channel closes when the last thread has carried the order out.
         let _ = left.recv_timeout(LEAVE_MAX);
         Answer {
-            command: command.line(),
+            command,
             at_s: self.setup.now_us() as f64 / 1e6,
             refused,
         }
@@ -234,21 +172,6 @@ impl Fleet {
         for remote in &self.remotes {
             remote.order(order.clone());
         }
-    }
-
-    fn follow_plan(&mut self, now_us: u64) {
-        while self.plan.last().is_some_and(|(at_us, _)| *at_us <= now_us) {
-            if let Some((_, order)) = self.plan.pop() {
-                self.order(&order);
-            }
-        }
-    }
-
-    fn next_us(&self, stopping: bool) -> u64 {
-        let end_us = self.end_us.filter(|_| !stopping).unwrap_or(u64::MAX);
-        self.plan
-            .last()
-            .map_or(end_us, |(at_us, _)| end_us.min(*at_us))
     }
 
     fn take(&mut self, report: Report, say: &mut impl FnMut(&Line)) {
@@ -265,19 +188,12 @@ impl Fleet {
                     say(&Line::Second(self.second(second, &whole)));
                 }
             }
-            Report::Done => self.sums.done += 1,
             Report::Reset { thread, tallies } => self.sums.reset(thread, tallies.len()),
             Report::Fault { class, fault, text } => {
-                let name = self.setup.classes[class].class.name.clone();
                 let texts = &mut self.sums.texts[class];
                 if texts.len() < TEXTS {
                     texts.push(format!("{}: {text}", fault.name()));
                 }
-                say(&Line::Fault(FaultLine {
-                    class: name,
-                    error: fault.name().into(),
-                    text,
-                }));
             }
             Report::End {
                 thread,
@@ -295,7 +211,7 @@ impl Fleet {
                 self.sums.lateness.merge(&lateness);
                 self.sums.ended += 1;
                 if failure.is_some() {
-                    self.sums.done = self.threads.len(); // the figures of the others would be incomplete
+                    self.order(&Order::Stop); // the figures of the others would be incomplete
                 }
                 self.sums.failure = self.sums.failure.take().or(failure);
             }
@@ -309,9 +225,11 @@ impl Fleet {
             at_s,
             classes: classes
                 .map(|(prepared, (tally, moment))| ClassSecond {
+                    class: prepared.class.name.clone(),
+                    bytes: tally.bytes,
+                    completed: tally.completed,
                     connected: moment.connected,
                     active: moment.active,
-                    ..ClassSecond::of(&prepared.class.name, tally)
                 })
                 .collect(),
         }
@@ -331,11 +249,10 @@ impl Fleet {
             ClassSummary {
                 connected: sums.connected[number],
                 jain_min: sums.jain_min[number],
-                jain_demand_min: sums.jain_demand_min[number],
                 first_errors: sums.texts[number].clone(),
                 ..ClassSummary::of(
                     &prepared.class.name,
-                    prepared.clients,
+                    prepared.class.clients,
                     &tally,
                     shares,
                     elapsed_s,
@@ -351,24 +268,6 @@ impl Fleet {
             failed: classes.iter().any(|class| class.failed),
             classes,
         }
-    }
-}
-
-fn check_cores(cores: &[usize]) -> Result<()> {
-    let ours = sched_getaffinity(None).doing(|| "sched_getaffinity".into())?;
-    match cores
-        .iter()
-        .find(|core| **core >= CpuSet::MAX_CPU || !ours.is_set(**core))
-    {
-        Some(core) => {
-            let allowed: Vec<String> = (0..CpuSet::MAX_CPU)
-                .filter(|core| ours.is_set(*core))
-                .map(|core| core.to_string())
-                .collect();
-            let what = format!("core {core}: not ours; allowed are {}", allowed.join(","));
-            Err(LabError::Setup(what))
-        }
-        None => Ok(()),
     }
 }
 
@@ -397,13 +296,11 @@ impl Sums {
             seconds: BTreeMap::new(),
             connected: vec![0; classes],
             jain_min: vec![None; classes],
-            jain_demand_min: vec![None; classes],
             texts: vec![Vec::new(); classes],
             shares: vec![Vec::new(); classes],
             cpu_us: 0,
             lateness: Histogram::default(),
             measured_from_us: 0,
-            done: 0,
             ended: 0,
             failure: None,
         }
@@ -419,7 +316,6 @@ impl Sums {
     fn reset(&mut self, thread: usize, classes: usize) {
         self.totals[thread] = vec![Tally::default(); classes];
         self.jain_min = vec![None; classes];
-        self.jain_demand_min = vec![None; classes];
     }
 
     /// Adds a thread's part of a second; returns the second when all threads have reported.
@@ -453,8 +349,6 @@ impl Sums {
         for (class, moment) in whole.moments.iter().enumerate() {
             self.connected[class] = moment.connected;
             lower(&mut self.jain_min[class], moment.fairness.index());
-            let of_demand = moment.fairness.index_of_demand();
-            lower(&mut self.jain_demand_min[class], of_demand);
         }
         Some(whole)
     }
@@ -465,24 +359,4 @@ fn lower(least: &mut Option<f64>, value: Option<f64>) {
         (Some(least), Some(value)) => Some(least.min(value)),
         (least, value) => least.or(value),
     };
-}
-
-/// The orders at set times, in reverse order of time.
-fn plan(workload: &Workload) -> Vec<(u64, Order)> {
-    let mut plan = Vec::new();
-    if workload.warmup_s > 0.0 {
-        plan.push((us(workload.warmup_s), Order::Reset));
-    }
-    for (number, class) in workload.classes.iter().enumerate() {
-        for change in &class.change {
-            let order = Order::Rate {
-                class: number,
-                bytes_per_s: change.bits_per_s.div_ceil(8),
-                share: change.share,
-            };
-            plan.push((us(change.at_s), order));
-        }
-    }
-    plan.sort_by_key(|(at_us, _)| std::cmp::Reverse(*at_us));
-    plan
 }

@@ -160,16 +160,6 @@ mod tests {
     }
 
     #[test]
-    fn framing_fields_are_seen() {
-        let bytes = b"HTTP/1.1 206 x\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n";
-        let head = parse(bytes).unwrap().unwrap();
-        assert!(head.chunked && head.close);
-        assert_eq!((head.status, head.body_len_bytes), (206, None));
-        let old = parse(b"HTTP/1.0 200 OK\r\n\r\n").unwrap().unwrap();
-        assert!(old.close, "HTTP/1.0 closes unless it says otherwise");
-    }
-
-    #[test]
     fn what_is_not_http_is_an_error() {
         assert!(parse(b"SSH-2.0-x\r\n\r\n").is_err());
         assert!(parse(b"HTTP/1.1 200 OK\r\nContent-Length: no\r\n\r\n").is_err());

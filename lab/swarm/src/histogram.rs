@@ -47,11 +47,6 @@ impl Histogram {
         self.count
     }
 
-    /// The longest time.
-    pub fn max_us(&self) -> u64 {
-        self.max_us
-    }
-
     /// The time that a share `share` (0..=1) of all times does not exceed, by nearest rank, rounded up to the
     /// end of its bucket. `None` without times.
     pub fn quantile_us(&self, share: f64) -> Option<u64> {
@@ -105,21 +100,5 @@ mod tests {
             let got = histogram.quantile_us(share).unwrap();
             prop_assert!(got >= exact && got <= exact + exact / 64, "{} for {}", got, exact);
         }
-    }
-
-    #[test]
-    fn the_end_of_the_scale_and_the_empty_one() {
-        assert_eq!(bucket(u64::MAX), BUCKETS - 1);
-        let mut histogram = Histogram::default();
-        assert_eq!(histogram.quantile_us(0.5), None);
-        histogram.add(5);
-        let mut all = Histogram::default();
-        all.merge(&histogram);
-        all.add(1000);
-        assert_eq!((all.count(), all.max_us()), (2, 1000));
-        assert_eq!(
-            (all.quantile_us(0.5), all.quantile_us(0.99)),
-            (Some(5), Some(1000))
-        );
     }
 }

@@ -20,16 +20,6 @@ const DISCARD_BYTES: usize = 4 << 20;
 /// Events taken by one wait.
 const EVENTS: usize = 256;
 
-/// How a response ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Framing {
-    /// HTTP/1.1 with this Content-Length, repeatedly on the same connection.
-    Length(u64),
-    /// HTTP/1.0: closing the connection ends the body, as for a listing of unknown length. The body has at
-    /// least this many bytes.
-    UntilClose(u64),
-}
-
 /// The downloads.
 #[derive(Clone, Debug)]
 pub struct Spec {
@@ -41,8 +31,8 @@ pub struct Spec {
     pub paths: Vec<String>,
     /// Number of concurrent connections.
     pub connections: usize,
-    /// End of each response.
-    pub framing: Framing,
+    /// Length of each file.
+    pub len_bytes: u64,
     /// A small file and its length, which each connection fetches before its first download. All connections
     /// are then accepted before the load begins. Otherwise a server that accepts one connection a turn would be
     /// measured while it still accepts.
@@ -79,8 +69,6 @@ enum Receiving {
     Head(Vec<u8>),
     /// Bytes left of a body of known length.
     Body(u64),
-    /// Bytes received of a body that ends with the connection.
-    Open(u64),
 }
 
 /// A running load: connections and the epoll instance that watches them.
@@ -104,13 +92,9 @@ impl Load {
             epoll,
             discard: vec![0; DISCARD_BYTES], // never written: MSG_TRUNC copies nothing
         };
-        let version = match load.spec.framing {
-            Framing::Length(_) => "1.1",
-            Framing::UntilClose(_) => "1.0",
-        };
         for index in 0..load.spec.connections {
             let path = &load.spec.paths[index % load.spec.paths.len()];
-            let request = request(path, version);
+            let request = request(path);
             load.conns.push(Conn {
                 socket: load.connect()?,
                 request,
@@ -172,7 +156,6 @@ impl Load {
                 let want = (*left).min(DISCARD_BYTES as u64) as usize;
                 discard(&conn.socket, &mut self.discard[..want])
             }
-            Receiving::Open(_) => discard(&conn.socket, &mut self.discard),
         };
         match got {
             Ok(0) => self.ended(index, counts),
@@ -186,18 +169,9 @@ impl Load {
         }
     }
 
-    /// Handles a close by the server: valid between two responses or at the end of an open body, otherwise an
-    /// error.
+    /// Handles a close by the server: valid between two responses, otherwise an error.
     fn ended(&mut self, index: usize, counts: &mut WindowCounts) -> Result<()> {
         match &self.conns[index].state {
-            Receiving::Open(bytes) => {
-                if let Framing::UntilClose(min) = self.spec.framing {
-                    if *bytes < min {
-                        return Err(self.fault(format!("a body of {bytes} bytes, {min} awaited")));
-                    }
-                }
-                counts.responses += 1;
-            }
             Receiving::Head(head) if head.is_empty() => {}
             Receiving::Head(_) => return Err(self.fault("closed within a response head".into())),
             Receiving::Body(left) => {
@@ -214,7 +188,7 @@ impl Load {
 
     /// Applies `bytes` new bytes to the state of a connection; sends the next request at the end of a body.
     fn advance(&mut self, index: usize, bytes: usize, counts: &mut WindowCounts) -> Result<()> {
-        let framing = self.spec.framing;
+        let len_bytes = self.spec.len_bytes;
         let conn = &mut self.conns[index];
         match &mut conn.state {
             Receiving::Head(buffer) => {
@@ -225,26 +199,17 @@ impl Load {
                 };
                 let body_bytes = (buffer.len() - head.len_bytes) as u64;
                 conn.window_bytes += body_bytes;
-                conn.state = match framing {
-                    _ if head.status != 200 => {
-                        return Err(self.fault(format!("status {} instead of 200", head.status)));
-                    }
-                    Framing::Length(len) if head.body_len_bytes == Some(len) => {
-                        Receiving::Body(len - body_bytes.min(len))
-                    }
-                    Framing::Length(len) => {
-                        let got = head.body_len_bytes;
-                        return Err(self.fault(format!("Content-Length {got:?}, {len} awaited")));
-                    }
-                    Framing::UntilClose(_) => Receiving::Open(body_bytes),
-                };
+                if head.status != 200 {
+                    return Err(self.fault(format!("status {} instead of 200", head.status)));
+                }
+                if head.body_len_bytes != Some(len_bytes) {
+                    let got = head.body_len_bytes;
+                    return Err(self.fault(format!("Content-Length {got:?}, {len_bytes} awaited")));
+                }
+                conn.state = Receiving::Body(len_bytes - body_bytes.min(len_bytes));
             }
             Receiving::Body(left) => {
                 *left -= bytes as u64;
-                conn.window_bytes += bytes as u64;
-            }
-            Receiving::Open(taken) => {
-                *taken += bytes as u64;
                 conn.window_bytes += bytes as u64;
             }
         }
@@ -292,9 +257,8 @@ fn begin(epoll: &rustix::fd::OwnedFd, index: usize, conn: &mut Conn) -> std::io:
     )?)
 }
 
-fn request(path: &str, version: &str) -> Vec<u8> {
-    format!("GET {path} HTTP/{version}\r\nHost: lab\r\nUser-Agent: ackpace-lab\r\n\r\n")
-        .into_bytes()
+fn request(path: &str) -> Vec<u8> {
+    format!("GET {path} HTTP/1.1\r\nHost: lab\r\nUser-Agent: ackpace-lab\r\n\r\n").into_bytes()
 }
 
 /// Appends the available bytes, up to the bound of a head.
@@ -354,13 +318,13 @@ mod tests {
         address
     }
 
-    fn spec(address: SocketAddr, connections: usize, framing: Framing) -> Spec {
+    fn spec(address: SocketAddr, connections: usize, len_bytes: u64) -> Spec {
         Spec {
             who: "test".into(),
             address,
             paths: vec!["/a".into()],
             connections,
-            framing,
+            len_bytes,
             greeting: None,
         }
     }
@@ -391,40 +355,12 @@ mod tests {
         let len = 300_000;
         let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {len}\r\n\r\n");
         let address = server(3, answer(&head, len), false);
-        let mut load = Load::start(spec(address, 3, Framing::Length(len as u64))).unwrap();
+        let mut load = Load::start(spec(address, 3, len as u64)).unwrap();
         let sum = run_until(&mut load, |sum| sum.responses >= 9).unwrap();
         assert!(sum.responses >= 9, "{sum:?}");
         assert_eq!(sum.reconnects, 0);
         let (low, high) = (sum.responses * len as u64, (sum.responses + 3) * len as u64);
         assert!((low..=high).contains(&sum.body_bytes), "{sum:?}");
-    }
-
-    #[test]
-    fn a_body_that_ends_with_the_connection_is_read_again_on_a_new_one() {
-        let address = server(usize::MAX, answer("HTTP/1.0 200 OK\r\n\r\n", 70_000), true);
-        let mut load = Load::start(spec(address, 2, Framing::UntilClose(70_000))).unwrap();
-        let sum = run_until(&mut load, |sum| sum.responses >= 4).unwrap();
-        assert!(
-            sum.responses >= 4 && sum.reconnects == sum.responses,
-            "{sum:?}"
-        );
-    }
-
-    #[test]
-    fn a_greeting_is_read_whole_before_the_downloads() {
-        let head = "HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n";
-        let address = server(usize::MAX, answer(head, 5000), false);
-        let mut spec = spec(address, 2, Framing::Length(5000));
-        spec.greeting = Some(("/g".into(), 5000));
-        let mut load = Load::start(spec.clone()).unwrap();
-        assert!(
-            run_until(&mut load, |sum| sum.responses >= 2)
-                .unwrap()
-                .responses
-                >= 2
-        );
-        spec.greeting = Some(("/g".into(), 4999));
-        assert!(Load::start(spec).is_err());
     }
 
     #[test]
@@ -447,16 +383,9 @@ mod tests {
             ),
         ] {
             let address = server(1, answer(head, body), true);
-            let mut load = Load::start(spec(address, 1, Framing::Length(9))).unwrap();
+            let mut load = Load::start(spec(address, 1, 9)).unwrap();
             let error = run_until(&mut load, |_| false).unwrap_err();
             assert_eq!(error.to_string(), format!("test: {want}"));
         }
-    }
-
-    #[test]
-    fn fairness_is_one_for_equal_shares_and_one_nth_for_a_single_winner() {
-        assert_eq!(fairness([3.0, 3.0, 3.0].into_iter()), 1.0);
-        assert_eq!(fairness([1.0, 0.0, 0.0, 0.0].into_iter()), 0.25);
-        assert_eq!(fairness([].into_iter()), 1.0);
     }
 }

@@ -1,30 +1,15 @@
 //! Chooses the next object of a client, and knows its name and length.
 
 use std::io::Write;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::draw::{Dice, Zipf};
-use super::trace::Trace;
-use super::workload::{Choice, Class, Part, PartChoice};
+use super::draw::Dice;
+use super::workload::{ALIGN_BYTES, Class, Objects, Part, path};
 use ackpace_lab_base::content::Tag;
-use ackpace_lab_base::error::Result;
 
-/// The objects of a class. All threads share them; only the position in a trace changes.
+/// The objects of a class.
 #[derive(Debug)]
 pub struct Catalog {
-    choice: Choice,
-    before: String,
-    after: String,
-    digits: usize,
-    count: u32,
-    first: u32,
-    len_bytes: Option<u64>,
-    locality: f64,
-    zipf: Option<Zipf>,
-    trace: Option<Arc<Trace>>,
-    /// Next row of the trace.
-    row: AtomicUsize,
+    objects: Objects,
     part: Part,
 }
 
@@ -43,108 +28,73 @@ pub enum Wanted {
 }
 
 impl Catalog {
-    /// The objects of a class; reads its trace, if there is one.
-    pub fn new(class: &Class) -> Result<Self> {
-        let object = &class.object;
-        let path = object.path.trim_start_matches('/');
-        let (before, after) = path.split_once("{n}").unwrap_or((path, ""));
-        let trace = match &object.file {
-            Some(file) => Some(Arc::new(Trace::read(file)?)),
-            None => None,
-        };
-        let count = object.count.unwrap_or(1);
-        Ok(Self {
-            choice: object.choice,
-            before: format!("/{before}"),
-            after: after.into(),
-            digits: usize::from(object.digits),
-            count,
-            first: object.first,
-            len_bytes: object.len_bytes,
-            locality: object.p.unwrap_or(0.0),
-            zipf: object.s.map(|s| Zipf::new(count, s)),
-            trace,
-            row: AtomicUsize::new(0),
-            part: class.part.unwrap_or_default(),
-        })
+    /// The objects of a class.
+    pub fn new(class: &Class) -> Self {
+        Self {
+            objects: class.object.clone(),
+            part: class.part,
+        }
     }
 
     /// Chooses the next object of a client.
     pub fn choose(&self, client: u32, dice: &mut Dice) -> u32 {
-        match (self.choice, &self.zipf, &self.trace) {
-            (Choice::Uniform, ..) => dice.below(u64::from(self.count)) as u32,
-            (Choice::Zipf, Some(zipf), _) => zipf.draw(dice),
-            (Choice::Dealt, ..) => self.reader(client).1,
-            (Choice::Locality, ..) if !chosen(client, self.locality, 0.0) => client + 1,
-            (Choice::Trace, _, Some(trace)) => {
-                let row = self.row.fetch_add(1, Ordering::Relaxed);
-                trace.rows[row % trace.rows.len()].object
-            }
-            _ => 0,
+        match self.objects.first {
+            None => dice.below(u64::from(self.objects.count)) as u32,
+            Some(_) => self.reader(client).1,
         }
     }
 
-    /// For dealt objects: the client's index among the readers of its object, and the object's number.
-    pub fn reader(&self, client: u32) -> (u64, u32) {
-        let nth = u64::from(self.first) + u64::from(client);
-        let count = u64::from(self.count.max(1));
+    /// The client's index among the readers of its object, and the object's number.
+    fn reader(&self, client: u32) -> (u64, u32) {
+        let nth = u64::from(self.objects.first.unwrap_or(0)) + u64::from(client);
+        let count = u64::from(self.objects.count.max(1));
         (nth / count, (nth % count) as u32)
     }
 
-    /// The offset at which a client begins in its object (`places`).
-    pub fn place_bytes(&self, client: u32) -> u64 {
+    /// The offset at which a client begins in its object (`Part::Places`).
+    fn place_bytes(&self, client: u32, least_bytes: u64, most_bytes: Option<u64>) -> u64 {
         let (reader, object) = self.reader(client);
-        let least_bytes = self.part.apart_bytes.unwrap_or(0);
-        let apart_bytes = match self.part.apart_max_bytes {
-            Some(most_bytes) if self.count > 1 => {
-                let part = f64::from(object) / f64::from(self.count - 1);
+        let apart_bytes = match most_bytes {
+            Some(most_bytes) if self.objects.count > 1 => {
+                let part = f64::from(object) / f64::from(self.objects.count - 1);
                 let factor = most_bytes as f64 / least_bytes.max(1) as f64;
                 (least_bytes as f64 * factor.powf(part)).round() as u64
             }
             _ => least_bytes,
         };
         let place_bytes = reader.saturating_mul(apart_bytes);
-        place_bytes - place_bytes % self.part.align_bytes.unwrap_or(1)
+        place_bytes - place_bytes % ALIGN_BYTES
     }
 
     /// Chooses the part of the object to request.
     pub fn part(&self, client: u32, dice: &mut Dice) -> Wanted {
-        let file_bytes = self.len_bytes.unwrap_or(0);
-        let align_bytes = self.part.align_bytes.unwrap_or(1);
-        let len_bytes = match self.part.choice {
-            PartChoice::Whole => return Wanted::Whole,
-            PartChoice::Ranges => self.part.len_bytes.unwrap_or(1),
-            PartChoice::Seeks => 1,
-            PartChoice::Places => {
-                let from = self.place_bytes(client);
-                let len_bytes = file_bytes.saturating_sub(from);
-                return Wanted::Range { from, len_bytes };
+        let file_bytes = self.objects.len_bytes.unwrap_or(0);
+        match self.part {
+            Part::Whole => Wanted::Whole,
+            Part::Range { len_bytes } => {
+                let places = (file_bytes - len_bytes) / ALIGN_BYTES + 1;
+                let from = dice.below(places) * ALIGN_BYTES;
+                Wanted::Range { from, len_bytes }
             }
-        };
-        let places = (file_bytes - len_bytes) / align_bytes + 1;
-        let from = dice.below(places) * align_bytes;
-        let len_bytes = match self.part.choice {
-            PartChoice::Seeks => file_bytes - from,
-            _ => len_bytes,
-        };
-        Wanted::Range { from, len_bytes }
+            Part::Places {
+                apart_bytes,
+                apart_max_bytes,
+            } => {
+                let from = self.place_bytes(client, apart_bytes, apart_max_bytes);
+                let len_bytes = file_bytes.saturating_sub(from);
+                Wanted::Range { from, len_bytes }
+            }
+        }
     }
 
     /// Appends the path of an object, with its leading slash.
     pub fn write_path(&self, object: u32, into: &mut Vec<u8>) {
-        into.extend_from_slice(self.before.as_bytes());
-        if self.choice != Choice::One {
-            let digits = self.digits;
-            write!(into, "{object:0digits$}").expect("a Vec takes everything");
-        }
-        into.extend_from_slice(self.after.as_bytes());
+        write!(into, "/{}-{object:05}.bin", self.objects.set).expect("a Vec takes everything");
     }
 
     /// The path of an object, for error texts.
     pub fn path(&self, object: u32) -> String {
-        let mut path = Vec::new();
-        self.write_path(object, &mut path);
-        String::from_utf8_lossy(&path).into_owned()
+        path(&self.objects.set, object as usize)
     }
 
     /// The tag of a path that `write_path` wrote.
@@ -152,143 +102,62 @@ impl Catalog {
         Tag::of(std::str::from_utf8(path).expect("paths are ASCII"))
     }
 
-    /// Length of an object, if the workload gives it.
-    pub fn len_bytes(&self, object: u32) -> Option<u64> {
-        match &self.trace {
-            Some(trace) => trace.lens_bytes.get(object as usize).copied(),
-            None => self.len_bytes,
-        }
+    /// Length of each object, if the workload gives it.
+    pub fn len_bytes(&self) -> Option<u64> {
+        self.objects.len_bytes
     }
-
-    /// Number of objects, which are numbered from 0.
-    pub fn count(&self) -> u32 {
-        match &self.trace {
-            Some(trace) => trace.lens_bytes.len() as u32,
-            None => self.count,
-        }
-    }
-
-    /// The log to replay.
-    pub fn trace(&self) -> Option<&Arc<Trace>> {
-        self.trace.as_ref()
-    }
-}
-
-/// True if a client belongs to a share of its class. Exactly `share` of the clients do, spread evenly. `phase`
-/// (0..1) lets several shares of a class fall on different clients.
-pub fn chosen(client: u32, share: f64, phase: f64) -> bool {
-    let until = |clients: f64| (clients * share + phase + 1e-9).floor();
-    until(f64::from(client) + 1.0) > until(f64::from(client))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::Objects;
 
-    fn catalog(object: Objects, part: Option<Part>) -> Catalog {
-        let mut class = Class::new("a", 10, object);
-        class.part = part;
-        Catalog::new(&class).unwrap()
+    fn catalog(objects: Objects, len_bytes: u64, part: Part) -> Catalog {
+        let len_bytes = Some(len_bytes);
+        let objects = Objects {
+            len_bytes,
+            ..objects
+        };
+        Catalog { objects, part }
     }
 
     #[test]
-    fn a_part_of_a_class_is_exactly_so_many() {
-        for (share, count) in [(0.0, 0), (0.15, 45), (0.2, 60), (0.5, 150), (1.0, 300)] {
-            for phase in [0.0, 0.25, 0.5] {
-                let got = (0..300)
-                    .filter(|client| chosen(*client, share, phase))
-                    .count();
-                assert!(
-                    got.abs_diff(count) <= usize::from(phase > 0.0),
-                    "{share} {phase}: {got}"
-                );
-            }
-        }
-    }
-
-    #[test]
-    fn a_local_part_shares_an_object_and_the_others_have_their_own() {
-        let mut object = Objects::set(Choice::Locality, "film/{n}.bin", 11);
-        object.p = Some(0.2);
-        let catalog = catalog(object, None);
+    fn a_path_is_written_as_it_is_named() {
+        let catalog = catalog(Objects::own("s", 9), 1, Part::Whole);
+        let mut written = Vec::new();
+        catalog.write_path(7, &mut written);
+        assert_eq!(written, catalog.path(7).as_bytes());
+        assert_eq!(Catalog::tag(&written), Tag::of("s-00007.bin"));
         let mut dice = Dice::of(1, 0, 0);
-        let got: Vec<u32> = (0..10)
-            .map(|client| catalog.choose(client, &mut dice))
-            .collect();
-        assert_eq!(got, [1, 2, 3, 4, 0, 6, 7, 8, 9, 0]);
-        assert_eq!(catalog.path(7), "/film/7.bin");
+        assert_eq!(
+            [0, 8].map(|client| catalog.choose(client, &mut dice)),
+            [1, 9]
+        );
     }
 
     #[test]
     fn dealt_objects_go_round_and_their_readers_begin_apart() {
-        let mut object = Objects::set(Choice::Dealt, "film/{n}.bin", 3);
-        (object.first, object.len_bytes) = (2, Some(10_000));
-        let places = |apart_max_bytes| Part {
-            choice: PartChoice::Places,
-            apart_bytes: Some(100),
-            apart_max_bytes,
-            ..Part::default()
+        const FILE_BYTES: u64 = 100 * ALIGN_BYTES;
+        let places = |blocks: u64, most: Option<u64>| Part::Places {
+            apart_bytes: blocks * ALIGN_BYTES + 5,
+            apart_max_bytes: most.map(|blocks| blocks * ALIGN_BYTES + 5),
         };
         let mut dice = Dice::of(1, 0, 0);
-        let dealt = catalog(object.clone(), Some(places(None)));
-        let got: Vec<u32> = (0..5)
-            .map(|client| dealt.choose(client, &mut dice))
-            .collect();
+        let dealt = catalog(Objects::dealt("film", 3, 2), FILE_BYTES, places(1, None));
+        let got = [0, 1, 2, 3, 4].map(|client| dealt.choose(client, &mut dice));
         assert_eq!(got, [2, 0, 1, 2, 0]);
-        let from = |from| Wanted::Range {
-            from,
-            len_bytes: 10_000 - from,
+        let from = |blocks| Wanted::Range {
+            from: blocks * ALIGN_BYTES,
+            len_bytes: FILE_BYTES - blocks * ALIGN_BYTES,
         };
         let got = [0, 1, 3, 4].map(|client| dealt.part(client, &mut dice));
-        assert_eq!(got, [from(0), from(100), from(100), from(200)]);
-        object.first = 0;
-        let spread = catalog(object.clone(), Some(places(Some(2500))));
+        assert_eq!(got, [from(0), from(1), from(1), from(2)]);
+        let spread = catalog(
+            Objects::dealt("film", 3, 0),
+            FILE_BYTES,
+            places(1, Some(25)),
+        );
         let got = [2, 3, 4, 5].map(|client| spread.part(client, &mut dice));
-        assert_eq!(got, [from(0), from(100), from(500), from(2500)]);
-        let align_bytes = Some(64);
-        let aligned = Part {
-            align_bytes,
-            ..places(Some(2500))
-        };
-        let aligned = catalog(object, Some(aligned));
-        let got = [3, 4, 5].map(|client| aligned.part(client, &mut dice));
-        assert_eq!(got, [from(64), from(448), from(2496)]);
-    }
-
-    #[test]
-    fn ranges_lie_in_the_file_and_at_their_alignment() {
-        let mut object = Objects::one("/a");
-        object.len_bytes = Some(10_000);
-        let part = |choice, len_bytes| Part {
-            choice,
-            len_bytes,
-            align_bytes: Some(100),
-            ..Part::default()
-        };
-        let ranges = catalog(object.clone(), Some(part(PartChoice::Ranges, Some(250))));
-        let seeks = catalog(object, Some(part(PartChoice::Seeks, None)));
-        let mut dice = Dice::of(1, 0, 0);
-        for _ in 0..1000 {
-            let Wanted::Range { from, len_bytes } = ranges.part(0, &mut dice) else {
-                panic!("a range is asked for");
-            };
-            assert!(from % 100 == 0 && from + 250 <= 10_000 && len_bytes == 250);
-            let Wanted::Range { from, len_bytes } = seeks.part(0, &mut dice) else {
-                panic!("a range is asked for");
-            };
-            assert!(from % 100 == 0 && from < 10_000 && from + len_bytes == 10_000);
-        }
-    }
-
-    #[test]
-    fn numbers_have_their_digits() {
-        let mut object = Objects::set(Choice::Uniform, "s/{n}.bin", 50);
-        object.digits = 4;
-        let catalog = catalog(object, None);
-        assert_eq!(catalog.path(7), "/s/0007.bin");
-        assert_eq!(Catalog::tag(b"/s/0007.bin"), Tag::of("s/0007.bin"));
-        let mut dice = Dice::of(1, 0, 0);
-        assert!((0..500).all(|_| catalog.choose(0, &mut dice) < 50));
+        assert_eq!(got, [from(0), from(1), from(5), from(25)]);
     }
 }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
+use super::command::SwarmCommand;
 use super::histogram::Histogram;
 use super::tally::{Fault, Share, Tally, jain};
 use ackpace_lab_base::stats;
@@ -11,29 +12,12 @@ use ackpace_lab_base::stats;
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Line {
-    /// The first line: all threads run.
-    Begin(Begin),
     /// The end of a second.
     Second(Second),
-    /// A request failed; only the first few failures of each class are reported.
-    Fault(FaultLine),
     /// A command was carried out or refused.
     Answer(Answer),
     /// The last line.
     Summary(Summary),
-}
-
-/// The facts of a run.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-pub struct Begin {
-    /// Seed of all draws; it reproduces the run.
-    pub seed: u64,
-    /// Address of the server.
-    pub target: String,
-    /// Number of clients of all classes.
-    pub clients: u64,
-    /// Number of threads.
-    pub threads: usize,
 }
 
 /// One second of all classes.
@@ -54,42 +38,21 @@ pub struct ClassSecond {
     pub bytes: u64,
     /// Complete answers.
     pub completed: u64,
-    /// Requests sent.
-    pub requests: u64,
-    /// Failed requests of any kind.
-    pub errors: u64,
-    /// Waits above the class's `stall_s` that ended in this second.
-    pub stalls: u64,
     /// Clients with a connection at the end of the second.
     pub connected: u64,
     /// Clients that want data at the end of the second.
     pub active: u64,
-    /// Median time to first byte of the answers that began in this second; null without any.
-    pub ttfb_p50_us: Option<u64>,
-    /// The 99th percentile of the same.
-    pub ttfb_p99_us: Option<u64>,
-}
-
-/// A failed request in words.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-pub struct FaultLine {
-    /// Name of the class.
-    pub class: String,
-    /// Kind of the failure, as in the summary's `errors`.
-    pub error: String,
-    /// The request, the offset, and the expectation.
-    pub text: String,
 }
 
 /// The answer to a command.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Answer {
-    /// The command as received.
-    pub command: String,
-    /// Time at which the threads got it, since the start of the run; for `leave`, when all clients had left.
+    /// The command.
+    pub command: SwarmCommand,
+    /// Time at which the threads got it, since the start of the run; for `Leave`, when all clients had left.
     pub at_s: f64,
-    /// Why it was refused; `None` if it was carried out.
-    pub refused: Option<String>,
+    /// True if there is no such class.
+    pub refused: bool,
 }
 
 /// The figures of a run, from the last `reset` (or the end of the warm-up) to its end.
@@ -133,14 +96,8 @@ pub struct ClassSummary {
     pub requests: u64,
     /// Complete answers.
     pub completed: u64,
-    /// Complete answers per second.
-    pub completed_per_s: f64,
-    /// Answers abandoned on purpose. A half close counts here and, when complete, also in `completed`.
+    /// Clients that left within an answer.
     pub aborted: u64,
-    /// Seeks within a file.
-    pub seeks: u64,
-    /// Pauses that began.
-    pub pauses: u64,
     /// Connections established.
     pub connects: u64,
     /// Clients with a connection at the end.
@@ -151,8 +108,6 @@ pub struct ClassSummary {
     pub stalled_s: f64,
     /// Lowest Jain's index over any two seconds, among the clients that wanted bytes throughout.
     pub jain_min: Option<f64>,
-    /// The same for bytes / rate.
-    pub jain_demand_min: Option<f64>,
     /// Failed requests by kind: connect, reset, closed-early, timeout, overrun, status, head, length, range,
     /// wrong-byte. Kinds that did not occur are left out.
     pub errors: BTreeMap<String, u64>,
@@ -188,10 +143,6 @@ pub struct Times {
     pub p50: Option<u64>,
     /// 99th percentile.
     pub p99: Option<u64>,
-    /// 99.9th percentile.
-    pub p999: Option<u64>,
-    /// Maximum, exact.
-    pub max: Option<u64>,
 }
 
 impl Times {
@@ -201,8 +152,6 @@ impl Times {
             count: times.count(),
             p50: times.quantile_us(0.5),
             p99: times.quantile_us(0.99),
-            p999: times.quantile_us(0.999),
-            max: (times.count() > 0).then(|| times.max_us()),
         }
     }
 }
@@ -222,24 +171,6 @@ impl Spread {
             clients: count,
             jain: jain(count, sum, squares),
         })
-    }
-}
-
-impl ClassSecond {
-    /// The counts of a second; the caller fills in the clients' moment.
-    pub(crate) fn of(class: &str, tally: &Tally) -> Self {
-        Self {
-            class: class.into(),
-            bytes: tally.bytes,
-            completed: tally.completed,
-            requests: tally.requests,
-            errors: tally.fault_count(),
-            stalls: tally.stalls,
-            connected: 0,
-            active: 0,
-            ttfb_p50_us: tally.first_byte.quantile_us(0.5),
-            ttfb_p99_us: tally.first_byte.quantile_us(0.99),
-        }
     }
 }
 
@@ -271,10 +202,7 @@ impl ClassSummary {
             completion_us: Times::of(&tally.completion),
             requests: tally.requests,
             completed: tally.completed,
-            completed_per_s: per_s(tally.completed),
             aborted: tally.aborted,
-            seeks: tally.seeks,
-            pauses: tally.pauses,
             connects: tally.connects,
             stalls: tally.stalls,
             stalled_s: tally.stalled_us as f64 / 1e6,
@@ -288,14 +216,6 @@ impl ClassSummary {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_spread_has_its_fairness() {
-        let jain = |values: &[f64]| Spread::of(values.to_vec()).and_then(|spread| spread.jain);
-        assert_eq!(jain(&[7.0, 7.0, 7.0]), Some(1.0));
-        assert_eq!(jain(&[1.0, 3.0]), Some(0.8)); // 16 / (2 * 10)
-        assert_eq!(jain(&[5.0]), None);
-    }
 
     #[test]
     fn a_class_has_the_figures_of_its_clients() {
@@ -325,19 +245,5 @@ mod tests {
         assert_eq!(got.goodput_bytes_per_s, 2000.0);
         assert_eq!(got.errors, BTreeMap::from([("timeout".to_owned(), 1)]));
         assert!(!got.failed && got.ttfb_us.p50.is_none());
-    }
-
-    #[test]
-    fn a_line_is_one_object_that_is_read_back() {
-        let line = Line::Second(Second {
-            at_s: 3,
-            classes: vec![ClassSecond::of("a", &Tally::default())],
-        });
-        let text = serde_json::to_string(&line).unwrap();
-        assert!(
-            text.starts_with("{\"kind\":\"second\",\"at_s\":3,\"classes\":[{\"class\":\"a\""),
-            "{text}"
-        );
-        assert_eq!(serde_json::from_str::<Line>(&text).unwrap(), line);
     }
 }

@@ -76,12 +76,8 @@ pub struct Tally {
     pub requests: u64,
     /// Complete answers.
     pub completed: u64,
-    /// Answers abandoned on purpose. Half-closed ones count here and, when complete, also above.
+    /// Clients that left within an answer.
     pub aborted: u64,
-    /// Answers abandoned for another place in the file.
-    pub seeks: u64,
-    /// Pauses that began.
-    pub pauses: u64,
     /// Connections established.
     pub connects: u64,
     /// Waits above `stall_s`.
@@ -102,11 +98,6 @@ impl Tally {
         self.faults[fault as usize] += 1;
     }
 
-    /// Total number of failures.
-    pub fn fault_count(&self) -> u64 {
-        self.faults.iter().sum()
-    }
-
     /// True if an answer was wrong.
     pub fn failed(&self) -> bool {
         let wrong = |fault: &Fault| fault.is_wrong_answer() && self.faults[*fault as usize] > 0;
@@ -119,8 +110,6 @@ impl Tally {
         self.requests += other.requests;
         self.completed += other.completed;
         self.aborted += other.aborted;
-        self.seeks += other.seeks;
-        self.pauses += other.pauses;
         self.connects += other.connects;
         self.stalls += other.stalls;
         self.stalled_us += other.stalled_us;
@@ -143,31 +132,21 @@ pub struct Share {
     pub demand_bytes: u64,
 }
 
-/// Sums for Jain's index (Jain, Chiu, Hawe 1984) over the bytes of active clients in a window, absolute and
-/// relative to their rates.
+/// Sums for Jain's index (Jain, Chiu, Hawe 1984) over the bytes of active clients in a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Fairness {
     clients: u64,
     sum: f64,
     squares: f64,
-    rated: u64,
-    rated_sum: f64,
-    rated_squares: f64,
 }
 
 impl Fairness {
-    /// Adds a client's bytes; `rate_bytes_per_s` is 0 without a rate.
-    pub fn add(&mut self, bytes: u64, rate_bytes_per_s: u64) {
+    /// Adds a client's bytes.
+    pub fn add(&mut self, bytes: u64) {
         let x = bytes as f64;
         self.clients += 1;
         self.sum += x;
         self.squares += x * x;
-        if rate_bytes_per_s > 0 {
-            let part = x / rate_bytes_per_s as f64;
-            self.rated += 1;
-            self.rated_sum += part;
-            self.rated_squares += part * part;
-        }
     }
 
     /// Adds the sums of another thread.
@@ -175,19 +154,11 @@ impl Fairness {
         self.clients += other.clients;
         self.sum += other.sum;
         self.squares += other.squares;
-        self.rated += other.rated;
-        self.rated_sum += other.rated_sum;
-        self.rated_squares += other.rated_squares;
     }
 
     /// The index of the bytes; `None` for fewer than two clients or without any byte.
     pub fn index(&self) -> Option<f64> {
         jain(self.clients, self.sum, self.squares)
-    }
-
-    /// The index of bytes / rate.
-    pub fn index_of_demand(&self) -> Option<f64> {
-        jain(self.rated, self.rated_sum, self.rated_squares)
     }
 }
 
@@ -211,18 +182,17 @@ mod tests {
         let mut other = Tally::default();
         other.fault(Fault::WrongByte);
         tally.merge(&other);
-        assert!(tally.failed() && tally.fault_count() == 2);
+        assert!(tally.failed() && tally.faults.iter().sum::<u64>() == 2);
     }
 
     #[test]
-    fn jain_is_one_for_equals_and_a_part_of_the_rate_is_another_matter() {
+    fn jain_compares_all_that_are_added() {
         let (mut all, mut half) = (Fairness::default(), Fairness::default());
-        all.add(100, 100);
+        all.add(100);
         assert_eq!(all.index(), None, "one client is no comparison");
-        half.add(300, 300);
+        half.add(300);
         all.merge(&half);
         assert_eq!(all.index(), Some(400.0 * 400.0 / (2.0 * 100_000.0)));
-        assert_eq!(all.index_of_demand(), Some(1.0));
         assert_eq!(Fairness::default().index(), None);
     }
 }

@@ -9,10 +9,7 @@ use std::time::Duration;
 use super::command::SwarmCommand;
 use super::fleet::Fleet;
 use super::summary::{ClassSummary, Line};
-use super::workload::{
-    Abort, Afterwards, Arrivals, Burst, Choice, Class, Kind, Leave, Objects, Part, PartChoice,
-    Pause, Rate, Segments, Workload,
-};
+use super::workload::{Class, Kind, Objects, Part, Workload};
 use ackpace_lab_base::content::{self, Tag};
 
 /// Length of every file of the server.
@@ -105,16 +102,22 @@ fn answer(socket: &mut TcpStream, manner: Manner, request: &str) -> Option<()> {
 }
 
 fn class(name: &str, clients: u32, requests_each: u32) -> Class {
-    let mut object = Objects::one("/film.bin");
+    let mut object = Objects::one("film");
     object.len_bytes = Some(FILE_BYTES);
     let mut class = Class::new(name, clients, object);
     class.requests_each = Some(requests_each);
     class
 }
 
-/// Runs classes until all clients are done, or until `stop`.
+/// Runs classes until nobody wants anything at the end of a second.
 fn run(classes: Vec<Class>, target: SocketAddr) -> (Vec<ClassSummary>, Vec<Line>) {
-    run_with(classes, target, |_, _| ())
+    run_with(classes, target, |line, speaker| {
+        if let Line::Second(second) = line {
+            if second.classes.iter().all(|class| class.active == 0) {
+                let _ = speaker.send(SwarmCommand::Stop);
+            }
+        }
+    })
 }
 
 fn run_with(
@@ -123,12 +126,8 @@ fn run_with(
     mut on: impl FnMut(&Line, &Sender<SwarmCommand>),
 ) -> (Vec<ClassSummary>, Vec<Line>) {
     println!("seed {SEED}");
-    let workload = Workload {
-        seed: SEED,
-        classes,
-        ..Workload::default()
-    };
-    let fleet = Fleet::start(&workload, target, &[]).unwrap();
+    let seed = SEED;
+    let fleet = Fleet::start(&Workload { seed, classes }, target, None).unwrap();
     let (speaker, mut lines) = (fleet.speaker(), Vec::new());
     let summary = fleet.run(|line| {
         on(line, &speaker);
@@ -146,30 +145,17 @@ fn errors(class: &ClassSummary) -> Vec<(&str, u64)> {
 
 #[test]
 fn a_right_server_gives_every_client_every_byte() {
-    let target = server(Manner::Right);
     let mut paced = class("paced", 2, 1);
-    paced.rate = Some(Rate::fixed(16_000_000));
+    paced.rate_bits_per_s = Some(16_000_000);
     let mut closing = class("closing", 2, 3);
     closing.keep_alive = false;
     let mut ranges = class("ranges", 3, 5);
-    ranges.part = Some(Part {
-        choice: PartChoice::Ranges,
-        len_bytes: Some(1234),
-        ..Part::default()
-    });
-    let mut idle = class("idle", 4, 1);
-    idle.afterwards = Afterwards::Idle;
-    idle.source = Some("127.0.0.2-127.0.0.3".into());
-    let classes = vec![class("plain", 4, 5), paced, closing, ranges, idle];
-    // Idle clients never end. The run ends when all others have, and a second has passed.
-    let (got, lines) = run_with(classes, target, |line, speaker| {
-        if let Line::Second(second) = line {
-            let done: u64 = second.classes[..4].iter().map(|class| class.active).sum();
-            if done == 0 {
-                speaker.send(SwarmCommand::Stop).unwrap();
-            }
-        }
-    });
+    ranges.part = Part::Range { len_bytes: 1234 };
+    let mut apart = class("apart", 4, 1);
+    apart.source = Some("127.0.0.2-127.0.0.3".into());
+    apart.apart = true;
+    let classes = vec![class("plain", 4, 5), paced, closing, ranges, apart];
+    let (got, lines) = run(classes, server(Manner::Right));
     let figures = |class: &ClassSummary| (class.completed, class.bytes, class.connects);
     let figures: Vec<_> = got.iter().map(figures).collect();
     let of = |completed, connects| (completed, completed * FILE_BYTES, connects);
@@ -177,27 +163,12 @@ fn a_right_server_gives_every_client_every_byte() {
         figures,
         [of(20, 4), of(2, 2), of(6, 6), (15, 15 * 1234, 3), of(4, 4)]
     );
-    assert!(
-        got.iter()
-            .all(|class| class.errors.is_empty() && !class.failed)
-    );
-    assert_eq!(
-        (
-            got[4].connected,
-            got[0].ttfb_us.count,
-            got[0].completion_us.count
-        ),
-        (4, 20, 20)
-    );
+    for class in &got {
+        assert!(class.errors.is_empty() && !class.failed);
+    }
+    let counts = (got[0].ttfb_us.count, got[0].completion_us.count);
+    assert_eq!((got[4].connected, counts), (4, (20, 20)), "idle ones stay");
     assert!(got[1].demand_met.is_some() && got[0].demand_met.is_none());
-    let seconds = lines.iter().map(|line| match line {
-        Line::Second(second) => second.classes[0].bytes,
-        _ => 0,
-    });
-    assert!(
-        seconds.sum::<u64>() <= got[0].bytes,
-        "seconds add up to no more than the whole"
-    );
     assert!(matches!(lines.last(), Some(Line::Summary(_))));
 }
 
@@ -213,15 +184,14 @@ fn each_misbehaviour_is_an_error_of_its_kind() {
     ] {
         let mut class = class("a", 2, 2);
         class.timeout_s = 0.5;
-        let (got, lines) = run(vec![class], server(manner));
+        let (got, _) = run(vec![class], server(manner));
         assert_eq!(errors(&got[0]), [(kind, 4)]);
         assert_eq!((got[0].failed, got[0].completed), (failed, 0), "{kind}");
         let told = got[0].first_errors.first().unwrap();
         assert!(
-            told.starts_with(kind) && told.contains("GET /film.bin"),
+            told.starts_with(kind) && told.contains("GET /film-00000.bin"),
             "{told}"
         );
-        assert!(lines.iter().any(|line| matches!(line, Line::Fault(_))));
         if manner == Manner::WrongByte {
             assert!(
                 told.contains(&format!("offset {}:", FILE_BYTES / 2)),
@@ -234,40 +204,31 @@ fn each_misbehaviour_is_an_error_of_its_kind() {
 #[test]
 fn another_range_and_bytes_beyond_the_answer_are_wrong_answers() {
     let mut ranges = class("ranges", 1, 2);
-    ranges.part = Some(Part {
-        choice: PartChoice::Ranges,
-        len_bytes: Some(1000),
-        ..Part::default()
-    });
+    ranges.part = Part::Range { len_bytes: 1000 };
     let (got, _) = run(vec![ranges.clone()], server(Manner::OtherRange));
     assert_eq!((errors(&got[0]), got[0].failed), (vec![("range", 2)], true));
-    ranges.requests_each = Some(1);
-    ranges.afterwards = Afterwards::Idle; // it still reads after the answer
-    let (got, _) = run_with(vec![ranges], server(Manner::TooMuch), |line, speaker| {
-        if matches!(line, Line::Second(_)) {
-            let _ = speaker.send(SwarmCommand::Stop);
-        }
-    });
+    ranges.requests_each = Some(1); // its connection stays, and it still reads
+    let (got, _) = run(vec![ranges], server(Manner::TooMuch));
     assert_eq!((errors(&got[0]), got[0].failed), (vec![("head", 1)], true));
 }
 
 #[test]
 fn a_class_that_is_told_to_leave_is_gone_when_the_answer_comes() {
     let classes = vec![class("leaver", 3, 1), class("other", 2, 1)];
+    let leave = SwarmCommand::Leave("leaver".into());
     let mut said = false;
     let (got, lines) = run_with(classes, server(Manner::Hang), |line, speaker| match line {
         Line::Second(second) if !said && second.classes[0].connected == 3 => {
             said = true;
-            let class = "leaver".into();
-            speaker.send(SwarmCommand::Leave { class }).unwrap();
+            speaker.send(leave.clone()).unwrap();
         }
-        Line::Answer(answer) if answer.command != "stop" => {
+        Line::Answer(answer) if answer.command != SwarmCommand::Stop => {
             speaker.send(SwarmCommand::Stop).unwrap();
         }
         _ => {}
     });
     let answers = lines.iter().filter(|line| match line {
-        Line::Answer(answer) => answer.command == "leave leaver" && answer.refused.is_none(),
+        Line::Answer(answer) => answer.command == leave && !answer.refused,
         _ => false,
     });
     assert_eq!(answers.count(), 1);
@@ -287,68 +248,23 @@ fn no_server_is_an_error_of_each_request() {
 }
 
 #[test]
-fn clients_leave_in_each_way_and_only_a_half_close_gets_the_rest() {
-    let target = server(Manner::Right);
-    for (how, completed) in [(Leave::Rst, 4), (Leave::Fin, 4), (Leave::HalfClose, 8)] {
-        let mut class = class("a", 4, 2);
-        class.abort = Some(Abort {
-            share: 0.5,
-            how,
-            after_bytes: Some(10_000),
-            after_s: None,
-            come_back: true,
-        });
-        let (got, _) = run(vec![class], target);
-        assert_eq!(
-            (got[0].aborted, got[0].completed),
-            (4, completed),
-            "{how:?}"
-        );
-        assert!(
-            got[0].errors.is_empty(),
-            "{how:?}: {:?}",
-            got[0].first_errors
-        );
-        assert!(got[0].bytes >= completed * FILE_BYTES + (8 - completed) * 10_000);
-    }
-}
-
-#[test]
-fn those_who_pause_or_jump_get_right_bytes_too() {
-    let target = server(Manner::Right);
-    let mut paused = class("paused", 2, 1);
-    paused.rate = Some(Rate::fixed(8_000_000));
-    paused.pause = Some(Pause {
-        share: 1.0,
-        at_s: 0.05,
-        for_s: 0.2,
-        every_s: None,
-    });
-    let mut jumping = class("jumping", 2, 1);
-    jumping.rate = Some(Rate::fixed(1_000_000));
-    jumping.part = Some(Part {
-        choice: PartChoice::Seeks,
-        every_s: Some(0.1),
-        ..Part::default()
-    });
-    let (got, _) = run(vec![paused, jumping], target);
+fn clients_that_leave_by_the_clock_are_gone() {
+    let mut class = class("a", 4, 2);
+    class.leaves_after_s = Some(0.05);
+    let (got, _) = run(vec![class], server(Manner::Hang));
     assert_eq!(
-        (got[0].pauses, got[0].completed, got[0].bytes),
-        (2, 2, 2 * FILE_BYTES)
+        (got[0].aborted, got[0].requests, got[0].connected),
+        (4, 4, 0)
     );
-    assert_eq!((got[1].completed, got[1].requests), (2, 2 + got[1].seeks));
-    assert!(got.iter().all(|class| class.errors.is_empty()));
+    assert!(got[0].errors.is_empty(), "{:?}", got[0].first_errors);
 }
 
 /// Segments of 50 ms, six in a film.
 fn player(name: &str, times: Option<f64>, requests_each: u32) -> Class {
     let mut class = class(name, 2, requests_each);
-    class.kind = Kind::Player;
-    class.rate = Some(Rate::fixed(8_000_000));
-    class.segments = Some(Segments {
-        film_s: 0.05,
-        times,
-    });
+    let film_s = 0.05;
+    class.kind = Kind::Player { film_s, times };
+    class.rate_bits_per_s = Some(8_000_000);
     class
 }
 
@@ -357,16 +273,15 @@ fn those_who_limit_themselves_get_right_bytes_in_their_own_way() {
     let target = server(Manner::Right);
     let mut paced = class("self-paced", 2, 1);
     paced.kind = Kind::SelfPaced;
-    paced.rate = Some(Rate::fixed(16_000_000));
+    paced.rate_bits_per_s = Some(16_000_000);
     let mut small = paced.clone();
     small.name = "small-buffer".into();
     small.receive_buffer_bytes = Some(32 << 10);
     let mut bursty = class("bursty", 2, 1);
-    bursty.kind = Kind::Bursty;
-    bursty.burst = Some(Burst {
+    bursty.kind = Kind::Bursty {
         len_bytes: 110_000,
         every_s: 0.05,
-    });
+    };
     let players = [player("four", Some(4.0), 6), player("full-speed", None, 7)];
     let classes = [vec![paced, small, bursty], players.into()].concat();
     let (got, _) = run(classes, target);
@@ -407,84 +322,46 @@ fn a_player_whose_next_segment_does_not_come_has_stalled() {
 
 #[test]
 fn readers_of_one_file_begin_at_places_of_their_own() {
-    let mut object = Objects::set(Choice::Dealt, "/set/{n}.bin", 3);
+    let mut object = Objects::dealt("set", 3, 0);
     object.len_bytes = Some(FILE_BYTES);
     let mut pairs = Class::new("pairs", 6, object);
     pairs.requests_each = Some(1);
-    pairs.part = Some(Part {
-        choice: PartChoice::Places,
-        apart_bytes: Some(100_000),
-        ..Part::default()
-    });
+    pairs.part = Part::Places {
+        apart_bytes: 102_400,
+        apart_max_bytes: None,
+    };
     let (got, _) = run(vec![pairs], server(Manner::Right));
-    assert_eq!((got[0].completed, got[0].bytes), (6, 3 * 500_000));
+    let all = 3 * (2 * FILE_BYTES - 102_400);
+    assert_eq!((got[0].completed, got[0].bytes), (6, all));
     assert!(got[0].errors.is_empty(), "{:?}", got[0].first_errors);
 }
 
 #[test]
-fn a_pace_of_its_own_takes_no_other() {
-    let mut said = false;
-    let players = vec![player("a", None, 1000)];
-    let (_, lines) = run_with(players, server(Manner::Right), |line, speaker| {
-        if matches!(line, Line::Second(_)) && !said {
-            said = true;
-            for line in ["rate a 8000", "stop"] {
-                speaker.send(SwarmCommand::parse(line).unwrap()).unwrap();
-            }
-        }
-    });
-    let refused = lines.iter().find_map(|line| match line {
-        Line::Answer(answer) if answer.command == "rate a 8000" => answer.refused.clone(),
-        _ => None,
-    });
-    assert!(refused.is_some_and(|why| why.contains("player")));
-}
-
-#[test]
 fn an_open_loop_asks_at_its_rate_and_obeys_commands() {
-    let mut object = Objects::set(Choice::Zipf, "/set/{n}.bin", 100);
-    object.s = Some(0.9);
-    let mut open = Class::new("open", 8, object);
-    open.arrivals = Some(Arrivals {
-        requests_per_s: Some(100.0),
-        ..Arrivals::default()
-    });
+    let mut open = Class::new("open", 8, Objects::any("set", 100));
+    open.arrivals_per_s = Some(100.0);
     let mut seconds = 0;
     let (got, lines) = run_with(vec![open], server(Manner::Right), |line, speaker| {
         seconds += u32::from(matches!(line, Line::Second(_)));
-        let say = |line: &str| speaker.send(SwarmCommand::parse(line).unwrap()).unwrap();
+        let say = |command| speaker.send(command).unwrap();
         match line {
-            Line::Begin(_) => say("requests nobody 5"),
             Line::Second(_) if seconds == 1 => {
-                say("rate open 80000000");
-                say("reset");
+                say(SwarmCommand::Leave("nobody".into()));
+                say(SwarmCommand::Reset);
             }
-            Line::Second(_) if seconds == 2 => say("stop"),
+            Line::Second(_) if seconds == 2 => say(SwarmCommand::Stop),
             _ => {}
         }
     });
     let answers = lines.iter().filter_map(|line| match line {
-        Line::Answer(answer) => Some((answer.command.as_str(), answer.refused.is_none())),
+        Line::Answer(answer) => Some(answer.refused),
         _ => None,
     });
-    let expected = [
-        ("requests nobody 5", false),
-        ("rate open 80000000", true),
-        ("reset", true),
-        ("stop", true),
-    ];
-    assert_eq!(answers.collect::<Vec<_>>(), expected);
-    assert!(
-        got[0].requests > 0 && got[0].errors.is_empty(),
-        "{:?}",
-        got[0]
-    );
+    assert_eq!(answers.collect::<Vec<_>>(), [true, false, false]);
+    let got = &got[0];
+    assert!(got.requests > 0 && got.errors.is_empty(), "{got:?}");
     assert_eq!(
-        got[0].connects, 0,
+        got.connects, 0,
         "the connections were made before the reset"
-    );
-    assert!(
-        got[0].demand_met.is_some(),
-        "there is a rate since the reset"
     );
 }

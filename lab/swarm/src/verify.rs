@@ -13,7 +13,7 @@ use std::time::Duration;
 /// The first wrong status, length or byte, as the contender's fault; or a failed read or write.
 pub fn download(who: &str, address: SocketAddr, path: &str, len_bytes: u64) -> Result<()> {
     let mut socket = connect(who, address)?;
-    ask(who, &mut socket, path, "1.1")?;
+    ask(who, &mut socket, path)?;
     let (head, mut body) = read_head(who, &mut socket)?;
     if head.status != 200 || head.body_len_bytes != Some(len_bytes) {
         let what = format!("wrong answer for {path}: {head:?}");
@@ -46,7 +46,7 @@ pub fn download(who: &str, address: SocketAddr, path: &str, len_bytes: u64) -> R
 /// A wrong status or length, as the contender's fault; or a failed read or write.
 pub fn ask_once(who: &str, address: SocketAddr, path: &str, len_bytes: u64) -> Result<TcpStream> {
     let mut socket = connect(who, address)?;
-    ask(who, &mut socket, path, "1.1")?;
+    ask(who, &mut socket, path)?;
     let (head, mut body) = read_head(who, &mut socket)?;
     let have = body.len() as u64;
     if head.status != 200 || head.body_len_bytes != Some(len_bytes) || have > len_bytes {
@@ -60,45 +60,6 @@ pub fn ask_once(who: &str, address: SocketAddr, path: &str, len_bytes: u64) -> R
     Ok(socket)
 }
 
-/// Downloads a listing by HTTP/1.0; returns its length after checking that it links all `names`.
-///
-/// # Errors
-/// A wrong status or length or a missing link, as the contender's fault; or a failed read or write.
-pub fn listing(who: &str, address: SocketAddr, path: &str, names: &[String]) -> Result<u64> {
-    let mut socket = connect(who, address)?;
-    ask(who, &mut socket, path, "1.0")?;
-    let (head, mut body) = read_head(who, &mut socket)?;
-    socket
-        .read_to_end(&mut body)
-        .doing(|| format!("{who}: {path}"))?;
-    if head.status != 200
-        || head
-            .body_len_bytes
-            .is_some_and(|len| len != body.len() as u64)
-    {
-        return Err(LabError::contender(
-            who,
-            format!("wrong answer for {path}: {head:?}"),
-        ));
-    }
-    let links = links(&String::from_utf8_lossy(&body));
-    match names.iter().find(|name| !links.contains(name.as_str())) {
-        Some(name) => Err(LabError::contender(
-            who,
-            format!("{path} lacks a link to {name}"),
-        )),
-        None => Ok(body.len() as u64),
-    }
-}
-
-/// All values of href="...".
-fn links(page: &str) -> std::collections::HashSet<String> {
-    let hrefs = page.split("href=\"").skip(1);
-    hrefs
-        .filter_map(|rest| Some(rest.split_once('"')?.0.trim_start_matches("./").to_owned()))
-        .collect()
-}
-
 fn connect(who: &str, address: SocketAddr) -> Result<TcpStream> {
     let what = || format!("{who}: connection to {address}");
     let socket = TcpStream::connect(address).doing(what)?;
@@ -108,8 +69,8 @@ fn connect(who: &str, address: SocketAddr) -> Result<TcpStream> {
     Ok(socket)
 }
 
-fn ask(who: &str, socket: &mut TcpStream, path: &str, version: &str) -> Result<()> {
-    let request = format!("GET {path} HTTP/{version}\r\nHost: lab\r\n\r\n");
+fn ask(who: &str, socket: &mut TcpStream, path: &str) -> Result<()> {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: lab\r\n\r\n");
     socket
         .write_all(request.as_bytes())
         .doing(|| format!("{who}: GET {path}"))
@@ -135,17 +96,5 @@ pub fn read_head(who: &str, socket: &mut TcpStream) -> Result<(head::Head, Vec<u
             Ok(None) => return Err(LabError::contender(who, "closed within a response head")),
             Err(why) => return Err(LabError::contender(who, why)),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn links_are_found_with_and_without_a_leading_dot() {
-        let links = links(r#"<a href="./a.txt">a</a> <a class=x href="b.txt">b</a> <a href="#);
-        assert!(links.contains("a.txt") && links.contains("b.txt"));
-        assert_eq!(links.len(), 2);
     }
 }

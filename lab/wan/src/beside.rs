@@ -2,53 +2,35 @@
 //! work.
 
 use super::namespace::{self, Namespace};
-use super::{Side, Topology, metrics, plan};
+use super::topology::{MTU_BYTES, SERVER};
 use ackpace_lab_base::error::Result;
-use std::net::IpAddr;
-use std::ops::RangeInclusive;
 
 /// The device's name at both ends.
 const NAME: &str = "beside0";
-/// The clients' routing table for packets that leave with one of their addresses (ip-rule(8)).
+/// The clients' routing table for packets that leave with their address (ip-rule(8)).
 const TABLE: u32 = 7;
 
-/// Creates the link from these clients to all IPv4 addresses of the server.
-pub fn lay(
-    topology: &Topology,
-    clients: &RangeInclusive<IpAddr>,
-    server: &Namespace,
-    client: &Namespace,
-) -> Result<()> {
-    let prefixes = plan::prefixes(clients);
+/// Creates the link from this client to the server.
+pub fn lay(address: &str, server: &Namespace, client: &Namespace) -> Result<()> {
     let other_end = client.path();
     server.run(|| {
         let pair = format!("link add {NAME} type veth peer name {NAME} netns {other_end}");
         namespace::ip(&[pair])?;
-        let metrics = metrics(topology, Side::Server);
-        let routes = prefixes.iter();
-        let routes =
-            routes.map(|(address, len)| format!("route add {address}/{len} dev {NAME}{metrics}"));
-        furnish(topology, routes)
+        furnish([format!("route add {address}/32 dev {NAME}")])
     })?;
     client.run(|| {
-        let metrics = metrics(topology, Side::Client);
-        let own = prefixes.iter().flat_map(|(address, len)| {
-            [
-                format!("route replace local {address}/{len} dev lo"),
-                format!("rule add from {address}/{len} lookup {TABLE}"),
-            ]
-        });
-        let servers = topology.server.iter().filter(|server| server.is_ipv4());
-        let routes = servers
-            .map(|server| format!("route add {server}/32 dev {NAME} table {TABLE}{metrics}"));
-        furnish(topology, own.chain(routes))
+        furnish([
+            format!("route replace local {address}/32 dev lo"),
+            format!("rule add from {address}/32 lookup {TABLE}"),
+            format!("route add {SERVER}/32 dev {NAME} table {TABLE}"),
+        ])
     })
 }
 
 /// Brings up this end, with these routes. The emulator's routes may carry the reverse path; rp_filter would
 /// then drop packets, so it is off.
-fn furnish(topology: &Topology, routes: impl Iterator<Item = String>) -> Result<()> {
-    let up = format!("link set {NAME} mtu {} up", topology.mtu_bytes);
+fn furnish<const N: usize>(routes: [String; N]) -> Result<()> {
+    let up = format!("link set {NAME} mtu {MTU_BYTES} up");
     let lines: Vec<String> = [up].into_iter().chain(routes).collect();
     namespace::sysctl(&format!("ipv4/conf/{NAME}/rp_filter"), "0")?;
     namespace::ip(&lines)

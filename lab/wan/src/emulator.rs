@@ -1,12 +1,10 @@
 //! The emulator's thread: reads frames at both ends, asks the engine, and writes each frame when it is due.
 
-use super::counters::{Counters, Lateness};
-use super::engine::Engine;
+use super::engine::{Engine, LinkCounters};
 use super::plan::Direction;
 use super::plan::LinkId;
 use super::tun::Tun;
 use ackpace_lab_base::punctual::be_punctual;
-use ackpace_sim::models::link::LinkProfile;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use std::os::fd::OwnedFd;
@@ -22,11 +20,19 @@ const WRITES_IN_A_ROW: usize = 32;
 const REALTIME_PRIORITY: libc::c_int = 10;
 const NS_PER_S: u64 = 1_000_000_000;
 
+/// Counters since the start.
+pub struct Counters {
+    /// Time since the start, in us.
+    pub elapsed_us: u64,
+    /// By link: the shared ones, then each path's own, down and up.
+    pub links: Vec<LinkCounters>,
+}
+
 /// A command to the thread.
 pub enum Order {
-    /// Change a link.
-    Set(LinkId, LinkProfile),
-    /// Answer with all counters, without names.
+    /// Mark packets of a link with this probability.
+    Mark(LinkId, f64),
+    /// Answer with all counters.
     Count(Sender<Counters>),
     /// End the thread.
     Stop,
@@ -47,8 +53,6 @@ pub struct Emulator {
     waker: Arc<OwnedFd>,
     began_ns: u64,
     grain_ns: u64,
-    lateness: Lateness,
-    refused: u64,
     /// Frames to the clients, taken from the engine together with those to the server but written after them.
     down: Vec<Vec<u8>>,
 }
@@ -74,8 +78,6 @@ impl Emulator {
             waker,
             began_ns: now_ns(),
             grain_ns,
-            lateness: Lateness::default(),
-            refused: 0,
             down: Vec::with_capacity(WRITES_IN_A_ROW),
         };
         Ok((emulator, remote))
@@ -118,15 +120,10 @@ impl Emulator {
     fn write_due(&mut self) -> bool {
         let mut any = false;
         for _ in 0..WRITES_IN_A_ROW {
-            let Some(at_ns) = self.engine.deadline_ns() else {
-                break;
-            };
-            let now_ns = now_ns();
-            let Some((direction, frame)) = self.engine.arrived(now_ns) else {
+            let Some((direction, frame)) = self.engine.arrived(now_ns()) else {
                 break;
             };
             any = true;
-            self.lateness.saw(now_ns.saturating_sub(at_ns));
             match direction {
                 Direction::Down => self.down.push(frame),
                 Direction::Up => self.write(0, frame),
@@ -141,7 +138,7 @@ impl Emulator {
     }
 
     fn write(&mut self, end: usize, frame: Vec<u8>) {
-        self.refused += u64::from(!self.ends[end].write(&frame));
+        self.ends[end].write(&frame);
         self.engine.recycle(frame);
     }
 
@@ -149,15 +146,14 @@ impl Emulator {
     fn obey(&mut self) -> bool {
         loop {
             match self.orders.try_recv() {
-                Ok(Order::Set(link, profile)) => self.engine.set(now_ns(), link, profile),
+                Ok(Order::Mark(link, mark)) => self.engine.set_mark(now_ns(), link, mark),
                 Ok(Order::Count(answer)) => {
                     let now_ns = now_ns();
-                    let elapsed_ns = now_ns - self.began_ns;
-                    let mut counters = Counters::of(&self.engine, now_ns, elapsed_ns);
-                    counters.lateness = self.lateness.taken();
-                    counters.refused = self.refused;
-                    counters.overruns = [self.ends[0].overruns(), self.ends[1].overruns()];
-                    let _ = answer.send(counters); // the caller may be gone
+                    // The caller may be gone.
+                    let _ = answer.send(Counters {
+                        elapsed_us: (now_ns - self.began_ns) / 1000,
+                        links: self.engine.counters(now_ns),
+                    });
                 }
                 Ok(Order::Stop) | Err(TryRecvError::Disconnected) => return false,
                 Err(TryRecvError::Empty) => return true,
@@ -200,7 +196,7 @@ impl Remote {
         told
     }
 
-    /// All counters, without names; `None` if the thread is gone.
+    /// All counters; `None` if the thread is gone.
     pub fn count(&self) -> Option<Counters> {
         let (answer, counters) = channel();
         self.tell(Order::Count(answer));

@@ -6,15 +6,15 @@
 //! would. Its first packet is thus late by at most the run's own time on the link, which `run_ns` bounds.
 
 use super::packet::{self, FRAME_LEN_BYTES_MAX, Head, Run};
-use super::plan::{Direction, LinkId, PathPlan, Plan};
-use ackpace_sim::models::link::{DropCause, Link, LinkProfile, Totals, Verdict};
+use super::plan::{Direction, LinkId, LinkPlan, PathPlan, Plan};
+use ackpace_sim::models::link::{Link, LinkProfile, Totals, Verdict};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
-use std::net::IpAddr;
+use std::net::Ipv4Addr;
 
-/// Memory of all frames in flight: 10 Gbit/s for .8 s. Full: the frame is dropped and counted.
+/// Memory of all frames in flight: 10 Gbit/s for .8 s. Full: the frame is dropped.
 pub const UNDER_WAY_BYTES_MAX: usize = 1 << 30;
-/// Cached path choices by client and port. Full: the cache is emptied, and paths are searched again.
+/// Cached path choices by client. Full: the cache is emptied, and paths are searched again.
 const CHOICES_MAX: usize = 1 << 16;
 /// Buffers of each size kept for reuse. Others are freed.
 const SPARE_BUFFERS_MAX: usize = 4096;
@@ -24,57 +24,24 @@ const SMALL_BUFFER_BYTES: usize = 2048;
 /// too: a large buffer must be zero-filled to its end before the next frame is read into it, which costs more.
 const MEDIUM_BUFFER_BYTES: usize = 16 << 10;
 
-/// Packets of a path in one direction. `entered` is the sum of those delivered, dropped, lost and still in
-/// flight.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct PathTotals {
-    /// Packets that came in.
-    pub entered_packets: u64,
-    /// Their bytes, IP with all headers.
-    pub entered_bytes: u64,
-    /// Packets delivered to the other end.
-    pub delivered_packets: u64,
-    /// Their bytes.
-    pub delivered_bytes: u64,
-    /// Dropped by a full queue.
-    pub dropped_full_packets: u64,
-    /// Dropped early by RED.
-    pub dropped_red_packets: u64,
-    /// Lost on the wire.
-    pub lost_packets: u64,
-    /// Dropped because the emulator's own memory was full: the experiment exceeds its capacity.
-    pub dropped_memory_packets: u64,
-    /// Delivered with "congestion experienced" set here.
-    pub marked_packets: u64,
-}
-
-/// State of a link.
-#[derive(Clone, Copy, Debug)]
-pub struct LinkState {
+/// Counters of a link.
+#[derive(Clone, Debug)]
+pub struct LinkCounters {
+    /// Its name.
+    pub name: String,
     /// Its totals since the start.
     pub totals: Totals,
-    /// Time that the transmitter was sending.
-    pub busy_ns: u64,
-    /// Bytes in the queue now.
-    pub queue_bytes: u64,
-}
-
-/// Frames that belong to no path.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Strays {
-    /// No path has this client and port.
-    pub no_path: u64,
-    /// Could not be parsed.
-    pub malformed: u64,
+    /// Time that the transmitter was sending; a link without a rate sends in no time.
+    pub busy_us: u64,
 }
 
 /// All links and paths, with the frames in flight.
 pub struct Engine {
     links: Vec<LinkSlot>,
-    paths: Vec<PathState>,
-    /// Longest transmission time that one frame may stand for; `None`: every packet is a frame.
-    run_ns: Option<u64>,
-    choices: HashMap<(IpAddr, u16), usize>,
+    paths: Vec<PathPlan>,
+    /// Longest transmission time that one frame may stand for.
+    run_ns: u64,
+    choices: HashMap<Ipv4Addr, usize>,
     flights: Vec<Option<Flight>>,
     free: Vec<usize>,
     due: BinaryHeap<Reverse<(u64, u64, usize)>>, // when, order, flight
@@ -83,18 +50,13 @@ pub struct Engine {
     small: Vec<Vec<u8>>,
     medium: Vec<Vec<u8>>,
     large: Vec<Vec<u8>>,
-    strays: Strays,
 }
 
 struct LinkSlot {
+    name: String,
     link: Link,
     /// Time of the latest offer: a frame that is handled late must not turn the link's clock back.
     seen_ns: u64,
-}
-
-struct PathState {
-    plan: PathPlan,
-    totals: [PathTotals; 2],
 }
 
 struct Flight {
@@ -104,7 +66,6 @@ struct Flight {
     direction: Direction,
     /// Links passed before the current one.
     hop: usize,
-    departs_ns: u64,
 }
 
 /// Consecutive survivors, while a frame is offered to a link.
@@ -112,25 +73,20 @@ struct Growing {
     run: Run,
     mark_ce: bool,
     began_ns: u64,
-    departs_ns: u64,
     at_ns: u64,
 }
 
 impl Engine {
-    /// Builds idle links from a plan. `run_ns`: see the module; `None` cuts every frame into its packets.
-    pub fn new(plan: Plan, run_ns: Option<u64>) -> Engine {
-        let slot = |(profile, seed): (LinkProfile, u64)| LinkSlot {
-            link: Link::new(profile, seed),
+    /// Builds idle links from a plan. `run_ns`: see the module; 0 cuts every frame into its packets.
+    pub fn new(plan: Plan, run_ns: u64) -> Engine {
+        let slot = |link: LinkPlan| LinkSlot {
+            link: Link::new(link.profile, link.seed),
+            name: link.name,
             seen_ns: 0,
         };
-        let links = plan.links.into_iter().map(|link| (link.profile, link.seed));
-        let path = |plan| PathState {
-            plan,
-            totals: Default::default(),
-        };
         Engine {
-            links: links.map(slot).collect(),
-            paths: plan.paths.into_iter().map(path).collect(),
+            links: plan.links.into_iter().map(slot).collect(),
+            paths: plan.paths,
             run_ns,
             choices: HashMap::new(),
             flights: Vec::new(),
@@ -141,7 +97,6 @@ impl Engine {
             small: Vec::new(),
             medium: Vec::new(),
             large: Vec::new(),
-            strays: Strays::default(),
         }
     }
 
@@ -175,18 +130,11 @@ impl Engine {
         len_bytes: usize,
     ) {
         let Some(head) = packet::parse(&buffer[..len_bytes]) else {
-            self.strays.malformed += 1;
             return;
         };
         let Some(path) = self.path_of(&head, direction) else {
-            self.strays.no_path += 1;
             return;
         };
-        let totals = &mut self.paths[path].totals[direction as usize];
-        for nth in 0..head.segments() {
-            totals.entered_packets += 1;
-            totals.entered_bytes += u64::from(head.wire_len_bytes(nth));
-        }
         let frame = if len_bytes <= MEDIUM_BUFFER_BYTES {
             let mut copy = self.spare(len_bytes);
             copy.clear();
@@ -204,7 +152,6 @@ impl Engine {
             path,
             direction,
             hop: 0,
-            departs_ns: now_ns,
         };
         self.offer(now_ns, flight);
     }
@@ -219,15 +166,10 @@ impl Engine {
             };
             self.under_way_bytes -= flight.frame.capacity();
             flight.hop += 1;
-            let path = &mut self.paths[flight.path];
-            if flight.hop < path.plan.links(flight.direction).len() {
+            let links = self.paths[flight.path].links(flight.direction);
+            if flight.hop < links.len() {
                 self.offer(at_ns, flight);
                 continue;
-            }
-            let totals = &mut path.totals[flight.direction as usize];
-            for nth in 0..flight.head.segments() {
-                totals.delivered_packets += 1;
-                totals.delivered_bytes += u64::from(flight.head.wire_len_bytes(nth));
             }
             return Some((flight.direction, flight.frame));
         }
@@ -239,56 +181,24 @@ impl Engine {
         self.due.peek().map(|Reverse((at_ns, _, _))| *at_ns)
     }
 
-    /// Changes a link while it runs; queued packets go out at the new rate.
-    pub fn set(&mut self, now_ns: u64, link: LinkId, profile: LinkProfile) {
+    /// Marks ECN-capable packets of a link with this probability from now on.
+    pub fn set_mark(&mut self, now_ns: u64, link: LinkId, mark: f64) {
         let slot = &mut self.links[link.0];
-        let now_ns = now_ns.max(slot.seen_ns);
-        let mut retime = slot.link.set(now_ns, profile);
-        if retime.is_nothing() {
-            return;
-        }
-        let mut due = std::mem::take(&mut self.due).into_vec();
-        due.sort_unstable_by_key(|Reverse(when)| *when);
-        for Reverse((at_ns, _, nth)) in &mut due {
-            let Some(flight) = self.flights[*nth].as_mut() else {
-                continue;
-            };
-            let links = self.paths[flight.path].plan.links(flight.direction);
-            if links[flight.hop] == link && flight.departs_ns > now_ns {
-                (flight.departs_ns, *at_ns) = retime.apply(flight.departs_ns, *at_ns);
-            }
-        }
-        self.due = due.into();
+        let profile = LinkProfile {
+            mark,
+            ..slot.link.profile().clone()
+        };
+        slot.link.set(now_ns.max(slot.seen_ns), profile);
     }
 
-    /// Totals of a path, by its index in the plan.
-    pub fn path_totals(&self, path: usize, direction: Direction) -> PathTotals {
-        self.paths[path].totals[direction as usize]
-    }
-
-    /// State of a link at `now_ns`.
-    pub fn link_state(&self, link: LinkId, now_ns: u64) -> LinkState {
-        let link = &self.links[link.0].link;
-        LinkState {
-            totals: link.totals(),
-            busy_ns: link.busy_ns(now_ns),
-            queue_bytes: link.queue_bytes(now_ns),
-        }
-    }
-
-    /// Number of paths in the plan.
-    pub fn path_count(&self) -> usize {
-        self.paths.len()
-    }
-
-    /// Number of links in the plan.
-    pub fn link_count(&self) -> usize {
-        self.links.len()
-    }
-
-    /// Frames that belong to no path.
-    pub fn strays(&self) -> Strays {
-        self.strays
+    /// Counters of all links at `now_ns`.
+    pub fn counters(&self, now_ns: u64) -> Vec<LinkCounters> {
+        let of = |slot: &LinkSlot| LinkCounters {
+            name: slot.name.clone(),
+            totals: slot.link.totals(),
+            busy_us: slot.link.busy_ns(now_ns) / 1000,
+        };
+        self.links.iter().map(of).collect()
     }
 
     /// A buffer with capacity for `len_bytes`; its content and length are unspecified.
@@ -304,34 +214,28 @@ impl Engine {
     }
 
     fn path_of(&mut self, head: &Head, direction: Direction) -> Option<usize> {
-        let (client, server_port) = match direction {
-            Direction::Down => (head.to, head.ports.map(|(from, _)| from)),
-            Direction::Up => (head.from, head.ports.map(|(_, to)| to)),
+        let client = match direction {
+            Direction::Down => head.to,
+            Direction::Up => head.from,
         };
-        let key = (client, server_port.unwrap_or(0));
-        if let Some(path) = self.choices.get(&key) {
+        if let Some(path) = self.choices.get(&client) {
             return Some(*path);
         }
-        let fits = |path: &PathState| path.plan.takes(client, server_port);
-        let path = self.paths.iter().position(fits)?;
+        let mut paths = self.paths.iter();
+        let path = paths.position(|path| path.clients.contains(&client))?;
         if self.choices.len() >= CHOICES_MAX {
             self.choices.clear();
         }
-        self.choices.insert(key, path);
+        self.choices.insert(client, path);
         Some(path)
     }
 
     /// Offers each packet of a frame to the next link, and forwards the survivors.
     fn offer(&mut self, now_ns: u64, flight: Flight) {
-        let link = self.paths[flight.path].plan.links(flight.direction)[flight.hop];
+        let link = self.paths[flight.path].links(flight.direction)[flight.hop];
         let slot = &mut self.links[link.0];
         slot.seen_ns = slot.seen_ns.max(now_ns);
         let now_ns = slot.seen_ns;
-        let run_ns = if slot.link.profile().may_reorder {
-            None
-        } else {
-            self.run_ns
-        };
         let mut growing: Option<Growing> = None;
         for nth in 0..flight.head.segments() {
             let len_bytes = flight.head.wire_len_bytes(nth);
@@ -343,16 +247,15 @@ impl Engine {
                     at_ns,
                     mark_ce,
                 } => (departs_ns, at_ns, mark_ce),
-                Verdict::Drop(why) => {
-                    self.count_drop(&flight, why);
+                Verdict::Drop(_) => {
                     self.launch(&flight, growing.take());
                     continue;
                 }
             };
-            if let (Some(so_far), Some(run_ns)) = (&mut growing, run_ns) {
-                if so_far.mark_ce == mark_ce && departs_ns - so_far.began_ns <= run_ns {
+            if let Some(so_far) = &mut growing {
+                if so_far.mark_ce == mark_ce && departs_ns - so_far.began_ns <= self.run_ns {
                     so_far.run.count += 1;
-                    (so_far.departs_ns, so_far.at_ns) = (departs_ns, at_ns);
+                    so_far.at_ns = at_ns;
                     continue;
                 }
             }
@@ -363,7 +266,6 @@ impl Engine {
                 },
                 mark_ce,
                 began_ns: departs_ns,
-                departs_ns,
                 at_ns,
             };
             self.launch(&flight, growing.replace(next));
@@ -387,7 +289,6 @@ impl Engine {
         let mut frame = self.spare(most_bytes + packet::OFFLOAD_LEN_BYTES);
         packet::cut(&flight.frame, &flight.head, growing.run, &mut frame);
         let Some(head) = packet::parse(&frame) else {
-            self.strays.malformed += 1;
             return self.recycle(frame);
         };
         let part = Flight {
@@ -399,17 +300,12 @@ impl Engine {
     }
 
     fn launch_whole(&mut self, mut flight: Flight, growing: &Growing) {
-        let totals = &mut self.paths[flight.path].totals[flight.direction as usize];
-        let packets = growing.run.count as u64;
         if self.under_way_bytes + flight.frame.capacity() > UNDER_WAY_BYTES_MAX {
-            totals.dropped_memory_packets += packets;
             return self.recycle(flight.frame);
         }
         if growing.mark_ce {
-            totals.marked_packets += packets;
             packet::mark_ce(&mut flight.frame, &flight.head);
         }
-        flight.departs_ns = growing.departs_ns;
         self.under_way_bytes += flight.frame.capacity();
         let slot = self.free.pop().unwrap_or_else(|| {
             self.flights.push(None);
@@ -418,15 +314,6 @@ impl Engine {
         self.flights[slot] = Some(flight);
         self.order += 1;
         self.due.push(Reverse((growing.at_ns, self.order, slot)));
-    }
-
-    fn count_drop(&mut self, flight: &Flight, why: DropCause) {
-        let totals = &mut self.paths[flight.path].totals[flight.direction as usize];
-        *match why {
-            DropCause::QueueFull => &mut totals.dropped_full_packets,
-            DropCause::Red => &mut totals.dropped_red_packets,
-            DropCause::Loss => &mut totals.lost_packets,
-        } += 1;
     }
 }
 

@@ -32,12 +32,6 @@ impl Namespace {
         })
     }
 
-    /// A namespace by its file, such as `/proc/PID/fd/N`.
-    pub(crate) fn open(path: &str) -> Result<Namespace> {
-        let handle = File::open(path).doing(|| path.into())?.into();
-        Ok(Namespace { handle })
-    }
-
     /// Runs something inside, on a thread of its own, and waits for it.
     ///
     /// # Errors
@@ -64,7 +58,7 @@ impl Namespace {
         unsafe { command.pre_exec(enter) };
     }
 
-    /// A path by which other processes find it while this one holds it: for `nsenter --net=PATH`.
+    /// A path by which other processes find it while this one holds it.
     pub fn path(&self) -> String {
         format!(
             "/proc/{}/fd/{}",

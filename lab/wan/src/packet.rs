@@ -5,7 +5,7 @@
 //! The frames come from the kernel, but the packets in them may come from anybody: no byte is read before its
 //! presence is checked.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::Ipv4Addr;
 
 /// Length of the offload header, before IP (virtio 1.2, 5.1.6; the legacy form, in host order).
 pub const OFFLOAD_LEN_BYTES: usize = 10;
@@ -15,10 +15,8 @@ pub const FRAME_LEN_BYTES_MAX: usize = OFFLOAD_LEN_BYTES + 65_535;
 const NEEDS_CSUM: u8 = 1;
 const GSO_NONE: u8 = 0;
 const GSO_TCPV4: u8 = 1;
-const GSO_TCPV6: u8 = 4;
 const GSO_ECN: u8 = 0x80;
 const TCP: u8 = 6;
-const UDP: u8 = 17;
 const TCP_CHECKSUM_AT: usize = 16;
 const TCP_FLAGS_AT: usize = 13;
 const CWR: u8 = 0x80;
@@ -29,11 +27,9 @@ const CE: u8 = 3;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     /// Sender.
-    pub from: IpAddr,
+    pub from: Ipv4Addr,
     /// Receiver.
-    pub to: IpAddr,
-    /// Ports of sender and receiver, where there are any.
-    pub ports: Option<(u16, u16)>,
+    pub to: Ipv4Addr,
     /// True if the network may mark it instead of dropping it (ECT or CE).
     pub ecn_capable: bool,
     /// Length of the IP header, without extensions.
@@ -55,31 +51,33 @@ pub struct Run {
     pub count: usize,
 }
 
-/// Parses the headers of a frame. `None` if it is not an IP packet or contradicts itself.
+/// Parses the headers of a frame. `None` if it is not an IPv4 packet or contradicts itself.
 pub fn parse(frame: &[u8]) -> Option<Head> {
     let ip = frame.get(OFFLOAD_LEN_BYTES..)?;
-    let (mut head, protocol) = match ip.first()? >> 4 {
-        4 => parse_v4(ip)?,
-        6 => parse_v6(ip)?,
-        _ => return None,
-    };
-    let transport = &ip[head.network_len_bytes..];
-    if let (TCP | UDP, Some(ports)) = (protocol, transport.first_chunk::<4>()) {
-        let port = |at| u16::from_be_bytes([ports[at], ports[at + 1]]);
-        head.ports = Some((port(0), port(2)));
+    let fixed: &[u8; 20] = ip.first_chunk()?;
+    let network_len_bytes = 4 * usize::from(fixed[0] & 15);
+    let len_bytes = usize::from(u16::from_be_bytes([fixed[2], fixed[3]]));
+    let fits = network_len_bytes >= 20 && len_bytes >= network_len_bytes && len_bytes == ip.len();
+    if fixed[0] >> 4 != 4 || !fits {
+        return None;
     }
-    let segment_len_bytes = usize::from(u16::from_ne_bytes([frame[4], frame[5]]));
-    let expected = if head.to.is_ipv4() {
-        GSO_TCPV4
-    } else {
-        GSO_TCPV6
+    let address = |at: usize| Ipv4Addr::new(fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]);
+    let mut head = Head {
+        from: address(12),
+        to: address(16),
+        ecn_capable: fixed[1] & CE != 0,
+        network_len_bytes,
+        headers_len_bytes: network_len_bytes,
+        len_bytes,
+        segment_len_bytes: 0,
     };
+    let segment_len_bytes = usize::from(u16::from_ne_bytes([frame[4], frame[5]]));
     match frame[1] & !GSO_ECN {
         GSO_NONE => {}
-        kind if kind == expected && protocol == TCP && segment_len_bytes > 0 => {
-            let words = transport.get(12)? >> 4;
-            head.headers_len_bytes = head.network_len_bytes + 4 * usize::from(words);
-            if words < 5 || head.headers_len_bytes >= head.len_bytes {
+        GSO_TCPV4 if fixed[9] == TCP && segment_len_bytes > 0 => {
+            let words = ip[network_len_bytes..].get(12)? >> 4;
+            head.headers_len_bytes = network_len_bytes + 4 * usize::from(words);
+            if words < 5 || head.headers_len_bytes >= len_bytes {
                 return None;
             }
             head.segment_len_bytes = segment_len_bytes;
@@ -129,15 +127,10 @@ pub fn cut(frame: &[u8], head: &Head, run: Run, into: &mut Vec<u8>) {
 
     let (offload, ip) = into.split_at_mut(OFFLOAD_LEN_BYTES);
     let len_bytes = (headers + payload.len()) as u16; // no longer than the frame was
-    if head.to.is_ipv4() {
-        let id = u16::from_be_bytes([ip[4], ip[5]]).wrapping_add(run.first as u16);
-        ip[2..4].copy_from_slice(&len_bytes.to_be_bytes());
-        ip[4..6].copy_from_slice(&id.to_be_bytes());
-        write_header_checksum(&mut ip[..network]);
-    } else {
-        let after_header = len_bytes - network as u16;
-        ip[4..6].copy_from_slice(&after_header.to_be_bytes());
-    }
+    let id = u16::from_be_bytes([ip[4], ip[5]]).wrapping_add(run.first as u16);
+    ip[2..4].copy_from_slice(&len_bytes.to_be_bytes());
+    ip[4..6].copy_from_slice(&id.to_be_bytes());
+    write_header_checksum(&mut ip[..network]);
     let pseudo = pseudo_header_sum(ip, len_bytes - network as u16);
     let tcp = &mut ip[network..headers];
     let sequence = u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]).wrapping_add(from as u32);
@@ -172,61 +165,8 @@ pub fn cut(frame: &[u8], head: &Head, run: Run, into: &mut Vec<u8>) {
 /// Sets "congestion experienced" in all packets that a frame stands for.
 pub fn mark_ce(frame: &mut [u8], head: &Head) {
     let ip = &mut frame[OFFLOAD_LEN_BYTES..];
-    if head.to.is_ipv4() {
-        ip[1] |= CE;
-        write_header_checksum(&mut ip[..head.network_len_bytes]);
-    } else {
-        ip[1] |= CE << 4; // low half of the traffic class
-    }
-}
-
-fn parse_v4(ip: &[u8]) -> Option<(Head, u8)> {
-    let fixed: &[u8; 20] = ip.first_chunk()?;
-    let network_len_bytes = 4 * usize::from(fixed[0] & 15);
-    let len_bytes = usize::from(u16::from_be_bytes([fixed[2], fixed[3]]));
-    if network_len_bytes < 20 || len_bytes < network_len_bytes || len_bytes != ip.len() {
-        return None;
-    }
-    let address = |at: usize| Ipv4Addr::new(fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]);
-    // Only the first fragment has ports, and the others would take another path: so no fragment counts as
-    // having ports.
-    let is_fragment = u16::from_be_bytes([fixed[6], fixed[7]]) & 0x3fff != 0;
-    let head = Head {
-        from: address(12).into(),
-        to: address(16).into(),
-        ports: None,
-        ecn_capable: fixed[1] & CE != 0,
-        network_len_bytes,
-        headers_len_bytes: network_len_bytes,
-        len_bytes,
-        segment_len_bytes: 0,
-    };
-    Some((head, if is_fragment { 0 } else { fixed[9] }))
-}
-
-/// A packet whose header has extensions counts as having no ports.
-fn parse_v6(ip: &[u8]) -> Option<(Head, u8)> {
-    let fixed: &[u8; 40] = ip.first_chunk()?;
-    let len_bytes = 40 + usize::from(u16::from_be_bytes([fixed[4], fixed[5]]));
-    if len_bytes != ip.len() || len_bytes > usize::from(u16::MAX) {
-        return None;
-    }
-    let address = |at: usize| {
-        let mut octets = [0; 16];
-        octets.copy_from_slice(&fixed[at..at + 16]);
-        IpAddr::from(Ipv6Addr::from(octets))
-    };
-    let head = Head {
-        from: address(8),
-        to: address(24),
-        ports: None,
-        ecn_capable: fixed[1] & (CE << 4) != 0,
-        network_len_bytes: 40,
-        headers_len_bytes: 40,
-        len_bytes,
-        segment_len_bytes: 0,
-    };
-    Some((head, fixed[6]))
+    ip[1] |= CE;
+    write_header_checksum(&mut ip[..head.network_len_bytes]);
 }
 
 fn write_header_checksum(header: &mut [u8]) {
@@ -235,13 +175,9 @@ fn write_header_checksum(header: &mut [u8]) {
     header[10..12].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// The pseudo-header's sum, with which the transport's checksum starts (RFC 9293, 3.1; RFC 8200, 8.1).
+/// The pseudo-header's sum, with which the transport's checksum starts (RFC 9293, 3.1).
 fn pseudo_header_sum(ip: &[u8], transport_len_bytes: u16) -> u16 {
-    let (addresses, protocol) = match ip[0] >> 4 {
-        4 => (&ip[12..20], ip[9]),
-        _ => (&ip[8..40], ip[6]),
-    };
-    fold(sum_of_words(addresses) + u32::from(protocol) + u32::from(transport_len_bytes))
+    fold(sum_of_words(&ip[12..20]) + u32::from(ip[9]) + u32::from(transport_len_bytes))
 }
 
 /// Sum of the big-endian 16-bit words; cannot overflow for at most 64 KB.

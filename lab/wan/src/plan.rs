@@ -1,98 +1,71 @@
-//! Turns a topology into links and paths, and checks every value. An error names the key and what is allowed.
+//! What a topology means: links of the model, and paths through them.
 
 use super::topology::{LinkSpec, PathSpec, Topology};
-use ackpace_lab_base::error::{Doing, LabError};
 use ackpace_sim::models::link::{LinkProfile, Loss, QueueDiscipline, Red};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
-use std::path::Path;
 
-/// Most paths of a topology, including those of single clients. More are refused.
-pub const PATHS_MAX: usize = 1 << 16;
-/// Length of a queue without a configured size, as time at the link's rate...
+/// The default queue, as time at the link's rate.
 const QUEUE_DEFAULT_MS: f64 = 100.0;
-/// ... but at least ten full packets.
+/// Its minimum: ten packets.
 const QUEUE_DEFAULT_BYTES_MIN: u64 = 15_000;
+/// Seed of all losses, RED decisions and spreads.
+const SEED: u64 = 1;
 
-/// The direction of a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
+/// Index of a link in the plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkId(pub usize);
+
+/// The direction of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// From the server to the client.
+    /// From the server to a client.
     Down,
-    /// From the client to the server.
+    /// From a client to the server.
     Up,
 }
 
-/// Index of a link in [`Plan::links`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct LinkId(pub usize);
-
-/// Links and paths, ready to be built.
-#[derive(Clone, Debug, Default)]
-pub struct Plan {
-    /// Shared links first, then two for each path.
-    pub links: Vec<LinkPlan>,
-    /// In the order in which they are matched.
-    pub paths: Vec<PathPlan>,
-    /// Clients with a direct link to the server.
-    pub beside: Option<RangeInclusive<IpAddr>>,
-}
-
-/// One link.
+/// A link with its name and its seed.
 #[derive(Clone, Debug)]
 pub struct LinkPlan {
-    /// Name in the file; a path's own links are `PATH down` and `PATH up`.
+    /// Name: a shared one's, or `PATH down`, `PATH up`.
     pub name: String,
-    /// As in the file, with spreads applied.
-    pub spec: LinkSpec,
-    /// The parameters for the model.
+    /// Parameters of the model.
     pub profile: LinkProfile,
-    /// Seed of its random decisions.
+    /// Seed of its draws.
     pub seed: u64,
 }
 
-/// One path.
+/// A path with its links.
 #[derive(Clone, Debug)]
 pub struct PathPlan {
-    /// Name in the file, with `/ADDRESS` where every client has its own path.
-    pub name: String,
-    /// Addresses of its clients, all of one family.
-    pub clients: RangeInclusive<IpAddr>,
-    /// Only connections to this port of the server; `None`: any port.
-    pub server_port: Option<u16>,
+    /// Addresses of its clients.
+    pub clients: RangeInclusive<Ipv4Addr>,
     down: Vec<LinkId>,
-    up: Vec<LinkId>,
+    up: [LinkId; 1],
 }
 
-/// Reads a topology from a file and checks it. The error names the file, the key and what is allowed.
-pub fn read(path: &Path) -> ackpace_lab_base::error::Result<Topology> {
-    let setup = |why: String| LabError::Setup(format!("{}: {why}", path.display()));
-    let text = std::fs::read_to_string(path).doing(|| path.display().to_string())?;
-    let topology = Topology::parse(&text).map_err(setup)?;
-    Plan::of(&topology).map_err(setup)?;
-    Ok(topology)
+/// The links and paths of a topology.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// All links: the shared ones, then each path's own, down and up.
+    pub links: Vec<LinkPlan>,
+    /// All paths, in the order in which they are tried.
+    pub paths: Vec<PathPlan>,
 }
 
 impl Plan {
-    /// Checks a topology and builds its links and paths.
+    /// The links and paths of a topology.
+    ///
+    /// # Errors
+    /// Names an address or a link that there is not.
     pub fn of(topology: &Topology) -> Result<Plan, String> {
-        check_top(topology)?;
         let mut plan = Plan::default();
         for (name, spec) in &topology.link {
-            let within = format!("link {name:?}");
-            plan.link(topology, &within, name.clone(), spec.clone())?;
+            plan.link((*name).to_owned(), spec);
         }
-        for (nth, path) in topology.path.iter().enumerate() {
-            if path.name.is_empty() || topology.path[..nth].iter().any(|p| p.name == path.name) {
-                let name = &path.name;
-                return Err(format!("path.name {name:?}: not empty, and once only"));
-            }
-            plan.path(topology, path)?;
-        }
-        plan.beside = topology.beside.as_deref().map(beside).transpose()?;
-        if plan.beside.is_some() && !topology.server.iter().any(IpAddr::is_ipv4) {
-            return Err("beside: server has no address of that family".into());
+        for path in &topology.path {
+            plan.path(path)?;
         }
         Ok(plan)
     }
@@ -103,91 +76,47 @@ impl Plan {
         found.map(LinkId)
     }
 
-    fn path(&mut self, topology: &Topology, spec: &PathSpec) -> Result<(), String> {
-        let within = format!("path {:?}", spec.name);
-        let clients = clients(&spec.clients).map_err(|why| format!("{within}: clients {why}"))?;
-        let family = |address: &IpAddr| address.is_ipv4() == clients.start().is_ipv4();
-        if !topology.server.iter().any(family) {
-            return Err(format!(
-                "{within}: clients {}: server has no address of that family",
-                spec.clients
-            ));
-        }
-        let ranges = if spec.per_client {
-            each(&clients)
-        } else {
-            vec![clients]
+    fn path(&mut self, spec: &PathSpec) -> Result<(), String> {
+        let clients = clients(&spec.clients)?;
+        let shared = match spec.down_through {
+            None => None,
+            Some(name) => Some(self.link_named(name).ok_or(format!("no link {name:?}"))?),
         };
-        if self.paths.len() + ranges.len() > PATHS_MAX {
-            return Err(format!("{within}: more than {PATHS_MAX} paths in all"));
-        }
-        check_spreads(spec).map_err(|why| format!("{within}: {why}"))?;
-        let shared = |names: &[String], key: &str, plan: &Plan| {
-            let find = |name: &String| {
-                let found = plan.link_named(name);
-                found
-                    .filter(|_| topology.link.contains_key(name))
-                    .ok_or_else(|| {
-                        let known: Vec<&str> = topology.link.keys().map(String::as_str).collect();
-                        format!(
-                            "{within}: {key} names {name:?}; allowed: {}",
-                            known.join(", ")
-                        )
-                    })
-            };
-            names.iter().map(find).collect::<Result<Vec<_>, String>>()
+        let ranges: Vec<_> = match spec.per_client {
+            true => each(&clients).map(|one| one..=one).collect(),
+            false => vec![clients],
         };
-        let mut down = shared(&spec.down_through, "down_through", self)?;
-        let up_through = shared(&spec.up_through, "up_through", self)?;
         for clients in ranges {
             let name = match spec.per_client {
                 true => format!("{}/{}", spec.name, clients.start()),
                 false => spec.name.clone(),
             };
             // The same factor in both directions, independent of other paths.
-            let chance = |salt| spread_of(topology.seed, &name, salt);
-            let rate = 1.0 + spec.rate_spread * chance(1);
-            let delay = 1.0 + spec.delay_spread * chance(2);
+            let rate = 1.0 + spec.rate_spread * spread_of(&name, 1);
+            let delay = 1.0 + spec.delay_spread * spread_of(&name, 2);
             let own = |spec: &LinkSpec| LinkSpec {
                 rate_mbit_per_s: spec.rate_mbit_per_s.map(|value| value * rate),
-                delay_ms: spec.delay_ms.map(|value| value * delay),
+                delay_ms: spec.delay_ms * delay,
                 ..spec.clone()
             };
-            let in_down = format!("{within}: down");
-            let in_up = format!("{within}: up");
-            let own_down =
-                self.link(topology, &in_down, format!("{name} down"), own(&spec.down))?;
-            let own_up = self.link(topology, &in_up, format!("{name} up"), own(&spec.up))?;
-            down.push(own_down);
-            let up = std::iter::once(own_up).chain(up_through.iter().copied());
+            let down = self.link(format!("{name} down"), &own(&spec.down));
+            let up = self.link(format!("{name} up"), &own(&spec.up));
             self.paths.push(PathPlan {
                 clients,
-                server_port: spec.server_port,
-                down: down.clone(),
-                up: up.collect(),
-                name,
+                down: shared.into_iter().chain([down]).collect(),
+                up: [up],
             });
-            down.pop();
         }
         Ok(())
     }
 
-    fn link(
-        &mut self,
-        topology: &Topology,
-        within: &str,
-        name: String,
-        spec: LinkSpec,
-    ) -> Result<LinkId, String> {
-        let profile = profile(&spec).map_err(|why| format!("{within}.{why}"))?;
-        let seed = topology.seed ^ hash(&name);
+    fn link(&mut self, name: String, spec: &LinkSpec) -> LinkId {
         self.links.push(LinkPlan {
+            profile: profile(spec),
+            seed: SEED ^ hash(&name),
             name,
-            spec,
-            profile,
-            seed,
         });
-        Ok(LinkId(self.links.len() - 1))
+        LinkId(self.links.len() - 1)
     }
 }
 
@@ -199,260 +128,83 @@ impl PathPlan {
             Direction::Up => &self.up,
         }
     }
-
-    /// True if packets between this client and this port of the server take the path.
-    pub fn takes(&self, client: IpAddr, server_port: Option<u16>) -> bool {
-        let port_fits = self.server_port.is_none() || self.server_port == server_port;
-        port_fits && self.clients.contains(&client)
-    }
 }
 
-/// The model's parameters. The error starts with the key.
-pub fn profile(spec: &LinkSpec) -> Result<LinkProfile, String> {
-    let us = |ms: Option<f64>| (ms.unwrap_or(0.0) * 1e3).round() as u64;
-    let rate = within("rate_mbit_per_s", spec.rate_mbit_per_s, 0.001..=400_000.0)?;
-    let delay_ms = within("delay_ms", spec.delay_ms, 0.0..=60_000.0)?;
-    let jitter_ms = within("jitter_ms", spec.jitter_ms, 0.0..=60_000.0)?;
-    let queue = queue(spec, rate)?;
-    let loss = loss(spec)?;
-    let mark = within("mark", spec.mark, 0.0..=1.0)?;
-    Ok(LinkProfile {
-        rate_bits_per_s: rate.map(|mbit| (mbit * 1e6).round() as u64),
-        delay_us: us(delay_ms),
-        jitter_us: us(jitter_ms),
-        may_reorder: spec.may_reorder.unwrap_or(false),
-        queue,
-        loss,
-        mark: mark.unwrap_or(0.0),
-    })
-}
-
-/// The value of a key, if it is within the allowed range.
-fn within(
-    key: &str,
-    value: Option<f64>,
-    allowed: RangeInclusive<f64>,
-) -> Result<Option<f64>, String> {
-    match value {
-        Some(value) if !allowed.contains(&value) => Err(format!(
-            "{key} = {value}; allowed: {} to {}",
-            allowed.start(),
-            allowed.end()
-        )),
-        value => Ok(value),
-    }
-}
-
-/// The queue before a link of that rate in Mbit/s, and its drop policy.
-fn queue(spec: &LinkSpec, rate_mbit_per_s: Option<f64>) -> Result<QueueDiscipline, String> {
-    within("queue_ms", spec.queue_ms, 0.0..=600_000.0)?;
-    if spec.queue_bytes.is_some() && spec.queue_ms.is_some() {
-        return Err("queue_bytes and queue_ms; allowed: one of them".into());
-    }
-    if rate_mbit_per_s.is_none() && spec.red.is_some() {
-        return Err("red; allowed: with rate_mbit_per_s, without which nothing queues".into());
-    }
-    let bytes_per_ms = rate_mbit_per_s.unwrap_or(0.0) * 1e6 / 8e3;
+/// The model's parameters.
+fn profile(spec: &LinkSpec) -> LinkProfile {
+    let bytes_per_ms = spec.rate_mbit_per_s.unwrap_or(0.0) * 1e6 / 8e3;
     let limit_bytes = match (spec.queue_bytes, spec.queue_ms) {
         (Some(bytes), _) => bytes,
         (_, Some(ms)) => (ms * bytes_per_ms) as u64,
         _ => ((QUEUE_DEFAULT_MS * bytes_per_ms) as u64).max(QUEUE_DEFAULT_BYTES_MIN),
     };
-    let Some(red) = &spec.red else {
-        return Ok(QueueDiscipline::DropTail { limit_bytes });
+    let queue = match &spec.red {
+        None => QueueDiscipline::DropTail { limit_bytes },
+        Some(red) => QueueDiscipline::Red(Red {
+            min_bytes: red.min_bytes,
+            max_bytes: red.max_bytes,
+            p_max: 0.1,
+            weight: 0.002,
+            limit_bytes,
+            ecn: false,
+            gentle: true,
+        }),
     };
-    within("red.p_max", Some(red.p_max), 1e-6..=1.0)?;
-    within("red.weight", Some(red.weight), 1e-6..=1.0)?;
-    if !(red.min_bytes < red.max_bytes && red.max_bytes <= limit_bytes) {
-        return Err(format!(
-            "red.max_bytes = {}; allowed: above min_bytes ({}), at most the queue ({limit_bytes})",
-            red.max_bytes, red.min_bytes
-        ));
-    }
-    Ok(QueueDiscipline::Red(Red {
-        min_bytes: red.min_bytes,
-        max_bytes: red.max_bytes,
-        p_max: red.p_max,
-        weight: red.weight,
-        limit_bytes,
-        ecn: red.ecn,
-        gentle: red.gentle,
-    }))
-}
-
-/// The link's losses: single packets at random, or bursts of them.
-fn loss(spec: &LinkSpec) -> Result<Loss, String> {
-    match (within("loss", spec.loss, 0.0..=1.0)?, &spec.bursts) {
-        (Some(_), Some(_)) => Err("loss and bursts; allowed: one of them".into()),
-        (Some(p), None) => Ok(Loss::Bernoulli { p }),
-        (None, None) => Ok(Loss::None),
-        (None, Some(bursts)) => {
-            within("bursts.to_bad", Some(bursts.to_bad), 0.0..=1.0)?;
-            within("bursts.to_good", Some(bursts.to_good), 1e-6..=1.0)?;
-            within("bursts.loss_good", Some(bursts.loss_good), 0.0..=1.0)?;
-            within("bursts.loss_bad", Some(bursts.loss_bad), 0.0..=1.0)?;
-            Ok(Loss::GilbertElliott {
-                to_bad: bursts.to_bad,
-                to_good: bursts.to_good,
-                loss_good: bursts.loss_good,
-                loss_bad: bursts.loss_bad,
-            })
-        }
+    let loss = match spec.loss {
+        0.0 => Loss::None,
+        p => Loss::Bernoulli { p },
+    };
+    LinkProfile {
+        rate_bits_per_s: spec.rate_mbit_per_s.map(|mbit| (mbit * 1e6).round() as u64),
+        delay_us: (spec.delay_ms * 1e3).round() as u64,
+        jitter_us: 0,
+        may_reorder: false,
+        queue,
+        loss,
+        mark: 0.0,
     }
 }
 
 /// The fewest prefixes that together cover exactly the range, as (address, length).
-pub fn prefixes(range: &RangeInclusive<IpAddr>) -> Vec<(IpAddr, u32)> {
-    let (bits, mut at, last) = (
-        bits(range.start()),
-        number(range.start()),
-        number(range.end()),
-    );
+pub fn prefixes(range: &RangeInclusive<Ipv4Addr>) -> Vec<(Ipv4Addr, u32)> {
+    let (mut at, last) = (number(range.start()), number(range.end()));
     let mut prefixes = Vec::new();
     while at <= last {
-        let mut free = at.trailing_zeros().min(bits);
+        let mut free = at.trailing_zeros().min(32);
         // The largest aligned block that ends within the range.
-        while free > 0 && (free < 128 && last - at < (1 << free) - 1) {
+        while free > 0 && last - at < (1 << free) - 1 {
             free -= 1;
         }
-        prefixes.push((address(at, bits), bits - free));
-        match 1u128
-            .checked_shl(free)
-            .and_then(|size| at.checked_add(size))
-        {
-            Some(next) => at = next,
-            None => break,
-        }
+        prefixes.push((address(at), 32 - free));
+        at += 1 << free;
     }
     prefixes
 }
 
-fn check_top(topology: &Topology) -> Result<(), String> {
-    let mtu = topology.mtu_bytes;
-    let v6 = topology.server.iter().any(IpAddr::is_ipv6);
-    let least = if v6 { 1280 } else { 576 };
-    if !(least..=9000).contains(&mtu) {
-        return Err(format!("mtu_bytes = {mtu}; allowed: {least} to 9000"));
-    }
-    if topology.server.is_empty() {
-        return Err("server; allowed: at least one address".into());
-    }
-    if topology.path.is_empty() {
-        return Err("path; allowed: at least one [[path]]".into());
-    }
-    if topology.grain_us > 1000 {
-        let grain_us = topology.grain_us;
-        return Err(format!("grain_us = {grain_us}; allowed: 0 to 1000"));
-    }
-    let name = &topology.congestion_control;
-    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    if name.is_empty() || !name.chars().all(plain) {
-        return Err(format!(
-            "congestion_control = {name:?}; allowed: a name from \
-             /proc/sys/net/ipv4/tcp_available_congestion_control"
-        ));
-    }
-    let counts = [
-        ("initcwnd_packets", topology.initcwnd_packets, 1000),
-        ("frame_packets_min", topology.frame_packets_min, 44),
-    ];
-    for (key, packets, most) in counts {
-        match packets {
-            Some(packets) if !(1..=most).contains(&packets) => {
-                return Err(format!("{key} = {packets}; allowed: 1 to {most}"));
-            }
-            _ => {}
-        }
-    }
-    Ok(())
-}
-
-fn check_spreads(spec: &PathSpec) -> Result<(), String> {
-    let wrong = |spread: &f64| !(0.0..1.0).contains(spread) || (*spread > 0.0 && !spec.per_client);
-    match [spec.rate_spread, spec.delay_spread]
-        .into_iter()
-        .find(wrong)
-    {
-        Some(spread) => Err(format!(
-            "a spread of {spread}; allowed: 0 to below 1, with per_client"
-        )),
-        None => Ok(()),
+/// `A` or `A-B`.
+fn clients(text: &str) -> Result<RangeInclusive<Ipv4Addr>, String> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    match (first.parse(), last.parse()) {
+        (Ok(first), Ok(last)) if first <= last => Ok(first..=last),
+        _ => Err(format!("clients {text:?}")),
     }
 }
 
-fn beside(text: &str) -> Result<RangeInclusive<IpAddr>, String> {
-    let clients = clients(text).map_err(|why| format!("beside {why}"))?;
-    match clients.start() {
-        IpAddr::V4(_) => Ok(clients),
-        IpAddr::V6(_) => Err(format!("beside = {text:?}; allowed: addresses of IPv4")),
-    }
+fn each(range: &RangeInclusive<Ipv4Addr>) -> impl Iterator<Item = Ipv4Addr> {
+    (number(range.start())..=number(range.end())).map(address)
 }
 
-/// `A`, `A/LEN` or `A-B`.
-fn clients(text: &str) -> Result<RangeInclusive<IpAddr>, String> {
-    let wrong = || {
-        format!(
-            "= {text:?}; allowed: 10.1.0.7, 10.1.0.0/24 or 10.1.0.1-10.1.3.232, or the same in IPv6"
-        )
-    };
-    let parse = |part: &str| part.trim().parse::<IpAddr>().map_err(|_| wrong());
-    if let Some((from, to)) = text.split_once('-') {
-        let (from, to) = (parse(from)?, parse(to)?);
-        let is_range = from.is_ipv4() == to.is_ipv4() && from <= to;
-        return if is_range {
-            Ok(from..=to)
-        } else {
-            Err(wrong())
-        };
-    }
-    let Some((from, len)) = text.split_once('/') else {
-        return parse(text).map(|one| one..=one);
-    };
-    let from = parse(from)?;
-    let bits = bits(&from);
-    let len: u32 = len.parse().map_err(|_| wrong())?;
-    let host = match bits.checked_sub(len).ok_or_else(wrong)? {
-        128 => u128::MAX,
-        free => (1 << free) - 1,
-    };
-    let number = number(&from);
-    match number & host {
-        0 => Ok(from..=address(number | host, bits)),
-        _ => Err(wrong()),
-    }
+fn number(address: &Ipv4Addr) -> u64 {
+    u32::from(*address).into()
 }
 
-fn each(range: &RangeInclusive<IpAddr>) -> Vec<RangeInclusive<IpAddr>> {
-    let (first, last) = (number(range.start()), number(range.end()));
-    let one = |at| {
-        let one = address(at, bits(range.start()));
-        one..=one
-    };
-    // One more than the limit is enough to be refused.
-    (first..=last).take(PATHS_MAX + 1).map(one).collect()
+fn address(number: u64) -> Ipv4Addr {
+    Ipv4Addr::from(number as u32)
 }
 
-fn bits(address: &IpAddr) -> u32 {
-    if address.is_ipv4() { 32 } else { 128 }
-}
-
-fn number(address: &IpAddr) -> u128 {
-    match address {
-        IpAddr::V4(address) => u32::from(*address).into(),
-        IpAddr::V6(address) => u128::from(*address),
-    }
-}
-
-fn address(number: u128, bits: u32) -> IpAddr {
-    match bits {
-        32 => Ipv4Addr::from(number as u32).into(),
-        _ => Ipv6Addr::from(number).into(),
-    }
-}
-
-/// A value from -1 to 1, derived from seed, name and salt.
-fn spread_of(seed: u64, name: &str, salt: u64) -> f64 {
-    let word = mix(seed ^ hash(name).wrapping_add(salt));
+/// A value from -1 to 1, derived from name and salt.
+fn spread_of(name: &str, salt: u64) -> f64 {
+    let word = mix(SEED ^ hash(name).wrapping_add(salt));
     (word >> 11) as f64 / (1u64 << 52) as f64 - 1.0
 }
 
@@ -470,4 +222,56 @@ fn mix(word: u64) -> u64 {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn each_client_has_a_path_whose_rate_and_delay_are_its_own() {
+        let mut home = PathSpec::new("home", "10.1.0.1-10.1.1.44");
+        home.per_client = true;
+        home.down = LinkSpec::limited(10.0, 50.0, 20.0);
+        (home.rate_spread, home.delay_spread) = (0.4, 0.5);
+        home.down_through = Some("isp");
+        let topology = Topology {
+            link: vec![("isp", LinkSpec::default())],
+            path: vec![home],
+            ..Topology::default()
+        };
+        let plan = Plan::of(&topology).unwrap();
+        assert_eq!((plan.paths.len(), plan.links.len()), (300, 601));
+        assert_eq!(plan.links[1].name, "home/10.1.0.1 down");
+        let rates = plan.links.iter();
+        let rates = rates.filter_map(|link| link.profile.rate_bits_per_s);
+        let rates: Vec<u64> = rates.collect();
+        let ranged = rates
+            .iter()
+            .all(|rate| (6_000_000..=14_000_000).contains(rate));
+        let mean = rates.iter().sum::<u64>() / rates.len() as u64;
+        assert!(ranged && mean.abs_diff(10_000_000) < 400_000, "{mean}");
+        assert_eq!(plan.paths[7].links(Direction::Down)[0], LinkId(0));
+    }
+
+    #[test]
+    fn what_is_not_there_is_named() {
+        let mut path = PathSpec::new("a", "10.1.0.9-10.1.0.1");
+        let wrong = |path: &PathSpec| Plan::default().path(path).unwrap_err();
+        assert!(wrong(&path).contains("10.1.0.9-"));
+        path.clients = "10.1.0.1".into();
+        path.down_through = Some("isp");
+        assert!(wrong(&path).contains("isp"));
+    }
+
+    proptest! {
+        #[test]
+        fn prefixes_cover_a_range_exactly(first: u32, len in 0u32..100_000) {
+            let last = first.saturating_add(len);
+            let mut next = u64::from(first);
+            for (address, bits) in prefixes(&(first.into()..=last.into())) {
+                prop_assert_eq!(number(&address), next);
+                next += 1 << (32 - bits);
+            }
+            prop_assert_eq!(next, u64::from(last) + 1);
+        }
+    }
+}

@@ -70,7 +70,6 @@ fn add_class(values: &mut Values, class: &ClassSummary, at: &str) {
     set("completion_p99_us", us(class.completion_us.p99));
     set("jain", class.jain_min);
     set("jain_window", each.jain);
-    set("jain_demand", class.jain_demand_min);
 }
 
 /// Fails for a contender that sent a wrong byte: it gets no figures.
@@ -128,15 +127,6 @@ mod tests {
         assert_eq!(values.get("stalls@slow"), Some(0.0));
         assert_eq!(values.get("ttfb_p50_us@slow"), None, "no answer, no time");
         assert_eq!(work(&two).body_bytes, 1000);
-    }
-
-    #[test]
-    fn what_the_disk_read_counts_for_each_byte_that_was_got() {
-        let mut values = Values::default();
-        values.set("disk_bytes_per_s", 30.0);
-        assert_eq!(disk_over_goodput(&values), None, "nobody got anything");
-        values.set("goodput_bytes_per_s", 40.0);
-        assert_eq!(disk_over_goodput(&values), Some(0.75));
     }
 
     #[test]

@@ -26,18 +26,16 @@ pub struct Process {
 impl Process {
     /// Starts it on the clients' core and in their network, and reads its output.
     pub fn start(clients: &Clients, server: &Running, testbed: &Testbed) -> Result<Self> {
-        let file = testbed.scratch().join("workload.toml");
-        let text = toml::to_string(clients)
-            .map_err(|error| LabError::Setup(format!("the workload as TOML: {error}")))?;
+        let file = testbed.scratch().join("workload.json");
+        let text = serde_json::to_string(clients).expect("workloads have string keys only");
         std::fs::write(&file, text).doing(|| file.display().to_string())?;
         let program = std::env::current_exe().doing(|| "our own program".into())?;
         let mut command = Command::new(program);
         command
             .arg("swarm")
             .arg(&file)
-            .args(["--json", "-", "--commands", "--target"]);
-        command.arg(server.address.to_string());
-        command.args(["--cores", &testbed.load_core().to_string()]);
+            .args(["--target", &server.address.to_string()])
+            .args(["--core", &testbed.load_core().to_string()]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = testbed
             .client(command)
@@ -82,11 +80,12 @@ impl Process {
         Ok(())
     }
 
-    fn say(&mut self, order: &str) -> Result<()> {
+    fn say(&mut self, order: &SwarmCommand) -> Result<()> {
         let Some(input) = &mut self.input else {
             return Err(self.gone());
         };
-        writeln!(input, "{order}").doing(|| format!("swarm: {order}"))
+        let text = serde_json::to_string(order).expect("a command has string keys only");
+        writeln!(input, "{text}").doing(|| format!("swarm: {text}"))
     }
 
     fn keep(&mut self, line: &Line) {
@@ -97,14 +96,14 @@ impl Process {
 
     /// Sends an order and waits until it is carried out.
     pub fn order(&mut self, order: &SwarmCommand) -> Result<Answer> {
-        self.say(&order.line())?;
+        self.say(order)?;
         let answer = self.wait(|line| match line {
             Line::Answer(answer) => Some(answer),
             _ => None,
         })?;
-        match &answer.refused {
-            None => Ok(answer),
-            Some(why) => Err(LabError::Setup(format!("swarm: {}: {why}", answer.command))),
+        match answer.refused {
+            false => Ok(answer),
+            true => Err(LabError::Setup(format!("swarm: no class for {order:?}"))),
         }
     }
 
@@ -115,7 +114,7 @@ impl Process {
 
     /// Ends it; returns its figures since the last reset, and all its seconds.
     pub fn end(mut self) -> Result<(Summary, Vec<Second>)> {
-        self.say(&SwarmCommand::Stop.line())?;
+        self.say(&SwarmCommand::Stop)?;
         let summary = self.wait(|line| match line {
             Line::Summary(summary) => Some(summary),
             _ => None,

@@ -44,22 +44,12 @@ pub enum Plan {
     /// Start, or ask for the next object.
     Begin,
     /// Leave within an answer.
-    Abort,
-    /// Stop reading, or resume.
-    Pause,
-    /// Seek to another place.
-    Seek,
+    Leave,
 }
 
 impl Plan {
     /// All of them, ordered by number.
-    pub const ALL: [Self; 5] = [
-        Self::Read,
-        Self::Begin,
-        Self::Abort,
-        Self::Pause,
-        Self::Seek,
-    ];
+    pub const ALL: [Self; 3] = [Self::Read, Self::Begin, Self::Leave];
 }
 
 /// A client. It takes some 370 bytes; an idle one holds no other memory.
@@ -85,12 +75,6 @@ pub struct Client {
     pub reused: bool,
     /// True if the server closes after this answer.
     pub closing: bool,
-    /// True if the client has closed its direction of this connection.
-    pub half_closed: bool,
-    /// True if it is one of the clients that leave within an answer.
-    pub aborts: bool,
-    /// True if it does not read at present.
-    pub paused: bool,
     /// True if it will do nothing more.
     pub gone: bool,
     /// True if a byte of this answer has arrived.
@@ -153,9 +137,6 @@ impl Client {
             asked: false,
             reused: false,
             closing: false,
-            half_closed: false,
-            aborts: false,
-            paused: false,
             gone: false,
             heard: false,
             object: 0,
@@ -282,7 +263,7 @@ mod tests {
         assert_eq!(client.timer(), Some(5));
         assert!(client.takes_timer(5));
         client.plan(Plan::Begin, NEVER_US);
-        client.plan(Plan::Seek, 5_000_000);
+        client.plan(Plan::Leave, 5_000_000);
         assert_eq!(client.timer(), Some(5_000_000));
         for at_us in (40_000..4_990_000).step_by(40_000) {
             client.plan(Plan::Read, at_us);
@@ -293,10 +274,10 @@ mod tests {
         assert_eq!(
             client.timer(),
             None,
-            "the seek's timer is in the wheel and comes first"
+            "the departure's timer is in the wheel and comes first"
         );
         assert!(client.takes_timer(5_000_000));
-        client.plan(Plan::Seek, NEVER_US);
+        client.plan(Plan::Leave, NEVER_US);
         assert_eq!(client.timer(), Some(5_010_000));
         assert!(!client.takes_timer(77), "a timer of an old plan is none");
     }
@@ -313,14 +294,5 @@ mod tests {
         client.settle(9_000_000);
         let share = client.share;
         assert_eq!((share.active_us, share.demand_bytes), (3_000_000, 7000));
-    }
-
-    #[test]
-    fn waiting_counts_from_the_first_want() {
-        let mut client = client();
-        assert_eq!(client.fed(10), 0, "it did not wait");
-        client.starve(10);
-        client.starve(20);
-        assert_eq!(client.fed(110), 100);
     }
 }

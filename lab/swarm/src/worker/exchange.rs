@@ -9,7 +9,7 @@ use super::request::{answer, name, write_request};
 use super::transport;
 use crate::head;
 use crate::objects::Catalog;
-use crate::setup::{NEVER_US, PreparedClass};
+use crate::setup::NEVER_US;
 use crate::tally::Fault;
 use ackpace_lab_base::content;
 
@@ -24,24 +24,24 @@ const GRID_US: u64 = 4000;
 const BACKOFF_US: u64 = 100_000;
 /// Limit of doublings: 6.4 s.
 const BACKOFF_DOUBLINGS_MAX: u32 = 6;
+/// A client that waits longer than this for a byte has stalled.
+pub(super) const STALL_US: u64 = 1_000_000;
 
 impl Worker {
-    /// Sends a request for an object; without one the client chooses the next. A player first requests the rest
-    /// of its film.
-    pub(super) fn ask(&mut self, index: usize, object: Option<u32>, intended_us: u64, now_us: u64) {
+    /// Sends the client's next request. A player first requests the rest of its film.
+    pub(super) fn ask(&mut self, index: usize, intended_us: u64, now_us: u64) {
         let client = &mut self.clients[index];
         let catalog = &self.setup.classes[client.class].catalog;
-        let begun = client.playback.is_some_and(|film| !film.begins());
-        let object = object.or(begun.then_some(client.object));
-        client.object = object.unwrap_or_else(|| catalog.choose(client.number, &mut client.dice));
-        let film = client.playback.zip(catalog.len_bytes(client.object));
-        client.wanted = match film {
+        if client.playback.is_none_or(|film| film.begins()) {
+            client.object = catalog.choose(client.number, &mut client.dice);
+        }
+        client.wanted = match client.playback.zip(catalog.len_bytes()) {
             Some((film, file_bytes)) => film.segment(file_bytes),
             None => catalog.part(client.number, &mut client.dice),
         };
         client.intended_us = intended_us;
         client.asked = true;
-        client.set_active(!client.paused, now_us);
+        client.set_active(true, now_us);
         match client.socket {
             Some(_) => self.send_request(index, now_us),
             None => self.open(index, now_us),
@@ -53,7 +53,7 @@ impl Worker {
         let client = &mut self.clients[index];
         let prepared = &self.setup.classes[client.class];
         let source = prepared.source(client.number);
-        let buffer = prepared.receive_buffer_bytes(client.pace.rate_bytes_per_s);
+        let buffer = prepared.receive_buffer_bytes();
         match transport::connect(self.setup.target, source, buffer) {
             Ok((socket, ready)) => {
                 client.socket = Some(socket);
@@ -121,9 +121,7 @@ impl Worker {
         client.state = State::Head;
         client.heard = false;
         client.taken_bytes = 0;
-        if !client.paused {
-            client.starve(now_us);
-        }
+        client.starve(now_us);
         self.tallies[client.class].requests += 1;
         self.plan_departure(index, now_us);
         self.await_bytes(index, now_us);
@@ -134,13 +132,12 @@ impl Worker {
         self.open(index, now_us);
     }
 
-    /// Makes the client wait for bytes in its own way: at once, at its pace, or not at all.
+    /// Makes the client wait for bytes in its own way: at once, or at its pace.
     pub(super) fn await_bytes(&mut self, index: usize, now_us: u64) {
         let client = &mut self.clients[index];
         let paced = client.pace.is_paced() && client.state == State::Body;
-        if client.paused || paced {
-            let at_us = if client.paused { NEVER_US } else { now_us };
-            client.plan(Plan::Read, at_us);
+        if paced {
+            client.plan(Plan::Read, now_us);
             self.watch(index, Interest::None);
         } else {
             client.plan(Plan::Read, NEVER_US);
@@ -163,15 +160,14 @@ impl Worker {
                 }
                 Ok(0) | Err(_) => self.left_alone(index),
             },
-            State::Head | State::Body if !client.paused => self.read(index, now_us),
+            State::Head | State::Body => self.read(index, now_us),
             _ => {}
         }
     }
 
     fn read(&mut self, index: usize, now_us: u64) {
         let client = &mut self.clients[index];
-        let prepared = &self.setup.classes[client.class];
-        let Some(room) = room_bytes(client, prepared, self.buffer.len() as u64, now_us) else {
+        let Some(room) = room_bytes(client, self.buffer.len() as u64, now_us) else {
             // A packet woke the client too early.
             let reads_us = client.pace.reads_us(client.left_bytes).unwrap_or(now_us);
             client.plan(Plan::Read, reads_us.next_multiple_of(GRID_US));
@@ -197,7 +193,7 @@ impl Worker {
         let since_us = client.starved_us.max(self.measured_from_us);
         let waited_us = client.fed(now_us).min(now_us.saturating_sub(since_us));
         let is_player = client.playback.is_some(); // its film may continue in the meantime
-        if waited_us > self.setup.classes[client.class].stall_us && !is_player {
+        if waited_us > STALL_US && !is_player {
             tally.stalls += 1;
             tally.stalled_us += waited_us;
         }
@@ -304,16 +300,7 @@ impl Worker {
             return false;
         }
         client.take(bytes.len() as u64);
-        let prepared = &self.setup.classes[client.class];
         self.tallies[client.class].bytes += bytes.len() as u64;
-        if let Some(after_bytes) = abort_bytes(client, prepared) {
-            if client.taken_bytes >= after_bytes && !client.half_closed {
-                let stays = self.abort(index, now_us);
-                if !stays {
-                    return false;
-                }
-            }
-        }
         if self.clients[index].left_bytes == 0 {
             self.finished(index, now_us);
             return false;
@@ -332,14 +319,14 @@ impl Worker {
         client.reused = true;
         client.state = State::Free;
         let prepared = &self.setup.classes[client.class];
-        let file_bytes = prepared.catalog.len_bytes(client.object).unwrap_or(0);
+        let file_bytes = prepared.catalog.len_bytes().unwrap_or(0);
         let taken_bytes = client.taken_bytes;
         let film = client.playback.as_mut();
         if let Some(since_us) = film.and_then(|film| film.came(taken_bytes, file_bytes, now_us)) {
             tally.stalls += 1;
             tally.stalled_us += now_us.saturating_sub(since_us.max(self.measured_from_us));
         }
-        if client.closing || client.half_closed || !prepared.class.keep_alive {
+        if client.closing || !prepared.class.keep_alive {
             drop(transport::take(client));
             client.state = State::Off;
         } else {
@@ -404,26 +391,16 @@ impl Worker {
         client.served = client.served.saturating_add(u32::from(client.asked));
         client.asked = false;
         client.starved_us = NEVER_US;
-        for plan in [Plan::Read, Plan::Abort, Plan::Seek] {
-            client.plan(plan, NEVER_US);
-        }
+        client.plan(Plan::Read, NEVER_US);
+        client.plan(Plan::Leave, NEVER_US);
     }
 }
 
 /// Bytes that the client may read now; `None` before its time.
-fn room_bytes(
-    client: &mut Client,
-    prepared: &PreparedClass,
-    buffer_bytes: u64,
-    now_us: u64,
-) -> Option<usize> {
+fn room_bytes(client: &mut Client, buffer_bytes: u64, now_us: u64) -> Option<usize> {
     let mut room = buffer_bytes;
     if client.state == State::Body {
         room = room.min(client.left_bytes);
-        let leaves_at = abort_bytes(client, prepared).filter(|_| !client.half_closed);
-        if let Some(after_bytes) = leaves_at {
-            room = room.min((after_bytes.saturating_sub(client.taken_bytes)).max(1));
-        }
     }
     if client.pace.is_paced() {
         let reads_us = client.pace.reads_us(client.left_bytes);
@@ -438,10 +415,4 @@ fn room_bytes(
         room = room.min(client.pace.room_bytes(now_us).max(least));
     }
     Some(room as usize)
-}
-
-/// Number of body bytes after which the client leaves, if it leaves by bytes.
-fn abort_bytes(client: &Client, prepared: &PreparedClass) -> Option<u64> {
-    let abort = prepared.class.abort.as_ref().filter(|_| client.aborts)?;
-    abort.after_bytes
 }

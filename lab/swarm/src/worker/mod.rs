@@ -1,6 +1,6 @@
 //! A thread of the swarm: its clients, an epoll set and a timer wheel.
 //!
-//! `shard.rs` assigns clients to threads. `client.rs` is the state of a client, `life.rs` its timed actions,
+//! `client.rs` is the state of a client, `life.rs` its timed actions,
 //! `pace.rs` its rate of reading, and `playback.rs` a player's film. `exchange.rs` talks to the server, and
 //! `request.rs` writes requests. `arrivals.rs` is the open loop, and `transport.rs` the sockets. A turn of the
 //! loop handles orders, arrivals, timers, the report of a second, and events.
@@ -12,7 +12,6 @@ mod life;
 mod pace;
 mod playback;
 mod request;
-mod shard;
 mod transport;
 
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
@@ -24,12 +23,12 @@ use std::sync::mpsc::{Receiver, Sender};
 use self::arrivals::OpenLoop;
 use self::client::{Client, Interest, State};
 use self::playback::Playback;
-pub use self::shard::Shard;
 use super::draw::Dice;
 use super::histogram::Histogram;
 use super::setup::{NEVER_US, Setup};
 use super::tally::{Fairness, Fault, Share, Tally};
 use super::wheel::Wheel;
+use super::workload::Kind;
 use ackpace_lab_base::error::{Doing, Result};
 
 /// Most events taken by one wait.
@@ -46,29 +45,6 @@ const WINDOW_SLACK_US: u64 = 50_000;
 /// An order to a thread.
 #[derive(Clone, Debug)]
 pub enum Order {
-    /// Clients of a class read at this rate from now on; 0 = as fast as possible.
-    Rate {
-        /// Number of the class.
-        class: usize,
-        /// The rate.
-        bytes_per_s: u64,
-        /// Share of the clients.
-        share: f64,
-    },
-    /// Changes the offered rate of this thread's part of an open loop.
-    Requests {
-        /// Number of the class.
-        class: usize,
-        /// Requests per second.
-        per_s: f64,
-    },
-    /// All clients of a class stop reading.
-    Pause {
-        /// Number of the class.
-        class: usize,
-        /// Duration in microseconds.
-        for_us: u64,
-    },
     /// All clients of a class reset their connections and never return.
     Leave {
         /// Number of the class.
@@ -96,8 +72,6 @@ pub enum Report {
         /// State of each class at this moment.
         moments: Vec<Moment>,
     },
-    /// None of the thread's clients will do anything more.
-    Done,
     /// The figures start again; these belong to the time before.
     Reset {
         /// Number of the thread.
@@ -162,7 +136,7 @@ impl Remote {
 /// The state of a thread.
 pub struct Worker {
     setup: Arc<Setup>,
-    shard: Shard,
+    thread: usize,
     set: OwnedFd,
     wake: Arc<OwnedFd>,
     orders: Receiver<Order>,
@@ -172,21 +146,22 @@ pub struct Worker {
     tallies: Vec<Tally>,
     open_loops: Vec<Option<OpenLoop>>,
     texts: Vec<u32>,
-    /// Number of clients that still have something to do.
-    alive: usize,
     buffer: Vec<u8>,
     request: Vec<u8>,
     lateness: Histogram,
     measured_from_us: u64,
     cpu_before_us: u64,
     second: u64,
-    done: bool,
     stop: bool,
 }
 
 impl Worker {
-    /// Creates the thread's state for this shard, and the handle that controls it.
-    pub fn new(setup: Arc<Setup>, shard: Shard, reports: Sender<Report>) -> Result<(Self, Remote)> {
+    /// Creates the state of a thread with these classes, and the handle that controls it.
+    pub fn new(
+        setup: Arc<Setup>,
+        (thread, classes): (usize, &[usize]),
+        reports: Sender<Report>,
+    ) -> Result<(Self, Remote)> {
         let set = epoll::create(epoll::CreateFlags::CLOEXEC).doing(|| "epoll_create".into())?;
         let flags = EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC;
         let wake = Arc::new(eventfd(0, flags).doing(|| "eventfd".into())?);
@@ -200,7 +175,7 @@ impl Worker {
         let now_us = setup.now_us();
         let count = setup.classes.len();
         let mut worker = Self {
-            shard,
+            thread,
             set,
             wake,
             orders,
@@ -209,21 +184,22 @@ impl Worker {
             clients: Vec::new(),
             tallies: vec![Tally::default(); count],
             open_loops: (0..count)
-                .map(|class| OpenLoop::of(&setup, class, &shard))
+                .map(|class| {
+                    let here = classes.contains(&class);
+                    here.then(|| OpenLoop::of(&setup, class)).flatten()
+                })
                 .collect(),
             texts: vec![0; count],
-            alive: 0,
             buffer: vec![0; RECEIVE_BYTES],
             request: Vec::new(),
             lateness: Histogram::default(),
             measured_from_us: 0,
             cpu_before_us: 0,
             second: 1,
-            done: false,
             stop: false,
             setup,
         };
-        worker.enlist();
+        worker.enlist(classes);
         Ok((worker, remote))
     }
 
@@ -233,7 +209,7 @@ impl Worker {
         let now_us = self.setup.now_us();
         let shares = self.shares(now_us);
         let end = Report::End {
-            thread: self.shard.thread,
+            thread: self.thread,
             tallies: std::mem::take(&mut self.tallies),
             shares,
             cpu_us: cpu_us() - self.cpu_before_us,
@@ -243,34 +219,20 @@ impl Worker {
         let _ = self.reports.send(end); // fails if the reporter is gone
     }
 
-    fn enlist(&mut self) {
+    fn enlist(&mut self, classes: &[usize]) {
         let setup = self.setup.clone();
-        let mut nth = 0;
-        for (class, prepared) in setup.classes.iter().enumerate() {
-            if !self.shard.has(&setup, class) {
-                continue;
-            }
-            for number in 0..prepared.clients {
-                nth += 1;
-                if (nth - 1) % self.shard.parts != self.shard.part {
-                    continue;
+        for &class in classes {
+            let prepared = &setup.classes[class];
+            let rate_bytes_per_s = prepared.rate_bytes_per_s();
+            for (number, begin_us) in (0..).zip(&prepared.begins_us) {
+                let dice = Dice::of(setup.seed, class, number);
+                let mut client = Client::new(class, number, dice, *begin_us);
+                client.set_pace(prepared.reading(), prepared.receive_buffer_bytes(), 0);
+                if let Kind::Player { film_s, .. } = prepared.class.kind {
+                    client.playback = Some(Playback::new(rate_bytes_per_s, film_s));
                 }
-                let mut dice = Dice::of(setup.seed, class, number);
-                let rate = prepared.rate_bytes_per_s(&mut dice);
-                let begin_us = prepared.begins_us[number as usize];
-                let mut client = Client::new(class, number, dice, begin_us);
-                client.set_pace(
-                    prepared.reading(rate),
-                    prepared.receive_buffer_bytes(rate),
-                    0,
-                );
-                let segments = prepared.class.segments;
-                client.playback = segments.map(|film| Playback::new(rate, film.film_s));
                 self.clients.push(client);
-                let index = self.clients.len() - 1;
-                self.alive += 1;
-                self.choose_actions(index);
-                self.schedule(index);
+                self.schedule(self.clients.len() - 1);
             }
         }
     }
@@ -283,10 +245,6 @@ impl Worker {
             self.arrive(now_us);
             if now_us >= self.second * 1_000_000 {
                 self.end_of_second(now_us);
-            }
-            if self.alive == 0 && !self.done {
-                self.done = true;
-                let _ = self.reports.send(Report::Done);
             }
             let wait = self.wait_us(self.setup.now_us());
             let timeout = Timespec {
@@ -340,17 +298,6 @@ impl Worker {
     fn obey(&mut self, order: Order) {
         let now_us = self.setup.now_us();
         match order {
-            Order::Rate {
-                class,
-                bytes_per_s,
-                share,
-            } => self.change_rate(class, bytes_per_s, share, now_us),
-            Order::Requests { class, per_s } => {
-                if let Some(open_loop) = &mut self.open_loops[class] {
-                    open_loop.set_rate(per_s / self.shard.parts as f64, now_us);
-                }
-            }
-            Order::Pause { class, for_us } => self.pause_all(class, for_us, now_us),
             Order::Leave { class, .. } => self.leave_all(class, now_us),
             Order::Reset => self.reset(now_us),
             Order::Stop => self.stop = true,
@@ -360,7 +307,7 @@ impl Worker {
     fn reset(&mut self, now_us: u64) {
         let fresh = vec![Tally::default(); self.tallies.len()];
         let report = Report::Reset {
-            thread: self.shard.thread,
+            thread: self.thread,
             tallies: std::mem::replace(&mut self.tallies, fresh),
         };
         let _ = self.reports.send(report);
@@ -385,13 +332,13 @@ impl Worker {
             moment.active += u64::from(client.active_since_us != NEVER_US);
             if measured && client.active_since_us <= begin_us + WINDOW_SLACK_US {
                 let bytes = client.seconds_bytes.iter().sum();
-                moment.fairness.add(bytes, client.pace.rate_bytes_per_s);
+                moment.fairness.add(bytes);
             }
             client.seconds_bytes = [0, client.seconds_bytes[0]];
         }
         let fresh = vec![Tally::default(); self.tallies.len()];
         let report = Report::Second {
-            thread: self.shard.thread,
+            thread: self.thread,
             second: self.second,
             tallies: std::mem::replace(&mut self.tallies, fresh),
             moments,

@@ -232,13 +232,4 @@ mod tests {
         pace.spend(100);
         assert_eq!((pace.reads_us(9), pace.room_bytes(3499)), (Some(3500), 0));
     }
-
-    #[test]
-    fn a_client_without_a_pace_takes_what_there_is() {
-        for reading in [Reading::Free, Reading::Steady(0)] {
-            let mut pace = Pace::new(reading, None, 7);
-            assert!(!pace.is_paced() && pace.reads_us(5).is_none());
-            assert_eq!((pace.room_bytes(7), pace.rate_bytes_per_s), (u64::MAX, 0));
-        }
-    }
 }

@@ -28,7 +28,7 @@ pub fn answer(
     let Some(len_bytes) = head.body_len_bytes.filter(|_| !head.chunked) else {
         return Err((Fault::Head, "no Content-Length".into()));
     };
-    let file_bytes = catalog.len_bytes(client.object);
+    let file_bytes = catalog.len_bytes();
     let (offset_bytes, expected) = match client.wanted {
         Wanted::Whole => (0, file_bytes.unwrap_or(len_bytes)),
         Wanted::Range { from, len_bytes } => {

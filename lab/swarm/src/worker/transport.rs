@@ -1,18 +1,14 @@
-//! Sockets of clients: opening, watching, and the various ways to leave.
+//! Sockets of clients: opening, watching and leaving.
 
 use rustix::event::epoll;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, Shutdown, SocketFlags, SocketType, sockopt};
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, sockopt};
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use super::client::{Client, Interest};
-use crate::workload::Leave;
-
-/// Limit of reads that empty a socket before its FIN, in case the server never stops sending.
-const DRAINS: usize = 64;
 
 /// Starts to connect a socket; also returns true if it is already connected.
 pub fn connect(
@@ -81,39 +77,12 @@ pub fn take(client: &mut Client) -> Option<OwnedFd> {
     client.reused = false;
     client.low_water_bytes = 1;
     client.closing = false;
-    client.half_closed = false;
     client.socket.take()
 }
 
-/// Ends a connection as a leaving client does. A half close does nothing here.
-pub fn leave(socket: OwnedFd, how: Leave) {
-    match how {
-        Leave::Rst => {
-            // If this fails, an ordinary close follows, which also resets if there is unread data.
-            let _ = sockopt::set_socket_linger(&socket, Some(Duration::ZERO));
-        }
-        Leave::Fin | Leave::HalfClose => {
-            let _ = rustix::net::shutdown(&socket, Shutdown::Write);
-            // Closing with unread data would send a reset instead of the FIN.
-            let mut drains = 0;
-            while drains < DRAINS && discard(&socket) > 0 {
-                drains += 1;
-            }
-        }
-    }
-}
-
-/// Sends a FIN for our direction only.
-pub fn half_close(socket: &OwnedFd) {
-    // If this fails, the connection is gone; the next read notices.
-    let _ = rustix::net::shutdown(socket, Shutdown::Write);
-}
-
-/// Discards received bytes; 0 or less if there are none or never will be.
-fn discard(socket: &OwnedFd) -> isize {
-    let flags = libc::MSG_TRUNC | libc::MSG_DONTWAIT;
-    // SAFETY: with MSG_TRUNC, tcp(7), nothing is written to the buffer, which may be null.
-    unsafe { libc::recv(socket.as_raw_fd(), std::ptr::null_mut(), 1 << 20, flags) }
+/// Makes the end of the socket a reset. If this fails, an ordinary close follows, which also resets if there is unread data.
+pub fn reset(socket: &OwnedFd) {
+    let _ = sockopt::set_socket_linger(socket, Some(Duration::ZERO));
 }
 
 /// Makes the socket wake the client only from `bytes` bytes on (SO_RCVLOWAT, socket(7)).
