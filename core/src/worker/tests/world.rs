@@ -102,7 +102,7 @@ fn a_cached_probe_never_waits_behind_a_cold_disk() {
         "    s  slowest MB  fastest MB  disk MB
   1.2           1           2       41
   2.1           3           5       81
-  3.0           4           6      122
+  3.0           4           8      121
 "
     );
 }
