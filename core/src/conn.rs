@@ -251,8 +251,7 @@ impl Plan {
 /// - its bytes in flight in the account of the pool, whose size counts on slots that come back with the send: a window
 ///   for each client, not the part of a read that it has not been sent.
 ///
-/// No rule of this crate depends on when the shell frees memory. Where one asks for the variant, it asks whether the bytes
-/// are the stream's own, as slots are, or may be evicted.
+/// Nobody compares variants: each answers what its users ask, so that a further one can't be forgotten anywhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
     /// The kernel's page cache, sent by sendfile(2). Nobody holds the bytes: they may be evicted before they are sent.
@@ -260,6 +259,41 @@ pub enum Held {
     /// Slots of the device's pool, read past the page cache for one stream. The shell holds them; each is free as soon
     /// as its last byte is sent.
     Slots,
+}
+
+/// When memory that holds bytes of a stream is free again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Freed {
+    /// The kernel decides.
+    ByKernel,
+    /// As soon as its last byte is sent, since send(2) has copied it.
+    WhenSent,
+}
+
+impl Held {
+    /// Whether the bytes may be gone before they are sent.
+    pub const fn is_evictable(self) -> bool {
+        match self {
+            Held::PageCache => true,
+            Held::Slots => false,
+        }
+    }
+
+    /// Whether the bytes are the stream's own, in memory that the process counts.
+    pub const fn is_own_memory(self) -> bool {
+        match self {
+            Held::PageCache => false,
+            Held::Slots => true,
+        }
+    }
+
+    /// When the memory is free again.
+    pub const fn freed(self) -> Freed {
+        match self {
+            Held::PageCache => Freed::ByKernel,
+            Held::Slots => Freed::WhenSent,
+        }
+    }
 }
 
 /// A stream's want: the bytes that follow those it has. It stands until it is answered; a later want of the same stream

@@ -77,7 +77,7 @@ impl Disk {
             let waiting = flight.waiters.contains(&id);
             let brings =
                 flight.object == want.object && flight.span.contains(want.span.offset_bytes);
-            if !waits && brings && (waiting || flight.held == Held::PageCache) {
+            if !waits && brings && (waiting || !flight.held.is_own_memory()) {
                 waits = true;
                 if !waiting {
                     flight.waiters.push(id);

@@ -137,7 +137,7 @@ impl Controller {
     ) -> Option<Refill> {
         let top_ups = self.top_ups?;
         // A client that takes nothing is recognised by how little its socket holds.
-        let own = offer.held == Held::Slots && supply.rate_bytes_per_s > 0;
+        let own = offer.held.is_own_memory() && supply.rate_bytes_per_s > 0;
         let own_bytes = own.then(|| top_ups.own_bytes(open));
         Some(queue.refill(own_bytes, offer.rest_bytes, top_ups.target(), now))
     }

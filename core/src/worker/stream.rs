@@ -304,12 +304,12 @@ impl Stream {
         );
         if !follows || !want.span.covers(span) {
             self.drop_fetched(); // it wants again from where it stands
-            self.cancellations.slots |= held == Held::Slots;
+            self.cancellations.slots |= held.is_own_memory();
             return;
         }
         self.missing_at = None;
         self.add_fetched(span.end_bytes(), held);
-        if held == Held::PageCache {
+        if held.is_evictable() {
             windows(span).for_each(|window| residency_cache.seen(want.object, window, now));
         }
     }
@@ -342,7 +342,7 @@ impl Stream {
             held: Held::PageCache,
         };
         let FetchedPiece { end_bytes, held } = self.fetched.first().copied().unwrap_or(unfetched);
-        if held == Held::Slots {
+        if !held.is_evictable() {
             return self.send(held, end_bytes - at_bytes, left_bytes, false);
         }
         let is_missing = self.missing_at == Some(at_bytes);

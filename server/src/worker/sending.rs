@@ -15,7 +15,7 @@ mod slots;
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
-use ackpace_core::conn::{ConnId, Held, Part, Promise, Span, StreamId, Version};
+use ackpace_core::conn::{ConnId, Freed, Held, Part, Promise, Span, StreamId, Version};
 use ackpace_core::machine::Machine;
 use ackpace_core::send::Refill;
 use ackpace_core::units::Instant;
@@ -302,7 +302,7 @@ fn send_body(conn: &mut Conn, copied: &mut [u8], order: &Order, body: &Body, tur
         confirmed: conn.body.version_confirmed.take(),
         turn,
     };
-    match order.held {
+    let sent = match order.held {
         Held::PageCache => {
             conn.body.used_sendfile = true;
             send_cached(&conn.transport, &of, body.span, copied)
@@ -316,7 +316,11 @@ fn send_body(conn: &mut Conn, copied: &mut [u8], order: &Order, body: &Body, tur
             }
             send_pieces(&conn.transport, &mut conn.body.pieces, &of, body.span)
         }
+    };
+    if let (Sent::Taken { taken_bytes, .. }, Freed::WhenSent) = (&sent, order.held.freed()) {
+        release_until(&mut conn.body.pieces, body.span.offset_bytes + taken_bytes);
     }
+    sent
 }
 
 /// The socket took nothing, and may take more.
@@ -340,8 +344,7 @@ fn send_path(part: &Part, held: Held, from_response_cache: bool) -> SendPath {
     }
 }
 
-/// Send bytes of a file from the slots into which they were read, if the file is still what was promised. Slots whose last
-/// byte is sent go back at once.
+/// Send bytes of a file from the slots into which they were read, if the file is still what was promised.
 fn send_pieces(
     transport: &Transport,
     pieces: &mut VecDeque<SlotBytes>,
@@ -364,13 +367,8 @@ fn send_pieces(
         return Sent::Broken(Why::ReadFailed);
     }
     let offered: usize = slices.iter().map(|slice| slice.len()).sum();
-    let sent = transport.send_texts(&slices, false);
-    drop(slices);
-    match sent {
-        Ok(taken) => {
-            release_until(pieces, span.offset_bytes + taken);
-            Sent::taken(taken, taken < offered as u64)
-        }
+    match transport.send_texts(&slices, false) {
+        Ok(taken) => Sent::taken(taken, taken < offered as u64),
         Err(error) => send_error(error),
     }
 }

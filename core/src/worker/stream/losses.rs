@@ -2,7 +2,7 @@
 
 use super::{BrokenFrom, Cancellations, Stream};
 use crate::cache::{ResidencyCache, windows};
-use crate::conn::{Held, Part, Span, WantSeq};
+use crate::conn::{Part, Span, WantSeq};
 use crate::why::Why;
 
 impl Stream {
@@ -39,7 +39,7 @@ impl Stream {
     /// Drops the fetched pieces: they will not be sent from where they are. A want behind them is dropped, too, since
     /// it would leave a gap.
     pub(super) fn drop_fetched(&mut self) {
-        self.cancellations.slots |= (self.fetched.iter()).any(|piece| piece.held == Held::Slots);
+        self.cancellations.slots |= (self.fetched.iter()).any(|piece| piece.held.is_own_memory());
         self.fetched.clear();
         let at_bytes = self.body_at_bytes();
         self.cancellations.want |= self.outstanding.drop_behind(at_bytes);

@@ -169,7 +169,7 @@ impl Stream {
             return None;
         }
         let last = *self.fetched.last()?;
-        if last.held == Held::Slots && supply.rate_bytes_per_s == 0 && !supply.full {
+        if last.held.is_own_memory() && supply.rate_bytes_per_s == 0 && !supply.full {
             return None;
         }
         let mut ahead_bytes = last.end_bytes;
