@@ -33,7 +33,6 @@ pub mod residency;
 pub mod response_cache;
 pub mod send;
 pub mod sndbuf;
-pub mod turn;
 pub mod units;
 pub mod wheel;
 pub mod why;

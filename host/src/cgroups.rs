@@ -7,10 +7,16 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::limits::{CGROUP_DEPTH_MAX, CGROUP_FITS_SCANS, CGROUPS_MAX};
-
 /// `CGROUP2_SUPER_MAGIC` (linux/magic.h).
 const CGROUP2_MAGIC: i64 = 0x6367_7270;
+
+/// A cgroup and those below it (`CGROUPS_MAX`). More: the sockets of the rest do not match, and a line says so.
+const CGROUPS_MAX: usize = 4_096;
+/// Scans in a row, one a second, that have to find all cgroups within the bounds before a line says that they fit again: at
+/// most two lines a minute.
+const CGROUP_FITS_SCANS: u32 = 60;
+/// How deep cgroups are looked for. Deeper ones: as above.
+const CGROUP_DEPTH_MAX: usize = 32;
 
 /// What is found below a path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -8,16 +8,16 @@ use std::os::fd::AsRawFd;
 use ackpace_core::sndbuf::outside::Setting;
 use serde::Serialize;
 
-use crate::capabilities::{self, Capability};
+use ackpace_host_base::capabilities::{self, Capability};
+use ackpace_host_base::failure::Failure;
+use ackpace_host_base::tell;
+use ackpace_receive::filter::Filter;
+use ackpace_receive::{exact, guard, priority, watch};
+
 use crate::cgroups;
-use crate::failure::Failure;
-use crate::kernel::{HAS_BPF, Kernel, Order};
+use crate::kernel::{Kernel, Order, has_bpf};
 use crate::matching::Matching;
 use crate::place;
-use crate::receive::events::GuardEvents;
-use crate::receive::exact;
-use crate::receive::priority;
-use crate::receive::tracing::{ReceiverFilter, Tracing};
 use crate::snapshot::{Answer, Outcome, View};
 
 /// One thing that was looked at.
@@ -118,14 +118,14 @@ fn version(release: &str) -> Option<(u32, u32)> {
 }
 
 fn built() -> Finding {
-    let seen = if HAS_BPF {
+    let seen = if has_bpf() {
         "in this binary"
     } else {
         "not in this binary"
     };
     let cure = "apt-get install clang-14 libbpf-dev libelf-dev zlib1g-dev pkg-config make, then cargo build --release \
                 -p ackpace-host --features bpf";
-    Finding::new("programs for the kernel", HAS_BPF, seen, TUNE, cure)
+    Finding::new("programs for the kernel", has_bpf(), seen, TUNE, cure)
 }
 
 fn btf() -> Finding {
@@ -184,12 +184,7 @@ fn tried() -> Result<String, Failure> {
 
 /// Attaches the program that watches receivers, and detaches it.
 fn tracepoints() -> Finding {
-    // No port that can be: nothing is followed meanwhile.
-    let filter = ReceiverFilter {
-        ports: vec![0],
-        ..ReceiverFilter::default()
-    };
-    let (ok, seen) = match Tracing::open(&filter) {
+    let (ok, seen) = match watch::open(&Filter::nobody()) {
         Ok(_) => (true, "attached, and detached".to_owned()),
         Err(why) => (false, why.to_string()),
     };
@@ -199,11 +194,7 @@ fn tracepoints() -> Finding {
 
 /// Attaches the program of the guard, and detaches it.
 fn lost_locks() -> Finding {
-    let filter = ReceiverFilter {
-        ports: vec![0],
-        ..ReceiverFilter::default()
-    };
-    let (ok, seen) = match GuardEvents::open(&filter) {
+    let (ok, seen) = match guard::open(&Filter::nobody()) {
         Ok(_) => (true, "attached, and detached".to_owned()),
         Err(why) => (false, why.to_string()),
     };

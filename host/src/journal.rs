@@ -4,10 +4,13 @@ use std::fmt::{Display, Formatter, Result};
 
 use ackpace_core::sndbuf::outside::{NONE_SEGMENTS, Setting};
 use ackpace_core::units::{Instant, US_PER_S};
+use ackpace_host_base::{say, tell};
 use serde::Serialize;
 
-use crate::limits::CHANGE_LINES_PER_S_MAX;
 use crate::tuner::Change;
+
+/// Lines of the log for changes in a second. More: counted, and one line tells how many.
+const CHANGE_LINES_PER_S_MAX: u64 = 20;
 
 /// Writes the lines.
 #[derive(Clone, Copy, Debug)]

@@ -1,13 +1,52 @@
 //! The door to the kernel: loads the program (`host/src/bpf/tune.bpf.c`) and makes passes over the sockets of this network
 //! namespace with it. Without BPF at build time, [`Kernel::open`] fails and says so.
 
+mod orders;
+
+use std::io::Read;
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
 use ackpace_core::sndbuf::outside::Setting;
+use ackpace_core::units::US_PER_S;
+use ackpace_host_base::bpf::{Aligned, Program};
+use ackpace_host_base::failure::Failure;
+use ackpace_host_base::object;
 
-use crate::failure::Failure;
+pub use self::orders::ORDERS_MAX;
+use self::orders::Orders;
 use crate::matching::Matching;
-use crate::snapshot::{Answer, View};
+use crate::snapshot::{ANSWER_BYTES, Answer, View};
+
+static OBJECT: &Aligned<[u8]> = object!("tune");
+const NEEDS: &str = "this kernel has no BTF, no iterator over TCP sockets, or lacks what the program uses: Linux 5.16 or \
+                     later has all; or the record of an older ackpace-host is there, whose `--restore` ends it";
+
+// `MODE_...`
+const CLOCK: u32 = 0;
+const SNAPSHOT: u32 = 1;
+const ORDERS: u32 = 2;
+const RESTORE: u32 = 3;
+const CHANGED: u32 = 4;
+/// `struct control`.
+const CONTROL_BYTES: usize = 32;
+
+// By what sockets are matched.
+const BY_PORT: u32 = 1;
+const BY_CGROUP: u32 = 2;
+const BY_ADDRESS: u32 = 4;
+
+/// A socket that has sent nothing for so long, and has nothing to send, takes no part: longer than from one look to the
+/// next, so that all of what it sent has been seen.
+const QUIET_US: u64 = 3_000_000;
+/// What one read takes of the snapshots of sockets: a page table's worth of memory.
+const READ_BYTES: usize = 256 << 10;
+
+/// Whether this binary has the program.
+pub fn has_bpf() -> bool {
+    !OBJECT.0.is_empty()
+}
 
 /// What is done to one socket, if it still has `from`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,97 +61,16 @@ pub struct Order {
 
 /// An open program. Dropping it leaves changed sockets as they are; see [`Kernel::restore`].
 pub struct Kernel {
-    #[cfg(has_bpf)]
-    passes: passes::Passes,
-    #[cfg(not(has_bpf))]
-    nothing: std::convert::Infallible,
+    program: Program,
+    /// By what sockets are matched.
+    by: u32,
+    /// The cgroups whose sockets match.
+    cgroups: Vec<u64>,
+    ticks_per_s: u32,
+    buffer: Vec<u8>,
+    orders: Orders,
 }
 
-/// Whether this binary has the program.
-pub const HAS_BPF: bool = cfg!(has_bpf);
-
-/// What a binary without BPF says.
-#[cfg(not(has_bpf))]
-pub fn no_bpf() -> Failure {
-    Failure::operator(
-        "this ackpace-host was built without BPF: install clang-14, libbpf-dev, libelf-dev, zlib1g-dev, pkg-config \
-         and make, and build it by 'cargo build --release -p ackpace-host --features bpf'",
-    )
-}
-
-#[cfg(not(has_bpf))]
-impl Kernel {
-    /// Fails.
-    ///
-    /// # Errors
-    /// This binary has no BPF.
-    pub fn open(_: Option<&Path>) -> Result<Kernel, Failure> {
-        Err(no_bpf())
-    }
-
-    /// See the real one.
-    ///
-    /// # Errors
-    /// Never called.
-    pub fn select(&mut self, _: &Matching) -> Result<(), Failure> {
-        match self.nothing {}
-    }
-
-    /// See the real one.
-    ///
-    /// # Errors
-    /// Never called.
-    pub fn select_cgroups(&mut self, _: &[u64]) -> Result<(), Failure> {
-        match self.nothing {}
-    }
-
-    /// See the real one.
-    ///
-    /// # Errors
-    /// Never called.
-    pub fn snapshot(&mut self, _: &mut View) -> Result<(), Failure> {
-        match self.nothing {}
-    }
-
-    /// See the real one.
-    ///
-    /// # Errors
-    /// Never called.
-    pub fn look(&mut self, _: &mut View, _: impl FnMut(&View)) -> Result<(), Failure> {
-        match self.nothing {}
-    }
-
-    /// See the real one.
-    pub fn leave(&mut self, _: &[Order]) {
-        match self.nothing {}
-    }
-
-    /// See the real one.
-    ///
-    /// # Errors
-    /// Never called.
-    pub fn carry_out(&mut self, _: &[Order], _: impl FnMut(Answer)) -> Result<(), Failure> {
-        match self.nothing {}
-    }
-
-    /// See the real one.
-    ///
-    /// # Errors
-    /// Never called.
-    pub fn restore(&mut self) -> Result<(), Failure> {
-        match self.nothing {}
-    }
-
-    /// See the real one.
-    ///
-    /// # Errors
-    /// Never called.
-    pub fn changed(&mut self) -> Result<u64, Failure> {
-        match self.nothing {}
-    }
-}
-
-#[cfg(has_bpf)]
 impl Kernel {
     /// Loads the program. `pin`: where the records are; made if they are not there. `None`: records that end with this
     /// process, for snapshots alone.
@@ -120,16 +78,62 @@ impl Kernel {
     /// # Errors
     /// The kernel refuses; what to do.
     pub fn open(pin: Option<&Path>) -> Result<Kernel, Failure> {
-        let passes = passes::Passes::open(pin)?;
-        Ok(Kernel { passes })
+        let mut program = match pin {
+            Some(pin) => Program::load_pinned(OBJECT, NEEDS, "touched", pin)?,
+            None => Program::load(OBJECT, NEEDS)?,
+        };
+        program.attach()?;
+        let orders = Orders::of(program.fd("orders")?, program.fd("order_marks")?)?;
+        let mut kernel = Kernel {
+            program,
+            by: 0,
+            cgroups: Vec::new(),
+            ticks_per_s: 0,
+            buffer: vec![0; READ_BYTES],
+            orders,
+        };
+        let first = kernel.clock()?;
+        thread::sleep(Duration::from_millis(100)); // long enough to tell 250 from 300
+        let second = kernel.clock()?;
+        let ticks = second.0.saturating_sub(first.0);
+        kernel.ticks_per_s = nearest_ticks_per_s(ticks, second.1.saturating_sub(first.1));
+        Ok(kernel)
     }
 
-    /// From now on these sockets match.
+    /// The kernel's count of ticks, and nanoseconds.
+    fn clock(&mut self) -> Result<(u64, u64), Failure> {
+        self.pass(CLOCK, |_| 0)?;
+        let value = self.program.only("control")?;
+        let long = |at: usize| {
+            value
+                .get(at..)?
+                .first_chunk()
+                .map(|long| u64::from_ne_bytes(*long))
+        };
+        long(16)
+            .zip(long(24))
+            .ok_or_else(|| Failure::runtime("the program's clock is not there"))
+    }
+
+    /// From now on these sockets match. To be called once.
     ///
     /// # Errors
     /// As bpf(2).
     pub fn select(&mut self, matching: &Matching) -> Result<(), Failure> {
-        self.passes.select(matching)
+        if !matching.ports.is_empty() {
+            self.by |= BY_PORT;
+            self.program.choose_ports(&matching.ports)?;
+        }
+        for prefix in &matching.prefixes {
+            self.by |= BY_ADDRESS;
+            let mut key = prefix.bits.to_ne_bytes().to_vec();
+            key.extend(prefix.octets);
+            self.program.set("prefixes", &key, &[1])?;
+        }
+        if matching.cgroup.is_some() {
+            self.by |= BY_CGROUP;
+        }
+        Ok(())
     }
 
     /// From now on the sockets of these cgroups match, of those that match otherwise.
@@ -137,7 +141,14 @@ impl Kernel {
     /// # Errors
     /// As bpf(2).
     pub fn select_cgroups(&mut self, ids: &[u64]) -> Result<(), Failure> {
-        self.passes.select_cgroups(ids)
+        let before = std::mem::replace(&mut self.cgroups, ids.to_vec());
+        for id in before.iter().filter(|id| !ids.contains(id)) {
+            self.program.delete("cgroups", &id.to_ne_bytes())?;
+        }
+        for id in ids.iter().filter(|id| !before.contains(id)) {
+            self.program.set("cgroups", &id.to_ne_bytes(), &[1])?;
+        }
+        Ok(())
     }
 
     /// Takes a snapshot of each socket that matches, and of those that were changed. The view has all of them.
@@ -146,7 +157,7 @@ impl Kernel {
     /// As bpf(2) and read(2).
     pub fn snapshot(&mut self, view: &mut View) -> Result<(), Failure> {
         view.clear();
-        self.passes.snapshot(view, |_| {})
+        self.pieces(view, |_| {})
     }
 
     /// Likewise, and hands them over piece by piece, while what the kernel told is still in the processor's caches.
@@ -155,20 +166,35 @@ impl Kernel {
     /// As bpf(2) and read(2).
     pub fn look(&mut self, view: &mut View, mut piece: impl FnMut(&View)) -> Result<(), Failure> {
         view.clear();
-        self.passes.snapshot(view, |view| {
+        self.pieces(view, |view| {
             piece(view);
             view.clear();
         })
     }
 
-    /// Leaves orders, [`crate::limits::ORDERS_MAX`] at most, for the next snapshot: it carries them out in the same visit of a
+    /// Adds to the view, and shows it after each piece; orders that were left are carried out.
+    fn pieces(&mut self, view: &mut View, mut piece: impl FnMut(&mut View)) -> Result<(), Failure> {
+        let ticks_per_s = self.ticks_per_s;
+        let passed = self.pass(SNAPSHOT, |bytes| {
+            let mut from = 0;
+            while let Some(len_bytes) = view.take(&bytes[from..], ticks_per_s) {
+                from += len_bytes;
+            }
+            piece(view);
+            from
+        });
+        self.orders.clear();
+        passed
+    }
+
+    /// Leaves orders, [`ORDERS_MAX`] at most, for the next snapshot: it carries them out in the same visit of a
     /// socket, and tells what became of them. They take the place of those that were left before, as do those of
     /// [`Kernel::carry_out`].
     pub fn leave(&mut self, orders: &[Order]) {
-        self.passes.leave(orders);
+        self.orders.set(orders);
     }
 
-    /// Carries out orders at once, [`crate::limits::ORDERS_MAX`] at most. Sockets that are gone by now have no answer.
+    /// Carries out orders at once, [`ORDERS_MAX`] at most. Sockets that are gone by now have no answer.
     ///
     /// # Errors
     /// As bpf(2) and read(2).
@@ -177,7 +203,13 @@ impl Kernel {
         orders: &[Order],
         answered: impl FnMut(Answer),
     ) -> Result<(), Failure> {
-        self.passes.carry_out(orders, answered)
+        self.orders.set(orders);
+        if self.orders.mask() == 0 {
+            return Ok(());
+        }
+        let passed = self.answers(ORDERS, answered);
+        self.orders.clear();
+        passed
     }
 
     /// Undoes all that was changed and is still as it was set.
@@ -185,7 +217,7 @@ impl Kernel {
     /// # Errors
     /// As bpf(2) and read(2).
     pub fn restore(&mut self) -> Result<(), Failure> {
-        self.passes.restore()
+        self.answers(RESTORE, |_| {})
     }
 
     /// How many sockets there are that were changed, whether they match or not.
@@ -193,17 +225,83 @@ impl Kernel {
     /// # Errors
     /// As bpf(2) and read(2).
     pub fn changed(&mut self) -> Result<u64, Failure> {
-        self.passes.changed()
+        let mut sockets = 0;
+        self.answers(CHANGED, |_| sockets += 1)?;
+        Ok(sockets)
+    }
+
+    fn answers(&mut self, mode: u32, mut answered: impl FnMut(Answer)) -> Result<(), Failure> {
+        self.pass(mode, |bytes| {
+            let answers = bytes.chunks_exact(ANSWER_BYTES);
+            let read = answers.len() * ANSWER_BYTES;
+            answers.filter_map(Answer::parse).for_each(&mut answered);
+            read
+        })
+    }
+
+    /// One pass over all sockets of the namespace. `take` takes what is whole from the front of what was told, and says how
+    /// long that was.
+    fn pass(&mut self, mode: u32, mut take: impl FnMut(&[u8]) -> usize) -> Result<(), Failure> {
+        let quiet_ticks = QUIET_US * u64::from(self.ticks_per_s) / US_PER_S;
+        let mut control = [0; CONTROL_BYTES];
+        let words = [mode, self.by, quiet_ticks as u32, self.orders.mask()];
+        for (at, word) in words.into_iter().enumerate() {
+            control[4 * at..4 * at + 4].copy_from_slice(&word.to_ne_bytes());
+        }
+        self.program.set_only("control", &control)?;
+        let mut sockets = self.program.iterate()?;
+        let mut held = 0;
+        loop {
+            let read = match sockets.read(&mut self.buffer[held..]) {
+                Ok(0) => return Ok(()),
+                Ok(read) => read,
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EINTR)) => {
+                    continue;
+                }
+                Err(error) => {
+                    return Err(Failure::runtime(format!(
+                        "a pass over the sockets: {error}"
+                    )));
+                }
+            };
+            held += read;
+            let from = take(&self.buffer[..held]);
+            self.buffer.copy_within(from..held, 0);
+            held -= from;
+        }
     }
 }
 
-#[cfg(has_bpf)]
-pub mod object;
-#[cfg(has_bpf)]
-mod orders;
-#[cfg(has_bpf)]
-mod passes;
-#[cfg(has_bpf)]
-pub mod ring;
-#[cfg(has_bpf)]
-pub mod selection;
+/// The value of HZ that a distribution's kernel has which is next to what was measured.
+fn nearest_ticks_per_s(ticks: u64, ns: u64) -> u32 {
+    let measured = ticks.saturating_mul(1_000_000_000) / ns.max(1);
+    let distance = |ticks_per_s: &u32| measured.abs_diff(u64::from(*ticks_per_s));
+    [100, 250, 300, 1_000]
+        .into_iter()
+        .min_by_key(distance)
+        .unwrap_or(250)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_told_from_a_tenth_of_a_second() {
+        for (ticks, ticks_per_s) in [
+            (9, 100),
+            (11, 100),
+            (24, 250),
+            (26, 250),
+            (29, 300),
+            (31, 300),
+            (99, 1_000),
+        ] {
+            assert_eq!(
+                nearest_ticks_per_s(ticks, 100_000_000),
+                ticks_per_s,
+                "{ticks}"
+            );
+        }
+    }
+}

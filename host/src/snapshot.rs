@@ -122,7 +122,7 @@ pub struct SocketSnapshot {
     pub outcome: Outcome,
 }
 
-/// A socket that matches, is open, has no fixed send buffer, and rests: for [`crate::limits::QUIET_US`] it has sent nothing,
+/// A socket that matches, is open, has no fixed send buffer, and rests: for 3 s it has sent nothing,
 /// and has nothing to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quiet {

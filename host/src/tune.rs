@@ -6,16 +6,17 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use crate::capabilities::{self, Capability};
+use ackpace_host_base::capabilities::{self, Capability};
+use ackpace_host_base::clock::{Clock, thread_cpu_ns};
+use ackpace_host_base::failure::Failure;
+use ackpace_host_base::lock::Lock;
+use ackpace_host_base::{say, signals, tell};
+
 use crate::cgroups::ChosenCgroup;
-use crate::clock::{Clock, thread_cpu_ns};
-use crate::failure::Failure;
 use crate::journal::Journal;
-use crate::kernel::{HAS_BPF, Kernel, Order};
-use crate::limits::ORDERS_MAX;
+use crate::kernel::{Kernel, ORDERS_MAX, Order, has_bpf};
 use crate::options::Tune;
-use crate::place::{self, Lock, Place};
-use crate::signals;
+use crate::place::{self, Place};
 use crate::snapshot::{Answer, Outcome, SocketSnapshot, View};
 use crate::status::{self, Board};
 use crate::tuner::{Action, ByCookie, Change, FLOOR_BYTES, Tuner, TunerSettings};
@@ -94,7 +95,7 @@ impl TuneSession {
         let cgroup =
             cgroup.map(|path| ChosenCgroup::at(path, "its sockets have back what they had"));
         let cgroup = cgroup.transpose().map_err(Failure::operator)?;
-        if !HAS_BPF {
+        if !has_bpf() {
             Kernel::open(None)?; // says so, before anything is touched
         }
         let place = Place::here()?;

@@ -26,9 +26,14 @@ use ackpace_core::units::{Instant, US_PER_S};
 use self::members::Members;
 pub use self::members::{ByCookie, CookieHasher};
 use crate::kernel::Order;
-use crate::limits::{AT_ONCE_SOCKETS_MAX, SOCKETS_MAX};
 use crate::snapshot::{End, Outcome, Quiet, Record, SocketSnapshot, View};
 use crate::tally::Tally;
+
+/// Sockets that are tuned at once. Each takes some 1.6 KB here. More: the rest are left as they are, and counted.
+const SOCKETS_MAX: usize = 131_072;
+/// Sockets whose orders are carried out at once, by a pass of their own: it takes some 4 ms. More: orders wait for the next
+/// look, a second later, which carries them out in the same visit.
+const AT_ONCE_SOCKETS_MAX: u64 = 8_192;
 
 /// What each socket has at least: two segments in flight and one unsent, of an Ethernet.
 pub const FLOOR_BYTES: u64 = 3 * ETHERNET_SEGMENT_BYTES;

@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use ackpace_core::sndbuf::outside::Setting;
-use ackpace_host::kernel::{HAS_BPF, Kernel, Order};
+use ackpace_host::kernel::{Kernel, Order, has_bpf};
 use ackpace_host::matching::Matching;
 use ackpace_host::snapshot::{Answer, Outcome, View};
 
@@ -18,7 +18,7 @@ fn opened(test: &str) -> Option<(TcpListener, Kernel)> {
         println!("skipped: {test}: {why}");
         None
     };
-    if !HAS_BPF {
+    if !has_bpf() {
         return skipped("built without BPF");
     }
     // SAFETY: no pointers; only this thread moves.

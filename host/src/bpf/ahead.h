@@ -9,7 +9,8 @@
 
 #pragma once
 
-// Sockets of a walk that are remembered; host/src/limits.rs gives the reason.
+// Sockets of a walk that are remembered: as many as are tuned, 16 bytes each. More: of the rest nothing is read ahead, and
+// their part of a pass takes longer.
 #define WALK_MAX 131072
 // Sockets whose lines are read at once, and how far each kind of line is read ahead, in such batches.
 #define BATCH 8

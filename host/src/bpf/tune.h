@@ -3,7 +3,7 @@
 
 #pragma once
 
-// Bounds; host/src/limits.rs gives their reasons.
+// Bounds; host/src/kernel/orders.rs gives their reasons.
 #define ORDER_SLOTS 131072
 #define ORDER_MARKS 524288
 #define ORDER_PROBES 16

@@ -2,14 +2,21 @@
 //! Neither an order nor its removal takes a system call.
 
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::RawFd;
 use std::ptr::{self, NonNull};
 
-use libbpf_rs::MapCore;
+use ackpace_host_base::failure::Failure;
 
 use super::Order;
-use crate::failure::Failure;
-use crate::limits::{ORDER_MARKS, ORDER_PROBES, ORDER_SLOTS, ORDERS_MAX};
+
+/// Orders of one pass, 64 bytes of memory each from the start. More: the rest are carried out in the next passes.
+pub const ORDERS_MAX: usize = 65_536;
+/// Slots of the table of orders (`ORDER_SLOTS`), half of which are empty.
+const ORDER_SLOTS: usize = 2 * ORDERS_MAX;
+/// Bits that tell where no order is (`ORDER_MARKS`), 64 KB. At most an eighth of them is set; the table tells the rest.
+const ORDER_MARKS: usize = 8 * ORDERS_MAX;
+/// Slots in which an order may be (`ORDER_PROBES`). All taken, in the whole table: it is carried out in one of the next passes.
+const ORDER_PROBES: u32 = 16;
 
 /// `struct order`.
 #[repr(C)]
@@ -40,11 +47,11 @@ impl Orders {
     ///
     /// # Errors
     /// As mmap(2).
-    pub fn of(slots: &impl MapCore, marks: &impl MapCore) -> Result<Orders, Failure> {
+    pub fn of(slots: RawFd, marks: RawFd) -> Result<Orders, Failure> {
         let shared = libc::MAP_SHARED;
         Ok(Orders {
-            slots: Shared::mapped(slots.as_fd().as_raw_fd(), shared, ORDER_SLOTS)?,
-            marks: Shared::mapped(marks.as_fd().as_raw_fd(), shared, ORDER_MARKS / 64)?,
+            slots: Shared::mapped(slots, shared, ORDER_SLOTS)?,
+            marks: Shared::mapped(marks, shared, ORDER_MARKS / 64)?,
             mask: 0,
         })
     }

@@ -7,8 +7,12 @@ use ackpace_core::sndbuf::reading::Reading;
 use ackpace_core::units::Instant;
 
 use super::{Change, Member, Share, Why, acked, progress};
-use crate::limits::{LATELY_US, LOST_LATELY_US};
 use crate::snapshot::{Outcome, Record, SocketSnapshot};
+
+/// How long a socket counts as one that lost, and is raised carefully, after it sent something again.
+const LOST_LATELY_US: u64 = 10_000_000;
+/// For how long a socket may have its former clamp back at once: longer than a drain.
+const LATELY_US: u64 = 3_000_000;
 
 impl Member {
     pub(super) fn new(conn: ConnId, snapshot: SocketSnapshot) -> Member {

@@ -5,8 +5,7 @@ use ackpace_core::sndbuf::outside::{HandsOff, Step};
 use ackpace_core::units::Instant;
 
 use super::{Change, Sums, Tuner, Why};
-use crate::kernel::Order;
-use crate::limits::ORDERS_MAX;
+use crate::kernel::{ORDERS_MAX, Order};
 use crate::snapshot::Outcome;
 
 impl Tuner {

@@ -38,7 +38,13 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("core", &[]),
     ("wire", &[]),
     ("server", &["ackpace-core", "ackpace-wire"]),
-    ("host", &["ackpace-core"]),
+    ("host/base", &["ackpace-core"]),
+    ("receive", &["ackpace-core", "ackpace-host-base"]),
+    (
+        "host",
+        &["ackpace-core", "ackpace-host-base", "ackpace-receive"],
+    ),
+    ("receive/guest", &["ackpace-lab-base"]),
     ("lab/base", &[]),
     ("lab/disk", &["ackpace-lab-base", "ackpace-sim"]),
     (
