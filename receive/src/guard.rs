@@ -8,9 +8,8 @@
 //! A guard may be killed at any time. So each change is recorded before it is made ([`super::ledger`]), and the next start
 //! restores what the record still has.
 
-use std::collections::HashMap;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration;
 
@@ -44,9 +43,12 @@ const LOOK: Duration = Duration::from_millis(200);
 /// What the operator has to mend, or what failed. All changes are undone first; if some can't be, the record keeps them.
 pub fn run(options: &Guard) -> Result<(), Failure> {
     let signals = signals::catch()?;
-    let _lock = Lock::take(&lock_path(), "guards this machine")?;
+    let _lock = Lock::take(
+        &Path::new(RUN_DIR).join("guard.lock"),
+        "guards this machine",
+    )?;
     let mut ledger = open_ledger()?;
-    let undone = undo_left(&mut ledger)?;
+    let undone = undo(&mut ledger)?;
     if options.restore {
         say!("receive: {undone} threads have back what they had");
         return Ok(());
@@ -81,7 +83,7 @@ pub fn run(options: &Guard) -> Result<(), Failure> {
         dry_run: options.dry_run,
     };
     let result = guard.drive(events, &stopped);
-    let undone = guard.nice.restore_all();
+    let undone = undo(&mut guard.nice.ledger).map(|_| ());
     let counts = &guard.turns.counts;
     report(options, counts, &summary(counts, guard.nice.left_alone));
     result.and(undone)
@@ -121,11 +123,6 @@ fn report(options: &Guard, counts: &impl Serialize, words: &str) {
     }
 }
 
-/// The file that one guard of this machine locks.
-fn lock_path() -> PathBuf {
-    Path::new(RUN_DIR).join("guard.lock")
-}
-
 fn open_ledger() -> Result<Ledger, Failure> {
     let path = Path::new(RUN_DIR).join("guard.ledger");
     Ledger::open(&path).map_err(|error| Failure::runtime(format!("{}: {error}", path.display())))
@@ -135,40 +132,37 @@ fn ledger_failure(error: io::Error) -> Failure {
     Failure::runtime(format!("the record of changed threads: {error}"))
 }
 
-/// Restores what an earlier guard has left. Returns how many threads were restored. One that can't be restored now keeps no
-/// other from it; the record stays then, since to restore a thread twice does no harm.
-fn undo_left(ledger: &mut Ledger) -> Result<u64, Failure> {
-    let (mut undone, mut failed) = (0, None);
-    for entry in ledger.left().map_err(ledger_failure)? {
+/// Gives all threads of the record their own nice values back, also if some of that fails. Returns how many it has restored:
+/// those that have ended, or have what somebody else has set, are left alone.
+///
+/// # Errors
+/// Some could not be restored: they stay in the record, for the next start. Or the record can't be written.
+fn undo(ledger: &mut Ledger) -> Result<u64, Failure> {
+    let (mut undone, mut left) = (0, 0);
+    for entry in ledger.entries() {
         match restore(entry) {
-            Ok(restored) => undone += u64::from(restored),
-            Err(failure) => failed = failed.or(Some(failure)),
+            Err(error) if !priority::is_lasting(&error) => {
+                left += 1;
+                continue;
+            }
+            restored => undone += u64::from(restored.unwrap_or(false)),
         }
+        ledger.strike(entry.thread).map_err(ledger_failure)?;
     }
-    match failed {
-        Some(failure) => Err(failure),
-        None => ledger.clear().map_err(ledger_failure).map(|()| undone),
+    match left {
+        0 => Ok(undone),
+        _ => Err(Failure::runtime(format!(
+            "{left} threads could not be given back what they had: run 'ackpace-host receive guard --restore'"
+        ))),
     }
 }
 
-/// Gives a thread of the record its own nice value back. `false`: it is left alone, since it has its own, has ended, or has a
-/// value that somebody else has set.
-fn restore(entry: Entry) -> Result<bool, Failure> {
-    // The earlier guard may have been killed before or after the change, so the thread has `to` or `from`.
+/// Gives a thread its own nice value back. `false`: it has its own, or what somebody else has set.
+fn restore(entry: Entry) -> io::Result<bool> {
+    // A guard may be killed before or after a change, so the thread has `to` or `from`.
     for from in [entry.to, entry.from] {
-        let set = match from == entry.own {
-            true => Ok(false),
-            false => priority::set(entry.thread, from, entry.own),
-        };
-        match set {
-            Ok(true) => return Ok(true),
-            Ok(false) => {}
-            Err(error) if priority::is_lasting(&error) => return Ok(false),
-            Err(error) => {
-                let tid = entry.thread.tid;
-                let text = format!("thread {tid} can't be given its nice value back: {error}");
-                return Err(Failure::runtime(text));
-            }
+        if from != entry.own && priority::set(entry.thread, from, entry.own)? {
+            return Ok(true);
         }
     }
     Ok(false)
@@ -202,35 +196,12 @@ struct GuardSession {
 
 /// Sets nice values, and keeps the record of that.
 struct NiceSetter {
-    /// The record of changes.
-    ledger: Ledger,
     /// The threads that do not have their own nice value now, by us.
-    changed: HashMap<Thread, Changed>,
-    /// Orders about changed threads that have failed for a passing reason: they are tried again ([`NiceSetter::take_undone`]).
-    undone: HashMap<Thread, Level>,
+    ledger: Ledger,
+    /// Orders about these that have failed for a passing reason: they are tried again.
+    again: Vec<LevelOrder>,
     /// How many threads were left alone: they had ended, or had what somebody else has set.
     left_alone: u64,
-}
-
-/// A thread whose nice value we have changed.
-#[derive(Clone, Copy)]
-struct Changed {
-    /// Its own nice value.
-    own: i32,
-    /// What it has now by us.
-    now: i32,
-}
-
-/// What became of an order to set a nice value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Carried {
-    /// It is done.
-    Out,
-    /// It failed for a passing reason. The thread keeps what it has by us, and stays in the record: the order is tried again.
-    Later,
-    /// It can't be done: the thread has ended, is not of the usual class, or has what somebody else has set. Or it could not be
-    /// changed for the first time. It is left alone, and is in the record no more.
-    LeftAlone,
 }
 
 impl GuardSession {
@@ -259,11 +230,14 @@ impl GuardSession {
                         let order = self.turns.ran(thread, ran_us);
                         self.carry_out(order)?;
                     }
-                    Err(error) if priority::is_lasting(&error) => self.forget(thread)?,
+                    Err(error) if priority::is_lasting(&error) => {
+                        self.turns.forget(thread);
+                        self.nice.ledger.strike(thread).map_err(ledger_failure)?;
+                    }
                     Err(_) => {} // it is asked again
                 }
             }
-            for order in self.nice.take_undone() {
+            for order in std::mem::take(&mut self.nice.again) {
                 self.carry_out(Some(order))?;
             }
             if stopped.try_recv() != Err(TryRecvError::Empty) {
@@ -291,17 +265,10 @@ impl GuardSession {
         let Some(order) = order.filter(|_| !self.dry_run) else {
             return Ok(());
         };
-        match self.nice.set(order)? {
-            Carried::Out | Carried::Later => {}
-            Carried::LeftAlone => self.turns.forget(order.thread),
+        if !self.nice.set(order)? {
+            self.turns.forget(order.thread);
         }
         Ok(())
-    }
-
-    /// A thread that pays has ended.
-    fn forget(&mut self, thread: Thread) -> Result<(), Failure> {
-        self.turns.forget(thread);
-        self.nice.forget(thread)
     }
 }
 
@@ -310,132 +277,76 @@ impl NiceSetter {
     fn new(ledger: Ledger) -> NiceSetter {
         NiceSetter {
             ledger,
-            changed: HashMap::new(),
-            undone: HashMap::new(),
+            again: Vec::new(),
             left_alone: 0,
         }
     }
 
-    /// Sets the nice value of a level, if the thread has now what it should have.
+    /// Sets the nice value of a level, if the thread has now what it should have. `false`: it is left alone.
     ///
     /// # Errors
     /// The record can't be written. A guard that can't record its changes is to end, and to restore everything.
-    fn set(&mut self, order: LevelOrder) -> Result<Carried, Failure> {
+    fn set(&mut self, order: LevelOrder) -> Result<bool, Failure> {
         let LevelOrder { thread, level } = order;
-        self.undone.remove(&thread);
-        let before = self.changed.get(&thread).copied();
-        let set = match before {
-            Some(changed) => self.change(thread, changed, level)?,
-            None => match priority::nice(thread) {
-                Ok(nice) => self.change(thread, Changed::not(nice), level)?,
-                Err(error) => Err(error),
-            },
+        self.again.retain(|order| order.thread != thread);
+        let before = self.ledger.of(thread);
+        let known = before.map_or_else(
+            || priority::nice(thread).map(|nice| (nice, nice)),
+            |entry| Ok((entry.own, entry.to)),
+        );
+        let set = match known {
+            Ok((own, from)) => {
+                let to = level.nice(own);
+                // To restore a thread needs no new line: the one that it has says what it has now.
+                if to != own {
+                    let entry = Entry {
+                        thread,
+                        own,
+                        from,
+                        to,
+                    };
+                    self.ledger.write(entry).map_err(ledger_failure)?;
+                }
+                priority::set(thread, from, to).map(|set| (set, to == own))
+            }
+            Err(error) => Err(error),
         };
         match set {
-            Ok(true) => Ok(Carried::Out),
+            Ok((true, false)) => return Ok(true),
+            Ok((true, true)) => {}
             Err(error) if before.is_some() && !priority::is_lasting(&error) => {
-                self.undone.insert(thread, level);
-                Ok(Carried::Later)
+                self.again.push(order);
+                return Ok(true);
             }
-            Ok(false) | Err(_) => {
-                self.left_alone += 1;
-                self.forget(thread)?;
-                Ok(Carried::LeftAlone)
-            }
+            Ok((false, _)) | Err(_) => self.left_alone += 1,
         }
-    }
-
-    /// Changes a nice value, and records that first. `Ok(false)` and the inner error are those of [`priority::set`]; the outer one is
-    /// that of the record, for a thread that is changed already.
-    fn change(
-        &mut self,
-        thread: Thread,
-        changed: Changed,
-        level: Level,
-    ) -> Result<io::Result<bool>, Failure> {
-        let Changed { own, now } = changed;
-        let to = level.nice(own);
-        // To restore a thread needs no new line: the one that it has says `now`. So that works even if nothing can be written.
-        if to != own {
-            let entry = Entry {
-                thread,
-                own,
-                from: now,
-                to,
-            };
-            match self.ledger.write(entry) {
-                Ok(()) => {}
-                Err(error) if now == own => return Ok(Err(error)), // it is not changed for the first time
-                Err(error) => return Err(ledger_failure(error)),
-            }
-        }
-        let set = priority::set(thread, now, to);
-        if let Ok(true) = set {
-            match to == own {
-                true => self.forget(thread)?,
-                false => drop(self.changed.insert(thread, Changed { own, now: to })),
-            }
-        }
-        Ok(set)
-    }
-
-    /// The orders that are to be tried again.
-    fn take_undone(&mut self) -> Vec<LevelOrder> {
-        let undone = self.undone.drain();
-        undone
-            .map(|(thread, level)| LevelOrder { thread, level })
-            .collect()
-    }
-
-    /// A thread has its own value, has ended, or is left alone: nothing is to be restored.
-    fn forget(&mut self, thread: Thread) -> Result<(), Failure> {
-        self.changed.remove(&thread);
-        self.undone.remove(&thread);
-        self.ledger.strike(thread).map_err(ledger_failure)
-    }
-
-    /// Gives all threads their own nice values back, also if some of that fails.
-    ///
-    /// # Errors
-    /// Some could not be restored: they stay in the record, for the next start. Or the record can't be written.
-    fn restore_all(&mut self) -> Result<(), Failure> {
-        let changed: Vec<Thread> = self.changed.keys().copied().collect();
-        let mut result = Ok(());
-        for thread in changed {
-            let level = Level::Own;
-            let set = self.set(LevelOrder { thread, level });
-            result = result.and(set.map(|_| ()));
-        }
-        match self.changed.len() {
-            0 => result.and(self.ledger.clear().map_err(ledger_failure)),
-            left => Err(Failure::runtime(format!(
-                "{left} threads could not be given back what they had: run 'ackpace-host receive guard --restore'"
-            ))),
-        }
-    }
-}
-
-impl Changed {
-    /// A thread that has its own nice value.
-    fn not(nice: i32) -> Changed {
-        Changed {
-            own: nice,
-            now: nice,
-        }
+        self.ledger.strike(thread).map_err(ledger_failure)?;
+        Ok(matches!(set, Ok((true, _))))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::thread;
+    use std::path::PathBuf;
+    use std::{fs, thread};
 
-    /// A setter whose record is a new file of this name, without a name any more.
-    fn setter(name: &str) -> NiceSetter {
+    /// A setter whose record is a new file of this name.
+    fn setter(name: &str) -> (NiceSetter, PathBuf) {
         let path = std::env::temp_dir().join(format!("ackpace-{name}-{}", std::process::id()));
         let ledger = Ledger::open(&path).expect("room for a file");
-        std::fs::remove_file(&path).expect("our own file");
-        NiceSetter::new(ledger)
+        (NiceSetter::new(ledger), path)
+    }
+
+    /// A thread that has `to` by us, of its own value `own`.
+    fn changed(thread: Thread, own: i32, to: i32) -> Entry {
+        let from = own;
+        Entry {
+            thread,
+            own,
+            from,
+            to,
+        }
     }
 
     fn own_level(thread: Thread) -> LevelOrder {
@@ -444,60 +355,8 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_can_not_be_restored_now_is_restored_later() {
+    fn a_thread_that_can_not_be_restored_now_stays_in_the_record_and_keeps_no_other_from_it() {
         // A thread of its own, which may not make itself stronger any more: setpriority(2) refuses, and the thread lives on.
-        let checked = thread::spawn(|| {
-            priority::become_usual();
-            let thread = priority::calling_thread();
-            capabilities::keep_only(&[]).expect("giving up is always allowed");
-            let Ok(now) = priority::nice(thread) else {
-                return; // idle priority, which is not touched
-            };
-            let mut setter = setter("restored-later");
-            let own = now - 1;
-            setter.changed.insert(thread, Changed { own, now });
-            let set = setter.set(own_level(thread)).expect("a record");
-            assert_eq!(set, Carried::Later);
-            assert!(setter.changed.contains_key(&thread), "it is not forgotten");
-            assert_eq!(setter.take_undone(), [own_level(thread)]);
-            let kept = setter.restore_all().expect_err("it is refused again");
-            assert!(kept.to_string().contains("--restore"), "{kept}");
-            // Its own value is the weakest: that one is allowed.
-            let own = 19;
-            setter.changed.insert(thread, Changed { own, now });
-            setter.restore_all().expect("it is restored");
-            assert!(setter.changed.is_empty());
-            assert_eq!(priority::nice(thread).expect("it lives"), own);
-        });
-        checked.join().expect("no panic");
-    }
-
-    #[test]
-    fn a_thread_that_has_ended_is_forgotten() {
-        let mut setter = setter("ended");
-        let ended = Thread {
-            started_ns: 0,
-            ..priority::calling_thread()
-        };
-        setter.changed.insert(ended, Changed { own: 0, now: -20 });
-        let set = setter.set(own_level(ended)).expect("a record");
-        assert_eq!((set, setter.left_alone), (Carried::LeftAlone, 1));
-        assert!(setter.changed.is_empty() && setter.take_undone().is_empty());
-    }
-
-    #[test]
-    fn a_change_that_can_not_be_recorded_is_not_made() {
-        let mut setter = setter("unrecorded");
-        setter.ledger = Ledger::open(Path::new("/dev/full")).expect("Linux has it");
-        let (thread, level) = (priority::calling_thread(), Level::Paying);
-        let before = Changed { own: 0, now: -20 };
-        setter.changed.insert(thread, before);
-        assert!(setter.set(LevelOrder { thread, level }).is_err());
-        assert!(setter.changed.contains_key(&thread), "it is not forgotten");
-    }
-
-    #[test]
-    fn a_thread_that_can_not_be_restored_keeps_no_other_from_it() {
         let checked = thread::spawn(|| {
             priority::become_usual();
             let stuck = priority::calling_thread();
@@ -511,29 +370,53 @@ mod tests {
             });
             let weaker = told.recv().expect("it told");
             capabilities::keep_only(&[]).expect("giving up is always allowed");
-            let has = |thread| priority::nice(thread).expect("it lives");
-            let path = std::env::temp_dir().join(format!("ackpace-left-{}", std::process::id()));
-            let mut left = Ledger::open(&path).expect("room for a file");
+            let has = |thread| priority::nice(thread);
+            let Ok(now) = has(stuck) else {
+                return; // idle priority, which is not touched
+            };
+            let (mut setter, path) = setter("stuck");
             // To become stronger is refused now; to become weaker is not.
-            let entries = [(stuck, has(stuck) - 1), (weaker, 19)];
-            for (thread, own) in entries {
-                let to = has(thread);
-                let entry = Entry {
-                    thread,
-                    own,
-                    from: own,
-                    to,
-                };
-                left.write(entry).expect("room");
+            for entry in [changed(stuck, now - 1, now), changed(weaker, 19, now)] {
+                setter.ledger.write(entry).expect("room");
             }
-            assert!(undo_left(&mut left).is_err(), "the first can't be restored");
-            assert_eq!(has(weaker), 19);
-            let record = Ledger::open(&path).and_then(|ledger| ledger.left());
-            assert_eq!(record.expect("a file").len(), 2, "it stays");
-            std::fs::remove_file(&path).expect("our own file");
+            assert!(setter.set(own_level(stuck)).expect("a record"));
+            assert_eq!(setter.again, [own_level(stuck)], "it is tried again");
+            let kept = undo(&mut setter.ledger).expect_err("it is refused again");
+            assert!(kept.to_string().contains("1 threads"), "{kept}");
+            assert_eq!(has(weaker).expect("it lives"), 19);
+            let mut left = Ledger::open(&path).expect("a file");
+            assert_eq!(left.entries().len(), 1, "it stays");
+            left.write(changed(stuck, 19, now)).expect("its own line");
+            assert_eq!(undo(&mut left).expect("that one is allowed"), 1);
+            assert_eq!(has(stuck).expect("it lives"), 19);
+            fs::remove_file(&path).expect("our own file");
             drop(end);
             other.join().expect("no panic");
         });
         checked.join().expect("no panic");
+    }
+
+    #[test]
+    fn a_thread_that_has_ended_is_forgotten() {
+        let (mut setter, path) = setter("ended");
+        let ended = Thread {
+            started_ns: 0,
+            ..priority::calling_thread()
+        };
+        setter.ledger.write(changed(ended, 0, -20)).expect("room");
+        assert!(!setter.set(own_level(ended)).expect("a record"));
+        assert_eq!(setter.left_alone, 1);
+        assert!(setter.ledger.entries().is_empty() && setter.again.is_empty());
+        fs::remove_file(&path).expect("our own file");
+    }
+
+    #[test]
+    fn a_change_that_can_not_be_recorded_is_not_made() {
+        let full = Ledger::open(Path::new("/dev/full")).expect("Linux has it");
+        let (thread, level) = (priority::calling_thread(), Level::Paying);
+        let before = priority::nice(thread).ok();
+        let set = NiceSetter::new(full).set(LevelOrder { thread, level });
+        assert!(set.is_err() || before.is_none());
+        assert_eq!(priority::nice(thread).ok(), before);
     }
 }

@@ -25,61 +25,61 @@ pub struct Entry {
     pub to: i32,
 }
 
-/// The file.
+/// The file, with what each of its lines says; `None`: it is free.
 #[derive(Debug)]
 pub struct Ledger {
     file: File,
-    /// Whose each line is; `None`: it is free.
-    lines: Vec<Option<Thread>>,
+    lines: Vec<Option<Entry>>,
 }
 
 impl Ledger {
-    /// Opens it, or a new one.
+    /// Opens it, with what an earlier guard has left in it, or a new one.
     ///
     /// # Errors
-    /// As open(2).
+    /// As open(2) and read(2).
     pub fn open(path: &Path) -> io::Result<Ledger> {
         let mut options = File::options();
         options.read(true).write(true).create(true).truncate(false);
-        Ok(Ledger {
-            file: options.open(path)?,
-            lines: Vec::new(),
-        })
-    }
-
-    /// What an earlier guard has left.
-    ///
-    /// # Errors
-    /// As read(2).
-    pub fn left(&self) -> io::Result<Vec<Entry>> {
+        let file = options.open(path)?;
         let mut text = Vec::new();
-        (&self.file)
+        (&file)
             .take((GUARDED_MAX * LINE_BYTES) as u64)
             .read_to_end(&mut text)?;
-        let text = String::from_utf8_lossy(&text);
-        Ok(text.lines().filter_map(Entry::parse).collect())
+        let lines = String::from_utf8_lossy(&text)
+            .lines()
+            .map(Entry::parse)
+            .collect();
+        Ok(Ledger { file, lines })
     }
 
-    /// Forgets all.
-    ///
-    /// # Errors
-    /// As ftruncate(2).
-    pub fn clear(&mut self) -> io::Result<()> {
-        self.lines.clear();
-        self.file.set_len(0)
+    /// All that it has.
+    pub fn entries(&self) -> Vec<Entry> {
+        self.lines.iter().flatten().copied().collect()
     }
 
-    /// Writes what is about to be changed, in place of the thread's former line.
+    /// What it has of a thread.
+    pub fn of(&self, thread: Thread) -> Option<Entry> {
+        let mut entries = self.lines.iter().flatten();
+        entries.find(|entry| entry.thread == thread).copied()
+    }
+
+    /// Writes what is about to be changed, in place of the thread's former line, or in a free one.
     ///
     /// # Errors
     /// As write(2); or there are more threads than lines.
     pub fn write(&mut self, entry: Entry) -> io::Result<()> {
-        let at = match self.place(|line| line == Some(entry.thread)) {
-            Some(at) => at,
-            None => self.free()?,
-        };
-        self.lines[at] = Some(entry.thread);
-        self.put(at, &entry.line())
+        let has = |thread| move |line: &Option<Entry>| line.map(|entry| entry.thread) == thread;
+        let mut lines = self.lines.iter();
+        let at = lines.position(has(Some(entry.thread)));
+        let at = at.or_else(|| self.lines.iter().position(has(None)));
+        let at = at.unwrap_or(self.lines.len());
+        if at >= GUARDED_MAX {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.put(at, &entry.line())?;
+        self.lines.resize(self.lines.len().max(at + 1), None);
+        self.lines[at] = Some(entry);
+        Ok(())
     }
 
     /// A thread has its own value again, or is gone.
@@ -87,28 +87,15 @@ impl Ledger {
     /// # Errors
     /// As write(2).
     pub fn strike(&mut self, thread: Thread) -> io::Result<()> {
-        match self.place(|line| line == Some(thread)) {
-            Some(at) => {
-                self.lines[at] = None;
-                self.put(at, "")
+        for at in 0..self.lines.len() {
+            if self.lines[at]
+                .take_if(|entry| entry.thread == thread)
+                .is_some()
+            {
+                self.put(at, "")?;
             }
-            None => Ok(()),
         }
-    }
-
-    fn place(&self, is_it: impl Fn(Option<Thread>) -> bool) -> Option<usize> {
-        self.lines.iter().position(|line| is_it(*line))
-    }
-
-    fn free(&mut self) -> io::Result<usize> {
-        if let Some(at) = self.place(|line| line.is_none()) {
-            return Ok(at);
-        }
-        if self.lines.len() >= GUARDED_MAX {
-            return Err(io::ErrorKind::StorageFull.into());
-        }
-        self.lines.push(None);
-        Ok(self.lines.len() - 1)
+        Ok(())
     }
 
     fn put(&self, at: usize, line: &str) -> io::Result<()> {
@@ -179,47 +166,24 @@ mod tests {
     fn what_is_changed_is_there_for_the_next_one() {
         let path = std::env::temp_dir().join(format!("ackpace-host-ledger-{}", std::process::id()));
         let mut ledger = Ledger::open(&path).expect("a file");
-        for tid in [1, 2, u32::MAX] {
+        for tid in 1..=GUARDED_MAX as u32 {
             ledger.write(entry(tid)).expect("room");
         }
-        ledger
-            .write(Entry {
-                from: -20,
-                to: 3,
-                ..entry(2)
-            })
-            .expect("its own line");
+        assert!(ledger.write(entry(u32::MAX)).is_err(), "it is full");
+        let again = Entry {
+            from: -20,
+            to: 3,
+            ..entry(2)
+        };
+        ledger.write(again).expect("its own line");
         ledger.strike(entry(1).thread).expect("a line");
-        ledger.strike(entry(9).thread).expect("nothing to do");
-        let left = Ledger::open(&path).expect("a file").left().expect("text");
-        assert_eq!(
-            left,
-            [
-                Entry {
-                    from: -20,
-                    to: 3,
-                    ..entry(2)
-                },
-                entry(u32::MAX)
-            ]
-        );
-        ledger.write(entry(4)).expect("the free line");
-        assert_eq!(
-            Ledger::open(&path)
-                .expect("a file")
-                .left()
-                .expect("text")
-                .len(),
-            3
-        );
-        ledger.clear().expect("a file");
-        assert!(
-            Ledger::open(&path)
-                .expect("a file")
-                .left()
-                .expect("text")
-                .is_empty()
-        );
+        ledger.strike(entry(1).thread).expect("nothing to do");
+        ledger.write(entry(u32::MAX)).expect("the free line");
+        let left = Ledger::open(&path).expect("a file");
+        assert_eq!(left.entries(), ledger.entries());
+        assert_eq!(left.of(again.thread), Some(again));
+        assert_eq!(left.of(entry(u32::MAX).thread), Some(entry(u32::MAX)));
+        assert_eq!(left.of(entry(1).thread), None);
         std::fs::remove_file(&path).expect("our own");
     }
 
@@ -229,16 +193,5 @@ mod tests {
             assert_eq!(Entry::parse(line), None, "{line}");
         }
         assert!(entry(u32::MAX).line().len() < LINE_BYTES);
-    }
-
-    #[test]
-    fn there_are_so_many_lines() {
-        let path = std::env::temp_dir().join(format!("ackpace-host-lines-{}", std::process::id()));
-        let mut ledger = Ledger::open(&path).expect("a file");
-        for tid in 0..GUARDED_MAX as u32 {
-            ledger.write(entry(tid)).expect("room");
-        }
-        assert!(ledger.write(entry(u32::MAX)).is_err());
-        std::fs::remove_file(&path).expect("our own");
     }
 }
