@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::counters::Counters;
-use super::rows::{Bins, Row, Sender, Service, Watched, Who};
+use super::rows::{Bins, Fields, Sender, Service, Watched, Who};
 
 /// All that the kernel has counted so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
     /// Rows by process and service.
-    pub rows: Vec<(Who, Row)>,
+    pub rows: Vec<(Who, Receiver)>,
     /// Connections that are open now.
     pub watched: Vec<Watched>,
     /// Senders on this machine, as they see their service.
@@ -125,14 +125,12 @@ impl Report {
     ) -> Report {
         let mut receivers: BTreeMap<Who, Receiver> = BTreeMap::new();
         let is_meant = |who: &Who| pid.is_none_or(|pid| pid == who.pid);
-        for (who, row) in counted.rows.into_iter().filter(|(who, _)| is_meant(who)) {
-            receivers.insert(who, Receiver::of(who, row));
-        }
+        receivers.extend(counted.rows.into_iter().filter(|(who, _)| is_meant(who)));
         for seen in counted.watched.iter().filter(|seen| is_meant(&seen.who)) {
             // A connection on which nothing has come tells nothing of a receiver.
             let is_quiet = seen.who.pid == 0 && seen.waiting.total() == 0 && seen.unmeasured == 0;
             if !is_quiet {
-                let new = || Receiver::of(seen.who, Row::default());
+                let new = || Receiver::new(seen.who);
                 receivers.entry(seen.who).or_insert_with(new).add(seen);
             }
         }
@@ -158,40 +156,40 @@ impl Report {
 }
 
 impl Receiver {
-    fn of(who: Who, row: Row) -> Receiver {
-        let is_known = who.pid != 0;
-        let last_owner = (row.lost_owning > 0).then_some(Owner {
-            name: row.owner,
-            tid: row.owner_tid,
-            taker: row.taker,
-        });
+    /// Of which nothing was counted yet.
+    fn new(who: Who) -> Receiver {
         Receiver {
-            process: is_known.then_some(row.process),
-            pid: is_known.then_some(who.pid),
+            pid: (who.pid != 0).then_some(who.pid),
             port: who.service.port,
             side: if who.service.is_peer { "peer" } else { "local" },
-            to_tcp: row.to_tcp,
-            backlogged: row.backlogged,
-            to_copy: row.to_copy,
-            queues: QueueTotals {
-                receive_bytes_most: row.queue_bytes_most,
-                backlog_bytes_most: row.backlog_bytes_most,
-                out_of_order_bytes_most: row.gap_bytes_most,
-                ..QueueTotals::default()
-            },
-            core: Core {
-                lost_owning: row.lost_owning,
-                lost_owning_with_backlog: row.lost_with_backlog,
-                lost_free: row.off_free.total(),
-                off_owning: row.off_owning,
-                off_free: row.off_free,
-                slept_owning: row.slept_owning,
-                last_owner,
-            },
-            again: row.again,
-            unmeasured: row.unmeasured,
             ..Receiver::default()
         }
+    }
+
+    /// From a `struct row`.
+    pub fn parse(who: Who, bytes: &[u8]) -> Receiver {
+        let mut fields = Fields(bytes);
+        let mut of = Receiver::new(who);
+        of.to_tcp = fields.bins();
+        of.to_copy = fields.bins();
+        of.backlogged = fields.bins();
+        let core = &mut of.core;
+        core.off_owning = fields.bins();
+        core.off_free = fields.bins();
+        core.lost_free = core.off_free.total();
+        core.lost_owning = fields.long();
+        core.lost_owning_with_backlog = fields.long();
+        core.slept_owning = fields.long();
+        of.again = fields.long();
+        of.unmeasured = fields.long();
+        of.queues.receive_bytes_most = fields.word();
+        of.queues.backlog_bytes_most = fields.word();
+        of.queues.out_of_order_bytes_most = fields.word();
+        let tid = fields.word();
+        of.process = Some(fields.name()).filter(|_| of.pid.is_some());
+        let (name, taker) = (fields.name(), fields.name());
+        core.last_owner = (core.lost_owning > 0).then_some(Owner { name, tid, taker });
+        of
     }
 
     fn add(&mut self, seen: &Watched) {
@@ -224,12 +222,10 @@ mod tests {
     }
 
     fn counted() -> Counted {
-        let row = Row {
-            to_tcp: Bins([5, 0, 0, 0, 0, 0]),
-            process: "rx".to_owned(),
-            queue_bytes_most: 10,
+        let row = Receiver {
+            process: Some("rx".to_owned()),
             again: 1,
-            ..Row::default()
+            ..Receiver::new(who(7, false))
         };
         let waits = Watched {
             who: who(7, false),
@@ -258,6 +254,46 @@ mod tests {
             senders: vec![(who(0, true).service, sender)],
             ..Counted::default()
         }
+    }
+
+    #[test]
+    fn a_row_is_read_field_by_field() {
+        let mut bytes: Vec<u8> = (1..=35u64).flat_map(u64::to_ne_bytes).collect();
+        bytes.extend(
+            [101u32, 102, 103, 104]
+                .into_iter()
+                .flat_map(u32::to_ne_bytes),
+        );
+        for name in ["receiver", "worker-1", "spin\u{7}"] {
+            let mut field = [0; 16];
+            field[..name.len()].copy_from_slice(name.as_bytes());
+            bytes.extend(field);
+        }
+        assert_eq!(bytes.len(), 344, "struct row");
+        let row = Receiver::parse(who(7, false), &bytes);
+        assert_eq!(row.to_tcp, Bins([1, 2, 3, 4, 5, 6]));
+        assert_eq!(row.core.off_free.0[5], 30);
+        let core = row.core;
+        assert_eq!(
+            [
+                core.lost_owning,
+                core.lost_owning_with_backlog,
+                core.slept_owning
+            ],
+            [31, 32, 33]
+        );
+        assert_eq!([row.again, row.unmeasured], [34, 35]);
+        assert_eq!(
+            [
+                row.queues.receive_bytes_most,
+                row.queues.out_of_order_bytes_most
+            ],
+            [101, 103]
+        );
+        assert_eq!(row.process.as_deref(), Some("receiver"));
+        let owner = core.last_owner.expect("it was lost");
+        assert_eq!((owner.tid, owner.name.as_str()), (104, "worker-1"));
+        assert_eq!(owner.taker, "spin?", "no control characters on a terminal");
     }
 
     #[test]

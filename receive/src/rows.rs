@@ -68,45 +68,6 @@ pub struct Who {
     pub service: Service,
 }
 
-/// What was counted for a process and a port.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Row {
-    /// Segments by the time from arrival to TCP.
-    pub to_tcp: Bins,
-    /// Segments by the time from arrival to the copy.
-    pub to_copy: Bins,
-    /// Those of `to_tcp` that waited behind the socket's lock.
-    pub backlogged: Bins,
-    /// How long the process was off its core although it could have run, having owned the lock.
-    pub off_owning: Bins,
-    /// The same without the lock.
-    pub off_free: Bins,
-    /// How often it lost the core with the lock.
-    pub lost_owning: u64,
-    /// And packets stood on the backlog when it was back.
-    pub lost_with_backlog: u64,
-    /// How often it slept with the lock, as for a page of its memory.
-    pub slept_owning: u64,
-    /// Segments whose bytes had all arrived before.
-    pub again: u64,
-    /// Segments that were not measured, since more than [`ARRIVALS_MAX`] waited.
-    pub unmeasured: u64,
-    /// The longest receive queue seen.
-    pub queue_bytes_most: u32,
-    /// The longest backlog, in kernel memory.
-    pub backlog_bytes_most: u32,
-    /// The farthest that segments out of order reached beyond the hole.
-    pub gap_bytes_most: u32,
-    /// The thread that lost the core with the lock last.
-    pub owner_tid: u32,
-    /// Name of the thread that received first.
-    pub process: String,
-    /// Name of the thread that lost the core with the lock last.
-    pub owner: String,
-    /// Who got the core then.
-    pub taker: String,
-}
-
 /// What a connection has now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Watched {
@@ -118,7 +79,7 @@ pub struct Watched {
     pub queue_bytes: u32,
     /// How far its segments out of order reach.
     pub gap_bytes: u32,
-    /// As in a [`Row`], and not yet in one, as all that follows.
+    /// As in a row, and not yet in one, as all that follows.
     pub again: u64,
     /// See above.
     pub unmeasured: u64,
@@ -173,7 +134,7 @@ impl Fields<'_> {
         u64::from_ne_bytes(self.take())
     }
 
-    fn bins(&mut self) -> Bins {
+    pub fn bins(&mut self) -> Bins {
         Bins(std::array::from_fn(|_| self.long()))
     }
 
@@ -188,7 +149,7 @@ impl Fields<'_> {
         queues
     }
 
-    fn name(&mut self) -> String {
+    pub fn name(&mut self) -> String {
         let bytes: [u8; 16] = self.take();
         let len = bytes.iter().position(|byte| *byte == 0).unwrap_or(16);
         let shown = |sign: char| if sign.is_control() { '?' } else { sign };
@@ -220,32 +181,6 @@ impl Who {
         Who {
             pid: fields.word(),
             service: Service::of(&mut fields),
-        }
-    }
-}
-
-impl Row {
-    /// From a `struct row`.
-    pub fn parse(bytes: &[u8]) -> Row {
-        let mut fields = Fields(bytes);
-        Row {
-            to_tcp: fields.bins(),
-            to_copy: fields.bins(),
-            backlogged: fields.bins(),
-            off_owning: fields.bins(),
-            off_free: fields.bins(),
-            lost_owning: fields.long(),
-            lost_with_backlog: fields.long(),
-            slept_owning: fields.long(),
-            again: fields.long(),
-            unmeasured: fields.long(),
-            queue_bytes_most: fields.word(),
-            backlog_bytes_most: fields.word(),
-            gap_bytes_most: fields.word(),
-            owner_tid: fields.word(),
-            process: fields.name(),
-            owner: fields.name(),
-            taker: fields.name(),
         }
     }
 }
@@ -330,39 +265,6 @@ mod tests {
         assert_eq!(bins.total(), 30);
     }
 
-    #[test]
-    fn a_row_is_read_field_by_field() {
-        let mut bytes: Vec<u8> = (1..=35u64).flat_map(u64::to_ne_bytes).collect();
-        bytes.extend(
-            [101u32, 102, 103, 104]
-                .into_iter()
-                .flat_map(u32::to_ne_bytes),
-        );
-        for name in ["receiver", "worker-1", "spin\u{7}"] {
-            let mut field = [0; 16];
-            field[..name.len()].copy_from_slice(name.as_bytes());
-            bytes.extend(field);
-        }
-        assert_eq!(bytes.len(), 344, "struct row");
-        let row = Row::parse(&bytes);
-        assert_eq!(row.to_tcp, Bins([1, 2, 3, 4, 5, 6]));
-        assert_eq!(row.off_free.0[5], 30);
-        assert_eq!(
-            (row.lost_owning, row.lost_with_backlog, row.slept_owning),
-            (31, 32, 33)
-        );
-        assert_eq!((row.again, row.unmeasured), (34, 35));
-        assert_eq!(
-            (row.queue_bytes_most, row.gap_bytes_most, row.owner_tid),
-            (101, 103, 104)
-        );
-        assert_eq!(
-            (row.process.as_str(), row.owner.as_str()),
-            ("receiver", "worker-1")
-        );
-        assert_eq!(row.taker, "spin?", "no control characters on a terminal");
-    }
-
     fn watched(copied: u32, arrivals: &[(u64, u16, u8)]) -> Vec<u8> {
         let arrived = copied.wrapping_add(arrivals.len() as u32);
         let mut words = vec![7, 9_400];
@@ -419,7 +321,6 @@ mod tests {
         fn any_bytes_are_read(bytes in prop::collection::vec(any::<u8>(), 0..2_000), now_ns in any::<u64>()) {
             let seen = Watched::parse(&bytes, now_ns);
             prop_assert!(seen.waiting.total() <= ARRIVALS_MAX as u64 * u64::from(u16::MAX));
-            Row::parse(&bytes);
             Who::parse(&bytes);
             Sender::parse(&bytes);
         }

@@ -13,8 +13,8 @@ use crate::counters::Counters;
 use crate::filter::Filter;
 use crate::options::Watch;
 use crate::page::page;
-use crate::report::{Counted, Report};
-use crate::rows::{Fields, Row, Sender, Service, Watched, Who};
+use crate::report::{Counted, Receiver, Report};
+use crate::rows::{Fields, Sender, Service, Watched, Who};
 
 static OBJECT: &Aligned<[u8]> = object!("receive");
 const NEEDS: &str = "this kernel has no BTF, or lacks a tracepoint or a function that the program uses: Linux 5.17 or \
@@ -85,7 +85,11 @@ fn counted(program: &Program) -> Result<Counted, Failure> {
     let missed = program.only("missed")?;
     let mut missed = Fields(&missed);
     let entries = |map| program.entries(map).map(Vec::into_iter);
-    let rows = entries("rows")?.map(|(key, value)| (Who::parse(&key), Row::parse(&value)));
+    let row = |(key, value): (Vec<u8>, Vec<u8>)| {
+        let who = Who::parse(&key);
+        (who, Receiver::parse(who, &value))
+    };
+    let rows = entries("rows")?.map(row);
     let watched = entries("watched")?.map(|(_, value)| Watched::parse(&value, monotonic_ns()));
     let senders = entries("senders")?;
     let senders = senders.map(|(key, value)| (Service::parse(&key), Sender::parse(&value)));
