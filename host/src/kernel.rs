@@ -1,8 +1,6 @@
 //! The door to the kernel: loads the program (`host/src/bpf/tune.bpf.c`) and makes passes over the sockets of this network
 //! namespace with it. Without BPF at build time, [`Kernel::open`] fails and says so.
 
-mod orders;
-
 use std::io::Read;
 use std::path::Path;
 use std::thread;
@@ -14,8 +12,6 @@ use ackpace_host_base::bpf::{Aligned, Program};
 use ackpace_host_base::failure::Failure;
 use ackpace_host_base::object;
 
-pub use self::orders::ORDERS_MAX;
-use self::orders::Orders;
 use crate::matching::Matching;
 use crate::snapshot::{ANSWER_BYTES, Answer, View};
 
@@ -40,6 +36,8 @@ const BY_ADDRESS: u32 = 4;
 /// A socket that has sent nothing for so long, and has nothing to send, takes no part: longer than from one look to the
 /// next, so that all of what it sent has been seen.
 const QUIET_US: u64 = 3_000_000;
+/// Orders of one pass (`ORDERS_MAX`). More: the rest are carried out in the next passes.
+pub const ORDERS_MAX: usize = 65_536;
 /// What one read takes of the snapshots of sockets: a page table's worth of memory.
 const READ_BYTES: usize = 256 << 10;
 
@@ -68,7 +66,8 @@ pub struct Kernel {
     cgroups: Vec<u64>,
     ticks_per_s: u32,
     buffer: Vec<u8>,
-    orders: Orders,
+    /// The cookies of the orders that the program has.
+    ordered: Vec<u8>,
 }
 
 impl Kernel {
@@ -83,14 +82,13 @@ impl Kernel {
             None => Program::load(OBJECT, NEEDS)?,
         };
         program.attach()?;
-        let orders = Orders::of(program.fd("orders")?, program.fd("order_marks")?)?;
         let mut kernel = Kernel {
             program,
             by: 0,
             cgroups: Vec::new(),
             ticks_per_s: 0,
             buffer: vec![0; READ_BYTES],
-            orders,
+            ordered: Vec::new(),
         };
         let first = kernel.clock()?;
         thread::sleep(Duration::from_millis(100)); // long enough to tell 250 from 300
@@ -183,15 +181,27 @@ impl Kernel {
             piece(view);
             from
         });
-        self.orders.clear();
-        passed
+        passed.and(self.order(&[]))
     }
 
     /// Leaves orders, [`ORDERS_MAX`] at most, for the next snapshot: it carries them out in the same visit of a
     /// socket, and tells what became of them. They take the place of those that were left before, as do those of
     /// [`Kernel::carry_out`].
-    pub fn leave(&mut self, orders: &[Order]) {
-        self.orders.set(orders);
+    ///
+    /// # Errors
+    /// As bpf(2).
+    pub fn leave(&mut self, orders: &[Order]) -> Result<(), Failure> {
+        self.order(orders)
+    }
+
+    /// These orders and no others.
+    fn order(&mut self, orders: &[Order]) -> Result<(), Failure> {
+        self.program
+            .delete_all("orders", &std::mem::take(&mut self.ordered))?;
+        let cookies = orders.iter().flat_map(|order| order.cookie.to_ne_bytes());
+        self.ordered = cookies.collect();
+        let values: Vec<u8> = orders.iter().flat_map(told).collect();
+        self.program.set_all("orders", &self.ordered, &values)
     }
 
     /// Carries out orders at once, [`ORDERS_MAX`] at most. Sockets that are gone by now have no answer.
@@ -203,13 +213,9 @@ impl Kernel {
         orders: &[Order],
         answered: impl FnMut(Answer),
     ) -> Result<(), Failure> {
-        self.orders.set(orders);
-        if self.orders.mask() == 0 {
-            return Ok(());
-        }
-        let passed = self.answers(ORDERS, answered);
-        self.orders.clear();
-        passed
+        self.order(orders)?;
+        self.answers(ORDERS, answered)?;
+        self.order(&[])
     }
 
     /// Undoes all that was changed and is still as it was set.
@@ -244,7 +250,12 @@ impl Kernel {
     fn pass(&mut self, mode: u32, mut take: impl FnMut(&[u8]) -> usize) -> Result<(), Failure> {
         let quiet_ticks = QUIET_US * u64::from(self.ticks_per_s) / US_PER_S;
         let mut control = [0; CONTROL_BYTES];
-        let words = [mode, self.by, quiet_ticks as u32, self.orders.mask()];
+        let words = [
+            mode,
+            self.by,
+            quiet_ticks as u32,
+            (self.ordered.len() / 8) as u32,
+        ];
         for (at, word) in words.into_iter().enumerate() {
             control[4 * at..4 * at + 4].copy_from_slice(&word.to_ne_bytes());
         }
@@ -270,6 +281,19 @@ impl Kernel {
             held -= from;
         }
     }
+}
+
+/// As a `struct order`.
+fn told(order: &Order) -> Vec<u8> {
+    let (from, to) = (order.from, order.to.unwrap_or_default());
+    let words = [
+        u32::from(order.to.is_none()),
+        from.clamp_segments,
+        from.lowat_bytes,
+        to.clamp_segments,
+        to.lowat_bytes,
+    ];
+    words.map(u32::to_ne_bytes).concat()
 }
 
 /// The value of HZ that a distribution's kernel has which is next to what was measured.

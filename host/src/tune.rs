@@ -218,7 +218,7 @@ impl TuneSession {
                     sampled = true;
                 }
                 Action::Orders(changes) => self.carry_out(&changes)?,
-                Action::Leave(orders) => self.kernel.leave(&orders),
+                Action::Leave(orders) => self.kernel.leave(&orders)?,
             }
         }
         let us = (thread_cpu_ns() - from_ns) / 1_000;

@@ -108,7 +108,9 @@ fn an_order_that_was_left_is_carried_out_by_the_next_look() {
     // The first is as the order says, the second is not, the third has none.
     let mut second = order(before[1]);
     second.from.lowat_bytes = 5;
-    kernel.leave(&[order(before[0]), second]);
+    kernel
+        .leave(&[order(before[0]), second])
+        .expect("it was opened");
     assert!(
         pairs.iter().all(|(_, sender)| lowat(sender) == 0),
         "it waits"
@@ -128,19 +130,21 @@ fn an_order_that_was_left_is_carried_out_by_the_next_look() {
             .iter()
             .all(|(_, outcome, _)| *outcome == Outcome::None)
     );
-    kernel.leave(&[Order {
-        cookie: before[0].0,
-        from: to,
-        to: None,
-    }]);
+    kernel
+        .leave(&[Order {
+            cookie: before[0].0,
+            from: to,
+            to: None,
+        }])
+        .expect("it was opened");
     let back = looked(&mut kernel);
     let back = back.iter().find(|(cookie, ..)| *cookie == before[0].0);
     assert_eq!(back.map(|it| it.1), Some(Outcome::Done));
     assert_eq!(kernel.changed().ok(), Some(0));
     assert!(pairs.iter().all(|(_, sender)| lowat(sender) == 0));
     // Orders that are taken back are not carried out.
-    kernel.leave(&[order(before[2])]);
-    kernel.leave(&[]);
+    kernel.leave(&[order(before[2])]).expect("it was opened");
+    kernel.leave(&[]).expect("it was opened");
     assert!(
         looked(&mut kernel)
             .iter()
@@ -180,7 +184,7 @@ fn each_socket_is_told_once_and_obeys_whoever_comes_and_goes() {
         let answered = |answer: Answer| done += usize::from(answer.outcome == Outcome::Done);
         kernel.carry_out(now, answered).expect("it was opened");
         assert_eq!(done, now.len());
-        kernel.leave(later);
+        kernel.leave(later).expect("it was opened");
         // First, a run of neighbours as long as the program may lose sight by.
         let gone = if round == 0 { 0..100 } else { 0..7 };
         let close = pairs.drain(gone);

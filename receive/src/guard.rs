@@ -27,7 +27,7 @@ use crate::filter::Filter;
 use crate::ledger::{Entry, Ledger};
 use crate::options::Guard;
 use crate::priority;
-use crate::turns::{GuardEvent, Level, LevelOrder, Thread, TurnCounts, Turns};
+use crate::turns::{GuardEvent, LevelOrder, TurnCounts, Turns};
 
 static OBJECT: &Aligned<[u8]> = object!("guard");
 const NEEDS: &str = "this kernel has no BTF, or lacks a tracepoint or a function that the program uses: Linux 6.3 or later \
@@ -328,6 +328,7 @@ impl NiceSetter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::turns::{Level, Thread};
     use std::path::PathBuf;
     use std::{fs, thread};
 

@@ -16,24 +16,14 @@ struct {
 	__type(value, struct touched);
 } touched SEC(".maps");
 
-// A hash table by cookie (host/src/kernel/orders.rs), written by user space in memory that both see. A pass may have an order
-// for most sockets, and a system call for each, or for many of them, costs more than the order.
+// By cookie.
 struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, ORDER_SLOTS);
-	__type(key, __u32);
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, ORDERS_MAX);
+	__type(key, __u64);
 	__type(value, struct order);
 } orders SEC(".maps");
-
-// A bit for each place where the search for an order may begin, written likewise: this the processor has in its caches.
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, ORDER_MARKS / 64);
-	__type(key, __u32);
-	__type(value, __u64);
-} order_marks SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -41,21 +31,6 @@ struct {
 	__type(key, __u32);
 	__type(value, struct control);
 } control SEC(".maps");
-
-// Where the search for the order of a socket begins, before the mask.
-static __always_inline __u32 place(__u64 cookie)
-{
-	return cookie * 0x9e3779b97f4a7c15ULL >> 40;
-}
-
-// Most sockets have no order, and this tells that of nearly all of them.
-static __always_inline int may_have_order(__u64 cookie)
-{
-	__u32 nth = place(cookie) % ORDER_MARKS, word = nth / 64;
-	__u64 *bits = bpf_map_lookup_elem(&order_marks, &word);
-
-	return bits && *bits >> nth % 64 & 1;
-}
 
 #include "ahead.h"
 
@@ -167,20 +142,7 @@ static __always_inline void tell(struct bpf_iter__tcp *context, __u64 cookie, __
 
 static __always_inline struct order *order_for(const struct control *control, __u64 cookie)
 {
-	__u32 from = place(cookie), mask = control->orders_mask, nth, key;
-	struct order *order;
-
-	if (!mask || !may_have_order(cookie))
-		return 0;
-	for (nth = 0; nth < ORDER_PROBES; nth++) {
-		key = (from + nth) & mask;
-		order = bpf_map_lookup_elem(&orders, &key);
-		if (!order || !order->cookie)
-			return 0;
-		if (order->cookie == cookie)
-			return order;
-	}
-	return 0;
+	return control->orders ? bpf_map_lookup_elem(&orders, &cookie) : 0;
 }
 
 static __always_inline int obey(struct tcp_sock *tp, const struct order *order)

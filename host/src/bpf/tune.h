@@ -3,10 +3,8 @@
 
 #pragma once
 
-// Bounds; host/src/kernel/orders.rs gives their reasons.
-#define ORDER_SLOTS 131072
-#define ORDER_MARKS 524288
-#define ORDER_PROBES 16
+// A bound; host/src/kernel.rs gives its reason.
+#define ORDERS_MAX 65536
 
 // "No clamp", as far as it can be set.
 #define CLAMP_NONE 0x7fffffff
@@ -21,9 +19,8 @@ struct control {
 	__u32 by;
 	// A socket that has sent nothing for so long, and has nothing to send, is told of by a `struct quiet`.
 	__u32 quiet_ticks;
-	// Size of the part of `orders` that is in use, less one; 0: there are none. In MODE_SNAPSHOT an order is carried out
-	// before its socket is told of.
-	__u32 orders_mask;
+	// How many orders there are. In MODE_SNAPSHOT an order is carried out before its socket is told of.
+	__u32 orders;
 	// Written by the program when a pass ends: jiffies and nanoseconds of the same moment. They tell HZ.
 	__u64 ticks;
 	__u64 at_ns;
@@ -38,13 +35,11 @@ struct touched {
 };
 
 struct order {
-	__u64 cookie; // 0: nobody's
 	__u32 give_back;
 	__u32 from_clamp;
 	__u32 from_lowat;
 	__u32 to_clamp;
 	__u32 to_lowat;
-	__u32 zero;
 };
 
 // What became of an order in MODE_ORDERS; in MODE_CHANGED, one that was changed.

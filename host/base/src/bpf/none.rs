@@ -3,7 +3,6 @@
 use std::convert::Infallible;
 use std::io;
 use std::marker::PhantomData;
-use std::os::fd::RawFd;
 use std::path::Path;
 use std::time::Duration;
 
@@ -60,7 +59,11 @@ impl Program {
         match self.0 {}
     }
 
-    pub fn fd(&self, _: &str) -> Result<RawFd, Failure> {
+    pub fn set_all(&self, _: &str, _: &[u8], _: &[u8]) -> Result<(), Failure> {
+        match self.0 {}
+    }
+
+    pub fn delete_all(&self, _: &str, _: &[u8]) -> Result<(), Failure> {
         match self.0 {}
     }
 

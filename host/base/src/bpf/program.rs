@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::io::Read;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
@@ -120,6 +119,36 @@ impl Program {
         self.map(map)?.delete(key).map_err(failed)
     }
 
+    /// Writes values of 64-bit keys, which stand one behind the other, as the values do.
+    ///
+    /// # Errors
+    /// As bpf(2).
+    pub fn set_all(&self, map: &str, keys: &[u8], values: &[u8]) -> Result<(), Failure> {
+        let (any, count) = (MapFlags::ANY, keys.len() as u32 / 8);
+        match count {
+            0 => Ok(()),
+            _ => self
+                .map(map)?
+                .update_batch(keys, values, count, any, any)
+                .map_err(failed),
+        }
+    }
+
+    /// Removes the values of 64-bit keys, all of which are there.
+    ///
+    /// # Errors
+    /// As bpf(2).
+    pub fn delete_all(&self, map: &str, keys: &[u8]) -> Result<(), Failure> {
+        let (any, count) = (MapFlags::ANY, keys.len() as u32 / 8);
+        match count {
+            0 => Ok(()),
+            _ => self
+                .map(map)?
+                .delete_batch(keys, count, any, any)
+                .map_err(failed),
+        }
+    }
+
     /// A value of a map.
     ///
     /// # Errors
@@ -142,14 +171,6 @@ impl Program {
             }
         }
         Ok(entries)
-    }
-
-    /// The descriptor of a map, as for mmap(2): open as long as this lives.
-    ///
-    /// # Errors
-    /// There is no such map.
-    pub fn fd(&self, map: &str) -> Result<RawFd, Failure> {
-        Ok(self.map(map)?.as_fd().as_raw_fd())
     }
 
     /// What the attached iterator tells, from its start.
