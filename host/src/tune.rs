@@ -91,9 +91,7 @@ impl TuneSession {
     /// Takes the lock, opens the program in the kernel, and undoes what a killed instance has left.
     fn start(options: &Tune) -> Result<TuneSession, Failure> {
         let matching = options.matching().map_err(Failure::operator)?;
-        let cgroup = matching.cgroup.as_deref();
-        let cgroup =
-            cgroup.map(|path| ChosenCgroup::at(path, "its sockets have back what they had"));
+        let cgroup = matching.cgroup.as_deref().map(ChosenCgroup::at);
         let cgroup = cgroup.transpose().map_err(Failure::operator)?;
         if !has_bpf() {
             Kernel::open(None)?; // says so, before anything is touched
