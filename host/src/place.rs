@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use ackpace_host_base::lock::RUN_DIR;
 use rustix::mount::MountFlags;
 
-use ackpace_host_base::capabilities::{self, Capability};
+use ackpace_host_base::capabilities::{self, CapabilitySet};
 use ackpace_host_base::failure::Failure;
 
 /// Where BPF objects are pinned.
@@ -74,7 +74,7 @@ pub fn ensure_bpf_fs() -> Result<(), Failure> {
 
 /// Whether [`ensure_bpf_fs`] has a chance where none is mounted.
 pub fn may_mount() -> bool {
-    !has_mounts_of_its_own() && capabilities::has(Capability::SysAdmin)
+    !has_mounts_of_its_own() && capabilities::has(CapabilitySet::SYS_ADMIN)
 }
 
 /// Whether one is mounted.

@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use ackpace_host_base::capabilities::{self, Capability};
+use ackpace_host_base::capabilities::{self, CapabilitySet};
 use ackpace_host_base::clock::{Clock, thread_cpu_ns};
 use ackpace_host_base::failure::Failure;
 use ackpace_host_base::lock::Lock;
@@ -109,7 +109,7 @@ impl TuneSession {
             None => Kernel::open(None)?,
         };
         kernel.select(&matching)?;
-        capabilities::keep_only(&[Capability::Bpf])?;
+        capabilities::keep_only(CapabilitySet::BPF)?;
         let clock = Clock::start();
         let board = Board::default();
         let mut session = TuneSession {

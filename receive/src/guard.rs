@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration;
 
 use ackpace_host_base::bpf::{Aligned, Program, Ring};
-use ackpace_host_base::capabilities::{self, Capability};
+use ackpace_host_base::capabilities::{self, CapabilitySet};
 use ackpace_host_base::clock::{Clock, monotonic_ns};
 use ackpace_host_base::failure::Failure;
 use ackpace_host_base::lock::{Lock, RUN_DIR};
@@ -61,7 +61,7 @@ pub fn run(options: &Guard) -> Result<(), Failure> {
         let exact = Exact::open(&filter)?;
         let stopped = begin(
             &filter,
-            Capability::Bpf,
+            CapabilitySet::BPF,
             signals,
             "the scheduler of this machine",
         )?;
@@ -75,7 +75,7 @@ pub fn run(options: &Guard) -> Result<(), Failure> {
         true => "a real-time task",
         false => "a usual task (real time is refused here)",
     };
-    let stopped = begin(&filter, Capability::SysNice, signals, runs_as)?;
+    let stopped = begin(&filter, CapabilitySet::SYS_NICE, signals, runs_as)?;
     let mut guard = GuardSession {
         turns: Turns::default(),
         nice: NiceSetter::new(ledger),
@@ -105,11 +105,11 @@ pub fn open(filter: &Filter) -> Result<(Program, Ring<GuardEvent>), Failure> {
 /// guard, and tells the operator what is guarded.
 fn begin(
     filter: &Filter,
-    kept: Capability,
+    kept: CapabilitySet,
     signals: Caught,
     runs_as: &str,
 ) -> Result<Receiver<()>, Failure> {
-    capabilities::keep_only(&[kept])?;
+    capabilities::keep_only(kept)?;
     let stopped = signals.hear()?;
     say!("receive: guards {filter} as {runs_as}; Ctrl-C ends it");
     Ok(stopped)
@@ -365,12 +365,12 @@ mod tests {
             let (end, ends) = std::sync::mpsc::channel::<()>();
             let other = thread::spawn(move || {
                 // Nobody without a capability may change a thread that has it.
-                capabilities::keep_only(&[]).expect("giving up is always allowed");
+                capabilities::keep_only(CapabilitySet::empty()).expect("giving up is always allowed");
                 tell.send(priority::calling_thread()).expect("it is heard");
                 let _ = ends.recv();
             });
             let weaker = told.recv().expect("it told");
-            capabilities::keep_only(&[]).expect("giving up is always allowed");
+            capabilities::keep_only(CapabilitySet::empty()).expect("giving up is always allowed");
             let has = |thread| priority::nice(thread);
             let Ok(now) = has(stuck) else {
                 return; // idle priority, which is not touched

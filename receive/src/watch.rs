@@ -4,7 +4,7 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
 use ackpace_host_base::bpf::{Aligned, Program};
-use ackpace_host_base::capabilities::{self, Capability};
+use ackpace_host_base::capabilities::{self, CapabilitySet};
 use ackpace_host_base::clock::{Clock, monotonic_ns};
 use ackpace_host_base::failure::Failure;
 use ackpace_host_base::{object, say, signals, tell};
@@ -28,7 +28,7 @@ pub fn run(options: &Watch) -> Result<(), Failure> {
     let signals = signals::catch()?;
     let filter = Filter::of(&options.port, options.pid)?;
     let program = open(&filter)?;
-    capabilities::keep_only(&[Capability::Bpf])?;
+    capabilities::keep_only(CapabilitySet::BPF)?;
     let stopped = signals.hear()?;
     let (clock, before) = (Clock::start(), Counters::now());
     let report = || -> Result<Report, Failure> {
