@@ -5,7 +5,7 @@ use ackpace_host_base::failure::Failure;
 use ackpace_host_base::tell;
 use serde::Serialize;
 
-use crate::facts::{self, Class, Facts, Process, Scheduling};
+use crate::facts::{self, Class, Facts, Process};
 
 /// One setting.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -58,6 +58,20 @@ impl Advice {
     }
 }
 
+fn of(
+    what: &'static str,
+    now: impl Into<String>,
+    change: impl Into<String>,
+    measured: Option<&'static str>,
+) -> Advice {
+    Advice {
+        what,
+        now: now.into(),
+        change: change.into(),
+        measured,
+    }
+}
+
 /// What follows from the facts.
 pub fn advice(facts: &Facts) -> Vec<Advice> {
     let mut all = vec![preemption(facts), hrtick(facts), slice(facts)];
@@ -93,23 +107,26 @@ fn preemption(facts: &Facts) -> Advice {
              the core anywhere in a copy, with the lock; with 'none' only between two parts of a long backlog"
         }
     };
-    Advice {
-        what: "preemption of the kernel",
-        now: known(&facts.preemption),
-        change: change.to_owned(),
-        measured: None,
-    }
+    of(
+        "preemption of the kernel",
+        known(&facts.preemption),
+        change,
+        None,
+    )
 }
 
 fn hrtick(facts: &Facts) -> Advice {
-    Advice {
-        what: "HRTICK",
-        now: known(&facts.hrtick.as_ref().map(|on| if *on { "on" } else { "off" }).map_err(Clone::clone)),
-        change: "on (HRTICK into /sys/kernel/debug/sched/features), a slice ends on time and not at the next tick of 1 to 10 \
-                 ms: a receiver waits for shorter turns of the others, and its own end sooner, too"
-            .to_owned(),
-        measured: None,
-    }
+    let on = facts
+        .hrtick
+        .as_ref()
+        .map(|on| if *on { "on" } else { "off" });
+    of(
+        "HRTICK",
+        known(&on.map_err(Clone::clone)),
+        "on (HRTICK into /sys/kernel/debug/sched/features), a slice ends on time and not at the next tick of 1 to 10 ms: a \
+         receiver waits for shorter turns of the others, and its own end sooner, too",
+        None,
+    )
 }
 
 fn ms(ns: u64) -> String {
@@ -117,31 +134,26 @@ fn ms(ns: u64) -> String {
 }
 
 fn slice(facts: &Facts) -> Advice {
-    let common = known(
-        &facts
-            .slice_ns
-            .as_ref()
-            .map(|ns| ms(*ns))
-            .map_err(Clone::clone),
-    );
-    let own = facts
-        .process
+    let common = facts
+        .slice_ns
         .as_ref()
-        .map(|process| match &process.scheduling {
-            Ok(Scheduling {
-                slice_ns: Some(ns), ..
-            }) => format!("{} of the process; ", ms(*ns)),
-            Ok(_) => "the kernel does not tell that of the process (Linux 6.12 does); ".to_owned(),
-            Err(why) => format!("not known of the process ({why}); "),
-        });
-    Advice {
-        what: "slice",
-        now: format!("{}common: {common}", own.unwrap_or_default()),
-        change: "a longer one (sched_setattr(2), 0.1 to 100 ms, Linux 6.12 or later) lets a receiver finish more calls before \
-                 its turn ends, and makes it wait longer for the next; a shorter one the reverse. Its share of the core stays"
-            .to_owned(),
-        measured: SLICE_MEASURED,
-    }
+        .map(|ns| ms(*ns))
+        .map_err(Clone::clone);
+    let own = match facts.process.as_ref().map(|process| &process.scheduling) {
+        None => String::new(),
+        Some(Ok(of)) => match of.slice_ns {
+            Some(ns) => format!("{} of the process; ", ms(ns)),
+            None => "the kernel does not tell that of the process (Linux 6.12 does); ".to_owned(),
+        },
+        Some(Err(why)) => format!("not known of the process ({why}); "),
+    };
+    of(
+        "slice",
+        format!("{own}common: {}", known(&common)),
+        "a longer one (sched_setattr(2), 0.1 to 100 ms, Linux 6.12 or later) lets a receiver finish more calls before its turn \
+         ends, and makes it wait longer for the next; a shorter one the reverse. Its share of the core stays",
+        SLICE_MEASURED,
+    )
 }
 
 /// Nothing, if the class is the usual one.
@@ -162,19 +174,15 @@ fn class(process: &Process) -> Option<Advice> {
             "nothing: it waits for no usual task, and 'guard' never touches it",
         ),
     };
-    Some(Advice {
-        what: "class",
-        now: now.to_owned(),
-        change: change.to_owned(),
-        measured: None,
-    })
+    Some(of("class", now, change, None))
 }
 
 fn nice(facts: &Facts, process: &Process) -> Advice {
-    let mut now = match &process.scheduling {
-        Ok(scheduling) => scheduling.nice.to_string(),
-        Err(why) => format!("not known ({why})"),
-    };
+    let nice = process
+        .scheduling
+        .as_ref()
+        .map(|scheduling| scheduling.nice);
+    let mut now = known(&nice.map_err(Clone::clone));
     if let Some(group) = process.autogroup.as_ref().filter(|_| facts.autogroups) {
         now += &format!(", in autogroup {group}");
     }
@@ -185,14 +193,9 @@ fn nice(facts: &Facts, process: &Process) -> Advice {
         }
         false => "; it counts within its CPU cgroup only",
     };
-    Advice {
-        what: "nice",
-        now,
-        change: format!(
-            "each step down gives it 25 % more of the core, at the cost of all others, for good{scope}"
-        ),
-        measured: NICE_MEASURED,
-    }
+    let change =
+        "each step down gives it 25 % more of the core, at the cost of all others, for good";
+    of("nice", now, format!("{change}{scope}"), NICE_MEASURED)
 }
 
 fn weight(process: &Process) -> Advice {
@@ -201,14 +204,13 @@ fn weight(process: &Process) -> Advice {
         Some((group, weight)) => format!("{weight} ({})", group.path.display()),
         None => "in no CPU cgroup of its own".to_owned(),
     };
-    Advice {
-        what: "weight of the cgroup",
+    of(
+        "weight of the cgroup",
         now,
-        change: "more (cpu.weight, CPUWeight= of a unit; cpu.shares in version 1) gives the whole group more beside others; \
-                 nothing changes among its own tasks"
-            .to_owned(),
-        measured: WEIGHT_MEASURED,
-    }
+        "more (cpu.weight, CPUWeight= of a unit; cpu.shares in version 1) gives the whole group more beside others; nothing \
+         changes among its own tasks",
+        WEIGHT_MEASURED,
+    )
 }
 
 fn quota(process: &Process) -> Advice {
@@ -218,14 +220,13 @@ fn quota(process: &Process) -> Advice {
         Some(quota) => format!("{quota}; it was reached {throttled} times"),
         None => "none".to_owned(),
     };
-    Advice {
-        what: "bound of the cgroup",
+    of(
+        "bound of the cgroup",
         now,
-        change: "without one (cpu.max, CPUQuota=) nobody is stopped for the rest of a period of 100 ms; before Linux 6.18 that \
-                 also stops a task that owns a socket's lock"
-            .to_owned(),
-        measured: None,
-    }
+        "without one (cpu.max, CPUQuota=) nobody is stopped for the rest of a period of 100 ms; before Linux 6.18 that also \
+         stops a task that owns a socket's lock",
+        None,
+    )
 }
 
 fn busy_poll(facts: &Facts) -> Advice {
@@ -233,16 +234,12 @@ fn busy_poll(facts: &Facts) -> Advice {
         Some(us) => format!("net.core.busy_read = {us} us"),
         None => "this kernel has none".to_owned(),
     };
-    Advice {
-        what: "busy poll",
-        now,
-        change: format!(
-            "some 50 us let a receiver ask the network card itself in place of sleeping: it saves the wake-up, not the wait \
-             for a core, and takes one of {} processors while it asks. Loopback has no card to ask",
-            facts.cpus
-        ),
-        measured: None,
-    }
+    let change = format!(
+        "some 50 us let a receiver ask the network card itself in place of sleeping: it saves the wake-up, not the wait for a \
+         core, and takes one of {} processors while it asks. Loopback has no card to ask",
+        facts.cpus
+    );
+    of("busy poll", now, change, None)
 }
 
 // Ten loops beside one receiver of long calls, two or three runs each: docs/host-receive.md has the machine.
@@ -261,7 +258,7 @@ const WEIGHT_MEASURED: Option<&str> = Some(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::Group;
+    use crate::facts::{Group, Scheduling};
 
     fn facts() -> Facts {
         Facts {
@@ -298,17 +295,17 @@ mod tests {
         }
     }
 
-    fn of<'a>(all: &'a [Advice], what: &str) -> &'a Advice {
+    fn named<'a>(all: &'a [Advice], what: &str) -> &'a Advice {
         all.iter().find(|advice| advice.what == what).expect(what)
     }
 
     #[test]
     fn what_is_not_known_says_why_and_each_says_whether_it_was_measured() {
         let all = advice(&facts());
-        assert_eq!(of(&all, "HRTICK").now, "not known (no debugfs)");
-        assert_eq!(of(&all, "slice").now, "common: 2.80 ms");
+        assert_eq!(named(&all, "HRTICK").now, "not known (no debugfs)");
+        assert_eq!(named(&all, "slice").now, "common: 2.80 ms");
         assert!(
-            of(&all, "preemption of the kernel")
+            named(&all, "preemption of the kernel")
                 .change
                 .starts_with("preempt=lazy or none")
         );
@@ -326,12 +323,16 @@ mod tests {
     fn a_process_is_told_of() {
         let all = advice(&with_process(Class::Other));
         assert_eq!(
-            of(&all, "nice").now,
+            named(&all, "nice").now,
             "-5, in autogroup /autogroup-71 nice 0"
         );
-        assert!(of(&all, "slice").now.starts_with("0.10 ms of the process"));
         assert!(
-            of(&all, "bound of the cgroup")
+            named(&all, "slice")
+                .now
+                .starts_with("0.10 ms of the process")
+        );
+        assert!(
+            named(&all, "bound of the cgroup")
                 .now
                 .contains("reached 9 times")
         );
@@ -341,7 +342,7 @@ mod tests {
         );
         for class in [Class::Batch, Class::Idle, Class::RealTime] {
             let all = advice(&with_process(class));
-            assert!(!of(&all, "class").change.is_empty());
+            assert!(!named(&all, "class").change.is_empty());
         }
     }
 }

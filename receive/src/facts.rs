@@ -96,27 +96,11 @@ fn text(path: &Path) -> Result<String, String> {
         .map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// From debugfs; else from the kernel's command line; else from its configuration.
 fn preemption() -> Result<String, String> {
-    let told = text(Path::new("/sys/kernel/debug/sched/preempt"));
-    let why = match told.as_deref().map(in_brackets) {
-        Ok(Some(mode)) => return Ok(mode.to_owned()),
-        Ok(None) => "/sys/kernel/debug/sched/preempt names no mode".to_owned(),
-        Err(why) => why.clone(),
-    };
-    let line = fs::read_to_string("/proc/cmdline").unwrap_or_default();
-    let asked = line
-        .split_whitespace()
-        .find_map(|word| word.strip_prefix("preempt="));
-    if let Some(mode) = asked {
-        return Ok(mode.to_owned());
-    }
-    let release = rustix::system::uname()
-        .release()
-        .to_string_lossy()
-        .into_owned();
-    let config = fs::read_to_string(format!("/boot/config-{release}")).unwrap_or_default();
-    configured(&config).map(str::to_owned).ok_or(why)
+    let path = "/sys/kernel/debug/sched/preempt";
+    let told = text(Path::new(path))?;
+    let mode = in_brackets(&told).ok_or_else(|| format!("{path} names no mode"));
+    mode.map(str::to_owned)
 }
 
 /// `none voluntary (full)`: the one that is chosen.
@@ -125,25 +109,6 @@ fn in_brackets(text: &str) -> Option<&str> {
         .1
         .split_once(')')
         .map(|(mode, _)| mode)
-}
-
-/// By the kernel's configuration.
-fn configured(config: &str) -> Option<&'static str> {
-    let is_set = |name: &str| {
-        config
-            .lines()
-            .any(|line| line == format!("CONFIG_{name}=y"))
-    };
-    let modes = [
-        ("PREEMPT_NONE", "none"),
-        ("PREEMPT_VOLUNTARY", "voluntary"),
-        ("PREEMPT_LAZY", "lazy"),
-        ("PREEMPT", "full"),
-    ];
-    modes
-        .into_iter()
-        .find(|(name, _)| is_set(name))
-        .map(|(_, mode)| mode)
 }
 
 fn has_hrtick(features: &str) -> bool {
@@ -253,11 +218,6 @@ mod tests {
     fn modes_and_features_are_read() {
         assert_eq!(in_brackets("none voluntary (full) lazy"), Some("full"));
         assert_eq!(in_brackets("none"), None);
-        assert_eq!(
-            configured("CONFIG_PREEMPT_NONE=y\nCONFIG_PREEMPT_DYNAMIC=y\n"),
-            Some("none")
-        );
-        assert_eq!(configured("# CONFIG_PREEMPT is not set\n"), None);
         assert!(has_hrtick("PLACE_LAG HRTICK"));
         assert!(!has_hrtick("PLACE_LAG NO_HRTICK"));
     }

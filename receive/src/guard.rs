@@ -365,7 +365,8 @@ mod tests {
             let (end, ends) = std::sync::mpsc::channel::<()>();
             let other = thread::spawn(move || {
                 // Nobody without a capability may change a thread that has it.
-                capabilities::keep_only(CapabilitySet::empty()).expect("giving up is always allowed");
+                capabilities::keep_only(CapabilitySet::empty())
+                    .expect("giving up is always allowed");
                 tell.send(priority::calling_thread()).expect("it is heard");
                 let _ = ends.recv();
             });
