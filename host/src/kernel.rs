@@ -10,6 +10,7 @@ use ackpace_core::sndbuf::outside::Setting;
 use ackpace_core::units::US_PER_S;
 use ackpace_host_base::bpf::{Aligned, Program};
 use ackpace_host_base::failure::Failure;
+use ackpace_host_base::fields::Fields;
 use ackpace_host_base::object;
 
 use crate::matching::Matching;
@@ -101,16 +102,9 @@ impl Kernel {
     /// The kernel's count of ticks, and nanoseconds.
     fn clock(&mut self) -> Result<(u64, u64), Failure> {
         self.pass(CLOCK, |_| 0)?;
-        let value = self.program.only("control")?;
-        let long = |at: usize| {
-            value
-                .get(at..)?
-                .first_chunk()
-                .map(|long| u64::from_ne_bytes(*long))
-        };
-        long(16)
-            .zip(long(24))
-            .ok_or_else(|| Failure::runtime("the program's clock is not there"))
+        let control = self.program.only("control")?;
+        let mut fields = Fields(control.get(16..).unwrap_or_default());
+        Ok((fields.long(), fields.long()))
     }
 
     /// From now on these sockets match. To be called once.

@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use ackpace_host_base::bpf::{self, Aligned, Program};
 use ackpace_host_base::failure::Failure;
+use ackpace_host_base::fields::Fields;
 use ackpace_host_base::object;
 use serde::Serialize;
 
 use crate::filter::Filter;
-use crate::rows::Fields;
 use crate::turn::TURN_OWED_US_MAX;
 
 static OBJECT: &Aligned<[u8]> = object!("exact");

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use ackpace_host_base::fields::Fields;
 use serde::Serialize;
 
 use super::counters::Counters;
-use super::rows::{Bins, Fields, Sender, Service, Watched, Who};
+use super::rows::{Bins, Sender, Service, Watched, Who};
 
 /// All that the kernel has counted so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -170,12 +171,12 @@ impl Receiver {
     pub fn parse(who: Who, bytes: &[u8]) -> Receiver {
         let mut fields = Fields(bytes);
         let mut of = Receiver::new(who);
-        of.to_tcp = fields.bins();
-        of.to_copy = fields.bins();
-        of.backlogged = fields.bins();
+        of.to_tcp = Bins::of(&mut fields);
+        of.to_copy = Bins::of(&mut fields);
+        of.backlogged = Bins::of(&mut fields);
         let core = &mut of.core;
-        core.off_owning = fields.bins();
-        core.off_free = fields.bins();
+        core.off_owning = Bins::of(&mut fields);
+        core.off_free = Bins::of(&mut fields);
         core.lost_free = core.off_free.total();
         core.lost_owning = fields.long();
         core.lost_owning_with_backlog = fields.long();

@@ -1,6 +1,7 @@
 //! What the program in the kernel counts (`receive/src/bpf/receive.h`), read from its maps. Numbers are in the byte order of
 //! this machine.
 
+use ackpace_host_base::fields::Fields;
 use serde::{Serialize, Serializer};
 
 /// Segments of a connection that wait at once (`ARRIVALS_MAX`): a receive buffer of 6 MB takes some 100 as a network card
@@ -36,6 +37,11 @@ impl Bins {
     pub fn add(&mut self, ns: u64, times: u64) {
         let bin = ENDS_NS.iter().take_while(|end| ns >= **end).count();
         self.0[bin] += times;
+    }
+
+    /// Six counts.
+    pub fn of(fields: &mut Fields<'_>) -> Bins {
+        Bins(std::array::from_fn(|_| fields.long()))
     }
 
     /// All of them.
@@ -111,52 +117,16 @@ pub struct Sender {
     pub rto_us_most: u32,
 }
 
-/// Reads fields one after the other; zeros behind the end.
-pub(crate) struct Fields<'a>(pub &'a [u8]);
-
-impl Fields<'_> {
-    fn take<const N: usize>(&mut self) -> [u8; N] {
-        let (mut bytes, len) = ([0; N], N.min(self.0.len()));
-        bytes[..len].copy_from_slice(&self.0[..len]);
-        self.0 = &self.0[len..];
-        bytes
-    }
-
-    pub fn word(&mut self) -> u32 {
-        u32::from_ne_bytes(self.take())
-    }
-
-    fn half(&mut self) -> u16 {
-        u16::from_ne_bytes(self.take())
-    }
-
-    pub fn long(&mut self) -> u64 {
-        u64::from_ne_bytes(self.take())
-    }
-
-    pub fn bins(&mut self) -> Bins {
-        Bins(std::array::from_fn(|_| self.long()))
-    }
-
-    fn queues(&mut self) -> QueueSample {
+impl QueueSample {
+    fn of(fields: &mut Fields<'_>) -> QueueSample {
         let queues = QueueSample {
-            at_ns: self.long(),
-            queue_bytes: self.word(),
-            backlog_bytes: self.word(),
-            gap_bytes: self.word(),
+            at_ns: fields.long(),
+            queue_bytes: fields.word(),
+            backlog_bytes: fields.word(),
+            gap_bytes: fields.word(),
         };
-        self.word();
+        fields.word();
         queues
-    }
-
-    pub fn name(&mut self) -> String {
-        let bytes: [u8; 16] = self.take();
-        let len = bytes.iter().position(|byte| *byte == 0).unwrap_or(16);
-        let shown = |sign: char| if sign.is_control() { '?' } else { sign };
-        String::from_utf8_lossy(&bytes[..len])
-            .chars()
-            .map(shown)
-            .collect()
     }
 }
 
@@ -190,10 +160,10 @@ impl Watched {
     pub fn parse(bytes: &[u8], now_ns: u64) -> Watched {
         let mut fields = Fields(bytes);
         let who = Who::parse(&fields.take::<ROW_KEY_BYTES>());
-        let left = fields.queues();
+        let left = QueueSample::of(&mut fields);
         let copied = fields.word();
         fields.take::<APART_BYTES>();
-        let queues = fields.queues().max(left); // the later ones
+        let queues = QueueSample::of(&mut fields).max(left); // the later ones
         let [arrived, _, _, again, unmeasured] = std::array::from_fn(|_| fields.word());
         let mut watched = Watched {
             who,

@@ -19,6 +19,7 @@
 use std::collections::HashMap;
 
 use ackpace_core::units::Instant;
+use ackpace_host_base::fields::Fields;
 use serde::Serialize;
 
 use crate::turn::{Account, Expiring, When};
@@ -79,24 +80,24 @@ pub enum Kind {
 impl GuardEvent {
     /// Reads a `struct event`; `None`: it is too short, or of no known kind.
     pub fn parse(bytes: &[u8]) -> Option<GuardEvent> {
-        // Three __u64: at_ns, ran_ns, started_ns. Then four __u32: tid, tgid, kind, has_backlog.
-        let (longs, words) = bytes.get(..EVENT_BYTES)?.split_at(24);
-        let long = |nth: usize| Some(u64::from_ne_bytes(*longs.get(8 * nth..)?.first_chunk()?));
-        let word = |nth: usize| Some(u32::from_ne_bytes(*words.get(4 * nth..)?.first_chunk()?));
-        let kind = match word(2)? {
+        let mut fields = Fields(bytes.get(..EVENT_BYTES)?);
+        let [at_ns, ran_ns, started_ns] = std::array::from_fn(|_| fields.long());
+        let [tid, pid, kind, backlog] = std::array::from_fn(|_| fields.word());
+        let kind = match kind {
             1 => Kind::Lost {
-                has_backlog: word(3)? != 0,
+                has_backlog: backlog != 0,
             },
-            2 => Kind::Ended { ran_ns: long(1)? },
+            2 => Kind::Ended { ran_ns },
             _ => return None,
         };
+        let thread = Thread {
+            tid,
+            pid,
+            started_ns,
+        };
         Some(GuardEvent {
-            thread: Thread {
-                tid: word(0)?,
-                pid: word(1)?,
-                started_ns: long(2)?,
-            },
-            at_ns: long(0)?,
+            thread,
+            at_ns,
             kind,
         })
     }
@@ -219,19 +220,13 @@ impl Turns {
         Some(Level::Raised)
     }
 
-    /// Whether the table has room for a thread. If need be, forgets threads at their own level: those that owe nothing, or else
-    /// those that owe too little to pay. Nobody looks whether these have ended, so they would keep their places for good.
+    /// Whether the table has room for a thread. If need be, forgets all that are at their own level: they owe too little to pay,
+    /// and nobody looks whether they have ended.
     fn has_room_for(&mut self, thread: Thread) -> bool {
-        let is_full = |turns: &Turns| turns.threads.len() >= GUARDED_MAX;
-        if self.threads.contains_key(&thread) || !is_full(self) {
-            return true;
-        }
-        let owes = |state: &State| state.account.owed_us() > 0;
-        (self.threads).retain(|_, state| state.level != Level::Own || owes(state));
-        if is_full(self) {
+        if self.threads.len() >= GUARDED_MAX && !self.threads.contains_key(&thread) {
             (self.threads).retain(|_, state| state.level != Level::Own);
         }
-        !is_full(self)
+        self.threads.len() < GUARDED_MAX || self.threads.contains_key(&thread)
     }
 
     /// A call has ended, and with it the extra turn, in which the thread ran for `used_us`.
@@ -448,44 +443,21 @@ mod tests {
     }
 
     #[test]
-    fn those_who_owe_too_little_to_pay_make_room_for_others() {
+    fn those_at_their_own_level_make_room() {
         let mut turns = Turns::default();
         let thread = |tid| Thread { tid, ..THREAD };
-        let turn_of = |tid, turns: &mut Turns| {
-            let begun = turns.on(&lost(thread(tid)), 0, at(0)).is_some();
-            let end = GuardEvent {
-                thread: thread(tid),
-                ..ended(50)
-            };
-            turns.on(&end, 0, at(0));
-            begun
-        };
         for tid in 0..GUARDED_MAX as u32 {
-            assert!(turn_of(tid, &mut turns));
+            turns.on(&lost(thread(tid)), 0, at(0));
         }
-        // All of these may have ended since: they do not pay, so nobody looks.
-        assert!(turns.paying().is_empty());
-        assert!(turn_of(u32::MAX, &mut turns));
-        assert_eq!(turns.counts.too_many, 0);
-    }
-
-    #[test]
-    fn those_who_owe_nothing_make_room() {
-        let mut turns = Turns::default();
-        for tid in 0..GUARDED_MAX as u32 {
-            turns.on(&lost(Thread { tid, ..THREAD }), 0, at(0));
-        }
-        let one_more = lost(Thread {
-            tid: u32::MAX,
-            ..THREAD
-        });
+        let one_more = lost(thread(u32::MAX));
         assert_eq!(turns.on(&one_more, 0, at(0)), None, "all are in a turn");
         assert_eq!(turns.counts.too_many, 1);
-        let free = GuardEvent {
-            kind: Kind::Ended { ran_ns: 0 },
-            ..lost(Thread { tid: 3, ..THREAD })
+        let end = GuardEvent {
+            thread: thread(3),
+            ..ended(50)
         };
-        turns.on(&free, 0, at(1));
+        turns.on(&end, 0, at(1));
+        assert!(turns.paying().is_empty(), "nobody looks whether it ends");
         assert!(turns.on(&one_more, 0, at(2)).is_some());
     }
 

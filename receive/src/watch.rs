@@ -7,6 +7,7 @@ use ackpace_host_base::bpf::{Aligned, Program};
 use ackpace_host_base::capabilities::{self, CapabilitySet};
 use ackpace_host_base::clock::{Clock, monotonic_ns};
 use ackpace_host_base::failure::Failure;
+use ackpace_host_base::fields::Fields;
 use ackpace_host_base::{object, say, signals, tell};
 
 use crate::counters::Counters;
@@ -14,7 +15,7 @@ use crate::filter::Filter;
 use crate::options::Watch;
 use crate::page::page;
 use crate::report::{Counted, Receiver, Report};
-use crate::rows::{Fields, Sender, Service, Watched, Who};
+use crate::rows::{Sender, Service, Watched, Who};
 
 static OBJECT: &Aligned<[u8]> = object!("receive");
 const NEEDS: &str = "this kernel has no BTF, or lacks a tracepoint or a function that the program uses: Linux 5.17 or \

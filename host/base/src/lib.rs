@@ -22,5 +22,6 @@ pub mod bpf;
 pub mod capabilities;
 pub mod clock;
 pub mod failure;
+pub mod fields;
 pub mod lock;
 pub mod signals;
