@@ -67,8 +67,6 @@ pub struct Kernel {
     cgroups: Vec<u64>,
     ticks_per_s: u32,
     buffer: Vec<u8>,
-    /// The cookies of the orders that the program has.
-    ordered: Vec<u8>,
 }
 
 impl Kernel {
@@ -89,7 +87,6 @@ impl Kernel {
             cgroups: Vec::new(),
             ticks_per_s: 0,
             buffer: vec![0; READ_BYTES],
-            ordered: Vec::new(),
         };
         let first = kernel.clock()?;
         thread::sleep(Duration::from_millis(100)); // long enough to tell 250 from 300
@@ -164,41 +161,20 @@ impl Kernel {
         })
     }
 
-    /// Adds to the view, and shows it after each piece; orders that were left are carried out.
+    /// Adds to the view, and shows it after each piece.
     fn pieces(&mut self, view: &mut View, mut piece: impl FnMut(&mut View)) -> Result<(), Failure> {
         let ticks_per_s = self.ticks_per_s;
-        let passed = self.pass(SNAPSHOT, |bytes| {
+        self.pass(SNAPSHOT, |bytes| {
             let mut from = 0;
             while let Some(len_bytes) = view.take(&bytes[from..], ticks_per_s) {
                 from += len_bytes;
             }
             piece(view);
             from
-        });
-        passed.and(self.order(&[]))
+        })
     }
 
-    /// Leaves orders, [`ORDERS_MAX`] at most, for the next snapshot: it carries them out in the same visit of a
-    /// socket, and tells what became of them. They take the place of those that were left before, as do those of
-    /// [`Kernel::carry_out`].
-    ///
-    /// # Errors
-    /// As bpf(2).
-    pub fn leave(&mut self, orders: &[Order]) -> Result<(), Failure> {
-        self.order(orders)
-    }
-
-    /// These orders and no others.
-    fn order(&mut self, orders: &[Order]) -> Result<(), Failure> {
-        self.program
-            .delete_all("orders", &std::mem::take(&mut self.ordered))?;
-        let cookies = orders.iter().flat_map(|order| order.cookie.to_ne_bytes());
-        self.ordered = cookies.collect();
-        let values: Vec<u8> = orders.iter().flat_map(told).collect();
-        self.program.set_all("orders", &self.ordered, &values)
-    }
-
-    /// Carries out orders at once, [`ORDERS_MAX`] at most. Sockets that are gone by now have no answer.
+    /// Carries out orders, [`ORDERS_MAX`] at most. Sockets that are gone by now have no answer.
     ///
     /// # Errors
     /// As bpf(2) and read(2).
@@ -207,9 +183,12 @@ impl Kernel {
         orders: &[Order],
         answered: impl FnMut(Answer),
     ) -> Result<(), Failure> {
-        self.order(orders)?;
+        let cookies = orders.iter().flat_map(|order| order.cookie.to_ne_bytes());
+        let cookies: Vec<u8> = cookies.collect();
+        let values: Vec<u8> = orders.iter().flat_map(told).collect();
+        self.program.set_all("orders", &cookies, &values)?;
         self.answers(ORDERS, answered)?;
-        self.order(&[])
+        self.program.delete_all("orders", &cookies)
     }
 
     /// Undoes all that was changed and is still as it was set.
@@ -244,12 +223,7 @@ impl Kernel {
     fn pass(&mut self, mode: u32, mut take: impl FnMut(&[u8]) -> usize) -> Result<(), Failure> {
         let quiet_ticks = QUIET_US * u64::from(self.ticks_per_s) / US_PER_S;
         let mut control = [0; CONTROL_BYTES];
-        let words = [
-            mode,
-            self.by,
-            quiet_ticks as u32,
-            (self.ordered.len() / 8) as u32,
-        ];
+        let words = [mode, self.by, quiet_ticks as u32, 0];
         for (at, word) in words.into_iter().enumerate() {
             control[4 * at..4 * at + 4].copy_from_slice(&word.to_ne_bytes());
         }

@@ -119,8 +119,6 @@ pub struct SocketSnapshot {
     pub is_matched: bool,
     /// It may send: ESTABLISHED or CLOSE_WAIT.
     pub is_open: bool,
-    /// What became of the order that was left for it. The rest tells how it is since.
-    pub outcome: Outcome,
 }
 
 /// A socket that matches, is open, has no fixed send buffer, and rests: for 3 s it has sent nothing,
@@ -227,7 +225,7 @@ impl SocketSnapshot {
         let [resent, marked, busy, window_limited] = std::array::from_fn(|_| fields.word());
         let [quiet, queued_bytes, send_buffer_bytes] = std::array::from_fn(|_| fields.word());
         let [local_port, peer_port] = std::array::from_fn(|_| fields.half());
-        let [state, ca_state, flags, outcome] = fields.take();
+        let [state, ca_state, flags, _] = fields.take();
         let us = |ticks: u32| u64::from(ticks) * US_PER_S / u64::from(ticks_per_s.max(1));
         let segment_bytes = u64::from(segment.max(1));
         let in_bytes = |segments: u32| u64::from(segments) * segment_bytes;
@@ -292,7 +290,6 @@ impl SocketSnapshot {
             buffer_is_fixed: flags & 4 != 0,
             is_matched: flags & 2 != 0,
             is_open: matches!(state, 1 | 8),
-            outcome: Outcome::told(outcome.into()),
         })
     }
 }

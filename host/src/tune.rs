@@ -216,7 +216,6 @@ impl TuneSession {
                     sampled = true;
                 }
                 Action::Orders(changes) => self.carry_out(&changes)?,
-                Action::Leave(orders) => self.kernel.leave(&orders)?,
             }
         }
         let us = (thread_cpu_ns() - from_ns) / 1_000;
@@ -240,7 +239,7 @@ impl TuneSession {
         Ok(())
     }
 
-    /// A snapshot, of which the machine hears, and lines of what was done by it.
+    /// A snapshot, of which the machine hears.
     fn look(&mut self) -> Result<(), Failure> {
         self.rescan_cgroups()?;
         let now = self.clock.now();
@@ -249,9 +248,6 @@ impl TuneSession {
         let piece = |view: &View| tuner.looked(view, now);
         self.kernel.look(&mut self.view, piece)?;
         self.tuner.end_look(now);
-        for change in self.tuner.done() {
-            self.journal.change(change, now);
-        }
         Ok(())
     }
 
@@ -341,6 +337,5 @@ fn chosen(options: &Tune) -> TunerSettings {
         secret: RandomState::new().build_hasher().finish(),
         lowat_bytes_most: most.unwrap_or(u32::MAX),
         dry_run: options.dry_run,
-        once: options.once,
     }
 }

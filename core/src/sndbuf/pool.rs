@@ -163,11 +163,6 @@ impl Pool {
         self.totals
     }
 
-    /// Whether the last division was for a drain, whose shares hold for a moment only.
-    pub fn is_draining(&self) -> bool {
-        self.drains.ends_at().is_some()
-    }
-
     /// A connection begins to send.
     fn joined(&mut self, worker: u16, reading: &Reading, now: Instant) {
         self.divides_again = true;

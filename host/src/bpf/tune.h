@@ -19,8 +19,7 @@ struct control {
 	__u32 by;
 	// A socket that has sent nothing for so long, and has nothing to send, is told of by a `struct quiet`.
 	__u32 quiet_ticks;
-	// How many orders there are. In MODE_SNAPSHOT an order is carried out before its socket is told of.
-	__u32 orders;
+	__u32 unused;
 	// Written by the program when a pass ends: jiffies and nanoseconds of the same moment. They tell HZ.
 	__u64 ticks;
 	__u64 at_ns;
@@ -90,7 +89,5 @@ struct socket_snapshot {
 	__u8 state;
 	__u8 ca_state;
 	__u8 flags;
-	// What became of the order for it; the rest tells how it is since.
-	__u8 outcome;
-	__u8 zero[4];
+	__u8 zero[5];
 };

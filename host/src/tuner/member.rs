@@ -7,7 +7,7 @@ use ackpace_core::sndbuf::reading::Reading;
 use ackpace_core::units::Instant;
 
 use super::{Change, Member, Share, Why, acked, progress};
-use crate::snapshot::{Outcome, Record, SocketSnapshot};
+use crate::snapshot::{Record, SocketSnapshot};
 
 /// How long a socket counts as one that lost, and is raised carefully, after it sent something again.
 const LOST_LATELY_US: u64 = 10_000_000;
@@ -27,7 +27,6 @@ impl Member {
             lost_at: None,
             lately: None,
             left: None,
-            order: None,
             seen: 0,
         }
     }
@@ -52,7 +51,6 @@ impl Member {
         }
         self.snapshot = SocketSnapshot {
             now: if keeps_setting { before.now } else { seen.now },
-            outcome: Outcome::None,
             ..*seen
         };
         (is_sending, share_limited_us(was_full, &self.snapshot, us))
