@@ -228,11 +228,10 @@ fn lockdown() -> Result<String, String> {
 /// Loads the program and looks once.
 fn looked() -> Result<String, Failure> {
     let mut kernel = Kernel::open(None)?;
-    let mut view = View::default();
-    kernel.snapshot(&mut view)?;
+    let mut sockets = 0;
+    kernel.look(&mut View::default(), |view| sockets += view.matched())?;
     Ok(format!(
-        "works; {} sockets in this network namespace",
-        view.matched()
+        "works; {sockets} sockets in this network namespace"
     ))
 }
 
@@ -249,10 +248,13 @@ fn set_and_given_back() -> Result<String, String> {
         ..Matching::default()
     };
     kernel.select(&matching).map_err(told)?;
-    let mut view = View::default();
-    kernel.snapshot(&mut view).map_err(told)?;
     // It has sent nothing yet.
-    let seen = view.quiet.first().ok_or("our own connection is not seen")?;
+    let mut seen = None;
+    let looked = kernel.look(&mut View::default(), |view| {
+        seen = seen.or(view.quiet.first().copied())
+    });
+    looked.map_err(told)?;
+    let seen = seen.ok_or("our own connection is not seen")?;
     let to = Setting {
         clamp_segments: 12,
         lowat_bytes: 34_567,

@@ -76,10 +76,7 @@ impl Kernel {
     /// # Errors
     /// The kernel refuses; what to do.
     pub fn open(pin: Option<&Path>) -> Result<Kernel, Failure> {
-        let mut program = match pin {
-            Some(pin) => Program::load_pinned(OBJECT, NEEDS, "touched", pin)?,
-            None => Program::load(OBJECT, NEEDS)?,
-        };
+        let mut program = Program::load(OBJECT, NEEDS, pin.map(|pin| ("touched", pin)))?;
         program.attach()?;
         let mut kernel = Kernel {
             program,
@@ -140,31 +137,15 @@ impl Kernel {
         Ok(())
     }
 
-    /// Takes a snapshot of each socket that matches, and of those that were changed. The view has all of them.
-    ///
-    /// # Errors
-    /// As bpf(2) and read(2).
-    pub fn snapshot(&mut self, view: &mut View) -> Result<(), Failure> {
-        view.clear();
-        self.pieces(view, |_| {})
-    }
-
-    /// Likewise, and hands them over piece by piece, while what the kernel told is still in the processor's caches.
+    /// Takes a snapshot of each socket that matches, and of those that were changed, and hands them over piece by piece, while
+    /// what the kernel told is still in the processor's caches.
     ///
     /// # Errors
     /// As bpf(2) and read(2).
     pub fn look(&mut self, view: &mut View, mut piece: impl FnMut(&View)) -> Result<(), Failure> {
-        view.clear();
-        self.pieces(view, |view| {
-            piece(view);
-            view.clear();
-        })
-    }
-
-    /// Adds to the view, and shows it after each piece.
-    fn pieces(&mut self, view: &mut View, mut piece: impl FnMut(&mut View)) -> Result<(), Failure> {
         let ticks_per_s = self.ticks_per_s;
         self.pass(SNAPSHOT, |bytes| {
+            view.clear();
             let mut from = 0;
             while let Some(len_bytes) = view.take(&bytes[from..], ticks_per_s) {
                 from += len_bytes;
@@ -222,11 +203,10 @@ impl Kernel {
     /// long that was.
     fn pass(&mut self, mode: u32, mut take: impl FnMut(&[u8]) -> usize) -> Result<(), Failure> {
         let quiet_ticks = QUIET_US * u64::from(self.ticks_per_s) / US_PER_S;
-        let mut control = [0; CONTROL_BYTES];
-        let words = [mode, self.by, quiet_ticks as u32, 0];
-        for (at, word) in words.into_iter().enumerate() {
-            control[4 * at..4 * at + 4].copy_from_slice(&word.to_ne_bytes());
-        }
+        let mut control = [mode, self.by, quiet_ticks as u32]
+            .map(u32::to_ne_bytes)
+            .concat();
+        control.resize(CONTROL_BYTES, 0);
         self.program.set_only("control", &control)?;
         let mut sockets = self.program.iterate()?;
         let mut held = 0;

@@ -129,25 +129,17 @@ impl Tune {
     /// # Errors
     /// More is listed than there is room for.
     pub fn matching(&self) -> Result<Matching, String> {
-        matching(&self.port, &self.address, self.cgroup.as_ref())
+        if self.port.len() > PORTS_MAX || self.address.len() > PREFIXES_MAX {
+            return Err(format!(
+                "--port takes {PORTS_MAX} ports at most, and --address {PREFIXES_MAX} prefixes: use --cgroup for more"
+            ));
+        }
+        Ok(Matching {
+            ports: self.port.clone(),
+            prefixes: self.address.clone(),
+            cgroup: self.cgroup.clone(),
+        })
     }
-}
-
-fn matching(
-    ports: &[u16],
-    prefixes: &[Prefix],
-    cgroup: Option<&PathBuf>,
-) -> Result<Matching, String> {
-    if ports.len() > PORTS_MAX || prefixes.len() > PREFIXES_MAX {
-        return Err(format!(
-            "--port takes {PORTS_MAX} ports at most, and --address {PREFIXES_MAX} prefixes: use --cgroup for more"
-        ));
-    }
-    Ok(Matching {
-        ports: ports.to_vec(),
-        prefixes: prefixes.to_vec(),
-        cgroup: cgroup.cloned(),
-    })
 }
 
 /// Bytes: `65536`, `64K`, `64KiB`, `256MiB`, `2G`.

@@ -5,7 +5,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -33,25 +33,11 @@ pub struct Board(Arc<Mutex<Tally>>);
 impl Board {
     /// Shows another tally.
     pub fn show(&self, tally: &Tally) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone_from(tally);
+        self.tally().clone_from(tally);
     }
 
-    /// Whether the budget was too small by the last tally.
-    pub fn is_short(&self) -> bool {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .is_short
-    }
-
-    fn read(&self) -> Tally {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+    fn tally(&self) -> MutexGuard<'_, Tally> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -96,8 +82,8 @@ fn answer(mut stream: UnixStream, board: &Board) -> io::Result<()> {
     let mut question = String::new();
     BufReader::new((&stream).take(QUESTION_BYTES_MAX)).read_line(&mut question)?;
     let answer = match question.trim() {
-        "status" => serde_json::to_string(&board.read())? + "\n",
-        "metrics" => board.read().metrics(),
+        "status" => serde_json::to_string(&*board.tally())? + "\n",
+        "metrics" => board.tally().metrics(),
         _ => "refused: 'status' and 'metrics' are what can be asked\n".to_owned(),
     };
     stream.write_all(answer.as_bytes())

@@ -148,11 +148,14 @@ impl TuneSession {
             });
         }
         self.rescan_cgroups()?;
-        self.kernel.snapshot(&mut self.view)?;
-        let open = |snapshot: &&SocketSnapshot| {
-            snapshot.is_matched && snapshot.is_open && snapshot.sample.unacked_bytes > 0
-        };
-        let sending = self.view.snapshots.iter().filter(open).count() as u64;
+        let (mut sockets, mut sending) = (0, 0);
+        self.kernel.look(&mut self.view, |view| {
+            let sends = |one: &&SocketSnapshot| {
+                one.is_matched && one.is_open && one.sample.unacked_bytes > 0
+            };
+            sockets += view.matched();
+            sending += view.snapshots.iter().filter(sends).count() as u64;
+        })?;
         let budget_bytes = self.tuner.tally.budget_bytes;
         if sending * FLOOR_BYTES > budget_bytes && !options.dry_run {
             let text = format!(
@@ -170,9 +173,8 @@ impl TuneSession {
             "divides"
         };
         say!(
-            "tune: {word} {budget_bytes} B {} among {} sockets that match now",
-            options.policy.name(),
-            self.view.matched()
+            "tune: {word} {budget_bytes} B {} among {sockets} sockets that match now",
+            options.policy.name()
         );
         Ok(())
     }
@@ -208,6 +210,7 @@ impl TuneSession {
     /// Does what the machine orders, until it rests.
     fn turn(&mut self) -> Result<(), Failure> {
         let from_ns = thread_cpu_ns();
+        let was_short = self.tuner.tally.is_short;
         let mut sampled = false;
         while let Some(action) = self.tuner.poll(self.clock.now()) {
             match action {
@@ -219,7 +222,6 @@ impl TuneSession {
             }
         }
         let us = (thread_cpu_ns() - from_ns) / 1_000;
-        let was_short = self.board.is_short();
         let tally = &mut self.tuner.tally;
         tally.cpu_us += us;
         if sampled {

@@ -301,13 +301,7 @@ impl Tuner {
         let member = self.members.see(at, self.passes)?;
         let (us, keeps_setting) = (self.since_us, self.chosen.dry_run);
         let (is_sending, share_limited_us) = member.take(snapshot, us, now, keeps_setting);
-        self.reads(at, is_sending, share_limited_us)
-    }
-
-    /// The reading of the one in this slot, if it takes part.
-    fn reads(&mut self, at: usize, is_sending: bool, share_limited_us: u64) -> Option<Reading> {
         let start_bytes = self.pool.totals().start_bytes;
-        let member = self.members.at(at)?;
         let (reading, before_bytes) = member.reading(is_sending, share_limited_us, start_bytes)?;
         self.tally.before_bytes += before_bytes;
         Some(reading)

@@ -16,6 +16,7 @@ use ackpace_host_base::fields::Fields;
 use ackpace_host_base::object;
 use serde::Serialize;
 
+use crate::facts;
 use crate::filter::Filter;
 use crate::turn::TURN_OWED_US_MAX;
 
@@ -97,12 +98,6 @@ fn allows(state: io::Result<String>) -> Result<(), String> {
     }
 }
 
-/// The kernel's own, so that nothing else changes.
-fn slice_ns() -> u64 {
-    let text = fs::read_to_string("/sys/kernel/debug/sched/base_slice_ns").unwrap_or_default();
-    text.trim().parse().unwrap_or(SLICE_NS)
-}
-
 /// The scheduler, in charge as long as this lives; then all tasks are the kernel's own again.
 pub struct Exact(Program);
 
@@ -125,11 +120,11 @@ impl Exact {
                 "--exact knows {CORES_MAX} cores at most, this machine has {cores}: leave it out"
             )));
         }
-        let mut program = Program::load(OBJECT, NEEDS)?;
-        filter.choose(
-            &program,
-            &settings(filter, [slice_ns(), TURN_OWED_US_MAX * 1_000], cores as u32),
-        )?;
+        let mut program = Program::load(OBJECT, NEEDS, None)?;
+        // The kernel's own slice, so that nothing else changes.
+        let slice_ns = facts::slice_ns().unwrap_or(SLICE_NS);
+        let times_ns = [slice_ns, TURN_OWED_US_MAX * 1_000];
+        filter.choose(&program, &settings(filter, times_ns, cores as u32))?;
         program.attach()?;
         Ok(Exact(program))
     }

@@ -81,13 +81,21 @@ pub fn read(pid: Option<u32>) -> Facts {
     Facts {
         preemption: preemption(),
         hrtick: text(Path::new("/sys/kernel/debug/sched/features")).map(|text| has_hrtick(&text)),
-        slice_ns: text(Path::new("/sys/kernel/debug/sched/base_slice_ns"))
-            .and_then(|text| text.parse().map_err(|_| format!("'{text}' is no number"))),
+        slice_ns: slice_ns(),
         autogroups: number("/proc/sys/kernel/sched_autogroup_enabled") == Some(1),
         busy_read_us: number("/proc/sys/net/core/busy_read"),
         cpus: std::thread::available_parallelism().map_or(1, usize::from),
         process: pid.map(process),
     }
+}
+
+/// The slice of everybody without one of its own.
+///
+/// # Errors
+/// Why it is not known.
+pub fn slice_ns() -> Result<u64, String> {
+    let text = text(Path::new("/sys/kernel/debug/sched/base_slice_ns"))?;
+    text.parse().map_err(|_| format!("'{text}' is no number"))
 }
 
 fn text(path: &Path) -> Result<String, String> {

@@ -94,7 +94,7 @@ pub fn run(options: &Guard) -> Result<(), Failure> {
 /// # Errors
 /// The kernel refuses; what to do.
 pub fn open(filter: &Filter) -> Result<(Program, Ring<GuardEvent>), Failure> {
-    let mut program = Program::load(OBJECT, NEEDS)?;
+    let mut program = Program::load(OBJECT, NEEDS, None)?;
     filter.choose(&program, &filter.meant().map(u32::to_ne_bytes).concat())?;
     let events = program.events(GuardEvent::parse)?;
     program.attach()?;
@@ -141,16 +141,15 @@ fn undo(ledger: &mut Ledger) -> Result<u64, Failure> {
     let (mut undone, mut left) = (0, 0);
     for entry in ledger.entries() {
         match restore(entry) {
-            Err(error) if !priority::is_lasting(&error) => {
-                left += 1;
-                continue;
+            Err(error) if !priority::is_lasting(&error) => left += 1,
+            restored => {
+                undone += u64::from(restored.unwrap_or(false));
+                ledger.strike(entry.thread).map_err(ledger_failure)?;
             }
-            restored => undone += u64::from(restored.unwrap_or(false)),
         }
-        ledger.strike(entry.thread).map_err(ledger_failure)?;
     }
     match left {
-        0 => Ok(undone),
+        0 => ledger.clear().map_err(ledger_failure).map(|()| undone),
         _ => Err(Failure::runtime(format!(
             "{left} threads could not be given back what they had: run 'ackpace-host receive guard --restore'"
         ))),

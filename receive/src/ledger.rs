@@ -98,6 +98,15 @@ impl Ledger {
         Ok(())
     }
 
+    /// Forgets all.
+    ///
+    /// # Errors
+    /// As ftruncate(2).
+    pub fn clear(&mut self) -> io::Result<()> {
+        self.lines.clear();
+        self.file.set_len(0)
+    }
+
     fn put(&self, at: usize, line: &str) -> io::Result<()> {
         let mut bytes = [b' '; LINE_BYTES];
         bytes[..line.len()].copy_from_slice(line.as_bytes());

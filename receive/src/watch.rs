@@ -71,7 +71,7 @@ fn tell(report: &Report, json: bool) {
 /// # Errors
 /// The kernel refuses; what to do.
 pub fn open(filter: &Filter) -> Result<Program, Failure> {
-    let mut program = Program::load(OBJECT, NEEDS)?;
+    let mut program = Program::load(OBJECT, NEEDS, None)?;
     // A `struct settings`.
     let mut settings = filter.meant().map(u32::to_ne_bytes).concat();
     let ports = [filter.ephemeral.0, filter.ephemeral.1];

@@ -24,50 +24,39 @@ pub fn cores() -> Result<usize, Failure> {
     Err(no_bpf())
 }
 
+/// Methods that are never called.
+macro_rules! never {
+    ($($name:ident($($argument:ty),*) -> $told:ty;)*) => {
+        #[expect(missing_docs, clippy::missing_errors_doc, reason = "see the real one")]
+        impl Program {
+            $(pub fn $name(&self, $(_: $argument),*) -> Result<$told, Failure> {
+                match self.0 {}
+            })*
+        }
+    };
+}
+
+never! {
+    set(&str, &[u8], &[u8]) -> ();
+    set_all(&str, &[u8], &[u8]) -> ();
+    delete(&str, &[u8]) -> ();
+    delete_all(&str, &[u8]) -> ();
+    get(&str, &[u8]) -> Option<Vec<u8>>;
+    entries(&str) -> Vec<(Vec<u8>, Vec<u8>)>;
+    iterate() -> io::Empty;
+}
+
 #[expect(missing_docs, clippy::missing_errors_doc, reason = "see the real one")]
 impl Program {
-    pub fn load(_: &Aligned<[u8]>, _: &'static str) -> Result<Program, Failure> {
-        Err(no_bpf())
-    }
-
-    pub fn load_pinned(
+    pub fn load(
         _: &Aligned<[u8]>,
         _: &'static str,
-        _: &str,
-        _: &Path,
+        _: Option<(&str, &Path)>,
     ) -> Result<Program, Failure> {
         Err(no_bpf())
     }
 
     pub fn attach(&mut self) -> Result<(), Failure> {
-        match self.0 {}
-    }
-
-    pub fn set(&self, _: &str, _: &[u8], _: &[u8]) -> Result<(), Failure> {
-        match self.0 {}
-    }
-
-    pub fn delete(&self, _: &str, _: &[u8]) -> Result<(), Failure> {
-        match self.0 {}
-    }
-
-    pub fn get(&self, _: &str, _: &[u8]) -> Result<Option<Vec<u8>>, Failure> {
-        match self.0 {}
-    }
-
-    pub fn entries(&self, _: &str) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Failure> {
-        match self.0 {}
-    }
-
-    pub fn set_all(&self, _: &str, _: &[u8], _: &[u8]) -> Result<(), Failure> {
-        match self.0 {}
-    }
-
-    pub fn delete_all(&self, _: &str, _: &[u8]) -> Result<(), Failure> {
-        match self.0 {}
-    }
-
-    pub fn iterate(&self) -> Result<io::Empty, Failure> {
         match self.0 {}
     }
 

@@ -31,28 +31,12 @@ pub fn cores() -> Result<usize, Failure> {
 }
 
 impl Program {
-    /// Loads an object file. `needs`: what it takes of a kernel, for whoever has not got that.
+    /// Loads an object file. `needs`: what it takes of a kernel, for whoever has not got that. `pin`: a map that is pinned at this
+    /// path, or is the one that is pinned there, if it has the same layout.
     ///
     /// # Errors
     /// The kernel refuses; what to do. Or this binary has no BPF.
-    pub fn load(file: &Aligned<[u8]>, needs: &'static str) -> Result<Program, Failure> {
-        Program::open(file, needs, None)
-    }
-
-    /// Likewise. A map of this name is pinned at this path, or is the one that is pinned there, if it has the same layout.
-    ///
-    /// # Errors
-    /// As [`Program::load`].
-    pub fn load_pinned(
-        file: &Aligned<[u8]>,
-        needs: &'static str,
-        map: &str,
-        pin: &Path,
-    ) -> Result<Program, Failure> {
-        Program::open(file, needs, Some((map, pin)))
-    }
-
-    fn open(
+    pub fn load(
         file: &Aligned<[u8]>,
         needs: &'static str,
         pin: Option<(&str, &Path)>,
