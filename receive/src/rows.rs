@@ -2,7 +2,7 @@
 //! this machine.
 
 use ackpace_host_base::fields::Fields;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 /// Segments of a connection that wait at once (`ARRIVALS_MAX`): a receive buffer of 6 MB takes some 100 as a network card
 /// merges them, and 4,000 where none are merged. More: not measured, and counted.
@@ -26,7 +26,7 @@ const ENDS_NS: [u64; 5] = [
 ];
 
 /// Counts by duration: < 1 ms, 1-10 ms, 10-100 ms, 100-200 ms, 200 ms-1 s, > 1 s.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Bins(pub [u64; 6]);
 
 impl Bins {
@@ -47,12 +47,6 @@ impl Bins {
     /// All of them.
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
-    }
-}
-
-impl Serialize for Bins {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        self.0.serialize(to)
     }
 }
 
