@@ -146,11 +146,10 @@ mod tests {
     use crate::kernel::Order;
     use crate::tuner::Why;
     use ackpace_core::sndbuf::outside::{Cause, HandsOff};
-    use std::net::SocketAddr;
 
     #[test]
     fn a_line_has_from_to_and_why() {
-        let end = |text: &str| text.parse::<SocketAddr>().expect("an address").into();
+        let end = |text: &str| text.parse().expect("an address");
         let line = |to: Option<Setting>, why| {
             let from = Setting {
                 clamp_segments: u32::MAX,

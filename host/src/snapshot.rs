@@ -1,7 +1,6 @@
 //! A snapshot of a socket: what a pass over the sockets tells of each (`struct socket_snapshot`, `struct quiet` and `struct answer` of `host/src/bpf/tune.h`).
 
-use std::fmt;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
 use ackpace_core::addresses::Address;
 use ackpace_core::congestion::{CaState, Path};
@@ -57,46 +56,15 @@ pub struct Record {
     pub set: Setting,
 }
 
-/// One end of a connection, as the kernel tells it: an IPv4 address stands as an IPv6 one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct End {
-    octets: [u8; 16],
-    port: u16,
-}
-
-impl From<End> for SocketAddr {
-    fn from(end: End) -> SocketAddr {
-        let ip = IpAddr::V6(Ipv6Addr::from(end.octets)).to_canonical();
-        SocketAddr::new(ip, end.port)
-    }
-}
-
-impl From<SocketAddr> for End {
-    fn from(address: SocketAddr) -> End {
-        let octets = match address.ip() {
-            IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
-            IpAddr::V6(v6) => v6.octets(),
-        };
-        let port = address.port();
-        End { octets, port }
-    }
-}
-
-impl fmt::Display for End {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        SocketAddr::from(*self).fmt(f)
-    }
-}
-
 /// A socket at one moment, as the kernel told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SocketSnapshot {
     /// The socket's number, never used again (SO_COOKIE).
     pub cookie: u64,
     /// This end.
-    pub local: End,
+    pub local: SocketAddr,
     /// The other end.
-    pub peer: End,
+    pub peer: SocketAddr,
     /// Its congestion control.
     pub control: Control,
     /// What holds it now.
@@ -194,6 +162,11 @@ impl Answer {
     }
 }
 
+/// The kernel tells an IPv4 address as an IPv6 one.
+fn end(octets: [u8; 16], port: u16) -> SocketAddr {
+    SocketAddr::new(IpAddr::from(octets).to_canonical(), port)
+}
+
 fn setting(fields: &mut Fields<'_>) -> Setting {
     Setting {
         clamp_segments: fields.word(),
@@ -209,7 +182,7 @@ impl SocketSnapshot {
 
     /// The client, as far as it is remembered: an IPv4 address, or the /64 of an IPv6 one.
     pub fn address(&self) -> Address {
-        SocketAddr::from(self.peer).ip().into()
+        self.peer.ip().into()
     }
 
     /// Parses one snapshot, a `struct socket_snapshot`; `None` for bytes that are none. `ticks_per_s` is the kernel's HZ.
@@ -260,14 +233,8 @@ impl SocketSnapshot {
         let name = std::str::from_utf8(name.unwrap_or_default()); // it is ASCII
         Some(SocketSnapshot {
             cookie,
-            local: End {
-                octets: local,
-                port: local_port,
-            },
-            peer: End {
-                octets: peer,
-                port: peer_port,
-            },
+            local: end(local, local_port),
+            peer: end(peer, peer_port),
             control: Control::named(name.unwrap_or_default()),
             now,
             cwnd_segments,
@@ -303,17 +270,6 @@ mod tests {
         bytes[at..at + value.len()].copy_from_slice(value);
     }
 
-    fn end(text: &str) -> End {
-        text.parse::<SocketAddr>().expect("an address").into()
-    }
-
-    #[test]
-    fn an_end_is_an_address_and_a_port() {
-        for text in ["10.0.0.1:80", "[2001:db8::1]:65535", "0.0.0.0:0"] {
-            assert_eq!(end(text).to_string(), text);
-        }
-    }
-
     #[test]
     fn fields_are_read_at_their_places() {
         let mut bytes = [0; SNAPSHOT_BYTES];
@@ -335,12 +291,11 @@ mod tests {
         put(&mut bytes, 140, &80_u16.to_ne_bytes());
         put(&mut bytes, 144, &[1, 3, 2]);
         let snapshot = SocketSnapshot::parse(&bytes, 250).expect("so many bytes");
-        assert_eq!((snapshot.cookie, snapshot.local), (7, end("10.1.2.3:80")));
-        let peer = SocketAddr::from(snapshot.peer);
         assert_eq!(
-            peer.ip(),
-            "2001:db8::".parse::<IpAddr>().expect("an address")
+            (snapshot.cookie, snapshot.local.to_string()),
+            (7, "10.1.2.3:80".to_owned())
         );
+        assert_eq!(snapshot.peer.to_string(), "[2001:db8::]:0");
         assert_eq!(
             (
                 snapshot.control,

@@ -1,6 +1,7 @@
 //! `tune`: drives the machine that decides ([`crate::tuner`], which introduces its words) with the kernel ([`crate::kernel`])
 //! until it is stopped, and undoes all changes at the end.
 
+use std::collections::HashMap;
 use std::fs;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -19,7 +20,7 @@ use crate::options::Tune;
 use crate::place::{self, Place};
 use crate::snapshot::{Answer, Outcome, SocketSnapshot, View};
 use crate::status::{self, Board};
-use crate::tuner::{Action, ByCookie, Change, FLOOR_BYTES, Tuner, TunerSettings};
+use crate::tuner::{Action, Change, FLOOR_BYTES, Tuner, TunerSettings};
 
 /// After so many snapshots `--once` is done: by the second one rates are known.
 const SNAPSHOTS_OF_ONCE: u64 = 2;
@@ -54,9 +55,9 @@ pub fn restore() -> Result<(), Failure> {
         return Ok(());
     }
     let mut kernel = Kernel::open(Some(&place.pin))?;
-    let undone = give_all_back(&mut kernel)?;
+    let undone = end(&mut kernel, &place)?;
     say!("tune: {undone} sockets have back what they had");
-    remove(&place)
+    Ok(())
 }
 
 /// What lives as long as `tune` does.
@@ -74,7 +75,7 @@ struct TuneSession {
     cgroup: Option<ChosenCgroup>,
     // What the last look and the last orders led to: kept, so that no pass allocates.
     view: View,
-    outcomes: ByCookie<Outcome>,
+    outcomes: HashMap<u64, Outcome>,
     /// `None` in a dry run, which changes nothing.
     held: Option<Held>,
 }
@@ -120,7 +121,7 @@ impl TuneSession {
             board,
             cgroup,
             view: View::default(),
-            outcomes: ByCookie::default(),
+            outcomes: HashMap::new(),
             held: None,
         };
         session.tuner.tally.pid = std::process::id();
@@ -163,7 +164,9 @@ impl TuneSession {
                  least; give {} KiB or more",
                 (sending * FLOOR_BYTES).div_ceil(1_024)
             );
-            self.finish()?;
+            if let Some(held) = self.held.take() {
+                end(&mut self.kernel, &held.place)?;
+            }
             return Err(Failure::operator(text));
         }
         self.board.show(&self.tuner.tally);
@@ -292,28 +295,20 @@ impl TuneSession {
 
     /// Undoes everything, and tells.
     fn end(&mut self) -> Result<(), Failure> {
-        if self.held.is_some() {
-            let undone = self.finish()?;
+        if let Some(held) = self.held.take() {
+            let undone = end(&mut self.kernel, &held.place)?;
             say!("tune: ended; {undone} sockets have back what they had");
         }
         Ok(())
     }
-
-    /// Gives all sockets back what they had, and removes the record. Returns how many had something else.
-    fn finish(&mut self) -> Result<u64, Failure> {
-        let Some(held) = self.held.take() else {
-            return Ok(0);
-        };
-        let undone = give_all_back(&mut self.kernel)?;
-        remove(&held.place)?;
-        Ok(undone)
-    }
 }
 
-/// Forgets the records, which are empty by now.
-fn remove(place: &Place) -> Result<(), Failure> {
+/// Undoes all changes and removes the records, which are empty then. How many sockets were changed.
+fn end(kernel: &mut Kernel, place: &Place) -> Result<u64, Failure> {
+    let undone = give_all_back(kernel)?;
     fs::remove_file(&place.pin)
-        .map_err(|error| Failure::runtime(format!("{}: {error}", place.pin.display())))
+        .map_err(|error| Failure::runtime(format!("{}: {error}", place.pin.display())))?;
+    Ok(undone)
 }
 
 /// Undoes all changes. How many sockets were changed.

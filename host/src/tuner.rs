@@ -13,6 +13,8 @@ mod member;
 mod members;
 mod orders;
 
+use std::net::SocketAddr;
+
 use ackpace_core::conn::ConnId;
 use ackpace_core::limits::ETHERNET_SEGMENT_BYTES;
 use ackpace_core::machine::Machine;
@@ -24,9 +26,8 @@ use ackpace_core::sndbuf::{Pace, Policy};
 use ackpace_core::units::{Instant, US_PER_S};
 
 use self::members::Members;
-pub use self::members::{ByCookie, CookieHasher};
 use crate::kernel::Order;
-use crate::snapshot::{End, Quiet, Record, SocketSnapshot, View};
+use crate::snapshot::{Quiet, Record, SocketSnapshot, View};
 use crate::tally::Tally;
 
 /// Sockets that are tuned at once. Each takes some 1.6 KB here. More: the rest are left as they are, and counted.
@@ -65,9 +66,9 @@ pub struct Change {
     /// For the kernel.
     pub order: Order,
     /// This end.
-    pub local: End,
+    pub local: SocketAddr,
     /// The other end.
-    pub peer: End,
+    pub peer: SocketAddr,
     /// The share, if it has one.
     pub share_bytes: Option<u64>,
     /// Why.

@@ -98,14 +98,6 @@ typedef struct {
 	__u32 val;
 } kuid_t;
 
-struct bpf_local_storage_data {
-	void *smap;
-};
-
-struct bpf_local_storage {
-	struct bpf_local_storage_data *cache[16];
-};
-
 struct sock {
 	struct sock_common __sk_common;
 	kuid_t sk_uid;
@@ -119,9 +111,6 @@ struct sock {
 	int sk_sndbuf;
 	__u8 sk_userlocks;
 	struct sock_cgroup_data sk_cgrp_data;
-	struct bpf_local_storage *sk_bpf_storage;
-	struct socket *sk_socket;
-	void *sk_write_space;
 	unsigned long sk_tsq_flags;
 };
 

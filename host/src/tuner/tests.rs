@@ -28,8 +28,8 @@ fn tuner(dry_run: bool) -> Tuner {
     Tuner::new(chosen, at(0))
 }
 
-fn end(text: &str) -> End {
-    text.parse::<SocketAddr>().expect("an address").into()
+fn end(text: &str) -> SocketAddr {
+    text.parse().expect("an address")
 }
 
 /// What is seen of a socket that sends, untouched.
