@@ -61,37 +61,58 @@ const TUNE: &str = "'tune'";
 const WATCH: &str = "'receive watch'";
 const GUARD: &str = "'receive guard'";
 
-fn findings() -> Vec<Finding> {
-    let mut all = Vec::new();
-    // What was seen, if it is as it should be; or what was seen instead.
-    let mut look = |what, seen: Result<String, String>, lost, cure| {
+/// What was found.
+#[derive(Default)]
+struct Findings(Vec<Finding>);
+
+impl Findings {
+    /// Adds one. `seen`: what was seen, if it is as it should be; or what was seen instead.
+    fn look(
+        &mut self,
+        what: &'static str,
+        seen: Result<String, String>,
+        lost: &'static str,
+        cure: &'static str,
+    ) {
         let ok = seen.is_ok();
-        all.push(Finding {
+        self.0.push(Finding {
             what,
             ok,
             seen: seen.unwrap_or_else(|seen| seen),
             lost: (!ok).then_some(lost),
             cure: (!ok).then_some(cure),
         });
-    };
-    look("kernel", kernel(), TUNE, "Linux 5.16 or later");
-    look(
+    }
+}
+
+fn findings() -> Vec<Finding> {
+    let mut all = Findings::default();
+    of_programs(&mut all);
+    of_receive(&mut all);
+    of_machine(&mut all);
+    all.0
+}
+
+/// What it takes to load a program, and whether that works.
+fn of_programs(all: &mut Findings) {
+    all.look("kernel", kernel(), TUNE, "Linux 5.16 or later");
+    all.look(
         "programs for the kernel",
         either(has_bpf(), "in this binary", "not in this binary"),
         TUNE,
         "apt-get install clang-14 libbpf-dev libelf-dev zlib1g-dev pkg-config make, then cargo build --release \
          -p ackpace-host --features bpf",
     );
-    look(
+    all.look(
         "types of the kernel (BTF)",
         is_there("/sys/kernel/btf/vmlinux"),
         TUNE,
         "a kernel with CONFIG_DEBUG_INFO_BTF, as distributions have; and /sys in a container",
     );
     let cure = "run it as root, or AmbientCapabilities=CAP_BPF CAP_PERFMON in its unit";
-    look("CAP_BPF", held(CapabilitySet::BPF), TUNE, cure);
-    look("CAP_PERFMON", held(CapabilitySet::PERFMON), TUNE, cure);
-    look(
+    all.look("CAP_BPF", held(CapabilitySet::BPF), TUNE, cure);
+    all.look("CAP_PERFMON", held(CapabilitySet::PERFMON), TUNE, cure);
+    all.look(
         "lockdown",
         lockdown(),
         TUNE,
@@ -99,38 +120,41 @@ fn findings() -> Vec<Finding> {
     );
     let looked = looked().map_err(told);
     let can_look = looked.is_ok();
-    look(
+    all.look(
         "iterator over TCP",
         looked,
         TUNE,
         "what stands above; then ask again",
     );
     if can_look {
-        look(
+        all.look(
             "options set by it",
             set_and_given_back(),
             "'tune', but for --dry-run",
             "Linux 5.16 or later, whose iterator may set socket options",
         );
     }
+}
+
+fn of_receive(all: &mut Findings) {
     let attached = |tried: Result<(), Failure>| match tried {
         Ok(()) => Ok("attached, and detached".to_owned()),
         Err(why) => Err(told(why)),
     };
     let nobody = Filter::nobody();
-    look(
+    all.look(
         "tracepoints of receivers",
         attached(watch::open(&nobody).map(drop)),
         WATCH,
         "what stands above, and Linux 5.17 or later; then ask again",
     );
-    look(
+    all.look(
         "tracepoints of lost locks",
         attached(guard::open(&nobody).map(drop)),
         GUARD,
         "what stands above, and Linux 6.3 or later; then ask again",
     );
-    look(
+    all.look(
         "CAP_SYS_NICE",
         either(
             capabilities::has(CapabilitySet::SYS_NICE),
@@ -142,19 +166,22 @@ fn findings() -> Vec<Finding> {
     );
     // Tried on a thread that ends.
     let real_time = thread::spawn(priority::become_real_time).join();
-    look(
+    all.look(
         "real time for the guard",
         either(real_time.unwrap_or(false), "allowed", "refused"),
         "some milliseconds of each extra turn on a busy machine: the guard then waits for a core itself",
         "CAP_SYS_NICE; and in version 1, a CPU cgroup with cpu.rt_runtime_us above 0, as the topmost one has",
     );
-    look(
+    all.look(
         "schedulers by BPF",
         exact::can_schedule().map(|()| "none is in charge".to_owned()),
         "'receive guard --exact', an experiment",
         "Linux 6.12 or later with CONFIG_SCHED_CLASS_EXT, and no other scheduler of that kind",
     );
-    look(
+}
+
+fn of_machine(all: &mut Findings) {
+    all.look(
         "place for records",
         match (place::is_bpf_fs(), place::may_mount()) {
             (true, _) => Ok("mounted at /sys/fs/bpf".to_owned()),
@@ -164,7 +191,7 @@ fn findings() -> Vec<Finding> {
         "undoing changes after a kill, and so 'tune'",
         "mount -t bpf bpf /sys/fs/bpf, in the mount namespace of the machine",
     );
-    look(
+    all.look(
         "cgroups",
         match cgroups::mounted() {
             Some(path) => Ok(format!("version 2 at {}", path.display())),
@@ -173,14 +200,13 @@ fn findings() -> Vec<Finding> {
         "'tune --cgroup'",
         "systemd.unified_cgroup_hierarchy=1 on the kernel's command line; or --port and --address",
     );
-    look(
+    all.look(
         "congestion control",
         congestion_controls(),
         "nothing is known of it",
         "/proc of this machine",
     );
-    look("tcp_notsent_lowat", Ok(lowat()), "", "");
-    all
+    all.look("tcp_notsent_lowat", Ok(lowat()), "", "");
 }
 
 fn either(ok: bool, yes: &str, no: &str) -> Result<String, String> {

@@ -162,6 +162,16 @@ impl Answer {
     }
 }
 
+fn state_of(ca_state: u8) -> CaState {
+    match ca_state {
+        0 => CaState::Open,
+        1 => CaState::Disorder,
+        2 => CaState::Cwr,
+        3 => CaState::Recovery,
+        _ => CaState::Loss,
+    }
+}
+
 /// The kernel tells an IPv4 address as an IPv6 one.
 fn end(octets: [u8; 16], port: u16) -> SocketAddr {
     SocketAddr::new(IpAddr::from(octets).to_canonical(), port)
@@ -204,13 +214,7 @@ impl SocketSnapshot {
         let in_bytes = |segments: u32| u64::from(segments) * segment_bytes;
         let has_threshold = threshold_segments < NONE_SEGMENTS;
         let path = Path {
-            state: match ca_state {
-                0 => CaState::Open,
-                1 => CaState::Disorder,
-                2 => CaState::Cwr,
-                3 => CaState::Recovery,
-                _ => CaState::Loss,
-            },
+            state: state_of(ca_state),
             cwnd_bytes: in_bytes(cwnd_segments),
             threshold_bytes: has_threshold.then(|| in_bytes(threshold_segments)),
             rtt_min_us: if rtt_min == u32::MAX {

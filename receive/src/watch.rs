@@ -3,7 +3,7 @@
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
-use ackpace_host_base::bpf::{Aligned, Program};
+use ackpace_host_base::bpf::{Aligned, Entry, Program};
 use ackpace_host_base::capabilities::{self, CapabilitySet};
 use ackpace_host_base::clock::{Clock, monotonic_ns};
 use ackpace_host_base::failure::Failure;
@@ -86,7 +86,7 @@ fn counted(program: &Program) -> Result<Counted, Failure> {
     let missed = program.only("missed")?;
     let mut missed = Fields(&missed);
     let entries = |map| program.entries(map).map(Vec::into_iter);
-    let row = |(key, value): (Vec<u8>, Vec<u8>)| {
+    let row = |(key, value): Entry| {
         let who = Who::parse(&key);
         (who, Receiver::parse(who, &value))
     };

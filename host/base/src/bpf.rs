@@ -18,6 +18,9 @@ pub use program::{Program, Ring, cores};
 #[repr(C, align(8))]
 pub struct Aligned<T: ?Sized>(pub T);
 
+/// A key of a map, and its value.
+pub type Entry = (Vec<u8>, Vec<u8>);
+
 /// The object file of `src/bpf/NAME.bpf.c`.
 #[macro_export]
 macro_rules! object {

@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::path::Path;
 use std::time::Duration;
 
-use super::{Aligned, no_bpf};
+use super::{Aligned, Entry, no_bpf};
 use crate::failure::Failure;
 
 /// See the real one.
@@ -42,7 +42,7 @@ never! {
     delete(&str, &[u8]) -> ();
     delete_all(&str, &[u8]) -> ();
     get(&str, &[u8]) -> Option<Vec<u8>>;
-    entries(&str) -> Vec<(Vec<u8>, Vec<u8>)>;
+    entries(&str) -> Vec<Entry>;
     iterate() -> io::Empty;
 }
 

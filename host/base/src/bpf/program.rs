@@ -11,7 +11,7 @@ use libbpf_rs::{
     RingBuffer, RingBufferBuilder,
 };
 
-use super::{Aligned, no_bpf};
+use super::{Aligned, Entry, no_bpf};
 use crate::failure::Failure;
 
 /// A loaded object file. Dropping it detaches it.
@@ -145,7 +145,7 @@ impl Program {
     ///
     /// # Errors
     /// As bpf(2).
-    pub fn entries(&self, map: &str) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Failure> {
+    pub fn entries(&self, map: &str) -> Result<Vec<Entry>, Failure> {
         let map = self.map(map)?;
         let mut entries = Vec::new();
         // A key that goes away while they are walked makes the walk begin anew: so it has a bound.
