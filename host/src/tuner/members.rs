@@ -25,6 +25,8 @@ pub(super) struct Members {
     by_cookie: HashMap<u64, u32>,
     /// The slot after the one that was found or entered last.
     next: usize,
+    /// In which pass one was seen last, and how many were seen in it.
+    seen: (u64, usize),
 }
 
 impl Members {
@@ -73,6 +75,10 @@ impl Members {
     /// Likewise; it was seen in this pass.
     pub fn see(&mut self, at: usize, pass: u64) -> Option<&mut Member> {
         let member = self.slots.get_mut(at)?.member.as_mut()?;
+        if self.seen.0 != pass {
+            self.seen = (pass, 0);
+        }
+        self.seen.1 += usize::from(member.seen != pass);
         member.seen = pass;
         Some(member)
     }
@@ -95,6 +101,10 @@ impl Members {
 
     /// Forgets all that were last seen in another pass than this.
     pub fn keep_seen(&mut self, pass: u64) {
+        // Mostly nobody has gone: then it walks over nobody.
+        if self.seen == (pass, self.len()) {
+            return;
+        }
         for (slot, index) in self.slots.iter_mut().zip(0..) {
             if let Some(member) = slot.member.take_if(|member| member.seen != pass) {
                 self.by_cookie.remove(&member.snapshot.cookie);
