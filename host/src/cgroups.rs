@@ -44,7 +44,7 @@ impl ChosenCgroup {
         Ok(ChosenCgroup { directory, told })
     }
 
-    /// The ids of the cgroup and of those below it now: none if it is gone, and [`CGROUPS_MAX`] at most. The second value is
+    /// The ids of the cgroup and of those below it now: none if it is gone, and 4,096 at most. The second value is
     /// a line for the operator, if it has gone or come back, or when it is cut for the first time.
     pub fn scan(&mut self) -> (Vec<u64>, Option<String>) {
         let (ids, extent) = below(&self.directory);

@@ -10,7 +10,7 @@
 //! |---|---|---|
 //! | [`Level::Own`], with less debt or none | as it was found | it loses its core with the lock, and owes less than it may |
 //! | [`Level::Raised`], in an extra turn | [`RAISED_NICE`] | its call ends, or the turn is cut: it was as long as it may be |
-//! | [`Level::Paying`], with a debt of [`PAID_FROM_US`] or more | [`PAYING_STEPS`] above its own | all is paid, or the next turn begins |
+//! | [`Level::Paying`], with a debt of 4 ms or more | [`PAYING_STEPS`] above its own | all is paid, or the next turn begins |
 //!
 //! A thread that pays has half of its weight, so beside many busy threads it runs for half as long as at its own weight. For
 //! each microsecond that it runs, it leaves one to them, and its debt falls by that. Beside a single one it leaves less: it

@@ -1,15 +1,15 @@
 //! Reads what a program for the kernel tells: fields one after the other, in the byte order of this machine.
 
-/// Bytes that are still to be read. Behind the end there are zeros.
+/// Bytes that are still to be read. A field that is not all there is zeros.
 pub struct Fields<'a>(pub &'a [u8]);
 
 impl Fields<'_> {
     /// The next bytes.
+    #[inline]
     pub fn take<const N: usize>(&mut self) -> [u8; N] {
-        let (mut bytes, len) = ([0; N], N.min(self.0.len()));
-        bytes[..len].copy_from_slice(&self.0[..len]);
-        self.0 = &self.0[len..];
-        bytes
+        let (bytes, rest) = self.0.split_first_chunk().unwrap_or((&[0; N], &[]));
+        self.0 = rest;
+        *bytes
     }
 
     /// A `__u16`.
