@@ -29,7 +29,6 @@ pub mod rate;
 pub mod residency;
 pub mod response_cache;
 pub mod send;
-pub mod turn;
 pub mod units;
 pub mod why;
 pub mod worker;

@@ -276,12 +276,6 @@ pub const LISTING_BYTES_MAX: u64 = 64 * MIB;
 /// residency survives between requests. Full: the oldest is forgotten.
 pub const OBJECTS_REMEMBERED_MAX: usize = 4096;
 
-/// What a receiver may owe for extra turns, and so the longest turn (`turn.rs`); the copying of one call takes less than a
-/// millisecond. At it: no extra turn until some is paid.
-pub const TURN_OWED_US_MAX: u64 = 10_000;
-/// It pays with one part in so many of a slice at most: half of it, so that it still runs. At it: it pays longer.
-pub const TURN_PAID_PART_MAX: u64 = 2;
-
 /// What a connection holds at worst, as its shell knows.
 #[derive(Clone, Copy, Debug)]
 pub struct Holdings {

@@ -5,11 +5,12 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::failure::Failure;
-use crate::options::{Ask, Command, Options, Receive, Tune};
+use crate::options::{Ask, Command, Options, Tune};
 use crate::place::Place;
 use crate::tally::Tally;
-use crate::{doctor, receive, status, tune};
+use crate::{doctor, status, tune};
+use ackpace_host_base::failure::Failure;
+use ackpace_host_base::tell;
 
 /// Runs one command line, whose first argument is the name of the program. The exit code: 0 done, 1 failed at run time, 2
 /// wrong command line or something that the operator has to mend.
@@ -35,9 +36,7 @@ fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<(), Failure> {
         }) => shown(json, metrics),
         Command::Tune(options) if options.restore => tune::restore(),
         Command::Tune(options) => tune::run(&options),
-        Command::Receive(Receive::Watch(options)) => receive::watch::run(&options),
-        Command::Receive(Receive::Guard(options)) => receive::guard::run(&options),
-        Command::Receive(Receive::Advise { pid, json }) => receive::advise::run(pid, json),
+        Command::Receive(command) => ackpace_receive::run(&command),
     }
 }
 

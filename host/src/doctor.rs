@@ -4,27 +4,28 @@ use std::fs;
 use std::io;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
+use std::thread;
 
 use ackpace_share::outside::Setting;
 use serde::Serialize;
 
-use crate::capabilities::{self, Capability};
+use ackpace_host_base::capabilities::{self, CapabilitySet};
+use ackpace_host_base::failure::Failure;
+use ackpace_host_base::tell;
+use ackpace_receive::filter::Filter;
+use ackpace_receive::{exact, guard, priority, watch};
+
 use crate::cgroups;
-use crate::failure::Failure;
-use crate::kernel::{HAS_BPF, Kernel, Order};
+use crate::kernel::{Kernel, Order, has_bpf};
 use crate::matching::Matching;
 use crate::place;
-use crate::receive::events::GuardEvents;
-use crate::receive::exact;
-use crate::receive::priority;
-use crate::receive::tracing::{ReceiverFilter, Tracing};
 use crate::snapshot::{Answer, Outcome, View};
 
 /// One thing that was looked at.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// What.
-    pub what: String,
+    pub what: &'static str,
     /// Whether it is as it should be.
     pub ok: bool,
     /// What was seen.
@@ -36,22 +37,6 @@ pub struct Finding {
 }
 
 impl Finding {
-    fn new(
-        what: &str,
-        ok: bool,
-        seen: impl Into<String>,
-        lost: &'static str,
-        cure: &'static str,
-    ) -> Finding {
-        Finding {
-            what: what.to_owned(),
-            ok,
-            seen: seen.into(),
-            lost: (!ok).then_some(lost),
-            cure: (!ok).then_some(cure),
-        }
-    }
-
     fn line(&self) -> String {
         let mark = if self.ok { "ok  " } else { "LOST" };
         let mut line = format!("{mark} {:24} {}", self.what, self.seen);
@@ -76,39 +61,170 @@ const TUNE: &str = "'tune'";
 const WATCH: &str = "'receive watch'";
 const GUARD: &str = "'receive guard'";
 
-fn findings() -> Vec<Finding> {
-    let mut findings = vec![kernel(), built(), btf()];
-    findings.extend([Capability::Bpf, Capability::Perfmon].map(right));
-    findings.push(lockdown());
-    match tried() {
-        Ok(seen) => {
-            findings.push(Finding::new("iterator over TCP", true, seen, "", ""));
-            findings.push(setting());
-        }
-        Err(why) => findings.push(Finding::new(
-            "iterator over TCP",
-            false,
-            why.to_string(),
-            TUNE,
-            "what stands above; then ask again",
-        )),
+/// What was found.
+#[derive(Default)]
+struct Findings(Vec<Finding>);
+
+impl Findings {
+    /// Adds one. `seen`: what was seen, if it is as it should be; or what was seen instead.
+    fn look(
+        &mut self,
+        what: &'static str,
+        seen: Result<String, String>,
+        lost: &'static str,
+        cure: &'static str,
+    ) {
+        let ok = seen.is_ok();
+        self.0.push(Finding {
+            what,
+            ok,
+            seen: seen.unwrap_or_else(|seen| seen),
+            lost: (!ok).then_some(lost),
+            cure: (!ok).then_some(cure),
+        });
     }
-    findings.extend([
-        tracepoints(),
-        lost_locks(),
-        raising(),
-        real_time(),
-        scheduler(),
-    ]);
-    findings.extend([records(), cgroup_kind(), congestion_controls(), lowat()]);
-    findings
 }
 
-fn kernel() -> Finding {
+fn findings() -> Vec<Finding> {
+    let mut all = Findings::default();
+    of_programs(&mut all);
+    of_receive(&mut all);
+    of_machine(&mut all);
+    all.0
+}
+
+/// What it takes to load a program, and whether that works.
+fn of_programs(all: &mut Findings) {
+    all.look("kernel", kernel(), TUNE, "Linux 5.16 or later");
+    all.look(
+        "programs for the kernel",
+        either(has_bpf(), "in this binary", "not in this binary"),
+        TUNE,
+        "apt-get install clang-14 libbpf-dev libelf-dev zlib1g-dev pkg-config make, then cargo build --release \
+         -p ackpace-host --features bpf",
+    );
+    all.look(
+        "types of the kernel (BTF)",
+        is_there("/sys/kernel/btf/vmlinux"),
+        TUNE,
+        "a kernel with CONFIG_DEBUG_INFO_BTF, as distributions have; and /sys in a container",
+    );
+    let cure = "run it as root, or AmbientCapabilities=CAP_BPF CAP_PERFMON in its unit";
+    all.look("CAP_BPF", held(CapabilitySet::BPF), TUNE, cure);
+    all.look("CAP_PERFMON", held(CapabilitySet::PERFMON), TUNE, cure);
+    all.look(
+        "lockdown",
+        lockdown(),
+        TUNE,
+        "lockdown=integrity, not confidentiality, on the kernel's command line",
+    );
+    let looked = looked().map_err(told);
+    let can_look = looked.is_ok();
+    all.look(
+        "iterator over TCP",
+        looked,
+        TUNE,
+        "what stands above; then ask again",
+    );
+    if can_look {
+        all.look(
+            "options set by it",
+            set_and_given_back(),
+            "'tune', but for --dry-run",
+            "Linux 5.16 or later, whose iterator may set socket options",
+        );
+    }
+}
+
+fn of_receive(all: &mut Findings) {
+    let attached = |tried: Result<(), Failure>| match tried {
+        Ok(()) => Ok("attached, and detached".to_owned()),
+        Err(why) => Err(told(why)),
+    };
+    let nobody = Filter::nobody();
+    all.look(
+        "tracepoints of receivers",
+        attached(watch::open(&nobody).map(drop)),
+        WATCH,
+        "what stands above, and Linux 5.17 or later; then ask again",
+    );
+    all.look(
+        "tracepoints of lost locks",
+        attached(guard::open(&nobody).map(drop)),
+        GUARD,
+        "what stands above, and Linux 6.3 or later; then ask again",
+    );
+    all.look(
+        "CAP_SYS_NICE",
+        either(
+            capabilities::has(CapabilitySet::SYS_NICE),
+            "held",
+            "not held",
+        ),
+        GUARD,
+        "run it as root, or AmbientCapabilities=CAP_SYS_NICE in its unit",
+    );
+    // Tried on a thread that ends.
+    let real_time = thread::spawn(priority::become_real_time).join();
+    all.look(
+        "real time for the guard",
+        either(real_time.unwrap_or(false), "allowed", "refused"),
+        "some milliseconds of each extra turn on a busy machine: the guard then waits for a core itself",
+        "CAP_SYS_NICE; and in version 1, a CPU cgroup with cpu.rt_runtime_us above 0, as the topmost one has",
+    );
+    all.look(
+        "schedulers by BPF",
+        exact::can_schedule().map(|()| "none is in charge".to_owned()),
+        "'receive guard --exact', an experiment",
+        "Linux 6.12 or later with CONFIG_SCHED_CLASS_EXT, and no other scheduler of that kind",
+    );
+}
+
+fn of_machine(all: &mut Findings) {
+    all.look(
+        "place for records",
+        match (place::is_bpf_fs(), place::may_mount()) {
+            (true, _) => Ok("mounted at /sys/fs/bpf".to_owned()),
+            (false, true) => Ok("none at /sys/fs/bpf yet; 'tune' mounts it".to_owned()),
+            (false, false) => Err("none at /sys/fs/bpf".to_owned()),
+        },
+        "undoing changes after a kill, and so 'tune'",
+        "mount -t bpf bpf /sys/fs/bpf, in the mount namespace of the machine",
+    );
+    all.look(
+        "cgroups",
+        match cgroups::mounted() {
+            Some(path) => Ok(format!("version 2 at {}", path.display())),
+            None => Err("version 1 alone".to_owned()),
+        },
+        "'tune --cgroup'",
+        "systemd.unified_cgroup_hierarchy=1 on the kernel's command line; or --port and --address",
+    );
+    all.look(
+        "congestion control",
+        congestion_controls(),
+        "nothing is known of it",
+        "/proc of this machine",
+    );
+    all.look("tcp_notsent_lowat", Ok(lowat()), "", "");
+}
+
+fn either(ok: bool, yes: &str, no: &str) -> Result<String, String> {
+    match ok {
+        true => Ok(yes.to_owned()),
+        false => Err(no.to_owned()),
+    }
+}
+
+fn told(why: Failure) -> String {
+    why.to_string()
+}
+
+fn kernel() -> Result<String, String> {
     let name = rustix::system::uname();
-    let release = name.release().to_string_lossy().into_owned();
+    let release = name.release().to_string_lossy();
     let ok = version(&release).is_some_and(|version| version >= (5, 16));
-    Finding::new("kernel", ok, release, TUNE, "Linux 5.16 or later")
+    either(ok, &release, &release)
 }
 
 /// Major and minor of a release, such as `6.1.0-13-amd64`.
@@ -117,171 +233,54 @@ fn version(release: &str) -> Option<(u32, u32)> {
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
-fn built() -> Finding {
-    let seen = if HAS_BPF {
-        "in this binary"
-    } else {
-        "not in this binary"
-    };
-    let cure = "apt-get install clang-14 libbpf-dev libelf-dev zlib1g-dev pkg-config make, then cargo build --release \
-                -p ackpace-host --features bpf";
-    Finding::new("programs for the kernel", HAS_BPF, seen, TUNE, cure)
+fn is_there(path: &str) -> Result<String, String> {
+    let opened = fs::File::open(path).map_err(|error| format!("{path}: {error}"));
+    opened.map(|_| path.to_owned())
 }
 
-fn btf() -> Finding {
-    let path = "/sys/kernel/btf/vmlinux";
-    let read = fs::File::open(path);
-    let seen = read
-        .as_ref()
-        .map_or_else(|error| format!("{path}: {error}"), |_| path.to_owned());
-    let cure =
-        "a kernel with CONFIG_DEBUG_INFO_BTF, as distributions have; and /sys in a container";
-    Finding::new("types of the kernel (BTF)", read.is_ok(), seen, TUNE, cure)
+/// CAP_SYS_ADMIN implies the others.
+fn held(capability: CapabilitySet) -> Result<String, String> {
+    let ok = capabilities::has(capability) || capabilities::has(CapabilitySet::SYS_ADMIN);
+    either(ok, "held", "not held")
 }
 
-fn right(capability: Capability) -> Finding {
-    let (name, cure) = match capability {
-        Capability::Bpf => (
-            "CAP_BPF",
-            "run it as root, or AmbientCapabilities=CAP_BPF CAP_PERFMON in its unit",
-        ),
-        _ => (
-            "CAP_PERFMON",
-            "run it as root, or AmbientCapabilities=CAP_BPF CAP_PERFMON in its unit",
-        ),
-    };
-    // CAP_SYS_ADMIN implies both.
-    let ok = capabilities::has(capability) || capabilities::has(Capability::SysAdmin);
-    let seen = if ok { "held" } else { "not held" };
-    Finding::new(name, ok, seen, TUNE, cure)
-}
-
-fn lockdown() -> Finding {
-    let seen = match fs::read_to_string("/sys/kernel/security/lockdown") {
-        Ok(text) => text.trim().to_owned(),
-        Err(_) => "not told (securityfs is not mounted, or the kernel has none)".to_owned(),
-    };
-    let ok = !seen.contains("[confidentiality]");
-    Finding::new(
-        "lockdown",
-        ok,
-        seen,
-        TUNE,
-        "lockdown=integrity, not confidentiality, on the kernel's command line",
-    )
+fn lockdown() -> Result<String, String> {
+    let text = fs::read_to_string("/sys/kernel/security/lockdown");
+    let none = |_| "not told (securityfs is not mounted, or the kernel has none)".to_owned();
+    let seen = text.map_or_else(none, |text| text.trim().to_owned());
+    either(!seen.contains("[confidentiality]"), &seen, &seen)
 }
 
 /// Loads the program and looks once.
-fn tried() -> Result<String, Failure> {
+fn looked() -> Result<String, Failure> {
     let mut kernel = Kernel::open(None)?;
-    let mut view = View::default();
-    kernel.snapshot(&mut view)?;
+    let mut sockets = 0;
+    kernel.look(&mut View::default(), |view| sockets += view.matched())?;
     Ok(format!(
-        "works; {} sockets in this network namespace",
-        view.matched()
+        "works; {sockets} sockets in this network namespace"
     ))
 }
 
-/// Attaches the program that watches receivers, and detaches it.
-fn tracepoints() -> Finding {
-    // No port that can be: nothing is followed meanwhile.
-    let filter = ReceiverFilter {
-        ports: vec![0],
-        ..ReceiverFilter::default()
-    };
-    let (ok, seen) = match Tracing::open(&filter) {
-        Ok(_) => (true, "attached, and detached".to_owned()),
-        Err(why) => (false, why.to_string()),
-    };
-    let cure = "what stands above, and Linux 5.17 or later; then ask again";
-    Finding::new("tracepoints of receivers", ok, seen, WATCH, cure)
-}
-
-/// Attaches the program of the guard, and detaches it.
-fn lost_locks() -> Finding {
-    let filter = ReceiverFilter {
-        ports: vec![0],
-        ..ReceiverFilter::default()
-    };
-    let (ok, seen) = match GuardEvents::open(&filter) {
-        Ok(_) => (true, "attached, and detached".to_owned()),
-        Err(why) => (false, why.to_string()),
-    };
-    let cure = "what stands above, and Linux 6.3 or later; then ask again";
-    Finding::new("tracepoints of lost locks", ok, seen, GUARD, cure)
-}
-
-fn raising() -> Finding {
-    let ok = capabilities::has(Capability::SysNice);
-    let seen = if ok { "held" } else { "not held" };
-    let cure = "run it as root, or AmbientCapabilities=CAP_SYS_NICE in its unit";
-    Finding::new("CAP_SYS_NICE", ok, seen, GUARD, cure)
-}
-
-/// Tries it on a thread that ends.
-fn real_time() -> Finding {
-    let ok = std::thread::spawn(priority::become_real_time)
-        .join()
-        .unwrap_or(false);
-    let seen = if ok { "allowed" } else { "refused" };
-    let lost = "some milliseconds of each extra turn on a busy machine: the guard then waits for a core itself";
-    let cure = "CAP_SYS_NICE; and in version 1, a CPU cgroup with cpu.rt_runtime_us above 0, as the topmost one has";
-    Finding::new("real time for the guard", ok, seen, lost, cure)
-}
-
-fn scheduler() -> Finding {
-    let told = exact::can_schedule();
-    let ok = told.is_ok();
-    let seen = told.err().unwrap_or_else(|| "none is in charge".to_owned());
-    let cure =
-        "Linux 6.12 or later with CONFIG_SCHED_CLASS_EXT, and no other scheduler of that kind";
-    Finding::new(
-        "schedulers by BPF",
-        ok,
-        seen,
-        "'receive guard --exact', an experiment",
-        cure,
-    )
-}
-
-fn setting() -> Finding {
-    let cure = "Linux 5.16 or later, whose iterator may set socket options";
-    match set_and_given_back() {
-        Ok(()) => Finding::new(
-            "options set by it",
-            true,
-            "set on a connection of our own, and undone",
-            "",
-            "",
-        ),
-        Err(why) => Finding::new(
-            "options set by it",
-            false,
-            why,
-            "'tune', but for --dry-run",
-            cure,
-        ),
-    }
-}
-
 /// Sets both options on a connection of our own, and undoes it.
-fn set_and_given_back() -> Result<(), String> {
-    let told = |error: io::Error| format!("a connection to itself: {error}");
-    let listener = TcpListener::bind("127.0.0.1:0").map_err(told)?;
-    let address = listener.local_addr().map_err(told)?;
-    let client = TcpStream::connect(address).map_err(told)?;
-    let failed = |failure: Failure| failure.to_string();
-    let mut kernel = Kernel::open(None).map_err(failed)?;
-    let port = client.local_addr().map_err(told)?.port();
+fn set_and_given_back() -> Result<String, String> {
+    let broken = |error: io::Error| format!("a connection to itself: {error}");
+    let listener = TcpListener::bind("127.0.0.1:0").map_err(broken)?;
+    let address = listener.local_addr().map_err(broken)?;
+    let client = TcpStream::connect(address).map_err(broken)?;
+    let mut kernel = Kernel::open(None).map_err(told)?;
+    let port = client.local_addr().map_err(broken)?.port();
     let matching = Matching {
         ports: vec![port],
         ..Matching::default()
     };
-    kernel.select(&matching).map_err(failed)?;
-    let mut view = View::default();
-    kernel.snapshot(&mut view).map_err(failed)?;
+    kernel.select(&matching).map_err(told)?;
     // It has sent nothing yet.
-    let seen = view.quiet.first().ok_or("our own connection is not seen")?;
+    let mut seen = None;
+    let looked = kernel.look(&mut View::default(), |view| {
+        seen = seen.or(view.quiet.first().copied())
+    });
+    looked.map_err(told)?;
+    let seen = seen.ok_or("our own connection is not seen")?;
     let to = Setting {
         clamp_segments: 12,
         lowat_bytes: 34_567,
@@ -293,11 +292,11 @@ fn set_and_given_back() -> Result<(), String> {
     };
     let mut done = false;
     let answered = |answer: Answer| done = answer.outcome == Outcome::Done;
-    kernel.carry_out(&[order], answered).map_err(failed)?;
+    kernel.carry_out(&[order], answered).map_err(told)?;
     let set = lowat_of(&client);
-    kernel.restore().map_err(failed)?;
+    kernel.restore().map_err(told)?;
     match (done, set, lowat_of(&client)) {
-        (true, 34_567, 0) => Ok(()),
+        (true, 34_567, 0) => Ok("set on a connection of our own, and undone".to_owned()),
         (false, ..) => Err("the kernel refuses".to_owned()),
         (true, set, back) => Err(format!(
             "TCP_NOTSENT_LOWAT was {set}, and {back} after it was undone"
@@ -320,35 +319,7 @@ fn lowat_of(stream: &TcpStream) -> u32 {
     bytes
 }
 
-fn records() -> Finding {
-    let seen = match (place::is_bpf_fs(), place::may_mount()) {
-        (true, _) => "mounted at /sys/fs/bpf",
-        (false, true) => "none at /sys/fs/bpf yet; 'tune' mounts it",
-        (false, false) => "none at /sys/fs/bpf",
-    };
-    let ok = place::is_bpf_fs() || place::may_mount();
-    let cure = "mount -t bpf bpf /sys/fs/bpf, in the mount namespace of the machine";
-    Finding::new(
-        "place for records",
-        ok,
-        seen,
-        "undoing changes after a kill, and so 'tune'",
-        cure,
-    )
-}
-
-fn cgroup_kind() -> Finding {
-    let mounted = cgroups::mounted();
-    let seen = match &mounted {
-        Some(path) => format!("version 2 at {}", path.display()),
-        None => "version 1 alone".to_owned(),
-    };
-    let cure =
-        "systemd.unified_cgroup_hierarchy=1 on the kernel's command line; or --port and --address";
-    Finding::new("cgroups", mounted.is_some(), seen, "'tune --cgroup'", cure)
-}
-
-fn congestion_controls() -> Finding {
+fn congestion_controls() -> Result<String, String> {
     let read = |name: &str| {
         let text = fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).unwrap_or_default();
         text.trim().to_owned()
@@ -358,23 +329,16 @@ fn congestion_controls() -> Finding {
     if used.starts_with("bbr") {
         seen += "; a bbr socket is never clamped below its path's product";
     }
-    Finding::new(
-        "congestion control",
-        !used.is_empty(),
-        seen,
-        "nothing is known of it",
-        "/proc of this machine",
-    )
+    either(!used.is_empty(), &seen, &seen)
 }
 
-fn lowat() -> Finding {
+fn lowat() -> String {
     let text = fs::read_to_string("/proc/sys/net/ipv4/tcp_notsent_lowat");
-    let seen = match text.as_deref().map(str::trim) {
+    match text.as_deref().map(str::trim) {
         Ok("4294967295") => "not set".to_owned(),
         Ok(bytes) => format!("{bytes} B: no socket is set above that"),
         Err(_) => "not told".to_owned(),
-    };
-    Finding::new("tcp_notsent_lowat", true, seen, "", "")
+    }
 }
 
 #[cfg(test)]

@@ -3,11 +3,14 @@
 use std::fmt::{Display, Formatter, Result};
 
 use ackpace_core::units::{Instant, US_PER_S};
+use ackpace_host_base::{say, tell};
 use ackpace_share::outside::{NONE_SEGMENTS, Setting};
 use serde::Serialize;
 
-use crate::limits::CHANGE_LINES_PER_S_MAX;
 use crate::tuner::Change;
+
+/// Lines of the log for changes in a second. More: counted, and one line tells how many.
+const CHANGE_LINES_PER_S_MAX: u64 = 20;
 
 /// Writes the lines.
 #[derive(Clone, Copy, Debug)]
@@ -22,7 +25,7 @@ pub struct Journal {
     held_back: u64,
 }
 
-/// A change, as a program reads it.
+/// A change as it is told: to programs by its fields, to people in words.
 #[derive(Debug, Serialize)]
 struct Line {
     local: String,
@@ -56,16 +59,10 @@ impl Journal {
         if !self.has_room() {
             return;
         }
+        let line = Line::of(change, self.dry_run);
         match self.json {
-            true => tell!(
-                "{}",
-                serde_json::to_string(&self.line(change)).unwrap_or_default()
-            ),
-            false => say!(
-                "tune: {}{}",
-                if self.dry_run { "would " } else { "" },
-                Told(change)
-            ),
+            true => tell!("{}", serde_json::to_string(&line).unwrap_or_default()),
+            false => say!("tune: {line}"),
         }
     }
 
@@ -92,12 +89,12 @@ impl Journal {
         }
         (self.second, self.lines, self.held_back) = (second, 0, 0);
     }
+}
 
-    fn line(&self, change: &Change) -> Line {
-        let clamp = |setting: Setting| {
-            Some(setting.clamp_segments).filter(|segments| *segments < NONE_SEGMENTS)
-        };
-        let lowat = |setting: Setting| Some(setting.lowat_bytes).filter(|bytes| *bytes > 0);
+impl Line {
+    fn of(change: &Change, dry_run: bool) -> Line {
+        let clamp = |of: Setting| Some(of.clamp_segments).filter(|clamp| *clamp < NONE_SEGMENTS);
+        let lowat = |of: Setting| Some(of.lowat_bytes).filter(|bytes| *bytes > 0);
         let (from, to) = (change.order.from, change.order.to.unwrap_or_default());
         Line {
             local: change.local.to_string(),
@@ -110,69 +107,35 @@ impl Journal {
             share_bytes: change.share_bytes,
             why: change.why.name(),
             given_back: change.order.to.is_none(),
-            dry_run: self.dry_run,
+            dry_run,
         }
     }
 }
 
-/// A change in words.
-struct Told<'a>(&'a Change);
-
-impl Display for Told<'_> {
+impl Display for Line {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        let Change {
-            order,
-            local,
-            peer,
-            share_bytes,
-            why,
-        } = self.0;
-        let why = why.name();
-        let Some(to) = order.to else {
+        if self.dry_run {
+            f.write_str("would ")?;
+        }
+        let Line {
+            local, peer, why, ..
+        } = self;
+        if self.given_back {
             return write!(f, "give back {local} > {peer}: {why}");
-        };
+        }
         write!(f, "set {local} > {peer}:")?;
-        if order.from.clamp_segments != to.clamp_segments {
-            write!(
-                f,
-                " clamp {} -> {} segments,",
-                Clamp(order.from.clamp_segments),
-                Clamp(to.clamp_segments)
-            )?;
+        let shown = |of: Option<u32>| of.map_or("none".to_owned(), |number| number.to_string());
+        let (from, to) = (self.from_clamp_segments, self.to_clamp_segments);
+        if from != to {
+            write!(f, " clamp {} -> {} segments,", shown(from), shown(to))?;
         }
-        if order.from.lowat_bytes != to.lowat_bytes {
-            write!(
-                f,
-                " lowat {} -> {} B,",
-                Lowat(order.from.lowat_bytes),
-                to.lowat_bytes
-            )?;
+        let (from, to) = (self.from_lowat_bytes, self.to_lowat_bytes);
+        if from != to {
+            write!(f, " lowat {} -> {} B,", shown(from), shown(to))?;
         }
-        match share_bytes {
+        match self.share_bytes {
             Some(bytes) => write!(f, " share {bytes} B: {why}"),
             None => write!(f, " no share: {why}"),
-        }
-    }
-}
-
-struct Clamp(u32);
-
-impl Display for Clamp {
-    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        match self.0 < NONE_SEGMENTS {
-            true => write!(f, "{}", self.0),
-            false => f.write_str("none"),
-        }
-    }
-}
-
-struct Lowat(u32);
-
-impl Display for Lowat {
-    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        match self.0 {
-            0 => f.write_str("none"),
-            bytes => write!(f, "{bytes}"),
         }
     }
 }
@@ -183,43 +146,38 @@ mod tests {
     use crate::kernel::Order;
     use crate::tuner::Why;
     use ackpace_share::outside::{Cause, HandsOff};
-    use std::net::SocketAddr;
-
-    fn change(to: Option<Setting>, why: Why) -> Change {
-        Change {
-            order: Order {
-                cookie: 7,
-                from: Setting {
-                    clamp_segments: u32::MAX,
-                    lowat_bytes: 0,
-                },
-                to,
-            },
-            local: "10.0.0.1:80"
-                .parse::<SocketAddr>()
-                .expect("an address")
-                .into(),
-            peer: "[2001:db8::1]:5"
-                .parse::<SocketAddr>()
-                .expect("an address")
-                .into(),
-            share_bytes: Some(90_000),
-            why,
-        }
-    }
 
     #[test]
     fn a_line_has_from_to_and_why() {
+        let end = |text: &str| text.parse().expect("an address");
+        let line = |to: Option<Setting>, why| {
+            let from = Setting {
+                clamp_segments: u32::MAX,
+                lowat_bytes: 0,
+            };
+            let change = Change {
+                order: Order {
+                    cookie: 7,
+                    from,
+                    to,
+                },
+                local: end("10.0.0.1:80"),
+                peer: end("[2001:db8::1]:5"),
+                share_bytes: Some(90_000),
+                why,
+            };
+            Line::of(&change, false).to_string()
+        };
         let to = Setting {
             clamp_segments: 40,
             lowat_bytes: 16_384,
         };
         assert_eq!(
-            Told(&change(Some(to), Why::Set(Cause::Joined))).to_string(),
+            line(Some(to), Why::Set(Cause::Joined)),
             "set 10.0.0.1:80 > [2001:db8::1]:5: clamp none -> 40 segments, lowat none -> 16384 B, share 90000 B: joined"
         );
         assert_eq!(
-            Told(&change(None, Why::GiveBack(HandsOff::Lowat))).to_string(),
+            line(None, Why::GiveBack(HandsOff::Lowat)),
             "give back 10.0.0.1:80 > [2001:db8::1]:5: program_set_lowat"
         );
     }

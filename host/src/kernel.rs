@@ -1,13 +1,51 @@
 //! The door to the kernel: loads the program (`host/src/bpf/tune.bpf.c`) and makes passes over the sockets of this network
 //! namespace with it. Without BPF at build time, [`Kernel::open`] fails and says so.
 
+use std::io::Read;
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
+use ackpace_core::units::US_PER_S;
+use ackpace_host_base::bpf::{Aligned, Program};
+use ackpace_host_base::failure::Failure;
+use ackpace_host_base::fields::Fields;
+use ackpace_host_base::object;
 use ackpace_share::outside::Setting;
 
-use crate::failure::Failure;
 use crate::matching::Matching;
-use crate::snapshot::{Answer, View};
+use crate::snapshot::{ANSWER_BYTES, Answer, View};
+
+static OBJECT: &Aligned<[u8]> = object!("tune");
+const NEEDS: &str = "this kernel has no BTF, no iterator over TCP sockets, or lacks what the program uses: Linux 5.16 or \
+                     later has all; or the record of an older ackpace-host is there, whose `--restore` ends it";
+
+// `MODE_...`
+const CLOCK: u32 = 0;
+const SNAPSHOT: u32 = 1;
+const ORDERS: u32 = 2;
+const RESTORE: u32 = 3;
+const CHANGED: u32 = 4;
+/// `struct control`.
+const CONTROL_BYTES: usize = 32;
+
+// By what sockets are matched.
+const BY_PORT: u32 = 1;
+const BY_CGROUP: u32 = 2;
+const BY_ADDRESS: u32 = 4;
+
+/// A socket that has sent nothing for so long, and has nothing to send, takes no part: longer than from one look to the
+/// next, so that all of what it sent has been seen.
+const QUIET_US: u64 = 3_000_000;
+/// Orders of one pass (`ORDERS_MAX`). More: the rest are carried out in the next passes.
+pub const ORDERS_MAX: usize = 65_536;
+/// What one read takes of the snapshots of sockets: a page table's worth of memory.
+const READ_BYTES: usize = 256 << 10;
+
+/// Whether this binary has the program.
+pub fn has_bpf() -> bool {
+    !OBJECT.0.is_empty()
+}
 
 /// What is done to one socket, if it still has `from`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,97 +60,15 @@ pub struct Order {
 
 /// An open program. Dropping it leaves changed sockets as they are; see [`Kernel::restore`].
 pub struct Kernel {
-    #[cfg(has_bpf)]
-    passes: passes::Passes,
-    #[cfg(not(has_bpf))]
-    nothing: std::convert::Infallible,
+    program: Program,
+    /// By what sockets are matched.
+    by: u32,
+    /// The cgroups whose sockets match.
+    cgroups: Vec<u64>,
+    ticks_per_s: u32,
+    buffer: Vec<u8>,
 }
 
-/// Whether this binary has the program.
-pub const HAS_BPF: bool = cfg!(has_bpf);
-
-/// What a binary without BPF says.
-#[cfg(not(has_bpf))]
-pub fn no_bpf() -> Failure {
-    Failure::operator(
-        "this ackpace-host was built without BPF: install clang-14, libbpf-dev, libelf-dev, zlib1g-dev, pkg-config \
-         and make, and build it by 'cargo build --release -p ackpace-host --features bpf'",
-    )
-}
-
-#[cfg(not(has_bpf))]
-impl Kernel {
-    /// Fails.
-    ///
-    /// # Errors
-    /// This binary has no BPF.
-    pub fn open(_: Option<&Path>) -> Result<Kernel, Failure> {
-        Err(no_bpf())
-    }
-
-    /// See the real one.
-    ///
-    /// # Errors
-    /// Never called.
-    pub fn select(&mut self, _: &Matching) -> Result<(), Failure> {
-        match self.nothing {}
-    }
-
-    /// See the real one.
-    ///
-    /// # Errors
-    /// Never called.
-    pub fn select_cgroups(&mut self, _: &[u64]) -> Result<(), Failure> {
-        match self.nothing {}
-    }
-
-    /// See the real one.
-    ///
-    /// # Errors
-    /// Never called.
-    pub fn snapshot(&mut self, _: &mut View) -> Result<(), Failure> {
-        match self.nothing {}
-    }
-
-    /// See the real one.
-    ///
-    /// # Errors
-    /// Never called.
-    pub fn look(&mut self, _: &mut View, _: impl FnMut(&View)) -> Result<(), Failure> {
-        match self.nothing {}
-    }
-
-    /// See the real one.
-    pub fn leave(&mut self, _: &[Order]) {
-        match self.nothing {}
-    }
-
-    /// See the real one.
-    ///
-    /// # Errors
-    /// Never called.
-    pub fn carry_out(&mut self, _: &[Order], _: impl FnMut(Answer)) -> Result<(), Failure> {
-        match self.nothing {}
-    }
-
-    /// See the real one.
-    ///
-    /// # Errors
-    /// Never called.
-    pub fn restore(&mut self) -> Result<(), Failure> {
-        match self.nothing {}
-    }
-
-    /// See the real one.
-    ///
-    /// # Errors
-    /// Never called.
-    pub fn changed(&mut self) -> Result<u64, Failure> {
-        match self.nothing {}
-    }
-}
-
-#[cfg(has_bpf)]
 impl Kernel {
     /// Loads the program. `pin`: where the records are; made if they are not there. `None`: records that end with this
     /// process, for snapshots alone.
@@ -120,16 +76,50 @@ impl Kernel {
     /// # Errors
     /// The kernel refuses; what to do.
     pub fn open(pin: Option<&Path>) -> Result<Kernel, Failure> {
-        let passes = passes::Passes::open(pin)?;
-        Ok(Kernel { passes })
+        let mut program = Program::load(OBJECT, NEEDS, pin.map(|pin| ("touched", pin)))?;
+        program.attach()?;
+        let mut kernel = Kernel {
+            program,
+            by: 0,
+            cgroups: Vec::new(),
+            ticks_per_s: 0,
+            buffer: vec![0; READ_BYTES],
+        };
+        let first = kernel.clock()?;
+        thread::sleep(Duration::from_millis(100)); // long enough to tell 250 from 300
+        let second = kernel.clock()?;
+        let ticks = second.0.saturating_sub(first.0);
+        kernel.ticks_per_s = nearest_ticks_per_s(ticks, second.1.saturating_sub(first.1));
+        Ok(kernel)
     }
 
-    /// From now on these sockets match.
+    /// The kernel's count of ticks, and nanoseconds.
+    fn clock(&mut self) -> Result<(u64, u64), Failure> {
+        self.pass(CLOCK, |_| 0)?;
+        let control = self.program.only("control")?;
+        let mut fields = Fields(control.get(16..).unwrap_or_default());
+        Ok((fields.long(), fields.long()))
+    }
+
+    /// From now on these sockets match. To be called once.
     ///
     /// # Errors
     /// As bpf(2).
     pub fn select(&mut self, matching: &Matching) -> Result<(), Failure> {
-        self.passes.select(matching)
+        if !matching.ports.is_empty() {
+            self.by |= BY_PORT;
+            self.program.choose_ports(&matching.ports)?;
+        }
+        for prefix in &matching.prefixes {
+            self.by |= BY_ADDRESS;
+            let mut key = prefix.bits.to_ne_bytes().to_vec();
+            key.extend(prefix.octets);
+            self.program.set("prefixes", &key, &[1])?;
+        }
+        if matching.cgroup.is_some() {
+            self.by |= BY_CGROUP;
+        }
+        Ok(())
     }
 
     /// From now on the sockets of these cgroups match, of those that match otherwise.
@@ -137,38 +127,35 @@ impl Kernel {
     /// # Errors
     /// As bpf(2).
     pub fn select_cgroups(&mut self, ids: &[u64]) -> Result<(), Failure> {
-        self.passes.select_cgroups(ids)
+        let before = std::mem::replace(&mut self.cgroups, ids.to_vec());
+        for id in before.iter().filter(|id| !ids.contains(id)) {
+            self.program.delete("cgroups", &id.to_ne_bytes())?;
+        }
+        for id in ids.iter().filter(|id| !before.contains(id)) {
+            self.program.set("cgroups", &id.to_ne_bytes(), &[1])?;
+        }
+        Ok(())
     }
 
-    /// Takes a snapshot of each socket that matches, and of those that were changed. The view has all of them.
-    ///
-    /// # Errors
-    /// As bpf(2) and read(2).
-    pub fn snapshot(&mut self, view: &mut View) -> Result<(), Failure> {
-        view.clear();
-        self.passes.snapshot(view, |_| {})
-    }
-
-    /// Likewise, and hands them over piece by piece, while what the kernel told is still in the processor's caches.
+    /// Takes a snapshot of each socket that matches, and of those that were changed, and hands them over piece by piece, while
+    /// what the kernel told is still in the processor's caches.
     ///
     /// # Errors
     /// As bpf(2) and read(2).
     pub fn look(&mut self, view: &mut View, mut piece: impl FnMut(&View)) -> Result<(), Failure> {
-        view.clear();
-        self.passes.snapshot(view, |view| {
-            piece(view);
+        let ticks_per_s = self.ticks_per_s;
+        self.pass(SNAPSHOT, |bytes| {
             view.clear();
+            let mut from = 0;
+            while let Some(len_bytes) = view.take(&bytes[from..], ticks_per_s) {
+                from += len_bytes;
+            }
+            piece(view);
+            from
         })
     }
 
-    /// Leaves orders, [`crate::limits::ORDERS_MAX`] at most, for the next snapshot: it carries them out in the same visit of a
-    /// socket, and tells what became of them. They take the place of those that were left before, as do those of
-    /// [`Kernel::carry_out`].
-    pub fn leave(&mut self, orders: &[Order]) {
-        self.passes.leave(orders);
-    }
-
-    /// Carries out orders at once, [`crate::limits::ORDERS_MAX`] at most. Sockets that are gone by now have no answer.
+    /// Carries out orders, [`ORDERS_MAX`] at most. Sockets that are gone by now have no answer.
     ///
     /// # Errors
     /// As bpf(2) and read(2).
@@ -177,7 +164,12 @@ impl Kernel {
         orders: &[Order],
         answered: impl FnMut(Answer),
     ) -> Result<(), Failure> {
-        self.passes.carry_out(orders, answered)
+        let cookies = orders.iter().flat_map(|order| order.cookie.to_ne_bytes());
+        let cookies: Vec<u8> = cookies.collect();
+        let values: Vec<u8> = orders.iter().flat_map(told).collect();
+        self.program.set_all("orders", &cookies, &values)?;
+        self.answers(ORDERS, answered)?;
+        self.program.delete_all("orders", &cookies)
     }
 
     /// Undoes all that was changed and is still as it was set.
@@ -185,7 +177,7 @@ impl Kernel {
     /// # Errors
     /// As bpf(2) and read(2).
     pub fn restore(&mut self) -> Result<(), Failure> {
-        self.passes.restore()
+        self.answers(RESTORE, |_| {})
     }
 
     /// How many sockets there are that were changed, whether they match or not.
@@ -193,17 +185,95 @@ impl Kernel {
     /// # Errors
     /// As bpf(2) and read(2).
     pub fn changed(&mut self) -> Result<u64, Failure> {
-        self.passes.changed()
+        let mut sockets = 0;
+        self.answers(CHANGED, |_| sockets += 1)?;
+        Ok(sockets)
+    }
+
+    fn answers(&mut self, mode: u32, mut answered: impl FnMut(Answer)) -> Result<(), Failure> {
+        self.pass(mode, |bytes| {
+            let answers = bytes.chunks_exact(ANSWER_BYTES);
+            let read = answers.len() * ANSWER_BYTES;
+            answers.filter_map(Answer::parse).for_each(&mut answered);
+            read
+        })
+    }
+
+    /// One pass over all sockets of the namespace. `take` takes what is whole from the front of what was told, and says how
+    /// long that was.
+    fn pass(&mut self, mode: u32, mut take: impl FnMut(&[u8]) -> usize) -> Result<(), Failure> {
+        let quiet_ticks = QUIET_US * u64::from(self.ticks_per_s) / US_PER_S;
+        let mut control = [mode, self.by, quiet_ticks as u32]
+            .map(u32::to_ne_bytes)
+            .concat();
+        control.resize(CONTROL_BYTES, 0);
+        self.program.set_only("control", &control)?;
+        let mut sockets = self.program.iterate()?;
+        let mut held = 0;
+        loop {
+            let read = match sockets.read(&mut self.buffer[held..]) {
+                Ok(0) => return Ok(()),
+                Ok(read) => read,
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EINTR)) => {
+                    continue;
+                }
+                Err(error) => {
+                    return Err(Failure::runtime(format!(
+                        "a pass over the sockets: {error}"
+                    )));
+                }
+            };
+            held += read;
+            let from = take(&self.buffer[..held]);
+            self.buffer.copy_within(from..held, 0);
+            held -= from;
+        }
     }
 }
 
-#[cfg(has_bpf)]
-pub mod object;
-#[cfg(has_bpf)]
-mod orders;
-#[cfg(has_bpf)]
-mod passes;
-#[cfg(has_bpf)]
-pub mod ring;
-#[cfg(has_bpf)]
-pub mod selection;
+/// As a `struct order`.
+fn told(order: &Order) -> Vec<u8> {
+    let (from, to) = (order.from, order.to.unwrap_or_default());
+    let words = [
+        u32::from(order.to.is_none()),
+        from.clamp_segments,
+        from.lowat_bytes,
+        to.clamp_segments,
+        to.lowat_bytes,
+    ];
+    words.map(u32::to_ne_bytes).concat()
+}
+
+/// The value of HZ that a distribution's kernel has which is next to what was measured.
+fn nearest_ticks_per_s(ticks: u64, ns: u64) -> u32 {
+    let measured = ticks.saturating_mul(1_000_000_000) / ns.max(1);
+    let distance = |ticks_per_s: &u32| measured.abs_diff(u64::from(*ticks_per_s));
+    [100, 250, 300, 1_000]
+        .into_iter()
+        .min_by_key(distance)
+        .unwrap_or(250)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_told_from_a_tenth_of_a_second() {
+        for (ticks, ticks_per_s) in [
+            (9, 100),
+            (11, 100),
+            (24, 250),
+            (26, 250),
+            (29, 300),
+            (31, 300),
+            (99, 1_000),
+        ] {
+            assert_eq!(
+                nearest_ticks_per_s(ticks, 100_000_000),
+                ticks_per_s,
+                "{ticks}"
+            );
+        }
+    }
+}

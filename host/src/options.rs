@@ -7,8 +7,14 @@ use ackpace_share::SEND_POOL_BYTES_MAX;
 use ackpace_share::eatbt::Need;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::limits::{PORTS_MAX, PREFIXES_MAX, WATCH_S_MAX};
+use ackpace_receive::options::Receive;
+
 use crate::matching::{Matching, Prefix};
+
+/// Local ports of `--port`. More: refused.
+const PORTS_MAX: usize = 64;
+/// Prefixes of `--address` (`PREFIXES_MAX`). More: refused.
+const PREFIXES_MAX: usize = 64;
 
 /// What ackpace does for other programs of this machine
 #[derive(Debug, Parser)]
@@ -34,67 +40,6 @@ pub enum Command {
     /// Tell how long TCP segments wait for the programs that receive them, and what bears on it
     #[command(subcommand)]
     Receive(Receive),
-}
-
-/// `receive`.
-#[derive(Debug, Subcommand)]
-pub enum Receive {
-    /// Measure how long segments wait for TCP and for their process, and who held a socket's lock
-    Watch(Watch),
-    /// Give a receiver that lost its core with its socket's lock an extra turn, and take it back, until stopped
-    Guard(Guard),
-    /// Tell which settings bear on that: their present values, what changing them would do, what was measured
-    Advise {
-        /// Tell of this process, too
-        #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
-        pid: Option<u32>,
-        /// A JSON object a line
-        #[arg(long)]
-        json: bool,
-    },
-}
-
-/// `receive guard`.
-#[derive(Debug, Args)]
-pub struct Guard {
-    /// Only services with these ports, at this end or the other, such as 80,443
-    #[arg(long, value_name = "PORT", value_delimiter = ',')]
-    pub port: Vec<u16>,
-    /// Only this process
-    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
-    pub pid: Option<u32>,
-    /// Raise nobody, and tell at the end what would have been done
-    #[arg(long)]
-    pub dry_run: bool,
-    /// Let it run on at once, by a scheduler of our own for all usual tasks of the machine (sched_ext): an experiment
-    #[arg(long, conflicts_with = "dry_run")]
-    pub exact: bool,
-    /// Undo what a killed instance has left, and end
-    #[arg(long, conflicts_with_all = ["port", "pid", "dry_run", "exact", "json"])]
-    pub restore: bool,
-    /// Counts as a JSON object, at the end
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// `receive watch`: a page each second until stopped, or one at the end.
-#[derive(Debug, Args)]
-pub struct Watch {
-    /// Only services with these ports, at this end or the other, such as 80,443
-    #[arg(long, value_name = "PORT", value_delimiter = ',')]
-    pub port: Vec<u16>,
-    /// Only what this process receives
-    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
-    pub pid: Option<u32>,
-    /// Watch for a second, tell and end
-    #[arg(long, conflicts_with = "seconds")]
-    pub once: bool,
-    /// Watch for so many seconds, tell and end
-    #[arg(long = "for", value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=WATCH_S_MAX))]
-    pub seconds: Option<u64>,
-    /// A JSON object for each page
-    #[arg(long)]
-    pub json: bool,
 }
 
 /// `tune`.
@@ -183,25 +128,17 @@ impl Tune {
     /// # Errors
     /// More is listed than there is room for.
     pub fn matching(&self) -> Result<Matching, String> {
-        matching(&self.port, &self.address, self.cgroup.as_ref())
+        if self.port.len() > PORTS_MAX || self.address.len() > PREFIXES_MAX {
+            return Err(format!(
+                "--port takes {PORTS_MAX} ports at most, and --address {PREFIXES_MAX} prefixes: use --cgroup for more"
+            ));
+        }
+        Ok(Matching {
+            ports: self.port.clone(),
+            prefixes: self.address.clone(),
+            cgroup: self.cgroup.clone(),
+        })
     }
-}
-
-fn matching(
-    ports: &[u16],
-    prefixes: &[Prefix],
-    cgroup: Option<&PathBuf>,
-) -> Result<Matching, String> {
-    if ports.len() > PORTS_MAX || prefixes.len() > PREFIXES_MAX {
-        return Err(format!(
-            "--port takes {PORTS_MAX} ports at most, and --address {PREFIXES_MAX} prefixes: use --cgroup for more"
-        ));
-    }
-    Ok(Matching {
-        ports: ports.to_vec(),
-        prefixes: prefixes.to_vec(),
-        cgroup: cgroup.cloned(),
-    })
 }
 
 /// Bytes: `65536`, `64K`, `64KiB`, `256MiB`, `2G`.

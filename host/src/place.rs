@@ -5,20 +5,16 @@
 //! by it the next start, or `--restore`, finds them again.
 
 use std::ffi::CString;
-use std::fs::{self, DirBuilder, File};
-use std::io::{Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::FlockOperation;
-use rustix::io::Errno;
+use ackpace_host_base::lock::RUN_DIR;
 use rustix::mount::MountFlags;
 
-use crate::capabilities::{self, Capability};
-use crate::failure::Failure;
+use ackpace_host_base::capabilities::{self, CapabilitySet};
+use ackpace_host_base::failure::Failure;
 
-/// Where lock and socket are.
-pub const RUN_DIR: &str = "/run/ackpace-host";
 /// Where BPF objects are pinned.
 pub const BPF_DIR: &str = "/sys/fs/bpf";
 /// `BPF_FS_MAGIC` (linux/magic.h).
@@ -54,65 +50,6 @@ impl Place {
     }
 }
 
-/// The right to change something alone, as long as it lives. Its file goes away with it.
-#[derive(Debug)]
-pub struct Lock {
-    /// The file, which is locked as long as it is open.
-    path: PathBuf,
-    _file: File,
-}
-
-impl Lock {
-    /// Takes the lock at this path. `does`: what the one does who has it, for whoever finds it taken.
-    ///
-    /// # Errors
-    /// Another instance has it: its process is named. Or the file can't be made.
-    pub fn take(path: &Path, does: &str) -> Result<Lock, Failure> {
-        let failed = |error: &dyn std::fmt::Display| {
-            Failure::runtime(format!("{}: {error}; run it as root", path.display()))
-        };
-        let mut builder = DirBuilder::new();
-        builder.recursive(true).mode(0o755);
-        builder.create(RUN_DIR).map_err(|error| failed(&error))?;
-        loop {
-            let mut options = File::options();
-            options.read(true).write(true).create(true).truncate(false);
-            let mut file = options.open(path).map_err(|error| failed(&error))?;
-            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => {}
-                Err(Errno::WOULDBLOCK) => return Err(taken(&mut file, does)),
-                Err(error) => return Err(failed(&error)),
-            }
-            let identity = |meta: fs::Metadata| (meta.dev(), meta.ino());
-            let (ours, there) = (file.metadata(), fs::metadata(path));
-            if ours.map(identity).ok() != there.map(identity).ok() {
-                continue; // its last owner removed it after we had opened it
-            }
-            let _ = file.set_len(0).and_then(|()| file.rewind());
-            let _ = writeln!(file, "{}", std::process::id());
-            return Ok(Lock {
-                path: path.to_owned(),
-                _file: file,
-            });
-        }
-    }
-}
-
-impl Drop for Lock {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path); // still locked: nobody else has it
-    }
-}
-
-fn taken(file: &mut File, does: &str) -> Failure {
-    let mut pid = String::new();
-    let _ = file.read_to_string(&mut pid);
-    Failure::operator(format!(
-        "process {} {does} already; two would undo each other: stop it first",
-        pid.trim()
-    ))
-}
-
 /// Provides the BPF file system for the pin: mounts it where the system has none.
 ///
 /// # Errors
@@ -137,7 +74,7 @@ pub fn ensure_bpf_fs() -> Result<(), Failure> {
 
 /// Whether [`ensure_bpf_fs`] has a chance where none is mounted.
 pub fn may_mount() -> bool {
-    !has_mounts_of_its_own() && capabilities::has(Capability::SysAdmin)
+    !has_mounts_of_its_own() && capabilities::has(CapabilitySet::SYS_ADMIN)
 }
 
 /// Whether one is mounted.

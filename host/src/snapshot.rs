@@ -1,13 +1,13 @@
 //! A snapshot of a socket: what a pass over the sockets tells of each (`struct socket_snapshot`, `struct quiet` and `struct answer` of `host/src/bpf/tune.h`).
 
-use std::fmt;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
 use ackpace_core::addresses::Address;
 use ackpace_core::congestion::{CaState, Path};
 use ackpace_core::conn::TcpSample;
 use ackpace_core::rate::Flow;
 use ackpace_core::units::US_PER_S;
+use ackpace_host_base::fields::Fields;
 use ackpace_share::Control;
 use ackpace_share::outside::{NONE_SEGMENTS, Setting};
 use ackpace_share::reading::Counted;
@@ -56,46 +56,15 @@ pub struct Record {
     pub set: Setting,
 }
 
-/// One end of a connection, as the kernel tells it: an IPv4 address stands as an IPv6 one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct End {
-    octets: [u8; 16],
-    port: u16,
-}
-
-impl From<End> for SocketAddr {
-    fn from(end: End) -> SocketAddr {
-        let ip = IpAddr::V6(Ipv6Addr::from(end.octets)).to_canonical();
-        SocketAddr::new(ip, end.port)
-    }
-}
-
-impl From<SocketAddr> for End {
-    fn from(address: SocketAddr) -> End {
-        let octets = match address.ip() {
-            IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
-            IpAddr::V6(v6) => v6.octets(),
-        };
-        let port = address.port();
-        End { octets, port }
-    }
-}
-
-impl fmt::Display for End {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        SocketAddr::from(*self).fmt(f)
-    }
-}
-
 /// A socket at one moment, as the kernel told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SocketSnapshot {
     /// The socket's number, never used again (SO_COOKIE).
     pub cookie: u64,
     /// This end.
-    pub local: End,
+    pub local: SocketAddr,
     /// The other end.
-    pub peer: End,
+    pub peer: SocketAddr,
     /// Its congestion control.
     pub control: Control,
     /// What holds it now.
@@ -118,11 +87,9 @@ pub struct SocketSnapshot {
     pub is_matched: bool,
     /// It may send: ESTABLISHED or CLOSE_WAIT.
     pub is_open: bool,
-    /// What became of the order that was left for it. The rest tells how it is since.
-    pub outcome: Outcome,
 }
 
-/// A socket that matches, is open, has no fixed send buffer, and rests: for [`crate::limits::QUIET_US`] it has sent nothing,
+/// A socket that matches, is open, has no fixed send buffer, and rests: for 3 s it has sent nothing,
 /// and has nothing to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quiet {
@@ -175,13 +142,11 @@ impl View {
             self.snapshots.push(snapshot);
             return Some(SNAPSHOT_BYTES);
         }
-        let bytes: &[u8; QUIET_BYTES] = bytes.first_chunk()?;
-        let now = Setting {
-            clamp_segments: word(bytes, 8),
-            lowat_bytes: word(bytes, 12),
-        };
-        let cookie = cookie & !QUIET;
-        self.quiet.push(Quiet { cookie, now });
+        let mut fields = Fields(bytes.get(8..QUIET_BYTES)?);
+        self.quiet.push(Quiet {
+            cookie: cookie & !QUIET,
+            now: setting(&mut fields),
+        });
         Some(QUIET_BYTES)
     }
 }
@@ -189,16 +154,34 @@ impl View {
 impl Answer {
     /// What stands at the front. `None`: it is not all there yet.
     pub fn parse(bytes: &[u8]) -> Option<Answer> {
-        let bytes: &[u8; ANSWER_BYTES] = bytes.first_chunk()?;
+        let mut fields = Fields(bytes.get(..ANSWER_BYTES)?);
         Some(Answer {
-            cookie: u64::from_ne_bytes(*bytes.first_chunk()?),
-            outcome: Outcome::told(word(bytes, 8)),
+            cookie: fields.long(),
+            outcome: Outcome::told(fields.word()),
         })
     }
 }
 
-fn word(bytes: &[u8], at: usize) -> u32 {
-    u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+fn state_of(ca_state: u8) -> CaState {
+    match ca_state {
+        0 => CaState::Open,
+        1 => CaState::Disorder,
+        2 => CaState::Cwr,
+        3 => CaState::Recovery,
+        _ => CaState::Loss,
+    }
+}
+
+/// The kernel tells an IPv4 address as an IPv6 one.
+fn end(octets: [u8; 16], port: u16) -> SocketAddr {
+    SocketAddr::new(IpAddr::from(octets).to_canonical(), port)
+}
+
+fn setting(fields: &mut Fields<'_>) -> Setting {
+    Setting {
+        clamp_segments: fields.word(),
+        lowat_bytes: fields.word(),
+    }
 }
 
 impl SocketSnapshot {
@@ -209,121 +192,76 @@ impl SocketSnapshot {
 
     /// The client, as far as it is remembered: an IPv4 address, or the /64 of an IPv6 one.
     pub fn address(&self) -> Address {
-        SocketAddr::from(self.peer).ip().into()
+        self.peer.ip().into()
     }
 
-    /// Parses one snapshot; `None` for bytes that are none. `ticks_per_s` is the kernel's HZ.
+    /// Parses one snapshot, a `struct socket_snapshot`; `None` for bytes that are none. `ticks_per_s` is the kernel's HZ.
     pub fn parse(bytes: &[u8], ticks_per_s: u32) -> Option<SocketSnapshot> {
-        let raw = Raw {
-            bytes: bytes.try_into().ok()?,
-            ticks_per_s: ticks_per_s.max(1),
+        let mut fields = Fields(Some(bytes).filter(|bytes| bytes.len() == SNAPSHOT_BYTES)?);
+        let (cookie, acked_bytes) = (fields.long(), fields.long());
+        let (local, peer, control): ([u8; 16], [u8; 16], [u8; 16]) =
+            (fields.take(), fields.take(), fields.take());
+        let [cwnd_segments, threshold_segments] = std::array::from_fn(|_| fields.word());
+        let now = setting(&mut fields);
+        let [window, segment, rtt_eighths, rtt_min] = std::array::from_fn(|_| fields.word());
+        let [rto, unacked, unsent, sent] = std::array::from_fn(|_| fields.word());
+        let [resent, marked, busy, window_limited] = std::array::from_fn(|_| fields.word());
+        let [quiet, queued_bytes, send_buffer_bytes] = std::array::from_fn(|_| fields.word());
+        let [local_port, peer_port] = std::array::from_fn(|_| fields.half());
+        let [state, ca_state, flags, _] = fields.take();
+        let us = |ticks: u32| u64::from(ticks) * US_PER_S / u64::from(ticks_per_s.max(1));
+        let segment_bytes = u64::from(segment.max(1));
+        let in_bytes = |segments: u32| u64::from(segments) * segment_bytes;
+        let has_threshold = threshold_segments < NONE_SEGMENTS;
+        let path = Path {
+            state: state_of(ca_state),
+            cwnd_bytes: in_bytes(cwnd_segments),
+            threshold_bytes: has_threshold.then(|| in_bytes(threshold_segments)),
+            rtt_min_us: if rtt_min == u32::MAX {
+                0
+            } else {
+                rtt_min.into()
+            },
+            marked_segments: marked,
+            resent_segments: resent,
         };
-        let flags = raw.bytes[146];
+        let flow = Flow {
+            acked_bytes,
+            busy_us: us(busy),
+            window_limited_us: us(window_limited),
+            window_bytes: window.into(),
+            segment_bytes,
+            quiet_us: us(quiet),
+        };
+        let name = control.split(|byte| *byte == 0).next();
+        let name = std::str::from_utf8(name.unwrap_or_default()); // it is ASCII
         Some(SocketSnapshot {
-            cookie: raw.long(0),
-            local: raw.end(16, 140),
-            peer: raw.end(32, 142),
-            control: raw.control(),
-            now: Setting {
-                clamp_segments: raw.word(72),
-                lowat_bytes: raw.word(76),
+            cookie,
+            local: end(local, local_port),
+            peer: end(peer, peer_port),
+            control: Control::named(name.unwrap_or_default()),
+            now,
+            cwnd_segments,
+            threshold_segments,
+            sample: TcpSample {
+                unacked_bytes: unacked.into(),
+                unsent_bytes: Some(unsent.into()),
+                window_closed: window == 0,
+                probes_unanswered: 0,
+                rtt_us: u64::from(rtt_eighths >> 3),
+                path,
+                flow: Some(flow),
             },
-            cwnd_segments: raw.word(64),
-            threshold_segments: raw.word(68),
-            sample: raw.sample(),
             counted: Counted {
-                sent_segments: raw.word(108),
-                rto_us: raw.us(96),
+                sent_segments: sent,
+                rto_us: us(rto),
             },
-            queued_bytes: raw.word(132),
-            send_buffer_bytes: raw.word(136),
+            queued_bytes,
+            send_buffer_bytes,
             buffer_is_fixed: flags & 4 != 0,
             is_matched: flags & 2 != 0,
-            is_open: matches!(raw.bytes[144], 1 | 8),
-            outcome: Outcome::told(raw.bytes[147].into()),
+            is_open: matches!(state, 1 | 8),
         })
-    }
-}
-
-/// The bytes of a snapshot, with the numbers in them by their places.
-struct Raw<'a> {
-    bytes: &'a [u8; SNAPSHOT_BYTES],
-    ticks_per_s: u32,
-}
-
-impl Raw<'_> {
-    fn half(&self, at: usize) -> u16 {
-        u16::from_ne_bytes([self.bytes[at], self.bytes[at + 1]])
-    }
-
-    fn word(&self, at: usize) -> u32 {
-        word(self.bytes, at)
-    }
-
-    fn long(&self, at: usize) -> u64 {
-        let (first, second) = (u64::from(self.word(at)), u64::from(self.word(at + 4)));
-        match cfg!(target_endian = "little") {
-            true => first | second << 32,
-            false => first << 32 | second,
-        }
-    }
-
-    /// A time that the kernel counts in ticks.
-    fn us(&self, at: usize) -> u64 {
-        u64::from(self.word(at)) * US_PER_S / u64::from(self.ticks_per_s)
-    }
-
-    fn end(&self, octets_at: usize, port_at: usize) -> End {
-        let mut octets = [0; 16];
-        octets.copy_from_slice(&self.bytes[octets_at..octets_at + 16]);
-        let port = self.half(port_at);
-        End { octets, port }
-    }
-
-    /// By the name of the congestion control, which is ASCII.
-    fn control(&self) -> Control {
-        let mut parts = self.bytes[48..64].split(|byte| *byte == 0);
-        let name = std::str::from_utf8(parts.next().unwrap_or_default());
-        Control::named(name.unwrap_or_default())
-    }
-
-    fn sample(&self) -> TcpSample {
-        let segment_bytes = u64::from(self.word(84).max(1));
-        let in_bytes = |segments: u32| u64::from(segments) * segment_bytes;
-        let path = Path {
-            state: match self.bytes[145] {
-                0 => CaState::Open,
-                1 => CaState::Disorder,
-                2 => CaState::Cwr,
-                3 => CaState::Recovery,
-                _ => CaState::Loss,
-            },
-            cwnd_bytes: in_bytes(self.word(64)),
-            threshold_bytes: Some(self.word(68))
-                .filter(|segments| *segments < NONE_SEGMENTS)
-                .map(in_bytes),
-            rtt_min_us: Some(self.word(92))
-                .filter(|us| *us != u32::MAX)
-                .map_or(0, u64::from),
-            marked_segments: self.word(116),
-            resent_segments: self.word(112),
-        };
-        TcpSample {
-            unacked_bytes: self.word(100).into(),
-            unsent_bytes: Some(self.word(104).into()),
-            window_closed: self.word(80) == 0,
-            probes_unanswered: 0,
-            rtt_us: u64::from(self.word(88) >> 3),
-            path,
-            flow: Some(Flow {
-                acked_bytes: self.long(8),
-                busy_us: self.us(120),
-                window_limited_us: self.us(124),
-                window_bytes: self.word(80).into(),
-                segment_bytes,
-                quiet_us: self.us(128),
-            }),
-        }
     }
 }
 
@@ -334,17 +272,6 @@ mod tests {
 
     fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
         bytes[at..at + value.len()].copy_from_slice(value);
-    }
-
-    fn end(text: &str) -> End {
-        text.parse::<SocketAddr>().expect("an address").into()
-    }
-
-    #[test]
-    fn an_end_is_an_address_and_a_port() {
-        for text in ["10.0.0.1:80", "[2001:db8::1]:65535", "0.0.0.0:0"] {
-            assert_eq!(end(text).to_string(), text);
-        }
     }
 
     #[test]
@@ -368,12 +295,11 @@ mod tests {
         put(&mut bytes, 140, &80_u16.to_ne_bytes());
         put(&mut bytes, 144, &[1, 3, 2]);
         let snapshot = SocketSnapshot::parse(&bytes, 250).expect("so many bytes");
-        assert_eq!((snapshot.cookie, snapshot.local), (7, end("10.1.2.3:80")));
-        let peer = SocketAddr::from(snapshot.peer);
         assert_eq!(
-            peer.ip(),
-            "2001:db8::".parse::<IpAddr>().expect("an address")
+            (snapshot.cookie, snapshot.local.to_string()),
+            (7, "10.1.2.3:80".to_owned())
         );
+        assert_eq!(snapshot.peer.to_string(), "[2001:db8::]:0");
         assert_eq!(
             (
                 snapshot.control,

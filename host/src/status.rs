@@ -1,24 +1,30 @@
 //! The status socket: whoever asks is told how `tune` stands, if it is root or the user of this process.
 
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use crate::failure::Failure;
-use crate::limits::{ANSWER_BYTES_MAX, ANSWER_MS_MAX, QUESTION_MS_MAX};
+use ackpace_host_base::failure::Failure;
+
 use crate::tally::Tally;
 
-mod door;
-
-use self::door::Door;
-
-/// For root and the user of this process, as whoever asks must be. Each asker takes a place; so nobody else can take all of them.
+/// Root and the user of this process may connect.
 const MODE: u32 = 0o600;
+/// A question. Longer: the rest is not read.
+const QUESTION_BYTES_MAX: u64 = 64;
+/// How long one read or write may take. They are root, and few: who says nothing holds up the others for so long.
+const STEP: Duration = Duration::from_millis(200);
+/// How long one who asks waits for the answer: until others have taken their time. Longer: an error that says so.
+const ANSWER_MS_MAX: u64 = 5_000;
+/// An answer, as its reader takes it: some hundred times what there is to tell. Longer: cut off.
+const ANSWER_BYTES_MAX: u64 = 1 << 20;
+/// After an error of accept(2), as where a process has no descriptor left: it would be the same at once.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
 /// What is told, as of the last pass.
 #[derive(Clone, Debug, Default)]
@@ -27,38 +33,17 @@ pub struct Board(Arc<Mutex<Tally>>);
 impl Board {
     /// Shows another tally.
     pub fn show(&self, tally: &Tally) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone_from(tally);
+        self.tally().clone_from(tally);
     }
 
-    /// Whether the budget was too small by the last tally.
-    pub fn is_short(&self) -> bool {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .is_short
-    }
-
-    fn read(&self) -> Tally {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+    fn tally(&self) -> MutexGuard<'_, Tally> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The file of the socket, which goes away with this.
 #[derive(Debug)]
 pub struct SocketFile(PathBuf);
-
-impl SocketFile {
-    /// Takes charge of the file that was just bound.
-    pub fn of(path: &Path) -> SocketFile {
-        SocketFile(path.to_owned())
-    }
-}
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
@@ -74,20 +59,34 @@ impl Drop for SocketFile {
 pub fn answer_at(path: &Path, board: &Board) -> io::Result<SocketFile> {
     let _ = fs::remove_file(path);
     let listener = UnixListener::bind(path)?;
-    let file = SocketFile::of(path);
-    // Who may not ask can't connect. Who did so before this is told apart by his credentials.
+    let file = SocketFile(path.to_owned());
     fs::set_permissions(path, fs::Permissions::from_mode(MODE))?;
-    let door = Door::new(listener, board.clone(), QUESTION_MS_MAX)?;
+    let board = board.clone();
     let thread = thread::Builder::new().name("status".to_owned());
-    thread.spawn(|| door.serve())?;
+    thread.spawn(move || {
+        for stream in listener.incoming() {
+            match stream {
+                // One that asks no more is nobody's loss.
+                Ok(stream) => _ = answer(stream, &board),
+                Err(_) => thread::sleep(ACCEPT_AGAIN),
+            }
+        }
+    })?;
     Ok(file)
 }
 
-fn is_timeout(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
-    )
+/// Answers one question.
+fn answer(mut stream: UnixStream, board: &Board) -> io::Result<()> {
+    stream.set_read_timeout(Some(STEP))?;
+    stream.set_write_timeout(Some(STEP))?;
+    let mut question = String::new();
+    BufReader::new((&stream).take(QUESTION_BYTES_MAX)).read_line(&mut question)?;
+    let answer = match question.trim() {
+        "status" => serde_json::to_string(&*board.tally())? + "\n",
+        "metrics" => board.tally().metrics(),
+        _ => "refused: 'status' and 'metrics' are what can be asked\n".to_owned(),
+    };
+    stream.write_all(answer.as_bytes())
 }
 
 /// Asks the instance at `path`.
@@ -104,7 +103,7 @@ pub fn ask(path: &Path, question: &str) -> Result<String, Failure> {
         io::ErrorKind::PermissionDenied => Failure::operator(
             "only root and the user of the instance that tunes may ask: run it as root, as by sudo",
         ),
-        _ if is_timeout(&error) => Failure::runtime(format!(
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Failure::runtime(format!(
             "{}: no answer within {ANSWER_MS_MAX} ms: the machine is overloaded, ask again",
             path.display()
         )),
@@ -177,21 +176,29 @@ mod tests {
         );
     }
 
-    /// What one hears whose question is read, and answered by this.
-    fn heard(answer: &str) -> io::Result<String> {
-        let (asker, mut teller) = UnixStream::pair().expect("two sockets");
-        teller.write_all(answer.as_bytes()).expect("there is room");
-        teller.shutdown(Shutdown::Write).expect("as at its end");
-        hear(asker, "status")
+    #[test]
+    fn one_that_says_nothing_is_let_go_and_the_next_one_is_told() {
+        let path =
+            std::env::temp_dir().join(format!("ackpace-host-silent-{}.sock", std::process::id()));
+        let _file = answer_at(&path, &Board::default()).expect("a free path");
+        let mut silent = UnixStream::connect(&path).expect("it listens");
+        assert!(ask(&path, "metrics").is_ok());
+        let mut told = String::new();
+        silent.read_to_string(&mut told).expect("an end");
+        assert_eq!(told, "");
     }
 
     #[test]
     fn an_answer_that_is_empty_or_cut_is_an_error() {
         for (answer, len_bytes) in [("", 0), ("{\"sockets\":", 11)] {
-            let why = heard(answer).expect_err("it is not whole").to_string();
+            let (asker, mut teller) = UnixStream::pair().expect("two sockets");
+            teller.write_all(answer.as_bytes()).expect("there is room");
+            teller.shutdown(Shutdown::Write).expect("as at its end");
+            let why = hear(asker, "status")
+                .expect_err("it is not whole")
+                .to_string();
             let cut = format!("the answer ended after {len_bytes} bytes");
             assert!(why.contains(&cut), "{why}");
         }
-        assert_eq!(heard("{}\n").expect("it is whole"), "{}\n");
     }
 }

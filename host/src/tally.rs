@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use ackpace_share::outside::{Cause, HandsOff};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// How `tune` stands: the answer to `tune status --json`. Names are stable.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,6 +56,27 @@ pub struct Tally {
     pub cpu_us: u64,
 }
 
+/// The families of metrics: kind, name, field of the [`Tally`], label (`-`: none), help.
+const FAMILIES: &str = "\
+gauge budget_bytes budget_bytes - Send memory that is divided.
+gauge shares_bytes shares_bytes - What the shares add up to.
+gauge held_bytes held_bytes - Unsent and in flight in sockets with a share.
+gauge before_bytes before_bytes - What is left of what they held at first.
+gauge queued_bytes queued_bytes - Kernel memory for all that.
+gauge sockets sockets - Sockets that match.
+gauge sockets_sharing sharing - Sockets with a share.
+gauge sockets_tuned tuned - Sockets that hold a setting of ours.
+gauge sockets_clamped clamped - Sockets whose window is clamped.
+gauge sockets_beyond beyond - Sockets beyond what is tuned at once.
+gauge short is_short - 1 if the budget is below what the sockets have at least.
+counter void_total void - Orders for sockets that others changed or closed meanwhile.
+counter refused_total refused - Orders that the kernel refused.
+counter passes_total passes - Looks at all sockets.
+counter cpu_microseconds_total cpu_us - CPU time of all passes.
+gauge sockets_left_alone left_alone why Sockets that are left alone, by reason.
+counter changes_total changes cause Changes, by cause.
+counter given_back_total given_back why Sockets given back what they had, by reason.";
+
 impl Tally {
     /// Counts a change.
     pub fn changed(&mut self, cause: Cause) {
@@ -69,199 +91,73 @@ impl Tally {
     /// In the text format of Prometheus.
     pub fn metrics(&self) -> String {
         let mut text = String::new();
-        for (name, help, value) in self.gauges() {
-            family(&mut text, name, "gauge", help, [(String::new(), value)]);
-        }
-        for (name, help, value) in self.counters() {
-            family(&mut text, name, "counter", help, [(String::new(), value)]);
-        }
-        for (name, kind, help, label, values) in [
-            (
-                "sockets_left_alone",
-                "gauge",
-                "Sockets that are left alone, by reason.",
-                "why",
-                &self.left_alone,
-            ),
-            (
-                "changes_total",
-                "counter",
-                "Changes, by cause.",
-                "cause",
-                &self.changes,
-            ),
-            (
-                "given_back_total",
-                "counter",
-                "Sockets given back what they had, by reason.",
-                "why",
-                &self.given_back,
-            ),
-        ] {
-            let labelled = values
-                .iter()
-                .map(|(name, value)| (format!("{{{label}=\"{name}\"}}"), *value));
-            family(&mut text, name, kind, help, labelled);
+        let values = serde_json::to_value(self).unwrap_or_default();
+        for line in FAMILIES.lines() {
+            let mut words = line.splitn(5, ' ');
+            let [kind, name, field, label, help] =
+                std::array::from_fn(|_| words.next().unwrap_or_default());
+            let _ = writeln!(text, "# HELP ackpace_host_tune_{name} {help}");
+            let _ = writeln!(text, "# TYPE ackpace_host_tune_{name} {kind}");
+            match &values[field] {
+                Value::Object(values) => values.iter().for_each(|(of, value)| {
+                    let _ = writeln!(text, "ackpace_host_tune_{name}{{{label}=\"{of}\"}} {value}");
+                }),
+                Value::Bool(is) => _ = writeln!(text, "ackpace_host_tune_{name} {}", u8::from(*is)),
+                value => _ = writeln!(text, "ackpace_host_tune_{name} {value}"),
+            }
         }
         text
-    }
-
-    fn gauges(&self) -> [(&'static str, &'static str, u64); 11] {
-        [
-            (
-                "budget_bytes",
-                "Send memory that is divided.",
-                self.budget_bytes,
-            ),
-            (
-                "shares_bytes",
-                "What the shares add up to.",
-                self.shares_bytes,
-            ),
-            (
-                "held_bytes",
-                "Unsent and in flight in sockets with a share.",
-                self.held_bytes,
-            ),
-            (
-                "before_bytes",
-                "What is left of what they held at first.",
-                self.before_bytes,
-            ),
-            (
-                "queued_bytes",
-                "Kernel memory for all that.",
-                self.queued_bytes,
-            ),
-            ("sockets", "Sockets that match.", self.sockets),
-            ("sockets_sharing", "Sockets with a share.", self.sharing),
-            (
-                "sockets_tuned",
-                "Sockets that hold a setting of ours.",
-                self.tuned,
-            ),
-            (
-                "sockets_clamped",
-                "Sockets whose window is clamped.",
-                self.clamped,
-            ),
-            (
-                "sockets_beyond",
-                "Sockets beyond what is tuned at once.",
-                self.beyond,
-            ),
-            (
-                "short",
-                "1 if the budget is below what the sockets have at least.",
-                self.is_short.into(),
-            ),
-        ]
-    }
-
-    fn counters(&self) -> [(&'static str, &'static str, u64); 4] {
-        [
-            (
-                "void_total",
-                "Orders for sockets that others changed or closed meanwhile.",
-                self.void,
-            ),
-            (
-                "refused_total",
-                "Orders that the kernel refused.",
-                self.refused,
-            ),
-            ("passes_total", "Looks at all sockets.", self.passes),
-            (
-                "cpu_microseconds_total",
-                "CPU time of all passes.",
-                self.cpu_us,
-            ),
-        ]
     }
 
     /// For people.
     pub fn page(&self) -> String {
         let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / 1_048_576.0);
-        let list = |values: &BTreeMap<String, u64>| -> String {
-            let parts: Vec<String> = values
-                .iter()
-                .map(|(name, value)| format!("{name} {value}"))
-                .collect();
-            if parts.is_empty() {
-                "none".to_owned()
-            } else {
-                parts.join(", ")
+        let list = |values: &BTreeMap<String, u64>| {
+            let parts = values.iter().map(|(name, value)| format!("{name} {value}"));
+            let parts: Vec<String> = parts.collect();
+            match parts.is_empty() {
+                true => "none".to_owned(),
+                false => parts.join(", "),
             }
         };
-        let mut page = String::new();
-        let dry = if self.dry_run {
-            ", dry run: nothing is changed"
-        } else {
-            ""
-        };
-        let _ = writeln!(
-            page,
-            "process      {} divides {} {}{dry}",
+        let when = |is: bool, text: &str| if is { text.to_owned() } else { String::new() };
+        let beyond = self.beyond;
+        format!(
+            "process      {} divides {} {}{}\n\
+             memory       shares {}, held {} and from before {} (kernel memory {})\n\
+             sockets      {} match, {} share, {} tuned, {} of them clamped\n{}{}\
+             left alone   {}\n\
+             changes      {}\n\
+             given back   {}; void {}, refused {}\n\
+             passes       {}, the last one took {} us of CPU time\n",
             self.pid,
             mib(self.budget_bytes),
-            self.policy
-        );
-        let _ = writeln!(
-            page,
-            "memory       shares {}, held {} and from before {} (kernel memory {})",
+            self.policy,
+            when(self.dry_run, ", dry run: nothing is changed"),
             mib(self.shares_bytes),
             mib(self.held_bytes),
             mib(self.before_bytes),
-            mib(self.queued_bytes)
-        );
-        let _ = writeln!(
-            page,
-            "sockets      {} match, {} share, {} tuned, {} of them clamped",
-            self.sockets, self.sharing, self.tuned, self.clamped
-        );
-        if self.is_short {
-            let _ = writeln!(
-                page,
-                "             the budget is below what they have at least"
-            );
-        }
-        if self.beyond > 0 {
-            let _ = writeln!(
-                page,
-                "             {} more are beyond what is tuned at once",
-                self.beyond
-            );
-        }
-        let _ = writeln!(page, "left alone   {}", list(&self.left_alone));
-        let _ = writeln!(page, "changes      {}", list(&self.changes));
-        let _ = writeln!(
-            page,
-            "given back   {}; void {}, refused {}",
+            mib(self.queued_bytes),
+            self.sockets,
+            self.sharing,
+            self.tuned,
+            self.clamped,
+            when(
+                self.is_short,
+                "             the budget is below what they have at least\n"
+            ),
+            when(
+                beyond > 0,
+                &format!("             {beyond} more are beyond what is tuned at once\n")
+            ),
+            list(&self.left_alone),
+            list(&self.changes),
             list(&self.given_back),
             self.void,
-            self.refused
-        );
-        let _ = writeln!(
-            page,
-            "passes       {}, the last one took {} us of CPU time",
-            self.passes, self.pass_cpu_us
-        );
-        page
-    }
-}
-
-/// A family of metrics, whose values have these labels.
-fn family(
-    text: &mut String,
-    name: &str,
-    kind: &str,
-    help: &str,
-    values: impl IntoIterator<Item = (String, u64)>,
-) {
-    let _ = writeln!(text, "# HELP ackpace_host_tune_{name} {help}");
-    let _ = writeln!(text, "# TYPE ackpace_host_tune_{name} {kind}");
-    for (labels, value) in values {
-        let _ = writeln!(text, "ackpace_host_tune_{name}{labels} {value}");
+            self.refused,
+            self.passes,
+            self.pass_cpu_us
+        )
     }
 }
 
@@ -291,6 +187,14 @@ mod tests {
         assert!(
             metrics.contains("ackpace_host_tune_budget_bytes 3145728\n"),
             "{metrics}"
+        );
+        assert!(
+            metrics.contains("# TYPE ackpace_host_tune_short gauge\nackpace_host_tune_short 0\n")
+        );
+        assert_eq!(
+            metrics.matches("null").count(),
+            0,
+            "each family has its field"
         );
         let page = tally.page();
         assert!(

@@ -1,24 +1,26 @@
 //! `tune`: drives the machine that decides ([`crate::tuner`], which introduces its words) with the kernel ([`crate::kernel`])
 //! until it is stopped, and undoes all changes at the end.
 
+use std::collections::HashMap;
 use std::fs;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use crate::capabilities::{self, Capability};
+use ackpace_host_base::capabilities::{self, CapabilitySet};
+use ackpace_host_base::clock::{Clock, thread_cpu_ns};
+use ackpace_host_base::failure::Failure;
+use ackpace_host_base::lock::Lock;
+use ackpace_host_base::{say, signals, tell};
+
 use crate::cgroups::ChosenCgroup;
-use crate::clock::{Clock, thread_cpu_ns};
-use crate::failure::Failure;
 use crate::journal::Journal;
-use crate::kernel::{HAS_BPF, Kernel, Order};
-use crate::limits::ORDERS_MAX;
+use crate::kernel::{Kernel, ORDERS_MAX, Order, has_bpf};
 use crate::options::Tune;
-use crate::place::{self, Lock, Place};
-use crate::signals;
+use crate::place::{self, Place};
 use crate::snapshot::{Answer, Outcome, SocketSnapshot, View};
 use crate::status::{self, Board};
-use crate::tuner::{Action, ByCookie, Change, FLOOR_BYTES, Tuner, TunerSettings};
+use crate::tuner::{Action, Change, FLOOR_BYTES, Tuner, TunerSettings};
 
 /// After so many snapshots `--once` is done: by the second one rates are known.
 const SNAPSHOTS_OF_ONCE: u64 = 2;
@@ -53,9 +55,9 @@ pub fn restore() -> Result<(), Failure> {
         return Ok(());
     }
     let mut kernel = Kernel::open(Some(&place.pin))?;
-    let undone = give_all_back(&mut kernel)?;
+    let undone = end(&mut kernel, &place)?;
     say!("tune: {undone} sockets have back what they had");
-    remove(&place)
+    Ok(())
 }
 
 /// What lives as long as `tune` does.
@@ -73,7 +75,7 @@ struct TuneSession {
     cgroup: Option<ChosenCgroup>,
     // What the last look and the last orders led to: kept, so that no pass allocates.
     view: View,
-    outcomes: ByCookie<Outcome>,
+    outcomes: HashMap<u64, Outcome>,
     /// `None` in a dry run, which changes nothing.
     held: Option<Held>,
 }
@@ -90,11 +92,9 @@ impl TuneSession {
     /// Takes the lock, opens the program in the kernel, and undoes what a killed instance has left.
     fn start(options: &Tune) -> Result<TuneSession, Failure> {
         let matching = options.matching().map_err(Failure::operator)?;
-        let cgroup = matching.cgroup.as_deref();
-        let cgroup =
-            cgroup.map(|path| ChosenCgroup::at(path, "its sockets have back what they had"));
+        let cgroup = matching.cgroup.as_deref().map(ChosenCgroup::at);
         let cgroup = cgroup.transpose().map_err(Failure::operator)?;
-        if !HAS_BPF {
+        if !has_bpf() {
             Kernel::open(None)?; // says so, before anything is touched
         }
         let place = Place::here()?;
@@ -110,7 +110,7 @@ impl TuneSession {
             None => Kernel::open(None)?,
         };
         kernel.select(&matching)?;
-        capabilities::keep_only(&[Capability::Bpf])?;
+        capabilities::keep_only(CapabilitySet::BPF)?;
         let clock = Clock::start();
         let board = Board::default();
         let mut session = TuneSession {
@@ -121,7 +121,7 @@ impl TuneSession {
             board,
             cgroup,
             view: View::default(),
-            outcomes: ByCookie::default(),
+            outcomes: HashMap::new(),
             held: None,
         };
         session.tuner.tally.pid = std::process::id();
@@ -149,11 +149,14 @@ impl TuneSession {
             });
         }
         self.rescan_cgroups()?;
-        self.kernel.snapshot(&mut self.view)?;
-        let open = |snapshot: &&SocketSnapshot| {
-            snapshot.is_matched && snapshot.is_open && snapshot.sample.unacked_bytes > 0
-        };
-        let sending = self.view.snapshots.iter().filter(open).count() as u64;
+        let (mut sockets, mut sending) = (0, 0);
+        self.kernel.look(&mut self.view, |view| {
+            let sends = |one: &&SocketSnapshot| {
+                one.is_matched && one.is_open && one.sample.unacked_bytes > 0
+            };
+            sockets += view.matched();
+            sending += view.snapshots.iter().filter(sends).count() as u64;
+        })?;
         let budget_bytes = self.tuner.tally.budget_bytes;
         if sending * FLOOR_BYTES > budget_bytes && !options.dry_run {
             let text = format!(
@@ -161,7 +164,9 @@ impl TuneSession {
                  least; give {} KiB or more",
                 (sending * FLOOR_BYTES).div_ceil(1_024)
             );
-            self.finish()?;
+            if let Some(held) = self.held.take() {
+                end(&mut self.kernel, &held.place)?;
+            }
             return Err(Failure::operator(text));
         }
         self.board.show(&self.tuner.tally);
@@ -171,9 +176,8 @@ impl TuneSession {
             "divides"
         };
         say!(
-            "tune: {word} {budget_bytes} B {} among {} sockets that match now",
-            options.policy.name(),
-            self.view.matched()
+            "tune: {word} {budget_bytes} B {} among {sockets} sockets that match now",
+            options.policy.name()
         );
         Ok(())
     }
@@ -209,6 +213,7 @@ impl TuneSession {
     /// Does what the machine orders, until it rests.
     fn turn(&mut self) -> Result<(), Failure> {
         let from_ns = thread_cpu_ns();
+        let was_short = self.tuner.tally.is_short;
         let mut sampled = false;
         while let Some(action) = self.tuner.poll(self.clock.now()) {
             match action {
@@ -217,11 +222,9 @@ impl TuneSession {
                     sampled = true;
                 }
                 Action::Orders(changes) => self.carry_out(&changes)?,
-                Action::Leave(orders) => self.kernel.leave(&orders),
             }
         }
         let us = (thread_cpu_ns() - from_ns) / 1_000;
-        let was_short = self.board.is_short();
         let tally = &mut self.tuner.tally;
         tally.cpu_us += us;
         if sampled {
@@ -241,7 +244,7 @@ impl TuneSession {
         Ok(())
     }
 
-    /// A snapshot, of which the machine hears, and lines of what was done by it.
+    /// A snapshot, of which the machine hears.
     fn look(&mut self) -> Result<(), Failure> {
         self.rescan_cgroups()?;
         let now = self.clock.now();
@@ -250,9 +253,6 @@ impl TuneSession {
         let piece = |view: &View| tuner.looked(view, now);
         self.kernel.look(&mut self.view, piece)?;
         self.tuner.end_look(now);
-        for change in self.tuner.done() {
-            self.journal.change(change, now);
-        }
         Ok(())
     }
 
@@ -295,28 +295,20 @@ impl TuneSession {
 
     /// Undoes everything, and tells.
     fn end(&mut self) -> Result<(), Failure> {
-        if self.held.is_some() {
-            let undone = self.finish()?;
+        if let Some(held) = self.held.take() {
+            let undone = end(&mut self.kernel, &held.place)?;
             say!("tune: ended; {undone} sockets have back what they had");
         }
         Ok(())
     }
-
-    /// Gives all sockets back what they had, and removes the record. Returns how many had something else.
-    fn finish(&mut self) -> Result<u64, Failure> {
-        let Some(held) = self.held.take() else {
-            return Ok(0);
-        };
-        let undone = give_all_back(&mut self.kernel)?;
-        remove(&held.place)?;
-        Ok(undone)
-    }
 }
 
-/// Forgets the records, which are empty by now.
-fn remove(place: &Place) -> Result<(), Failure> {
+/// Undoes all changes and removes the records, which are empty then. How many sockets were changed.
+fn end(kernel: &mut Kernel, place: &Place) -> Result<u64, Failure> {
+    let undone = give_all_back(kernel)?;
     fs::remove_file(&place.pin)
-        .map_err(|error| Failure::runtime(format!("{}: {error}", place.pin.display())))
+        .map_err(|error| Failure::runtime(format!("{}: {error}", place.pin.display())))?;
+    Ok(undone)
 }
 
 /// Undoes all changes. How many sockets were changed.
@@ -342,6 +334,5 @@ fn chosen(options: &Tune) -> TunerSettings {
         secret: RandomState::new().build_hasher().finish(),
         lowat_bytes_most: most.unwrap_or(u32::MAX),
         dry_run: options.dry_run,
-        once: options.once,
     }
 }

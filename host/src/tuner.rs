@@ -13,6 +13,8 @@ mod member;
 mod members;
 mod orders;
 
+use std::net::SocketAddr;
+
 use ackpace_core::conn::ConnId;
 use ackpace_core::machine::Machine;
 use ackpace_core::rate::Flow;
@@ -23,11 +25,12 @@ use ackpace_share::reading::Reading;
 use ackpace_share::{ETHERNET_SEGMENT_BYTES, Policy};
 
 use self::members::Members;
-pub use self::members::{ByCookie, CookieHasher};
 use crate::kernel::Order;
-use crate::limits::{AT_ONCE_SOCKETS_MAX, SOCKETS_MAX};
-use crate::snapshot::{End, Outcome, Quiet, Record, SocketSnapshot, View};
+use crate::snapshot::{Quiet, Record, SocketSnapshot, View};
 use crate::tally::Tally;
+
+/// Sockets that are tuned at once. Each takes some 1.6 KB here. More: the rest are left as they are, and counted.
+const SOCKETS_MAX: usize = 131_072;
 
 /// What each socket has at least: two segments in flight and one unsent, of an Ethernet.
 pub const FLOOR_BYTES: u64 = 3 * ETHERNET_SEGMENT_BYTES;
@@ -45,8 +48,6 @@ pub struct TunerSettings {
     pub lowat_bytes_most: u32,
     /// Nothing will be carried out: each order counts as if it had been.
     pub dry_run: bool,
-    /// `tune` ends after its first orders, so none can wait.
-    pub once: bool,
 }
 
 /// What is to be done now.
@@ -56,8 +57,6 @@ pub enum Action {
     Snapshot,
     /// Carry these out; answered by [`Tuner::carried_out`].
     Orders(Vec<Change>),
-    /// Have the next look carry these out, and none that were left before; answered by its snapshots.
-    Leave(Vec<Order>),
 }
 
 /// An order, with what the log says of it.
@@ -66,9 +65,9 @@ pub struct Change {
     /// For the kernel.
     pub order: Order,
     /// This end.
-    pub local: End,
+    pub local: SocketAddr,
     /// The other end.
-    pub peer: End,
+    pub peer: SocketAddr,
     /// The share, if it has one.
     pub share_bytes: Option<u64>,
     /// Why.
@@ -117,8 +116,6 @@ struct Member {
     lately: Option<(u32, Instant)>,
     /// Somebody else has set it once: it stays alone for good.
     left: Option<HandsOff>,
-    /// Its place among the changes that wait for the next look.
-    order: Option<u32>,
     /// Number of the pass that saw it last.
     seen: u64,
 }
@@ -149,16 +146,6 @@ pub struct Tuner {
     since_us: u64,
     /// The slot from which the pool has asked; a look answers by the piece.
     asked_from: u32,
-    /// Changes that wait for the next look.
-    waiting: Vec<Change>,
-    /// Of how many of these nothing was heard yet.
-    unheard: u64,
-    /// Those that the last look has carried out.
-    done: Vec<Change>,
-    /// The last orders were for a drain.
-    drains: bool,
-    /// [`AT_ONCE_SOCKETS_MAX`].
-    at_once_sockets_max: u64,
     /// Shares or snapshots have changed since the last orders.
     dirty: bool,
     /// What was counted.
@@ -183,11 +170,6 @@ impl Tuner {
             sampled_at: now,
             since_us: 1,
             asked_from: 0,
-            waiting: Vec::new(),
-            unheard: 0,
-            done: Vec::new(),
-            drains: false,
-            at_once_sockets_max: AT_ONCE_SOCKETS_MAX,
             dirty: false,
             tally: Tally {
                 budget_bytes: chosen.budget_bytes,
@@ -210,24 +192,12 @@ impl Tuner {
         if !std::mem::take(&mut self.dirty) {
             return None;
         }
-        let at_once = self.is_at_once();
-        let had_waiting = !self.waiting.is_empty();
-        let mut changes = std::mem::take(&mut self.waiting);
-        changes.clear();
-        let sums = self.changes(now, !at_once, &mut changes);
-        self.unheard = 0;
-        if changes.is_empty() && !had_waiting {
+        let (changes, sums) = self.changes(now);
+        if changes.is_empty() {
             self.show(sums); // otherwise when they are carried out
             return None;
         }
-        if at_once && !changes.is_empty() {
-            return Some(Action::Orders(changes));
-        }
-        let orders = changes.iter().map(|change| change.order).collect();
-        self.unheard = changes.len() as u64;
-        self.waiting = changes;
-        self.show(sums);
-        Some(Action::Leave(orders))
+        Some(Action::Orders(changes))
     }
 
     /// Hears what the pool has to say. Whether it asks for readings.
@@ -262,7 +232,6 @@ impl Tuner {
         (self.tally.beyond, self.tally.before_bytes) = (0, 0);
         self.since_us = now.since_us(self.sampled_at).max(1);
         self.sampled_at = now;
-        self.done.clear();
     }
 
     /// The look shows some of the sockets that match, and of those that were changed.
@@ -280,14 +249,7 @@ impl Tuner {
     pub fn end_look(&mut self, now: Instant) {
         self.members.keep_seen(self.passes);
         self.dirty = true;
-        self.tally.void += std::mem::take(&mut self.unheard); // they are gone
-        self.waiting.clear();
         self.sampled(Vec::new(), None, now);
-    }
-
-    /// What was done by the last look, of that which waited for it.
-    pub fn done(&self) -> &[Change] {
-        &self.done
     }
 
     fn sampled(&mut self, readings: Vec<Reading>, next: Option<u32>, now: Instant) {
@@ -336,19 +298,10 @@ impl Tuner {
             }
             None => self.members.enter(*snapshot),
         };
-        if snapshot.outcome != Outcome::None {
-            self.obeyed(at, snapshot.outcome, now);
-        }
         let member = self.members.see(at, self.passes)?;
         let (us, keeps_setting) = (self.since_us, self.chosen.dry_run);
         let (is_sending, share_limited_us) = member.take(snapshot, us, now, keeps_setting);
-        self.reads(at, is_sending, share_limited_us)
-    }
-
-    /// The reading of the one in this slot, if it takes part.
-    fn reads(&mut self, at: usize, is_sending: bool, share_limited_us: u64) -> Option<Reading> {
         let start_bytes = self.pool.totals().start_bytes;
-        let member = self.members.at(at)?;
         let (reading, before_bytes) = member.reading(is_sending, share_limited_us, start_bytes)?;
         self.tally.before_bytes += before_bytes;
         Some(reading)

@@ -10,16 +10,6 @@ fn run(words: &[&str]) -> Output {
 }
 
 #[test]
-fn help_names_each_command() {
-    let output = run(&["--help"]);
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{output:?}");
-    for command in ["doctor", "tune", "receive"] {
-        assert!(text.contains(command), "{command}: {text}");
-    }
-}
-
-#[test]
 fn what_is_mistyped_is_refused_with_exit_code_2() {
     for words in [
         &["tune", "--bugdet", "1MiB"][..],

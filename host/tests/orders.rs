@@ -1,14 +1,13 @@
-//! Looks at sockets. Orders that are left for the next one: it carries them out in the same visit of a socket, if that is as the
-//! order says, and tells what became of them. Needs root, and a kernel and a build with BPF.
+//! Looks at sockets, and carries out orders for those that are as the order says. Needs root, and a kernel and a build with BPF.
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-use ackpace_host::kernel::{HAS_BPF, Kernel, Order};
+use ackpace_host::kernel::{Kernel, Order, has_bpf};
 use ackpace_host::matching::Matching;
-use ackpace_host::snapshot::{Answer, Outcome, View};
+use ackpace_host::snapshot::{Outcome, View};
 use ackpace_share::outside::Setting;
 
 /// A listener in a network namespace of this thread's own, and a kernel's program for the sockets of its port; `None`: said why
@@ -18,7 +17,7 @@ fn opened(test: &str) -> Option<(TcpListener, Kernel)> {
         println!("skipped: {test}: {why}");
         None
     };
-    if !HAS_BPF {
+    if !has_bpf() {
         return skipped("built without BPF");
     }
     // SAFETY: no pointers; only this thread moves.
@@ -70,37 +69,43 @@ fn lowat(socket: &TcpStream) -> u32 {
     value
 }
 
-/// The outcome and the setting of each socket, as one look tells.
-fn looked(kernel: &mut Kernel) -> Vec<(u64, Outcome, Setting)> {
+/// Cookie and setting of each socket, as one look tells.
+fn looked(kernel: &mut Kernel) -> Vec<(u64, Setting)> {
     let (mut view, mut seen) = (View::default(), Vec::new());
     let piece = |view: &View| {
-        let snapshots = view.snapshots.iter();
-        seen.extend(snapshots.map(|it| (it.cookie, it.outcome, it.now)));
-        seen.extend(
-            view.quiet
-                .iter()
-                .map(|it| (it.cookie, Outcome::None, it.now)),
-        );
+        seen.extend(view.snapshots.iter().map(|it| (it.cookie, it.now)));
+        seen.extend(view.quiet.iter().map(|it| (it.cookie, it.now)));
     };
     kernel.look(&mut view, piece).expect("it was opened");
     seen
 }
 
+/// What became of these orders, in their sequence.
+fn outcomes(kernel: &mut Kernel, orders: &[Order]) -> Vec<Option<Outcome>> {
+    let mut answers = Vec::new();
+    let carried_out = kernel.carry_out(orders, |answer| answers.push(answer));
+    carried_out.expect("it was opened");
+    let of = |order: &Order| {
+        let answer = answers.iter().find(|answer| answer.cookie == order.cookie);
+        answer.map(|answer| answer.outcome)
+    };
+    orders.iter().map(of).collect()
+}
+
 #[test]
-fn an_order_that_was_left_is_carried_out_by_the_next_look() {
-    let test = "an_order_that_was_left_is_carried_out_by_the_next_look";
+fn an_order_is_carried_out_if_its_socket_is_as_it_says() {
+    let test = "an_order_is_carried_out_if_its_socket_is_as_it_says";
     let Some((listener, mut kernel)) = opened(test) else {
         return;
     };
     let pairs: Vec<(TcpStream, TcpStream)> = (0..3).map(|_| pair(&listener)).collect();
-
     let before = looked(&mut kernel);
     assert_eq!(before.len(), 3, "{before:?}");
     let to = Setting {
         clamp_segments: 12,
         lowat_bytes: 34_567,
     };
-    let order = |(cookie, _, from): (u64, Outcome, Setting)| Order {
+    let order = |(cookie, from): (u64, Setting)| Order {
         cookie,
         from,
         to: Some(to),
@@ -108,45 +113,24 @@ fn an_order_that_was_left_is_carried_out_by_the_next_look() {
     // The first is as the order says, the second is not, the third has none.
     let mut second = order(before[1]);
     second.from.lowat_bytes = 5;
-    kernel.leave(&[order(before[0]), second]);
-    assert!(
-        pairs.iter().all(|(_, sender)| lowat(sender) == 0),
-        "it waits"
-    );
+    let became = outcomes(&mut kernel, &[order(before[0]), second]);
+    assert_eq!(became, [Some(Outcome::Done), Some(Outcome::Changed)]);
     let mut after = looked(&mut kernel);
-    after.sort_by_key(|(cookie, ..)| before.iter().position(|(it, ..)| it == cookie));
-    assert_eq!(after[0], (before[0].0, Outcome::Done, to));
-    assert_eq!(after[1], (before[1].0, Outcome::Changed, before[1].2));
-    assert_eq!(after[2], before[2]);
+    after.sort_by_key(|(cookie, _)| before.iter().position(|(it, _)| it == cookie));
+    assert_eq!(after, [(before[0].0, to), before[1], before[2]]);
     let set = pairs.iter().filter(|(_, sender)| lowat(sender) == 34_567);
     assert_eq!(set.count(), 1);
     assert_eq!(kernel.changed().ok(), Some(1));
 
     // It is carried out once; and what it had comes back in the same way.
-    assert!(
-        looked(&mut kernel)
-            .iter()
-            .all(|(_, outcome, _)| *outcome == Outcome::None)
-    );
-    kernel.leave(&[Order {
+    let back = Order {
         cookie: before[0].0,
         from: to,
         to: None,
-    }]);
-    let back = looked(&mut kernel);
-    let back = back.iter().find(|(cookie, ..)| *cookie == before[0].0);
-    assert_eq!(back.map(|it| it.1), Some(Outcome::Done));
+    };
+    assert_eq!(outcomes(&mut kernel, &[back]), [Some(Outcome::Done)]);
     assert_eq!(kernel.changed().ok(), Some(0));
     assert!(pairs.iter().all(|(_, sender)| lowat(sender) == 0));
-    // Orders that are taken back are not carried out.
-    kernel.leave(&[order(before[2])]);
-    kernel.leave(&[]);
-    assert!(
-        looked(&mut kernel)
-            .iter()
-            .all(|(_, outcome, _)| *outcome == Outcome::None)
-    );
-    assert_eq!(kernel.changed().ok(), Some(0));
 }
 
 /// A look reads ahead by the walk of the last one, which may have been another.
@@ -159,7 +143,7 @@ fn each_socket_is_told_once_and_obeys_whoever_comes_and_goes() {
     let mut pairs: Vec<(TcpStream, TcpStream)> = (0..150).map(|_| pair(&listener)).collect();
     for round in 0..6u32 {
         let before = looked(&mut kernel);
-        let mut cookies: Vec<u64> = before.iter().map(|(cookie, ..)| *cookie).collect();
+        let mut cookies: Vec<u64> = before.iter().map(|(cookie, _)| *cookie).collect();
         cookies.sort_unstable();
         cookies.dedup();
         assert_eq!((before.len(), cookies.len()), (pairs.len(), pairs.len()));
@@ -169,18 +153,14 @@ fn each_socket_is_told_once_and_obeys_whoever_comes_and_goes() {
         };
         let orders: Vec<Order> = before
             .iter()
-            .map(|(cookie, _, from)| Order {
+            .map(|(cookie, from)| Order {
                 cookie: *cookie,
                 from: *from,
                 to: Some(to),
             })
             .collect();
-        let (now, later) = orders.split_at(orders.len() / 2);
-        let mut done = 0;
-        let answered = |answer: Answer| done += usize::from(answer.outcome == Outcome::Done);
-        kernel.carry_out(now, answered).expect("it was opened");
-        assert_eq!(done, now.len());
-        kernel.leave(later);
+        let became = outcomes(&mut kernel, &orders);
+        assert!(became.iter().all(|became| *became == Some(Outcome::Done)));
         // First, a run of neighbours as long as the program may lose sight by.
         let gone = if round == 0 { 0..100 } else { 0..7 };
         let close = pairs.drain(gone);
@@ -193,7 +173,7 @@ fn each_socket_is_told_once_and_obeys_whoever_comes_and_goes() {
         pairs.extend((0..20).map(|_| pair(&listener)));
         let after = looked(&mut kernel);
         assert_eq!(after.len(), pairs.len());
-        let set = after.iter().filter(|(.., setting)| *setting == to).count();
+        let set = after.iter().filter(|(_, setting)| *setting == to).count();
         assert_eq!(set, pairs.len() - 20, "all but those who came");
     }
 }

@@ -1,6 +1,6 @@
 //! The unit files of systemd start commands that there are, with the rights that those use and no others.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::{env, fs};
 
@@ -85,7 +85,8 @@ fn systemd_finds_nothing_wrong_with_them() {
         println!("skipped: systemd_finds_nothing_wrong_with_them: systemd-analyze is not here");
         return;
     }
-    let folder = folder();
+    let folder = env::temp_dir().join(format!("ackpace-units-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("a folder for temporary files");
     for (unit, _) in UNITS {
         // It wants the command to be there.
         let path = folder.join(unit);
@@ -100,10 +101,4 @@ fn systemd_finds_nothing_wrong_with_them() {
         assert!(!said.contains(unit), "{unit}: {said}");
     }
     fs::remove_dir_all(folder).expect("our own");
-}
-
-fn folder() -> PathBuf {
-    let folder = env::temp_dir().join(format!("ackpace-units-{}", std::process::id()));
-    fs::create_dir_all(&folder).expect("a folder for temporary files");
-    folder
 }

@@ -155,7 +155,7 @@ impl Drop for Sleeper {
 fn exact_is_refused_where_the_kernel_has_no_sched_ext() {
     let Some(_alone) = alone() else { return };
     if fs::exists("/sys/kernel/sched_ext").unwrap_or(true) {
-        return skip("this kernel has sched_ext; lab/guest/ runs the scheduler");
+        return skip("this kernel has sched_ext; receive/guest/ runs the scheduler");
     }
     let refused = guard(&["--exact", "--port", "80"]);
     assert_eq!(refused.code, Some(2), "{refused:?}");

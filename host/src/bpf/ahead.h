@@ -9,14 +9,12 @@
 
 #pragma once
 
-// Sockets of a walk that are remembered; host/src/limits.rs gives the reason.
+// Sockets of a walk that are remembered: as many as are tuned, 16 bytes each. More: of the rest nothing is read ahead, and
+// their part of a pass takes longer.
 #define WALK_MAX 131072
 // Sockets whose lines are read at once, and how far each kind of line is read ahead, in such batches.
 #define BATCH 8
-enum { FIRST_AHEAD = 5, LINES_AHEAD = 4, ORDER_AHEAD = 3, ORDERED_AHEAD = 2, RECORD_AHEAD = 1 };
-// With fewer places for orders than this, at most half of them taken, what orders need is not read ahead: to ask three times for each
-// socket whether it has one would take longer than to wait for those few.
-#define ORDERS_AHEAD_MIN 8192
+enum { FIRST_AHEAD = 2, LINES_AHEAD = 1 };
 // So many sockets may be gone since the last pass, one after the other, until the walk is lost.
 #define GONE_MAX 16
 
@@ -68,51 +66,6 @@ static __always_inline void have_lines(__u64 at, __u32 mode)
 	HAVE(tp->total_retrans);
 }
 
-static __always_inline __u64 cookie_at(__u64 at)
-{
-	return socket_at(at)->inet_conn.icsk_inet.sk.__sk_common.skc_cookie.counter;
-}
-
-// What carrying out an order reads, in three steps, since each tells where the next one is.
-static __always_inline void have_orders(__u32 met, __u32 orders_mask)
-{
-	struct bpf_local_storage_data *record;
-	struct tcp_sock *tp;
-	struct order *order;
-	__u32 nth, key;
-	struct sock *sk;
-	__u64 at;
-
-	for (nth = 0; nth < BATCH; nth++) {
-		at = *last_walk(met + ORDER_AHEAD * BATCH + nth);
-		if (!may_have_order(cookie_at(at)))
-			continue;
-		key = place(cookie_at(at)) & orders_mask;
-		order = bpf_map_lookup_elem(&orders, &key);
-		if (order)
-			HAVE(order->cookie);
-		tp = socket_at(at);
-		sk = &tp->inet_conn.icsk_inet.sk;
-		HAVE(tp->notsent_lowat);
-		HAVE(tp->snd_cwnd_clamp);
-		HAVE(sk->sk_write_space);
-		HAVE(sk->sk_socket);
-		HAVE(sk->sk_bpf_storage);
-	}
-	for (nth = 0; nth < BATCH; nth++) {
-		at = *last_walk(met + ORDERED_AHEAD * BATCH + nth);
-		if (may_have_order(cookie_at(at)))
-			HAVE(socket_at(at)->inet_conn.icsk_inet.sk.sk_bpf_storage->cache[0]); // ours, if nobody else keeps records in sockets
-	}
-	for (nth = 0; nth < BATCH; nth++) {
-		at = *last_walk(met + RECORD_AHEAD * BATCH + nth);
-		if (!may_have_order(cookie_at(at)))
-			continue;
-		record = socket_at(at)->inet_conn.icsk_inet.sk.sk_bpf_storage->cache[0];
-		HAVE(record->smap);
-	}
-}
-
 // A visit begins. What the last one has read of the socket.
 static __always_inline __u32 look_ahead(const struct sock_common *common, const struct control *control)
 {
@@ -136,8 +89,6 @@ static __always_inline __u32 look_ahead(const struct sock_common *common, const 
 		HAVE(socket_at(*last_walk(gone + FIRST_AHEAD * BATCH + nth))->inet_conn.icsk_inet.sk.__sk_common.skc_daddr);
 	for (nth = 0; nth < BATCH; nth++)
 		have_lines(*last_walk(gone + LINES_AHEAD * BATCH + nth), control->mode);
-	if (control->orders_mask + 1 >= ORDERS_AHEAD_MIN)
-		have_orders(gone, control->orders_mask);
 	return reads;
 }
 

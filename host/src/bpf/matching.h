@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause
-// Which sockets are meant, by local port, address and cgroup. host/src/kernel/selection.rs fills the maps.
+// Which sockets are meant, by local port, address and cgroup. host/src/kernel.rs fills the maps.
 
 #pragma once
 
 #include "ports.h"
 
-// Bounds; host/src/limits.rs gives their reasons.
+// Bounds; host/src/options.rs and host/src/cgroups.rs give their reasons.
 #define PREFIXES_MAX 64
 #define CGROUPS_MAX 4096
 

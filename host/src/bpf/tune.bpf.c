@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause
 // One pass over the TCP sockets of a network namespace (an iterator, iter/tcp). It decides nothing: it tells user space
 // what a socket has (`struct socket_snapshot`), and carries out the order for it (`struct order`), if the socket still
-// is as user space saw it. It does both in one visit where there are many sockets, since a visit costs more than either.
+// is as user space saw it.
 // What a socket had before is kept in the socket itself (`touched`). That record is written in the same visit as the
 // change, goes away with the socket, and outlives the program, since the map is pinned.
 
@@ -16,24 +16,14 @@ struct {
 	__type(value, struct touched);
 } touched SEC(".maps");
 
-// A hash table by cookie (host/src/kernel/orders.rs), written by user space in memory that both see. A pass may have an order
-// for most sockets, and a system call for each, or for many of them, costs more than the order.
+// By cookie.
 struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, ORDER_SLOTS);
-	__type(key, __u32);
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, ORDERS_MAX);
+	__type(key, __u64);
 	__type(value, struct order);
 } orders SEC(".maps");
-
-// A bit for each place where the search for an order may begin, written likewise: this the processor has in its caches.
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, ORDER_MARKS / 64);
-	__type(key, __u32);
-	__type(value, __u64);
-} order_marks SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -41,21 +31,6 @@ struct {
 	__type(key, __u32);
 	__type(value, struct control);
 } control SEC(".maps");
-
-// Where the search for the order of a socket begins, before the mask.
-static __always_inline __u32 place(__u64 cookie)
-{
-	return cookie * 0x9e3779b97f4a7c15ULL >> 40;
-}
-
-// Most sockets have no order, and this tells that of nearly all of them.
-static __always_inline int may_have_order(__u64 cookie)
-{
-	__u32 nth = place(cookie) % ORDER_MARKS, word = nth / 64;
-	__u64 *bits = bpf_map_lookup_elem(&order_marks, &word);
-
-	return bits && *bits >> nth % 64 & 1;
-}
 
 #include "ahead.h"
 
@@ -165,24 +140,6 @@ static __always_inline void tell(struct bpf_iter__tcp *context, __u64 cookie, __
 	bpf_seq_write(context->meta->seq, &answer, sizeof(answer));
 }
 
-static __always_inline struct order *order_for(const struct control *control, __u64 cookie)
-{
-	__u32 from = place(cookie), mask = control->orders_mask, nth, key;
-	struct order *order;
-
-	if (!mask || !may_have_order(cookie))
-		return 0;
-	for (nth = 0; nth < ORDER_PROBES; nth++) {
-		key = (from + nth) & mask;
-		order = bpf_map_lookup_elem(&orders, &key);
-		if (!order || !order->cookie)
-			return 0;
-		if (order->cookie == cookie)
-			return order;
-	}
-	return 0;
-}
-
 static __always_inline int obey(struct tcp_sock *tp, const struct order *order)
 {
 	struct touched *ours = bpf_sk_storage_get(&touched, tp, 0, 0);
@@ -193,11 +150,10 @@ static __always_inline int obey(struct tcp_sock *tp, const struct order *order)
 }
 
 // Most sockets have no order: of those it reads as little as it can.
-static __always_inline void obey_only(struct bpf_iter__tcp *context, struct sock_common *common,
-				      const struct control *control)
+static __always_inline void obey_only(struct bpf_iter__tcp *context, struct sock_common *common)
 {
 	__u64 cookie = common->skc_cookie.counter; // a snapshot has made it
-	struct order *order = order_for(control, cookie);
+	struct order *order = bpf_map_lookup_elem(&orders, &cookie);
 	struct tcp_sock *tp;
 
 	if (!order)
@@ -249,12 +205,11 @@ static __always_inline void tell_quiet(struct bpf_iter__tcp *context, struct tcp
 	bpf_seq_write(context->meta->seq, &quiet, sizeof(quiet));
 }
 
-static __always_inline void tell_all(struct bpf_iter__tcp *context, struct tcp_sock *tp, __u64 cookie, __u8 flags,
-				     __u32 outcome)
+static __always_inline void tell_all(struct bpf_iter__tcp *context, struct tcp_sock *tp, __u64 cookie, __u8 flags)
 {
 	const struct sock_common *common = &tp->inet_conn.icsk_inet.sk.__sk_common;
 	struct socket_snapshot snapshot = {
-		.cookie = cookie, .state = common->skc_state, .flags = flags, .outcome = outcome,
+		.cookie = cookie, .state = common->skc_state, .flags = flags,
 		.local_port = common->skc_num, .peer_port = bpf_ntohs(common->skc_dport),
 		.clamp_segments = tp->snd_cwnd_clamp, .lowat_bytes = tp->notsent_lowat
 	};
@@ -269,8 +224,6 @@ static __always_inline void tell_all(struct bpf_iter__tcp *context, struct tcp_s
 static __always_inline __u32 see(struct bpf_iter__tcp *context, struct sock_common *common, const struct control *control)
 {
 	__u64 cgroup = 0, cookie;
-	__u32 outcome = OUTCOME_NONE;
-	struct order *order;
 	struct tcp_sock *tp;
 	__u8 local[16] = {};
 	__u8 flags = 0;
@@ -293,15 +246,11 @@ static __always_inline __u32 see(struct bpf_iter__tcp *context, struct sock_comm
 	cookie = common->skc_cookie.counter;
 	if (!cookie)
 		cookie = bpf_get_socket_cookie(common);
-	order = order_for(control, cookie);
-	if (order)
-		outcome = obey(tp, order);
-	// What became of an order is told by a snapshot.
-	if (!outcome && is_usual(common, flags) && is_quiet(tp, control)) {
+	if (is_usual(common, flags) && is_quiet(tp, control)) {
 		tell_quiet(context, tp, cookie);
 		return READS_QUIET;
 	}
-	tell_all(context, tp, cookie, flags, outcome);
+	tell_all(context, tp, cookie, flags);
 	return READS_ALL;
 }
 
@@ -329,7 +278,7 @@ int pass(struct bpf_iter__tcp *context)
 		reads = see(context, common, control_now);
 		break;
 	case MODE_ORDERS:
-		obey_only(context, common, control_now);
+		obey_only(context, common);
 		break;
 	case MODE_RESTORE:
 	case MODE_CHANGED:

@@ -3,10 +3,8 @@
 
 #pragma once
 
-// Bounds; host/src/limits.rs gives their reasons.
-#define ORDER_SLOTS 131072
-#define ORDER_MARKS 524288
-#define ORDER_PROBES 16
+// A bound; host/src/kernel.rs gives its reason.
+#define ORDERS_MAX 65536
 
 // "No clamp", as far as it can be set.
 #define CLAMP_NONE 0x7fffffff
@@ -21,9 +19,7 @@ struct control {
 	__u32 by;
 	// A socket that has sent nothing for so long, and has nothing to send, is told of by a `struct quiet`.
 	__u32 quiet_ticks;
-	// Size of the part of `orders` that is in use, less one; 0: there are none. In MODE_SNAPSHOT an order is carried out
-	// before its socket is told of.
-	__u32 orders_mask;
+	__u32 unused;
 	// Written by the program when a pass ends: jiffies and nanoseconds of the same moment. They tell HZ.
 	__u64 ticks;
 	__u64 at_ns;
@@ -38,13 +34,11 @@ struct touched {
 };
 
 struct order {
-	__u64 cookie; // 0: nobody's
 	__u32 give_back;
 	__u32 from_clamp;
 	__u32 from_lowat;
 	__u32 to_clamp;
 	__u32 to_lowat;
-	__u32 zero;
 };
 
 // What became of an order in MODE_ORDERS; in MODE_CHANGED, one that was changed.
@@ -95,7 +89,5 @@ struct socket_snapshot {
 	__u8 state;
 	__u8 ca_state;
 	__u8 flags;
-	// What became of the order for it; the rest tells how it is since.
-	__u8 outcome;
-	__u8 zero[4];
+	__u8 zero[5];
 };

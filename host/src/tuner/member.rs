@@ -6,8 +6,12 @@ use ackpace_share::outside::{self, HandsOff, NONE_SEGMENTS, Seen, Setting, Step}
 use ackpace_share::reading::Reading;
 
 use super::{Change, Member, Share, Why, acked, progress};
-use crate::limits::{LATELY_US, LOST_LATELY_US};
-use crate::snapshot::{Outcome, Record, SocketSnapshot};
+use crate::snapshot::{Record, SocketSnapshot};
+
+/// How long a socket counts as one that lost, and is raised carefully, after it sent something again.
+const LOST_LATELY_US: u64 = 10_000_000;
+/// For how long a socket may have its former clamp back at once: longer than a drain.
+const LATELY_US: u64 = 3_000_000;
 
 impl Member {
     pub(super) fn new(conn: ConnId, snapshot: SocketSnapshot) -> Member {
@@ -22,7 +26,6 @@ impl Member {
             lost_at: None,
             lately: None,
             left: None,
-            order: None,
             seen: 0,
         }
     }
@@ -48,7 +51,6 @@ impl Member {
         }
         self.snapshot = SocketSnapshot {
             now: if keeps_setting { before.now } else { seen.now },
-            outcome: Outcome::None,
             ..*seen
         };
         (is_sending, share_limited_us(was_full, &self.snapshot, us))

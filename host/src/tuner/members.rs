@@ -4,37 +4,11 @@
 //! so the next socket is mostly in the next slot, and a pass walks through memory from front to back.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 
 use ackpace_core::conn::ConnId;
 
 use super::Member;
 use crate::snapshot::SocketSnapshot;
-
-/// Hashes cookies. The kernel counts them up, so nobody chooses them, and any spread will do.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct CookieHasher(u64);
-
-/// A map by cookie.
-pub type ByCookie<T> = HashMap<u64, T, BuildHasherDefault<CookieHasher>>;
-
-impl Hasher for CookieHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64((*byte).into());
-        }
-    }
-
-    fn write_u64(&mut self, cookie: u64) {
-        // Fibonacci hashing; the map takes the lowest and the highest bits.
-        let product = (self.0 ^ cookie).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.0 = product ^ product >> 32;
-    }
-}
 
 /// A slot, free or taken. The generation tells those apart that have it one after the other.
 #[derive(Debug, Default)]
@@ -48,7 +22,7 @@ struct MemberSlot {
 pub(super) struct Members {
     slots: Vec<MemberSlot>,
     free: Vec<u32>,
-    by_cookie: ByCookie<u32>,
+    by_cookie: HashMap<u64, u32>,
     /// The slot after the one that was found or entered last.
     next: usize,
     /// In which pass one was seen last, and how many were seen in it.

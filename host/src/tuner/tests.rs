@@ -4,7 +4,7 @@ use std::ops::{Deref, DerefMut};
 use ackpace_share::outside::Setting;
 
 use super::*;
-use crate::snapshot::Record;
+use crate::snapshot::{Outcome, Record};
 use ackpace_core::conn::TcpSample;
 use ackpace_share::Control;
 use ackpace_share::reading::Counted;
@@ -24,13 +24,12 @@ fn tuner(dry_run: bool) -> Tuner {
         secret: 5,
         lowat_bytes_most: u32::MAX,
         dry_run,
-        once: false,
     };
     Tuner::new(chosen, at(0))
 }
 
-fn end(text: &str) -> End {
-    text.parse::<SocketAddr>().expect("an address").into()
+fn end(text: &str) -> SocketAddr {
+    text.parse().expect("an address")
 }
 
 /// What is seen of a socket that sends, untouched.
@@ -63,7 +62,6 @@ pub(super) fn snapshot(cookie: u64) -> SocketSnapshot {
         buffer_is_fixed: false,
         is_matched: true,
         is_open: true,
-        outcome: Outcome::None,
     }
 }
 
@@ -72,8 +70,6 @@ pub(super) fn snapshot(cookie: u64) -> SocketSnapshot {
 struct Socket {
     snapshot: SocketSnapshot,
     ours: Option<Record>,
-    /// What waits for the next look.
-    order: Option<Order>,
 }
 
 impl Deref for Socket {
@@ -96,7 +92,6 @@ fn socket(cookie: u64) -> Socket {
     Socket {
         snapshot,
         ours: None,
-        order: None,
     }
 }
 
@@ -134,33 +129,25 @@ fn obey(socket: &mut Socket, order: &Order) -> Outcome {
     Outcome::Done
 }
 
-/// What the kernel tells of them, once it has done what waits; in short of those that hold nothing.
-fn view(sockets: &mut [Socket]) -> View {
+/// What the kernel tells of a socket: in short, if it holds nothing.
+fn view(socket: &Socket) -> View {
     let mut view = View::default();
-    for socket in sockets {
-        let order = socket.order.take();
-        let outcome = order.map_or(Outcome::None, |order| obey(socket, &order));
-        let snapshot = socket.snapshot;
-        let is_quiet = snapshot.is_matched && snapshot.sample.unacked_bytes == 0;
-        match is_quiet && outcome == Outcome::None {
-            true => view.quiet.push(Quiet {
-                cookie: snapshot.cookie,
-                now: snapshot.now,
-            }),
-            false => view.snapshots.push(SocketSnapshot {
-                outcome,
-                ..snapshot
-            }),
-        }
+    let snapshot = socket.snapshot;
+    match snapshot.is_matched && snapshot.sample.unacked_bytes == 0 {
+        true => view.quiet.push(Quiet {
+            cookie: snapshot.cookie,
+            now: snapshot.now,
+        }),
+        false => view.snapshots.push(snapshot),
     }
     view
 }
 
 /// A look, which shows one socket at a time.
-fn look(tuner: &mut Tuner, sockets: &mut [Socket], now: Instant) {
+fn look(tuner: &mut Tuner, sockets: &[Socket], now: Instant) {
     tuner.begin_look(now);
     for socket in sockets {
-        tuner.looked(&view(std::slice::from_mut(socket)), now);
+        tuner.looked(&view(socket), now);
     }
     tuner.end_look(now);
 }
@@ -171,14 +158,8 @@ fn run(tuner: &mut Tuner, sockets: &mut [Socket], from: Instant, until: Instant)
     while now < until {
         for _ in 0..10 {
             match tuner.poll(now) {
-                Some(Action::Snapshot) => {
-                    look(tuner, sockets, now);
-                    all.extend_from_slice(tuner.done());
-                }
+                Some(Action::Snapshot) => look(tuner, sockets, now),
                 Some(Action::Orders(changes)) => {
-                    for socket in sockets.iter_mut() {
-                        socket.order = None;
-                    }
                     for change in changes.iter().filter(|_| !tuner.tally.dry_run) {
                         let socket = with_cookie(sockets, change.order.cookie);
                         let socket = socket.expect("it is there");
@@ -187,16 +168,6 @@ fn run(tuner: &mut Tuner, sockets: &mut [Socket], from: Instant, until: Instant)
                     }
                     tuner.carried_out(&changes, |_| Some(Outcome::Done), now);
                     all.extend(changes);
-                }
-                Some(Action::Leave(orders)) => {
-                    for socket in sockets.iter_mut() {
-                        socket.order = None;
-                    }
-                    for order in orders {
-                        with_cookie(sockets, order.cookie)
-                            .expect("it is there")
-                            .order = Some(order);
-                    }
                 }
                 None => break,
             }
@@ -316,11 +287,11 @@ fn what_the_kernel_refuses_is_not_ours() {
     while tuner.tally.refused == 0 {
         let now = tuner.deadline().expect("the next snapshot");
         match tuner.poll(now) {
-            Some(Action::Snapshot) => look(&mut tuner, &mut [socket(1)], now),
+            Some(Action::Snapshot) => look(&mut tuner, &[socket(1)], now),
             Some(Action::Orders(changes)) => {
                 tuner.carried_out(&changes, |_| Some(Outcome::Refused), now);
             }
-            Some(Action::Leave(_)) | None => {}
+            None => {}
         }
     }
     let tally = &tuner.tally;
@@ -346,77 +317,6 @@ fn sockets_that_close_and_ports_that_are_used_again_mix_nothing_up() {
     let orders = changes.len() as u64;
     tuner.carried_out(&changes, |_| None, at(2_600));
     assert_eq!(tuner.tally.void, orders);
-}
-
-#[test]
-fn where_sockets_are_many_an_order_waits_for_the_next_look() {
-    let (mut tuner, mut sockets) = (tuner(false), vec![socket(1), socket(2), socket(3)]);
-    tuner.at_once_sockets_max = 0;
-    assert_eq!(run(&mut tuner, &mut sockets, at(0), at(1_500)), []);
-    assert_eq!(tuner.tally.tuned, 0);
-    assert!(sockets.iter().all(|socket| socket.order.is_some()));
-    // One of them closes meanwhile, and the program of another sets its own.
-    let gone = sockets.remove(0);
-    sockets[0].now.lowat_bytes = 5;
-    let changes = run(&mut tuner, &mut sockets, at(1_500), at(2_200));
-    assert_eq!(changes.len(), 1, "{changes:?}");
-    assert_eq!(changes[0].order.cookie, 3);
-    assert!(sockets[1].ours.is_some() && gone.ours.is_none());
-    let tally = &tuner.tally;
-    assert_eq!((tally.void, tally.changes["joined"]), (2, 1));
-    assert_eq!((tally.tuned, tally.left_alone["program_set_lowat"]), (1, 1));
-    // Now they are few: what still waits is carried out, and nothing waits any more.
-    tuner.at_once_sockets_max = 2;
-    run(&mut tuner, &mut sockets, at(2_200), at(3_300));
-    assert!(sockets.iter().all(|socket| socket.order.is_none()));
-}
-
-#[test]
-fn a_drain_waits_for_no_look() {
-    let (mut tuner, mut sockets) = (tuner(false), vec![socket(1), socket(2), socket(3)]);
-    tuner.at_once_sockets_max = 0;
-    let mut at_once = Vec::new();
-    let mut now = at(0);
-    while now < at(20_000) {
-        for socket in &mut sockets {
-            // It is as full as it may be, and sends as much as it may.
-            let segments = Some(socket.now.clamp_segments).filter(|clamp| *clamp < NONE_SEGMENTS);
-            let segments = segments.unwrap_or(100);
-            socket.cwnd_segments = segments;
-            socket.sample.unacked_bytes = u64::from(segments) * 1_448 + 100_000;
-            socket.sample.unsent_bytes = Some(100_000);
-            socket.sample.rtt_us = 20_000;
-            socket.sample.path.rtt_min_us = 20_000;
-            socket.counted.sent_segments += 1_000;
-            let flow = socket.sample.flow.as_mut().expect("it has one");
-            flow.acked_bytes += u64::from(segments) * 1_448;
-            flow.busy_us = now.us;
-        }
-        match tuner.poll(now) {
-            Some(Action::Snapshot) => look(&mut tuner, &mut sockets, now),
-            Some(Action::Orders(changes)) => {
-                for change in &changes {
-                    let socket = with_cookie(&mut sockets, change.order.cookie);
-                    obey(socket.expect("it is there"), &change.order);
-                }
-                tuner.carried_out(&changes, |_| Some(Outcome::Done), now);
-                at_once.push((now, changes.len()));
-            }
-            Some(Action::Leave(orders)) => {
-                for order in orders {
-                    let socket = with_cookie(&mut sockets, order.cookie);
-                    socket.expect("it is there").order = Some(order);
-                }
-            }
-            None => now = tuner.deadline().expect("the next look"),
-        }
-    }
-    // The orders of each drain, and those that end it 300 ms later.
-    assert!(at_once.len() >= 2, "{at_once:?}");
-    for drain in at_once.chunks_exact(2) {
-        assert_eq!(drain[1].0.since_us(drain[0].0), 300_000, "{at_once:?}");
-        assert!(drain[0].1 >= 2 && drain[1].1 >= 2, "{at_once:?}");
-    }
 }
 
 #[test]
@@ -458,9 +358,8 @@ fn a_budget_below_the_floor_is_told() {
 proptest! {
     /// Any sockets in any order of events: what is ours is always what the record says, and all of it can be undone.
     #[test]
-    fn nothing_is_written_that_was_not_read(steps in prop::collection::vec((0..7u8, 1..6u64, 0..400u32), 1..40), many: bool) {
+    fn nothing_is_written_that_was_not_read(steps in prop::collection::vec((0..7u8, 1..6u64, 0..400u32), 1..40)) {
         let (mut tuner, mut sockets) = (tuner(false), Vec::<Socket>::new());
-        tuner.at_once_sockets_max = if many { 0 } else { u64::MAX };
         let mut now = at(0);
         for (step, cookie, value) in steps {
             let there = sockets.iter_mut().find(|socket| socket.cookie % 6 == cookie);

@@ -1,4 +1,4 @@
-//! Disks, flash devices, links, TCP connections and a CPU's scheduler as state machines. The caller submits work with the
+//! Disks, flash devices, links and TCP connections as state machines. The caller submits work with the
 //! current time and gets back the time at which it completes.
 
 pub mod array;
@@ -8,6 +8,5 @@ pub mod disk;
 mod disk_tests;
 pub mod flash;
 pub mod link;
-pub mod o1;
 pub mod rto;
 pub mod tcp;

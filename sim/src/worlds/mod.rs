@@ -12,7 +12,6 @@
 //! | [`reading`] | clients that read at a pace of their own | does the worker estimate their rates? |
 //! | [`send_memory`] | connections that share the send memory | who gets which share? |
 //! | [`credit`] | sockets whose share is used up | how fast are clients believed to be? |
-//! | [`receiving`] | a receiver on a busy machine | what does an extra turn gain? |
 //! | [`hostile`] | messages in any order, from the bytes of an input | does any input break a law? |
 //! | [`soak`] | all of `hostile` and `delivery`, drawn by a seed | does any seed break a law? |
 
@@ -23,7 +22,6 @@ pub mod hostile;
 mod laws;
 pub mod reading;
 mod reads;
-pub mod receiving;
 mod response;
 pub mod send_memory;
 pub mod sending;

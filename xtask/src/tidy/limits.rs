@@ -10,7 +10,15 @@ const WORDS: [&str; 4] = ["MAX", "LIMIT", "LIMITS", "CAPACITY"];
 
 pub fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for room in ["core", "share", "wire", "server", "host"] {
+    for room in [
+        "core",
+        "share",
+        "wire",
+        "server",
+        "host",
+        "host/base",
+        "receive",
+    ] {
         for source in tree.code(room) {
             let mut bounds = Bounds {
                 path: &source.path,

@@ -39,7 +39,18 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("share", &["ackpace-core"]),
     ("wire", &[]),
     ("server", &["ackpace-core", "ackpace-share", "ackpace-wire"]),
-    ("host", &["ackpace-core", "ackpace-share"]),
+    ("host/base", &["ackpace-core"]),
+    ("receive", &["ackpace-core", "ackpace-host-base"]),
+    (
+        "host",
+        &[
+            "ackpace-core",
+            "ackpace-host-base",
+            "ackpace-receive",
+            "ackpace-share",
+        ],
+    ),
+    ("receive/guest", &["ackpace-lab-base"]),
     ("lab/base", &[]),
     ("lab/disk", &["ackpace-lab-base", "ackpace-sim"]),
     (

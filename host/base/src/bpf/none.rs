@@ -1,0 +1,73 @@
+//! A build without BPF: nothing can be loaded, so nothing of the rest is ever called.
+
+use std::convert::Infallible;
+use std::io;
+use std::marker::PhantomData;
+use std::path::Path;
+use std::time::Duration;
+
+use super::{Aligned, Entry, no_bpf};
+use crate::failure::Failure;
+
+/// See the real one.
+#[derive(Clone, Copy)]
+pub struct Program(Infallible);
+
+/// See the real one.
+pub struct Ring<T>(Infallible, PhantomData<T>);
+
+/// See the real one.
+///
+/// # Errors
+/// This binary has no BPF.
+pub fn cores() -> Result<usize, Failure> {
+    Err(no_bpf())
+}
+
+/// Methods that are never called.
+macro_rules! never {
+    ($($name:ident($($argument:ty),*) -> $told:ty;)*) => {
+        #[expect(missing_docs, clippy::missing_errors_doc, reason = "see the real one")]
+        impl Program {
+            $(pub fn $name(&self, $(_: $argument),*) -> Result<$told, Failure> {
+                match self.0 {}
+            })*
+        }
+    };
+}
+
+never! {
+    set(&str, &[u8], &[u8]) -> ();
+    set_all(&str, &[u8], &[u8]) -> ();
+    delete(&str, &[u8]) -> ();
+    delete_all(&str, &[u8]) -> ();
+    get(&str, &[u8]) -> Option<Vec<u8>>;
+    entries(&str) -> Vec<Entry>;
+    iterate() -> io::Empty;
+}
+
+#[expect(missing_docs, clippy::missing_errors_doc, reason = "see the real one")]
+impl Program {
+    pub fn load(
+        _: &Aligned<[u8]>,
+        _: &'static str,
+        _: Option<(&str, &Path)>,
+    ) -> Result<Program, Failure> {
+        Err(no_bpf())
+    }
+
+    pub fn attach(&mut self) -> Result<(), Failure> {
+        match self.0 {}
+    }
+
+    pub fn events<T>(&self, _: fn(&[u8]) -> Option<T>) -> Result<Ring<T>, Failure> {
+        match self.0 {}
+    }
+}
+
+#[expect(missing_docs, clippy::missing_errors_doc, reason = "see the real one")]
+impl<T> Ring<T> {
+    pub fn wait(&mut self, _: Duration, _: &mut Vec<T>) -> Result<(), Failure> {
+        match self.0 {}
+    }
+}

@@ -1,0 +1,227 @@
+//! The same by libbpf.
+
+use std::cell::RefCell;
+use std::io::Read;
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+
+use libbpf_rs::{
+    ErrorKind, Iter, Link, Map, MapCore, MapFlags, MapType, Object, ObjectBuilder, ProgramType,
+    RingBuffer, RingBufferBuilder,
+};
+
+use super::{Aligned, Entry, no_bpf};
+use crate::failure::Failure;
+
+/// A loaded object file. Dropping it detaches it.
+pub struct Program {
+    links: Vec<Link>,
+    object: Object,
+    /// What it takes of a kernel.
+    needs: &'static str,
+}
+
+/// How many cores this machine may ever have.
+///
+/// # Errors
+/// /sys is not there.
+pub fn cores() -> Result<usize, Failure> {
+    libbpf_rs::num_possible_cpus().map_err(failed)
+}
+
+impl Program {
+    /// Loads an object file. `needs`: what it takes of a kernel, for whoever has not got that. `pin`: a map that is pinned at this
+    /// path, or is the one that is pinned there, if it has the same layout.
+    ///
+    /// # Errors
+    /// The kernel refuses; what to do. Or this binary has no BPF.
+    pub fn load(
+        file: &Aligned<[u8]>,
+        needs: &'static str,
+        pin: Option<(&str, &Path)>,
+    ) -> Result<Program, Failure> {
+        if file.0.is_empty() {
+            return Err(no_bpf());
+        }
+        libbpf_rs::set_print(None); // errors are told here
+        let refused = |error: libbpf_rs::Error| refused(&error, needs);
+        let mut open = ObjectBuilder::default()
+            .open_memory(&file.0)
+            .map_err(refused)?;
+        if let Some((name, pin)) = pin {
+            for mut map in open.maps_mut().filter(|map| map.name() == name) {
+                map.set_pin_path(pin).map_err(refused)?;
+            }
+        }
+        Ok(Program {
+            links: Vec::new(),
+            object: open.load().map_err(refused)?,
+            needs,
+        })
+    }
+
+    /// Attaches all that the object file has, until this is dropped: last a scheduler, if it has one.
+    ///
+    /// # Errors
+    /// As [`Program::load`].
+    pub fn attach(&mut self) -> Result<(), Failure> {
+        let refused = |error: libbpf_rs::Error| refused(&error, self.needs);
+        for program in self.object.progs_mut() {
+            if program.prog_type() != ProgramType::StructOps {
+                self.links.push(program.attach().map_err(refused)?);
+            }
+        }
+        for mut map in self.object.maps_mut() {
+            if map.map_type() == MapType::StructOps {
+                self.links.push(map.attach_struct_ops().map_err(refused)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn map(&self, name: &str) -> Result<Map<'_>, Failure> {
+        let map = self.object.maps().find(|map| map.name() == name);
+        map.ok_or_else(|| Failure::runtime(format!("the object file lacks its map {name}")))
+    }
+
+    /// Writes a value of a map.
+    ///
+    /// # Errors
+    /// As bpf(2).
+    pub fn set(&self, map: &str, key: &[u8], value: &[u8]) -> Result<(), Failure> {
+        self.map(map)?
+            .update(key, value, MapFlags::ANY)
+            .map_err(failed)
+    }
+
+    /// Removes a value from a map.
+    ///
+    /// # Errors
+    /// As bpf(2).
+    pub fn delete(&self, map: &str, key: &[u8]) -> Result<(), Failure> {
+        self.map(map)?.delete(key).map_err(failed)
+    }
+
+    /// Writes values of 64-bit keys, which stand one behind the other, as the values do.
+    ///
+    /// # Errors
+    /// As bpf(2).
+    pub fn set_all(&self, map: &str, keys: &[u8], values: &[u8]) -> Result<(), Failure> {
+        let (any, count) = (MapFlags::ANY, keys.len() as u32 / 8);
+        match count {
+            0 => Ok(()),
+            _ => self
+                .map(map)?
+                .update_batch(keys, values, count, any, any)
+                .map_err(failed),
+        }
+    }
+
+    /// Removes the values of 64-bit keys, all of which are there.
+    ///
+    /// # Errors
+    /// As bpf(2).
+    pub fn delete_all(&self, map: &str, keys: &[u8]) -> Result<(), Failure> {
+        let (any, count) = (MapFlags::ANY, keys.len() as u32 / 8);
+        match count {
+            0 => Ok(()),
+            _ => self
+                .map(map)?
+                .delete_batch(keys, count, any, any)
+                .map_err(failed),
+        }
+    }
+
+    /// A value of a map.
+    ///
+    /// # Errors
+    /// As bpf(2).
+    pub fn get(&self, map: &str, key: &[u8]) -> Result<Option<Vec<u8>>, Failure> {
+        self.map(map)?.lookup(key, MapFlags::ANY).map_err(failed)
+    }
+
+    /// Keys and values of a map, but for those that go away meanwhile.
+    ///
+    /// # Errors
+    /// As bpf(2).
+    pub fn entries(&self, map: &str) -> Result<Vec<Entry>, Failure> {
+        let map = self.map(map)?;
+        let mut entries = Vec::new();
+        // A key that goes away while they are walked makes the walk begin anew: so it has a bound.
+        for key in map.keys().take(map.max_entries() as usize) {
+            if let Some(value) = map.lookup(&key, MapFlags::ANY).map_err(failed)? {
+                entries.push((key, value));
+            }
+        }
+        Ok(entries)
+    }
+
+    /// What the attached iterator tells, from its start.
+    ///
+    /// # Errors
+    /// As bpf(2).
+    pub fn iterate(&self) -> Result<impl Read + use<>, Failure> {
+        let link = self.links.first();
+        let link = link.ok_or_else(|| Failure::runtime("the iterator is not attached"))?;
+        Iter::new(link).map_err(failed)
+    }
+
+    /// The ring `events`, with how an event is read.
+    ///
+    /// # Errors
+    /// As bpf(2).
+    pub fn events<T: 'static>(&self, parse: fn(&[u8]) -> Option<T>) -> Result<Ring<T>, Failure> {
+        let heard = Rc::new(RefCell::new(Vec::new()));
+        let into = Rc::clone(&heard);
+        let events = self.map("events")?;
+        let mut builder = RingBufferBuilder::new();
+        let hear = move |bytes: &[u8]| {
+            into.borrow_mut().extend(parse(bytes));
+            0
+        };
+        builder.add(&events, hear).map_err(failed)?;
+        let ring = builder.build().map_err(failed)?;
+        Ok(Ring { ring, heard })
+    }
+}
+
+/// The ring in which a program tells of events.
+pub struct Ring<T> {
+    ring: RingBuffer<'static>,
+    heard: Rc<RefCell<Vec<T>>>,
+}
+
+impl<T> Ring<T> {
+    /// Waits for events, at most so long, and takes what is there.
+    ///
+    /// # Errors
+    /// As epoll_wait(2).
+    pub fn wait(&mut self, most: Duration, events: &mut Vec<T>) -> Result<(), Failure> {
+        match self.ring.poll(most) {
+            Err(error) if error.kind() != ErrorKind::Interrupted => {
+                return Err(Failure::runtime(format!("the ring of events: {error}")));
+            }
+            _ => {}
+        }
+        events.append(&mut self.heard.borrow_mut());
+        Ok(())
+    }
+}
+
+/// A call of bpf(2) failed.
+fn failed(error: libbpf_rs::Error) -> Failure {
+    Failure::runtime(format!("bpf(2): {error}"))
+}
+
+/// The kernel does not take a program; `needs` is what it would take to.
+fn refused(error: &libbpf_rs::Error, needs: &str) -> Failure {
+    let cure = match error.kind() {
+        ErrorKind::PermissionDenied => {
+            "it takes CAP_BPF and CAP_PERFMON, which root has outside containers; lockdown may forbid it, too"
+        }
+        ErrorKind::NotFound | ErrorKind::InvalidInput | ErrorKind::InvalidData => needs,
+        _ => "ask 'ackpace-host doctor'",
+    };
+    Failure::operator(format!("the kernel refuses the program ({error}): {cure}"))
+}
