@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A number with one writer.
 #[derive(Debug, Default)]
 pub struct Count(AtomicU64);
 

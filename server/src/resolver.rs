@@ -75,7 +75,6 @@ impl Job {
 /// What a job's interest points to: its two counts.
 const INTEREST_BYTES: usize = 2 * size_of::<usize>();
 
-/// The result of a job.
 pub enum Done {
     /// The file, or why there is none.
     Found(SiteAnswer),
@@ -182,14 +181,12 @@ fn resolve_all(jobs: &Jobs, site: &Site, returns: &[Return]) {
     }
 }
 
-/// A handle of the pool.
 #[derive(Clone)]
 pub struct Resolver {
     site: Arc<Site>,
     jobs: Arc<Jobs>,
 }
 
-/// A job, and its stream.
 struct Waiting {
     worker: usize,
     stream: StreamId,
@@ -234,9 +231,6 @@ struct Jobs {
 
 impl Resolver {
     /// Starts the threads, which live as long as the process.
-    ///
-    /// # Errors
-    /// When threads are lacking.
     pub fn start(
         site: &Arc<Site>,
         returns: Vec<Return>,
@@ -257,7 +251,6 @@ impl Resolver {
         Ok(Resolver { site, jobs })
     }
 
-    /// Threads that are working now.
     pub fn busy(&self) -> usize {
         self.jobs.lanes().busy()
     }

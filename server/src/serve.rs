@@ -42,9 +42,6 @@ use crate::turns::Turns;
 use crate::worker::{HandOver, Shared, Worker, WorkerContext};
 
 /// Checks whether this machine can serve what the options name.
-///
-/// # Errors
-/// All that the operator has to mend: too little memory, a root that can't be served, a place to listen at, a log.
 pub fn check(loaded: &Loaded) -> Result<(), Failure> {
     let (options, given) = (&loaded.options, &loaded.given);
     let checks = [
@@ -97,17 +94,11 @@ fn cost_of(shares: &Shares, options: &ServeOptions, given: &Layer) -> Vec<String
 }
 
 /// How memory is divided with these options.
-///
-/// # Errors
-/// Too little memory.
 pub fn divided(options: &ServeOptions) -> Result<Shares, String> {
     Shares::of(options, workers(options))
 }
 
 /// The text of `ackpace limits`.
-///
-/// # Errors
-/// Too little memory.
 pub fn limits(loaded: &Loaded) -> Result<String, Failure> {
     let (options, given) = (&loaded.options, &loaded.given);
     shares::text::print(options, workers(options))
@@ -115,9 +106,6 @@ pub fn limits(loaded: &Loaded) -> Result<String, Failure> {
 }
 
 /// Serves until a signal stops it; `inherited` descriptors were open before.
-///
-/// # Errors
-/// As [`check`]; an address that can't be listened on; and whatever ends the server early.
 pub fn run(loaded: Loaded, signals: Caught, inherited: u64) -> Result<(), Failure> {
     let Loaded { options, given, .. } = loaded;
     let workers = workers(&options);
@@ -196,9 +184,6 @@ fn runtime(what: &str, error: io::Error) -> Failure {
 }
 
 /// Catches the signals that end no server.
-///
-/// # Errors
-/// As [`Caught::catch`].
 pub fn catch_signals() -> Result<Caught, Failure> {
     Caught::catch().map_err(|error| runtime("signals", error))
 }
@@ -230,7 +215,6 @@ fn log_failure(given: &Layer, target: &LogTarget, error: &io::Error) -> Failure 
     Failure::value_now(given, "access_log", &error)
 }
 
-/// A running server.
 struct Started {
     shared: Arc<Shared>,
     /// How the control thread reaches the workers.
@@ -438,7 +422,6 @@ fn send_policy(options: &ServeOptions, shares: &Shares) -> SendPolicy {
     }
 }
 
-/// The settings of all disks.
 fn disk_settings(options: &ServeOptions, shares: &Shares) -> disk::Settings {
     disk::Settings {
         prefetch: options.compare.prefetch,

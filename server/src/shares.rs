@@ -39,7 +39,6 @@ pub struct Shares {
     pub memory_bytes: u64,
     /// What the page cache is taken to hold.
     pub page_cache_bytes: u64,
-    /// The number of workers.
     pub workers: u16,
     /// Connections of each worker: `connections_max`, or what memory allows.
     pub connections_per_worker: u32,
@@ -60,7 +59,6 @@ pub struct Shares {
     pub queries_bytes: u64,
     /// Lines that wait in the queue of a log.
     pub log_queue_bytes: u64,
-    /// Logs that are on.
     pub logs: u64,
     /// Devices that have a thread of their own.
     pub devices: usize,
@@ -70,9 +68,7 @@ pub struct Shares {
 
 impl Shares {
     /// Divides the memory: fixed owners first, the rest by connections.
-    ///
-    /// # Errors
-    /// One sentence, which begins with the value of `memory_max`, when it is not enough for [`CONNECTIONS_MIN`] connections a
+    /// Errors: One sentence, which begins with the value of `memory_max`, when it is not enough for [`CONNECTIONS_MIN`] connections a
     /// worker.
     pub fn of(options: &ServeOptions, workers: u16) -> Result<Shares, String> {
         Shares::divide(options, workers, memory::usable())
@@ -161,7 +157,6 @@ impl Shares {
         }
     }
 
-    /// Connections of all workers together.
     fn connections(&self) -> u64 {
         u64::from(self.workers) * u64::from(self.connections_per_worker)
     }

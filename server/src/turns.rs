@@ -41,7 +41,6 @@ impl Turns {
         }
     }
 
-    /// Adds another worker's turns.
     pub fn merge(&self, other: &Turns) {
         for (mine, theirs) in self.counts.iter().zip(other.counts.iter()) {
             mine.add(theirs.get());
@@ -64,7 +63,6 @@ impl Turns {
         self.max_us.get()
     }
 
-    /// The number of turns.
     pub fn count(&self) -> u64 {
         self.counts.iter().map(Count::get).sum()
     }
@@ -81,7 +79,6 @@ impl Turns {
     }
 }
 
-/// One line of JSON.
 impl fmt::Display for Turns {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [p50_us, p99_us, p999_us] = [0.5, 0.99, 0.999].map(|share| self.quantile_us(share));

@@ -410,7 +410,6 @@ pub const METRICS: [Metric; 57] = [
 
 /// The kernel's counters of a worker's thread.
 struct ThreadCounters {
-    /// Time on a core.
     cpu_us: u64,
     /// Context switches: voluntary, involuntary.
     switches: [u64; 2],

@@ -104,7 +104,6 @@ fn way_of_sending(device: &Device) -> &'static str {
     }
 }
 
-/// Its present state.
 fn sentences(device: &Device, state: &DeviceState) -> Vec<String> {
     let load = &state.load;
     let ((target_us, target), (reads, depth)) = (state.target, state.depth);

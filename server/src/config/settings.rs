@@ -155,9 +155,6 @@ impl Setting {
     }
 
     /// Checks `value` as a value of this option.
-    ///
-    /// # Errors
-    /// What is wrong with it.
     pub fn check(&self, value: &OsStr) -> Result<(), ValueError> {
         let command = Command::new("check")
             .no_binary_name(true)
@@ -181,9 +178,6 @@ impl Setting {
     }
 
     /// Checks the length of the list.
-    ///
-    /// # Errors
-    /// It is too long.
     pub fn check_len(&self, len: usize) -> Result<(), ValueError> {
         if len <= LIST_LEN_MAX {
             return Ok(());

@@ -26,9 +26,6 @@ use crate::store::ring::{self, Ring};
 /// Starts the thread of a device, which starts its readers: a worker calls this in a turn, and eight more threads
 /// would keep it for half a millisecond. All of them live as long as the process, since a read that hangs in the
 /// kernel can't be cancelled.
-///
-/// # Errors
-/// When threads, descriptors or address space are lacking.
 pub fn start(index: u16, context: &Context) -> io::Result<Arc<DiskHandle>> {
     let device = context.devices.get(index).ok_or(io::ErrorKind::NotFound)?;
     let settings = Settings {
@@ -97,7 +94,6 @@ fn way(direct: bool, by_ring: bool) -> &'static str {
 /// A disk's thread that has no readers yet.
 pub(super) struct Starting {
     pub index: u16,
-    /// Those of this device.
     pub settings: Settings,
     pub context: Context,
     pub handle: Arc<DiskHandle>,

@@ -79,9 +79,6 @@ impl Default for Compare {
 
 impl Compare {
     /// Reads `none`, or words such as `prefetch=paper,cancel=off`.
-    ///
-    /// # Errors
-    /// A word that is not `WHAT=HOW`, a WHAT or a HOW that does not exist, or a WHAT that is there twice.
     pub fn parse(text: &str) -> Result<Self, ValueError> {
         let mut compare = Self::default();
         if text == "none" {

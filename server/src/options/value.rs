@@ -64,9 +64,6 @@ fn escaped(text: &str, most: usize) -> String {
 }
 
 /// A whole number in `range`.
-///
-/// # Errors
-/// Anything but decimal digits, or a number outside the range.
 pub fn whole(text: &str, range: std::ops::RangeInclusive<u64>) -> Result<u64, ValueError> {
     if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {
         return Err(ValueError::new(format!(
@@ -83,9 +80,6 @@ pub fn whole(text: &str, range: std::ops::RangeInclusive<u64>) -> Result<u64, Va
 }
 
 /// `true` or `false`; people also write on/off, yes/no and 1/0 in the environment.
-///
-/// # Errors
-/// Any other word.
 pub fn boolean(text: &str) -> Result<bool, ValueError> {
     match text {
         "true" | "on" | "yes" | "1" => Ok(true),

@@ -21,9 +21,7 @@ use crate::limits::DEVICES_MAX;
 /// The jobs that wait, by device, and how many are running.
 pub struct Lanes<J> {
     lanes: Vec<Lane<J>>,
-    /// Threads of the pool.
     threads: usize,
-    /// Threads that run a job.
     busy: usize,
     /// Threads that run a long job.
     long_busy: usize,
@@ -33,7 +31,6 @@ pub struct Lanes<J> {
     turn: usize,
 }
 
-/// The jobs of one device.
 struct Lane<J> {
     /// Its short jobs that wait, and its long ones; `usize::from(long)` is the index.
     waiting: [VecDeque<J>; 2],
@@ -46,7 +43,6 @@ struct Lane<J> {
 /// What a running job counts for. Its thread gives this to [`Lanes::done`] afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {
-    /// Its device.
     pub device: u16,
     /// It was queued as a long one.
     pub long: bool,
@@ -76,7 +72,6 @@ impl<J> Lanes<J> {
         self.waiting
     }
 
-    /// Jobs that are running.
     pub fn busy(&self) -> usize {
         self.busy
     }

@@ -37,7 +37,6 @@ pub(super) struct CachedSlot {
 /// The end of a chain.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// A hash table with chains.
 pub(super) struct ResponseTable {
     /// The responses, in no order: what is evicted is decided there.
     slots: SecondChance<CachedSlot>,

@@ -183,15 +183,11 @@ impl Descriptor {
     }
 
     /// A file that is open; the kernel tells its file system.
-    ///
-    /// # Errors
-    /// As statx(2).
     pub fn of(fd: OwnedFd) -> rustix::io::Result<Descriptor> {
         let file_system = file_system(&known(&fd)?);
         Ok(Descriptor::new(fd, file_system))
     }
 
-    /// Its file system.
     pub fn file_system(&self) -> FileSystemId {
         self.file_system
     }

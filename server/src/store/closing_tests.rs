@@ -13,7 +13,6 @@ impl Drop for Thing {
     }
 }
 
-/// Hangs until it is released.
 struct Hung(Receiver<()>);
 
 impl Drop for Hung {

@@ -38,7 +38,6 @@ struct Identity {
 #[derive(Default)]
 pub struct Files {
     parts: [Mutex<Part>; PARTS],
-    /// Files that were named.
     named: AtomicU64,
 }
 

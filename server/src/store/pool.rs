@@ -68,9 +68,6 @@ unsafe impl Sync for Pool {}
 
 impl Pool {
     /// A pool of `slots`, at least one, all in circulation. Its address space is reserved now, its memory taken as slots are used.
-    ///
-    /// # Errors
-    /// When the address space is lacking (ENOMEM, RLIMIT_AS), or the machine's pages are larger than a slot (Unsupported).
     pub fn new(slots: u32, waker: Arc<ThreadWaker>) -> io::Result<Pool> {
         let slots = slots.max(1);
         // The kernel takes back whole pages, and with larger ones it would clear a slot next to the one that is retired.
@@ -103,9 +100,6 @@ impl Pool {
     }
 
     /// A pool whose slots are all out of circulation ([`Pool::retire`]).
-    ///
-    /// # Errors
-    /// As [`Pool::new`].
     pub fn retired(slots: u32, waker: Arc<ThreadWaker>) -> io::Result<Pool> {
         let mut pool = Pool::new(slots, waker)?;
         std::mem::swap(&mut pool.free, &mut pool.retired);

@@ -39,7 +39,7 @@ impl Worker {
                     self.tally.accept_errors.add(1);
                     return self.decider.on(In::AcceptFailed, now);
                 }
-                let accepted = tcp::accept(&self.listeners[listener], listener);
+                let accepted = tcp::accept(&self.listeners[listener]);
                 if accepted.is_err() {
                     self.shared.handovers[to].closed();
                     self.shared.ledger.give(self.shared.connection_bytes);
