@@ -36,7 +36,7 @@ pub fn start(index: u16, context: &Context) -> io::Result<Arc<DiskHandle>> {
     let waker = Arc::new(ThreadWaker::new()?);
     let slots = u32::try_from(context.pool_bytes / SLOT_BYTES).unwrap_or(u32::MAX);
     // None of it is ours until it is claimed from the ledger.
-    let pool = Arc::new(Pool::retired(slots, Arc::clone(&waker))?);
+    let pool = Arc::new(Pool::new(slots, Arc::clone(&waker))?);
     let (questions, asked) = bounded(1);
     let handle = Arc::new(DiskHandle {
         questions,

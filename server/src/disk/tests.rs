@@ -39,10 +39,12 @@ impl Bench {
         ledger.enter(0, waker());
         assert!(ledger.claim_ahead(u64::from(slots) * SLOT_COST_BYTES));
         let (questions, asked) = bounded(1);
+        let pool = Pool::new(slots, waker()).expect("address space");
+        pool.enlist(slots);
         let handle = DiskHandle {
             questions,
             asks: vec![Mailboxes::new(4)],
-            pool: Arc::new(Pool::new(slots, waker()).expect("address space")),
+            pool: Arc::new(pool),
             waker: waker(),
             tally: DeviceTally::default(),
         };

@@ -258,7 +258,9 @@ mod tests {
 
     fn pool(slots: u32) -> Arc<Pool> {
         let waker = Arc::new(ThreadWaker::new().expect("a descriptor"));
-        Arc::new(Pool::new(slots, waker).expect("address space"))
+        let pool = Pool::new(slots, waker).expect("address space");
+        pool.enlist(slots);
+        Arc::new(pool)
     }
 
     fn content() -> Vec<u8> {
