@@ -51,10 +51,8 @@ pub enum Answer {
     Nothing,
 }
 
-/// The answer to `top`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Top {
-    /// [`VERSION`].
     pub version: u32,
     pub server: Server,
     pub workers: Vec<WorkerRow>,
@@ -151,7 +149,6 @@ pub struct Response {
 /// The answer to `why`, about a connection or a device.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Explained {
-    /// [`VERSION`].
     pub version: u32,
     /// The connection; null if it is closed and only its decisions are remembered.
     pub connection: Option<Connection>,
@@ -199,10 +196,8 @@ pub struct Told {
     pub text: String,
 }
 
-/// The answer where there is no other.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Refusal {
-    /// [`VERSION`].
     pub version: u32,
     /// Why not, and what to do.
     pub error: String,

@@ -17,7 +17,6 @@ impl Count {
         self.0.store(value, Relaxed);
     }
 
-    /// The present number. For any thread.
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }

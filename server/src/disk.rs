@@ -145,7 +145,6 @@ impl DiskHandle {
     }
 }
 
-/// What a disk thread is given.
 #[derive(Clone)]
 pub struct Context {
     pub devices: Arc<Devices>,
@@ -166,7 +165,6 @@ pub struct Context {
     pub seldom: Arc<Seldom>,
 }
 
-/// A disk's thread and its state.
 struct Shell {
     disk: Disk,
     files: Wanted,

@@ -37,7 +37,6 @@ pub struct ListenError {
 }
 
 impl ListenError {
-    /// A value of `listen` that is wrong.
     fn wrong(text: String) -> ListenError {
         ListenError {
             text,

@@ -93,7 +93,6 @@ fn cost_of(shares: &Shares, options: &ServeOptions, given: &Layer) -> Vec<String
     memory.into_iter().chain(lost).collect()
 }
 
-/// How memory is divided with these options.
 pub fn divided(options: &ServeOptions) -> Result<Shares, String> {
     Shares::of(options, workers(options))
 }
@@ -183,7 +182,6 @@ fn runtime(what: &str, error: io::Error) -> Failure {
     Failure::runtime(format!("{what}: {error}{cure}"))
 }
 
-/// Catches the signals that end no server.
 pub fn catch_signals() -> Result<Caught, Failure> {
     Caught::catch().map_err(|error| runtime("signals", error))
 }

@@ -35,7 +35,6 @@ const RANGES_BYTES_MAX: u64 = 16 << 20;
 /// ([`Ledger`]). The kernel's memory (page cache, sockets) is not in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shares {
-    /// `memory_max` in bytes.
     pub memory_bytes: u64,
     /// What the page cache is taken to hold.
     pub page_cache_bytes: u64,
@@ -60,7 +59,6 @@ pub struct Shares {
     /// Lines that wait in the queue of a log.
     pub log_queue_bytes: u64,
     pub logs: u64,
-    /// Devices that have a thread of their own.
     pub devices: usize,
     /// The memory for sending, where it is divided; it is the kernel's, and not in `memory_bytes`.
     pub send_bytes: Option<u64>,
@@ -237,7 +235,6 @@ const REMEMBERED_OF_BYTES: u64 = 32 * KIB;
 /// The least memory for reading ahead, with the lists of slots.
 const AHEAD_COST_BYTES: u64 = core::AHEAD_BYTES_MIN / core::SLOT_BYTES * SLOT_COST_BYTES;
 
-/// `memory_max` in bytes.
 fn memory_bytes(memory_max: Size, usable: Usable) -> u64 {
     match memory_max {
         Size::Auto if usable.by_cgroup => Size::Percent(CGROUP_PERCENT).resolve(usable.bytes),

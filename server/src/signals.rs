@@ -9,7 +9,6 @@ use signal_hook::low_level::signal_name;
 
 use crate::log::{AccessHandle, FLUSH_AT_END, Handle};
 
-/// Caught signals, until a thread handles them.
 pub struct Caught(Signals);
 
 impl Caught {

@@ -63,7 +63,6 @@ pub struct Tally {
     pub connections: Count,
     /// Responses by the first digit of their status; 0 is not used.
     pub answers: [Count; 6],
-    /// Bytes given to sockets, by [`SendPath`].
     pub sent_bytes: [Count; SendPath::ALL.len()],
     /// Sends of which the socket took nothing (EAGAIN).
     pub sends_refused: Count,
@@ -95,7 +94,6 @@ pub struct Decided {
     pub mended: Count,
     /// Responses whose first window was paced.
     pub paced: Count,
-    /// Congestion signals, by [`Signal`].
     pub signals: [Count; Signal::ALL.len()],
     /// Waits that ended, by [`Wait`]; none for a turn.
     pub waits: [Count; Wait::ALL.len()],

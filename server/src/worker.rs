@@ -73,7 +73,6 @@ pub struct Worker {
     copied: Box<[u8]>,
     response_cache: ResponseCache,
     draining: bool,
-    /// Which connections it gives to other workers.
     giving: Giving,
     /// The disk threads to wake at the end of the turn, a bit each.
     disks_to_wake: u64,

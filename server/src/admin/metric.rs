@@ -3,18 +3,15 @@
 use super::{Board, WorkerChannel};
 use crate::disk;
 
-/// The type of a metric, as OpenMetrics has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricType {
     /// A counter: it only grows.
     Counter,
-    /// A gauge: a present value.
     Gauge,
     /// A histogram of the lengths of turns.
     Histogram,
 }
 
-/// Where the samples of a metric come from.
 pub enum SampleSource {
     One(fn(&Board) -> Value),
     Worker(fn(&WorkerChannel) -> Value),

@@ -217,7 +217,6 @@ impl std::str::FromStr for Target {
 enum Unanswered {
     /// It did not answer in time.
     Silent,
-    /// Its thread has ended, so nobody hears the question.
     Ended,
 }
 

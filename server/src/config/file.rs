@@ -57,7 +57,6 @@ pub fn parse_config(text: &str, path: &Path) -> Result<Layer, Vec<ConfigError>> 
     Err(place.errors(errors))
 }
 
-/// The TOML table, or its first syntax error.
 fn syntax<'t>(place: &Position<'t>) -> Result<Spanned<DeTable<'t>>, Vec<ConfigError>> {
     DeTable::parse(place.text).map_err(|error| {
         let span = error.span().unwrap_or(0..0);

@@ -30,7 +30,6 @@ pub use layer::{ConfigError, Given, Layer, Origin};
 pub use reference::{example, manual, reference};
 pub(crate) use settings::{Setting, Shape};
 
-/// The options given on the command line.
 #[derive(Debug, Default)]
 pub(crate) struct CommandLine {
     /// Its values.
@@ -95,7 +94,6 @@ pub(crate) fn load(
     })
 }
 
-/// The layer of a configuration file.
 fn read_file(path: &Path) -> Result<Layer, Vec<LoadError>> {
     let unreadable = |error| {
         let path = path.to_owned();

@@ -154,7 +154,6 @@ impl Setting {
         values.iter().map(argument).collect()
     }
 
-    /// Checks `value` as a value of this option.
     pub fn check(&self, value: &OsStr) -> Result<(), ValueError> {
         let command = Command::new("check")
             .no_binary_name(true)
@@ -177,7 +176,6 @@ impl Setting {
         checks.filter_map(Result::err).collect()
     }
 
-    /// Checks the length of the list.
     pub fn check_len(&self, len: usize) -> Result<(), ValueError> {
         if len <= LIST_LEN_MAX {
             return Ok(());

@@ -61,7 +61,6 @@ pub(super) struct Readers {
 }
 
 impl Readers {
-    /// Starts the threads of a device.
     pub fn start(index: u16, waker: Arc<ThreadWaker>, context: &Context) -> io::Result<Readers> {
         let (orders, work) = unbounded::<ReaderJob>();
         let (done, finished) = unbounded();

@@ -11,7 +11,6 @@ use super::{DiskHandle, Shell};
 use crate::answers::Told;
 use crate::limits::{DECISIONS_SHOWN_MAX, QUESTIONS_PER_TURN_MAX};
 
-/// What the thread of a device answers.
 pub enum DeviceAnswer {
     Serves(Box<DeviceSnapshot>),
     /// It has no readers yet, for this reason: what was wanted since has failed.

@@ -14,7 +14,6 @@ pub(super) struct Wanted {
     cancel: bool,
     /// The file of each connection, by worker and slot.
     by_slot: HashMap<(u16, u32), ObjectId>,
-    /// Each file, and how many connections want it.
     by_object: HashMap<ObjectId, (Arc<File>, u32)>,
     /// Files of departed streams that are read all the same (`cancel` off).
     uncancelled: VecDeque<Arc<File>>,
@@ -102,7 +101,6 @@ mod tests {
         })
     }
 
-    /// The nth stream of one connection.
     fn stream(nth: u16) -> StreamId {
         let conn = ConnId {
             index: 3,

@@ -244,7 +244,6 @@ impl Listing {
         Ok(())
     }
 
-    /// Reads the names after those that were listed.
     fn read_on(&self, around: Around<'_>) -> io::Result<Names> {
         let cursor = self.cursor.as_ref();
         Ok(read(around, &self.dir, &self.path, cursor, |_| {})?)

@@ -191,7 +191,6 @@ impl Compare {
     }
 }
 
-/// The value that `word` stands for.
 fn one_of<T: Copy>(word: &str, allowed: &[(&str, T)]) -> Result<T, ValueError> {
     let named = allowed.iter().find(|(name, _)| *name == word);
     named.map(|(_, value)| *value).ok_or_else(|| {

@@ -43,7 +43,6 @@ pub fn parse(text: &str) -> Result<Duration, ValueError> {
         .ok_or_else(|| ValueError::new(format!("{} is too long", shown(text))))
 }
 
-/// A duration in `range`, which is in milliseconds.
 pub fn within(text: &str, range_ms: RangeInclusive<u64>) -> Result<Duration, ValueError> {
     let duration = parse(text)?;
     let (least, most) = (

@@ -28,7 +28,6 @@ pub enum Listen {
         /// is given by number stands in `addr`.
         zone: Option<String>,
     },
-    /// A unix socket at this path.
     Unix(PathBuf),
     /// A listening socket that was inherited under this number.
     Fd(RawFd),

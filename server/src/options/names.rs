@@ -10,7 +10,6 @@ use ackpace_wire::hide::Hide;
 
 use super::value::{ValueError, shown};
 
-/// A path that names something.
 pub fn path(text: OsString) -> Result<PathBuf, ValueError> {
     if text.is_empty() || text.as_bytes().contains(&0) {
         let shown_path = shown(&text.to_string_lossy());

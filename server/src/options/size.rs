@@ -14,10 +14,8 @@ const UNITS: [(&str, &[&str], u32); 5] = [
     ("TiB", &["T", "t", "Ti"], 40),
 ];
 
-/// A size as an operator gives it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Size {
-    /// So many bytes.
     Bytes(u64),
     /// So many hundredths of the smaller of RAM and cgroup limit, 1 to 100.
     Percent(u8),
@@ -116,7 +114,6 @@ pub fn within(text: &str, least_bytes: u64, most_percent: u8) -> Result<Size, Va
     )))
 }
 
-/// As [`within`], or `auto`.
 pub fn auto_or_within(text: &str, least_bytes: u64, most_percent: u8) -> Result<Size, ValueError> {
     match text {
         "auto" => Ok(Size::Auto),

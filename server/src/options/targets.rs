@@ -59,7 +59,6 @@ impl fmt::Display for LogTarget {
 pub enum MetricsAt {
     /// Nowhere.
     Off,
-    /// At this address: a [`Listen::Tcp`].
     Tcp(Listen),
 }
 
@@ -86,7 +85,6 @@ pub enum AdminAt {
     Auto,
     /// Nowhere.
     Off,
-    /// At this path.
     Path(PathBuf),
 }
 

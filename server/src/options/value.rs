@@ -14,7 +14,6 @@ impl ValueError {
         Self(text.into())
     }
 
-    /// `got` is outside `least..=most`.
     pub fn out_of_range(got: &str, least: impl ToString, most: impl ToString) -> Self {
         Self(format!(
             "{} is out of range: {} to {}",
@@ -63,7 +62,6 @@ fn escaped(text: &str, most: usize) -> String {
     safe
 }
 
-/// A whole number in `range`.
 pub fn whole(text: &str, range: std::ops::RangeInclusive<u64>) -> Result<u64, ValueError> {
     if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {
         return Err(ValueError::new(format!(
@@ -91,7 +89,6 @@ pub fn boolean(text: &str) -> Result<bool, ValueError> {
     }
 }
 
-/// The name of `names` that `wrong` probably stands for.
 pub fn nearest<'a>(wrong: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     const COMPARED_CHARS: usize = 40; // twice the longest name
     let folded: String = wrong

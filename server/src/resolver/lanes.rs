@@ -25,9 +25,7 @@ pub struct Lanes<J> {
     busy: usize,
     /// Threads that run a long job.
     long_busy: usize,
-    /// Jobs that wait, in all lanes.
     waiting: usize,
-    /// The lane whose turn it is.
     turn: usize,
 }
 
@@ -66,7 +64,6 @@ impl<J> Lanes<J> {
         }
     }
 
-    /// Jobs that wait for a thread.
     #[cfg(test)]
     pub fn waiting(&self) -> usize {
         self.waiting

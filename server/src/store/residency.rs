@@ -5,7 +5,6 @@ use std::os::fd::{AsFd, AsRawFd};
 use ackpace_core::conn::Span;
 use rustix::io::Errno;
 
-/// `struct cachestat_range` and `struct cachestat` of linux/mman.h.
 #[repr(C)]
 struct CachestatRange {
     off: u64,

@@ -158,7 +158,6 @@ impl<T> Ring<T> {
         }
     }
 
-    /// Queues a piece of a read, and submits it.
     fn start(&mut self, index: u32, mut read: Box<Submitted<T>>, piece: NextRead) {
         let into = read.order.lease.iovecs(piece.from_bytes, piece.len_bytes);
         let vectors = into.into_iter().map(|mut into| libc::iovec {

@@ -18,7 +18,7 @@ use rustix::fs::{CWD, FileType, OFlags, ResolveFlags, Stat, Statx, readlinkat};
 use rustix::io::Errno;
 
 use super::attributes::{FileSystemId, file_system, known, known_at};
-use super::closing::{self, Descriptor, Standstill};
+use super::closing::{self, Descriptor};
 use super::device::Devices;
 use super::door::{Door, VisibleName, c_path, open_at};
 pub use super::door::{Miss, Wait};
@@ -340,10 +340,8 @@ fn found(
             FileType::RegularFile => {}
             _ => return Err(Miss::Forbidden("it is neither a file nor a directory")),
         }
-        match (closing::standstill(file_system.st_dev), wait) {
-            (None, _) => {}
-            (Some(Standstill::Short), Wait::No) => return Err(Miss::Cold),
-            (Some(_), _) => return Err(Miss::Exhausted),
+        if closing::is_full(file_system.st_dev) {
+            return Err(Miss::Exhausted);
         }
         let opened = door.open_quietly(seen.stx_uid, |quiet| name.open(READ | quiet, wait));
         let opened = opened.map_err(|error| match error {

@@ -62,7 +62,6 @@ enum Absence {
 }
 
 impl ServedDirectory {
-    /// Opens the directory at `path`.
     pub fn open(path: &Path) -> io::Result<ServedDirectory> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = openat(CWD, path, flags, Mode::empty())?;

@@ -147,7 +147,6 @@ impl Worker {
         !self.shared.handovers[self.index].is_empty()
     }
 
-    /// Closes a connection, and gives back what it had.
     pub(super) fn close(&mut self, id: ConnId, abort: bool, why: Why) {
         let Some(mut conn) = self.conns.remove(id) else {
             return;

@@ -30,7 +30,6 @@ pub struct Conn {
     pub peer: Option<SocketAddr>,
     /// Its input and what was made of it.
     pub front: Front,
-    /// The response under way is from the response cache.
     pub from_response_cache: bool,
     /// The body that is being sent.
     pub body: Body,
@@ -68,7 +67,6 @@ pub struct Body {
     pub version_confirmed: Option<Confirmation>,
 }
 
-/// A listing, which is made and sent in slices.
 #[derive(Default)]
 pub struct ListingSlices {
     pub format: Format,

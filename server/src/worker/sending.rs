@@ -324,7 +324,6 @@ fn at_bytes(part: &Part, span: Span) -> u64 {
     }
 }
 
-/// The send path that bytes of this part take.
 fn send_path(part: &Part, held: Held, from_response_cache: bool) -> SendPath {
     match (part, held) {
         (Part::Body { .. }, Held::Slots) => SendPath::Direct,
@@ -369,7 +368,6 @@ fn send_pieces(
     }
 }
 
-/// What an error of a send means.
 fn send_error(error: Errno) -> Sent {
     match error {
         Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM => Sent::taken(0, true),

@@ -97,7 +97,6 @@ pub fn set(map: &[AtomicU64], run: Run) {
     }
 }
 
-/// The lowest `count` bits that are set.
 fn lowest(bits: u64, count: u32) -> u64 {
     let mut rest = bits;
     for _ in 0..count.min(bits.count_ones()) {
@@ -106,7 +105,6 @@ fn lowest(bits: u64, count: u32) -> u64 {
     bits & !rest
 }
 
-/// The bits from `first` on, `count` of them.
 fn mask(first: u32, count: u32) -> u64 {
     match count {
         0 => 0,
