@@ -274,20 +274,14 @@ fn idle(options: &ServeOptions, given: &Layer) -> Vec<String> {
             .is_none_or(|default| default.values != given.values);
         differs.then(|| format!("{key} ({}) changes nothing: {why}", given.origin))
     };
-    let idle = idle.into_iter().filter_map(warning);
-    idle.chain(idle_comparisons(options, given)).collect()
-}
-
-/// Words of `compare` that do nothing beside the others, or without a divided memory.
-fn idle_comparisons(options: &ServeOptions, given: &Layer) -> Vec<String> {
-    let Compare { share, idle, .. } = &options.compare;
-    let is_undivided = options.send_memory == SendMemory::Kernel;
-    let without_pool = (is_undivided && *share != Compare::default().share)
-        .then_some(("share or send_need", "a size as send_memory"));
-    let place = origin(given, "compare");
-    let idle = idle.iter().copied().chain(without_pool);
-    idle.map(|(key, needed)| format!("compare ({place}): {key} does nothing without {needed}"))
-        .collect()
+    // These words of `compare` need a divided memory.
+    let is_undivided = options.send_memory == SendMemory::Kernel
+        && options.compare.share != Compare::default().share;
+    let share = is_undivided.then(|| {
+        let place = origin(given, "compare");
+        format!("compare ({place}): share or send_need does nothing without a size as send_memory")
+    });
+    idle.into_iter().filter_map(warning).chain(share).collect()
 }
 
 /// Takes the raw values of options out of `matches`.
@@ -408,15 +402,10 @@ mod tests {
         let log = "access_log_format (command line) changes nothing: access_log is off";
         assert_eq!(warned(&[("access_log_format", &["json"])]), [log]);
         assert!(warned(&[("access_log_format", &["combined"])]).is_empty());
-        let words = "prefetch_time=5s,share=window,send_need=paper";
-        let told = [
-            "compare (command line): prefetch_time does nothing without prefetch=rate",
-            "compare (command line): send_need does nothing without share=by-need",
-            "compare (command line): share or send_need does nothing without a size as send_memory",
-        ];
-        assert_eq!(warned(&[("compare", &[words])]), told);
+        let told =
+            "compare (command line): share or send_need does nothing without a size as send_memory";
+        assert_eq!(warned(&[("compare", &["share=window"])]), [told]);
         let divided = ("send_memory", &["1MiB"][..]);
-        assert_eq!(warned(&[("compare", &[words]), divided]), told[..2]);
         let good = "prefetch=rate,prefetch_time=5s,send_need=paper";
         assert!(warned(&[("compare", &[good]), divided]).is_empty());
     }

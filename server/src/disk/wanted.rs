@@ -81,9 +81,8 @@ impl Wanted {
 mod tests {
     use super::*;
     use ackpace_core::conn::ConnId;
-    use rustix::fs::{MemfdFlags, fstat, memfd_create};
+    use rustix::fs::{MemfdFlags, memfd_create};
 
-    use crate::store::closing::Descriptor;
     use crate::store::device::Devices;
     use crate::store::files::Files;
 
@@ -91,13 +90,7 @@ mod tests {
         let (files, devices) = (Files::default(), Devices::default());
         [(); 2].map(|()| {
             let fd = memfd_create("file", MemfdFlags::empty()).expect("a file");
-            let stat = fstat(&fd).expect("an open descriptor");
-            files.intern(
-                Descriptor::of(fd).expect("an open file"),
-                &stat,
-                b"name",
-                &devices,
-            )
+            files.of(fd, &devices)
         })
     }
 

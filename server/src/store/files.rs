@@ -211,5 +211,16 @@ impl Part {
 }
 
 #[cfg(test)]
+impl Files {
+    /// The file of a descriptor, by the path `name`.
+    pub fn of(&self, fd: impl Into<std::os::fd::OwnedFd>, devices: &Devices) -> Arc<File> {
+        let fd = fd.into();
+        let stat = rustix::fs::fstat(&fd).expect("an open descriptor");
+        let fd = Descriptor::of(fd).expect("an open file");
+        self.intern(fd, &stat, b"name", devices)
+    }
+}
+
+#[cfg(test)]
 #[path = "files_tests.rs"]
 mod tests;

@@ -132,22 +132,15 @@ fn readahead(file: &OwnedFd, offset_bytes: u64, len_bytes: usize) -> rustix::io:
 mod tests {
     use std::sync::Arc;
 
-    use rustix::fs::{Advice, fadvise, fstat};
-
-    use super::*;
-    use crate::store::closing::Descriptor;
     use ackpace_core::conn::ResidencySource;
 
+    use super::*;
     use crate::store::device::Devices;
     use crate::store::files::Files;
 
     fn opened(path: &std::path::Path, devices: &Devices) -> Arc<File> {
-        let fd = OwnedFd::from(std::fs::File::open(path).expect("the file is there"));
-        let stat = fstat(&fd).expect("an open descriptor");
-        Files::default().intern(
-            Descriptor::of(fd).expect("an open file"),
-            &stat,
-            b"name",
+        Files::default().of(
+            std::fs::File::open(path).expect("the file is there"),
             devices,
         )
     }
