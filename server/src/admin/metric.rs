@@ -44,12 +44,19 @@ pub enum Value {
 pub struct Metric {
     /// Without `ackpace_` and `_total`; its last word is the unit, or what is counted.
     pub name: &'static str,
-    /// The last word of the name: OpenMetrics wants it stated by itself, too.
-    pub unit: &'static str,
     pub kind: MetricType,
     /// What it measures, and what to do when it changes.
     pub help: &'static str,
     pub source: SampleSource,
+}
+
+impl Metric {
+    /// The end of the name: OpenMetrics wants it stated by itself, too.
+    pub fn unit(&self) -> &str {
+        let is_rate = self.name.ends_with("bytes_per_second");
+        let last = self.name.rsplit('_').next().unwrap_or_default();
+        if is_rate { "bytes_per_second" } else { last }
+    }
 }
 
 impl Value {
@@ -66,28 +73,20 @@ impl Value {
 
 pub(super) const fn counter(
     name: &'static str,
-    unit: &'static str,
     help: &'static str,
     source: SampleSource,
 ) -> Metric {
     Metric {
         name,
-        unit,
         kind: MetricType::Counter,
         help,
         source,
     }
 }
 
-pub(super) const fn gauge(
-    name: &'static str,
-    unit: &'static str,
-    help: &'static str,
-    source: SampleSource,
-) -> Metric {
+pub(super) const fn gauge(name: &'static str, help: &'static str, source: SampleSource) -> Metric {
     Metric {
         name,
-        unit,
         kind: MetricType::Gauge,
         help,
         source,

@@ -116,9 +116,7 @@ impl Page {
     }
 
     fn describe(&mut self, metric: &Metric) {
-        let Metric {
-            name, unit, help, ..
-        } = metric;
+        let (Metric { name, help, .. }, unit) = (metric, metric.unit());
         let (kind, total) = match (metric.kind, self.form) {
             (MetricType::Counter, Form::OpenMetrics) => ("counter", ""),
             (MetricType::Counter, Form::Text) => ("counter", "_total"),
