@@ -37,8 +37,6 @@ use crate::shares::{self, Shares, descriptors_allowed};
 use crate::signals::Caught;
 use crate::sites::{site, watch_root};
 use crate::store::closing;
-use crate::tally::Tally;
-use crate::turns::Turns;
 use crate::worker::{HandOver, Shared, Worker, WorkerContext};
 
 /// Checks whether this machine can serve what the options name.
@@ -143,10 +141,6 @@ pub fn run(loaded: Loaded, signals: Caught, inherited: u64) -> Result<(), Failur
     } = start(&options, &shares, (site, ledger), listeners, &log)
         .map_err(|e| runtime("start", e))?;
     watch_root(&shared.site).map_err(|e| runtime("start", e))?;
-    let tallies: Vec<Arc<Tally>> = channels
-        .iter()
-        .map(|channel| Arc::clone(&channel.tally))
-        .collect();
     let (access_log, handle) = (log.handle(), diagnostics.handle());
     let board = Board::new(channels, Arc::clone(&shared), access_log, handle);
     admin::start(board, metrics, admin).map_err(|e| runtime("control thread", e))?;
@@ -164,9 +158,6 @@ pub fn run(loaded: Loaded, signals: Caught, inherited: u64) -> Result<(), Failur
     drop(log);
     let in_order = ended.and_then(|()| ending::wait_for_disks(&shared));
     drop(admin_file);
-    let turns = Turns::default();
-    tallies.iter().for_each(|tally| turns.merge(&tally.turns));
-    tracing::debug!("turns: {turns}");
     drop(diagnostics);
     in_order
 }

@@ -148,8 +148,7 @@ impl Page {
 
     /// Bucket bounds are powers of two in microseconds: exact, since the lengths of turns are counted by those.
     fn histogram(&mut self, name: &str, turns: &Turns) {
-        const POWERS: std::ops::RangeInclusive<u32> = 2..=20;
-        for power in POWERS {
+        for power in 2..=20 {
             let (le, below) = (seconds(1 << power), turns.below(power));
             let _ = writeln!(self.text, "ackpace_{name}_bucket{{le=\"{le}\"}} {below}");
         }
