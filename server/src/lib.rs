@@ -1,5 +1,10 @@
 //! The server: shells that do I/O and decide nothing.
 
+#![allow(
+    rustdoc::private_intra_doc_links,
+    reason = "what is public is so for fuzz targets and tests; the documentation is built with private items"
+)]
+
 mod admin;
 mod answers;
 pub mod cli;

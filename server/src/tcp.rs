@@ -183,7 +183,7 @@ impl Transport {
         self.sample_and_count().0
     }
 
-    /// [`sample`], and what the division of send memory needs besides, by the same reading of TCP_INFO.
+    /// [`Transport::sample`], and what the division of send memory needs besides, by the same reading of TCP_INFO.
     pub fn sample_and_count(&self) -> (TcpSample, Counted) {
         let unacked_bytes = self.held_bytes().unwrap_or(0);
         let Some(info) = tcp_info(&self.0) else {
