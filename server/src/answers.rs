@@ -14,13 +14,10 @@ pub const VERSION: u32 = 1;
 
 /// A question to a worker. It answers on `reply`, which has room for all answers.
 pub struct Question {
-    /// The question.
     pub ask: Ask,
-    /// The channel for the answer.
     pub reply: Sender<Answer>,
 }
 
-/// The questions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
     /// The worker's state, and its fastest responses under way, at most so many.
@@ -29,25 +26,20 @@ pub enum Ask {
     Piece(u32, usize),
     /// Count the states of all connections, in the tally.
     Census,
-    /// Everything about one connection.
     Why(Target),
 }
 
-/// Identifies a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// By the name that `ackpace top` shows.
     Name {
-        /// The worker's number.
         worker: u16,
         /// The connection's id in that worker.
         conn: ConnId,
     },
-    /// By the client's address.
     Peer(SocketAddr),
 }
 
-/// A worker's answer.
 pub enum Answer {
     /// To [`Ask::Top`].
     Top(WorkerRow, Vec<Connection>),
@@ -59,14 +51,10 @@ pub enum Answer {
     Nothing,
 }
 
-/// The answer to `top`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Top {
-    /// [`VERSION`].
     pub version: u32,
-    /// The server.
     pub server: Server,
-    /// Each worker that answered.
     pub workers: Vec<WorkerRow>,
     /// Workers that did not answer in time: they hang in a system call.
     pub silent_workers: Vec<u16>,
@@ -75,31 +63,21 @@ pub struct Top {
     pub ended_workers: Vec<u16>,
     /// Connections with a response under way: the fastest first if so many were asked for, or else all by their names.
     pub connections: Vec<Connection>,
-    /// How many more there are.
     pub left_out: u64,
 }
 
-/// The state of a server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Server {
-    /// The id of its process.
     pub pid: u32,
-    /// Its release.
     pub release: String,
-    /// The time since its start.
     pub uptime_us: u64,
-    /// Whether it is stopping.
     pub draining: bool,
 }
 
-/// The state of a worker.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WorkerRow {
-    /// Its number.
     pub worker: u16,
-    /// Connections that are open.
     pub connections: u64,
-    /// Responses under way.
     pub sending: u64,
     /// The bytes that arrived in the last seconds at the clients of those, per second.
     pub rate_bytes_per_s: u64,
@@ -110,7 +88,6 @@ pub struct WorkerRow {
     pub target_us: Option<u64>,
     /// Bytes given to sockets since the start.
     pub sent_bytes: u64,
-    /// How often it woke up.
     pub wakeups: u64,
 }
 
@@ -121,7 +98,6 @@ pub struct Connection {
     pub id: String,
     /// Its client: address and port, or `unix`.
     pub peer: String,
-    /// Its phase.
     pub phase: String,
     /// The file that is sent; null for other responses.
     pub object: Option<String>,
@@ -141,21 +117,16 @@ pub struct Connection {
     pub unsent_bytes: Option<u64>,
     /// D0: bytes sent and not acknowledged.
     pub in_flight_bytes: Option<u64>,
-    /// Round trip time.
     pub rtt_us: Option<u64>,
-    /// Congestion window.
     pub cwnd_bytes: Option<u64>,
     /// The window that the client offers.
     pub window_bytes: Option<u64>,
-    /// Segments that were sent again.
     pub retransmitted_segments: Option<u64>,
     /// Time in which the client's window limited it.
     pub window_limited_us: Option<u64>,
-    /// Its response under way.
     pub response: Option<Response>,
 }
 
-/// A response under way.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Response {
     /// What the next bytes wait for: disk, margin, socket, window, turn.
@@ -168,7 +139,6 @@ pub struct Response {
     pub sent_bytes: u64,
     /// Bytes still to be given to the kernel; of a listing, those made so far.
     pub left_bytes: u64,
-    /// The time since its request.
     pub took_us: u64,
     /// The part of it in which it was stalled for the disk with nothing in its socket.
     pub waited_disk_us: u64,
@@ -179,16 +149,13 @@ pub struct Response {
 /// The answer to `why`, about a connection or a device.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Explained {
-    /// [`VERSION`].
     pub version: u32,
     /// The connection; null if it is closed and only its decisions are remembered.
     pub connection: Option<Connection>,
     /// The device; null if the question was about a connection, and while no thread can read from the device.
     #[serde(default)]
     pub device: Option<DeviceRow>,
-    /// The state, in plain sentences.
     pub now: Vec<String>,
-    /// The last decisions, oldest first.
     pub decisions: Vec<Told>,
 }
 
@@ -221,21 +188,16 @@ pub struct DeviceRow {
     pub memory_bytes: u64,
 }
 
-/// A decision of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Told {
-    /// How long ago.
     pub ago_us: u64,
     /// Whether it was about all connections of the worker; of a device, about all its streams.
     pub of_worker: bool,
-    /// A plain sentence.
     pub text: String,
 }
 
-/// The answer where there is no other.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Refusal {
-    /// [`VERSION`].
     pub version: u32,
     /// Why not, and what to do.
     pub error: String,

@@ -18,18 +18,11 @@ impl Clock {
         }
     }
 
-    /// Microseconds since the start.
     pub fn now(&self) -> Instant {
         Instant {
             us: duration_us(self.start.elapsed()),
         }
     }
-}
-
-/// The kernel's monotonic clock, nanoseconds: that of the times that other programs tell.
-pub fn monotonic_ns() -> u64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 /// Wall-clock time in milliseconds since 1970; 0 if the clock is before that.

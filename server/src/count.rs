@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A number with one writer.
 #[derive(Debug, Default)]
 pub struct Count(AtomicU64);
 
@@ -18,7 +17,6 @@ impl Count {
         self.0.store(value, Relaxed);
     }
 
-    /// The present number. For any thread.
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }

@@ -26,7 +26,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use self::budget::Budget;
 pub use self::budget::SLOT_COST_BYTES;
 use self::readers::{Finished, ReaderJob, Readers};
-pub use self::snapshot::{DeviceAnswer, DeviceSnapshot};
+pub use self::snapshot::DeviceAnswer;
 pub use self::start::{start, tell_lacking};
 pub use self::tally::DeviceTally;
 use self::wanted::Wanted;
@@ -42,9 +42,7 @@ use crate::store::ring::{self, Ring};
 /// A message from a worker to a disk.
 #[derive(Debug)]
 pub enum DiskAsk {
-    /// A want, with its file.
     Want(Want, Arc<File>),
-    /// A stream is gone.
     Forget(StreamId),
 }
 
@@ -53,12 +51,10 @@ pub enum DiskAsk {
 pub enum Completion {
     /// The want of this number is fulfilled, up to the end of the span, by a read that was chosen for this reason.
     Fetched(StreamId, WantSeq, Span, ReadBytes, Chosen),
-    /// Its read failed.
     Failed(StreamId, WantSeq, ReadError),
 }
 
 impl Completion {
-    /// The want that it answers.
     fn want(&self) -> (StreamId, WantSeq) {
         match *self {
             Completion::Fetched(stream, seq, ..) | Completion::Failed(stream, seq, _) => {
@@ -71,7 +67,6 @@ impl Completion {
 /// Where the bytes of a fulfilled want are.
 #[derive(Debug)]
 pub enum ReadBytes {
-    /// In the page cache.
     PageCache,
     /// In slots, which now belong to the stream.
     Slots(SlotBytes),
@@ -80,7 +75,6 @@ pub enum ReadBytes {
 /// Bytes of a file in slots of the pool.
 #[derive(Debug)]
 pub struct SlotBytes {
-    /// The slots.
     pub lease: Lease,
     /// The offset in the file of their first byte.
     pub from_bytes: u64,
@@ -94,7 +88,6 @@ pub struct SlotBytes {
 pub struct Channel {
     /// The completions: one mailbox per connection, since a connection has one stream.
     pub completions: Mailboxes<Completion>,
-    /// Woken by each completion.
     pub waker: Arc<ThreadWaker>,
 }
 
@@ -137,7 +130,6 @@ impl DiskHandle {
         self.asks[usize::from(worker)].put(place, ask);
     }
 
-    /// The counters of the device.
     pub fn tally(&self) -> &DeviceTally {
         &self.tally
     }
@@ -153,16 +145,12 @@ impl DiskHandle {
     }
 }
 
-/// What a disk thread is given.
 #[derive(Clone)]
 pub struct Context {
-    /// All devices met so far.
     pub devices: Arc<Devices>,
-    /// The workers' mailboxes and wakers.
     pub channels: Arc<Vec<Channel>>,
     /// Slots in the table of connections of each worker.
     pub places: u32,
-    /// The clock of all machines.
     pub clock: Clock,
     /// How the machine chooses reads; settings that depend on the device are filled in at its start. The memory in it
     /// sizes the tables; the memory for reading ahead comes from the ledger.
@@ -177,7 +165,6 @@ pub struct Context {
     pub seldom: Arc<Seldom>,
 }
 
-/// A disk's thread and its state.
 struct Shell {
     disk: Disk,
     files: Wanted,
@@ -198,7 +185,6 @@ struct Shell {
 }
 
 impl Shell {
-    /// Serves for ever.
     fn run(mut self) {
         loop {
             // First of all: the wake-up of a want may have been taken while the readers were started.

@@ -14,7 +14,6 @@ pub struct Disks {
 }
 
 impl Disks {
-    /// No thread yet.
     pub fn new(context: Context) -> Disks {
         Disks {
             handles: Default::default(),
@@ -24,9 +23,6 @@ impl Disks {
     }
 
     /// The thread of a device, started if need be.
-    ///
-    /// # Errors
-    /// When it can't be started for want of threads or descriptors.
     pub fn get(&self, device: u16) -> io::Result<&Arc<DiskHandle>> {
         let place = &self.handles[usize::from(device) % DEVICES_MAX];
         if let Some(handle) = place.get() {

@@ -30,13 +30,10 @@ const NO_QUESTION: u32 = u32::MAX;
 /// A share for a connection; `None` takes it back.
 #[derive(Clone, Copy, Debug)]
 pub struct ShareChange {
-    /// The connection.
     pub conn: ConnId,
-    /// Its share.
     pub grant: Option<Grant>,
 }
 
-/// What waits for a worker.
 pub struct ShareChannel {
     grants: Mailboxes<ShareChange>,
     /// From which slot on it is asked for samples; [`NO_QUESTION`]: it is not.
@@ -53,7 +50,6 @@ impl ShareChannel {
         self.grants.take()
     }
 
-    /// The question, if one waits.
     pub fn take_question(&self) -> Option<u32> {
         if self.sample_from.load(Relaxed) == NO_QUESTION {
             return None;
@@ -65,13 +61,10 @@ impl ShareChannel {
 /// Numbers for operators, written by the divider alone.
 #[derive(Debug, Default)]
 pub struct DividerTally {
-    /// The sum of the shares.
     pub shares_bytes: Count,
     /// What sockets held, unsent and in flight, when they were last sampled.
     pub held_bytes: Count,
-    /// Connections with a share.
     pub connections: Count,
-    /// Divisions.
     pub divisions: Count,
 }
 
@@ -82,7 +75,6 @@ pub struct Dividing {
     start_bytes: AtomicU64,
     reports: Sender<In>,
     heard: Receiver<In>,
-    /// How it stands.
     pub tally: DividerTally,
 }
 
@@ -119,7 +111,6 @@ impl Dividing {
         }
     }
 
-    /// The pool.
     pub fn pool_bytes(&self) -> u64 {
         self.settings.pool_bytes
     }
@@ -129,17 +120,14 @@ impl Dividing {
         self.start_bytes.load(Relaxed)
     }
 
-    /// What waits for this worker.
     pub fn channel(&self, worker: usize) -> &ShareChannel {
         &self.channels[worker]
     }
 
-    /// Tells the divider's machine.
     pub fn report(&self, report: In) {
         let _ = self.reports.try_send(report);
     }
 
-    /// Divides until the process ends.
     fn run(&self, clock: Clock) {
         let mut pool = Pool::new(self.settings, clock.now());
         loop {
@@ -194,9 +182,6 @@ impl Dividing {
 }
 
 /// Starts the thread, which lives as long as the process.
-///
-/// # Errors
-/// When the thread can't be started.
 pub fn start(dividing: &Arc<Dividing>, clock: Clock) -> io::Result<()> {
     let dividing = Arc::clone(dividing);
     thread::Builder::new()

@@ -30,7 +30,6 @@ enum WorkerEvent {
 
 /// The workers that run, as the main thread sees them.
 pub struct Running {
-    /// How many were started.
     started: usize,
     tell: Sender<WorkerEvent>,
     events: Receiver<WorkerEvent>,
@@ -59,9 +58,6 @@ impl Stopping {
 
 impl Running {
     /// Starts the thread of one more worker.
-    ///
-    /// # Errors
-    /// The thread could not be started.
     pub fn start(
         &mut self,
         run: impl FnOnce() -> io::Result<()> + Send + 'static,
@@ -83,9 +79,6 @@ impl Running {
 
     /// Waits for the last worker. After the signal to stop they have `drain_max`, and [`WORKERS_LATE_MAX`] to notice
     /// that it is over.
-    ///
-    /// # Errors
-    /// Some have not ended by then, or all ended although nobody stopped them.
     pub fn wait(self, drain_max: Duration) -> Result<(), Failure> {
         self.wait_at_most(drain_max.saturating_add(WORKERS_LATE_MAX))
     }
@@ -143,9 +136,6 @@ fn hang(running: &BTreeSet<usize>, most: Duration) -> Failure {
 /// Waits for calls that wait for a disk: they can't be cancelled, and the kernel ends a process only with its last
 /// call. The log says what the process waits for. As long as it lives, a second signal is handled and gives its exit
 /// code; after exit(2) it could not.
-///
-/// # Errors
-/// They take longer than [`LAST_READS_WAIT`].
 pub fn wait_for_disks(shared: &Shared) -> Result<(), Failure> {
     let begun = Instant::now();
     let mut told = false;

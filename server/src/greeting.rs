@@ -40,9 +40,7 @@ pub fn print(
 }
 
 /// Writes `text` in pieces that a pipe which has room takes at once.
-///
-/// # Errors
-/// EAGAIN: there was no room for `GREETING_WAIT_MAX`. As write(2).
+/// Errors: EAGAIN: there was no room for `GREETING_WAIT_MAX`. As write(2).
 pub fn write_while_read(out: &impl AsFd, text: &[u8]) -> rustix::io::Result<()> {
     let wait_max = Timespec::try_from(GREETING_WAIT_MAX).ok();
     let mut rest = text;

@@ -19,7 +19,6 @@ pub struct Ledger {
     free_bytes: AtomicI64,
     /// Memory that all disks have for reading ahead.
     ahead_bytes: AtomicU64,
-    /// Disks that read ahead.
     disks: AtomicU64,
     /// Reading ahead was asked to give memory back, and has not checked since.
     asked: AtomicBool,
@@ -58,7 +57,6 @@ impl Ledger {
         self.ask_if_short(before - bytes as i64);
     }
 
-    /// Gives memory back.
     pub fn give(&self, bytes: u64) {
         self.free_bytes.fetch_add(bytes as i64, Relaxed);
     }
@@ -91,7 +89,6 @@ impl Ledger {
         self.asked.store(false, Relaxed);
     }
 
-    /// Whether others lack memory now.
     pub fn is_short(&self) -> bool {
         self.rule.is_short(self.free_bytes.load(Relaxed))
     }

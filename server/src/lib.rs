@@ -1,43 +1,48 @@
 //! The server: shells that do I/O and decide nothing.
 
-pub mod admin;
-pub mod answers;
+#![allow(
+    rustdoc::private_intra_doc_links,
+    reason = "what is public is so for fuzz targets and tests; the documentation is built with private items"
+)]
+
+mod admin;
+mod answers;
 pub mod cli;
-pub mod clock;
+mod clock;
 pub mod config;
-pub mod count;
-pub mod descriptors;
-pub mod disk;
-pub mod disks;
-pub mod divider;
-pub mod doctor;
-pub mod ending;
-pub mod failure;
-pub mod front;
-pub mod greeting;
-pub mod help;
-pub mod ledger;
+mod count;
+mod descriptors;
+mod disk;
+mod disks;
+mod divider;
+mod doctor;
+mod ending;
+mod failure;
+mod front;
+mod greeting;
+mod help;
+mod ledger;
 pub mod limits;
-pub mod listeners;
-pub mod log;
+mod listeners;
+mod log;
 pub mod mailbox;
-pub mod memory;
-pub mod mistyped;
-pub mod named_paths;
-pub mod needs;
-pub mod notify;
-pub mod options;
-pub mod resolver;
+mod memory;
+mod mistyped;
+mod named_paths;
+mod needs;
+mod notify;
+mod options;
+mod resolver;
 pub mod response_cache;
-pub mod sched;
-pub mod serve;
-pub mod shares;
-pub mod signals;
-pub mod sites;
-pub mod socket_file;
+mod sched;
+mod serve;
+mod shares;
+mod signals;
+mod sites;
+mod socket_file;
 pub mod store;
-pub mod tally;
-pub mod tcp;
-pub mod transport;
-pub mod turns;
-pub mod worker;
+mod tally;
+mod tcp;
+mod transport;
+mod turns;
+mod worker;

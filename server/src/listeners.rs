@@ -37,7 +37,6 @@ pub struct ListenError {
 }
 
 impl ListenError {
-    /// A value of `listen` that is wrong.
     fn wrong(text: String) -> ListenError {
         ListenError {
             text,
@@ -76,15 +75,11 @@ pub struct Listeners {
     pub by_worker: Vec<Vec<OwnedFd>>,
     /// For people: `http://127.0.0.1:8080`.
     pub urls: Vec<String>,
-    /// The files of unix sockets.
     pub unix: Vec<SocketFile>,
 }
 
 impl Listeners {
     /// Binds all addresses, or none: after an error no socket is left behind.
-    ///
-    /// # Errors
-    /// See [`ListenError`].
     pub fn bind(
         listens: &[Listen],
         workers: u16,
@@ -142,9 +137,6 @@ impl Listeners {
 
 /// Checks what can be checked of listeners without listening: whether the kernel takes the congestion controls. Inherited
 /// sockets are left out.
-///
-/// # Errors
-/// As [`Listeners::bind`].
 pub fn check(listens: &[Listen], controls: &[CongestionControl]) -> Result<(), ListenError> {
     check_controls(listens, controls)?;
     for listen in listens {
@@ -169,9 +161,6 @@ fn check_controls(listens: &[Listen], controls: &[CongestionControl]) -> Result<
 }
 
 /// A socket for metrics, and the URL that people write for it; `None`: they are off.
-///
-/// # Errors
-/// The system refuses.
 pub fn bind_metrics(at: &MetricsAt) -> Result<Option<(OwnedFd, String)>, ListenError> {
     let MetricsAt::Tcp(wanted @ Listen::Tcp { addr, all, zone }) = at else {
         return Ok(None); // the option takes no other

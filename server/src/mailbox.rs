@@ -20,9 +20,6 @@ pub struct ThreadWaker {
 
 impl ThreadWaker {
     /// A waker.
-    ///
-    /// # Errors
-    /// When the process is out of descriptors.
     pub fn new() -> io::Result<ThreadWaker> {
         let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(ThreadWaker {
@@ -131,7 +128,6 @@ const NONE: u32 = u32::MAX;
 struct Filled {
     /// The place that was filled last.
     top: AtomicU32,
-    /// The consumer's next place.
     next_taken: AtomicU32,
     /// For each place the one below it in the stack, or behind it in the list.
     links: Box<[AtomicU32]>,

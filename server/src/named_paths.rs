@@ -30,13 +30,21 @@ pub fn lines(options: &ServeOptions) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: ServeOptions,
+    }
 
     #[test]
     fn relative_paths_start_at_the_current_directory_and_others_stay() {
         let here = std::env::current_dir().expect("it is there");
         let here = here.display();
-        let mut options = ServeOptions::default_values();
+        let mut options = Line::parse_from(["ackpace"]).options;
         assert_eq!(lines(&options), [format!("root: {here}")]);
         options.root = "site".into();
         options.allow_roots = vec!["/srv/other".into()];

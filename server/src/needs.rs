@@ -23,9 +23,7 @@ const CALLS: [(&str, libc::c_long); 14] = [
 ];
 
 /// Checks that no system call is missing or refused.
-///
-/// # Errors
-/// One line that names all that are.
+/// Errors: One line that names all that are.
 pub fn check() -> Result<(), String> {
     let refused = |(name, call): (&'static str, _)| Some((name, refusal(call)?));
     let (names, errors): (Vec<_>, Vec<_>) = CALLS.into_iter().filter_map(refused).unzip();

@@ -101,7 +101,6 @@ impl ManagerSocket {
         })
     }
 
-    /// Sends one datagram.
     fn send(&self, state: &str, flags: SendFlags) -> io::Result<()> {
         let send = || sendto(&self.socket, state.as_bytes(), flags, &self.address);
         rustix::io::retry_on_intr(send)?;

@@ -75,7 +75,6 @@ impl Job {
 /// What a job's interest points to: its two counts.
 const INTEREST_BYTES: usize = 2 * size_of::<usize>();
 
-/// The result of a job.
 pub enum Done {
     /// The file, or why there is none.
     Found(SiteAnswer),
@@ -182,14 +181,12 @@ fn resolve_all(jobs: &Jobs, site: &Site, returns: &[Return]) {
     }
 }
 
-/// A handle of the pool.
 #[derive(Clone)]
 pub struct Resolver {
     site: Arc<Site>,
     jobs: Arc<Jobs>,
 }
 
-/// A job, and its stream.
 struct Waiting {
     worker: usize,
     stream: StreamId,
@@ -216,13 +213,12 @@ struct Jobs {
     arrived: SegQueue<(u16, Waiting)>,
     /// For the threads of the pool only, and held for a push or a pop.
     lanes: Mutex<Lanes<Waiting>>,
-    /// Signals that no thread has taken yet, each for one thread, which waits for it in futex(2). (An eventfd(2) wakes all
-    /// that read it.)
+    /// Counts signals: a thread waits in futex(2) until it changes. (An eventfd(2) wakes all that read it.)
     signals: AtomicU32,
-    /// Threads that wait, or are about to, and for which nobody has signalled yet.
+    /// Threads that wait, or are about to.
     idle: AtomicUsize,
-    /// A thread is waking up. It will look for all that has come until then, and wake the next one if there is more: so
-    /// a burst of short jobs does not wake all threads.
+    /// A thread was signalled and has not looked since. It will look for all that has come until then, and wake the next one if
+    /// there is more: so a burst of short jobs does not wake all threads.
     signalled: AtomicBool,
     /// Jobs that wait, and may wait.
     waiting: AtomicUsize,
@@ -234,9 +230,6 @@ struct Jobs {
 
 impl Resolver {
     /// Starts the threads, which live as long as the process.
-    ///
-    /// # Errors
-    /// When threads are lacking.
     pub fn start(
         site: &Arc<Site>,
         returns: Vec<Return>,
@@ -257,7 +250,6 @@ impl Resolver {
         Ok(Resolver { site, jobs })
     }
 
-    /// Threads that are working now.
     pub fn busy(&self) -> usize {
         self.jobs.lanes().busy()
     }
@@ -328,34 +320,12 @@ impl Jobs {
 
     /// Wakes a thread of the pool, if one has nothing to do and none is waking up.
     fn wake_one(&self) {
-        // A thread looks for jobs after it has counted itself as idle, and after it has woken up: it sees the job, or is
-        // seen here.
+        // A thread looks for jobs after it has counted itself as idle: it sees the job, or is seen here.
         fence(Ordering::SeqCst);
-        if !self.signalled.load(Ordering::SeqCst) && self.claim_idle() {
-            self.signalled.store(true, Ordering::SeqCst);
+        if self.idle.load(Ordering::SeqCst) > 0 && !self.signalled.swap(true, Ordering::SeqCst) {
             self.signals.fetch_add(1, Ordering::SeqCst);
             let _ = futex::wake(&self.signals, futex::Flags::PRIVATE, 1);
         }
-    }
-
-    /// Counts one idle thread less; `false` if there is none.
-    fn claim_idle(&self) -> bool {
-        let one_less = |idle: usize| idle.checked_sub(1);
-        let claimed = (self.idle).fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less);
-        claimed.is_ok()
-    }
-
-    fn wait_for_signal(&self) {
-        let one_less = |signals: u32| signals.checked_sub(1);
-        let take = || {
-            let taken = (self.signals).fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less);
-            taken.is_ok()
-        };
-        while !take() {
-            let _ = futex::wait(&self.signals, futex::Flags::PRIVATE, 0, None); // or a signal came meanwhile
-        }
-        self.signalled.store(false, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
     }
 
     /// Queues a job that has turned out to be a long one. The calling thread takes the next job at once, so none has to
@@ -374,18 +344,15 @@ impl Jobs {
         }
         loop {
             self.idle.fetch_add(1, Ordering::SeqCst);
+            let seen = self.signals.load(Ordering::SeqCst);
+            self.signalled.store(false, Ordering::SeqCst); // who signals from here on changes what was seen
             fence(Ordering::SeqCst);
-            let found = self.take(None);
-            if let Some(taken) = found {
-                if !self.claim_idle() {
-                    // Somebody signals for a job that came later: it is for another thread.
-                    self.wait_for_signal();
-                    self.wake_one();
-                }
-                return taken;
+            let taken = self.take(None);
+            if taken.is_none() {
+                let _ = futex::wait(&self.signals, futex::Flags::PRIVATE, seen, None);
             }
-            self.wait_for_signal(); // who signals counts this thread as idle no more
-            if let Some(taken) = self.take(None) {
+            self.idle.fetch_sub(1, Ordering::SeqCst);
+            if let Some(taken) = taken {
                 return taken;
             }
         }

@@ -53,7 +53,6 @@ impl Breath {
     /// Longest work between two yields: eight threads in a row stay below a millisecond.
     const WORK: Duration = Duration::from_micros(50);
 
-    /// Begins a job.
     pub fn begin() -> Breath {
         Breath {
             since: Instant::now(),

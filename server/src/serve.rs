@@ -37,14 +37,9 @@ use crate::shares::{self, Shares, descriptors_allowed};
 use crate::signals::Caught;
 use crate::sites::{site, watch_root};
 use crate::store::closing;
-use crate::tally::Tally;
-use crate::turns::Turns;
 use crate::worker::{HandOver, Shared, Worker, WorkerContext};
 
 /// Checks whether this machine can serve what the options name.
-///
-/// # Errors
-/// All that the operator has to mend: too little memory, a root that can't be served, a place to listen at, a log.
 pub fn check(loaded: &Loaded) -> Result<(), Failure> {
     let (options, given) = (&loaded.options, &loaded.given);
     let checks = [
@@ -96,18 +91,11 @@ fn cost_of(shares: &Shares, options: &ServeOptions, given: &Layer) -> Vec<String
     memory.into_iter().chain(lost).collect()
 }
 
-/// How memory is divided with these options.
-///
-/// # Errors
-/// Too little memory.
 pub fn divided(options: &ServeOptions) -> Result<Shares, String> {
     Shares::of(options, workers(options))
 }
 
 /// The text of `ackpace limits`.
-///
-/// # Errors
-/// Too little memory.
 pub fn limits(loaded: &Loaded) -> Result<String, Failure> {
     let (options, given) = (&loaded.options, &loaded.given);
     shares::text::print(options, workers(options))
@@ -115,9 +103,6 @@ pub fn limits(loaded: &Loaded) -> Result<String, Failure> {
 }
 
 /// Serves until a signal stops it; `inherited` descriptors were open before.
-///
-/// # Errors
-/// As [`check`]; an address that can't be listened on; and whatever ends the server early.
 pub fn run(loaded: Loaded, signals: Caught, inherited: u64) -> Result<(), Failure> {
     let Loaded { options, given, .. } = loaded;
     let workers = workers(&options);
@@ -156,10 +141,6 @@ pub fn run(loaded: Loaded, signals: Caught, inherited: u64) -> Result<(), Failur
     } = start(&options, &shares, (site, ledger), listeners, &log)
         .map_err(|e| runtime("start", e))?;
     watch_root(&shared.site).map_err(|e| runtime("start", e))?;
-    let tallies: Vec<Arc<Tally>> = channels
-        .iter()
-        .map(|channel| Arc::clone(&channel.tally))
-        .collect();
     let (access_log, handle) = (log.handle(), diagnostics.handle());
     let board = Board::new(channels, Arc::clone(&shared), access_log, handle);
     admin::start(board, metrics, admin).map_err(|e| runtime("control thread", e))?;
@@ -177,9 +158,6 @@ pub fn run(loaded: Loaded, signals: Caught, inherited: u64) -> Result<(), Failur
     drop(log);
     let in_order = ended.and_then(|()| ending::wait_for_disks(&shared));
     drop(admin_file);
-    let turns = Turns::default();
-    tallies.iter().for_each(|tally| turns.merge(&tally.turns));
-    tracing::debug!("turns: {turns}");
     drop(diagnostics);
     in_order
 }
@@ -195,10 +173,6 @@ fn runtime(what: &str, error: io::Error) -> Failure {
     Failure::runtime(format!("{what}: {error}{cure}"))
 }
 
-/// Catches the signals that end no server.
-///
-/// # Errors
-/// As [`Caught::catch`].
 pub fn catch_signals() -> Result<Caught, Failure> {
     Caught::catch().map_err(|error| runtime("signals", error))
 }
@@ -230,7 +204,6 @@ fn log_failure(given: &Layer, target: &LogTarget, error: &io::Error) -> Failure 
     Failure::value_now(given, "access_log", &error)
 }
 
-/// A running server.
 struct Started {
     shared: Arc<Shared>,
     /// How the control thread reaches the workers.
@@ -438,7 +411,6 @@ fn send_policy(options: &ServeOptions, shares: &Shares) -> SendPolicy {
     }
 }
 
-/// The settings of all disks.
 fn disk_settings(options: &ServeOptions, shares: &Shares) -> disk::Settings {
     disk::Settings {
         prefetch: options.compare.prefetch,

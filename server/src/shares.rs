@@ -35,11 +35,9 @@ const RANGES_BYTES_MAX: u64 = 16 << 20;
 /// ([`Ledger`]). The kernel's memory (page cache, sockets) is not in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shares {
-    /// `memory_max` in bytes.
     pub memory_bytes: u64,
     /// What the page cache is taken to hold.
     pub page_cache_bytes: u64,
-    /// The number of workers.
     pub workers: u16,
     /// Connections of each worker: `connections_max`, or what memory allows.
     pub connections_per_worker: u32,
@@ -60,9 +58,7 @@ pub struct Shares {
     pub queries_bytes: u64,
     /// Lines that wait in the queue of a log.
     pub log_queue_bytes: u64,
-    /// Logs that are on.
     pub logs: u64,
-    /// Devices that have a thread of their own.
     pub devices: usize,
     /// The memory for sending, where it is divided; it is the kernel's, and not in `memory_bytes`.
     pub send_bytes: Option<u64>,
@@ -70,9 +66,7 @@ pub struct Shares {
 
 impl Shares {
     /// Divides the memory: fixed owners first, the rest by connections.
-    ///
-    /// # Errors
-    /// One sentence, which begins with the value of `memory_max`, when it is not enough for [`CONNECTIONS_MIN`] connections a
+    /// Errors: One sentence, which begins with the value of `memory_max`, when it is not enough for [`CONNECTIONS_MIN`] connections a
     /// worker.
     pub fn of(options: &ServeOptions, workers: u16) -> Result<Shares, String> {
         Shares::divide(options, workers, memory::usable())
@@ -161,7 +155,6 @@ impl Shares {
         }
     }
 
-    /// Connections of all workers together.
     fn connections(&self) -> u64 {
         u64::from(self.workers) * u64::from(self.connections_per_worker)
     }
@@ -242,7 +235,6 @@ const REMEMBERED_OF_BYTES: u64 = 32 * KIB;
 /// The least memory for reading ahead, with the lists of slots.
 const AHEAD_COST_BYTES: u64 = core::AHEAD_BYTES_MIN / core::SLOT_BYTES * SLOT_COST_BYTES;
 
-/// `memory_max` in bytes.
 fn memory_bytes(memory_max: Size, usable: Usable) -> u64 {
     match memory_max {
         Size::Auto if usable.by_cgroup => Size::Percent(CGROUP_PERCENT).resolve(usable.bytes),

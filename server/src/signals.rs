@@ -9,24 +9,17 @@ use signal_hook::low_level::signal_name;
 
 use crate::log::{AccessHandle, FLUSH_AT_END, Handle};
 
-/// Caught signals, until a thread handles them.
 pub struct Caught(Signals);
 
 impl Caught {
     /// From now on the signals that end no server do not end this process either. A start takes a while, and a log may be
     /// rotated meanwhile. SIGXFSZ comes with the error of a write to a log that is as long as RLIMIT_FSIZE allows.
-    ///
-    /// # Errors
-    /// As sigaction(2) and pipe(2).
     pub fn catch() -> io::Result<Caught> {
         Signals::new([SIGHUP, SIGUSR1, SIGUSR2, SIGXFSZ]).map(Caught)
     }
 
     /// From now on the signals to stop do not end the process by themselves. Until then they end a start that waits, such as for
     /// the disk of its root.
-    ///
-    /// # Errors
-    /// As sigaction(2).
     pub fn catch_stops(&self) -> io::Result<()> {
         let mut stops = [SIGTERM, SIGINT].into_iter();
         stops.try_for_each(|signal| self.0.add_signal(signal))
@@ -34,9 +27,6 @@ impl Caught {
 
     /// Starts a thread that handles them for as long as the process lives. The first of TERM and INT calls `stop`; the
     /// second one ends the process, whatever it waits for.
-    ///
-    /// # Errors
-    /// The thread could not be started.
     pub fn obey(
         mut self,
         log: AccessHandle,

@@ -26,9 +26,6 @@ use crate::store::served::ServedDirectory;
 const ROOT_LOOK_EACH: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// What is served; `given` says where the options came from.
-///
-/// # Errors
-/// What of it can't be served, with the option that names it.
 pub fn site(
     options: &ServeOptions,
     given: &Layer,
@@ -69,9 +66,6 @@ pub fn site(
 }
 
 /// Starts the threads that look whether what is served is there; they may hang, and nobody waits for them.
-///
-/// # Errors
-/// When threads are lacking.
 pub fn watch_root(site: &Arc<Site>) -> io::Result<()> {
     // A thread for each: one that hangs holds up no other.
     for nth in 0..site.root.served().count() {

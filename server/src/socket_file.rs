@@ -15,7 +15,6 @@ use rustix::net::{
 /// The file of a socket that this process bound. Dropping it removes the file, unless the path is another's by now.
 #[derive(Debug)]
 pub struct SocketFile {
-    /// Its path.
     pub path: PathBuf,
     made: Identity,
 }
@@ -29,9 +28,6 @@ fn identity(meta: &fs::Metadata) -> Identity {
 
 impl SocketFile {
     /// Takes charge of the file that bind(2) just made.
-    ///
-    /// # Errors
-    /// As lstat(2).
     pub fn bound_at(path: &Path) -> io::Result<SocketFile> {
         let meta = fs::symlink_metadata(path)?;
         Ok(SocketFile {
@@ -59,9 +55,7 @@ pub fn is_stale(path: &Path) -> bool {
 }
 
 /// Connects to a server, and waits for `wait_max` at most while its backlog is full.
-///
-/// # Errors
-/// As connect(2); `WouldBlock` after the wait.
+/// Errors: As connect(2); `WouldBlock` after the wait.
 pub fn connect_within(path: &Path, wait_max: Duration) -> io::Result<UnixStream> {
     Ok(try_connect(path, SocketFlags::empty(), Some(wait_max))?)
 }

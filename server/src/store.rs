@@ -6,19 +6,19 @@
 //! and [`ring`] read it in the steps of [`progress`], into memory that [`pool`] lends.
 
 pub mod attributes;
-pub mod closing;
+pub(crate) mod closing;
 pub mod device;
 pub mod direct;
-pub mod door;
-pub mod file;
-pub mod files;
-pub mod latency;
-pub mod leaves;
-pub mod magic;
+pub(crate) mod door;
+pub(crate) mod file;
+pub(crate) mod files;
+pub(crate) mod latency;
+pub(crate) mod leaves;
+pub(crate) mod magic;
 pub mod pool;
-pub mod progress;
+pub(crate) mod progress;
 pub mod reader;
-pub mod residency;
+pub(crate) mod residency;
 pub mod ring;
 pub mod root;
-pub mod served;
+pub(crate) mod served;

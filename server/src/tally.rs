@@ -34,7 +34,6 @@ impl SendPath {
         SendPath::Made,
     ];
 
-    /// Its label in the metrics.
     pub fn name(self) -> &'static str {
         match self {
             SendPath::Sendfile => "sendfile",
@@ -53,21 +52,17 @@ pub struct Tally {
     pub thread: Count,
     /// Returns of epoll_wait(2) calls that were allowed to sleep.
     pub wakeups: Count,
-    /// The lengths of its turns.
     pub turns: Turns,
     /// Turns that ended at a bound before their work did, by [`Cut`].
     pub turns_cut: [Count; Cut::ALL.len()],
-    /// Connections that were accepted.
     pub accepted: Count,
     /// Connections that it gave to other workers while they were open.
     pub moved: Count,
     /// Failures of accept(2) for want of descriptors or memory.
     pub accept_errors: Count,
-    /// Connections that are open now.
     pub connections: Count,
     /// Responses by the first digit of their status; 0 is not used.
     pub answers: [Count; 6],
-    /// Bytes given to sockets, by [`SendPath`].
     pub sent_bytes: [Count; SendPath::ALL.len()],
     /// Sends of which the socket took nothing (EAGAIN).
     pub sends_refused: Count,
@@ -77,9 +72,7 @@ pub struct Tally {
     pub response_cache_hits: Count,
     /// Requests that could be cached, and were not in the response cache.
     pub response_cache_misses: Count,
-    /// Memory of the response cache.
     pub response_cache_bytes: Count,
-    /// Responses in the cache.
     pub response_cache_files: Count,
     /// T in microseconds; 0 without margins.
     pub target_us: Count,
@@ -98,15 +91,12 @@ pub struct Decided {
     pub rounds: Count,
     /// Sends from the page cache whose bytes were missing.
     pub missed: Count,
-    /// Lost wakeups, mended.
     pub mended: Count,
     /// Responses whose first window was paced.
     pub paced: Count,
-    /// Congestion signals, by [`Signal`].
     pub signals: [Count; Signal::ALL.len()],
     /// Waits that ended, by [`Wait`]; none for a turn.
     pub waits: [Count; Wait::ALL.len()],
-    /// Total time of these waits.
     pub waited_us: [Count; Wait::ALL.len()],
     /// Connections that were closed, by [`Why`].
     pub closed: [Count; Why::ALL.len()],
@@ -132,7 +122,6 @@ impl Tally {
 }
 
 impl Decided {
-    /// Takes over a census.
     pub fn stand(&self, census: &Census) {
         let Census {
             phases,
@@ -153,7 +142,6 @@ impl Decided {
         self.believed_bytes_per_s.set(*believed_bytes_per_s);
     }
 
-    /// Takes over what has changed.
     pub fn follow(&self, counts: &Counts) {
         if self.changes.get() == counts.changes {
             return;

@@ -15,29 +15,21 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SocketAddrAny, SocketFlags, acceptfrom_with, sockopt};
 
-/// An accepted client.
+use crate::transport::Transport;
+
 #[derive(Debug)]
 pub struct Accepted {
-    /// Its socket.
     pub socket: OwnedFd,
     /// Its address; `None` on a unix socket. IPv4 in IPv6 is IPv4.
     pub peer: Option<SocketAddr>,
-    /// The listener that it came from, by its number in the worker.
-    pub listener: usize,
 }
 
-/// Accepts one client from a listener, which has this number.
-///
-/// # Errors
-/// EAGAIN when no client waits; EMFILE and the like when the process is out of descriptors.
-pub fn accept(from: &OwnedFd, listener: usize) -> rustix::io::Result<Accepted> {
+/// Accepts one client from a listener.
+/// Errors: EAGAIN when no client waits; EMFILE and the like when the process is out of descriptors.
+pub fn accept(from: &OwnedFd) -> rustix::io::Result<Accepted> {
     let (socket, address) = acceptfrom_with(from, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
     let peer = address.and_then(|address| peer_address(&address));
-    Ok(Accepted {
-        socket,
-        peer,
-        listener,
-    })
+    Ok(Accepted { socket, peer })
 }
 
 fn peer_address(address: &SocketAddrAny) -> Option<SocketAddr> {
@@ -94,113 +86,120 @@ fn set_int(socket: &OwnedFd, level: libc::c_int, name: libc::c_int, value: libc:
     result == 0
 }
 
-/// SO_MAX_PACING_RATE (socket(7)), bytes per second; `None` removes the bound. A hint.
-pub fn set_pace(socket: &OwnedFd, rate_bytes_per_s: Option<u64>) {
-    let value = rate_bytes_per_s.unwrap_or(u64::MAX);
-    // SAFETY: the kernel reads eight bytes, which live here.
-    unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_MAX_PACING_RATE,
-            (&raw const value).cast(),
-            size_of_val(&value) as libc::socklen_t,
-        );
+impl Transport {
+    /// The socket takes no more than this beyond what is in flight (TCP_NOTSENT_LOWAT).
+    pub fn set_lowat(&self, unsent_bytes_max: u32) {
+        set_lowat(&self.0, unsent_bytes_max);
     }
-}
 
-/// Bytes that the socket was given and has not sent yet (SIOCOUTQNSD), without those in flight. `None` for sockets that
-/// are not TCP.
-pub fn unsent_bytes(socket: &OwnedFd) -> Option<u64> {
-    const SIOCOUTQNSD: libc::Ioctl = 0x894b; // linux/sockios.h
-    let mut unsent: libc::c_int = 0;
-    // SAFETY: the kernel writes one int.
-    let asked = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCOUTQNSD, &mut unsent) };
-    u64::try_from(unsent).ok().filter(|_| asked == 0)
-}
-
-/// Holds back segments that are not full, or sends the last one (TCP_CORK). Not for unix sockets.
-pub fn cork(socket: &OwnedFd, on: bool) {
-    let _ = sockopt::set_tcp_cork(socket, on);
-}
-
-/// Makes the following close send RST and drop the bytes in the kernel.
-pub fn abort(socket: &OwnedFd) {
-    let _ = sockopt::set_socket_linger(socket, Some(std::time::Duration::ZERO));
-}
-
-/// Bytes that the socket was given and that are not acknowledged yet, unsent ones included (SIOCOUTQ).
-pub fn held_bytes(socket: &OwnedFd) -> Option<u64> {
-    let mut held: libc::c_int = 0;
-    // SAFETY: the kernel writes one int.
-    let asked = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &mut held) };
-    u64::try_from(held).ok().filter(|_| asked == 0)
-}
-
-/// SO_SNDBUF as the kernel keeps it, which is twice what it is told. Without CAP_NET_ADMIN it grants twice
-/// net.core.wmem_max at most.
-pub fn bound_send_buffer(socket: &OwnedFd, bytes: u64) {
-    let half = libc::c_int::try_from(bytes / 2).unwrap_or(libc::c_int::MAX / 2);
-    if !set_int(socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, half) {
-        set_int(socket, libc::SOL_SOCKET, libc::SO_SNDBUF, half);
+    /// SO_MAX_PACING_RATE (socket(7)), bytes per second; `None` removes the bound. A hint.
+    pub fn set_pace(&self, rate_bytes_per_s: Option<u64>) {
+        let value = rate_bytes_per_s.unwrap_or(u64::MAX);
+        // SAFETY: the kernel reads eight bytes, which live here.
+        unsafe {
+            libc::setsockopt(
+                self.0.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_MAX_PACING_RATE,
+                (&raw const value).cast(),
+                size_of_val(&value) as libc::socklen_t,
+            );
+        }
     }
-}
 
-/// Whether the connection was reset or has timed out: epoll would report EPOLLERR, and the error stays in the socket. A send
-/// that the reset met after some bytes has taken the error along and told nobody. Then the connection is closed (it has no
-/// peer any more) while the client lacks bytes.
-pub fn is_dead(socket: &OwnedFd) -> bool {
-    let mut polled = [PollFd::new(socket, PollFlags::empty())];
-    let is_told = poll(&mut polled, Some(&Timespec::default())).is_ok();
-    let told = polled[0].revents();
-    let is_closed = || rustix::net::getpeername(socket).err() == Some(Errno::NOTCONN);
-    let lacks_bytes = || held_bytes(socket).is_some_and(|held| held > 0);
-    is_told
-        && (told.contains(PollFlags::ERR)
-            || told.contains(PollFlags::HUP) && is_closed() && lacks_bytes())
-}
+    /// Bytes that the socket was given and has not sent yet (SIOCOUTQNSD), without those in flight. `None` for sockets that
+    /// are not TCP.
+    pub fn unsent_bytes(&self) -> Option<u64> {
+        const SIOCOUTQNSD: libc::Ioctl = 0x894b; // linux/sockios.h
+        let mut unsent: libc::c_int = 0;
+        // SAFETY: the kernel writes one int.
+        let asked = unsafe { libc::ioctl(self.0.as_raw_fd(), SIOCOUTQNSD, &mut unsent) };
+        u64::try_from(unsent).ok().filter(|_| asked == 0)
+    }
 
-/// The congestion control of a connection (TCP_CONGESTION, tcp(7)).
-pub fn control(socket: &OwnedFd) -> Control {
-    let mut name = [0u8; 16]; // TCP_CA_NAME_MAX
-    let mut len = name.len() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `len` bytes into `name`.
-    let result = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_CONGESTION,
-            name.as_mut_ptr().cast(),
-            &mut len,
-        )
-    };
-    let name = name.split(|byte| *byte == 0).next().filter(|_| result == 0);
-    let name = name.and_then(|name| std::str::from_utf8(name).ok());
-    Control::named(name.unwrap_or_default())
-}
+    /// Holds back segments that are not full, or sends the last one (TCP_CORK). Not for unix sockets.
+    pub fn cork(&self, on: bool) {
+        let _ = sockopt::set_tcp_cork(&self.0, on);
+    }
 
-/// TCP's state of a connection. A unix socket has the unread bytes only: its peer is on this machine and may pause, but
-/// no network loses it, so unread bytes are a closed window. A kernel before 5.4 has no flow.
-pub fn sample(socket: &OwnedFd) -> TcpSample {
-    sample_and_count(socket).0
-}
+    /// Makes the following close send RST and drop the bytes in the kernel.
+    pub fn abort(&self) {
+        let _ = sockopt::set_socket_linger(&self.0, Some(std::time::Duration::ZERO));
+    }
 
-/// [`sample`], and what the division of send memory needs besides, by the same reading of TCP_INFO.
-pub fn sample_and_count(socket: &OwnedFd) -> (TcpSample, Counted) {
-    let unacked_bytes = held_bytes(socket).unwrap_or(0);
-    let Some(info) = tcp_info(socket) else {
-        let sample = TcpSample {
-            unacked_bytes,
-            window_closed: unacked_bytes > 0,
-            ..TcpSample::default()
+    /// Bytes that the socket was given and that are not acknowledged yet, unsent ones included (SIOCOUTQ).
+    pub fn held_bytes(&self) -> Option<u64> {
+        let mut held: libc::c_int = 0;
+        // SAFETY: the kernel writes one int.
+        let asked = unsafe { libc::ioctl(self.0.as_raw_fd(), libc::TIOCOUTQ, &mut held) };
+        u64::try_from(held).ok().filter(|_| asked == 0)
+    }
+
+    /// SO_SNDBUF as the kernel keeps it, which is twice what it is told. Without CAP_NET_ADMIN it grants twice
+    /// net.core.wmem_max at most.
+    pub fn bound_send_buffer(&self, bytes: u64) {
+        let half = libc::c_int::try_from(bytes / 2).unwrap_or(libc::c_int::MAX / 2);
+        if !set_int(&self.0, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, half) {
+            set_int(&self.0, libc::SOL_SOCKET, libc::SO_SNDBUF, half);
+        }
+    }
+
+    /// Whether the connection was reset or has timed out: epoll would report EPOLLERR, and the error stays in the socket. A send
+    /// that the reset met after some bytes has taken the error along and told nobody. Then the connection is closed (it has no
+    /// peer any more) while the client lacks bytes.
+    pub fn is_dead(&self) -> bool {
+        let mut polled = [PollFd::new(&self.0, PollFlags::empty())];
+        let is_told = poll(&mut polled, Some(&Timespec::default())).is_ok();
+        let told = polled[0].revents();
+        let is_closed = || rustix::net::getpeername(&self.0).err() == Some(Errno::NOTCONN);
+        let lacks_bytes = || self.held_bytes().is_some_and(|held| held > 0);
+        is_told
+            && (told.contains(PollFlags::ERR)
+                || told.contains(PollFlags::HUP) && is_closed() && lacks_bytes())
+    }
+
+    /// The congestion control of a connection (TCP_CONGESTION, tcp(7)).
+    pub fn control(&self) -> Control {
+        let mut name = [0u8; 16]; // TCP_CA_NAME_MAX
+        let mut len = name.len() as libc::socklen_t;
+        // SAFETY: the kernel writes at most `len` bytes into `name`.
+        let result = unsafe {
+            libc::getsockopt(
+                self.0.as_raw_fd(),
+                libc::IPPROTO_TCP,
+                libc::TCP_CONGESTION,
+                name.as_mut_ptr().cast(),
+                &mut len,
+            )
         };
-        return (sample, Counted::default());
-    };
-    let counted = Counted {
-        sent_segments: info.data_segs_out_segments,
-        rto_us: info.rto_us.into(),
-    };
-    (sample_of(&info, unacked_bytes), counted)
+        let name = name.split(|byte| *byte == 0).next().filter(|_| result == 0);
+        let name = name.and_then(|name| std::str::from_utf8(name).ok());
+        Control::named(name.unwrap_or_default())
+    }
+
+    /// TCP's state of a connection. A unix socket has the unread bytes only: its peer is on this machine and may pause, but
+    /// no network loses it, so unread bytes are a closed window. A kernel before 5.4 has no flow.
+    pub fn sample(&self) -> TcpSample {
+        self.sample_and_count().0
+    }
+
+    /// [`Transport::sample`], and what the division of send memory needs besides, by the same reading of TCP_INFO.
+    pub fn sample_and_count(&self) -> (TcpSample, Counted) {
+        let unacked_bytes = self.held_bytes().unwrap_or(0);
+        let Some(info) = tcp_info(&self.0) else {
+            let sample = TcpSample {
+                unacked_bytes,
+                window_closed: unacked_bytes > 0,
+                ..TcpSample::default()
+            };
+            return (sample, Counted::default());
+        };
+        let counted = Counted {
+            sent_segments: info.data_segs_out_segments,
+            rto_us: info.rto_us.into(),
+        };
+        (sample_of(&info, unacked_bytes), counted)
+    }
 }
 
 fn sample_of(info: &TcpInfo, unacked_bytes: u64) -> TcpSample {
@@ -273,32 +272,32 @@ mod tests {
 
     use super::*;
 
-    fn pair() -> (OwnedFd, TcpStream) {
+    fn pair() -> (Transport, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let client =
             TcpStream::connect(listener.local_addr().expect("bound")).expect("a connection");
         let (server, _) = listener.accept().expect("the client");
         server.set_nonblocking(true).expect("a socket");
-        (server.into(), client)
+        (Transport::new(server.into()), client)
     }
 
     #[test]
     fn a_sample_shows_a_closed_window_and_the_bytes_behind_it() {
         let (server, mut client) = pair();
         let mut sent = 0;
-        while let Ok(taken) = send(&server, &[7; 65_536], SendFlags::DONTWAIT) {
+        while let Ok(taken) = send(&server.0, &[7; 65_536], SendFlags::DONTWAIT) {
             sent += taken as u64;
         }
         // The client's kernel needs a moment to close its window; the loop ends by its count, not by a clock.
         let closed = (0..1_000_000)
-            .map(|_| sample(&server))
+            .map(|_| server.sample())
             .find(|sample| sample.window_closed);
         let closed = closed.expect("a client that reads nothing closes its window");
         assert!(
             closed.unacked_bytes > 0 && closed.unacked_bytes < sent,
             "{closed:?} of {sent}"
         );
-        let told = sample(&server);
+        let told = server.sample();
         let flow = told.flow.expect("Linux 5.4 or later");
         assert_eq!(flow.window_bytes, 0);
         let unsent_bytes = told.unsent_bytes.expect("a TCP socket");
@@ -320,7 +319,7 @@ mod tests {
         let mut got = vec![0; sent as usize];
         client.read_exact(&mut got).expect("all that was sent");
         let empty = (0..1_000_000)
-            .map(|_| sample(&server))
+            .map(|_| server.sample())
             .find(|sample| sample.unacked_bytes == 0);
         assert!(empty.is_some(), "everything is acknowledged at last");
     }
@@ -328,34 +327,34 @@ mod tests {
     #[test]
     fn a_socket_is_dead_after_a_reset_alone() {
         let ((server, client), (other, _kept)) = (pair(), pair());
-        assert!(!is_dead(&server));
-        let client = OwnedFd::from(client);
-        abort(&client);
+        assert!(!server.is_dead());
+        let client = Transport::new(client.into());
+        client.abort();
         drop(client);
-        let dead = (0..1_000_000).any(|_| is_dead(&server));
-        assert!(dead && is_dead(&server), "and stays so");
-        assert!(!is_dead(&other));
+        let dead = (0..1_000_000).any(|_| server.is_dead());
+        assert!(dead && server.is_dead(), "and stays so");
+        assert!(!other.is_dead());
     }
 
     #[test]
     fn a_socket_is_dead_also_when_a_send_has_taken_its_error_but_not_after_an_orderly_end() {
         let (server, client) = pair();
-        while send(&server, &[7; 65_536], SendFlags::DONTWAIT).is_ok() {}
-        let client = OwnedFd::from(client);
-        abort(&client);
+        while send(&server.0, &[7; 65_536], SendFlags::DONTWAIT).is_ok() {}
+        let client = Transport::new(client.into());
+        client.abort();
         drop(client);
-        assert!((0..1_000_000).any(|_| is_dead(&server)));
+        assert!((0..1_000_000).any(|_| server.is_dead()));
         // As a send would that had taken bytes before.
-        assert!(sockopt::socket_error(&server).expect("a socket").is_err());
-        assert!(sockopt::socket_error(&server).expect("a socket").is_ok());
-        assert!(is_dead(&server));
+        assert!(sockopt::socket_error(&server.0).expect("a socket").is_err());
+        assert!(sockopt::socket_error(&server.0).expect("a socket").is_ok());
+        assert!(server.is_dead());
 
         let (server, client) = pair();
-        rustix::net::shutdown(&server, rustix::net::Shutdown::Write).expect("a socket");
+        rustix::net::shutdown(&server.0, rustix::net::Shutdown::Write).expect("a socket");
         drop(client);
-        let is_over = || rustix::net::getpeername(&server).is_err();
+        let is_over = || rustix::net::getpeername(&server.0).is_err();
         assert!((0..1_000_000).any(|_| is_over()), "both FINs came");
-        assert!(!is_dead(&server));
+        assert!(!server.is_dead());
     }
 
     #[test]
@@ -365,7 +364,7 @@ mod tests {
         let listener = OwnedFd::from(listener);
         let sizes = || {
             let _client = TcpStream::connect(addr).expect("a connection");
-            let accepted = accept(&listener, 0).expect("the client").socket;
+            let accepted = accept(&listener).expect("the client").socket;
             sockopt::socket_send_buffer_size(&accepted).expect("a socket")
         };
         let before = sizes();

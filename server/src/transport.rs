@@ -4,99 +4,62 @@
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use ackpace_core::conn::{Span, TcpSample};
-use ackpace_share::Control;
-use ackpace_share::reading::Counted;
+use ackpace_core::conn::Span;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, send, sendmsg};
-
-use crate::tcp;
 
 /// Bytes of a file that are copied at once where the file system refuses sendfile(2), on the stack. More: in further pieces.
 const COPY_BYTES: usize = 16 << 10;
 
 /// A client's socket: TCP or a unix socket.
 #[derive(Debug)]
-pub struct Transport(OwnedFd);
+pub struct Transport(pub(crate) OwnedFd);
 
 impl Transport {
-    /// Over this socket.
     pub fn new(socket: OwnedFd) -> Transport {
         Transport(socket)
     }
 
     /// Receives into `into`; 0 is the peer's FIN.
-    ///
-    /// # Errors
-    /// EAGAIN when there are no bytes; the socket's error.
+    /// Errors: EAGAIN when there are no bytes; the socket's error.
     pub fn receive(&self, into: &mut [u8]) -> rustix::io::Result<usize> {
-        receive(&self.0, into)
+        loop {
+            match rustix::net::recv(&self.0, &mut *into, RecvFlags::DONTWAIT) {
+                Err(Errno::INTR) => {}
+                result => return result.map(|(read, _)| read),
+            }
+        }
     }
 
     /// Sends texts one after the other, and returns how many of their bytes the socket took. `more`: bytes follow at once.
-    ///
-    /// # Errors
-    /// As send(2); EAGAIN for a socket that takes nothing now.
     pub fn send_texts(&self, texts: &[IoSlice<'_>], more: bool) -> rustix::io::Result<u64> {
-        send_texts(&self.0, texts, more).map(|taken| taken as u64)
+        let mut flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        flags.set(SendFlags::MORE, more);
+        loop {
+            let sent = match texts {
+                [one] => send(&self.0, one, flags),
+                several => sendmsg(&self.0, several, &mut SendAncillaryBuffer::default(), flags),
+            };
+            match sent {
+                Err(Errno::INTR) => {}
+                sent => return sent.map(|taken| taken as u64),
+            }
+        }
     }
 
-    /// Sends a span of a file from the page cache, and returns how many bytes of it the socket took; 0 at the end of the file.
-    ///
-    /// # Errors
-    /// EAGAIN when the socket takes nothing; EIO when a page can't be read; the socket's error.
+    /// Sends a span of a file from the page cache, and returns how many bytes of it the socket took; 0 at the end of the file. Copies
+    /// where the file system refuses sendfile(2).
+    /// Errors: EAGAIN when the socket takes nothing; EIO when a page can't be read; the socket's error.
     pub fn send_file(&self, file: &OwnedFd, span: Span) -> rustix::io::Result<u64> {
-        send_file(&self.0, file, span).map(|taken| taken as u64)
-    }
-
-    /// Bytes that were taken and have not been sent yet, without those in flight. `None` where that can't be known.
-    pub fn unsent_bytes(&self) -> Option<u64> {
-        tcp::unsent_bytes(&self.0)
-    }
-
-    /// Bytes that were taken and are not acknowledged, unsent ones included. `None` where that can't be known.
-    pub fn held_bytes(&self) -> Option<u64> {
-        tcp::held_bytes(&self.0)
-    }
-
-    /// Whether the kernel has given the connection up: it was reset, or has timed out.
-    pub fn is_dead(&self) -> bool {
-        tcp::is_dead(&self.0)
-    }
-
-    /// Its congestion control.
-    pub fn control(&self) -> Control {
-        tcp::control(&self.0)
-    }
-
-    /// TCP's state of the connection.
-    pub fn sample(&self) -> TcpSample {
-        tcp::sample(&self.0)
-    }
-
-    /// The same, and what the division of send memory needs besides.
-    pub fn sample_and_count(&self) -> (TcpSample, Counted) {
-        tcp::sample_and_count(&self.0)
-    }
-
-    /// The socket takes no more than this beyond what is in flight (TCP_NOTSENT_LOWAT).
-    pub fn set_lowat(&self, unsent_bytes_max: u32) {
-        tcp::set_lowat(&self.0, unsent_bytes_max);
-    }
-
-    /// The kernel's bound of what it holds, unsent and in flight (SO_SNDBUF).
-    pub fn bound_send_buffer(&self, bytes_max: u64) {
-        tcp::bound_send_buffer(&self.0, bytes_max);
-    }
-
-    /// The rate at which it sends at most, a hint; `None`: as fast as TCP likes.
-    pub fn set_pace(&self, rate_bytes_per_s: Option<u64>) {
-        tcp::set_pace(&self.0, rate_bytes_per_s);
-    }
-
-    /// Holds back segments that are not full, or sends the last one.
-    pub fn cork(&self, on: bool) {
-        tcp::cork(&self.0, on);
+        let mut at_bytes = span.offset_bytes;
+        loop {
+            match rustix::fs::sendfile(&self.0, file, Some(&mut at_bytes), span.len_bytes as usize)
+            {
+                Err(Errno::INTR) => {}
+                Err(Errno::INVAL) => return self.copy_file(file, span),
+                result => return result.map(|taken| taken as u64),
+            }
+        }
     }
 
     /// Says that no more bytes follow; the client's may still come.
@@ -104,75 +67,31 @@ impl Transport {
         let _ = rustix::net::shutdown(&self.0, Shutdown::Write);
     }
 
-    /// Makes the following close send RST and drop the bytes in the kernel.
-    pub fn abort(&self) {
-        tcp::abort(&self.0);
+    /// As sendfile(2), for file systems whose files can't be spliced, such as some that are no part of Linux.
+    fn copy_file(&self, file: &OwnedFd, span: Span) -> rustix::io::Result<u64> {
+        let mut room = [0; COPY_BYTES];
+        let (mut taken, len) = (0, span.len_bytes);
+        while taken < len {
+            let into = &mut room[..COPY_BYTES.min((len - taken) as usize)];
+            let read = match rustix::io::pread(file, into, span.offset_bytes + taken) {
+                Err(Errno::INTR) => continue,
+                Err(error) if taken == 0 => return Err(error),
+                Ok(0) | Err(_) => break, // the next call meets an error again
+                Ok(read) => read,
+            };
+            match self.send_texts(&[IoSlice::new(&room[..read])], false) {
+                Err(error) if taken == 0 => return Err(error),
+                Err(_) => break,
+                Ok(sent) => taken += sent,
+            }
+            if taken % COPY_BYTES as u64 != 0 {
+                break; // the socket is full, or the file ends
+            }
+        }
+        Ok(taken)
     }
 }
 
-/// recv(2).
-fn receive(socket: &OwnedFd, into: &mut [u8]) -> rustix::io::Result<usize> {
-    loop {
-        match rustix::net::recv(socket, &mut *into, RecvFlags::DONTWAIT) {
-            Err(Errno::INTR) => {}
-            result => return result.map(|(read, _)| read),
-        }
-    }
-}
-
-/// send(2) and sendmsg(2).
-fn send_texts(socket: &OwnedFd, texts: &[IoSlice<'_>], more: bool) -> rustix::io::Result<usize> {
-    let mut flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    flags.set(SendFlags::MORE, more);
-    loop {
-        let sent = match texts {
-            [one] => send(socket, one, flags),
-            several => sendmsg(socket, several, &mut SendAncillaryBuffer::default(), flags),
-        };
-        match sent {
-            Err(Errno::INTR) => {}
-            sent => return sent,
-        }
-    }
-}
-
-/// sendfile(2), or a copy where the file system refuses it.
-fn send_file(socket: &OwnedFd, file: &OwnedFd, span: Span) -> rustix::io::Result<usize> {
-    let mut at_bytes = span.offset_bytes;
-    loop {
-        match rustix::fs::sendfile(socket, file, Some(&mut at_bytes), span.len_bytes as usize) {
-            Err(Errno::INTR) => {}
-            Err(Errno::INVAL) => return copy_file(socket, file, span),
-            result => return result,
-        }
-    }
-}
-
-/// As sendfile(2), for file systems whose files can't be spliced, such as some that are no part of Linux.
-fn copy_file(socket: &OwnedFd, file: &OwnedFd, span: Span) -> rustix::io::Result<usize> {
-    let mut room = [0; COPY_BYTES];
-    let (mut taken, len) = (0, span.len_bytes as usize);
-    while taken < len {
-        let into = &mut room[..COPY_BYTES.min(len - taken)];
-        let read = match rustix::io::pread(file, into, span.offset_bytes + taken as u64) {
-            Err(Errno::INTR) => continue,
-            Err(error) if taken == 0 => return Err(error),
-            Ok(0) | Err(_) => break, // the next call meets an error again
-            Ok(read) => read,
-        };
-        match send_texts(socket, &[IoSlice::new(&room[..read])], false) {
-            Err(error) if taken == 0 => return Err(error),
-            Err(_) => break,
-            Ok(sent) => taken += sent,
-        }
-        if taken % COPY_BYTES != 0 {
-            break; // the socket is full, or the file ends
-        }
-    }
-    Ok(taken)
-}
-
-/// For epoll.
 impl AsFd for Transport {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()

@@ -14,7 +14,6 @@ mod moves;
 mod report;
 mod sending;
 mod snapshot;
-mod source;
 mod start;
 
 use std::io;
@@ -41,7 +40,6 @@ use self::events::{EventSource, LISTENER, WAKER, conn_of};
 pub use self::handover::HandOver;
 use self::moves::Giving;
 use self::sending::Order;
-use self::source::Source;
 pub use self::start::{Shared, WorkerContext};
 use crate::answers::Question;
 use crate::clock::unix_ms;
@@ -56,7 +54,6 @@ use crate::tally::Tally;
 
 /// A worker's thread and its state. What it is given is documented in [`Shared`] and [`WorkerContext`].
 pub struct Worker {
-    /// The machine, which decides.
     decider: Decider,
     index: usize,
     shared: Arc<Shared>,
@@ -76,22 +73,17 @@ pub struct Worker {
     copied: Box<[u8]>,
     response_cache: ResponseCache,
     draining: bool,
-    /// Which connections it gives to other workers.
     giving: Giving,
     /// The disk threads to wake at the end of the turn, a bit each.
     disks_to_wake: u64,
     /// What this turn may still do.
     budget: Budget,
     tally: Arc<Tally>,
-    /// Lost wakeups already reported.
     mended: u64,
 }
 
 impl Worker {
     /// Serves until it is told to stop and the last connection has ended.
-    ///
-    /// # Errors
-    /// When epoll_wait(2) fails, other than by a signal.
     pub fn run(mut self) -> io::Result<()> {
         let thread = rustix::thread::gettid().as_raw_nonzero().get();
         self.tally.thread.set(thread.unsigned_abs().into());
@@ -287,7 +279,6 @@ impl Worker {
         });
     }
 
-    /// One arm for each order.
     fn execute(&mut self, out: Out, now: Instant) {
         match out {
             Out::Accept(most) => self.accept(most, now),
@@ -379,8 +370,8 @@ impl Worker {
 
     fn probe(&mut self, stream: StreamId, span: Span, now: Instant) {
         let conn = self.conns.get(stream.conn);
-        let source = conn.and_then(|conn| conn.body.source.as_ref());
-        let is_resident = source.is_some_and(|source| source.is_resident(span));
+        let file = conn.and_then(|conn| conn.body.file.as_ref());
+        let is_resident = file.is_some_and(|file| file.is_resident(span));
         let probed = In::Probed {
             stream,
             is_resident,
@@ -392,8 +383,7 @@ impl Worker {
         let Some(conn) = self.conns.get(want.stream.conn) else {
             return;
         };
-        let source = conn.body.source.as_ref();
-        let Some(file) = source.and_then(Source::on_disk).map(Arc::clone) else {
+        let Some(file) = conn.body.file.clone() else {
             return;
         };
         let device = want.object.device;

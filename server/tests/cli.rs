@@ -128,10 +128,7 @@ fn completions_know_every_option() {
 #[test]
 fn nobody_reading_to_the_end_is_no_failure() {
     let directory = directory("pipe");
-    let run = Run {
-        directory: &directory,
-        variables: &[],
-    };
+    let run = Run(&directory, &[]);
     let mut child = run
         .command(&["man"])
         .stdout(Stdio::piped())
@@ -145,10 +142,7 @@ fn nobody_reading_to_the_end_is_no_failure() {
 fn check_says_what_is_good() {
     let directory = directory("check");
     std::fs::write(directory.join("a.toml"), "listing = false\n").unwrap();
-    let run = Run {
-        directory: &directory,
-        variables: &[],
-    };
+    let run = Run(&directory, &[]);
     let root = directory.canonicalize().unwrap();
     let root = format!("root: {}\n", root.display());
     // So few connections that their descriptors are allowed everywhere.
@@ -191,10 +185,7 @@ fn doctor_examines_what_the_configuration_names() {
     std::fs::write(directory.join("a.toml"), text).unwrap();
     std::fs::write(directory.join("b.toml"), "\nroot = \"gone\"\n").unwrap();
     std::fs::write(directory.join("c.toml"), "rooot = \"gone\"\n").unwrap();
-    let run = Run {
-        directory: &directory,
-        variables: &[],
-    };
+    let run = Run(&directory, &[]);
     let (code, stdout, stderr) = run.run(&["doctor", "-c", "a.toml"]);
     assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
     for part in [
@@ -231,10 +222,7 @@ fn config_prints_all_values_by_itself() {
 fn variables_that_mean_nothing_are_warned_of() {
     let directory = directory("variables");
     let variables = [("ACKPACE_WORKER", "2"), ("HOME", "/")];
-    let run = Run {
-        directory: &directory,
-        variables: &variables,
-    };
+    let run = Run(&directory, &variables);
     let (code, _, stderr) = run.run(&["config", "--effective"]);
     let expected = "ackpace: warning: the variable ACKPACE_WORKER means nothing: did you mean ACKPACE_WORKERS?\n";
     assert_eq!((code, stderr.as_str()), (0, expected));
@@ -259,10 +247,7 @@ fn effective_prints_every_value_with_its_origin() {
         ("ACKPACE_HIDE", ".git,*.tmp"),
         ("ACKPACE_WORKERS", "3"),
     ];
-    let run = Run {
-        directory: &directory,
-        variables: &variables,
-    };
+    let run = Run(&directory, &variables);
     let arguments = [
         "config",
         "--effective",
@@ -305,10 +290,7 @@ fn effective_prints_every_value_with_its_origin() {
 fn effective_reads_back_to_the_same_values() {
     let directory = directory("read_back");
     std::fs::write(directory.join("a.toml"), SOURCES).unwrap();
-    let run = Run {
-        directory: &directory,
-        variables: &[("ACKPACE_LISTING", "off")],
-    };
+    let run = Run(&directory, &[("ACKPACE_LISTING", "off")]);
     let odd = "a \"quoted\" # name\\\n\u{1}";
     let arguments = [
         "config",
@@ -322,10 +304,7 @@ fn effective_reads_back_to_the_same_values() {
     let (code, first, _) = run.run(&arguments);
     assert_eq!(code, 0);
     std::fs::write(directory.join("b.toml"), &first).unwrap();
-    let run = Run {
-        directory: &directory,
-        variables: &[],
-    };
+    let run = Run(&directory, &[]);
     let (code, second, stderr) = run.run(&["config", "--effective", "-c", "b.toml"]);
     assert_eq!((code, stderr.as_str()), (0, ""));
     let values = |page: &str| -> Vec<String> {

@@ -284,7 +284,9 @@ const POOL_SLOTS: u32 = (8 * MIB / SLOT_BYTES) as u32;
 
 fn pool(slots: u32) -> Arc<Pool> {
     let waker = Arc::new(ThreadWaker::new().expect("a descriptor"));
-    Arc::new(Pool::new(slots, waker).expect("address space"))
+    let pool = Pool::new(slots, waker).expect("address space");
+    pool.enlist(slots);
+    Arc::new(pool)
 }
 
 /// A file with data at these offsets and of these lengths, and holes between; its end is the last one's.

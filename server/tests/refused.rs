@@ -22,10 +22,7 @@ fn everything_wrong_is_said_at_once_with_exit_code_2() {
     let directory = directory("wrong");
     std::fs::write(directory.join("a.toml"), "workers = 65\nlisting = 1\n").unwrap();
     let variables = [("ACKPACE_RATE_MIN", "fast"), ("ACKPACE_CONFIG", "a.toml")];
-    let run = Run {
-        directory: &directory,
-        variables: &variables,
-    };
+    let run = Run(&directory, &variables);
     let expected = "\
 ackpace: --send-timeout: 5 has no clear unit: write 5s (units are ms, s, min and h)
 ackpace: --port: 70000 is not a port: 0 to 65535
@@ -56,10 +53,7 @@ fn files_that_are_no_configuration_are_named() {
     std::fs::write(directory.join("latin1.toml"), b"root = \"\xe4\"").unwrap();
     std::fs::write(directory.join("long.toml"), "#".repeat((1 << 20) + 1)).unwrap();
     std::fs::write(directory.join("most.toml"), "#".repeat(1 << 20)).unwrap();
-    let run = Run {
-        directory: &directory,
-        variables: &[],
-    };
+    let run = Run(&directory, &[]);
     for (file, expected) in [
         (
             "missing.toml",
@@ -207,10 +201,7 @@ fn a_directory_that_is_not_there_is_told_with_the_option_that_names_it() {
             format!("ACKPACE_ROOT: {gone}"),
         ),
     ] {
-        let run = Run {
-            directory: &directory,
-            variables,
-        };
+        let run = Run(&directory, variables);
         for command in ["serve", "check"] {
             let arguments = [&[command], arguments].concat();
             let (code, stdout, stderr) = run.run(&arguments);
@@ -233,10 +224,7 @@ fn a_value_that_this_machine_refuses_is_told_with_where_it_was_given() {
     std::fs::write(directory.join("d.toml"), text).unwrap();
     let run = |expected: i32, variables: &[(&str, &str)], arguments: &[&str]| {
         let directory = &directory;
-        let run = Run {
-            directory,
-            variables,
-        };
+        let run = Run(directory, variables);
         let (code, stdout, stderr) = run.run(arguments);
         assert_eq!(code, expected, "{arguments:?}: {stderr}");
         assert!(says_only_paths(arguments, &stdout), "{stdout}");
@@ -352,10 +340,7 @@ fn a_refused_path_can_do_nothing_to_the_terminal() {
             "DIR|FILE: gone\\u{1b}[2J/: ",
         ),
     ] {
-        let run = Run {
-            directory: &directory,
-            variables,
-        };
+        let run = Run(&directory, variables);
         let (code, stdout, stderr) = run.run(arguments);
         let may_pass = begin.contains("gone");
         let expected = if may_pass { 75 } else { 2 };

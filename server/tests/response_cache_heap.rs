@@ -6,10 +6,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ackpace::limits::RESPONSE_CACHE_TABLES_BYTES;
-use ackpace::options::FollowSymlinks;
 use ackpace::response_cache::{CachedResponse, Content, Key, Made, ResponseCache};
 use ackpace::store::attributes::{file_system, known, known_version};
-use ackpace::store::root::Root;
+use ackpace::store::root::{FollowSymlinks, Root};
 use ackpace_core::conn::ObjectId;
 use ackpace_core::limits::CACHED_PATH_BYTES_MAX;
 use ackpace_core::units::Instant;

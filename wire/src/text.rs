@@ -125,26 +125,20 @@ mod tests {
 
     #[test]
     fn html_is_escaped_and_control_characters_are_replaced() {
-        assert_eq!(
-            with(push_html, b"<a href=\"x\">&'"),
-            "&lt;a href=&quot;x&quot;&gt;&amp;&#39;"
-        );
-        assert_eq!(
-            with(push_html, b"a\x1B[31m\n\xFFb\x7F"),
-            "a\u{FFFD}[31m\u{FFFD}\u{FFFD}b\u{FFFD}"
-        );
-        assert_eq!(
-            with(push_html_lines, b"a\r\n\tb\r\x00"),
-            "a\n\tb\u{FFFD}\u{FFFD}"
-        );
-        assert_eq!(
-            with(push_html, "größe € 日本 \u{200F}ملف".as_bytes()),
-            "größe € 日本 \u{200F}ملف"
-        );
-        assert_eq!(
-            with(push_html, "a\u{85}\u{202E}b\u{2066}\u{2069}".as_bytes()),
-            "a\u{FFFD}\u{FFFD}b\u{FFFD}\u{FFFD}"
-        );
+        for (text, html) in [
+            ("<a href=\"x\">&'", "&lt;a href=&quot;x&quot;&gt;&amp;&#39;"),
+            ("a\x1B[31m\nb\x7F", "a\u{FFFD}[31m\u{FFFD}b\u{FFFD}"),
+            ("größe € 日本 \u{200F}ملف", "größe € 日本 \u{200F}ملف"),
+            (
+                "a\u{85}\u{202E}b\u{2066}\u{2069}",
+                "a\u{FFFD}\u{FFFD}b\u{FFFD}\u{FFFD}",
+            ),
+        ] {
+            assert_eq!(with(push_html, text.as_bytes()), html);
+        }
+        assert_eq!(with(push_html, b"\xFFb"), "\u{FFFD}b");
+        let lines = with(push_html_lines, b"a\r\n\tb\r\x00");
+        assert_eq!(lines, "a\n\tb\u{FFFD}\u{FFFD}");
     }
 
     #[test]

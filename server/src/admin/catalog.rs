@@ -1,6 +1,6 @@
 //! The catalog of metrics: what is measured, where it is counted, and what to do when it changes.
 //!
-//! The unit of a value is the last word of its name.
+//! The unit of a value is the last word of its name, or `bytes_per_second`.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -18,25 +18,21 @@ use crate::tally::SendPath;
 pub const METRICS: [Metric; 57] = [
     gauge(
         "start_time_seconds",
-        "seconds",
         "When the server started, since 1970.",
         SampleSource::One(|board| Value::Whole(board.started_unix_s)),
     ),
     gauge(
         "draining_servers",
-        "servers",
         "1 while the server is stopping: no new connections.",
         SampleSource::One(|board| Value::Whole(board.shared.stopping.load(Relaxed).into())),
     ),
     counter(
-        "wakeups",
         "wakeups",
         "Times a worker came back from waiting for events: the price of each GB. Over 160 per GB with slow clients: look at topups.",
         SampleSource::Worker(|channel| whole(&channel.tally.wakeups)),
     ),
     counter(
         "cpu_seconds",
-        "seconds",
         "CPU time of a worker's thread, from /proc. Near 1 a second: this worker is full.",
         SampleSource::Worker(|channel| {
             Value::Us(thread(channel).map_or(0, |thread| thread.cpu_us))
@@ -44,7 +40,6 @@ pub const METRICS: [Metric; 57] = [
     ),
     counter(
         "thread_switches",
-        "switches",
         "Context switches of a worker's thread, from /proc: voluntary ones are its sleeps, others mean that it shares its core.",
         SampleSource::WorkerBy(
             "kind",
@@ -54,14 +49,12 @@ pub const METRICS: [Metric; 57] = [
     ),
     Metric {
         name: "turn_seconds",
-        unit: "seconds",
         kind: MetricType::Histogram,
         help: "How long the workers' turns take, from the events to the last order. Over a millisecond: new requests wait that long.",
         source: SampleSource::Turns,
     },
     counter(
         "cut_turns",
-        "turns",
         "Turns that ended at a bound before the work did, so that new events had their look.",
         SampleSource::By(
             "bound",
@@ -71,12 +64,10 @@ pub const METRICS: [Metric; 57] = [
     ),
     gauge(
         "open_connections",
-        "connections",
         "Connections that are open now. When every worker has connections_max, idle ones are closed, and if there are none, accepting pauses.",
         SampleSource::Worker(|channel| whole(&channel.tally.connections)),
     ),
     gauge(
-        "connections",
         "connections",
         "Connections by what they are doing, counted when they are asked for.",
         SampleSource::WorkerBy(
@@ -87,25 +78,21 @@ pub const METRICS: [Metric; 57] = [
     ),
     counter(
         "accepted_connections",
-        "connections",
         "Connections that were accepted. Uneven over workers: few clients, or one address.",
         SampleSource::Worker(|channel| whole(&channel.tally.accepted)),
     ),
     counter(
         "moved_connections",
-        "connections",
         "Open connections that a worker gave to another, since it carried more than its share.",
         SampleSource::Worker(|channel| whole(&channel.tally.moved)),
     ),
     counter(
         "accept_errors",
-        "errors",
         "Accepting failed for want of descriptors or memory: raise LimitNOFILE.",
         SampleSource::Worker(|channel| whole(&channel.tally.accept_errors)),
     ),
     counter(
         "closed_connections",
-        "connections",
         "Connections that ended, by the reason that stands in the log, too.",
         SampleSource::By(
             "why",
@@ -114,7 +101,6 @@ pub const METRICS: [Metric; 57] = [
         ),
     ),
     counter(
-        "requests",
         "requests",
         "Requests that were answered, by the class of their status. 5xx: look at the log.",
         SampleSource::By(
@@ -125,7 +111,6 @@ pub const METRICS: [Metric; 57] = [
     ),
     counter(
         "sent_bytes",
-        "bytes",
         "Bytes given to sockets, heads included, by the path they take: from the page cache (sendfile), from memory read past it (direct), from small files in the response cache, made for the answer.",
         SampleSource::WorkerBy(
             "send_path",
@@ -135,7 +120,6 @@ pub const METRICS: [Metric; 57] = [
     ),
     counter(
         "full_sends",
-        "sends",
         "Sends that filled the socket: it took nothing (EAGAIN) or a part.",
         SampleSource::By(
             "taken",
@@ -145,31 +129,26 @@ pub const METRICS: [Metric; 57] = [
     ),
     counter(
         "response_cache_hits",
-        "hits",
         "Requests that were answered from the small files in the response cache.",
         SampleSource::Worker(|channel| whole(&channel.tally.response_cache_hits)),
     ),
     counter(
         "response_cache_misses",
-        "misses",
         "Requests that looked there in vain; big files and each file's first request in a second are among them.",
         SampleSource::Worker(|channel| whole(&channel.tally.response_cache_misses)),
     ),
     gauge(
         "response_cache_files",
-        "files",
         "Small files in the response cache.",
         SampleSource::Worker(|channel| whole(&channel.tally.response_cache_files)),
     ),
     gauge(
         "response_cache_bytes",
-        "bytes",
         "Memory of the small files in the response cache. At object_cache with many misses: raise it.",
         SampleSource::Worker(|channel| whole(&channel.tally.response_cache_bytes)),
     ),
     gauge(
         "waiting_responses",
-        "responses",
         "Responses under way by what their next bytes wait for, counted when they are asked for: disk, margin (healthy), socket, window (the client does not read), turn.",
         SampleSource::By("why", waits, |channel, at| {
             whole(&channel.tally.decided.waiting[at])
@@ -177,14 +156,12 @@ pub const METRICS: [Metric; 57] = [
     ),
     gauge(
         "waiting_bytes",
-        "bytes",
         "Bytes of these responses that the kernel does not have yet.",
         SampleSource::By("why", waits, |channel, at| {
             whole(&channel.tally.decided.waiting_bytes[at])
         }),
     ),
     counter(
-        "waits",
         "waits",
         "Waits of responses that ended, by what was waited for.",
         SampleSource::By("why", timed_waits, |channel, at| {
@@ -193,14 +170,12 @@ pub const METRICS: [Metric; 57] = [
     ),
     counter(
         "waited_seconds",
-        "seconds",
         "Time of these waits, over all responses; for the disk only with nothing in the socket. Much of that: the disk is what is slow.",
         SampleSource::By("why", timed_waits, |channel, at| {
             Value::Us(channel.tally.decided.waited_us[at].get())
         }),
     ),
     counter(
-        "topups",
         "topups",
         "Sockets that were filled again: the socket became writable since little was left in it (`writable`), it would have become so before the next round (`near`), or it had counted as full and was empty (`empty`). Few near ones among many: clients are too different to share wake-ups.",
         SampleSource::By(
@@ -212,7 +187,6 @@ pub const METRICS: [Metric; 57] = [
     ),
     counter(
         "congestion_signals",
-        "signals",
         "Cuts of congestion windows, seen on connections that read from a disk: marks (ecn), losses (dup_acks), silence (timeout).",
         SampleSource::By(
             "signal",
@@ -222,187 +196,156 @@ pub const METRICS: [Metric; 57] = [
     ),
     counter(
         "topup_rounds",
-        "rounds",
         "Looks at the margins of all connections of a worker.",
         SampleSource::Worker(|channel| whole(&channel.tally.decided.rounds)),
     ),
     counter(
         "missed_sends",
-        "sends",
         "Sends from the page cache whose bytes were gone, or still being read by somebody else: they were read first. A file that is just being written counts here, too, while its version is not settled (a millisecond). Grows: memory is short, or others read the same files.",
         SampleSource::Worker(|channel| whole(&channel.tally.decided.missed)),
     ),
     counter(
         "mended_streams",
-        "streams",
         "Responses that waited for a disk while nothing was read for them, and were helped on. Not 0: a fault of the server, please report it.",
         SampleSource::Worker(|channel| whole(&channel.tally.decided.mended)),
     ),
     counter(
         "paced_responses",
-        "responses",
         "Responses on a used connection whose first window was spread over a round trip.",
         SampleSource::Worker(|channel| whole(&channel.tally.decided.paced)),
     ),
     gauge(
         "target_seconds",
-        "seconds",
         "T: the time for which sockets are filled; 0 with --compare send=eager. At 0.1: many fast clients share the budget.",
         SampleSource::Worker(|channel| Value::Us(channel.tally.target_us.get())),
     ),
     gauge(
         "send_pool_bytes",
-        "bytes",
         "Memory that is divided among the connections that send (--send-memory); 0: the kernel divides it.",
         SampleSource::One(|board| divided(board, Dividing::pool_bytes)),
     ),
     gauge(
         "send_shares_bytes",
-        "bytes",
         "The sum of the shares. Far below the pool: clients that take nothing still hold the rest.",
         SampleSource::One(|board| divided(board, |dividing| dividing.tally.shares_bytes.get())),
     ),
     gauge(
         "send_held_bytes",
-        "bytes",
         "What sockets with a share held, unsent and in flight, when the divider last looked.",
         SampleSource::One(|board| divided(board, |dividing| dividing.tally.held_bytes.get())),
     ),
     gauge(
         "send_sharing_connections",
-        "connections",
         "Connections with a share. Pool / this is near 3 KB: too many for the pool.",
         SampleSource::One(|board| divided(board, |dividing| dividing.tally.connections.get())),
     ),
     counter(
         "send_divisions",
-        "divisions",
         "Divisions of send memory: one a second, and up to ten while connections join.",
         SampleSource::One(|board| divided(board, |dividing| dividing.tally.divisions.get())),
     ),
     gauge(
         "rate_bytes_per_second",
-        "bytes_per_second",
         "What arrived in the last seconds at all clients who are sent something now, per second, counted when they are asked for.",
         SampleSource::Worker(|channel| whole(&channel.tally.decided.rates_bytes_per_s)),
     ),
     gauge(
         "believed_rate_bytes_per_second",
-        "bytes_per_second",
         "What these are believed to take, as far as it is known.",
         SampleSource::Worker(|channel| whole(&channel.tally.decided.believed_bytes_per_s)),
     ),
     counter(
         "disk_reads",
-        "reads",
         "Reads of cold windows that came to an end, by device.",
         SampleSource::Disk(|tally| Value::Whole(tally.reads.load(Relaxed))),
     ),
     counter(
         "disk_failed_reads",
-        "reads",
         "Those that failed: look at the log and at dmesg.",
         SampleSource::Disk(|tally| Value::Whole(tally.failed.load(Relaxed))),
     ),
     counter(
         "disk_read_bytes",
-        "bytes",
         "Bytes of those that did not fail.",
         SampleSource::Disk(|tally| Value::Whole(tally.bytes.load(Relaxed))),
     ),
     counter(
         "disk_service_seconds",
-        "seconds",
         "Time that reads took in the device; over disk_reads, the mean of one.",
         SampleSource::Disk(|tally| Value::Us(tally.service_us.load(Relaxed))),
     ),
     counter(
         "disk_direct_reads",
-        "reads",
         "Reads that went past the page cache.",
         SampleSource::Disk(|tally| Value::Whole(tally.direct.load(Relaxed))),
     ),
     counter(
         "disk_delayed_wants",
-        "wants",
         "Reads that were due and that signs of congestion put off (EDRC): others went first.",
         SampleSource::Disk(|tally| Value::Whole(tally.delayed.load(Relaxed))),
     ),
     counter(
         "disk_delayed_bytes",
-        "bytes",
         "What would have been read by them.",
         SampleSource::Disk(|tally| Value::Whole(tally.delayed_bytes.load(Relaxed))),
     ),
     gauge(
         "disk_streams",
-        "streams",
         "Responses that read from the device.",
         SampleSource::Disk(|tally| Value::Whole(tally.streams.load(Relaxed))),
     ),
     gauge(
         "disk_rates_bytes_per_second",
-        "bytes_per_second",
         "What they take together. At disk_media or above it, the device can't keep up.",
         SampleSource::Disk(|tally| Value::Whole(tally.rates_bytes_per_s.load(Relaxed))),
     ),
     gauge(
         "disk_target_seconds",
-        "seconds",
         "The target: how long a client's bytes are to last after a read.",
         SampleSource::Disk(|tally| Value::Us(tally.target_us.load(Relaxed))),
     ),
     gauge(
         "disk_positioning_seconds",
-        "seconds",
         "Time between two reads in which nothing is read, at the present load.",
         SampleSource::Disk(|tally| Value::Us(tally.positioning_us.load(Relaxed))),
     ),
     gauge(
         "disk_media_bytes_per_second",
-        "bytes_per_second",
         "What the device gives while it reads.",
         SampleSource::Disk(|tally| Value::Whole(tally.media_bytes_per_s.load(Relaxed))),
     ),
     gauge(
         "disk_depth_reads",
-        "reads",
         "The depth: reads that the device gets at once.",
         SampleSource::Disk(|tally| Value::Whole(tally.reads_max.load(Relaxed))),
     ),
     gauge(
         "disk_in_flight_reads",
-        "reads",
         "Reads that it has now.",
         SampleSource::Disk(|tally| Value::Whole(tally.in_flight.load(Relaxed))),
     ),
     gauge(
         "prefetch_used_bytes",
-        "bytes",
         "Memory in which bytes wait for their clients.",
         SampleSource::Disk(|tally| Value::Whole(tally.memory_used_bytes.load(Relaxed))),
     ),
     gauge(
         "prefetch_memory_bytes",
-        "bytes",
         "What of it there is. If all is used, clients wait though the device could read: raise memory_max.",
         SampleSource::Disk(|tally| Value::Whole(tally.memory_bytes.load(Relaxed))),
     ),
     counter(
         "prefetch_waits",
-        "waits",
         "Times that the next read waited for memory.",
         SampleSource::Disk(|tally| Value::Whole(tally.memory_waits.load(Relaxed))),
     ),
     counter(
         "log_lines",
-        "lines",
         "Lines of the two logs that were written.",
         SampleSource::Log(|counts| Value::Whole(counts.written)),
     ),
     counter(
         "log_lost_lines",
-        "lines",
         "Lines that were lost since the log is written too slowly, or a write failed.",
         SampleSource::Log(|counts| Value::Whole(counts.lost)),
     ),
@@ -410,7 +353,6 @@ pub const METRICS: [Metric; 57] = [
 
 /// The kernel's counters of a worker's thread.
 struct ThreadCounters {
-    /// Time on a core.
     cpu_us: u64,
     /// Context switches: voluntary, involuntary.
     switches: [u64; 2],
@@ -458,18 +400,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_ends_with_its_unit_and_stands_once() {
+    fn every_name_is_plain_and_stands_once() {
         let mut names: Vec<&str> = METRICS.iter().map(|metric| metric.name).collect();
         names.sort_unstable();
         let before = names.len();
         names.dedup();
         assert_eq!(names.len(), before);
-        for Metric {
-            name, unit, help, ..
-        } in &METRICS
-        {
-            let ends = name.ends_with(&format!("_{unit}")) || name == unit;
-            assert!(ends, "{name} does not end with {unit}");
+        for Metric { name, help, .. } in &METRICS {
             let is_plain = |c: char| c.is_ascii_lowercase() || c == '_';
             assert!(name.chars().all(is_plain), "{name}");
             assert!(

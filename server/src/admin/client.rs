@@ -25,10 +25,8 @@ const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// is refused.
 const ANSWER_BYTES_MAX: u64 = 1 << 30;
 
-/// How the answers are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shown {
-    /// As received, for programs.
     pub json: bool,
     /// Print one snapshot, rather than one each second.
     pub once: bool,
@@ -37,9 +35,6 @@ pub struct Shown {
 }
 
 /// `ackpace top`.
-///
-/// # Errors
-/// There is no server, or it ends meanwhile.
 pub fn top(path: Option<&Path>, shown: Shown) -> Result<(), Failure> {
     let mut server = AdminConnection::open(path)?;
     let is_drawn = !shown.once && !shown.json && std::io::stdout().is_terminal();
@@ -60,9 +55,7 @@ pub fn top(path: Option<&Path>, shown: Shown) -> Result<(), Failure> {
     }
 }
 
-/// A snapshot of the server.
 enum ServerSnapshot {
-    /// As received.
     Line(String),
     Top(Box<Top>),
 }
@@ -101,9 +94,6 @@ fn ask_top(
 }
 
 /// `ackpace why CONN|DEVICE`.
-///
-/// # Errors
-/// There is no server, or no such connection or device.
 pub fn why(path: Option<&Path>, target: &str, json: bool) -> Result<(), Failure> {
     // Checked here, so that a mistyped name is reported even without a server.
     target.parse::<Subject>().map_err(Failure::operator)?;

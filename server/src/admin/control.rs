@@ -18,12 +18,9 @@ use crate::limits::{
 /// Pause before the control thread accepts again when the process is out of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// The protocol of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Speaks {
-    /// HTTP, one request.
     Http,
-    /// Lines of the admin socket.
     Lines,
 }
 
@@ -44,7 +41,6 @@ struct Client {
 /// Whether a client stays.
 type Stays = bool;
 
-/// The thread's state.
 pub struct Control {
     board: Board,
     listeners: Vec<(OwnedFd, Speaks)>,
@@ -53,7 +49,6 @@ pub struct Control {
 }
 
 impl Control {
-    /// No clients yet.
     pub fn new(board: Board, metrics: Option<OwnedFd>, admin: Option<OwnedFd>) -> Control {
         let metrics = metrics.map(|socket| (socket, Speaks::Http));
         let admin = admin.map(|socket| (socket, Speaks::Lines));
@@ -64,7 +59,6 @@ impl Control {
         }
     }
 
-    /// Answers until the process ends.
     pub fn run(mut self) {
         loop {
             let (incoming, ready) = self.wait();

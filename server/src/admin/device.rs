@@ -17,7 +17,6 @@ pub fn may_be_name(text: &str) -> bool {
     !text.is_empty() && text.chars().all(fits)
 }
 
-/// Asks the thread of the device with this name.
 pub fn explained(name: &str, board: &Board) -> Result<Explained, String> {
     let devices = &board.shared.site.devices;
     let device = named(name, devices)?;
@@ -104,7 +103,6 @@ fn way_of_sending(device: &Device) -> &'static str {
     }
 }
 
-/// Its present state.
 fn sentences(device: &Device, state: &DeviceState) -> Vec<String> {
     let load = &state.load;
     let ((target_us, target), (reads, depth)) = (state.target, state.depth);

@@ -3,22 +3,17 @@
 use super::{Board, WorkerChannel};
 use crate::disk;
 
-/// The type of a metric, as OpenMetrics has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricType {
     /// A counter: it only grows.
     Counter,
-    /// A gauge: a present value.
     Gauge,
     /// A histogram of the lengths of turns.
     Histogram,
 }
 
-/// Where the samples of a metric come from.
 pub enum SampleSource {
-    /// One number of the process.
     One(fn(&Board) -> Value),
-    /// One for each worker.
     Worker(fn(&WorkerChannel) -> Value),
     /// One for each worker and each value of a label: the label, its values, and the count of a worker for the value with
     /// this index.
@@ -33,9 +28,7 @@ pub enum SampleSource {
         fn() -> Vec<&'static str>,
         fn(&WorkerChannel, usize) -> Value,
     ),
-    /// One for each disk thread.
     Disk(fn(&disk::DeviceTally) -> Value),
-    /// One for each log.
     Log(fn(&crate::log::Counts) -> Value),
     /// The lengths of turns, over all workers.
     Turns,
@@ -44,24 +37,26 @@ pub enum SampleSource {
 /// A value, in the unit in which it is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// Shown as it is.
     Whole(u64),
-    /// Shown in seconds.
     Us(u64),
 }
 
-/// A metric.
 pub struct Metric {
     /// Without `ackpace_` and `_total`; its last word is the unit, or what is counted.
     pub name: &'static str,
-    /// The last word of the name: OpenMetrics wants it stated by itself, too.
-    pub unit: &'static str,
-    /// Its kind.
     pub kind: MetricType,
     /// What it measures, and what to do when it changes.
     pub help: &'static str,
-    /// Where its values are counted.
     pub source: SampleSource,
+}
+
+impl Metric {
+    /// The end of the name: OpenMetrics wants it stated by itself, too.
+    pub fn unit(&self) -> &str {
+        let is_rate = self.name.ends_with("bytes_per_second");
+        let last = self.name.rsplit('_').next().unwrap_or_default();
+        if is_rate { "bytes_per_second" } else { last }
+    }
 }
 
 impl Value {
@@ -76,32 +71,22 @@ impl Value {
     }
 }
 
-/// A counter.
 pub(super) const fn counter(
     name: &'static str,
-    unit: &'static str,
     help: &'static str,
     source: SampleSource,
 ) -> Metric {
     Metric {
         name,
-        unit,
         kind: MetricType::Counter,
         help,
         source,
     }
 }
 
-/// A gauge.
-pub(super) const fn gauge(
-    name: &'static str,
-    unit: &'static str,
-    help: &'static str,
-    source: SampleSource,
-) -> Metric {
+pub(super) const fn gauge(name: &'static str, help: &'static str, source: SampleSource) -> Metric {
     Metric {
         name,
-        unit,
         kind: MetricType::Gauge,
         help,
         source,

@@ -9,7 +9,6 @@ use super::metric::{Metric, MetricType, SampleSource, Value};
 use super::{Board, questions};
 use crate::turns::Turns;
 
-/// The format of the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// OpenMetrics 1.0.0.
@@ -19,7 +18,6 @@ pub enum Form {
 }
 
 impl Form {
-    /// Its media type.
     pub fn content_type(self) -> &'static str {
         match self {
             Form::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
@@ -28,7 +26,6 @@ impl Form {
     }
 }
 
-/// The page of a scrape.
 pub fn render(board: &Board, form: Form) -> String {
     questions::census(board);
     let mut page = Page {
@@ -43,33 +40,6 @@ pub fn render(board: &Board, form: Form) -> String {
         page.text.push_str("# EOF\n");
     }
     page.text
-}
-
-/// The table of docs/operating/metrics.md.
-pub fn table() -> String {
-    let mut text = String::from("| metric | labels | what it says |\n|---|---|---|\n");
-    let _ = writeln!(
-        text,
-        "| `ackpace_build_info` | `version` | Always 1; the release stands in the label. |"
-    );
-    for metric in &METRICS {
-        let total = match metric.kind {
-            MetricType::Counter => "_total",
-            MetricType::Gauge | MetricType::Histogram => "",
-        };
-        let labels = match metric.source {
-            SampleSource::One(_) => String::new(),
-            SampleSource::Worker(_) => "`worker`".to_owned(),
-            SampleSource::WorkerBy(label, ..) => format!("`worker`, `{label}`"),
-            SampleSource::By(label, ..) => format!("`{label}`"),
-            SampleSource::Disk(_) => "`device`".to_owned(),
-            SampleSource::Log(_) => "`log`".to_owned(),
-            SampleSource::Turns => "`le`".to_owned(),
-        };
-        let Metric { name, help, .. } = metric;
-        let _ = writeln!(text, "| `ackpace_{name}{total}` | {labels} | {help} |");
-    }
-    text
 }
 
 struct Page {
@@ -146,9 +116,7 @@ impl Page {
     }
 
     fn describe(&mut self, metric: &Metric) {
-        let Metric {
-            name, unit, help, ..
-        } = metric;
+        let (Metric { name, help, .. }, unit) = (metric, metric.unit());
         let (kind, total) = match (metric.kind, self.form) {
             (MetricType::Counter, Form::OpenMetrics) => ("counter", ""),
             (MetricType::Counter, Form::Text) => ("counter", "_total"),
@@ -180,8 +148,7 @@ impl Page {
 
     /// Bucket bounds are powers of two in microseconds: exact, since the lengths of turns are counted by those.
     fn histogram(&mut self, name: &str, turns: &Turns) {
-        const POWERS: std::ops::RangeInclusive<u32> = 2..=20;
-        for power in POWERS {
+        for power in 2..=20 {
             let (le, below) = (seconds(1 << power), turns.below(power));
             let _ = writeln!(self.text, "ackpace_{name}_bucket{{le=\"{le}\"}} {below}");
         }
@@ -201,6 +168,33 @@ fn seconds(us: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The table of docs/operating/metrics.md.
+    fn table() -> String {
+        let mut text = String::from("| metric | labels | what it says |\n|---|---|---|\n");
+        let _ = writeln!(
+            text,
+            "| `ackpace_build_info` | `version` | Always 1; the release stands in the label. |"
+        );
+        for metric in &METRICS {
+            let total = match metric.kind {
+                MetricType::Counter => "_total",
+                MetricType::Gauge | MetricType::Histogram => "",
+            };
+            let labels = match metric.source {
+                SampleSource::One(_) => String::new(),
+                SampleSource::Worker(_) => "`worker`".to_owned(),
+                SampleSource::WorkerBy(label, ..) => format!("`worker`, `{label}`"),
+                SampleSource::By(label, ..) => format!("`{label}`"),
+                SampleSource::Disk(_) => "`device`".to_owned(),
+                SampleSource::Log(_) => "`log`".to_owned(),
+                SampleSource::Turns => "`le`".to_owned(),
+            };
+            let Metric { name, help, .. } = metric;
+            let _ = writeln!(text, "| `ackpace_{name}{total}` | {labels} | {help} |");
+        }
+        text
+    }
 
     #[test]
     fn the_table_of_the_docs_is_that_of_the_code() {

@@ -33,11 +33,9 @@ use crate::worker::Shared;
 
 /// How the control thread reaches a worker.
 pub struct WorkerChannel {
-    /// Its counters.
     pub tally: Arc<Tally>,
     /// Its queue of questions; the waker is woken afterwards.
     pub questions: Sender<Question>,
-    /// Its waker.
     pub waker: Arc<ThreadWaker>,
 }
 
@@ -56,13 +54,9 @@ impl WorkerChannel {
 
 /// All that the control thread may read.
 pub struct Board {
-    /// The workers.
     pub workers: Vec<WorkerChannel>,
-    /// The state that they share.
     pub shared: Arc<Shared>,
-    /// The access log.
     pub access_log: AccessHandle,
-    /// The log of diagnostics.
     pub diagnostics: Handle,
     /// When the workers were last asked for a census of their connections.
     pub census_at: Cell<Option<Instant>>,
@@ -71,7 +65,6 @@ pub struct Board {
 }
 
 impl Board {
-    /// A view of these workers.
     pub fn new(
         workers: Vec<WorkerChannel>,
         shared: Arc<Shared>,
@@ -90,9 +83,6 @@ impl Board {
 }
 
 /// Starts the control thread, which lives as long as the process; if nothing is to be served, no thread is started.
-///
-/// # Errors
-/// When the thread can't be started.
 pub fn start(board: Board, metrics: Option<OwnedFd>, admin: Option<OwnedFd>) -> io::Result<()> {
     if metrics.is_none() && admin.is_none() {
         return Ok(());

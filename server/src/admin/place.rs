@@ -25,9 +25,7 @@ const ADMIN_CONNECT_MAX: std::time::Duration = std::time::Duration::from_secs(2)
 const STALE_SOCKETS_MAX: usize = 256;
 
 /// Makes the socket that the options ask for; `None` for none.
-///
-/// # Errors
-/// One sentence that begins with the path, when the operator named one that can't be used. Where the server chooses the path itself, no
+/// Errors: One sentence that begins with the path, when the operator named one that can't be used. Where the server chooses the path itself, no
 /// failure keeps it from starting.
 pub fn make(wanted: &AdminAt) -> Result<Option<(OwnedFd, SocketFile)>, String> {
     match wanted {
@@ -57,9 +55,6 @@ pub fn make(wanted: &AdminAt) -> Result<Option<(OwnedFd, SocketFile)>, String> {
 const ANSWERS_NOBODY: &str = "there is one that answers nobody: is it stopped?";
 
 /// Connects to the only server that runs here, or to that of a path.
-///
-/// # Errors
-/// One sentence: there is no server, or there are several.
 pub fn find(path: Option<&Path>) -> Result<UnixStream, String> {
     if let Some(path) = path {
         return connect_within(path, ADMIN_CONNECT_MAX).map_err(|error| {

@@ -34,7 +34,6 @@ const TOP_PIECE_BYTES: usize = 64 << 10;
 /// A request by the admin socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Request {
-    /// The fastest connections, so many.
     Top(usize),
     All,
     Why(Subject),
@@ -43,7 +42,6 @@ enum Request {
 /// The subject of `why`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Subject {
-    /// A connection.
     Connection(Target),
     /// A device, by its number or the name of one of its disks.
     Device(String),
@@ -78,7 +76,6 @@ pub struct Rest {
 }
 
 impl Rest {
-    /// The beginning of the answer.
     fn of(top: Top) -> (Vec<u8>, Rest) {
         let mut bytes = json(&Beginning {
             version: top.version,
@@ -220,7 +217,6 @@ impl std::str::FromStr for Target {
 enum Unanswered {
     /// It did not answer in time.
     Silent,
-    /// Its thread has ended, so nobody hears the question.
     Ended,
 }
 
@@ -251,7 +247,6 @@ fn ask(board: &Board, ask: Ask) -> Vec<Result<Answer, Unanswered>> {
     asked.into_iter().map(|told| answer(told?)).collect()
 }
 
-/// Asks one worker.
 fn ask_one(worker: u16, board: &Board, ask: Ask) -> Option<Answer> {
     let line = board.workers.get(usize::from(worker))?;
     let (reply, told) = bounded(1);
@@ -348,7 +343,6 @@ fn last(mut decisions: Vec<Told>) -> Vec<Told> {
     decisions
 }
 
-/// The state of a connection.
 fn sentences(connection: &Connection) -> Vec<String> {
     let Connection { id, peer, .. } = connection;
     let Some(response) = &connection.response else {
@@ -409,7 +403,6 @@ fn window(connection: &Connection) -> Option<String> {
     ))
 }
 
-/// What its path is like.
 fn path(connection: &Connection) -> Option<String> {
     Some(format!(
         "round trip {}, congestion window {}, {} segments sent again",

@@ -21,7 +21,6 @@ pub struct Environment {
     pub config: Option<OsString>,
     /// One sentence for each variable that starts with `ACKPACE_` and means nothing.
     pub warnings: Vec<String>,
-    /// One error for each value that is wrong.
     pub errors: Vec<LoadError>,
 }
 

@@ -15,9 +15,6 @@ use crate::limits::{CONFIG_BYTES_MAX, CONFIG_ERRORS_MAX};
 use crate::options::{UnixMode, ValueError, nearest, shown};
 
 /// Reads a configuration file with the name `path` from its bytes.
-///
-/// # Errors
-/// Bytes that are not UTF-8, and everything that [`parse_config`] finds.
 pub fn parse_bytes(bytes: &[u8], path: &Path) -> Result<Layer, Vec<ConfigError>> {
     match std::str::from_utf8(bytes) {
         Ok(text) => parse_config(text, path),
@@ -34,9 +31,7 @@ pub fn parse_bytes(bytes: &[u8], path: &Path) -> Result<Layer, Vec<ConfigError>>
 }
 
 /// Reads a configuration file with the name `path` from its text. Never panics, whatever the text.
-///
-/// # Errors
-/// Everything that is wrong, in the order of the file: at most [`CONFIG_ERRORS_MAX`] errors; of syntax, the first one
+/// Errors: Everything that is wrong, in the order of the file: at most [`CONFIG_ERRORS_MAX`] errors; of syntax, the first one
 /// alone.
 pub fn parse_config(text: &str, path: &Path) -> Result<Layer, Vec<ConfigError>> {
     let place = Position { text, path };
@@ -62,7 +57,6 @@ pub fn parse_config(text: &str, path: &Path) -> Result<Layer, Vec<ConfigError>> 
     Err(place.errors(errors))
 }
 
-/// The TOML table, or its first syntax error.
 fn syntax<'t>(place: &Position<'t>) -> Result<Spanned<DeTable<'t>>, Vec<ConfigError>> {
     DeTable::parse(place.text).map_err(|error| {
         let span = error.span().unwrap_or(0..0);
@@ -106,7 +100,6 @@ impl Position<'_> {
     }
 }
 
-/// A file being read.
 struct ConfigReader<'a> {
     place: &'a Position<'a>,
     settings: Vec<Setting>,

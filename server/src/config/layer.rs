@@ -59,9 +59,6 @@ pub fn give(layer: &mut Layer, key: &str, values: Vec<OsString>, origin: Origin)
 }
 
 /// Adds the address to listen on that a port stands for (`--port`, `ACKPACE_PORT`).
-///
-/// # Errors
-/// What [`Listen::port`] refuses.
 pub fn give_port(layer: &mut Layer, port: &OsStr, origin: Origin) -> Result<(), ValueError> {
     let listen = Listen::port(&port.to_string_lossy())?;
     give(layer, "listen", vec![listen.to_os_string()], origin);
@@ -90,7 +87,6 @@ pub enum LoadError {
     Unreadable {
         /// The file as it was named.
         path: PathBuf,
-        /// The kernel's error.
         error: std::io::Error,
     },
     /// The file is longer than a configuration may be.
@@ -107,7 +103,6 @@ pub enum LoadError {
     /// A value from somewhere else is wrong.
     #[error("{place}: {error}")]
     Value {
-        /// The option or variable.
         place: String,
         /// What is wrong with the value.
         error: ValueError,

@@ -22,16 +22,16 @@ mod reference;
 mod settings;
 
 pub use effective::effective;
-pub use environment::{Environment, read as read_environment};
+pub(crate) use environment::{Environment, read as read_environment};
 pub use file::{parse_bytes, parse_config};
+pub(crate) use layer::LoadError;
 use layer::give_port;
-pub use layer::{ConfigError, Given, Layer, LoadError, Origin};
+pub use layer::{ConfigError, Given, Layer, Origin};
 pub use reference::{example, manual, reference};
-pub use settings::{Setting, Shape};
+pub(crate) use settings::{Setting, Shape};
 
-/// The options given on the command line.
 #[derive(Debug, Default)]
-pub struct CommandLine {
+pub(crate) struct CommandLine {
     /// Its values.
     pub layer: Layer,
     /// The configuration file that `-c` names.
@@ -42,7 +42,7 @@ pub struct CommandLine {
 
 /// The options, and where they came from.
 #[derive(Debug)]
-pub struct Loaded {
+pub(crate) struct Loaded {
     /// The effective options.
     pub options: ServeOptions,
     /// The raw value of every option, and its origin.
@@ -54,10 +54,11 @@ pub struct Loaded {
 }
 
 /// Lays command line over environment over configuration file over defaults.
-///
-/// # Errors
-/// All that is wrong in any of them, at once. A wrong value is an error even where another source overrides it.
-pub fn load(command_line: CommandLine, environment: Environment) -> Result<Loaded, Vec<LoadError>> {
+/// Errors: All that is wrong in any of them, at once. A wrong value is an error even where another source overrides it.
+pub(crate) fn load(
+    command_line: CommandLine,
+    environment: Environment,
+) -> Result<Loaded, Vec<LoadError>> {
     let mut errors = command_line.errors;
     errors.extend(environment.errors);
     let config = command_line
@@ -93,7 +94,6 @@ pub fn load(command_line: CommandLine, environment: Environment) -> Result<Loade
     })
 }
 
-/// The layer of a configuration file.
 fn read_file(path: &Path) -> Result<Layer, Vec<LoadError>> {
     let unreadable = |error| {
         let path = path.to_owned();
@@ -200,7 +200,7 @@ fn check_together(options: &ServeOptions, given: &Layer) -> Result<(), LoadError
 
 /// Where the value of an option was given, for messages that begin with it: `--allow-roots`, `ACKPACE_ALLOW_ROOTS`,
 /// `a.toml:3: allow_roots`.
-pub fn place(given: &Layer, key: &str) -> String {
+pub(crate) fn place(given: &Layer, key: &str) -> String {
     match origin(given, key) {
         Origin::CommandLine => name(key),
         Origin::Environment(name) => name.clone(),
@@ -211,7 +211,7 @@ pub fn place(given: &Layer, key: &str) -> String {
 
 /// A message about a value, with which it begins: `--listen fd:9: it is not open`, `a.toml:3: listen: fd:9: it is not open`. A
 /// default is told by the option that overrides it.
-pub fn refused(given: &Layer, key: &str, message: &dyn std::fmt::Display) -> String {
+pub(crate) fn refused(given: &Layer, key: &str, message: &dyn std::fmt::Display) -> String {
     let named = named(given, key);
     match origin(given, key) {
         Origin::CommandLine | Origin::Default => format!("{named} {message}"),
@@ -220,12 +220,12 @@ pub fn refused(given: &Layer, key: &str, message: &dyn std::fmt::Display) -> Str
 }
 
 /// Whether any source gave this option, if only the value that is its default.
-pub fn is_given(given: &Layer, key: &str) -> bool {
+pub(crate) fn is_given(given: &Layer, key: &str) -> bool {
     *origin(given, key) != Origin::Default
 }
 
 /// As [`place`], but a default is told by the option that overrides it.
-pub fn named(given: &Layer, key: &str) -> String {
+pub(crate) fn named(given: &Layer, key: &str) -> String {
     match origin(given, key) {
         Origin::Default => name(key),
         _ => place(given, key),
@@ -274,24 +274,18 @@ fn idle(options: &ServeOptions, given: &Layer) -> Vec<String> {
             .is_none_or(|default| default.values != given.values);
         differs.then(|| format!("{key} ({}) changes nothing: {why}", given.origin))
     };
-    let idle = idle.into_iter().filter_map(warning);
-    idle.chain(idle_comparisons(options, given)).collect()
-}
-
-/// Words of `compare` that do nothing beside the others, or without a divided memory.
-fn idle_comparisons(options: &ServeOptions, given: &Layer) -> Vec<String> {
-    let Compare { share, idle, .. } = &options.compare;
-    let is_undivided = options.send_memory == SendMemory::Kernel;
-    let without_pool = (is_undivided && *share != Compare::default().share)
-        .then_some(("share or send_need", "a size as send_memory"));
-    let place = origin(given, "compare");
-    let idle = idle.iter().copied().chain(without_pool);
-    idle.map(|(key, needed)| format!("compare ({place}): {key} does nothing without {needed}"))
-        .collect()
+    // These words of `compare` need a divided memory.
+    let is_undivided = options.send_memory == SendMemory::Kernel
+        && options.compare.share != Compare::default().share;
+    let share = is_undivided.then(|| {
+        let place = origin(given, "compare");
+        format!("compare ({place}): share or send_need does nothing without a size as send_memory")
+    });
+    idle.into_iter().filter_map(warning).chain(share).collect()
 }
 
 /// Takes the raw values of options out of `matches`.
-pub fn read_command_line(matches: &clap::ArgMatches) -> CommandLine {
+pub(crate) fn read_command_line(matches: &clap::ArgMatches) -> CommandLine {
     let mut read = CommandLine::default();
     let raw = |id: &str| -> Vec<OsString> {
         let typed = matches.value_source(id) == Some(clap::parser::ValueSource::CommandLine);
@@ -408,15 +402,10 @@ mod tests {
         let log = "access_log_format (command line) changes nothing: access_log is off";
         assert_eq!(warned(&[("access_log_format", &["json"])]), [log]);
         assert!(warned(&[("access_log_format", &["combined"])]).is_empty());
-        let words = "prefetch_time=5s,share=window,send_need=paper";
-        let told = [
-            "compare (command line): prefetch_time does nothing without prefetch=rate",
-            "compare (command line): send_need does nothing without share=by-need",
-            "compare (command line): share or send_need does nothing without a size as send_memory",
-        ];
-        assert_eq!(warned(&[("compare", &[words])]), told);
+        let told =
+            "compare (command line): share or send_need does nothing without a size as send_memory";
+        assert_eq!(warned(&[("compare", &["share=window"])]), [told]);
         let divided = ("send_memory", &["1MiB"][..]);
-        assert_eq!(warned(&[("compare", &[words]), divided]), told[..2]);
         let good = "prefetch=rate,prefetch_time=5s,send_need=paper";
         assert!(warned(&[("compare", &[good]), divided]).is_empty());
     }

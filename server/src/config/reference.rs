@@ -164,9 +164,6 @@ fn of_several(setting: &Setting) -> &'static str {
 }
 
 /// The man page ackpace(1) as roff. `command` is the whole command line; `serve` the command that has all options.
-///
-/// # Errors
-/// Those of writing into memory, so none.
 pub fn manual(command: &Command, serve: &Command) -> std::io::Result<String> {
     let mut page = Vec::new();
     let man = Man::new(command.clone())

@@ -154,10 +154,6 @@ impl Setting {
         values.iter().map(argument).collect()
     }
 
-    /// Checks `value` as a value of this option.
-    ///
-    /// # Errors
-    /// What is wrong with it.
     pub fn check(&self, value: &OsStr) -> Result<(), ValueError> {
         let command = Command::new("check")
             .no_binary_name(true)
@@ -180,10 +176,6 @@ impl Setting {
         checks.filter_map(Result::err).collect()
     }
 
-    /// Checks the length of the list.
-    ///
-    /// # Errors
-    /// It is too long.
     pub fn check_len(&self, len: usize) -> Result<(), ValueError> {
         if len <= LIST_LEN_MAX {
             return Ok(());

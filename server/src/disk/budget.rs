@@ -23,7 +23,6 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// Nothing is divided yet.
     pub fn new(ledger: Arc<Ledger>) -> Budget {
         Budget {
             ledger,

@@ -20,11 +20,9 @@ use crate::store::file::File;
 use crate::store::pool::Lease;
 use crate::store::reader::Reader;
 
-/// Work for a reading thread.
 pub(super) enum ReaderJob {
     /// Open the file past the page cache, and find out where it lies.
     Map(Arc<File>),
-    /// Read into the page cache.
     Promote {
         read: ReadId,
         file: Arc<File>,
@@ -39,7 +37,6 @@ pub(super) enum ReaderJob {
     },
 }
 
-/// The result of a job.
 pub(super) enum Finished {
     Mapped {
         object: ObjectId,
@@ -64,7 +61,6 @@ pub(super) struct Readers {
 }
 
 impl Readers {
-    /// Starts the threads of a device.
     pub fn start(index: u16, waker: Arc<ThreadWaker>, context: &Context) -> io::Result<Readers> {
         let (orders, work) = unbounded::<ReaderJob>();
         let (done, finished) = unbounded();
@@ -106,7 +102,6 @@ impl Readers {
         );
     }
 
-    /// The next result.
     pub fn finished(&self) -> Option<Finished> {
         self.finished.try_recv().ok()
     }

@@ -11,9 +11,7 @@ use super::{DiskHandle, Shell};
 use crate::answers::Told;
 use crate::limits::{DECISIONS_SHOWN_MAX, QUESTIONS_PER_TURN_MAX};
 
-/// What the thread of a device answers.
 pub enum DeviceAnswer {
-    /// It serves.
     Serves(Box<DeviceSnapshot>),
     /// It has no readers yet, for this reason: what was wanted since has failed.
     Waits(String),
@@ -21,9 +19,7 @@ pub enum DeviceAnswer {
 
 /// A snapshot of a device, and its last decisions.
 pub struct DeviceSnapshot {
-    /// Its present state.
     pub state: DeviceState,
-    /// Its decisions, oldest first.
     pub decisions: Vec<Told>,
 }
 

@@ -26,9 +26,6 @@ use crate::store::ring::{self, Ring};
 /// Starts the thread of a device, which starts its readers: a worker calls this in a turn, and eight more threads
 /// would keep it for half a millisecond. All of them live as long as the process, since a read that hangs in the
 /// kernel can't be cancelled.
-///
-/// # Errors
-/// When threads, descriptors or address space are lacking.
 pub fn start(index: u16, context: &Context) -> io::Result<Arc<DiskHandle>> {
     let device = context.devices.get(index).ok_or(io::ErrorKind::NotFound)?;
     let settings = Settings {
@@ -39,7 +36,7 @@ pub fn start(index: u16, context: &Context) -> io::Result<Arc<DiskHandle>> {
     let waker = Arc::new(ThreadWaker::new()?);
     let slots = u32::try_from(context.pool_bytes / SLOT_BYTES).unwrap_or(u32::MAX);
     // None of it is ours until it is claimed from the ledger.
-    let pool = Arc::new(Pool::retired(slots, Arc::clone(&waker))?);
+    let pool = Arc::new(Pool::new(slots, Arc::clone(&waker))?);
     let (questions, asked) = bounded(1);
     let handle = Arc::new(DiskHandle {
         questions,
@@ -97,7 +94,6 @@ fn way(direct: bool, by_ring: bool) -> &'static str {
 /// A disk's thread that has no readers yet.
 pub(super) struct Starting {
     pub index: u16,
-    /// Those of this device.
     pub settings: Settings,
     pub context: Context,
     pub handle: Arc<DiskHandle>,

@@ -12,7 +12,6 @@ use super::Shell;
 pub struct DeviceTally {
     /// Reads that ended, failed ones too.
     pub reads: AtomicU64,
-    /// Reads that failed.
     pub failed: AtomicU64,
     /// Bytes of the reads that did not fail.
     pub bytes: AtomicU64,
@@ -36,11 +35,9 @@ pub struct DeviceTally {
     pub media_bytes_per_s: AtomicU64,
     /// K, reads given to the device at once.
     pub reads_max: AtomicU64,
-    /// Reads in the device now.
     pub in_flight: AtomicU64,
     /// Memory of the pool in use, bytes.
     pub memory_used_bytes: AtomicU64,
-    /// M, bytes.
     pub memory_bytes: AtomicU64,
     /// Turns after which the next read waited for memory.
     pub memory_waits: AtomicU64,

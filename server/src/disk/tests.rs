@@ -6,13 +6,12 @@ use ackpace_core::conn::{ConnId, WantSeq};
 use ackpace_core::disk::{Layout, Settings};
 use ackpace_core::limits::SLOT_BYTES;
 use crossbeam_channel::{Receiver, Sender, bounded};
-use rustix::fs::{MemfdFlags, fstat, ftruncate, memfd_create};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 use super::readers::{Finished, ReaderJob};
 use super::start::Starting;
 use super::*;
 use crate::ledger::Ledger;
-use crate::store::closing::Descriptor;
 use crate::store::files::Files;
 use ackpace_core::disk::ReadId;
 use ackpace_core::units::Instant;
@@ -39,10 +38,12 @@ impl Bench {
         ledger.enter(0, waker());
         assert!(ledger.claim_ahead(u64::from(slots) * SLOT_COST_BYTES));
         let (questions, asked) = bounded(1);
+        let pool = Pool::new(slots, waker()).expect("address space");
+        pool.enlist(slots);
         let handle = DiskHandle {
             questions,
             asks: vec![Mailboxes::new(4)],
-            pool: Arc::new(Pool::new(slots, waker()).expect("address space")),
+            pool: Arc::new(pool),
             waker: waker(),
             tally: DeviceTally::default(),
         };
@@ -119,13 +120,7 @@ fn settings() -> Settings {
 fn file() -> Arc<File> {
     let fd = memfd_create("file", MemfdFlags::empty()).expect("a file");
     ftruncate(&fd, FILE_BYTES).expect("room for it");
-    let stat = fstat(&fd).expect("an open descriptor");
-    Files::default().intern(
-        Descriptor::of(fd).expect("an open file"),
-        &stat,
-        b"name",
-        &Devices::default(),
-    )
+    Files::default().of(fd, &Devices::default())
 }
 
 fn want(index: u32, heard: u32, from_bytes: u64) -> DiskAsk {

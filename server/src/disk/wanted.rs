@@ -14,7 +14,6 @@ pub(super) struct Wanted {
     cancel: bool,
     /// The file of each connection, by worker and slot.
     by_slot: HashMap<(u16, u32), ObjectId>,
-    /// Each file, and how many connections want it.
     by_object: HashMap<ObjectId, (Arc<File>, u32)>,
     /// Files of departed streams that are read all the same (`cancel` off).
     uncancelled: VecDeque<Arc<File>>,
@@ -82,9 +81,8 @@ impl Wanted {
 mod tests {
     use super::*;
     use ackpace_core::conn::ConnId;
-    use rustix::fs::{MemfdFlags, fstat, memfd_create};
+    use rustix::fs::{MemfdFlags, memfd_create};
 
-    use crate::store::closing::Descriptor;
     use crate::store::device::Devices;
     use crate::store::files::Files;
 
@@ -92,17 +90,10 @@ mod tests {
         let (files, devices) = (Files::default(), Devices::default());
         [(); 2].map(|()| {
             let fd = memfd_create("file", MemfdFlags::empty()).expect("a file");
-            let stat = fstat(&fd).expect("an open descriptor");
-            files.intern(
-                Descriptor::of(fd).expect("an open file"),
-                &stat,
-                b"name",
-                &devices,
-            )
+            files.of(fd, &devices)
         })
     }
 
-    /// The nth stream of one connection.
     fn stream(nth: u16) -> StreamId {
         let conn = ConnId {
             index: 3,

@@ -31,7 +31,6 @@ impl Room {
         }
     }
 
-    /// None of it yet.
     pub fn charge(&self) -> Charge {
         Charge {
             of: self.clone(),

@@ -84,10 +84,8 @@ struct Noted {
     ended: Option<Ended>,
 }
 
-/// When a response ended.
 #[derive(Clone, Copy)]
 pub struct Ended {
-    /// Wall-clock time, Unix milliseconds.
     pub unix_ms: u64,
     /// How much later than the machine's time of the response's end this is, microseconds: the machine uses the time of
     /// the turn.
@@ -105,7 +103,6 @@ const RECORDS_COMMON: usize = 4;
 
 /// The next step for a request.
 pub enum Task {
-    /// Its response is planned.
     Answer(CorePlan),
     /// The site has to look up a path.
     Find(Query),
@@ -113,9 +110,7 @@ pub enum Task {
 
 /// The surroundings of a connection: what planning a response depends on besides it.
 pub struct Surroundings<'a> {
-    /// What is served.
     pub site: &'a Site,
-    /// The server is stopping.
     pub draining: bool,
     /// Memory that the record of a request for the access log may hold; `None` if the log is off.
     pub record_room_bytes: Option<u64>,
@@ -229,7 +224,6 @@ impl Front {
         })
     }
 
-    /// Reads and discards whatever comes.
     pub fn discard(
         &mut self,
         transport: &Transport,
@@ -468,7 +462,6 @@ impl Front {
         Some(Record { request, outcome })
     }
 
-    /// Gives the buffer back.
     pub fn release(&mut self, pool: &mut HeadPool) {
         (self.start, self.end, self.head_len) = (0, 0, 0);
         self.plain = None;

@@ -22,16 +22,13 @@ use crate::store::attributes::known;
 use crate::store::closing::Descriptor;
 use crate::store::root::{Found, Miss, Root, Wait};
 
-/// The surroundings of a listing.
 #[derive(Clone, Copy)]
 pub struct Around<'a> {
     /// The root, which decides where links lead and what is hidden.
     pub root: &'a Root,
-    /// The memory of names.
     pub shelf: &'a Shelf,
 }
 
-/// A listing under way.
 pub struct Listing {
     dir: Descriptor,
     /// Relative to the root, empty or ending with a slash.
@@ -45,7 +42,6 @@ pub struct Listing {
     begun: bool,
     written: u64,
     readme: Option<Vec<u8>>,
-    /// The foot was made.
     ended: bool,
     /// The part of the foot that did not fit into the slice (a long README), and the charge for its memory.
     over: Vec<u8>,
@@ -59,7 +55,6 @@ pub struct Listing {
 pub struct Slice {
     /// The bytes to send; empty at most in the last slice of a listing that is not chunked.
     pub bytes: Vec<u8>,
-    /// Nothing follows.
     pub last: bool,
     /// The first of its names that has neither size nor date because the file system failed.
     pub unknown: Option<Unknown>,
@@ -68,9 +63,7 @@ pub struct Slice {
 /// A name of which the file system does not tell what it is.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Unknown {
-    /// Below the root.
     pub path: Vec<u8>,
-    /// The file system's error.
     pub why: Miss,
 }
 
@@ -93,9 +86,7 @@ impl Listing {
 
     /// Reads and sorts the first names of the directory: directories first, then bytewise. Hidden names are left out,
     /// and so are links to them. The listing has this format, and is chunked or not.
-    ///
-    /// # Errors
-    /// See [`Miss`]; [`Miss::Cold`] for a long directory that may not be read with this `wait`.
+    /// Errors: See [`Miss`]; [`Miss::Cold`] for a long directory that may not be read with this `wait`.
     pub fn open(
         around: Around<'_>,
         place: &OwnedFd,
@@ -140,9 +131,6 @@ impl Listing {
 
     /// The next slice of about [`SLICE_BYTES`]; `None` if the directory has to be read again for it, which takes long,
     /// and `may_read` is false.
-    ///
-    /// # Errors
-    /// Those of the file system, for a listing that can't go on.
     pub fn slice(&mut self, around: Around<'_>, may_read: bool) -> io::Result<Option<Slice>> {
         let mut text = Vec::with_capacity(SLICE_BYTES + SLICE_BYTES / 4);
         if !self.ended && !self.names_go_on(around, may_read, &mut text)? {
@@ -256,7 +244,6 @@ impl Listing {
         Ok(())
     }
 
-    /// Reads the names after those that were listed.
     fn read_on(&self, around: Around<'_>) -> io::Result<Names> {
         let cursor = self.cursor.as_ref();
         Ok(read(around, &self.dir, &self.path, cursor, |_| {})?)
@@ -382,9 +369,6 @@ fn read(
 /// What a name is shown as; `None`: not at all, since it is gone or leads to something hidden. Programs that mirror a listing
 /// delete what it lacks. Some ask for each file besides, and delete what they don't get: so where the file system fails,
 /// only what the directory says is a directory is shown, since a listing of that fails, too.
-///
-/// # Errors
-/// The listing is to break off.
 fn kind(listed: Name, link: bool, stat: Result<Stat, Miss>) -> Result<Option<EntryKind>, Miss> {
     let (is_directory, is_file) = match stat {
         Err(Miss::Hidden) => return Ok(None),

@@ -13,7 +13,6 @@ use crate::sched::Breath;
 pub struct Cursor {
     /// The entry is a directory, or a link to one.
     pub directory: bool,
-    /// Its name.
     pub name: Vec<u8>,
 }
 
@@ -24,7 +23,6 @@ impl Cursor {
     }
 }
 
-/// An entry of a piece.
 #[derive(Clone, Copy, Debug)]
 pub struct Name {
     start: u32,
@@ -44,7 +42,6 @@ pub struct Names {
     next: usize,
     /// There was no memory for the names after the last entry.
     more: bool,
-    /// The charge for its memory.
     charge: Charge,
 }
 
@@ -73,7 +70,6 @@ impl Names {
         Some((name, self.text(name)))
     }
 
-    /// Whether all entries were taken.
     pub fn is_used_up(&self) -> bool {
         self.next == self.entries.len()
     }

@@ -27,13 +27,9 @@ const SEARCH_UP_MAX: usize = 8;
 
 /// Everything that is served under one root, and how.
 pub struct Site {
-    /// The directory or file.
     pub root: Root,
-    /// Its open files.
     pub files: Files,
-    /// The disks below it.
     pub devices: Arc<Devices>,
-    /// The operator's own content types.
     pub types: Overrides,
     /// Names of index files, which are sent for their directory.
     pub index: Vec<String>,
@@ -54,15 +50,12 @@ pub struct Query {
     pub path: Box<[u8]>,
     /// The Accept-Encoding fields, if siblings are looked for.
     pub accept_encoding: Box<[Box<[u8]>]>,
-    /// The format of a listing.
     pub format: Format,
     /// Whether a listing would be sent in chunks; `None`: only its head is asked for.
     pub chunked: Option<bool>,
 }
 
-/// What was found.
 pub enum SiteAnswer {
-    /// A file.
     File(Served),
     /// A directory: the client is to ask again with a slash at the end.
     Slash,
@@ -70,7 +63,6 @@ pub enum SiteAnswer {
     Elsewhere(Vec<u8>),
     /// A directory to be listed; `None` if only the head was asked for.
     Listing(Option<Box<Listing>>),
-    /// Nothing.
     NotFound,
     /// Nothing, since the root is not there.
     Gone,
@@ -90,18 +82,14 @@ pub enum SiteAnswer {
 
 /// A file and the form in which it is sent.
 pub struct Served {
-    /// The file.
     pub file: Arc<File>,
     /// The path by which it was found, relative to the root. `file` has the one by which it was opened first, which may be another
     /// one (hard links).
     pub path: Box<[u8]>,
-    /// Its present version.
     pub version: Version,
-    /// When it was changed.
     pub times: Times,
     /// The name that decides its content type: without the suffix of a sibling.
     pub name: Box<[u8]>,
-    /// The coding of a sibling.
     pub coding: Option<Coding>,
     /// A client with another Accept-Encoding would get another file.
     pub vary: bool,
@@ -248,7 +236,6 @@ impl Site {
         }
     }
 
-    /// The surroundings of a listing.
     pub fn around(&self) -> Around<'_> {
         Around {
             root: &self.root,

@@ -27,9 +27,6 @@ pub struct AccessLog {
 impl AccessLog {
     /// Opens `target` and starts its writer; does neither if it is off. A missing file is created with mode 640, since
     /// the log says who asked for what; a missing folder is not created.
-    ///
-    /// # Errors
-    /// The file could not be opened, or the thread not be started.
     pub fn start(target: &LogTarget, format: LogFormat) -> io::Result<AccessLog> {
         let format = match format {
             LogFormat::Combined => wire::LineFormat::Combined,
@@ -92,9 +89,6 @@ fn reopen(path: &Path) -> Option<Sink> {
 }
 
 /// Checks whether `target` could be opened, and changes nothing.
-///
-/// # Errors
-/// As open(2) would fail.
 pub fn check(target: &LogTarget) -> io::Result<()> {
     let LogTarget::File(path) = target else {
         return Ok(());
@@ -162,12 +156,9 @@ impl AccessHandle {
     }
 }
 
-/// One request and its outcome.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// The request.
     pub request: RequestText,
-    /// The response.
     pub outcome: wire::Outcome,
 }
 
@@ -231,7 +222,6 @@ impl RequestText {
         (size_of::<RequestText>() + BESIDE_BYTES + self.text.len()) as u64
     }
 
-    /// The fields again.
     pub fn as_wire(&self) -> wire::RequestText<'_> {
         let mut rest = &*self.text;
         let mut take = |len_bytes: u16| {

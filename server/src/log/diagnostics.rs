@@ -31,9 +31,6 @@ pub struct Diagnostics {
 
 impl Diagnostics {
     /// Sends all `tracing` events of this process from `level` on to standard error. Once per process.
-    ///
-    /// # Errors
-    /// The thread could not be started, or events have gone elsewhere before.
     pub fn start(level: LogLevel) -> io::Result<Diagnostics> {
         let sink = File::from(io::stderr().as_fd().try_clone_to_owned()?);
         let pump = start_pump(Box::new(sink))?;
@@ -217,7 +214,6 @@ mod tests {
         }
     }
 
-    /// Lines without their times.
     fn logged(level: LogLevel, act: impl FnOnce()) -> Vec<String> {
         let sink = Shared::default();
         let pump = start_pump(Box::new(sink.clone())).expect("a thread");

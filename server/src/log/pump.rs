@@ -34,7 +34,6 @@ const LOG_STOP_MAX: Duration = Duration::from_secs(2);
 /// The counts of lines so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Lines that the kernel took.
     pub written: u64,
     /// Lines lost since the queue was full or a write failed.
     pub lost: u64,
@@ -120,9 +119,6 @@ pub struct Pump(Handle);
 
 impl Pump {
     /// Starts a thread that writes lines to `sink`; messages about it call it `name`.
-    ///
-    /// # Errors
-    /// The thread could not be started.
     pub fn start(name: String, sink: Sink, reopen: Reopen) -> io::Result<Pump> {
         let (sender, receiver) = bounded(LOG_QUEUE_LINES_MAX);
         let shared = Arc::new(QueueState::default());
@@ -146,7 +142,6 @@ impl Drop for Pump {
     }
 }
 
-/// The thread's own state.
 struct Writer {
     name: String,
     sink: Sink,
@@ -155,7 +150,6 @@ struct Writer {
     batch: Vec<u8>,
     /// The sink ends in half a line: a write failed in the middle of one.
     torn: bool,
-    /// The last write failed.
     failing: bool,
     /// How much of `shared.lost` was reported, and when that was.
     told: u64,
@@ -331,7 +325,6 @@ mod tests {
         Pump::start(name, Box::new(sink), Box::new(|| None)).expect("a thread")
     }
 
-    /// A writer without its thread.
     fn writer(sink: &Script) -> Writer {
         let (name, sink) = ("a log".to_owned(), Box::new(sink.clone()));
         Writer::new(name, sink, Box::new(|| None), Arc::default())

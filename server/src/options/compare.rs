@@ -33,8 +33,6 @@ pub struct Compare {
     pub moves: Moves,
     /// `share`, with `send_need`: how send memory is divided, if it is.
     pub share: Policy,
-    /// Keys that do nothing beside the others, each with the word that it belongs to.
-    pub idle: Vec<(&'static str, &'static str)>,
 }
 
 /// The values that belong to one word of another key.
@@ -72,16 +70,12 @@ impl Default for Compare {
             pacing: true,
             moves: Moves::ByLoad,
             share: Policy::ByNeed(Need::Law),
-            idle: Vec::new(),
         }
     }
 }
 
 impl Compare {
     /// Reads `none`, or words such as `prefetch=paper,cancel=off`.
-    ///
-    /// # Errors
-    /// A word that is not `WHAT=HOW`, a WHAT or a HOW that does not exist, or a WHAT that is there twice.
     pub fn parse(text: &str) -> Result<Self, ValueError> {
         let mut compare = Self::default();
         if text == "none" {
@@ -172,29 +166,19 @@ impl Compare {
         Ok(())
     }
 
-    /// Gives the parameters to the words that they belong to; idle are those whose word is not there.
+    /// Gives the parameters to the words that they belong to. One whose word is not there changes nothing.
     fn complete(&mut self, also: &Parameters) {
-        let mut idle = Vec::new();
-        match (&mut self.prefetch, also.target_us) {
-            (Prefetch::Rate { target_us }, Some(given)) => *target_us = given,
-            (_, Some(_)) => idle.push(("prefetch_time", "prefetch=rate")),
-            (_, None) => {}
+        match (&mut self.prefetch, also.target_us, also.read_bytes) {
+            (Prefetch::Rate { target_us }, Some(given), _) => *target_us = given,
+            (Prefetch::Fixed { read_bytes }, _, Some(given)) => *read_bytes = given,
+            _ => {}
         }
-        match (&mut self.prefetch, also.read_bytes) {
-            (Prefetch::Fixed { read_bytes }, Some(given)) => *read_bytes = given,
-            (_, Some(_)) => idle.push(("prefetch_size", "prefetch=fixed")),
-            (_, None) => {}
+        if let (Policy::ByNeed(need), Some(given)) = (&mut self.share, also.need) {
+            *need = given;
         }
-        match (&mut self.share, also.need) {
-            (Policy::ByNeed(need), Some(given)) => *need = given,
-            (_, Some(_)) => idle.push(("send_need", "share=by-need")),
-            (_, None) => {}
-        }
-        self.idle = idle;
     }
 }
 
-/// The value that `word` stands for.
 fn one_of<T: Copy>(word: &str, allowed: &[(&str, T)]) -> Result<T, ValueError> {
     let named = allowed.iter().find(|(name, _)| *name == word);
     named.map(|(_, value)| *value).ok_or_else(|| {
@@ -260,56 +244,37 @@ mod tests {
 
     #[test]
     fn what_is_not_allowed_gets_what_is_the_nearest_first() {
-        assert_eq!(
-            text(""),
-            "\"\" is neither none nor WHAT=HOW, such as prefetch=paper"
-        );
-        assert_eq!(text("cancel=off,"), text(""));
-        assert_eq!(
-            text("cancel"),
-            "cancel is neither none nor WHAT=HOW, such as prefetch=paper"
-        );
-        assert_eq!(
-            text("cancle=off"),
-            "cancle is not one of cancel, prefetch, prefetch_time, prefetch_size, order, delay, read, send, pacing, moves, share, send_need"
-        );
-        assert_eq!(
-            text("prefetch=papr"),
-            "prefetch: papr is not one of paper, tdap, rate, fixed"
-        );
-        assert_eq!(
-            text("order=x"),
-            "order: x is not one of c-look, deadline, arrival"
-        );
-        assert_eq!(
-            text("cancel=off,order=c-look,cancel=on"),
-            "cancel is there twice"
-        );
-        assert_eq!(
-            text("prefetch_time=2min"),
-            "prefetch_time: 2min is out of range: 100ms to 1min"
-        );
-        assert_eq!(
-            text("prefetch_size=5%"),
-            "prefetch_size: 5% is out of range: 64KiB to 4MiB"
-        );
-    }
-
-    #[test]
-    fn a_parameter_without_its_word_is_idle() {
-        let idle = |words| Compare::parse(words).expect("good words").idle;
-        assert_eq!(idle("prefetch=rate,prefetch_time=1s,send_need=paper"), []);
-        assert_eq!(
-            idle("prefetch_time=3s,prefetch=fixed,send_need=law,share=equal"),
-            [
-                ("prefetch_time", "prefetch=rate"),
-                ("send_need", "share=by-need")
-            ]
-        );
-        assert_eq!(
-            idle("prefetch_size=1MiB"),
-            [("prefetch_size", "prefetch=fixed")]
-        );
+        let keys = "cancel, prefetch, prefetch_time, prefetch_size, order, delay, read, send, pacing, moves, share, send_need";
+        let neither = "is neither none nor WHAT=HOW, such as prefetch=paper";
+        for (words, expected) in [
+            ("", format!("\"\" {neither}")),
+            ("cancel=off,", format!("\"\" {neither}")),
+            ("cancel", format!("cancel {neither}")),
+            ("cancle=off", format!("cancle is not one of {keys}")),
+        ] {
+            assert_eq!(text(words), expected);
+        }
+        for (words, expected) in [
+            (
+                "prefetch=papr",
+                "prefetch: papr is not one of paper, tdap, rate, fixed",
+            ),
+            (
+                "order=x",
+                "order: x is not one of c-look, deadline, arrival",
+            ),
+            ("cancel=off,order=c-look,cancel=on", "cancel is there twice"),
+            (
+                "prefetch_time=2min",
+                "prefetch_time: 2min is out of range: 100ms to 1min",
+            ),
+            (
+                "prefetch_size=5%",
+                "prefetch_size: 5% is out of range: 64KiB to 4MiB",
+            ),
+        ] {
+            assert_eq!(text(words), expected);
+        }
     }
 
     #[test]

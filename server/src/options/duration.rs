@@ -9,9 +9,6 @@ use super::value::{ValueError, shown};
 const UNITS: [(&str, u64); 4] = [("h", 3_600_000), ("min", 60_000), ("s", 1000), ("ms", 1)];
 
 /// Reads `500ms`, `10s`, `2min` or `1h`.
-///
-/// # Errors
-/// No whole number, no unit or an unknown one, or more milliseconds than 64 bits hold.
 pub fn parse(text: &str) -> Result<Duration, ValueError> {
     let digits_len = text.bytes().take_while(u8::is_ascii_digit).count();
     let (digits, unit) = text.split_at(digits_len);
@@ -46,10 +43,6 @@ pub fn parse(text: &str) -> Result<Duration, ValueError> {
         .ok_or_else(|| ValueError::new(format!("{} is too long", shown(text))))
 }
 
-/// A duration in `range`, which is in milliseconds.
-///
-/// # Errors
-/// Not a duration, or one outside the range.
 pub fn within(text: &str, range_ms: RangeInclusive<u64>) -> Result<Duration, ValueError> {
     let duration = parse(text)?;
     let (least, most) = (

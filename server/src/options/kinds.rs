@@ -21,9 +21,6 @@ pub enum Workers {
 
 impl Workers {
     /// Reads `auto` or a number.
-    ///
-    /// # Errors
-    /// Any other word, or a number outside 1 to 64.
     pub fn parse(text: &str) -> Result<Self, ValueError> {
         if text == "auto" {
             return Ok(Self::Auto);
@@ -54,9 +51,6 @@ pub enum SendMemory {
 
 impl SendMemory {
     /// Reads `kernel` or a size.
-    ///
-    /// # Errors
-    /// Any other word, or a size below 16 KiB or above 90%.
     pub fn parse(text: &str) -> Result<Self, ValueError> {
         if text == "kernel" {
             return Ok(Self::Kernel);
@@ -127,10 +121,6 @@ pub struct CongestionControl {
 
 impl CongestionControl {
     /// Reads `NAME` or `ADDR=NAME`, such as `bbr` or `:8443=bbr`. Whether the kernel knows it is checked at the start.
-    ///
-    /// # Errors
-    /// A text that can't be the name of a congestion control (1 to 15 letters, digits, `_` and `-`), or an address that
-    /// `--listen` would not take.
     pub fn parse(text: &OsStr) -> Result<Self, ValueError> {
         let bytes = text.as_bytes();
         let cut = bytes.iter().rposition(|&byte| byte == b'=');
@@ -171,9 +161,6 @@ pub enum UnixMode {
 
 impl UnixMode {
     /// Reads `umask`, or a mode in octal as chmod(1) has it: `666`, `0660`.
-    ///
-    /// # Errors
-    /// Anything else, and bits beyond 777.
     pub fn parse(text: &str) -> Result<Self, ValueError> {
         if text == "umask" {
             return Ok(Self::Umask);

@@ -28,7 +28,6 @@ pub enum Listen {
         /// is given by number stands in `addr`.
         zone: Option<String>,
     },
-    /// A unix socket at this path.
     Unix(PathBuf),
     /// A listening socket that was inherited under this number.
     Fd(RawFd),
@@ -51,9 +50,6 @@ impl Listen {
     }
 
     /// Reads the value of `--port`: this machine only, at that port.
-    ///
-    /// # Errors
-    /// Anything but a number from 0 to 65535.
     pub fn port(text: &str) -> Result<Self, ValueError> {
         match text.parse() {
             Ok(port) if is_number(text) => Ok(Self::local(port)),
@@ -66,9 +62,6 @@ impl Listen {
 
     /// Reads `8080`, `:8080`, `1.2.3.4:80`, `[::]:8080`, `[fe80::1%eth0]:80`, `localhost:8080`, `unix:PATH` or `fd:3`. A
     /// path need not be UTF-8.
-    ///
-    /// # Errors
-    /// Any other form, with the right one where it can be guessed. Names are never looked up.
     pub fn parse(text: &OsStr) -> Result<Self, ValueError> {
         if let Some(path) = text.as_bytes().strip_prefix(b"unix:") {
             return unix(OsStr::from_bytes(path));

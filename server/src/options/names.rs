@@ -10,10 +10,6 @@ use ackpace_wire::hide::Hide;
 
 use super::value::{ValueError, shown};
 
-/// A path that names something.
-///
-/// # Errors
-/// An empty path, or one with a NUL byte.
 pub fn path(text: OsString) -> Result<PathBuf, ValueError> {
     if text.is_empty() || text.as_bytes().contains(&0) {
         let shown_path = shown(&text.to_string_lossy());
@@ -23,9 +19,6 @@ pub fn path(text: OsString) -> Result<PathBuf, ValueError> {
 }
 
 /// The name of a file within a directory.
-///
-/// # Errors
-/// A name with `/` or NUL, `.` and `..`, or a name that is longer than any file's (255 bytes).
 pub fn file_name(text: &str) -> Result<String, ValueError> {
     let names_a_file =
         !matches!(text, "" | "." | "..") && !text.contains(['/', '\0']) && text.len() <= 255;
@@ -39,9 +32,6 @@ pub fn file_name(text: &str) -> Result<String, ValueError> {
 }
 
 /// A pattern for names to hide: `*` and `?` are wildcards, all else is literal.
-///
-/// # Errors
-/// A pattern that `ackpace_wire::hide` refuses: an empty or too long one, or one that no name can match.
 pub fn pattern(text: &str) -> Result<String, ValueError> {
     if Hide::new(&[text]).is_none() {
         return Err(ValueError::new(format!(
@@ -63,9 +53,6 @@ pub struct TypeOverride {
 
 impl TypeOverride {
     /// Reads `EXT=TYPE`, such as `tar.gz=application/gzip`.
-    ///
-    /// # Errors
-    /// No `=`, or what `ackpace_wire::content_type` refuses as an extension or media type (RFC 9110 section 8.3.1).
     pub fn parse(text: &str) -> Result<Self, ValueError> {
         let Some((extension, media_type)) = text.split_once('=') else {
             return Err(ValueError::new(format!(

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ackpace_core::limits::CONNECTIONS_MAX;
+use clap::ValueHint;
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use clap::{Args, FromArgMatches, ValueHint};
 
 use super::{
     AdminAt, Compare, CongestionControl, FollowSymlinks, Listen, LogFormat, LogLevel, LogTarget,
@@ -376,14 +376,4 @@ pub struct ServeOptions {
     #[arg(long, value_name = "WHAT=HOW[,WHAT=HOW..]", default_value = "none", help_heading = "Comparison",
           value_parser = Compare::parse)]
     pub compare: Compare,
-}
-
-impl ServeOptions {
-    /// The value of each option that is not given.
-    pub fn default_values() -> ServeOptions {
-        let command =
-            ServeOptions::augment_args(clap::Command::new("ackpace").no_binary_name(true));
-        let matches = command.get_matches_from::<_, &str>([]);
-        ServeOptions::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
-    }
 }

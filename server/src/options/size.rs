@@ -14,10 +14,8 @@ const UNITS: [(&str, &[&str], u32); 5] = [
     ("TiB", &["T", "t", "Ti"], 40),
 ];
 
-/// A size as an operator gives it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Size {
-    /// So many bytes.
     Bytes(u64),
     /// So many hundredths of the smaller of RAM and cgroup limit, 1 to 100.
     Percent(u8),
@@ -99,9 +97,6 @@ impl FromStr for Size {
 }
 
 /// A size of at least `least_bytes`; a percentage of at most `most_percent`.
-///
-/// # Errors
-/// Not a size, or one outside these bounds.
 pub fn within(text: &str, least_bytes: u64, most_percent: u8) -> Result<Size, ValueError> {
     let size: Size = text.parse()?;
     let fits = match size {
@@ -119,10 +114,6 @@ pub fn within(text: &str, least_bytes: u64, most_percent: u8) -> Result<Size, Va
     )))
 }
 
-/// As [`within`], or `auto`.
-///
-/// # Errors
-/// As [`within`].
 pub fn auto_or_within(text: &str, least_bytes: u64, most_percent: u8) -> Result<Size, ValueError> {
     match text {
         "auto" => Ok(Size::Auto),
@@ -131,9 +122,6 @@ pub fn auto_or_within(text: &str, least_bytes: u64, most_percent: u8) -> Result<
 }
 
 /// A size in bytes within bounds; a percentage of the memory is refused.
-///
-/// # Errors
-/// What is wrong with the text, and what is allowed.
 pub fn bytes_within(text: &str, least_bytes: u64, most_bytes: u64) -> Result<Size, ValueError> {
     match text.parse()? {
         size @ Size::Bytes(bytes) if (least_bytes..=most_bytes).contains(&bytes) => Ok(size),

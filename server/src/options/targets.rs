@@ -23,9 +23,6 @@ pub enum LogTarget {
 impl LogTarget {
     /// Reads `off`, `-` or a path. `/dev/stdout` is standard output, too: where that is a socket, as under systemd, it
     /// can't be opened by name.
-    ///
-    /// # Errors
-    /// An empty path, and what names a place only for other servers.
     pub fn parse(text: OsString) -> Result<Self, ValueError> {
         let elsewhere = |text: &[u8]| {
             matches!(text, b"stdout" | b"stderr" | b"none" | b"syslog")
@@ -62,15 +59,11 @@ impl fmt::Display for LogTarget {
 pub enum MetricsAt {
     /// Nowhere.
     Off,
-    /// At this address: a [`Listen::Tcp`].
     Tcp(Listen),
 }
 
 impl MetricsAt {
     /// Reads `off`, or an address as `--listen` has it.
-    ///
-    /// # Errors
-    /// What [`Listen::parse`] refuses, and what is not TCP.
     pub fn parse(text: OsString) -> Result<Self, ValueError> {
         if text.as_bytes() == b"off" {
             return Ok(Self::Off);
@@ -92,15 +85,11 @@ pub enum AdminAt {
     Auto,
     /// Nowhere.
     Off,
-    /// At this path.
     Path(PathBuf),
 }
 
 impl AdminAt {
     /// Reads `auto`, `off` or a path.
-    ///
-    /// # Errors
-    /// An empty path, or one that is too long for a unix socket.
     pub fn parse(text: OsString) -> Result<Self, ValueError> {
         match text.as_bytes() {
             b"auto" => return Ok(Self::Auto),

@@ -14,7 +14,6 @@ impl ValueError {
         Self(text.into())
     }
 
-    /// `got` is outside `least..=most`.
     pub fn out_of_range(got: &str, least: impl ToString, most: impl ToString) -> Self {
         Self(format!(
             "{} is out of range: {} to {}",
@@ -63,10 +62,6 @@ fn escaped(text: &str, most: usize) -> String {
     safe
 }
 
-/// A whole number in `range`.
-///
-/// # Errors
-/// Anything but decimal digits, or a number outside the range.
 pub fn whole(text: &str, range: std::ops::RangeInclusive<u64>) -> Result<u64, ValueError> {
     if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {
         return Err(ValueError::new(format!(
@@ -83,9 +78,6 @@ pub fn whole(text: &str, range: std::ops::RangeInclusive<u64>) -> Result<u64, Va
 }
 
 /// `true` or `false`; people also write on/off, yes/no and 1/0 in the environment.
-///
-/// # Errors
-/// Any other word.
 pub fn boolean(text: &str) -> Result<bool, ValueError> {
     match text {
         "true" | "on" | "yes" | "1" => Ok(true),
@@ -97,7 +89,6 @@ pub fn boolean(text: &str) -> Result<bool, ValueError> {
     }
 }
 
-/// The name of `names` that `wrong` probably stands for.
 pub fn nearest<'a>(wrong: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     const COMPARED_CHARS: usize = 40; // twice the longest name
     let folded: String = wrong

@@ -21,19 +21,14 @@ use crate::limits::DEVICES_MAX;
 /// The jobs that wait, by device, and how many are running.
 pub struct Lanes<J> {
     lanes: Vec<Lane<J>>,
-    /// Threads of the pool.
     threads: usize,
-    /// Threads that run a job.
     busy: usize,
     /// Threads that run a long job.
     long_busy: usize,
-    /// Jobs that wait, in all lanes.
     waiting: usize,
-    /// The lane whose turn it is.
     turn: usize,
 }
 
-/// The jobs of one device.
 struct Lane<J> {
     /// Its short jobs that wait, and its long ones; `usize::from(long)` is the index.
     waiting: [VecDeque<J>; 2],
@@ -46,7 +41,6 @@ struct Lane<J> {
 /// What a running job counts for. Its thread gives this to [`Lanes::done`] afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {
-    /// Its device.
     pub device: u16,
     /// It was queued as a long one.
     pub long: bool,
@@ -70,13 +64,11 @@ impl<J> Lanes<J> {
         }
     }
 
-    /// Jobs that wait for a thread.
     #[cfg(test)]
     pub fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// Jobs that are running.
     pub fn busy(&self) -> usize {
         self.busy
     }

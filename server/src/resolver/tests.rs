@@ -176,7 +176,10 @@ fn a_job_wakes_one_thread() {
     const THREADS: u16 = 8;
     const JOBS: u16 = 500;
     let jobs = Jobs::new(50, u64::MAX);
-    let all_idle = || jobs.idle.load(Ordering::SeqCst) == usize::from(THREADS);
+    let all_idle = || {
+        jobs.waiting.load(Ordering::SeqCst) == 0
+            && jobs.idle.load(Ordering::SeqCst) == usize::from(THREADS)
+    };
     let slept = AtomicU64::new(0);
     thread::scope(|scope| {
         for _ in 0..THREADS {

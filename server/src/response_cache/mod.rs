@@ -36,7 +36,7 @@ pub enum CachedResponse {
     Whole {
         /// All bytes of the response.
         text: Arc<[u8]>,
-        /// The length of its head.
+        /// How many of them are its head.
         head_len_bytes: usize,
     },
     /// A head, and an open file for sendfile(2).
@@ -103,9 +103,7 @@ pub struct Hit<'a> {
 pub struct ResponseCache {
     /// The account that the memory comes from, a step at a time; `None`: the cache may use all of its budget at once.
     ledger: Option<Arc<Ledger>>,
-    /// The responses.
     table: ResponseTable,
-    /// Which responses are worth caching.
     admission: Admission,
     /// Hashes keys, for the table and for admission.
     hasher: RandomState,

@@ -26,7 +26,6 @@ pub(super) struct CachedSlot {
     pub response: CachedResponse,
     /// The name under which the file was found ([`super::Made::name`]).
     pub name: Option<CString>,
-    /// When it was found.
     pub found: Instant,
     /// The last turn in which the response was seen to be that of the file.
     pub seen: Option<Instant>,
@@ -37,7 +36,6 @@ pub(super) struct CachedSlot {
 /// The end of a chain.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// A hash table with chains.
 pub(super) struct ResponseTable {
     /// The responses, in no order: what is evicted is decided there.
     slots: SecondChance<CachedSlot>,

@@ -13,7 +13,6 @@ use ackpace_core::limits::{CACHED_COPY_BYTES_MAX, CACHED_FILE_BYTES_MAX, CACHED_
 use ackpace_wire::hide::Hide;
 use proptest::prelude::*;
 
-/// An open file.
 fn file(path: impl AsRef<Path>) -> Arc<File> {
     let object = ObjectId {
         device: 0,

@@ -83,9 +83,7 @@ impl Shares {
 
     /// Whether the process may have enough of them to start; `allowed` is `None` for any number, `inherited` are open already
     /// besides the standard ones.
-    ///
-    /// # Errors
-    /// One sentence with how many are needed, and how to get them.
+    /// Errors: One sentence with how many are needed, and how to get them.
     pub fn check_descriptors(
         &self,
         options: &ServeOptions,

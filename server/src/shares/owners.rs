@@ -38,12 +38,10 @@ pub struct Owner {
     pub name: &'static str,
     /// Charged to the ledger at the start.
     at_start_bytes: u64,
-    /// Charged when it is used.
     later_bytes: u64,
 }
 
 impl Owner {
-    /// All of it.
     pub fn bytes(&self) -> u64 {
         self.at_start_bytes + self.later_bytes
     }
@@ -66,7 +64,6 @@ fn later(name: &'static str, later_bytes: u64) -> Owner {
 }
 
 impl Shares {
-    /// The one table of owners.
     pub fn owners(&self) -> Vec<Owner> {
         let (workers, connections) = (u64::from(self.workers), self.connections());
         let aside_bytes = Shelf::aside_bytes(self.listing_bytes);
@@ -189,7 +186,6 @@ impl Shares {
         self.log_queue_bytes + (places_bytes + batch_bytes) as u64
     }
 
-    /// The sum of all owners.
     pub(super) fn total_bytes(&self) -> u64 {
         self.owners().iter().map(Owner::bytes).sum()
     }

@@ -13,9 +13,6 @@ use crate::options::{ServeOptions, display_duration};
 type Bound = (String, &'static str);
 
 /// The text of `ackpace limits`: memory by owner with its sum, then every bound with its consequence.
-///
-/// # Errors
-/// As [`Shares::of`].
 pub fn print(options: &ServeOptions, workers: u16) -> Result<String, String> {
     let shares = Shares::of(options, workers)?;
     let mut text = String::new();

@@ -9,18 +9,12 @@ use rustix::fs::{AtFlags, Stat, Statx, StatxFlags, StatxTimestamp, makedev, stat
 /// The attributes of an open file as the kernel knows them. Those of a local file system are the present ones. Those of
 /// a FUSE or a network file system are as old as the last look-up or read (AT_STATX_DONT_SYNC): a question to the daemon
 /// or the file server would have the worker wait for it.
-///
-/// # Errors
-/// As statx(2).
 pub fn known(file: &impl AsFd) -> rustix::io::Result<Statx> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     statx(file, c"", flags, KNOWN)
 }
 
 /// The same of what a name below a directory means; its links are followed. An automount at its end is not mounted for this.
-///
-/// # Errors
-/// As statx(2).
 pub fn known_at(dir: &impl AsFd, name: &CStr) -> rustix::io::Result<Statx> {
     let flags = AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
     statx(dir, name, flags, KNOWN)

@@ -25,13 +25,11 @@ pub const CLOSING_LANES: usize = 16;
 /// How long a thread rests after it has closed some files. Longer: a deleted file keeps its space, and whoever needs a
 /// descriptor waits. Shorter: a busy server wakes it for each file.
 const CLOSING_REST: Duration = Duration::from_millis(20);
-/// If none of these was closed for so long, milliseconds, requests wait; otherwise there are only many.
-const CLOSING_STANDS_MS: u64 = 200;
 /// If none of these was closed for so long, the disk hangs: requests get 503.
 const CLOSING_HANGS_MS: u64 = 1200;
 
 static LANES: [ClosingLane; CLOSING_LANES] = [const { ClosingLane::new() }; CLOSING_LANES];
-/// With so many files waiting, a lane is full: no more are opened while its thread stands still ([`standstill`]). 0: [`start`]
+/// With so many files waiting, a lane is full: no more are opened while its thread hangs ([`is_full`]). 0: [`start`]
 /// was not called.
 static PENDING_BOUND: AtomicUsize = AtomicUsize::new(0);
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
@@ -62,29 +60,18 @@ pub fn later(st_dev: u64, thing: impl Send + 'static) {
     }
 }
 
-/// For how long a thread has made no progress, though files wait. Its disk does nothing, so no more files should be opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standstill {
-    /// For a moment: it may go on soon.
-    Short,
-    /// For long: its disk hangs.
-    Long,
-}
-
-/// Whether no more files of this file system should be opened: too many wait to be closed, and their thread has made no
-/// progress for a while. `None`: they may be opened.
-pub fn standstill(st_dev: u64) -> Option<Standstill> {
+/// Whether no more files of this file system should be opened: too many wait to be closed, and its disk hangs.
+pub fn is_full(st_dev: u64) -> bool {
     let most = PENDING_BOUND.load(Ordering::Relaxed);
     let lane = of(st_dev);
-    let is_full = most > 0 && lane.pending.load(Ordering::Relaxed) >= most;
-    lane.standstill().filter(|_| is_full)
+    most > 0 && lane.pending.load(Ordering::Relaxed) >= most && lane.hangs()
 }
 
 /// Whether descriptors may be free soon: files wait for a thread that does not hang.
 pub fn goes_on() -> bool {
     let waits = |lane: &&ClosingLane| lane.pending.load(Ordering::Relaxed) > 0;
     let mut waiting = LANES.iter().filter(waits);
-    waiting.any(|lane| lane.standstill() != Some(Standstill::Long))
+    waiting.any(|lane| !lane.hangs())
 }
 
 /// Files that wait to be closed.
@@ -113,13 +100,9 @@ impl ClosingLane {
         }
     }
 
-    /// For how long its thread has made no progress. An idle thread makes none either, so ask only while things wait.
-    fn standstill(&self) -> Option<Standstill> {
-        match now_ms().saturating_sub(self.done_ms.load(Ordering::Relaxed)) {
-            ms if ms >= CLOSING_HANGS_MS => Some(Standstill::Long),
-            ms if ms >= CLOSING_STANDS_MS => Some(Standstill::Short),
-            _ => None,
-        }
+    /// Whether its thread has made no progress for long. An idle thread makes none either, so ask only while things wait.
+    fn hangs(&self) -> bool {
+        now_ms().saturating_sub(self.done_ms.load(Ordering::Relaxed)) >= CLOSING_HANGS_MS
     }
 
     /// Starts the thread if need be; `false`: no thread can be had. The next thing tries again.
@@ -174,7 +157,6 @@ pub struct Descriptor {
 }
 
 impl Descriptor {
-    /// A file that is open, and its file system.
     pub fn new(fd: OwnedFd, file_system: FileSystemId) -> Descriptor {
         Descriptor {
             fd: Some(fd),
@@ -183,15 +165,11 @@ impl Descriptor {
     }
 
     /// A file that is open; the kernel tells its file system.
-    ///
-    /// # Errors
-    /// As statx(2).
     pub fn of(fd: OwnedFd) -> rustix::io::Result<Descriptor> {
         let file_system = file_system(&known(&fd)?);
         Ok(Descriptor::new(fd, file_system))
     }
 
-    /// Its file system.
     pub fn file_system(&self) -> FileSystemId {
         self.file_system
     }

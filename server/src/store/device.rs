@@ -132,14 +132,12 @@ pub struct Devices {
     places: [OnceLock<Device>; DEVICES_MAX],
     meeting: Mutex<()>,
     kernel: KernelFiles,
-    /// Slots that may be used.
     places_max: usize,
 }
 
 /// What is kept of a file system that was met.
 #[derive(Clone, Copy, Debug)]
 struct FileSystem {
-    /// Of its device.
     index: u16,
     base_bytes: u64,
     is_here: bool,

@@ -60,9 +60,6 @@ impl fmt::Display for Why {
 
 /// Opens the file behind `file` once more, past the page cache: the same inode, whatever became of its name. If that was
 /// opened without a new time of access, so is this. May wait for the disk.
-///
-/// # Errors
-/// Why the page cache is to be used.
 pub fn open_direct(file: &OwnedFd) -> Result<Direct, Why> {
     if let Some(what) = no_disk_of_ours(file) {
         return Err(Why::FileSystem(what));

@@ -78,9 +78,6 @@ impl Door {
 
     /// Opens a file or directory of this owner (`st_uid`) for reading. `open` does, with one more flag: O_NOATIME if this
     /// process may leave out a new time of access, since writing it may wait for a disk that hangs.
-    ///
-    /// # Errors
-    /// Those of `open`.
     pub fn open_quietly<T>(
         &self,
         owner: u32,
@@ -101,9 +98,6 @@ impl Door {
     }
 
     /// The name `path` below `dir`.
-    ///
-    /// # Errors
-    /// [`Miss::Hidden`], and [`Miss::NotFound`] for what can't be a name.
     pub fn name<'a>(&'a self, dir: &'a OwnedFd, path: &[u8]) -> Result<VisibleName<'a>, Miss> {
         if self.hides(path) {
             return Err(Miss::Hidden);
@@ -115,9 +109,6 @@ impl Door {
 
 impl VisibleName<'_> {
     /// What this name means now; a link on the way or at its end is ELOOP.
-    ///
-    /// # Errors
-    /// As openat2(2).
     pub fn open(&self, flags: OFlags, wait: Wait) -> rustix::io::Result<OwnedFd> {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | wait.resolve();
         open_at(self.dir, &self.path, flags, resolve)
@@ -161,9 +152,7 @@ pub fn c_path(path: &[u8]) -> Result<CString, Miss> {
 /// openat2(2), restarted when a signal interrupts it. Magic links of /proc are never followed.
 ///
 /// Any rename on this machine, of whatever file, fails a search that meets a `..` meanwhile: that is tried again.
-///
-/// # Errors
-/// As openat2(2). EAGAIN: the search would have to wait, or renames raced with it `SEARCH_RETRIES_MAX` times.
+/// Errors: As openat2(2). EAGAIN: the search would have to wait, or renames raced with it `SEARCH_RETRIES_MAX` times.
 pub fn open_at(
     dir: BorrowedFd<'_>,
     path: &CStr,

@@ -25,9 +25,7 @@ const PATH_BYTES_MAX: usize = 4096;
 /// An open file, and what is known of it.
 #[derive(Debug)]
 pub struct File {
-    /// Open for reading.
     pub fd: Arc<Descriptor>,
-    /// Its id in the machines.
     pub id: ObjectId,
     /// How its residency can be known.
     pub residency: ResidencySource,
@@ -45,11 +43,9 @@ pub struct File {
 /// Whether a file is still the version that a response promises, so that its bytes may be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VersionCheck {
-    /// It is.
     Same,
     /// The file is being written in this moment, or another worker is checking it: to be asked again.
     NotYet,
-    /// It is not any more.
     Changed,
 }
 
@@ -149,9 +145,6 @@ impl File {
     }
 
     /// Its descriptor for reads past the page cache, opened now if need be. May wait for the disk.
-    ///
-    /// # Errors
-    /// Why it can't be read so.
     pub fn open_direct(&self) -> Result<Arc<Direct>, Why> {
         if let Some(known) = self.direct.get() {
             return known.clone();
@@ -165,9 +158,6 @@ impl File {
 
     /// The version of the file as the kernel knows it ([`known`]). fstat(2) costs half as much, but asks the daemon of a FUSE file
     /// system, also below an overlay.
-    ///
-    /// # Errors
-    /// As statx(2).
     pub fn version(&self) -> rustix::io::Result<Version> {
         known(&self.fd).map(|stat| known_version(&stat))
     }
@@ -239,9 +229,7 @@ impl File {
 
     /// Copies bytes of the page cache, as many as are there. Never waits for a disk, but may start to read what is
     /// missing.
-    ///
-    /// # Errors
-    /// As preadv2(2): EAGAIN if the first one is missing, EOPNOTSUPP where the file system can't promise that.
+    /// Errors: As preadv2(2): EAGAIN if the first one is missing, EOPNOTSUPP where the file system can't promise that.
     pub fn read_cached(&self, offset_bytes: u64, into: &mut [u8]) -> rustix::io::Result<usize> {
         let mut into = [IoSliceMut::new(into)];
         preadv2(&self.fd, &mut into, offset_bytes, ReadWriteFlags::NOWAIT)

@@ -3,8 +3,6 @@
 use std::fs::File;
 use std::io::Seek;
 
-use rustix::fs::fstat;
-
 use super::*;
 use crate::store::device::Devices;
 use crate::store::files::Files;
@@ -12,14 +10,7 @@ use crate::store::files::Files;
 const START: Instant = Instant { us: 7 };
 
 fn open(files: &Files, devices: &Devices, path: &std::path::Path) -> Arc<super::File> {
-    let fd = OwnedFd::from(File::open(path).expect("the file is there"));
-    let stat = fstat(&fd).expect("an open descriptor");
-    files.intern(
-        Descriptor::of(fd).expect("an open file"),
-        &stat,
-        b"name",
-        devices,
-    )
+    files.of(File::open(path).expect("the file is there"), devices)
 }
 
 #[test]

@@ -38,7 +38,6 @@ struct Identity {
 #[derive(Default)]
 pub struct Files {
     parts: [Mutex<Part>; PARTS],
-    /// Files that were named.
     named: AtomicU64,
 }
 
@@ -208,6 +207,17 @@ impl Part {
                 _ => drop(self.known.remove(&key)),
             }
         }
+    }
+}
+
+#[cfg(test)]
+impl Files {
+    /// The file of a descriptor, by the path `name`.
+    pub fn of(&self, fd: impl Into<std::os::fd::OwnedFd>, devices: &Devices) -> Arc<File> {
+        let fd = fd.into();
+        let stat = rustix::fs::fstat(&fd).expect("an open descriptor");
+        let fd = Descriptor::of(fd).expect("an open file");
+        self.intern(fd, &stat, b"name", devices)
     }
 }
 

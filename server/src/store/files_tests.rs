@@ -8,14 +8,7 @@ use rustix::fs::fstat;
 use super::*;
 
 fn open(files: &Files, devices: &Devices, path: &std::path::Path) -> Arc<super::File> {
-    let fd = OwnedFd::from(File::open(path).expect("the file is there"));
-    let stat = fstat(&fd).expect("an open descriptor");
-    files.intern(
-        Descriptor::of(fd).expect("an open file"),
-        &stat,
-        b"name",
-        devices,
-    )
+    files.of(File::open(path).expect("the file is there"), devices)
 }
 
 #[test]

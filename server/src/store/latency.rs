@@ -17,9 +17,7 @@ use super::direct::Direct;
 /// What is known of one device's reads, for all threads.
 #[derive(Debug, Default)]
 pub struct DeviceLatency {
-    /// A [`Latency`].
     bits: AtomicU32,
-    /// A thread measures it, or has done so.
     is_measured: AtomicBool,
 }
 
@@ -29,7 +27,6 @@ impl DeviceLatency {
         self.known().wait()
     }
 
-    /// The device has read so many bytes for us.
     pub fn has_read(&self, len_bytes: u64, took_us: u64, way: Way) {
         let latency = self.known().with(len_bytes, took_us, way);
         // Two threads that learn at once may lose a read, of which there are more.

@@ -18,9 +18,7 @@ const LEAVES_MAX: usize = 64;
 /// Where the kernel tells of its disks and mounts.
 #[derive(Clone, Debug)]
 pub struct KernelFiles {
-    /// The root of sysfs.
     pub sysfs: PathBuf,
-    /// The table of mounts.
     pub mountinfo: PathBuf,
 }
 
@@ -138,7 +136,6 @@ impl LeafDisks<'_> {
 enum Subvolumes {
     /// One of the disks of a btrfs.
     Btrfs(String),
-    /// A pool.
     Zfs(String),
 }
 

@@ -22,7 +22,6 @@ impl Magic {
         Some(Magic(told.f_type as u64 as u32)) // 32 bits, which some architectures extend by the sign
     }
 
-    /// Whether its files are memory.
     pub fn is_memory(self) -> bool {
         self == Magic::TMPFS || self == Magic::RAMFS
     }

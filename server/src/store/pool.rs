@@ -19,20 +19,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use ackpace_core::limits::SLOT_BYTES;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-use smallvec::SmallVec;
-
 use crate::mailbox::ThreadWaker;
 pub use lease::Lease;
-use runs::{Run, Runs, lowest, mask, push, runs_of, take_bits, take_high_bits};
+use runs::{End, Run, Runs, push, runs_of, set, take};
 
 /// What a huge page is on x86-64, and on aarch64 with pages of 4 KiB.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
-/// Words of the map for the slots of a huge page.
-const HUGE_PAGE_WORDS: usize = HUGE_PAGE_BYTES / SLOT_BYTES as usize / u64::BITS as usize;
-const _: () = assert!(
-    HUGE_PAGE_WORDS >= 1,
-    "a word of the map lies in one huge page"
-);
+/// The slots of a huge page.
+const HUGE_PAGE_SLOTS: u32 = (HUGE_PAGE_BYTES as u64 / SLOT_BYTES) as u32;
 
 /// The slots, and who hears of those that come back. One thread, the disk thread, leases, retires and enlists slots; any
 /// thread returns them. [`Pool::lease`] would be safe in several threads, too.
@@ -67,10 +61,8 @@ unsafe impl Send for Pool {}
 unsafe impl Sync for Pool {}
 
 impl Pool {
-    /// A pool of `slots`, at least one, all in circulation. Its address space is reserved now, its memory taken as slots are used.
-    ///
-    /// # Errors
-    /// When the address space is lacking (ENOMEM, RLIMIT_AS), or the machine's pages are larger than a slot (Unsupported).
+    /// A pool of `slots`, at least one, all of them retired. Its address space is reserved now, its memory taken as slots are
+    /// used. Fails where the address space is lacking (ENOMEM, RLIMIT_AS), or the machine's pages are larger than a slot.
     pub fn new(slots: u32, waker: Arc<ThreadWaker>) -> io::Result<Pool> {
         let slots = slots.max(1);
         // The kernel takes back whole pages, and with larger ones it would clear a slot next to the one that is retired.
@@ -80,37 +72,27 @@ impl Pool {
                 "memory for reading ahead comes in slots of 16 KiB, and this machine's pages are larger: a kernel with pages of 4 or 16 KiB is needed",
             ));
         }
-        let base = map(slots)?;
-        let free = (0..slots.div_ceil(u64::BITS)).map(|word| {
-            let here = (slots - word * u64::BITS).min(u64::BITS);
-            AtomicU64::new(mask(0, here))
-        });
-        let free: Box<[AtomicU64]> = free.collect();
-        let huge_pages = free.len().div_ceil(HUGE_PAGE_WORDS);
-        Ok(Pool {
-            base,
+        let words = || (0..slots.div_ceil(u64::BITS)).map(|_| AtomicU64::new(0));
+        let pool = Pool {
+            base: map(slots)?,
             slots,
-            retired: free.iter().map(|_| AtomicU64::new(0)).collect(),
-            retired_slots: AtomicU32::new(0),
-            touched: free.iter().map(|_| AtomicU64::new(0)).collect(),
-            small: (0..huge_pages).map(|_| AtomicBool::new(false)).collect(),
-            free,
-            unclaimed: AtomicU32::new(slots),
+            free: words().collect(),
+            retired: words().collect(),
+            retired_slots: AtomicU32::new(slots),
+            touched: words().collect(),
+            small: (0..slots.div_ceil(HUGE_PAGE_SLOTS))
+                .map(|_| AtomicBool::new(false))
+                .collect(),
+            unclaimed: AtomicU32::new(0),
             freed: AtomicU32::new(0),
             wake_at: AtomicU32::new(0),
             waker,
-        })
-    }
-
-    /// A pool whose slots are all out of circulation ([`Pool::retire`]).
-    ///
-    /// # Errors
-    /// As [`Pool::new`].
-    pub fn retired(slots: u32, waker: Arc<ThreadWaker>) -> io::Result<Pool> {
-        let mut pool = Pool::new(slots, waker)?;
-        std::mem::swap(&mut pool.free, &mut pool.retired);
-        pool.retired_slots = AtomicU32::new(pool.slots);
-        pool.unclaimed = AtomicU32::new(0);
+        };
+        let all = Run {
+            first: 0,
+            count: slots,
+        };
+        set(&pool.retired, all);
         Ok(pool)
     }
 
@@ -135,7 +117,7 @@ impl Pool {
         self.unclaimed
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, claim)
             .ok()?;
-        let runs = self.take(count);
+        let runs = self.take_claimed(count, End::Low);
         runs.iter().for_each(|run| self.touch(*run));
         Some(Lease::new(Arc::clone(self), runs, count))
     }
@@ -154,127 +136,73 @@ impl Pool {
     /// Take so many free slots out of circulation, the highest first, or all that are free: their memory goes back to the kernel.
     /// Returned is how many. For the thread that lends.
     pub fn retire(&self, count: u32) -> u32 {
-        let claimed = self.claim_up_to(count);
-        let mut left = claimed;
-        while left > 0 {
-            for page in (0..self.small.len()).rev() {
-                let mut gone: SmallVec<[(usize, u64); HUGE_PAGE_WORDS]> = SmallVec::new();
-                for at in self.words(page).rev() {
-                    let bits = take_high_bits(&self.free[at], left);
-                    left -= bits.count_ones();
-                    self.retired[at].fetch_or(bits, Ordering::Relaxed);
-                    gone.push((at, bits));
-                }
-                if self.is_partly_retired(page) {
-                    self.advise(page); // first, or khugepaged may fill what is cleared
-                }
-                gone.iter().for_each(|(at, bits)| self.clear(*at, *bits));
-                self.advise(page); // one that is wholly retired may be huge again
-                if left == 0 {
-                    break;
-                }
-            }
-        }
+        let claim = |free: u32| Some(free - free.min(count));
+        let before = (self.unclaimed).fetch_update(Ordering::Relaxed, Ordering::Relaxed, claim);
+        let claimed = before.unwrap_or_else(|same| same).min(count);
+        let runs = self.take_claimed(claimed, End::High);
+        runs.iter().for_each(|run| set(&self.retired, *run));
         self.retired_slots.fetch_add(claimed, Ordering::Relaxed);
+        for run in &runs {
+            self.advise(*run); // first, or khugepaged may fill what is cleared
+            self.clear(*run);
+        }
         claimed
     }
 
     /// Bring so many retired slots back into circulation, the lowest first, or all. Returned is how many. For the thread that lends.
     pub fn enlist(&self, count: u32) -> u32 {
-        let mut left = count;
-        for page in 0..self.small.len() {
-            let mut back: SmallVec<[(usize, u64); HUGE_PAGE_WORDS]> = SmallVec::new();
-            for at in self.words(page) {
-                let bits = lowest(self.retired[at].load(Ordering::Relaxed), left);
-                left -= bits.count_ones();
-                self.retired[at].fetch_and(!bits, Ordering::Relaxed);
-                back.push((at, bits));
-            }
-            if back.iter().any(|(_, bits)| *bits != 0) {
-                self.advise(page); // before anybody touches it
-            }
-            for (at, bits) in back {
-                self.free[at].fetch_or(bits, Ordering::Release);
-            }
-            if left == 0 {
-                break;
-            }
-        }
-        let enlisted = count - left;
+        let runs = take(&self.retired, count, End::Low);
+        let enlisted = runs.iter().map(|run| run.count).sum();
+        runs.iter().for_each(|run| self.advise(*run)); // before anybody touches them
+        runs.iter().for_each(|run| set(&self.free, *run));
         self.retired_slots.fetch_sub(enlisted, Ordering::Relaxed);
         self.unclaimed.fetch_add(enlisted, Ordering::Relaxed);
         enlisted
     }
 
-    /// The words of a huge page.
-    fn words(&self, page: usize) -> std::ops::Range<usize> {
-        let first = page * HUGE_PAGE_WORDS;
-        first..(first + HUGE_PAGE_WORDS).min(self.free.len())
-    }
-
-    /// Give the memory of these slots of a word back to the kernel. They are nobody's.
-    fn clear(&self, word: usize, bits: u64) {
-        for run in runs_of(word as u32 * u64::BITS, bits) {
-            let (start, len_bytes) = (self.at(run.start_bytes()), run.len_bytes() as usize);
-            // SAFETY: the slots lie inside the mapping, and being taken, they are nobody else's. A refusal changes
-            // nothing: the memory is kept.
-            let _ = unsafe { madvise(start.cast(), len_bytes, Advice::LinuxDontNeed) };
+    /// Give the memory of slots back to the kernel. They are nobody's.
+    fn clear(&self, run: Run) {
+        let (start, len_bytes) = (self.at(run.start_bytes()), run.len_bytes() as usize);
+        // SAFETY: the slots lie inside the mapping, and being taken, they are nobody else's. A refusal changes nothing: the
+        // memory is kept.
+        let _ = unsafe { madvise(start.cast(), len_bytes, Advice::LinuxDontNeed) };
+        for (word, bits) in run.words() {
+            self.touched[word].fetch_and(!bits, Ordering::Relaxed);
         }
-        self.touched[word].fetch_and(!bits, Ordering::Relaxed);
     }
 
-    /// The slots of a huge page.
-    fn slots_of(&self, page: usize) -> u32 {
-        let each = HUGE_PAGE_WORDS as u32 * u64::BITS;
-        (self.slots - page as u32 * each).min(each)
-    }
-
-    fn is_partly_retired(&self, page: usize) -> bool {
-        let words = self.words(page);
-        let retired = words.map(|at| self.retired[at].load(Ordering::Relaxed).count_ones());
-        (1..self.slots_of(page)).contains(&retired.sum())
-    }
-
-    /// A huge page some of whose slots are retired is told to be small pages.
-    fn advise(&self, page: usize) {
-        let first = (page * HUGE_PAGE_WORDS) as u32 * u64::BITS;
-        let slots = self.slots_of(page);
-        let small = self.is_partly_retired(page);
-        if self.small[page].swap(small, Ordering::Relaxed) == small {
-            return;
+    /// Tells the huge pages of a run to be small pages while some of their slots are retired.
+    fn advise(&self, run: Run) {
+        for page in run.first / HUGE_PAGE_SLOTS..=(run.first + run.count - 1) / HUGE_PAGE_SLOTS {
+            let first = page * HUGE_PAGE_SLOTS;
+            let slots = Run {
+                first,
+                count: (self.slots - first).min(HUGE_PAGE_SLOTS),
+            };
+            let is_retired =
+                |(word, bits): (usize, u64)| self.retired[word].load(Ordering::Relaxed) & bits != 0;
+            let small = slots.words().any(is_retired);
+            if self.small[page as usize].swap(small, Ordering::Relaxed) == small {
+                continue;
+            }
+            let advice = match small {
+                true => Advice::LinuxNoHugepage,
+                false => Advice::LinuxHugepage,
+            };
+            let (start, len_bytes) = (self.at(slots.start_bytes()), slots.len_bytes() as usize);
+            // SAFETY: the slots lie inside the mapping; the advice changes no byte. Refused, it has the pages that it had.
+            let _ = unsafe { madvise(start.cast(), len_bytes, advice) };
         }
-        let advice = match small {
-            true => Advice::LinuxNoHugepage,
-            false => Advice::LinuxHugepage,
-        };
-        let start = self.at(u64::from(first) * SLOT_BYTES);
-        // SAFETY: the slots lie inside the mapping; the advice changes no byte. Refused, it has the pages that it had.
-        let _ = unsafe { madvise(start.cast(), slots_bytes(slots), advice) };
     }
 
-    fn claim_up_to(&self, wanted: u32) -> u32 {
-        let claim = |free: u32| Some(free - free.min(wanted));
-        let before = self
-            .unclaimed
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, claim);
-        before.unwrap_or_else(|same| same).min(wanted)
-    }
-
-    /// Takes slots that were claimed. Since as many bits are set as there are claims, this ends: if others take bits
+    /// Takes free slots that were claimed. Since as many bits are set as there are claims, this ends: if others take bits
     /// behind our back, bits that came back behind our back are found in the next round.
-    fn take(&self, count: u32) -> Runs {
-        let mut runs = Runs::new();
-        let mut left = count;
+    fn take_claimed(&self, count: u32, end: End) -> Runs {
+        let (mut runs, mut left) = (Runs::new(), count);
         while left > 0 {
-            for (at, word) in self.free.iter().enumerate() {
-                let bits = take_bits(word, left);
-                left -= bits.count_ones();
-                for run in runs_of(at as u32 * u64::BITS, bits) {
-                    push(&mut runs, run);
-                }
-                if left == 0 {
-                    break;
-                }
+            for run in take(&self.free, left, end) {
+                left -= run.count;
+                push(&mut runs, run);
             }
         }
         runs
@@ -295,11 +223,7 @@ impl Pool {
     }
 
     fn give_back(&self, run: Run) {
-        for (word, bits) in run.words() {
-            // Release: whoever takes them next sees our last look at them done.
-            let before = self.free[word].fetch_or(bits, Ordering::Release);
-            assert_eq!(before & bits, 0, "a slot comes back once");
-        }
+        set(&self.free, run);
         self.unclaimed.fetch_add(run.count, Ordering::Relaxed);
         self.freed.fetch_add(run.count, Ordering::SeqCst);
         self.wake_if_enough();

@@ -8,7 +8,6 @@ use ackpace_core::limits::{READ_ALIGN_BYTES, SLOT_BYTES};
 /// Retries of a read that was interrupted, or for which the kernel has no memory now. More: the read failed.
 const READ_RETRIES_MAX: u32 = 64;
 
-/// A read under way.
 #[derive(Debug)]
 pub struct Progress {
     span: Span,
@@ -29,10 +28,8 @@ pub struct NextRead {
     pub len_bytes: u64,
 }
 
-/// The next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Read this.
     Read(NextRead),
     /// The read is over. So many bytes from the start of the span are there, fewer only where the file ends. Or it
     /// failed at an offset of the file, and the bytes before that are there.

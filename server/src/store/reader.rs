@@ -35,9 +35,6 @@ impl Reader {
     ///
     /// readahead(2) starts the transfer in the largest requests that the device takes; sendfile(2) to /dev/null waits
     /// for each page and copies none.
-    ///
-    /// # Errors
-    /// The file system's error, with its offset.
     pub fn promote(&self, file: &File, device: &Device, span: Span) -> Result<u64, ReadError> {
         let promoted = self.read_into_cache(file, device, span);
         if let Err(error) = promoted {
@@ -82,9 +79,7 @@ impl Reader {
     /// Reads `span` of a file that is open past the page cache (or not, where that is refused) into `lease` from its
     /// start. The span begins and ends at multiples of `READ_ALIGN_BYTES`. Returns the bytes read: fewer than asked for
     /// only where the file ends. What follows them in the lease is undefined.
-    ///
-    /// # Errors
-    /// The file system's error, with its offset; the bytes before that were read.
+    /// Errors: The file system's error, with its offset; the bytes before that were read.
     ///
     /// # Panics
     /// If the span is empty, not aligned, or longer than the lease: the disk machine orders no such read.
@@ -137,22 +132,15 @@ fn readahead(file: &OwnedFd, offset_bytes: u64, len_bytes: usize) -> rustix::io:
 mod tests {
     use std::sync::Arc;
 
-    use rustix::fs::{Advice, fadvise, fstat};
-
-    use super::*;
-    use crate::store::closing::Descriptor;
     use ackpace_core::conn::ResidencySource;
 
+    use super::*;
     use crate::store::device::Devices;
     use crate::store::files::Files;
 
     fn opened(path: &std::path::Path, devices: &Devices) -> Arc<File> {
-        let fd = OwnedFd::from(std::fs::File::open(path).expect("the file is there"));
-        let stat = fstat(&fd).expect("an open descriptor");
-        Files::default().intern(
-            Descriptor::of(fd).expect("an open file"),
-            &stat,
-            b"name",
+        Files::default().of(
+            std::fs::File::open(path).expect("the file is there"),
             devices,
         )
     }

@@ -5,7 +5,6 @@ use std::os::fd::{AsFd, AsRawFd};
 use ackpace_core::conn::Span;
 use rustix::io::Errno;
 
-/// `struct cachestat_range` and `struct cachestat` of linux/mman.h.
 #[repr(C)]
 struct CachestatRange {
     off: u64,
@@ -26,9 +25,7 @@ struct Cachestat {
 const SYS_CACHESTAT: libc::c_long = 451;
 
 /// Pages of the span that are in the page cache, by cachestat(2).
-///
-/// # Errors
-/// ENOSYS before Linux 6.5; EPERM for files that we neither own nor may write.
+/// Errors: ENOSYS before Linux 6.5; EPERM for files that we neither own nor may write.
 pub fn cached_pages(file: &impl AsFd, span: Span) -> Result<u64, Errno> {
     let range = CachestatRange {
         off: span.offset_bytes,
@@ -70,7 +67,6 @@ pub fn is_cached(file: &impl AsFd, span: Span) -> bool {
     cached_pages(file, span) == Ok(pages_of(span))
 }
 
-/// Pages that a span touches.
 fn pages_of(span: Span) -> u64 {
     let page_bytes = rustix::param::page_size() as u64;
     span.end_bytes().div_ceil(page_bytes) - span.offset_bytes / page_bytes

@@ -68,7 +68,6 @@ pub struct Ring<T> {
 struct Submitted<T> {
     order: ReadOrder<T>,
     progress: Progress,
-    /// Of the current piece.
     vectors: Vectors,
 }
 
@@ -80,9 +79,7 @@ unsafe impl Send for Vectors {}
 
 impl<T> Ring<T> {
     /// A ring for `entries` reads at once.
-    ///
-    /// # Errors
-    /// Where io_uring is refused; [`refusal`] says why. The reading threads make all reads then.
+    /// Errors: Where io_uring is refused; [`refusal`] says why. The reading threads make all reads then.
     pub fn new(entries: u32) -> io::Result<Ring<T>> {
         let ring = IoUring::new(entries.next_power_of_two())?;
         ring.submit()?; // nothing: a seccomp profile may refuse the call alone
@@ -94,9 +91,7 @@ impl<T> Ring<T> {
     }
 
     /// Starts a read with its first piece.
-    ///
-    /// # Errors
-    /// The order itself, if as many reads as there are entries are under way.
+    /// Errors: The order itself, if as many reads as there are entries are under way.
     ///
     /// # Panics
     /// If the span is empty, not aligned, or longer than the lease: the disk machine orders no such read.
@@ -163,7 +158,6 @@ impl<T> Ring<T> {
         }
     }
 
-    /// Queues a piece of a read, and submits it.
     fn start(&mut self, index: u32, mut read: Box<Submitted<T>>, piece: NextRead) {
         let into = read.order.lease.iovecs(piece.from_bytes, piece.len_bytes);
         let vectors = into.into_iter().map(|mut into| libc::iovec {
@@ -263,7 +257,9 @@ mod tests {
 
     fn pool(slots: u32) -> Arc<Pool> {
         let waker = Arc::new(ThreadWaker::new().expect("a descriptor"));
-        Arc::new(Pool::new(slots, waker).expect("address space"))
+        let pool = Pool::new(slots, waker).expect("address space");
+        pool.enlist(slots);
+        Arc::new(pool)
     }
 
     fn content() -> Vec<u8> {

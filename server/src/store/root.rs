@@ -18,12 +18,13 @@ use rustix::fs::{CWD, FileType, OFlags, ResolveFlags, Stat, Statx, readlinkat};
 use rustix::io::Errno;
 
 use super::attributes::{FileSystemId, file_system, known, known_at};
-use super::closing::{self, Descriptor, Standstill};
+use super::closing::{self, Descriptor};
 use super::device::Devices;
 use super::door::{Door, VisibleName, c_path, open_at};
 pub use super::door::{Miss, Wait};
 use super::served::{Presence, ServedDirectory};
-use crate::options::{FollowSymlinks, shown_path};
+pub use crate::options::FollowSymlinks;
+use crate::options::shown_path;
 
 /// Retries of a name that changes while it is opened. More: at no one time is it there, so 404.
 const RACES_MAX: u32 = 3;
@@ -77,9 +78,6 @@ impl RootError {
 impl Root {
     /// Opens the directory, or the directory of the file, and the other places that links may lead to. Names that
     /// match `hide` are not found there.
-    ///
-    /// # Errors
-    /// See [`RootError`].
     pub fn open(
         path: &Path,
         follow: FollowSymlinks,
@@ -194,9 +192,6 @@ impl Root {
     /// Finds `path`, which is relative to the root, has no `.` or `..`, and may end with a slash. With [`Wait::No`], only
     /// file systems are searched that were met and have their files here: any other may ask a daemon or a file server
     /// when it opens a file.
-    ///
-    /// # Errors
-    /// See [`Miss`].
     pub fn find(&self, path: &[u8], wait: Wait) -> Result<Found, Miss> {
         if self.only.as_deref().is_some_and(|only| only != path) {
             return Err(Miss::NotFound);
@@ -211,9 +206,6 @@ impl Root {
     }
 
     /// What a name in the listing of a directory is; a link counts as what it leads to.
-    ///
-    /// # Errors
-    /// See [`Miss`].
     pub fn stat(&self, path: &[u8]) -> Result<Stat, Miss> {
         self.by_name(path, Wait::Yes, |name| {
             let place = name.open(OFlags::PATH, Wait::Yes);
@@ -224,18 +216,13 @@ impl Root {
 
     /// The attributes of what a name means now. It is relative to the root, and its links are followed. Where
     /// [`Root::may_look_at`] has just said yes, this waits for nobody, unless the kernel has forgotten the name since.
-    ///
-    /// # Errors
-    /// As statx(2).
     pub fn look_at(&self, name: &CStr) -> rustix::io::Result<Statx> {
         known_at(&self.place.dir, name)
     }
 
     /// Whether a look at the name of a file that is open, on this file system, asks no daemon and no file server: the way
     /// there, with all its links, stays on the mount of the root, which has its files here. Never waits.
-    ///
-    /// # Errors
-    /// As openat2(2) and statx(2). EAGAIN: the kernel's caches don't tell now.
+    /// Errors: As openat2(2) and statx(2). EAGAIN: the kernel's caches don't tell now.
     pub fn may_look_at(&self, name: &CStr, of: FileSystemId) -> rustix::io::Result<bool> {
         let root = file_system(&known(&self.place.dir)?);
         if of != root || !self.devices.is_here(root) {
@@ -353,10 +340,8 @@ fn found(
             FileType::RegularFile => {}
             _ => return Err(Miss::Forbidden("it is neither a file nor a directory")),
         }
-        match (closing::standstill(file_system.st_dev), wait) {
-            (None, _) => {}
-            (Some(Standstill::Short), Wait::No) => return Err(Miss::Cold),
-            (Some(_), _) => return Err(Miss::Exhausted),
+        if closing::is_full(file_system.st_dev) {
+            return Err(Miss::Exhausted);
         }
         let opened = door.open_quietly(seen.stx_uid, |quiet| name.open(READ | quiet, wait));
         let opened = opened.map_err(|error| match error {
@@ -382,7 +367,6 @@ fn found(
 /// O_NONBLOCK: if a fifo takes the file's place in this moment, opening it does not wait.
 const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
-/// The directory of a file.
 fn folder(file: &Path) -> &Path {
     let parent = file.parent().unwrap_or(Path::new("/"));
     match parent.as_os_str().is_empty() {

@@ -34,7 +34,6 @@ pub struct ServedDirectory {
 /// What is known of a directory's file system since that was opened.
 #[derive(Clone, Debug)]
 struct MountFacts {
-    /// Where it is mounted.
     mounted_at: PathBuf,
     /// It is on a disk that sysfs knows.
     has_disk: bool,
@@ -47,7 +46,6 @@ struct MountFacts {
 /// Whether a directory is there, as the last look tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
-    /// It is.
     Here,
     /// Its file system is gone, and may come back.
     Away,
@@ -64,10 +62,6 @@ enum Absence {
 }
 
 impl ServedDirectory {
-    /// Opens the directory at `path`.
-    ///
-    /// # Errors
-    /// It is none, or this user may not enter it.
     pub fn open(path: &Path) -> io::Result<ServedDirectory> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = openat(CWD, path, flags, Mode::empty())?;
@@ -135,7 +129,6 @@ impl ServedDirectory {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Why it is not there.
     fn absence(&self, known: &MountFacts, sync: AtFlags) -> Option<Absence> {
         let own = match asked(&self.dir, Path::new(""), sync) {
             Ok(own) => own,

@@ -39,7 +39,7 @@ impl Worker {
                     self.tally.accept_errors.add(1);
                     return self.decider.on(In::AcceptFailed, now);
                 }
-                let accepted = tcp::accept(&self.listeners[listener], listener);
+                let accepted = tcp::accept(&self.listeners[listener]);
                 if accepted.is_err() {
                     self.shared.handovers[to].closed();
                     self.shared.ledger.give(self.shared.connection_bytes);
@@ -147,7 +147,6 @@ impl Worker {
         !self.shared.handovers[self.index].is_empty()
     }
 
-    /// Closes a connection, and gives back what it had.
     pub(super) fn close(&mut self, id: ConnId, abort: bool, why: Why) {
         let Some(mut conn) = self.conns.remove(id) else {
             return;

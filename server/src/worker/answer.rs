@@ -14,7 +14,6 @@ use ackpace_core::worker::{In, Worker as Decider};
 
 use super::events::EventSource;
 use super::report::tell_refused;
-use super::source::Source;
 use super::{Shared, Worker};
 use crate::clock::unix_ms;
 use crate::front::http::{Surroundings, Task};
@@ -41,7 +40,7 @@ impl Worker {
             .and_then(|key| self.response_cache.get(key, &around.site.root, now))
         {
             if let CachedResponse::Open { file, .. } = found.response {
-                conn.body.source = Some(Source::File(Arc::clone(file)));
+                conn.body.file = Some(Arc::clone(file));
                 conn.body.version_confirmed = found
                     .looked_now
                     .then(|| Confirmation::new(now, self.shared.clock.now()));
@@ -199,7 +198,7 @@ impl Worker {
             now,
         );
         match answer {
-            SiteAnswer::File(served) => conn.body.source = Some(Source::File(served.file)),
+            SiteAnswer::File(served) => conn.body.file = Some(served.file),
             SiteAnswer::Listing(listing) => conn.listing.rest = listing,
             SiteAnswer::Exhausted => self.response_cache.shed(), // it may be what holds the descriptors
             _ => {}

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use ackpace_core::conn::ConnId;
 use ackpace_core::limits::FETCHED_MAX;
@@ -12,11 +13,11 @@ use ackpace_share::bound::Bound;
 use ackpace_wire::access_log::Remote;
 use ackpace_wire::listing::Format;
 
-use super::source::Source;
 use crate::disk::SlotBytes;
 use crate::front::http::Front;
 use crate::front::listing::Listing;
 use crate::resolver::JobInterest;
+use crate::store::file::File;
 use crate::tcp::Accepted;
 use crate::transport::Transport;
 
@@ -24,13 +25,11 @@ use crate::transport::Transport;
 pub struct Conn {
     /// Its id, by which the machine knows it.
     pub id: ConnId,
-    /// Its socket.
     pub transport: Transport,
     /// Its client; `None` on a unix socket.
     pub peer: Option<SocketAddr>,
     /// Its input and what was made of it.
     pub front: Front,
-    /// The response under way is from the response cache.
     pub from_response_cache: bool,
     /// The body that is being sent.
     pub body: Body,
@@ -53,11 +52,11 @@ pub struct Conn {
     pub asked: Option<u16>,
 }
 
-/// What a body's bytes come from, and what is known of them.
+/// The file that a body is of, and what is known of it.
 #[derive(Default)]
 pub struct Body {
     /// `None`: no body is being sent.
-    pub source: Option<Source>,
+    pub file: Option<Arc<File>>,
     /// What was read for its client past the page cache and is not sent yet, in the order of the file.
     pub pieces: VecDeque<SlotBytes>,
     /// Some went by sendfile(2). So the socket may still refer to pages of the file, and whoever writes to it changes bytes
@@ -68,12 +67,9 @@ pub struct Body {
     pub version_confirmed: Option<Confirmation>,
 }
 
-/// A listing, which is made and sent in slices.
 #[derive(Default)]
 pub struct ListingSlices {
-    /// How it was asked for.
     pub format: Format,
-    /// Its state between two slices.
     pub rest: Option<Box<Listing>>,
     /// The slice that is being sent.
     pub slice: Vec<u8>,
@@ -96,7 +92,6 @@ pub struct Conns {
     places: Vec<Slot>,
     /// Places without a connection, the one that was freed last at the end.
     free: Vec<u32>,
-    /// Places that there may be.
     places_max: u32,
 }
 
@@ -132,7 +127,6 @@ impl Conn {
         }
     }
 
-    /// Its client, for the log.
     pub fn remote(&self) -> Remote {
         self.peer.map_or(Remote::Unix, |peer| Remote::Ip(peer.ip()))
     }
@@ -145,7 +139,6 @@ impl Conn {
         }
     }
 
-    /// What it kept back leaves.
     pub fn uncork(&mut self) {
         if self.corked {
             self.transport.cork(false);
@@ -190,7 +183,6 @@ impl Conns {
         }
     }
 
-    /// Places that are free.
     pub fn room(&self) -> u32 {
         let unused = self.places_max.saturating_sub(self.places.len() as u32);
         unused.saturating_add(self.free.len() as u32)
@@ -254,11 +246,7 @@ mod tests {
     use super::*;
 
     fn added(conns: &mut Conns, socket: OwnedFd) -> Option<ConnId> {
-        let client = Accepted {
-            socket,
-            peer: None,
-            listener: 0,
-        };
+        let client = Accepted { socket, peer: None };
         conns.add(Conn::new(client, None))
     }
 

@@ -148,7 +148,6 @@ impl Worker {
         }
     }
 
-    /// A connection is closed.
     pub(super) fn end_share(&self, conn: &Conn) {
         if conn.bound.is_some() {
             self.left(conn.id);
@@ -314,11 +313,7 @@ mod tests {
         let (socket, client) = tcp_pair([1_448, 536, 32_000][seed as usize % 3]);
         let reader = thread::spawn(move || read_badly(client, seed));
         let mut conns = Conns::new(1);
-        let client = Accepted {
-            socket,
-            peer: None,
-            listener: 0,
-        };
+        let client = Accepted { socket, peer: None };
         let id = conns.add(Conn::new(client, None)).expect("a place");
         let conn = conns.get(id).expect("it was added");
         hold_to_share(conn, Grant::start(16 << 10));

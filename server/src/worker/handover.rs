@@ -13,7 +13,6 @@ use crate::tcp::Accepted;
 
 /// A connection on its way to another worker, which has a place for it.
 pub struct Handed {
-    /// The shell's half.
     pub(super) conn: Conn,
     /// The machine's half; `None`: it was just accepted.
     pub(super) exported: Option<Box<Exported<LocalFile>>>,
@@ -35,7 +34,6 @@ pub struct HandOver {
     connections: AtomicU64,
     /// How many of them have a known rate.
     known: AtomicU64,
-    /// The sum of these rates.
     rate_bytes_per_s: AtomicU64,
     handed: ArrayQueue<Box<Handed>>,
     /// Its worker ends and takes no more than what is in the queue already.
@@ -55,7 +53,6 @@ impl Default for HandOver {
 }
 
 impl HandOver {
-    /// The load of its worker.
     pub fn load(&self) -> WorkerLoad {
         WorkerLoad {
             connections: self.connections.load(Ordering::Relaxed),
@@ -91,9 +88,7 @@ impl HandOver {
     }
 
     /// Leaves a connection for its worker, whose waker is to be signalled then. It has a place already.
-    ///
-    /// # Errors
-    /// A connection that the caller has to serve itself, if its worker ends: this one, or another one that waited in the
+    /// Errors: A connection that the caller has to serve itself, if its worker ends: this one, or another one that waited in the
     /// queue.
     pub fn hand(&self, client: Box<Handed>) -> Result<(), Box<Handed>> {
         self.handed.push(client)?;
@@ -113,12 +108,10 @@ impl HandOver {
         fence(Ordering::SeqCst);
     }
 
-    /// Whether the queue is empty.
     pub fn is_empty(&self) -> bool {
         self.handed.is_empty()
     }
 
-    /// Takes the next connection.
     pub fn take(&self) -> Option<Box<Handed>> {
         self.handed.pop()
     }
@@ -132,7 +125,6 @@ mod tests {
         let accepted = Accepted {
             socket: std::fs::File::open("/dev/null").expect("a device").into(),
             peer: None,
-            listener: 0,
         };
         Box::new(Handed::accepted(accepted, None))
     }

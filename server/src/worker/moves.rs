@@ -25,7 +25,6 @@ const MOVE_EACH_US: u64 = 100_000;
 /// What a worker gives away, and when it looks again.
 #[derive(Default)]
 pub(super) struct Giving {
-    /// The next look.
     looks_at: Instant,
     /// The slot at which it begins.
     from: u32,
@@ -90,7 +89,7 @@ impl Worker {
         conn.transport.set_pace(None);
         (conn.bound, conn.job) = (None, None);
         conn.body = Body {
-            source: conn.body.source.take(),
+            file: conn.body.file.take(),
             used_sendfile: conn.body.used_sendfile,
             ..Body::default()
         };
@@ -104,7 +103,6 @@ impl Worker {
         }
     }
 
-    /// It stays after all.
     pub(super) fn kept(&mut self) {
         if let Some((_, to)) = self.giving.going.take() {
             self.shared.handovers[to].closed();

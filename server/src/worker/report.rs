@@ -53,10 +53,10 @@ impl Worker {
         now: Instant,
     ) {
         let conn = self.conns.get(stream.conn);
-        let Some(source) = conn.and_then(|conn| conn.body.source.as_ref()) else {
+        let Some(file) = conn.and_then(|conn| conn.body.file.as_ref()) else {
             return;
         };
-        let file = self.shared.site.shown(source.path());
+        let file = self.shared.site.shown(&file.path);
         let offset_bytes = error.offset_bytes;
         if why == Why::ReadFailed {
             let error = io::Error::from_raw_os_error(error.errno);
@@ -73,8 +73,8 @@ impl Worker {
     /// A response can't go on, since its file is not what was promised or can't be read.
     pub(super) fn tell_broken(&mut self, stream: StreamId, at_bytes: u64, why: Why, now: Instant) {
         let conn = self.conns.get(stream.conn);
-        if let Some(source) = conn.and_then(|conn| conn.body.source.as_ref()) {
-            let file = self.shared.site.shown(source.path());
+        if let Some(file) = conn.and_then(|conn| conn.body.file.as_ref()) {
+            let file = self.shared.site.shown(&file.path);
             self.tell_ended(&file, at_bytes, why, now);
         }
     }

@@ -41,11 +41,8 @@ pub(super) struct Order {
     pub stream: StreamId,
     /// Of which part of its plan.
     pub part: u16,
-    /// Which bytes of that.
     pub span: Span,
-    /// What holds them.
     pub held: Held,
-    /// More of the response follows.
     pub more: bool,
     /// How much the socket should take and when it becomes writable again; `None`: the kernel decides both.
     pub refill: Option<Refill>,
@@ -57,7 +54,6 @@ struct Body {
     version: Version,
     /// Whether all bytes must be of that version, or may lie in a file that grows.
     promise: Promise,
-    /// In the file.
     span: Span,
 }
 
@@ -65,7 +61,6 @@ struct Body {
 struct Attempt {
     sent: Sent,
     path: SendPath,
-    /// The socket after it.
     socket: SocketState,
     /// What the socket held before it, unsent and in flight; `None` without a share.
     held_bytes: Option<u64>,
@@ -98,7 +93,6 @@ enum Sent {
     Broken(Why),
     /// Its first byte is not in memory.
     Missing,
-    /// The connection is dead.
     Reset,
 }
 
@@ -292,11 +286,11 @@ fn has_armed_epollout(attempt: &Attempt) -> bool {
 
 /// Sends bytes of a file from where they are.
 fn send_body(conn: &mut Conn, copied: &mut [u8], order: &Order, body: &Body, turn: Turn) -> Sent {
-    let Some(source) = &conn.body.source else {
+    let Some(file) = &conn.body.file else {
         return Sent::Broken(Why::ReadFailed);
     };
     let of = Promised {
-        source,
+        file,
         version: &body.version,
         promise: body.promise,
         confirmed: conn.body.version_confirmed.take(),
@@ -334,7 +328,6 @@ fn at_bytes(part: &Part, span: Span) -> u64 {
     }
 }
 
-/// The send path that bytes of this part take.
 fn send_path(part: &Part, held: Held, from_response_cache: bool) -> SendPath {
     match (part, held) {
         (Part::Body { .. }, Held::Slots) => SendPath::Direct,
@@ -373,7 +366,6 @@ fn send_pieces(
     }
 }
 
-/// What an error of a send means.
 fn send_error(error: Errno) -> Sent {
     match error {
         Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM => Sent::taken(0, true),

@@ -32,11 +32,8 @@ use crate::response_cache::ResponseCache;
 use crate::tally::Tally;
 use crate::tcp;
 
-/// What all workers share.
 pub struct Shared {
-    /// What is served.
     pub site: Arc<Site>,
-    /// The disk threads.
     pub disks: Arc<Disks>,
     /// Each worker's mailboxes for completions from the disks, and its waker.
     pub channels: Arc<Vec<Channel>>,
@@ -50,7 +47,6 @@ pub struct Shared {
     pub resolver: Resolver,
     /// Set when the server is to stop; the wakers are woken afterwards.
     pub stopping: AtomicBool,
-    /// The clock of all machines.
     pub clock: Clock,
     /// The account of the memory that `memory_max` allows.
     pub ledger: Arc<Ledger>,
@@ -85,25 +81,16 @@ impl Shared {
 
 /// What a worker is given besides its settings.
 pub struct WorkerContext {
-    /// Results of the resolvers.
     pub inbox: Inbox,
-    /// Questions of operators.
     pub questions: Receiver<Question>,
-    /// The counters of this worker.
     pub tally: Arc<Tally>,
-    /// The access log.
     pub log: AccessHandle,
-    /// Listening sockets.
     pub listeners: Vec<OwnedFd>,
-    /// Memory for the response cache.
     pub response_cache_bytes: u64,
 }
 
 impl Worker {
     /// A worker that is ready to run.
-    ///
-    /// # Errors
-    /// When descriptors are lacking.
     pub fn new(
         settings: Settings,
         shared: Arc<Shared>,

@@ -5,13 +5,8 @@ use std::process::{Command, Output, Stdio};
 
 use crate::common::directory;
 
-/// Ends a run in this directory, with these variables and no others.
-pub struct Run<'a> {
-    /// Where it runs.
-    pub directory: &'a Path,
-    /// Its environment.
-    pub variables: &'a [(&'a str, &'a str)],
-}
+/// Runs in this directory, with these variables and no others.
+pub struct Run<'a>(pub &'a Path, pub &'a [(&'a str, &'a str)]);
 
 impl Run<'_> {
     /// The command, with nothing on standard input.
@@ -19,9 +14,9 @@ impl Run<'_> {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ackpace"));
         command
             .args(arguments)
-            .current_dir(self.directory)
+            .current_dir(self.0)
             .env_clear()
-            .envs(self.variables.iter().copied())
+            .envs(self.1.iter().copied())
             .stdin(Stdio::null());
         command
     }
@@ -44,9 +39,5 @@ impl Run<'_> {
 
 /// Runs in an empty directory without variables.
 pub fn ackpace(test: &str, arguments: &[&str]) -> (i32, String, String) {
-    Run {
-        directory: &directory(test),
-        variables: &[],
-    }
-    .run(arguments)
+    Run(&directory(test), &[]).run(arguments)
 }

@@ -319,19 +319,14 @@ mod tests {
     fn the_longest_extension_allowed_is_found_in_a_long_name() {
         let extension = "e".repeat(EXTENSION_BYTES_MAX);
         let overrides = Overrides::new([(&*extension, "a/b")]);
-        assert_eq!(
-            of(
-                format!("{}.{extension}", "n".repeat(150)).as_bytes(),
-                &overrides
-            ),
-            "a/b"
-        );
-        assert_eq!(of(format!("n.{extension}").as_bytes(), &overrides), "a/b");
-        assert_eq!(of(format!(".{extension}").as_bytes(), &overrides), UNKNOWN);
-        assert_eq!(
-            of(format!("n.e{extension}").as_bytes(), &overrides),
-            UNKNOWN
-        );
+        for (name, media_type) in [
+            (format!("{}.{extension}", "n".repeat(150)), "a/b"),
+            (format!("n.{extension}"), "a/b"),
+            (format!(".{extension}"), UNKNOWN),
+            (format!("n.e{extension}"), UNKNOWN),
+        ] {
+            assert_eq!(of(name.as_bytes(), &overrides), media_type);
+        }
     }
 
     #[test]

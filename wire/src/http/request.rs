@@ -302,20 +302,10 @@ fn framing(version: Version, fields: &Fields<'_>) -> Result<RequestBody, Reject>
 }
 
 fn content_length(value: &[u8]) -> Result<RequestBody, Reject> {
-    const BAD: Reject = Reject::bad("Content-Length is not a number of bytes.");
-    if value.is_empty() {
-        return Err(BAD);
-    }
-    let mut len_bytes: u64 = 0;
-    for &byte in value {
-        if !byte.is_ascii_digit() {
-            return Err(BAD);
-        }
-        len_bytes = len_bytes
-            .checked_mul(10)
-            .and_then(|tens| tens.checked_add(u64::from(byte - b'0')))
-            .ok_or(BAD)?;
-    }
+    let digits = std::str::from_utf8(value).ok();
+    let digits = digits.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+    let len_bytes = digits.and_then(|text| text.parse().ok());
+    let len_bytes = len_bytes.ok_or(Reject::bad("Content-Length is not a number of bytes."))?;
     Ok(match len_bytes {
         0 => RequestBody::None,
         _ => RequestBody::Length(len_bytes),

@@ -109,16 +109,8 @@ fn a_wrong_type_gets_the_right_one_and_an_example() {
             "12: rate_min: must be a whole number, not a string; write rate_min = 100",
         ),
         (
-            "rate_min = 1.5",
-            "12: rate_min: must be a whole number, not a number with a fraction; write rate_min = 100",
-        ),
-        (
             "workers = true",
             "11: workers: must be a string or a whole number, not true or false; write workers = \"auto\"",
-        ),
-        (
-            "idle_timeout = 75",
-            "16: idle_timeout: must be a string, not a whole number; write idle_timeout = \"75s\"",
         ),
         (
             "listen = \"8080\"",
@@ -127,10 +119,6 @@ fn a_wrong_type_gets_the_right_one_and_an_example() {
         (
             "listen = [8080]",
             "11: listen: must be a list of strings, not a whole number; write listen = [\"8080\"]",
-        ),
-        (
-            "precompressed = true",
-            "17: precompressed: must be a list of strings, not true or false; write precompressed = [\".zst\"]",
         ),
         (
             "allow_roots = 2020-01-01",
@@ -149,10 +137,6 @@ fn a_wrong_type_gets_the_right_one_and_an_example() {
             "16: idle_timeout: must be a string, not a whole number; write idle_timeout = \"30s\"",
         ),
         (
-            "metrics = 9100",
-            "11: metrics: must be a string, not a whole number; write metrics = \"9100\"",
-        ),
-        (
             "unix_mode = 0o660",
             "13: unix_mode: must be a string, not a whole number; write unix_mode = \"660\"",
         ),
@@ -163,10 +147,6 @@ fn a_wrong_type_gets_the_right_one_and_an_example() {
         (
             "access_log = false",
             "14: access_log: must be a string, not true or false; write access_log = \"off\"",
-        ),
-        (
-            "congestion_control = {}",
-            "22: congestion_control: must be a list of strings, not a table; write congestion_control = [\"cubic\"]",
         ),
         (
             "allow_roots = \"/srv/b\"",

@@ -59,32 +59,45 @@ pub fn push(runs: &mut Runs, run: Run) {
     }
 }
 
-/// Takes up to `count` of a word's bits, the lowest first. Acquire: their last owner is done.
-pub fn take_bits(word: &AtomicU64, count: u32) -> u64 {
-    take_by(word, count, lowest)
+/// The end of a map from which slots are taken.
+#[derive(Clone, Copy)]
+pub enum End {
+    Low,
+    High,
 }
 
-/// As [`take_bits`], the highest first.
-pub fn take_high_bits(word: &AtomicU64, count: u32) -> u64 {
-    let highest = |bits: u64, count| lowest(bits.reverse_bits(), count).reverse_bits();
-    take_by(word, count, highest)
-}
-
-/// Takes up to `count` of a word's bits, those that `choose` chooses of the set ones, until there are enough or none is set.
-fn take_by(word: &AtomicU64, count: u32, choose: impl Fn(u64, u32) -> u64) -> u64 {
-    let mut taken = 0u64;
-    loop {
-        let bits = word.load(Ordering::Relaxed) & !taken;
-        let wanted = choose(bits, count - taken.count_ones());
-        if wanted == 0 {
-            return taken;
+/// Takes up to `count` bits of a map. Acquire: their last owner is done.
+pub fn take(map: &[AtomicU64], count: u32, end: End) -> Runs {
+    let (mut runs, mut left) = (Runs::new(), count);
+    for nth in 0..map.len() {
+        let at = match end {
+            End::Low => nth,
+            End::High => map.len() - 1 - nth,
+        };
+        let bits = map[at].load(Ordering::Relaxed);
+        let wanted = match end {
+            End::Low => lowest(bits, left),
+            End::High => lowest(bits.reverse_bits(), left).reverse_bits(),
+        };
+        let taken = map[at].fetch_and(!wanted, Ordering::Acquire) & wanted;
+        left -= taken.count_ones();
+        runs_of(at as u32 * u64::BITS, taken).for_each(|run| push(&mut runs, run));
+        if left == 0 {
+            break;
         }
-        taken |= word.fetch_and(!wanted, Ordering::Acquire) & wanted;
+    }
+    runs
+}
+
+/// Sets the bits of a run. Release: whoever takes them next sees our last look at them done.
+pub fn set(map: &[AtomicU64], run: Run) {
+    for (word, bits) in run.words() {
+        let before = map[word].fetch_or(bits, Ordering::Release);
+        assert_eq!(before & bits, 0, "a slot comes back once");
     }
 }
 
-/// The lowest `count` bits that are set.
-pub fn lowest(bits: u64, count: u32) -> u64 {
+fn lowest(bits: u64, count: u32) -> u64 {
     let mut rest = bits;
     for _ in 0..count.min(bits.count_ones()) {
         rest &= rest - 1;
@@ -92,8 +105,7 @@ pub fn lowest(bits: u64, count: u32) -> u64 {
     bits & !rest
 }
 
-/// The bits from `first` on, `count` of them.
-pub fn mask(first: u32, count: u32) -> u64 {
+fn mask(first: u32, count: u32) -> u64 {
     match count {
         0 => 0,
         count => (u64::MAX >> (u64::BITS - count)) << first,

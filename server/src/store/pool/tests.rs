@@ -10,6 +10,7 @@ use super::*;
 fn pool(slots: u32) -> (Arc<Pool>, Arc<ThreadWaker>) {
     let waker = Arc::new(ThreadWaker::new().expect("a descriptor"));
     let pool = Pool::new(slots, Arc::clone(&waker)).expect("address space");
+    assert_eq!((pool.slots(), pool.enlist(u32::MAX)), (0, slots));
     (Arc::new(pool), waker)
 }
 
@@ -290,19 +291,4 @@ fn taken_bytes(pool: &Pool) -> u64 {
     let words = words.chunks_exact(8);
     let words = words.map(|word| u64::from_ne_bytes(word.try_into().expect("eight bytes")));
     (words.filter(|word| word & PRESENT != 0).count() * page_bytes) as u64
-}
-
-#[test]
-fn a_pool_that_begins_retired_is_as_one_that_was_retired() {
-    let waker = Arc::new(ThreadWaker::new().expect("a descriptor"));
-    let born = Pool::retired(1_000, Arc::clone(&waker)).expect("address space");
-    assert_eq!(
-        (born.slots(), born.free_slots(), born.slots_max()),
-        (0, 0, 1_000)
-    );
-    assert_eq!(born.enlist(600), 600);
-    assert_eq!((born.slots(), born.free_slots()), (600, 600));
-    assert_eq!(born.retire(u32::MAX), 600);
-    assert_eq!(born.enlist(u32::MAX), 1_000);
-    assert_eq!(born.free_slots(), 1_000);
 }

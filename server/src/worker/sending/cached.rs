@@ -6,8 +6,7 @@
 use std::io::IoSlice;
 
 use ackpace_core::conn::Span;
-use ackpace_core::residency::Means;
-use ackpace_core::residency::is_long;
+use ackpace_core::residency::{Means, is_long, means};
 use ackpace_core::why::Why;
 use rustix::io::Errno;
 
@@ -23,7 +22,7 @@ pub(super) fn send_cached(
     span: Span,
     copied: &mut [u8],
 ) -> Sent {
-    match promised.source.means() {
+    match means(promised.file.residency, promised.file.wait()) {
         Means::Copy => send_copied(transport, promised, span, copied)
             .unwrap_or_else(|| send_by_sendfile(transport, promised, span)),
         Means::Sendfile => send_by_sendfile(transport, promised, span),
@@ -40,11 +39,11 @@ fn send_by_sendfile(transport: &Transport, promised: &Promised, span: Span) -> S
     }
     let clock = promised.turn.clock;
     let began = clock.now();
-    match promised.source.send_to(transport, span) {
+    match transport.send_file(&promised.file.fd, span) {
         Ok(0) => Sent::Broken(Why::FileChanged),
         Ok(taken_bytes) => {
             let took_us = clock.now().since_us(began);
-            promised.source.has_waited(taken_bytes, took_us);
+            promised.file.has_waited(taken_bytes, took_us);
             Sent::Taken {
                 taken_bytes,
                 refused: taken_bytes < span.len_bytes,
@@ -80,7 +79,7 @@ fn send_copied(
         let rest = span.behind(taken_bytes);
         let most =
             usize::try_from(rest.len_bytes).map_or(copied.len(), |len| len.min(copied.len()));
-        let read = (promised.source).read_resident(rest.offset_bytes, &mut copied[..most]);
+        let read = (promised.file).read_cached(rest.offset_bytes, &mut copied[..most]);
         let read = match read {
             Ok(read) if read > 0 => read,
             _ if taken_bytes > 0 => break,
@@ -120,7 +119,6 @@ mod tests {
     use ackpace_core::units::Instant;
     use rustix::fs::{Advice, fadvise};
 
-    use super::super::super::source::Source;
     use super::super::promised::Turn;
     use super::*;
     use crate::clock::Clock;
@@ -162,10 +160,9 @@ mod tests {
 
     /// Sends bytes of the file to a client. Returns what came of it, and what the client got.
     fn sent(file: &Arc<File>, offset_bytes: u64, len_bytes: u64) -> (Sent, Vec<u8>) {
-        let source = Source::File(Arc::clone(file));
         let version = file.version().expect("an open file");
         let promised = Promised {
-            source: &source,
+            file,
             version: &version,
             promise: Promise::OneVersion,
             confirmed: None,

@@ -6,16 +6,15 @@ use ackpace_core::conn::{Promise, Version};
 use ackpace_core::residency::Confirmation;
 use ackpace_core::units::Instant;
 
-use super::super::source::Source;
 use crate::clock::Clock;
-use crate::store::file::VersionCheck;
+use crate::store::file::{File, VersionCheck};
 
-/// The source of a body, and the version of it that a response promises.
+/// The file of a body, and the version of it that a response promises.
 pub(super) struct Promised<'a> {
-    pub source: &'a Source,
+    pub file: &'a File,
     pub version: &'a Version,
     pub promise: Promise,
-    /// When the source was found to be that version, while its response was made. In the same turn it is not asked about again.
+    /// When the file was found to be that version, while its response was made. In the same turn it is not asked about again.
     pub confirmed: Option<Confirmation>,
     pub turn: Turn,
 }
@@ -30,7 +29,7 @@ pub(super) struct Turn {
 impl Promised<'_> {
     /// Whether its bytes may be sent as those of the promised version. The kernel is asked now.
     pub fn check_version_now(&self) -> VersionCheck {
-        self.source
+        self.file
             .check_version(self.version, self.promise, self.turn.began)
     }
 

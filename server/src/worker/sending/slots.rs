@@ -60,6 +60,7 @@ mod tests {
     fn memory_comes_back_slot_by_slot_whatever_says_how_far() {
         let waker = Arc::new(ThreadWaker::new().expect("a descriptor"));
         let pool = Arc::new(Pool::new(8, waker).expect("address space"));
+        pool.enlist(8);
         let lent = |from_slot: u64, slots: u32| SlotBytes {
             lease: pool.lease(slots).expect("free"),
             from_bytes: from_slot * SLOT_BYTES,
