@@ -35,7 +35,7 @@ pub fn top(top: &Top, size: Option<Size>) -> String {
     let _ = writeln!(
         page,
         "{:>6} {:>11} {:>7} {:>9} {:>7} {:>9} {:>9}",
-        "worker", "connections", "sending", "rate/s", "T", "sent", "wake-ups"
+        "worker", "connections", "sending", "rate/s", "target", "sent", "wake-ups"
     );
     for row in &top.workers {
         let _ = writeln!(
@@ -73,7 +73,7 @@ pub fn top(top: &Top, size: Option<Size>) -> String {
         "name",
         "client",
         "rate/s",
-        "T_n",
+        "lasts",
         "unsent",
         "in flight",
         "RTT",
