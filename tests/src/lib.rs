@@ -22,7 +22,7 @@ mod watched;
 mod watching;
 
 pub use binary::{host_binary, lab_binary, server_binary};
-pub use client::{Outcome, client, command, needs_root, run, skip};
+pub use client::{Outcome, Words, client, command, needs_root, run, skip};
 pub use conn::{Conn, Response};
 pub use disk::Disk;
 pub use hung::HungThread;

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::client::command;
-use crate::{Conn, PATIENCE, Tree, limit_receive_buffer, server_binary};
+use crate::{Conn, PATIENCE, Tree, Words, limit_receive_buffer, metric, server_binary};
 
 /// How long a killed process may take to be gone.
 const KILLED: Duration = Duration::from_secs(10);
@@ -47,8 +47,8 @@ impl Setup {
     }
 
     /// Adds arguments.
-    pub fn args(mut self, args: &[&str]) -> Setup {
-        self.args.extend(args.iter().map(OsString::from));
+    pub fn args(mut self, args: &(impl Words + ?Sized)) -> Setup {
+        self.args.extend(args.words());
         self
     }
 
@@ -204,7 +204,7 @@ fn become_user(id: Option<u32>) -> io::Result<()> {
     }
 }
 
-/// A running server. Dropping it kills it.
+/// A running server, which its drop stops.
 pub struct Server {
     child: Child,
     out: Text,
@@ -215,7 +215,7 @@ pub struct Server {
 
 impl Server {
     /// Serves this directory with these arguments.
-    pub fn start(tree: &Tree, args: &[&str]) -> Server {
+    pub fn start(tree: &Tree, args: &(impl Words + ?Sized)) -> Server {
         Setup::new(tree.path()).args(args).start()
     }
 
@@ -275,6 +275,13 @@ impl Server {
     /// Sends bytes on a new connection and reads the one response.
     pub fn ask(&self, request: impl AsRef<[u8]>) -> crate::Response {
         self.connect().send(request).response()
+    }
+
+    /// Sends a GET on a new connection, with further field lines that each end with CRLF. Its response is read later.
+    pub fn begin(&self, target: &str, fields: &str) -> Conn {
+        let mut conn = self.connect();
+        conn.send(format!("GET {target} HTTP/1.1\r\nHost: t\r\n{fields}\r\n"));
+        conn
     }
 
     /// GETs a path on a new connection, with further field lines that each end with CRLF.
@@ -369,35 +376,51 @@ impl Server {
         status
     }
 
-    /// Stops it by SIGTERM and checks that it ends with exit code 0.
+    /// Stops it now, as its drop does.
+    pub fn stop(self) {}
+
+    /// The address of its metrics.
     ///
     /// # Panics
-    /// When it does not, or has panicked.
-    pub fn stop(mut self) {
-        self.signal(libc::SIGTERM);
-        let status = self.wait();
-        let err = self.err();
-        assert_eq!(
-            status.code(),
-            Some(0),
-            "exit code after SIGTERM; it said:\n{err}"
-        );
-        assert!(!err.contains("panicked"), "it panicked:\n{err}");
+    /// When it runs without `--metrics`.
+    pub fn metrics(&self) -> SocketAddr {
+        let line = self.out_line(&["metrics at http://"]);
+        let url = line.trim_end().trim_start_matches("metrics at http://");
+        let address = url.trim_end_matches("/metrics").parse();
+        address.expect("an address")
+    }
+
+    /// GETs a path of its metrics port, with further field lines that each end with CRLF.
+    pub fn scrape(&self, path: &str, fields: &str) -> crate::Response {
+        Conn::open(self.metrics()).get(path, fields)
+    }
+
+    /// The sum of all samples of this name with these labels, now.
+    pub fn sum(&self, name: &str, labels: &[&str]) -> f64 {
+        metric(&self.scrape("/metrics", "").text(), name, labels)
+    }
+
+    /// Kills it, and waits for a moment: a hanging disk may hold it, and the owner of that disk may be waiting for us.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let until = Instant::now() + KILLED;
+        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < until {
+            thread::sleep(Duration::from_millis(5));
+        }
     }
 }
 
+/// Stops a server that runs by SIGTERM, and checks that it ends with exit code 0 and has not panicked.
 impl Drop for Server {
     fn drop(&mut self) {
-        if let Ok(None) = self.child.try_wait() {
-            let _ = self.child.kill();
-            // A hanging disk may hold it, and the owner of that disk may be waiting for us.
-            let until = Instant::now() + KILLED;
-            while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < until {
-                thread::sleep(Duration::from_millis(5));
-            }
-        }
         if thread::panicking() {
+            self.kill();
             eprintln!("the server's messages:\n{}", self.err.text());
+        } else if self.ended().is_none() {
+            self.signal(libc::SIGTERM);
+            let (code, err) = (self.wait().code(), self.err());
+            assert_eq!(code, Some(0), "exit code after SIGTERM; it said:\n{err}");
+            assert!(!err.contains("panicked"), "it panicked:\n{err}");
         }
     }
 }

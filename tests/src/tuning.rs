@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::{fs, thread};
 
-use crate::{command, host_binary};
+use crate::{Words, command, host_binary};
 
 /// `ackpace-host tune` or `events`, ended with this.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ impl Tuning {
     ///
     /// # Panics
     /// When it does not start.
-    pub fn start(options: &[&str]) -> Tuning {
+    pub fn start(options: &(impl Words + ?Sized)) -> Tuning {
         Tuning::doing("tune", options)
     }
 
@@ -28,10 +28,10 @@ impl Tuning {
     ///
     /// # Panics
     /// When it does not start.
-    pub fn doing(what: &str, options: &[&str]) -> Tuning {
+    pub fn doing(what: &str, options: &(impl Words + ?Sized)) -> Tuning {
         let mut child = command(host_binary())
             .arg(what)
-            .args(options)
+            .args(options.words())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()

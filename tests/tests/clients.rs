@@ -42,7 +42,7 @@ fn curl_downloads_whole_and_resumes() {
         return;
     };
     let (tree, content) = tree_with_big();
-    let server = Server::start(&tree, &[]);
+    let server = Server::start(&tree, "");
     let into = Tree::new();
     let url = server.at("/big.iso");
     let done = run(whole.args(["-sSf", &url]));
@@ -87,7 +87,6 @@ fn curl_downloads_whole_and_resumes() {
         fs::read(&torso).expect("the file") == content,
         "it was left alone"
     );
-    server.stop();
 }
 
 #[test]
@@ -96,7 +95,7 @@ fn curl_asks_for_ranges() {
         return;
     };
     let (tree, content) = tree_with_big();
-    let server = Server::start(&tree, &[]);
+    let server = Server::start(&tree, "");
     let url = server.at("/big.iso");
     let done = run(curl.args(["-sSf", "-r", "1000-1999", &url]));
     assert!(done.bytes == content[1000..2000], "{}", done.err);
@@ -135,7 +134,6 @@ fn curl_asks_for_ranges() {
         "{}",
         String::from_utf8_lossy(&done.bytes)
     );
-    server.stop();
 }
 
 #[test]
@@ -144,7 +142,7 @@ fn curl_speaks_http_1_0_and_asks_for_heads() {
         return;
     };
     let (tree, content) = tree_with_big();
-    let server = Server::start(&tree, &[]);
+    let server = Server::start(&tree, "");
     let url = server.at("/big.iso");
     let done = run(curl.args([
         "-sSf",
@@ -189,7 +187,6 @@ fn curl_speaks_http_1_0_and_asks_for_heads() {
         &url,
     ]));
     assert_eq!(done.out, "1\n0\n", "{}", done.err);
-    server.stop();
 }
 
 #[test]
@@ -198,7 +195,7 @@ fn curl_gets_nothing_twice_that_has_not_changed() {
         return;
     };
     let (tree, content) = tree_with_big();
-    let server = Server::start(&tree, &[]);
+    let server = Server::start(&tree, "");
     let into = Tree::new();
     let (url, file, tag) = (server.at("/big.iso"), into.at("file"), into.at("tag"));
     let code = "%{http_code} %{size_download}";
@@ -242,7 +239,6 @@ fn curl_gets_nothing_twice_that_has_not_changed() {
         .arg(&file)
         .arg(&url));
     assert_eq!(done.out, "200 4999999", "{}", done.err);
-    server.stop();
 }
 
 #[test]
@@ -254,7 +250,7 @@ fn curl_unpacks_a_precompressed_sibling() {
     let text = "a line of text that is said again and again\n".repeat(1000);
     let page = tree.file("page.txt", &text);
     assert!(run(gzip.arg("-9k").arg(&page)).success, "gzip");
-    let server = Server::start(&tree, &["--precompressed", ".gz"]);
+    let server = Server::start(&tree, "--precompressed .gz");
     let url = server.at("/page.txt");
     let done = run(curl.args([
         "-sSf",
@@ -278,7 +274,6 @@ fn curl_unpacks_a_precompressed_sibling() {
         text,
         "without asking for it"
     );
-    server.stop();
 }
 
 #[test]
@@ -287,7 +282,7 @@ fn wget_completes_a_torso() {
         return;
     };
     let (tree, content) = tree_with_big();
-    let server = Server::start(&tree, &[]);
+    let server = Server::start(&tree, "");
     let into = Tree::new();
     let file = into.file("big.iso", &content[..3_000_001]);
     let done =
@@ -300,7 +295,6 @@ fn wget_completes_a_torso() {
         done.err
     );
     assert!(fs::read(file).expect("the file") == content, "other bytes");
-    server.stop();
 }
 
 /// Names that need escapes in a URL, in HTML, or in both.
@@ -335,19 +329,10 @@ fn wget_mirrors_a_tree_with_odd_names() {
     };
     let tree = Tree::new();
     odd_names(&tree);
-    let server = Server::start(&tree, &[]);
+    let server = Server::start(&tree, "");
     let into = Tree::new();
     wget.current_dir(into.path());
-    wget.args([
-        "--no-config",
-        "-nv",
-        "-r",
-        "-l",
-        "inf",
-        "-np",
-        "-nH",
-        "--restrict-file-names=nocontrol",
-    ]);
+    wget.args("--no-config -nv -r -l inf -np -nH --restrict-file-names=nocontrol".split(' '));
     let done = run(wget.args([
         "-e",
         "robots=off",
@@ -360,7 +345,6 @@ fn wget_mirrors_a_tree_with_odd_names() {
     mirrored.retain(|(name, _)| name.file_name().is_some_and(|name| name != "index.html"));
     assert_eq!(names(&mirrored), names(&served), "{}", done.err);
     assert!(mirrored == served, "other bytes");
-    server.stop();
 }
 
 #[test]
@@ -371,17 +355,9 @@ fn aria2_downloads_with_eight_connections() {
     let tree = Tree::new();
     let content = pattern(40 << 20, 10);
     tree.file("big.iso", &content);
-    let server = Server::start(&tree, &["--access-log", "-"]);
+    let server = Server::start(&tree, "--access-log -");
     let into = Tree::new();
-    aria2c.args([
-        "--no-conf",
-        "-q",
-        "-x8",
-        "-s8",
-        "-k1M",
-        "--file-allocation=none",
-        "-d",
-    ]);
+    aria2c.args("--no-conf -q -x8 -s8 -k1M --file-allocation=none -d".split(' '));
     let done = run(aria2c.arg(into.path()).arg(server.at("/big.iso")));
     assert!(done.success, "{}{}", done.out, done.err);
     assert!(
@@ -389,7 +365,6 @@ fn aria2_downloads_with_eight_connections() {
         "other bytes"
     );
     server.out_line(&["\"GET /big.iso HTTP/1.1\" 206 "]);
-    server.stop();
 }
 
 #[test]
@@ -406,7 +381,7 @@ fn rclone_copies_a_tree_with_odd_names() {
     for nth in 0..50 {
         tree.file(format!("many/{nth}"), pattern(nth * 1000, 11));
     }
-    let server = Server::start(&tree, &[]);
+    let server = Server::start(&tree, "");
     let into = Tree::new();
     rclone.args([
         "--config",
@@ -444,7 +419,6 @@ fn rclone_copies_a_tree_with_odd_names() {
         "{}",
         done.err
     );
-    server.stop();
 }
 
 /// Builds a package of this name below `tree`.
@@ -489,7 +463,7 @@ fn apt_updates_and_downloads_from_a_served_mirror() {
         return;
     }
     let Some(tree) = repository() else { return };
-    let server = Server::start(&tree, &["--access-log", "-"]);
+    let server = Server::start(&tree, "--access-log -");
     let home = Tree::new();
     home.file(
         "sources.list",
@@ -544,7 +518,6 @@ fn apt_updates_and_downloads_from_a_served_mirror() {
             "{name}: other bytes"
         );
     }
-    server.stop();
 }
 
 #[test]
@@ -554,7 +527,7 @@ fn python_keeps_its_connection() {
     };
     let (tree, _) = tree_with_big();
     tree.file("small", "small");
-    let server = Server::start(&tree, &[]);
+    let server = Server::start(&tree, "");
     let script = r#"
 import http.client, sys
 connection = http.client.HTTPConnection(sys.argv[1], timeout=60)
@@ -580,5 +553,4 @@ print("done")
         "{}",
         done.err
     );
-    server.stop();
 }

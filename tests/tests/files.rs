@@ -52,7 +52,7 @@ fn tree() -> (Tree, Vec<u8>) {
 #[test]
 fn a_file_that_is_truncated_under_way_ends_early_and_is_logged() {
     let (tree, _) = tree();
-    let server = Server::start(&tree, &[]);
+    let server = Server::start(&tree, "");
     let conn = server.stalled("/big", "");
     let file = File::options()
         .write(true)
@@ -66,13 +66,12 @@ fn a_file_that_is_truncated_under_way_ends_early_and_is_logged() {
         LEN - 1,
         "the next client gets what is there"
     );
-    server.stop();
 }
 
 #[test]
 fn a_file_that_changes_under_many_downloads_is_told_in_a_line_or_two() {
     let (tree, _) = tree();
-    let server = Server::start(&tree, &[]);
+    let server = Server::start(&tree, "");
     let conns: Vec<_> = (0..20).map(|_| server.stalled("/big", "")).collect();
     let file = File::options()
         .write(true)
@@ -100,18 +99,17 @@ fn a_file_that_changes_under_many_downloads_is_told_in_a_line_or_two() {
 #[test]
 fn a_file_that_is_emptied_under_way_ends_early_and_is_logged() {
     let (tree, _) = tree();
-    let server = Server::start(&tree, &[]);
+    let server = Server::start(&tree, "");
     let conn = server.stalled("/big", "");
     File::create(tree.at("big")).expect("the file, emptied");
     assert_ends_early(conn, &server, "file_changed");
     assert_eq!(server.get("/big", "").field("Content-Length"), Some("0"));
-    server.stop();
 }
 
 #[test]
 fn a_file_that_is_changed_in_place_ends_early_and_is_logged() {
     let (tree, _) = tree();
-    let server = Server::start(&tree, &[]);
+    let server = Server::start(&tree, "");
     let conn = server.stalled("/big", "");
     let file = File::options()
         .write(true)
@@ -119,13 +117,12 @@ fn a_file_that_is_changed_in_place_ends_early_and_is_logged() {
         .expect("the file");
     std::os::unix::fs::FileExt::write_at(&file, b"changed", LEN as u64 / 2).expect("a change");
     assert_ends_early(conn, &server, "file_changed");
-    server.stop();
 }
 
 #[test]
 fn a_file_that_grows_under_way_is_sent_in_its_promised_length() {
     let (tree, content) = tree();
-    let server = Server::start(&tree, &[]);
+    let server = Server::start(&tree, "");
     let conn = server.stalled("/big", "");
     let mut file = File::options()
         .append(true)
@@ -134,36 +131,33 @@ fn a_file_that_grows_under_way_is_sent_in_its_promised_length() {
     file.write_all(b"and more").expect("more");
     assert_whole(conn, &content);
     assert_eq!(server.get("/big", "").body.len(), LEN + 8);
-    server.stop();
 }
 
 #[test]
 fn a_file_that_is_replaced_by_rename_is_finished_as_it_was() {
     let (tree, content) = tree();
-    let server = Server::start(&tree, &[]);
+    let server = Server::start(&tree, "");
     let conn = server.stalled("/big", "");
     let new = tree.file("new", "the new one");
     fs::rename(new, tree.at("big")).expect("a rename");
     assert_eq!(server.get("/big", "").text(), "the new one");
     assert_whole(conn, &content);
-    server.stop();
 }
 
 #[test]
 fn a_file_that_is_deleted_under_way_is_finished() {
     let (tree, content) = tree();
-    let server = Server::start(&tree, &[]);
+    let server = Server::start(&tree, "");
     let conn = server.stalled("/big", "");
     fs::remove_file(tree.at("big")).expect("a removal");
     assert_eq!(server.get("/big", "").status, 404);
     assert_whole(conn, &content);
-    server.stop();
 }
 
 #[test]
 fn a_deleted_file_gives_its_space_back_when_nobody_reads_it_any_more() {
     let (tree, content) = tree();
-    let server = Server::start(&tree, &[]);
+    let server = Server::start(&tree, "");
     assert!(server.get("/big", "").body == content, "other bytes");
     fs::remove_file(tree.at("big")).expect("a removal");
     let held = || {
@@ -172,7 +166,6 @@ fn a_deleted_file_gives_its_space_back_when_nobody_reads_it_any_more() {
         links.any(|link| link.to_string_lossy().contains("/big"))
     };
     eventually("the deleted file is closed", || !held());
-    server.stop();
 }
 
 /// A loop device whose backing file can be truncated: a read behind its end is a disk error.
@@ -252,13 +245,12 @@ fn a_disk_that_fails_midway_ends_the_response_and_is_logged_with_file_and_offset
     );
     // What can be read is still served.
     assert_eq!(server.get("/small", "").text(), "small");
-    server.stop();
 }
 
 #[test]
 fn a_file_that_is_not_cached_is_served_from_the_disk() {
     let (tree, content) = tree();
-    let server = Server::start(&tree, &[]);
+    let server = Server::start(&tree, "");
     let file = File::open(tree.at("big")).expect("the file");
     // Many times: a want that is repeated just when it is fulfilled must not be lost.
     for nth in 0..60 {
@@ -267,7 +259,6 @@ fn a_file_that_is_not_cached_is_served_from_the_disk() {
         let response = server.get("/big", &format!("Range: bytes={from}-\r\n"));
         assert!(response.body == content[from..], "other bytes");
     }
-    server.stop();
 }
 
 #[test]
@@ -313,7 +304,7 @@ fn a_download_that_comes_once_leaves_the_page_cache_as_it_was_and_a_second_one_f
     if !has_direct(&tree.at("big")) {
         return skip("the directory for temporary files is not on a disk with O_DIRECT");
     }
-    let server = Server::start(&tree, &[]);
+    let server = Server::start(&tree, "");
     let file = File::open(tree.at("big")).expect("the file");
     forget_cached(&file);
     assert!(server.get("/big", "").body == content, "other bytes");
@@ -325,7 +316,6 @@ fn a_download_that_comes_once_leaves_the_page_cache_as_it_was_and_a_second_one_f
         twice > LEN / 2,
         "only {twice} bytes are, though it is popular"
     );
-    server.stop();
 }
 
 #[test]
@@ -333,7 +323,7 @@ fn crowds_that_read_here_and_there_get_their_bytes_while_the_cache_is_emptied() 
     const SEED: u64 = 15;
     println!("seed {SEED}");
     let (tree, content) = tree();
-    let server = Server::start(&tree, &["--workers", "2"]);
+    let server = Server::start(&tree, "--workers 2");
     let (address, content) = (server.address(), &content);
     let file = File::open(tree.at("big")).expect("the file");
     std::thread::scope(|scope| {
@@ -345,7 +335,6 @@ fn crowds_that_read_here_and_there_get_their_bytes_while_the_cache_is_emptied() 
             assert_eq!(server.get("/small", "").text(), "small");
         }
     });
-    server.stop();
 }
 
 /// Random ranges, one after the other or several at once; now and then the client leaves in the middle.
@@ -386,7 +375,7 @@ fn crowd_member(address: SocketAddr, content: &[u8], seed: u64) {
 fn a_file_under_a_lease_is_served_once_that_is_given_up_and_costs_no_cached_response() {
     let (tree, _) = tree();
     let path = tree.file("leased", "l");
-    let server = Server::start(&tree, &["--workers", "1"]);
+    let server = Server::start(&tree, "--workers 1");
     assert_eq!(server.get("/small", "").text(), "small");
     // SAFETY: no handler. By default the signal that a lease is asked for ends the process.
     unsafe { libc::signal(libc::SIGIO, libc::SIG_IGN) };
@@ -405,5 +394,4 @@ fn a_file_under_a_lease_is_served_once_that_is_given_up_and_costs_no_cached_resp
     lease(libc::F_UNLCK);
     assert_eq!(server.get("/leased", "").text(), "l");
     assert_eq!(server.get("/small", "").text(), "small");
-    server.stop();
 }

@@ -90,8 +90,6 @@ fn links_to_hidden_names_lead_nowhere() {
                 assert_eq!(conn.get(target, "").text(), "public", "{target}");
             }
         }
-        drop(conn);
-        server.stop();
     }
 }
 
@@ -113,7 +111,6 @@ fn a_listing_shows_no_link_to_a_hidden_name_and_no_hidden_readme() {
     let page = server.get("/docs/", "").text();
     assert!(!page.contains(SECRET) && !page.contains("README"), "{page}");
     assert!(!server.get("/keys/", "").text().contains(".env"));
-    server.stop();
 }
 
 #[test]
@@ -128,13 +125,7 @@ fn a_sibling_with_a_hidden_name_is_not_sent() {
     symlink(".secret", tree.at("b.txt.br")).expect("a link");
     let server = Server::start(
         &tree,
-        &[
-            "--precompressed=.gz",
-            "--precompressed=.br",
-            "--precompressed=.zst",
-            "--hide=*.gz",
-            "--hide=.secret",
-        ],
+        "--precompressed=.gz --precompressed=.br --precompressed=.zst --hide=*.gz --hide=.secret",
     );
     let mut conn = server.connect();
     for _ in 0..TIMES {
@@ -147,8 +138,6 @@ fn a_sibling_with_a_hidden_name_is_not_sent() {
         let coded = conn.get("/c.txt", "Accept-Encoding: gzip, br, zstd\r\n");
         assert_eq!(coded.text(), "coded");
     }
-    drop(conn);
-    server.stop();
 }
 
 #[test]
@@ -163,13 +152,7 @@ fn an_index_with_a_hidden_name_is_passed_over() {
     symlink("../b/.secret", tree.at("c/index.txt")).expect("a link");
     let server = Server::start(
         &tree,
-        &[
-            "--index=home.txt",
-            "--index=start.txt",
-            "--index=index.txt",
-            "--hide=home*",
-            "--hide=.secret",
-        ],
+        "--index=home.txt --index=start.txt --index=index.txt --hide=home* --hide=.secret",
     );
     let mut conn = server.connect();
     for _ in 0..TIMES {
@@ -180,8 +163,6 @@ fn an_index_with_a_hidden_name_is_passed_over() {
         assert_eq!(listing.status, 200);
         assert!(!listing.text().contains("name"), "nothing is shown there");
     }
-    drop(conn);
-    server.stop();
 }
 
 #[test]
@@ -192,7 +173,7 @@ fn what_is_kept_ready_is_gone_when_its_name_becomes_hidden() {
     tree.file("public/b.txt", "public");
     symlink("a.txt", tree.at("link")).expect("a link");
     symlink("public/b.txt", tree.at("far")).expect("a link");
-    let server = Server::start(&tree, &["--workers", "1", "--hide=.*"]);
+    let server = Server::start(&tree, "--workers 1 --hide=.*");
     let mut conn = server.connect();
     for _ in 0..TIMES {
         for target in ["/link", "/far", "/public/b.txt"] {
@@ -211,8 +192,6 @@ fn what_is_kept_ready_is_gone_when_its_name_becomes_hidden() {
         });
         assert_not_there(&mut conn, target);
     }
-    drop(conn);
-    server.stop();
 }
 
 #[test]
@@ -221,9 +200,7 @@ fn no_hidden_byte_is_sent_while_links_are_swapped() {
     tree.file(".env", SECRET);
     tree.file("a.txt", "public");
     symlink("a.txt", tree.at("link")).expect("a link");
-    let server = Setup::new(tree.path())
-        .args(&["--object-cache", "0"])
-        .start();
+    let server = Setup::new(tree.path()).args("--object-cache 0").start();
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -248,7 +225,6 @@ fn no_hidden_byte_is_sent_while_links_are_swapped() {
             );
         }
     });
-    server.stop();
 }
 
 /// Sets its flag when it is dropped, also by a panic.
@@ -271,7 +247,7 @@ fn the_log_names_what_was_refused_and_no_name_forges_a_line() {
     .expect("a link");
     tree.file("closed/a", "");
     let server = Setup::new(tree.path())
-        .args(&["--log-level", "debug", "--listing=false"])
+        .args("--log-level debug --listing=false")
         .start();
     let target = "/out%0a2026-01-01T00:00:00Z%20ERROR%20forged%20%1b[31m?query";
     assert_eq!(server.get(target, "").status, 404);
@@ -283,5 +259,4 @@ fn the_log_names_what_was_refused_and_no_name_forges_a_line() {
     let told = server.err();
     let is_ours = |line: &str| !line.contains("forged") || line.contains(" DEBUG 404: ");
     assert!(told.lines().all(is_ours), "{told}");
-    server.stop();
 }

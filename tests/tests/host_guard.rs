@@ -36,10 +36,10 @@ fn alone() -> Option<MutexGuard<'static, ()>> {
     Some(ONE.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-fn guard(options: &[&str]) -> Outcome {
+fn guard(options: &str) -> Outcome {
     run(command(host_binary())
         .args(["receive", "guard"])
-        .args(options))
+        .args(options.split(' ')))
 }
 
 /// A guard that runs.
@@ -157,14 +157,14 @@ fn exact_is_refused_where_the_kernel_has_no_sched_ext() {
     if fs::exists("/sys/kernel/sched_ext").unwrap_or(true) {
         return skip("this kernel has sched_ext; lab/guest/ runs the scheduler");
     }
-    let refused = guard(&["--exact", "--port", "80"]);
+    let refused = guard("--exact --port 80");
     assert_eq!(refused.code, Some(2), "{refused:?}");
     let says = "has no sched_ext (CONFIG_SCHED_CLASS_EXT)";
     assert!(refused.err.contains(says), "{refused:?}");
     assert!(refused.err.contains("without --exact"), "{refused:?}");
     let told = run(command(host_binary()).arg("doctor")).out;
     assert!(told.contains(says), "{told}");
-    assert_eq!(guard(&["--exact", "--dry-run"]).code, Some(2));
+    assert_eq!(guard("--exact --dry-run").code, Some(2));
     // It holds no lock, and the other form starts.
     Guarding::start(9).end(libc::SIGTERM);
 }
@@ -189,7 +189,7 @@ fn what_a_killed_guard_left_is_undone_and_nobody_else_is_touched() {
     ];
     fs::create_dir_all("/run/ackpace-host").expect("root");
     fs::write(LEDGER, left.concat()).expect("root");
-    let restored = guard(&["--restore"]);
+    let restored = guard("--restore");
     assert!(
         restored.success && restored.err.contains("2 threads"),
         "{}",
@@ -199,7 +199,7 @@ fn what_a_killed_guard_left_is_undone_and_nobody_else_is_touched() {
     assert_eq!(reused.nice(), RAISED, "another thread with its number");
     assert_eq!(renamed.nice(), RAISED, "not what a guard has set");
     assert_eq!(other.nice(), 7, "somebody else has set it since");
-    let again = guard(&["--restore"]);
+    let again = guard("--restore");
     assert!(
         again.success && again.err.contains("0 threads"),
         "{}",
@@ -215,14 +215,14 @@ fn a_receiver_that_loses_its_core_with_the_lock_is_raised_and_has_its_own_value_
     // SAFETY: no pointers; only this thread moves, and what it starts.
     let moved = unsafe { libc::unshare(libc::CLONE_NEWNET) };
     assert_eq!(moved, 0, "unshare: {}", io::Error::last_os_error());
-    let status = ip.args(["link", "set", "lo", "mtu", "1500", "up"]).status();
+    let status = ip.args("link set lo mtu 1500 up".split(' ')).status();
     assert!(status.expect("it starts").success());
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("it is bound");
     let guarding = Guarding::start(address.port());
     let mut watching = Watching::start(address.port());
 
-    let second = guard(&["--port", "1"]);
+    let second = guard("--port 1");
     assert_eq!(second.code, Some(2), "{}", second.err);
     assert!(
         second.err.contains("guards this machine already"),

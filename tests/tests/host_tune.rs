@@ -13,7 +13,7 @@ use std::process::Stdio;
 use std::{fs, thread};
 
 use ackpace_tests::{
-    Cgroup, Outcome, Setup, Tree, Tuning, client, command, eventually, host_binary,
+    Cgroup, Outcome, Setup, Tree, Tuning, Words, client, command, eventually, host_binary,
     limit_receive_buffer, needs_root, pattern, run, skip,
 };
 
@@ -32,7 +32,7 @@ fn apart() -> bool {
     // SAFETY: no pointers; only this thread moves.
     let moved = unsafe { libc::unshare(libc::CLONE_NEWNET) };
     assert_eq!(moved, 0, "unshare: {}", io::Error::last_os_error());
-    let status = ip.args(["link", "set", "lo", "mtu", "1500", "up"]).status();
+    let status = ip.args("link set lo mtu 1500 up".split(' ')).status();
     assert!(status.expect("it starts").success());
     // bbr would not be clamped as far.
     fs::write("/proc/sys/net/ipv4/tcp_congestion_control", "reno").expect("reno is always there");
@@ -159,13 +159,13 @@ impl Sender {
     }
 }
 
-fn tune(options: &[&str]) -> Outcome {
-    run(command(host_binary()).arg("tune").args(options))
+fn tune(options: &(impl Words + ?Sized)) -> Outcome {
+    run(command(host_binary()).arg("tune").args(options.words()))
 }
 
 /// A number of `tune status --json`.
 fn status(name: &str) -> u64 {
-    let told = tune(&["status", "--json"]).out;
+    let told = tune("status --json").out;
     let number = told.split(&format!("\"{name}\":")).nth(1);
     let digits = number.and_then(|text| text.split(|sign: char| !sign.is_ascii_digit()).next());
     digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
@@ -204,7 +204,7 @@ fn sockets_are_held_while_it_runs_and_others_never() {
     assert_eq!(status("sockets"), 6);
     assert!(other.sockets.iter().all(is_unbounded), "they do not match");
     eventually("each change has a line", || tuning.says(": joined"));
-    let metrics = tune(&["status", "--metrics"]).out;
+    let metrics = tune("status --metrics").out;
     assert!(
         metrics.contains("ackpace_host_tune_changes_total{cause=\"joined\"} 6"),
         "{metrics}"
@@ -213,7 +213,7 @@ fn sockets_are_held_while_it_runs_and_others_never() {
     let stranger = asked_by_nobody();
     assert_eq!(stranger.kind(), io::ErrorKind::PermissionDenied);
 
-    let second = tune(&["--budget", "1MiB"]);
+    let second = tune("--budget 1MiB");
     assert_eq!(second.code, Some(2), "{}", second.err);
     let pid = format!("process {} ", tuning.pid());
     assert!(
@@ -225,7 +225,7 @@ fn sockets_are_held_while_it_runs_and_others_never() {
 
     assert_eq!(tuning.end(libc::SIGTERM), Some(0));
     assert!(four.is_untouched() && six.is_untouched() && other.is_untouched());
-    let none = tune(&["status"]);
+    let none = tune("status");
     assert!(
         none.code == Some(1) && none.err.contains("nothing tunes"),
         "{}",
@@ -247,14 +247,14 @@ fn what_a_killed_one_left_is_undone_by_restore_or_the_next() {
         assert_eq!(tuning.end(libc::SIGKILL), None);
         assert!(sender.is_held(), "nobody could undo it");
         if round == 0 {
-            let restored = tune(&["--restore"]);
+            let restored = tune("--restore");
             assert!(
                 restored.success && restored.err.contains("3 sockets"),
                 "{}",
                 restored.err
             );
         } else {
-            let mut next = Tuning::start(&["--budget", "1MiB", "--port", "1"]);
+            let mut next = Tuning::start("--budget 1MiB --port 1");
             eventually("the next one undoes it", || {
                 next.says("an earlier instance was killed: 3 sockets")
             });
@@ -262,7 +262,7 @@ fn what_a_killed_one_left_is_undone_by_restore_or_the_next() {
         }
         assert!(sender.is_untouched());
     }
-    let again = tune(&["--restore"]);
+    let again = tune("--restore");
     assert!(
         again.success && again.err.contains("nothing to undo"),
         "{}",
@@ -343,14 +343,7 @@ fn a_server_that_knows_nothing_of_it_serves_on_and_one_of_ours_is_left_alone() {
     tree.file("big", &content);
     let port = 8_080;
     let mut server = python
-        .args([
-            "-m",
-            "http.server",
-            "8080",
-            "--bind",
-            "127.0.0.1",
-            "--directory",
-        ])
+        .args("-m http.server 8080 --bind 127.0.0.1 --directory".split(' '))
         .arg(tree.path())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -373,7 +366,7 @@ fn a_server_that_knows_nothing_of_it_serves_on_and_one_of_ours_is_left_alone() {
     let (mut theirs, held) = (get(port), get(ours.address().port()));
     eventually("the other server's socket is held", || status("tuned") == 1);
     eventually("ours is left alone", || {
-        tune(&["status", "--json"])
+        tune("status --json")
             .out
             .contains("\"left_alone\":{\"program_set_")
     });

@@ -26,7 +26,7 @@ fn settles(conn: &mut Conn, target: &str, new: &[u8]) {
 fn every_kind_of_request_for_a_ready_file_gets_its_own_answer() {
     let tree = Tree::new();
     rested(&tree.file("a.txt", "0123456789"));
-    let server = Server::start(&tree, &[]);
+    let server = Server::start(&tree, "");
     let mut conn = server.connect();
     for _ in 0..5 {
         let whole = conn.get("/a.txt", "");
@@ -67,8 +67,6 @@ fn every_kind_of_request_for_a_ready_file_gets_its_own_answer() {
     let mut conn = server.connect();
     let kept = conn.get("/a.txt", "");
     assert_eq!((kept.status, kept.field("Connection")), (200, None));
-    drop(conn);
-    server.stop();
 }
 
 #[test]
@@ -78,7 +76,7 @@ fn a_change_of_its_name_or_its_bytes_is_seen_by_the_next_request() {
     let path = tree.file("sub/a.txt", "old");
     rested(&path);
     rested(&tree.file("sub/index.html", "index"));
-    let server = Server::start(&tree, &["--workers", "1"]);
+    let server = Server::start(&tree, "--workers 1");
     let mut conn = server.connect();
     assert_eq!(ask(&mut conn, "/sub/a.txt"), "old");
     fs::write(&path, "in place").expect("our own file");
@@ -95,8 +93,6 @@ fn a_change_of_its_name_or_its_bytes_is_seen_by_the_next_request() {
     fs::remove_file(tree.at("sub/index.html")).expect("our own file");
     assert!(conn.get("/sub/", "").text().contains("b.txt") || conn.get("/sub/", "").status == 200);
     assert_ne!(conn.get("/sub/", "").text(), "index");
-    drop(conn);
-    server.stop();
 }
 
 #[test]
@@ -108,7 +104,7 @@ fn a_change_further_up_is_seen_by_the_next_request() {
     }
     let current = tree.at("current");
     std::os::unix::fs::symlink("one", &current).expect("our own link");
-    let server = Server::start(&tree, &["--workers", "1"]);
+    let server = Server::start(&tree, "--workers 1");
     let mut conn = server.connect();
     assert_eq!(ask(&mut conn, "/current/a.txt"), "one");
     fs::remove_file(&current).expect("our own link");
@@ -116,8 +112,6 @@ fn a_change_further_up_is_seen_by_the_next_request() {
     assert_eq!(ask(&mut conn, "/current/a.txt"), "two");
     fs::rename(tree.at("two"), tree.at("three")).expect("our own directory");
     assert_eq!(conn.get("/current/a.txt", "").status, 404);
-    drop(conn);
-    server.stop();
 }
 
 /// While it is asked for again and again.
@@ -128,8 +122,8 @@ fn a_new_index_and_a_new_sibling_are_seen_within_a_second() {
     rested(&tree.file("sub/second.html", "second"));
     rested(&tree.file("a.txt", "plain"));
     let index = ["--index", "first.html", "--index", "second.html"];
-    let setup = Setup::new(tree.path()).args(&["--workers", "1"]);
-    let server = setup.args(&index).args(&["--precompressed", ".gz"]).start();
+    let setup = Setup::new(tree.path()).args("--workers 1");
+    let server = setup.args(&index).args("--precompressed .gz").start();
     let mut conn = server.connect();
     assert_eq!(ask(&mut conn, "/sub/"), "second");
     tree.file("sub/first.html", "first");
@@ -141,8 +135,6 @@ fn a_new_index_and_a_new_sibling_are_seen_within_a_second() {
         response.field("Content-Encoding") == Some("gzip")
     });
     assert_eq!(conn.get("/a.txt", "").text(), "plain");
-    drop(conn);
-    server.stop();
 }
 
 #[test]
@@ -154,7 +146,7 @@ fn a_store_through_a_mapping_is_seen_within_a_second() {
     let mut mapped = Mapped::new(&file, 5);
     mapped.store(b"other");
     rested(&path);
-    let server = Server::start(&tree, &["--workers", "1"]);
+    let server = Server::start(&tree, "--workers 1");
     let mut conn = server.connect();
     assert_eq!(ask(&mut conn, "/a.txt"), "other");
     let modified = || file.metadata().expect("our own file").modified().ok();
@@ -162,15 +154,13 @@ fn a_store_through_a_mapping_is_seen_within_a_second() {
     mapped.store(b"third");
     assert_eq!(before, modified(), "nobody was told");
     settles(&mut conn, "/a.txt", b"third");
-    drop(conn);
-    server.stop();
 }
 
 #[test]
 fn a_change_through_another_link_is_seen_by_the_next_request() {
     let tree = Tree::new();
     tree.dir("elsewhere");
-    let server = Server::start(&tree, &["--workers", "1"]);
+    let server = Server::start(&tree, "--workers 1");
     let mut conn = server.connect();
     // The cache copies one of them and keeps the other open.
     for (name, len) in [("a.bin", 1000), ("b.bin", 60_000)] {
@@ -190,8 +180,6 @@ fn a_change_through_another_link_is_seen_by_the_next_request() {
             ask(&mut conn, &target);
         }
     }
-    drop(conn);
-    server.stop();
 }
 
 #[test]
@@ -202,10 +190,9 @@ fn the_rename_of_a_file_that_is_open_by_another_link_is_seen_by_the_next_request
     let first = tree.file("first/a.bin", pattern(8 << 20, 1));
     fs::hard_link(&first, tree.at("second/b.bin")).expect("one file system");
     rested(&first);
-    let server = Server::start(&tree, &["--workers", "1"]);
+    let server = Server::start(&tree, "--workers 1");
     // A download holds it open by its first name.
-    let mut download = server.connect();
-    download.send("GET /first/a.bin HTTP/1.1\r\nHost: t\r\n\r\n");
+    let mut download = server.begin("/first/a.bin", "");
     download.head();
     let mut conn = server.connect();
     let range = "Range: bytes=0-9\r\n";
@@ -214,8 +201,6 @@ fn the_rename_of_a_file_that_is_open_by_another_link_is_seen_by_the_next_request
     }
     fs::rename(tree.at("second/b.bin"), tree.at("second/.env")).expect("our own file");
     assert_eq!(conn.get("/second/b.bin", range).status, 404);
-    drop((conn, download));
-    server.stop();
 }
 
 #[test]
@@ -239,8 +224,6 @@ fn many_spellings_of_one_path_take_no_memory() {
     }
     let more_bytes = server.memory_bytes().saturating_sub(before_bytes);
     assert!(more_bytes < 4 << 20, "{more_bytes} bytes more");
-    drop(conn);
-    server.stop();
 }
 
 #[test]
@@ -251,7 +234,7 @@ fn ready_files_are_whole_for_a_client_that_reads_slowly() {
     for (name, len, _) in cases {
         rested(&tree.file(name, pattern(len, 7)));
     }
-    let server = Server::start(&tree, &["--workers", "1"]);
+    let server = Server::start(&tree, "--workers 1");
     for (name, len, times) in cases {
         let mut conn = server.connect();
         ask(&mut conn, &format!("/{name}"));
@@ -263,14 +246,12 @@ fn ready_files_are_whole_for_a_client_that_reads_slowly() {
             assert!(response.body == content, "{name}, answer {nth}");
         }
     }
-    server.stop();
 }
 
 #[test]
 fn without_memory_for_it_files_are_served_as_ever() {
     let tree = Tree::new();
     rested(&tree.file("a.txt", "text"));
-    let server = Server::start(&tree, &["--object-cache", "0"]);
+    let server = Server::start(&tree, "--object-cache 0");
     assert_eq!(ask(&mut server.connect(), "/a.txt"), "text");
-    server.stop();
 }

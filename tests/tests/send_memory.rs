@@ -39,7 +39,7 @@ fn apart() -> bool {
     // SAFETY: no pointers; only this thread moves.
     let moved = unsafe { libc::unshare(libc::CLONE_NEWNET) };
     assert_eq!(moved, 0, "unshare: {}", io::Error::last_os_error());
-    run(ip.args(["link", "set", "lo", "mtu", "1500", "up"]));
+    run(ip.args("link set lo mtu 1500 up".split(' ')));
     true
 }
 
@@ -145,19 +145,6 @@ fn download(server: &Server, content: &[u8]) -> u64 {
     watch.end()
 }
 
-/// The value of a metric.
-fn metric(server: &Server, name: &str) -> u64 {
-    let line = server.out_line(&["metrics at http://"]);
-    let url = line.trim_end().trim_start_matches("metrics at http://");
-    let address = url.trim_end_matches("/metrics").parse();
-    let page = Conn::open(address.expect("an address")).get("/metrics", "");
-    let value = page.text().lines().find_map(|line| {
-        let (found, value) = line.split_once(' ')?;
-        (found == name).then(|| value.parse().expect("a number"))
-    });
-    value.unwrap_or_else(|| panic!("no {name}"))
-}
-
 /// What a unix socket answers.
 fn by_unix(path: &std::path::Path) -> Vec<u8> {
     let mut stream = UnixStream::connect(path).expect("the server listens");
@@ -208,13 +195,15 @@ fn all_sockets_together_hold_no_more_than_the_pool() {
             by_unix(&tree.at("socket")).ends_with(&content),
             "other bytes"
         );
-        assert_eq!(metric(&server, "ackpace_send_pool_bytes"), POOL_BYTES);
-        assert!(metric(&server, "ackpace_send_divisions_total") >= 2);
-        assert!(metric(&server, "ackpace_send_shares_bytes") <= POOL_BYTES);
+        assert_eq!(
+            server.sum("ackpace_send_pool_bytes", &[]),
+            POOL_BYTES as f64
+        );
+        assert!(server.sum("ackpace_send_divisions_total", &[]) >= 2.0);
+        assert!(server.sum("ackpace_send_shares_bytes", &[]) <= POOL_BYTES as f64);
         eventually("who has everything gives its share back", || {
-            metric(&server, "ackpace_send_sharing_connections") == 0
+            server.sum("ackpace_send_sharing_connections", &[]) == 0.0
         });
-        server.stop();
     }
 }
 
@@ -237,18 +226,15 @@ fn a_pool_that_has_room_for_few_keeps_others_waiting_and_serves_them() {
             });
         }
     });
-    server.stop();
 }
 
 #[test]
 fn a_division_of_nothing_and_too_little_memory_are_told() {
     let tree = Tree::new();
-    let server = Server::start(&tree, &["--compare", "share=equal"]);
+    let server = Server::start(&tree, "--compare share=equal");
     server.err_line(&["compare", "does nothing without a size as send_memory"]);
     server.stop();
-    let (code, told) = Setup::new(tree.path())
-        .args(&["--send-memory", "4KiB"])
-        .fails();
+    let (code, told) = Setup::new(tree.path()).args("--send-memory 4KiB").fails();
     assert_eq!(code, Some(2));
     assert!(
         told.contains("4KiB is out of range: 16KiB or more"),

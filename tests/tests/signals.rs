@@ -83,7 +83,6 @@ fn a_log_that_cannot_be_opened_anew_goes_on_as_it_was() {
     server.err_line(&["opened anew"]);
     assert_eq!(server.get("/a?1", "").status, 200);
     eventually("the line", || logged(&log) == [1]);
-    server.stop();
 }
 
 #[test]
@@ -100,8 +99,6 @@ fn signals_without_a_log_file_end_nothing() {
         server.err_line(&["SIGHUP"]);
         server.err_line(&["SIGUSR2"]);
         assert_eq!(conn.get("/a", "").text(), "a");
-        drop(conn);
-        server.stop();
     }
 }
 
@@ -112,10 +109,7 @@ fn the_second_signal_to_stop_ends_at_once_with_one_line_and_others_do_not() {
     for (first, second) in [(libc::SIGTERM, libc::SIGINT), (libc::SIGINT, libc::SIGTERM)] {
         let log = ["--drain-timeout", "1h", "--log-level", "info"];
         let mut server = Server::start(&tree, &log);
-        let mut running = server.connect();
-        limit_receive_buffer(&running.stream, 64 << 10);
-        running.send("GET /big HTTP/1.1\r\nHost: t\r\n\r\n");
-        assert_eq!(running.head().status, 200);
+        let mut running = server.stalled("/big", "");
         server.signal(first);
         server.err_line(&["(SIG", "ending"]);
         server.signal(libc::SIGHUP);
@@ -138,10 +132,7 @@ fn the_end_is_told_where_only_errors_are_logged() {
     tree.file("big", pattern(32 << 20, 7));
     let args = ["--drain-timeout", "1h", "--log-level", "error"];
     let mut server = Server::start(&tree, &args);
-    let mut running = server.connect();
-    limit_receive_buffer(&running.stream, 64 << 10);
-    running.send("GET /big HTTP/1.1\r\nHost: t\r\n\r\n");
-    assert_eq!(running.head().status, 200);
+    let mut running = server.stalled("/big", "");
     server.signal(libc::SIGTERM);
     let address = server.address();
     eventually("new connections are refused", || {

@@ -69,7 +69,7 @@ fn whatever_happens_to_a_file_its_bytes_are_right_or_it_ends_early() {
         let Some((tree, content)) = tree() else {
             return;
         };
-        let server = Server::start(&tree, &[]);
+        let server = Server::start(&tree, "");
         let file = File::open(tree.at("big")).expect("the file");
         forget_cached(&file);
         let mut conn = server.stalled("/big", "");
@@ -101,8 +101,6 @@ fn whatever_happens_to_a_file_its_bytes_are_right_or_it_ends_early() {
             );
             server.err_line(&["WARN", "/big", "file_changed"]);
         }
-        drop(conn);
-        server.stop();
     }
 }
 
@@ -169,7 +167,7 @@ fn an_answer_with_a_strong_tag_is_of_one_version_or_ends_early() {
         };
         rested(&last.at("big"));
         for ((what, change, whole), (tree, content)) in changes.into_iter().zip(trees) {
-            let server = Server::start(&tree, &[]);
+            let server = Server::start(&tree, "");
             let file = File::open(tree.at("big")).expect("the file");
             if !cached {
                 forget_cached(&file);
@@ -189,8 +187,6 @@ fn an_answer_with_a_strong_tag_is_of_one_version_or_ends_early() {
                 let rest = conn.rest_or_reset().len();
                 assert!(rest < LEN - BLOCK, "{what}, cached: {cached}: all came");
             }
-            drop(conn);
-            server.stop();
         }
     }
 }
@@ -215,14 +211,13 @@ fn what_was_written_and_is_not_on_the_disk_yet_is_read_as_it_was_written() {
         return;
     };
     let half = half_written(&tree, &content);
-    let server = Server::start(&tree, &[]);
+    let server = Server::start(&tree, "");
     assert!(server.get("/big", "").body == half, "other bytes");
     let cached = cached_bytes(&File::open(tree.at("big")).expect("the file"));
     assert!(
         cached < LEN * 3 / 4,
         "{cached} bytes were read through the page cache"
     );
-    server.stop();
 }
 
 /// Checks a truncated `big`: it has every block that was there from the start, and each other block is as written or
@@ -246,7 +241,7 @@ fn holes_that_are_filled_under_way_bring_no_wrong_byte() {
         return;
     };
     half_written(&tree, &content);
-    let server = Server::start(&tree, &["--workers", "2"]);
+    let server = Server::start(&tree, "--workers 2");
     let (content, server, file) = (&content, &server, writer(&tree));
     let done = &AtomicBool::new(false);
     thread::scope(|scope| {
@@ -283,7 +278,7 @@ fn a_file_that_is_being_appended_to_is_sent_as_far_as_it_went() {
         return;
     };
     File::create(tree.at("big")).expect("the file, emptied");
-    let server = Server::start(&tree, &[]);
+    let server = Server::start(&tree, "");
     let mut file = File::options()
         .append(true)
         .open(tree.at("big"))
@@ -307,5 +302,4 @@ fn a_file_that_is_being_appended_to_is_sent_as_far_as_it_went() {
         }
     }
     assert!(wholes > 30, "only {wholes} were whole");
-    server.stop();
 }

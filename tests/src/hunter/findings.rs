@@ -43,18 +43,13 @@ pub struct Findings {
     log: Log,
     weather: &'static str,
     start: Instant,
-    metrics: Option<SocketAddr>,
+    metrics: SocketAddr,
     all: Mutex<Vec<Kind>>,
 }
 
 impl Findings {
     /// No findings yet, for this weather of a hunt that began then, with the address of the server's metrics.
-    pub fn new(
-        log: Log,
-        weather: &'static str,
-        start: Instant,
-        metrics: Option<SocketAddr>,
-    ) -> Findings {
+    pub fn new(log: Log, weather: &'static str, start: Instant, metrics: SocketAddr) -> Findings {
         let all = Mutex::default();
         Findings {
             log,
@@ -98,8 +93,8 @@ impl Findings {
             "FINDING {kind:?} after {s:.1} s, seed {seed}, weather {weather}: {}\n  {plan}",
             wrong.text
         ));
-        if let (Kind::Stall, Some(metrics)) = (kind, self.metrics) {
-            let page = page(metrics);
+        if kind == Kind::Stall {
+            let page = page(self.metrics);
             let about = [
                 "ackpace_waiting_",
                 "ackpace_disk_",

@@ -85,16 +85,11 @@ impl Hunt {
         ));
         let server = world
             .setup()
-            .args(&self.arguments(weather))
-            .args(&["--metrics", "0"])
+            .args(&self.arguments(weather)[..])
+            .args("--metrics 0")
             .start();
         world.serves(server.pid());
-        let line = server.out_line(&["metrics at http://"]);
-        let metrics = line
-            .trim()
-            .trim_start_matches("metrics at http://")
-            .trim_end_matches("/metrics");
-        let findings = Findings::new(self.logs(), weather.name, start, metrics.parse().ok());
+        let findings = Findings::new(self.logs(), weather.name, start, server.metrics());
         let begun = Instant::now();
         let (total, seen) = self.storm(&Arc::new(world), weather, server, &findings, seed);
         let count = findings.count();
@@ -225,6 +220,7 @@ fn stop(mut server: Server, findings: &Findings) {
     if status.and_then(|status| status.code()) != Some(0) || panicked {
         let text = format!("after SIGTERM: {status:?}, panicked: {panicked}");
         findings.add(&Wrong::new(Kind::Abort, text), &last_lines(&server));
+        server.kill();
     }
     if begun.elapsed() > STOP_ALONE {
         let s = begun.elapsed().as_secs_f64();
