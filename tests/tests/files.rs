@@ -1,7 +1,6 @@
 //! Files that change, disappear or fail while they are sent.
 
 use std::fs::{self, File, FileTimes};
-use std::io::Write;
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
@@ -15,57 +14,12 @@ use ackpace_tests::{
 
 const LEN: usize = 32 << 20;
 
-fn assert_ends_early(mut conn: Conn, server: &Server, why: &str) {
-    let body = conn.rest_or_reset();
-    assert!(
-        body.len() < LEN,
-        "all {} bytes came as if nothing had happened",
-        body.len()
-    );
-    let line = server.err_line(&["/big", why]);
-    assert!(line.contains("WARN"), "{line}");
-    assert_eq!(
-        server.get("/small", "").text(),
-        "small",
-        "others are served on"
-    );
-}
-
-fn assert_whole(mut conn: Conn, content: &[u8]) {
-    assert!(conn.exactly(LEN) == content, "other bytes");
-    let small = conn.get("/small", "");
-    assert_eq!(
-        small.text(),
-        "small",
-        "the connection carries the next request"
-    );
-}
-
 fn tree() -> (Tree, Vec<u8>) {
     let tree = Tree::new();
     let content = pattern(LEN, 8);
     tree.file("big", &content);
     tree.file("small", "small");
     (tree, content)
-}
-
-#[test]
-fn a_file_that_is_truncated_under_way_ends_early_and_is_logged() {
-    let (tree, _) = tree();
-    let server = Server::start(&tree, "");
-    let conn = server.stalled("/big", "");
-    let file = File::options()
-        .write(true)
-        .open(tree.at("big"))
-        .expect("the file");
-    file.set_len(LEN as u64 - 1).expect("one byte less");
-    assert_ends_early(conn, &server, "file_changed");
-    let conn = server.get("/big", "");
-    assert_eq!(
-        conn.body.len(),
-        LEN - 1,
-        "the next client gets what is there"
-    );
 }
 
 #[test]
@@ -94,64 +48,6 @@ fn a_file_that_changes_under_many_downloads_is_told_in_a_line_or_two() {
     };
     assert_eq!(lines.iter().map(times).sum::<usize>(), 20, "{err}");
     assert!(lines.len() < 10, "a line in ten seconds: {err}");
-}
-
-#[test]
-fn a_file_that_is_emptied_under_way_ends_early_and_is_logged() {
-    let (tree, _) = tree();
-    let server = Server::start(&tree, "");
-    let conn = server.stalled("/big", "");
-    File::create(tree.at("big")).expect("the file, emptied");
-    assert_ends_early(conn, &server, "file_changed");
-    assert_eq!(server.get("/big", "").field("Content-Length"), Some("0"));
-}
-
-#[test]
-fn a_file_that_is_changed_in_place_ends_early_and_is_logged() {
-    let (tree, _) = tree();
-    let server = Server::start(&tree, "");
-    let conn = server.stalled("/big", "");
-    let file = File::options()
-        .write(true)
-        .open(tree.at("big"))
-        .expect("the file");
-    std::os::unix::fs::FileExt::write_at(&file, b"changed", LEN as u64 / 2).expect("a change");
-    assert_ends_early(conn, &server, "file_changed");
-}
-
-#[test]
-fn a_file_that_grows_under_way_is_sent_in_its_promised_length() {
-    let (tree, content) = tree();
-    let server = Server::start(&tree, "");
-    let conn = server.stalled("/big", "");
-    let mut file = File::options()
-        .append(true)
-        .open(tree.at("big"))
-        .expect("the file");
-    file.write_all(b"and more").expect("more");
-    assert_whole(conn, &content);
-    assert_eq!(server.get("/big", "").body.len(), LEN + 8);
-}
-
-#[test]
-fn a_file_that_is_replaced_by_rename_is_finished_as_it_was() {
-    let (tree, content) = tree();
-    let server = Server::start(&tree, "");
-    let conn = server.stalled("/big", "");
-    let new = tree.file("new", "the new one");
-    fs::rename(new, tree.at("big")).expect("a rename");
-    assert_eq!(server.get("/big", "").text(), "the new one");
-    assert_whole(conn, &content);
-}
-
-#[test]
-fn a_file_that_is_deleted_under_way_is_finished() {
-    let (tree, content) = tree();
-    let server = Server::start(&tree, "");
-    let conn = server.stalled("/big", "");
-    fs::remove_file(tree.at("big")).expect("a removal");
-    assert_eq!(server.get("/big", "").status, 404);
-    assert_whole(conn, &content);
 }
 
 #[test]

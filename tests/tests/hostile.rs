@@ -97,7 +97,7 @@ fn at_the_limit_each_listener_has_its_turn() {
     tree.file("a", "a");
     let (first, second) = (tree.at("first.sock"), tree.at("second.sock"));
     let at = |path: &std::path::Path| format!("unix:{}", path.display());
-    let server = Setup::new(tree.path())
+    let _server = Setup::new(tree.path())
         .listen(at(&first))
         .args(&[
             "--listen",

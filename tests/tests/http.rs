@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use ackpace_tests::{Conn, Response, Server, Tree, pattern, rested};
+use ackpace_tests::{Response, Server, Tree, pattern, rested};
 
 fn get(target: &str) -> String {
     format!("GET {target} HTTP/1.1\r\nHost: t\r\n\r\n")
@@ -539,7 +539,9 @@ fn content_types_follow_the_table_and_the_operator() {
         ("a.unknown", "application/octet-stream"),
         ("README", "text/plain; charset=utf-8"),
     ];
-    types.map(|(name, _)| tree.file(name, "x"));
+    for (name, _) in types {
+        tree.file(name, "x");
+    }
     let args = "--types iso=application/x-disc --types tar.gz=application/x-tgz";
     let server = Server::start(&tree, args);
     for (name, expected) in types {

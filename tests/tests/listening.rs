@@ -49,7 +49,7 @@ fn a_unix_socket_left_by_a_dead_server_is_taken_over() {
     let home = Tree::new();
     let path = home.at("socket");
     drop(UnixListener::bind(&path).expect("a socket"));
-    let server = Setup::new(tree.path())
+    let _server = Setup::new(tree.path())
         .listen(format!("unix:{}", path.display()))
         .start();
     UnixStream::connect(&path).expect("somebody listens");
@@ -80,7 +80,7 @@ fn a_listening_socket_is_inherited_as_from_systemd() {
     // This client connects before the server starts.
     let mut early = Conn::open(address);
     early.send("GET /a HTTP/1.1\r\nHost: t\r\n\r\n");
-    let server = Setup::new(tree.path())
+    let _server = Setup::new(tree.path())
         .listen("fd:3")
         .before(move || as_three(fd))
         .start();

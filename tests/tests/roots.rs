@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use ackpace_tests::{
-    Conn, Disk, Server, Setup, Tree, command, eventually, mounts_apart, needs_root, run,
+    Disk, Server, Setup, Tree, command, eventually, mounts_apart, needs_root, run,
 };
 
 /// Runs a command where the server's mounts are.

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use ackpace_tests::{HungThread, Server, Tree, eventually, limit_receive_buffer, pattern, skip};
+use ackpace_tests::{HungThread, Server, Tree, eventually, pattern, skip};
 
 /// The numbers N of the requests `/a?N` in a log.
 fn logged(log: &Path) -> Vec<usize> {
@@ -132,7 +132,7 @@ fn the_end_is_told_where_only_errors_are_logged() {
     tree.file("big", pattern(32 << 20, 7));
     let args = ["--drain-timeout", "1h", "--log-level", "error"];
     let mut server = Server::start(&tree, &args);
-    let mut running = server.stalled("/big", "");
+    let _running = server.stalled("/big", "");
     server.signal(libc::SIGTERM);
     let address = server.address();
     eventually("new connections are refused", || {

@@ -112,9 +112,10 @@ impl Hunt {
     }
 
     /// Arguments of the server: those of the hunt override those of the weather.
-    fn arguments<'a>(&'a self, weather: &Weather) -> Vec<&'a str> {
+    fn arguments<'a>(&'a self, weather: &'a Weather) -> Vec<&'a str> {
         let given = |name: &str| self.args.iter().any(|own| own == name);
-        let pairs = weather.args.chunks(2).filter(|pair| !given(pair[0]));
+        let words: Vec<&str> = weather.args.split(' ').collect();
+        let pairs = words.chunks(2).filter(|pair| !given(pair[0]));
         let own = self.args.iter().map(String::as_str);
         // Every second seed gives each connection from worker to worker all the time.
         let moves =
