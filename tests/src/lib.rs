@@ -10,34 +10,34 @@ mod binary;
 mod client;
 mod conn;
 mod disk;
+mod host;
 mod hung;
 pub mod hunter;
 mod kernel;
+mod program;
 mod server;
 mod text;
 mod throttle;
 mod tree;
-mod tuning;
 mod watched;
-mod watching;
 
 pub use binary::{host_binary, lab_binary, server_binary};
 pub use client::{Outcome, Words, client, command, needs_root, run, skip};
 pub use conn::{Conn, Response};
 pub use disk::Disk;
+pub use host::{Cgroup, host, host_can, host_start, host_watch, network_apart};
 pub use hung::HungThread;
 pub use kernel::{
     Cached, Mapped, OpenWatch, allocate, cached_bytes, connect_with_buffer, forget_cached,
     has_direct, hide_from_child, limit_receive_buffer, mount_for_child, mounts_apart,
     raise_own_limit, reset_on_drop,
 };
+pub use program::Program;
 pub use server::{Server, Setup};
 pub use text::{Rng, pattern};
 pub use throttle::Throttle;
 pub use tree::{Tree, rested};
-pub use tuning::{Cgroup, Tuning};
 pub use watched::{Watched, metric};
-pub use watching::Watching;
 
 /// Time limit for anything before a test fails: far more than it takes on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);

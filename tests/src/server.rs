@@ -2,20 +2,15 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::net::SocketAddr;
+use std::ops::{Deref, DerefMut};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ExitStatus, Stdio};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use crate::client::command;
-use crate::{Conn, PATIENCE, Tree, Words, limit_receive_buffer, metric, server_binary};
-
-/// How long a killed process may take to be gone.
-const KILLED: Duration = Duration::from_secs(10);
+use crate::{Conn, Program, Tree, Words, limit_receive_buffer, metric, server_binary};
 
 /// A server to be started.
 pub struct Setup {
@@ -94,7 +89,7 @@ impl Setup {
     pub fn fails(self) -> (Option<i32>, String) {
         let mut server = self.spawn();
         let status = server.wait();
-        (status.code(), server.err.text())
+        (status.code(), server.err())
     }
 
     /// Starts it and waits until it refuses with exit code 2 (a restart changes nothing) and one line, which contains all
@@ -152,7 +147,6 @@ impl Setup {
         // Servers of tests leave nothing where the servers of users are looked for.
         server.env("ACKPACE_ADMIN", "off");
         server.args(&self.args).arg(&self.root);
-        server.stdout(Stdio::piped()).stderr(Stdio::piped());
         let (user, descriptors_max, mut before) = (self.user, self.descriptors_max, self.before);
         // SAFETY: between fork and exec the child makes system calls only and allocates nothing.
         unsafe {
@@ -164,13 +158,8 @@ impl Setup {
                 become_user(user)
             });
         }
-        let mut child = server.spawn().expect("the server starts");
-        let out = Text::follow(child.stdout.take().expect("its standard output"));
-        let err = Text::follow(child.stderr.take().expect("its standard error"));
         Server {
-            child,
-            out,
-            err,
+            program: Program::start(&mut server),
             url: String::new(),
             _home: home,
         }
@@ -206,11 +195,23 @@ fn become_user(id: Option<u32>) -> io::Result<()> {
 
 /// A running server, which its drop stops.
 pub struct Server {
-    child: Child,
-    out: Text,
-    err: Text,
+    program: Program,
     url: String,
     _home: Option<Tree>,
+}
+
+impl Deref for Server {
+    type Target = Program;
+
+    fn deref(&self) -> &Program {
+        &self.program
+    }
+}
+
+impl DerefMut for Server {
+    fn deref_mut(&mut self) -> &mut Program {
+        &mut self.program
+    }
 }
 
 impl Server {
@@ -224,9 +225,8 @@ impl Server {
     /// # Panics
     /// When it ends before that.
     pub fn greeted(&mut self) {
-        self.out
-            .wait("its greeting", |text| text.contains("\nreading "));
-        let text = self.out.text();
+        self.out_line(&["reading "]);
+        let text = self.out();
         let line = text.lines().find(|line| line.starts_with("serving "));
         // The path that is served may hold " at " too.
         let places = ["http://", "unix:", "fd:"];
@@ -238,11 +238,6 @@ impl Server {
         self.url = url
             .unwrap_or_else(|| panic!("no address in {text:?}"))
             .to_owned();
-    }
-
-    /// Its process id.
-    pub fn pid(&self) -> u32 {
-        self.child.id()
     }
 
     /// The address that it prints, without a slash at the end.
@@ -301,26 +296,6 @@ impl Server {
         conn
     }
 
-    /// What it has written on standard output so far.
-    pub fn out(&self) -> String {
-        self.out.text()
-    }
-
-    /// What it has written on standard error so far.
-    pub fn err(&self) -> String {
-        self.err.text()
-    }
-
-    /// Waits for a line on standard output that contains all these parts, and returns it.
-    pub fn out_line(&self, parts: &[&str]) -> String {
-        self.out.line(parts)
-    }
-
-    /// Waits for a line on standard error that contains all these parts, and returns it.
-    pub fn err_line(&self, parts: &[&str]) -> String {
-        self.err.line(parts)
-    }
-
     /// Number of its open descriptors.
     ///
     /// # Panics
@@ -346,36 +321,6 @@ impl Server {
         kib.parse::<u64>().expect("a number") * 1024
     }
 
-    /// Sends it a signal.
-    ///
-    /// # Panics
-    /// When it is gone.
-    pub fn signal(&self, signal: libc::c_int) {
-        // SAFETY: the process is our child and not yet waited for, so the number is still its own.
-        let result = unsafe { libc::kill(self.pid() as libc::pid_t, signal) };
-        assert_eq!(result, 0, "kill: {}", io::Error::last_os_error());
-    }
-
-    /// Its exit status if it has ended.
-    ///
-    /// # Panics
-    /// When the kernel does not know it.
-    pub fn ended(&mut self) -> Option<ExitStatus> {
-        self.child.try_wait().expect("a child of ours")
-    }
-
-    /// Waits until it ends.
-    ///
-    /// # Panics
-    /// When it does not.
-    pub fn wait(&mut self) -> ExitStatus {
-        crate::eventually("the end of the server", || self.ended().is_some());
-        let status = self.ended().expect("it has just ended");
-        self.out.wait_for_end();
-        self.err.wait_for_end();
-        status
-    }
-
     /// Stops it now, as its drop does.
     pub fn stop(self) {}
 
@@ -399,15 +344,6 @@ impl Server {
     pub fn sum(&self, name: &str, labels: &[&str]) -> f64 {
         metric(&self.scrape("/metrics", "").text(), name, labels)
     }
-
-    /// Kills it, and waits for a moment: a hanging disk may hold it, and the owner of that disk may be waiting for us.
-    pub fn kill(&mut self) {
-        let _ = self.child.kill();
-        let until = Instant::now() + KILLED;
-        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < until {
-            thread::sleep(Duration::from_millis(5));
-        }
-    }
 }
 
 /// Stops a server that runs by SIGTERM, and checks that it ends with exit code 0 and has not panicked.
@@ -415,88 +351,12 @@ impl Drop for Server {
     fn drop(&mut self) {
         if thread::panicking() {
             self.kill();
-            eprintln!("the server's messages:\n{}", self.err.text());
+            eprintln!("the server's messages:\n{}", self.err());
         } else if self.ended().is_none() {
             self.signal(libc::SIGTERM);
             let (code, err) = (self.wait().code(), self.err());
             assert_eq!(code, Some(0), "exit code after SIGTERM; it said:\n{err}");
             assert!(!err.contains("panicked"), "it panicked:\n{err}");
         }
-    }
-}
-
-/// A text stream that a thread reads as it comes.
-struct Text(Arc<(Mutex<Followed>, Condvar)>);
-
-#[derive(Default)]
-struct Followed {
-    text: String,
-    ended: bool,
-}
-
-impl Text {
-    fn follow(mut from: impl Read + Send + 'static) -> Text {
-        let text = Text(Arc::default());
-        let into = Arc::clone(&text.0);
-        thread::spawn(move || {
-            let mut piece = [0; 8192];
-            loop {
-                let read = from.read(&mut piece).unwrap_or(0);
-                let mut followed = into.0.lock().expect("no panic while it is held");
-                followed
-                    .text
-                    .push_str(&String::from_utf8_lossy(&piece[..read]));
-                followed.ended = read == 0;
-                into.1.notify_all();
-                if read == 0 {
-                    return;
-                }
-            }
-        });
-        text
-    }
-
-    fn text(&self) -> String {
-        // Also shown when a test fails while it waits for more of it.
-        let followed = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
-        followed.text.clone()
-    }
-
-    fn line(&self, parts: &[&str]) -> String {
-        let fits = |text: &str| {
-            let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-            let mut lines = whole.lines();
-            lines
-                .find(|line| parts.iter().all(|part| line.contains(part)))
-                .map(str::to_owned)
-        };
-        self.wait(&format!("a line with {parts:?}"), |text| {
-            fits(text).is_some()
-        });
-        fits(&self.text()).unwrap_or_default()
-    }
-
-    fn wait(&self, what: &str, fits: impl Fn(&str) -> bool) {
-        let until = Instant::now() + PATIENCE;
-        let mut followed = self.0.0.lock().expect("no panic while it is held");
-        while !fits(&followed.text) {
-            let left = until.saturating_duration_since(Instant::now());
-            assert!(
-                !followed.ended && !left.is_zero(),
-                "waited in vain for {what}; there is:\n{}",
-                followed.text
-            );
-            let waited = self.0.1.wait_timeout(followed, left);
-            followed = waited.expect("no panic while it is held").0;
-        }
-    }
-
-    fn wait_for_end(&self) {
-        let followed = self.0.0.lock().expect("no panic while it is held");
-        let until = self
-            .0
-            .1
-            .wait_timeout_while(followed, PATIENCE, |followed| !followed.ended);
-        drop(until.expect("no panic while it is held"));
     }
 }

@@ -159,21 +159,3 @@ fn clients_that_leave_while_they_are_topped_up_leave_nothing_behind() {
         server.descriptors() <= descriptors
     });
 }
-
-#[test]
-fn a_congestion_control_that_the_kernel_refuses_stops_the_start() {
-    let tree = Tree::new();
-    for control in ["nonsense", "127.0.0.1:0=nonsense"] {
-        let args = ["--congestion-control", control];
-        let (code, told) = Setup::new(tree.path()).args(&args).fails();
-        assert_eq!(code, Some(2), "{told}");
-        assert!(
-            told.contains(&format!("--congestion-control {control}: ")),
-            "{told}"
-        );
-        assert!(
-            told.contains("the kernel has ") && told.contains("reno"),
-            "{told}"
-        );
-    }
-}

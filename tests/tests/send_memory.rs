@@ -3,17 +3,16 @@
 //! Server and clients are in a network namespace of their own, on a loopback with the segments of an Ethernet.
 
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use ackpace_tests::{
-    Conn, PATIENCE, Rng, Server, Setup, Tree, client, eventually, limit_receive_buffer, needs_root,
+    Conn, PATIENCE, Rng, Server, Setup, Tree, eventually, limit_receive_buffer, network_apart,
     pattern,
 };
 
@@ -26,27 +25,6 @@ const SLOW: usize = 8;
 const LEN: usize = 24 << 20;
 /// What a slow client asks for: it reads some 2 MB/s.
 const SLOW_LEN: usize = 4 << 20;
-
-/// Moves this thread, and all that it starts, into a network namespace with a loopback alone. `false`, and the test is
-/// reported as skipped, where that can't be done.
-fn apart() -> bool {
-    let Some(mut ip) = client("ip") else {
-        return false;
-    };
-    if !needs_root("a network namespace") {
-        return false;
-    }
-    // SAFETY: no pointers; only this thread moves.
-    let moved = unsafe { libc::unshare(libc::CLONE_NEWNET) };
-    assert_eq!(moved, 0, "unshare: {}", io::Error::last_os_error());
-    run(ip.args("link set lo mtu 1500 up".split(' ')));
-    true
-}
-
-fn run(command: &mut Command) {
-    let status = command.status().expect("it starts");
-    assert!(status.success(), "{command:?}");
-}
 
 /// What the sockets of this port hold together, unsent and in flight: `tx_queue` of /proc/net/tcp (proc(5)).
 fn held_bytes(port: u16) -> u64 {
@@ -170,7 +148,7 @@ fn served(args: &[&str]) -> (Tree, Vec<u8>, Server) {
 
 #[test]
 fn all_sockets_together_hold_no_more_than_the_pool() {
-    if !apart() {
+    if !network_apart() {
         return;
     }
     let (_tree, content, server) = served(&[]);
@@ -209,7 +187,7 @@ fn all_sockets_together_hold_no_more_than_the_pool() {
 
 #[test]
 fn a_pool_that_has_room_for_few_keeps_others_waiting_and_serves_them() {
-    if !apart() {
+    if !network_apart() {
         return;
     }
     let args = ["--send-memory", "16KiB"];
