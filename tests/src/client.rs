@@ -83,9 +83,6 @@ impl<const N: usize> Words for [&str; N] {
 }
 
 /// Runs a client until it exits.
-///
-/// # Panics
-/// When it does not start.
 pub fn run(command: &mut Command) -> Outcome {
     let Output {
         status,

@@ -12,17 +12,11 @@ pub fn host(words: &(impl Words + ?Sized)) -> Outcome {
 }
 
 /// Starts it.
-///
-/// # Panics
-/// When it does not start.
 pub fn host_start(words: &(impl Words + ?Sized)) -> Program {
     Program::start(command(host_binary()).args(words.words()))
 }
 
 /// `receive watch` for one port, which tells a page each second: a line. It watches already.
-///
-/// # Panics
-/// When it does not start.
 pub fn host_watch(port: u16) -> Program {
     let watching = host_start(&*format!("receive watch --json --port {port}"));
     watching.err_line(&["watches port"]);
@@ -48,9 +42,6 @@ pub fn host_can(what: &str) -> bool {
 
 /// Moves this thread, and all that it starts, into a network namespace with a loopback that has the segments of an
 /// Ethernet. `false`, and the test is reported as skipped, where that can't be done.
-///
-/// # Panics
-/// When root can't do that.
 pub fn network_apart() -> bool {
     let Some(mut ip) = client("ip") else {
         return false;

@@ -28,9 +28,9 @@ pub use disk::Disk;
 pub use host::{Cgroup, host, host_can, host_start, host_watch, network_apart};
 pub use hung::HungThread;
 pub use kernel::{
-    Cached, Mapped, OpenWatch, allocate, cached_bytes, connect_with_buffer, forget_cached,
-    has_direct, hide_from_child, limit_receive_buffer, mount_for_child, mounts_apart,
-    raise_own_limit, reset_on_drop,
+    Mapped, OpenWatch, allocate, cached_bytes, connect_with, done, forget_cached, has_direct,
+    hide_from_child, limit_receive_buffer, mount_for_child, mounts_apart, raise_own_limit,
+    reset_on_drop,
 };
 pub use program::Program;
 pub use server::{Server, Setup};
@@ -43,9 +43,6 @@ pub use watched::{Watched, metric};
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Polls `done` until it returns true, at most for [`PATIENCE`].
-///
-/// # Panics
-/// When it never does; the message names `what` was waited for.
 pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     let until = Instant::now() + PATIENCE;
     while !done() {

@@ -20,9 +20,6 @@ pub struct Program {
 
 impl Program {
     /// Starts it.
-    ///
-    /// # Panics
-    /// When there is no such program.
     pub fn start(command: &mut Command) -> Program {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the program starts");
@@ -57,9 +54,6 @@ impl Program {
     }
 
     /// Sends it a signal.
-    ///
-    /// # Panics
-    /// When it is gone.
     pub fn signal(&self, signal: libc::c_int) {
         // SAFETY: the process is our child and not yet waited for, so the number is still its own.
         let result = unsafe { libc::kill(self.pid() as libc::pid_t, signal) };
@@ -67,17 +61,11 @@ impl Program {
     }
 
     /// Its exit status if it has ended.
-    ///
-    /// # Panics
-    /// When the kernel does not know it.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().expect("a child of ours")
     }
 
     /// Waits until it ends.
-    ///
-    /// # Panics
-    /// When it does not.
     pub fn wait(&mut self) -> ExitStatus {
         eventually("the end of the program", || self.ended().is_some());
         let status = self.ended().expect("it has just ended");
@@ -105,9 +93,6 @@ impl Program {
     }
 
     /// Waits until this is true of the last line on standard output, and returns that.
-    ///
-    /// # Panics
-    /// When it never is.
     pub fn shows(&self, what: &str, is_shown: impl Fn(&str) -> bool) -> String {
         let mut last = String::new();
         eventually(what, || {

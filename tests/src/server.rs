@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use crate::client::command;
-use crate::{Conn, Program, Tree, Words, limit_receive_buffer, metric, server_binary};
+use crate::{Conn, Program, Tree, Words, done, limit_receive_buffer, metric, server_binary};
 
 /// A server to be started.
 pub struct Setup {
@@ -75,9 +75,6 @@ impl Setup {
     }
 
     /// Starts it and waits until it serves.
-    ///
-    /// # Panics
-    /// When it ends before that.
     pub fn start(self) -> Server {
         let mut server = self.spawn();
         server.greeted();
@@ -94,18 +91,12 @@ impl Setup {
 
     /// Starts it and waits until it refuses with exit code 2 (a restart changes nothing) and one line, which contains all
     /// these parts.
-    ///
-    /// # Panics
-    /// When it does anything else.
     #[track_caller]
     pub fn assert_refused(self, parts: &[&str]) {
         self.assert_ends(2, parts);
     }
 
     /// The same with exit code 75: a later start may do.
-    ///
-    /// # Panics
-    /// When it does anything else.
     #[track_caller]
     pub fn assert_refused_now(self, parts: &[&str]) {
         self.assert_ends(75, parts);
@@ -126,9 +117,6 @@ impl Setup {
     }
 
     /// Starts it and does not wait for it.
-    ///
-    /// # Panics
-    /// When there is no such program.
     pub fn spawn(self) -> Server {
         // A user without rights may not reach the binary where it was built.
         let (home, binary) = match self.user {
@@ -163,13 +151,6 @@ impl Setup {
             url: String::new(),
             _home: home,
         }
-    }
-}
-
-fn done(result: libc::c_int) -> io::Result<()> {
-    match result {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
     }
 }
 
@@ -221,9 +202,6 @@ impl Server {
     }
 
     /// Waits until it serves, and learns its address.
-    ///
-    /// # Panics
-    /// When it ends before that.
     pub fn greeted(&mut self) {
         self.out_line(&["reading "]);
         let text = self.out();
@@ -251,9 +229,6 @@ impl Server {
     }
 
     /// Host and port.
-    ///
-    /// # Panics
-    /// When it does not listen on TCP.
     pub fn address(&self) -> SocketAddr {
         let address = self.url.strip_prefix("http://").map(str::parse);
         match address {
@@ -285,9 +260,6 @@ impl Server {
     }
 
     /// A download whose client has stopped reading after the head, with further field lines that each end with CRLF.
-    ///
-    /// # Panics
-    /// When the answer is not 200.
     pub fn stalled(&self, target: &str, fields: &str) -> Conn {
         let mut conn = self.connect();
         limit_receive_buffer(&conn.stream, 64 << 10);
@@ -297,18 +269,12 @@ impl Server {
     }
 
     /// Number of its open descriptors.
-    ///
-    /// # Panics
-    /// When it is gone.
     pub fn descriptors(&self) -> usize {
         let dir = fs::read_dir(format!("/proc/{}/fd", self.pid()));
         dir.expect("the server runs").count()
     }
 
     /// Its anonymous resident memory (RssAnon), in bytes.
-    ///
-    /// # Panics
-    /// When it is gone.
     pub fn memory_bytes(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid()));
         let status = status.expect("the server runs");
@@ -325,9 +291,6 @@ impl Server {
     pub fn stop(self) {}
 
     /// The address of its metrics.
-    ///
-    /// # Panics
-    /// When it runs without `--metrics`.
     pub fn metrics(&self) -> SocketAddr {
         let line = self.out_line(&["metrics at http://"]);
         let url = line.trim_end().trim_start_matches("metrics at http://");

@@ -21,17 +21,11 @@ impl Watched {
     pub const BIG_BYTES: usize = 32 << 20;
 
     /// Starts it with these options.
-    ///
-    /// # Panics
-    /// When it does not start.
     pub fn start(args: &(impl Words + ?Sized)) -> Watched {
         Watched::start_with(Watched::BIG_BYTES, None, args)
     }
 
     /// The same with another length of `/big`, and with the files of this disk below `/disk`.
-    ///
-    /// # Panics
-    /// When it does not start.
     pub fn start_with(
         big_bytes: usize,
         disk: Option<&Disk>,
@@ -65,9 +59,6 @@ impl Watched {
 }
 
 /// The sum of all samples of this name with these labels on a page of metrics.
-///
-/// # Panics
-/// When one of them is no number.
 pub fn metric(page: &str, name: &str, labels: &[&str]) -> f64 {
     let samples = page.lines().filter(|line| {
         line.strip_prefix(name)

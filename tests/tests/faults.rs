@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::sync::{PoisonError, RwLock};
 
 use ackpace_tests::{
-    Cached, Conn, Disk, Response, Setup, Tree, Watched, eventually, forget_cached,
+    Conn, Disk, Mapped, Response, Setup, Tree, Watched, eventually, forget_cached,
     limit_receive_buffer, pattern, raise_own_limit, reset_on_drop, skip,
 };
 
@@ -103,7 +103,7 @@ fn a_disk_that_hangs_keeps_nobody_waiting_but_those_who_need_it() {
     let contents: Vec<_> = names.iter().map(|name| disk.content(name)).collect();
     let shared = disk.content("shared");
     let hot = fs::read(disk.at("hot")).expect("a disk without faults");
-    let cached = Cached::new(&File::open(disk.at("hot")).expect("a file of the disk"));
+    let cached = Mapped::locked(&File::open(disk.at("hot")).expect("a file of the disk"));
     let bench = start(&disk, "--prefetch-memory 8MiB");
     for _ in 0..2 {
         let first = bench.server.get("/disk/shared", "Range: bytes=0-9\r\n");

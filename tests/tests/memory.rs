@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use ackpace_tests::{
-    Conn, Server, Setup, Tree, allocate, command, connect_with_buffer, eventually, forget_cached,
+    Conn, Server, Setup, Tree, allocate, command, connect_with, eventually, forget_cached,
     raise_own_limit, reset_on_drop, run, server_binary,
 };
 
@@ -69,7 +69,7 @@ impl Bounded {
 
     /// A client with the smallest receive window that TCP allows.
     fn deaf(&self) -> Conn {
-        let stream = connect_with_buffer(self.server.address(), 1024);
+        let stream = connect_with(self.server.address(), None, Some(1024), 0);
         stream.and_then(Conn::over).expect("a connection")
     }
 

@@ -169,9 +169,6 @@ impl Body {
     }
 
     /// Takes those of the bytes that belong to it, and returns how many these are.
-    ///
-    /// # Errors
-    /// The promise that they break.
     pub fn feed(&mut self, bytes: &[u8], now: Instant, history: &History) -> Result<usize, Wrong> {
         if let Some((first, last)) = self.dry.take() {
             if last.saturating_duration_since(first) >= DRY {
@@ -217,9 +214,6 @@ impl Body {
     }
 
     /// Judges the complete body.
-    ///
-    /// # Errors
-    /// When it should have ended early, or has another version's tag.
     pub fn judge(
         &self,
         tag: &str,

@@ -11,11 +11,10 @@ use super::findings::Findings;
 use super::history::History;
 use super::oracle::{End, Oracle, Rules, Sums, Validators};
 use super::plan::{Ask, Known, Leave, Limit, Pace, Plan, Span, Subject, When, draw};
-use super::socket::begin_connect;
 use super::weather::{Mood, Weather};
 use super::world::{Wanted, World};
 use super::wrong::{Kind, Wrong};
-use crate::{Rng, reset_on_drop};
+use crate::{Rng, connect_with, reset_on_drop};
 
 /// How long a response may stall once the disk is fast and nothing disturbs it.
 const CALM_STALL: Duration = Duration::from_secs(15);
@@ -258,7 +257,7 @@ struct Client {
 
 impl Client {
     fn connect(address: SocketAddr, plan: Plan, rules: Rules) -> io::Result<Client> {
-        let stream = begin_connect(address, plan.receive_bytes)?;
+        let stream = connect_with(address, None, plan.receive_bytes, libc::SOCK_NONBLOCK)?;
         let born = Instant::now();
         Ok(Client {
             stream,

@@ -10,9 +10,6 @@ use std::time::{Duration, SystemTime};
 use super::content::State;
 
 /// Writes a state into its file, from this offset on.
-///
-/// # Errors
-/// Of pwrite(2).
 pub fn write_all(out: &File, state: &State, from: u64) -> io::Result<()> {
     let mut piece = vec![0; 256 << 10];
     let mut at = from;
@@ -26,9 +23,6 @@ pub fn write_all(out: &File, state: &State, from: u64) -> io::Result<()> {
 }
 
 /// Sets its time of modification to this many seconds and ns ago.
-///
-/// # Errors
-/// Of futimens(3).
 pub fn set_time(path: &Path, ago_s: u64, ns: u32) -> io::Result<()> {
     let time = SystemTime::now() - Duration::new(ago_s, ns);
     File::options().write(true).open(path)?.set_modified(time)

@@ -25,9 +25,6 @@ pub struct Log {
 
 impl Log {
     /// Prints a line.
-    ///
-    /// # Panics
-    /// When the file can't be written.
     pub fn say(&self, line: &str) {
         println!("{line}");
         if let Some(path) = &self.file {

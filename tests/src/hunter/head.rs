@@ -12,9 +12,6 @@ pub struct Head {
 
 impl Head {
     /// Parses a head.
-    ///
-    /// # Errors
-    /// When it is malformed.
     pub fn parse(text: String) -> Result<Head, Wrong> {
         let status = text.get(9..12).and_then(|code| code.parse().ok());
         let lines_are_sound = text.lines().skip(1).all(|line| line.contains(": "));
@@ -33,9 +30,6 @@ impl Head {
     }
 
     /// Its Content-Length.
-    ///
-    /// # Errors
-    /// When it is missing or not a number.
     pub fn len_bytes(&self) -> Result<u64, Wrong> {
         let len = self
             .field("Content-Length")

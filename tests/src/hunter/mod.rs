@@ -10,31 +10,27 @@
 //! It knows of the server only what is visible to everybody: its command line, HTTP, metrics, and /proc. What happens
 //! between two system calls depends on the machine, so a seed replays the plans and the weathers, not each moment.
 
-pub mod body;
-pub mod client;
-pub mod content;
-pub mod files;
-pub mod findings;
-pub mod head;
-pub mod history;
-pub mod oracle;
-pub mod plan;
-pub mod run;
-pub mod socket;
-pub mod track;
-pub mod watch;
-pub mod weather;
-pub mod world;
-pub mod wrong;
+mod body;
+mod client;
+mod content;
+mod files;
+mod findings;
+mod head;
+mod history;
+mod oracle;
+mod plan;
+mod run;
+mod track;
+mod watch;
+mod weather;
+mod world;
+mod wrong;
 
 pub use run::Hunt;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The seed in `ACKPACE_SEED`, or a fresh one.
-///
-/// # Panics
-/// When the variable holds no number.
 pub fn seed() -> u64 {
     match std::env::var("ACKPACE_SEED") {
         Ok(text) => text.parse().expect("ACKPACE_SEED is a number"),

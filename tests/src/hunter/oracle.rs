@@ -171,9 +171,6 @@ impl Oracle {
     }
 
     /// Judges bytes that arrived.
-    ///
-    /// # Errors
-    /// The promise that they break.
     pub fn feed(&mut self, bytes: &[u8], now: Instant, history: &History) -> Result<(), Wrong> {
         self.sums.bytes += bytes.len() as u64;
         let mut rest = bytes;
@@ -277,9 +274,6 @@ impl Oracle {
     }
 
     /// Judges the end of the connection.
-    ///
-    /// # Errors
-    /// When it still owed something, and nothing excuses that.
     pub fn ended(&mut self, how: End, now: Instant, history: &History) -> Result<(), Wrong> {
         if self.is_answered() && self.head.is_empty() {
             return Ok(());

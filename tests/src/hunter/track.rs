@@ -70,9 +70,6 @@ impl Track {
     }
 
     /// Takes bytes that arrived for this offset.
-    ///
-    /// # Errors
-    /// When no version had them there.
     pub fn feed(&mut self, offset: u64, bytes: &[u8], life: &Life) -> Result<(), Wrong> {
         let state = |nth: usize| life.stages[nth].state.as_deref();
         for new in self.looked_at..life.stages.len() {
@@ -185,9 +182,6 @@ impl Track {
     }
 
     /// Judges the complete response. `went_on`: whether the server sent more long after this time.
-    ///
-    /// # Errors
-    /// See [`Body::judge`](super::body::Body::judge).
     pub fn judge(
         &self,
         tag: &str,

@@ -61,9 +61,6 @@ pub struct World {
 
 impl World {
     /// Creates the files. `None` where the machine has no disk for this weather, which is reported as skipped.
-    ///
-    /// # Panics
-    /// When the file system refuses.
     pub fn new(weather: &Weather, seed: u64) -> Option<World> {
         let disk = match weather.medium {
             Medium::Plain => None,

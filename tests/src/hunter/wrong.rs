@@ -44,9 +44,6 @@ impl Wrong {
     }
 
     /// A broken promise, as the result of a function.
-    ///
-    /// # Errors
-    /// Always.
     pub fn err<T>(kind: Kind, text: impl Into<String>) -> Result<T, Wrong> {
         Err(Wrong::new(kind, text))
     }
