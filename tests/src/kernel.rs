@@ -233,25 +233,6 @@ impl OpenWatch {
     }
 }
 
-/// Mounts a device (ext4, read-only) for the child only, so that the mount ends with it. To be called in a child before
-/// it becomes the server.
-pub fn mount_for_child(device: &CString, dir: &CString) -> io::Result<()> {
-    mounts_apart()?;
-    let none = std::ptr::null::<libc::c_char>();
-    // SAFETY: all pointers are null where mount(2) allows it, or to live C strings; these are plain system calls,
-    // which a child may make between fork and exec.
-    unsafe {
-        let flags = libc::MS_RDONLY;
-        done(libc::mount(
-            device.as_ptr(),
-            dir.as_ptr(),
-            c"ext4".as_ptr(),
-            flags,
-            none.cast(),
-        ))
-    }
-}
-
 /// Hides what is in these directories from the child, by empty file systems. To be called in a child.
 pub fn hide_from_child(dirs: &[&CStr]) -> io::Result<()> {
     mounts_apart()?;
@@ -282,7 +263,7 @@ pub fn bind_for_child(
     from: &CString,
     to: &CString,
 ) -> io::Result<()> {
-    // SAFETY: the descriptors are open in the parent, so here, too; see `mount_for_child`.
+    // SAFETY: the descriptors are open in the parent, so here, too; these are plain system calls.
     unsafe {
         done(libc::setns(space, libc::CLONE_NEWNS))?;
         done(libc::fchdir(root))?;

@@ -29,8 +29,7 @@ pub use host::{Cgroup, host, host_can, host_start, host_watch, network_apart};
 pub use hung::HungThread;
 pub use kernel::{
     Mapped, OpenWatch, allocate, cached_bytes, connect_with, done, forget_cached, has_direct,
-    hide_from_child, limit_receive_buffer, mount_for_child, mounts_apart, raise_own_limit,
-    reset_on_drop,
+    hide_from_child, limit_receive_buffer, mounts_apart, raise_own_limit, reset_on_drop,
 };
 pub use program::Program;
 pub use server::{Server, Setup};

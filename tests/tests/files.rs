@@ -1,15 +1,12 @@
 //! Files that change, disappear or fail while they are sent.
 
 use std::fs::{self, File, FileTimes};
-use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
-use std::os::unix::ffi::OsStrExt;
-use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use ackpace_tests::{
-    Conn, Rng, Server, Setup, Tree, cached_bytes, client, eventually, forget_cached, has_direct,
-    mount_for_child, needs_root, pattern, run, skip,
+    Server, Setup, Tree, cached_bytes, eventually, forget_cached, has_direct, needs_root, pattern,
+    skip,
 };
 
 const LEN: usize = 32 << 20;
@@ -62,85 +59,6 @@ fn a_deleted_file_gives_its_space_back_when_nobody_reads_it_any_more() {
         links.any(|link| link.to_string_lossy().contains("/big"))
     };
     eventually("the deleted file is closed", || !held());
-}
-
-/// A loop device whose backing file can be truncated: a read behind its end is a disk error.
-struct Device {
-    name: String,
-    image: std::path::PathBuf,
-}
-
-impl Device {
-    /// A device with a file system that holds `content`; `None` where the kernel offers no loop devices.
-    fn new(tree: &Tree, content: &Tree) -> Option<Device> {
-        let (mut mkfs, mut losetup) = (client("mkfs.ext4")?, client("losetup")?);
-        let image = tree.at("image");
-        let made = run(mkfs
-            .arg("-q")
-            .arg("-d")
-            .arg(content.path())
-            .arg(&image)
-            .arg("64M"));
-        assert!(made.success, "mkfs.ext4: {}", made.err);
-        let looped = run(losetup.args(["--find", "--show"]).arg(&image));
-        if !looped.success {
-            skip(&format!("losetup: {}", looped.err.trim()));
-            return None;
-        }
-        let name = looped.out.trim().to_owned();
-        Some(Device { name, image })
-    }
-}
-
-impl Drop for Device {
-    fn drop(&mut self) {
-        let _ = Command::new("losetup").arg("-d").arg(&self.name).output();
-    }
-}
-
-#[test]
-fn a_disk_that_fails_midway_ends_the_response_and_is_logged_with_file_and_offset() {
-    if !needs_root("a device that fails") {
-        return;
-    }
-    let (content_tree, content) = tree();
-    let tree = Tree::new();
-    let Some(device) = Device::new(&tree, &content_tree) else {
-        return;
-    };
-    let root = tree.dir("mount");
-    let text = |bytes: &[u8]| std::ffi::CString::new(bytes).expect("no NUL");
-    let (name, dir) = (
-        text(device.name.as_bytes()),
-        text(root.as_os_str().as_bytes()),
-    );
-    let server = Setup::new(&root)
-        .before(move || mount_for_child(&name, &dir))
-        .start();
-    // Twice, so that it is popular and stays in the page cache.
-    assert_eq!(server.get("/small", "").text(), "small");
-    assert_eq!(server.get("/small", "").text(), "small");
-    let mut conn = server.stalled("/big", "");
-    assert!(conn.exactly(4096) == content[..4096], "other bytes");
-    // Truncates the disk here: 20 of 32 MiB are gone, more than buffers on the way can hold.
-    let image = File::options()
-        .write(true)
-        .open(&device.image)
-        .expect("the image");
-    image.set_len(24 << 20).expect("a shorter image");
-    let body = conn.rest_or_reset();
-    assert!(body.len() < LEN - 4096, "all of it came");
-    assert!(
-        body == content[4096..4096 + body.len()],
-        "other bytes before the failure"
-    );
-    let line = server.err_line(&["ERROR", "/big", "offset_bytes="]);
-    assert!(
-        line.contains("read failed") && line.contains("os error 5"),
-        "{line}"
-    );
-    // What can be read is still served.
-    assert_eq!(server.get("/small", "").text(), "small");
 }
 
 #[test]
@@ -212,58 +130,6 @@ fn a_download_that_comes_once_leaves_the_page_cache_as_it_was_and_a_second_one_f
         twice > LEN / 2,
         "only {twice} bytes are, though it is popular"
     );
-}
-
-#[test]
-fn crowds_that_read_here_and_there_get_their_bytes_while_the_cache_is_emptied() {
-    const SEED: u64 = 15;
-    println!("seed {SEED}");
-    let (tree, content) = tree();
-    let server = Server::start(&tree, "--workers 2");
-    let (address, content) = (server.address(), &content);
-    let file = File::open(tree.at("big")).expect("the file");
-    std::thread::scope(|scope| {
-        for client in 0..12 {
-            scope.spawn(move || crowd_member(address, content, SEED + client));
-        }
-        for _ in 0..50 {
-            forget_cached(&file);
-            assert_eq!(server.get("/small", "").text(), "small");
-        }
-    });
-}
-
-/// Random ranges, one after the other or several at once; now and then the client leaves in the middle.
-fn crowd_member(address: SocketAddr, content: &[u8], seed: u64) {
-    let mut rng = Rng::new(seed);
-    let mut conn = Conn::open(address);
-    for _ in 0..40 {
-        let ranges: Vec<(usize, usize)> = (0..1 + rng.below(4))
-            .map(|_| {
-                let from = rng.below(LEN);
-                let most = 4 << rng.below(20);
-                let len = 1 + rng.below((LEN - from).min(most));
-                (from, from + len)
-            })
-            .collect();
-        for (from, to) in &ranges {
-            let last = to - 1;
-            conn.send(format!(
-                "GET /big HTTP/1.1\r\nHost: t\r\nRange: bytes={from}-{last}\r\n\r\n"
-            ));
-        }
-        if rng.below(8) == 0 {
-            conn = Conn::open(address);
-            continue;
-        }
-        for (from, to) in ranges {
-            let response = conn.response();
-            assert!(
-                response.body == content[from..to],
-                "seed {seed}: other bytes for {from}..{to}"
-            );
-        }
-    }
 }
 
 /// As Samba has them (fcntl(2), F_SETLEASE).

@@ -470,33 +470,6 @@ fn versions_whose_mtime_says_nothing_share_no_validator() {
 }
 
 #[test]
-fn a_file_that_was_just_written_has_a_weak_tag() {
-    let tree = Tree::new();
-    let path = tree.file("a", "0123456789");
-    let hour = std::time::Duration::from_secs(3600);
-    // "Just" is counted in seconds; a time ahead of the clock is as uncertain, and needs no hurry.
-    let soon = std::time::SystemTime::now() + std::time::Duration::from_millis(500);
-    std::fs::File::options()
-        .write(true)
-        .open(&path)
-        .and_then(|file| file.set_modified(soon))
-        .expect("its time");
-    let server = Server::start(&tree, "");
-    let response = server.get("/a", "");
-    assert!(tag(&response).starts_with("W/\""), "{}", response.head);
-    let old = std::time::SystemTime::now() - hour;
-    std::fs::File::options()
-        .write(true)
-        .open(&path)
-        .and_then(|file| file.set_modified(old))
-        .expect("its time");
-    let weak = tag(&server.get("/a", "")).starts_with("W/");
-    assert!(weak, "a time that was set says nothing of the content");
-    rested(&path);
-    assert!(tag(&server.get("/a", "")).starts_with('"'));
-}
-
-#[test]
 fn several_ranges_come_as_parts_with_an_exact_length() {
     let tree = Tree::new();
     let content = pattern(3 << 20, 2);

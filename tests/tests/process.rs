@@ -138,14 +138,6 @@ fn sigterm_lets_a_running_download_finish_and_takes_no_new_client() {
 }
 
 #[test]
-fn sigint_stops_like_sigterm() {
-    let tree = Tree::new();
-    let mut server = Server::start(&tree, "");
-    server.signal(libc::SIGINT);
-    assert_eq!(server.wait().code(), Some(0));
-}
-
-#[test]
 fn a_request_that_arrives_during_the_drain_is_answered_with_close() {
     let (tree, content) = big();
     let mut server = Server::start(&tree, "");
@@ -211,18 +203,6 @@ fn the_drain_ends_after_its_timeout() {
         "the end of drain_timeout",
         ": 1 download was cut off",
     ]);
-}
-
-#[test]
-fn a_second_signal_cuts_off_at_once() {
-    let (tree, _) = big();
-    let mut server = Server::start(&tree, "--drain-timeout 1h");
-    let mut running = server.stalled("/big", "");
-    server.signal(libc::SIGTERM);
-    server.err_line(&["signal 15"]);
-    server.signal(libc::SIGTERM);
-    assert_eq!(server.wait().code(), Some(1));
-    assert!(running.rest_or_reset().len() < LEN, "all of it came");
 }
 
 #[test]
