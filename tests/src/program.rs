@@ -22,7 +22,16 @@ impl Program {
     /// Starts it.
     pub fn start(command: &mut Command) -> Program {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("the program starts");
+        let mut started = None;
+        // A child that another thread has just forked may still hold a new copy of the program open for writing.
+        eventually("the program starts", || match command.spawn() {
+            Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => false,
+            done => {
+                started = Some(done.expect("the program starts"));
+                true
+            }
+        });
+        let mut child = started.expect("it has just started");
         let out = Text::follow(child.stdout.take().expect("its standard output"));
         let err = Text::follow(child.stderr.take().expect("its standard error"));
         Program { child, out, err }

@@ -123,7 +123,7 @@ fn the_answer_to_a_chunked_post_arrives_though_its_body_is_too_long_to_skip() {
 #[test]
 fn expect_100_continue_is_answered_with_the_final_status() {
     let tree = Tree::new();
-    let server = Server::start(&tree, "");
+    let server = Server::start(&tree, "--header-timeout 1s");
     let mut conn = server.connect();
     conn.send("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n");
     let response = conn.response();
