@@ -1,5 +1,6 @@
 //! A server that is watched by its metrics and its admin socket.
 
+use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 
 use crate::{
@@ -14,6 +15,20 @@ pub struct Watched {
     pub tree: Tree,
     /// The path of its admin socket.
     pub admin: PathBuf,
+}
+
+impl Deref for Watched {
+    type Target = Server;
+
+    fn deref(&self) -> &Server {
+        &self.server
+    }
+}
+
+impl DerefMut for Watched {
+    fn deref_mut(&mut self) -> &mut Server {
+        &mut self.server
+    }
 }
 
 impl Watched {

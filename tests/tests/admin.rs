@@ -13,7 +13,7 @@ use ackpace_tests::{
 #[test]
 fn why_of_a_stalled_client_names_its_closed_window() {
     let watched = Watched::start("--workers 2");
-    let conn = watched.server.stalled("/big", "");
+    let conn = watched.stalled("/big", "");
     let peer = conn.stream.local_addr().expect("an address").to_string();
     let mut told = String::new();
     eventually("the window is closed", || {
@@ -66,7 +66,7 @@ fn why_of_a_cold_download_tells_why_its_reads_were_made() {
         skip("the files of tests are where the page cache can't be emptied");
         return watched.server.stop();
     }
-    let conn = watched.server.stalled("/big", "");
+    let conn = watched.stalled("/big", "");
     let peer = conn.stream.local_addr().expect("an address").to_string();
     let mut told = String::new();
     eventually("a read is explained", || {
@@ -75,9 +75,7 @@ fn why_of_a_cold_download_tells_why_its_reads_were_made() {
     });
     let first = "before all who have something, since it had nothing yet; this long because its rate is not known yet";
     assert!(told.contains(first), "{told}");
-    let device = watched
-        .server
-        .err_line(&["device 0 (", "for the first time: "]);
+    let device = watched.err_line(&["device 0 (", "for the first time: "]);
     assert!(device.contains("the page cache"), "{device}");
     // The device that the file was read from explains itself, too.
     let device = watched.ackpace("why 0");
@@ -101,10 +99,8 @@ fn the_numbers_of_top_add_up() {
         return;
     };
     let watched = Watched::start("--workers 2");
-    let conns: Vec<Conn> = (0..12)
-        .map(|_| watched.server.stalled("/big", ""))
-        .collect();
-    let _idle = watched.server.connect();
+    let conns: Vec<Conn> = (0..12).map(|_| watched.stalled("/big", "")).collect();
+    let _idle = watched.connect();
     let mut json = String::new();
     eventually("all are under way", || {
         let top = watched.ackpace("top --once --json -n 200");
@@ -142,8 +138,8 @@ fn the_numbers_of_top_add_up() {
 #[test]
 fn a_worker_that_has_drained_is_not_said_to_hang() {
     let mut watched = Watched::start("--workers 2 --drain-timeout 1h");
-    let conn = watched.server.stalled("/big", "");
-    watched.server.signal(libc::SIGTERM);
+    let conn = watched.stalled("/big", "");
+    watched.signal(libc::SIGTERM);
     eventually("a worker has ended", || {
         let top = watched.ackpace("top --once");
         assert!(!top.out.contains("does not answer"), "{}", top.out);
@@ -155,8 +151,8 @@ fn a_worker_that_has_drained_is_not_said_to_hang() {
     let why = watched.ackpace("why 192.0.2.1:1");
     let told = "there is no such connection now";
     assert!(why.err.contains(told), "{}", why.err);
-    watched.server.signal(libc::SIGTERM);
-    assert_eq!(watched.server.wait().code(), Some(1));
+    watched.signal(libc::SIGTERM);
+    assert_eq!(watched.wait().code(), Some(1));
     drop(conn);
 }
 
@@ -236,7 +232,7 @@ fn the_admin_socket_survives_garbage_silence_and_a_thousand_clients() {
         return skip("it needs 1,200 descriptors (ulimit -Hn)");
     }
     let watched = Watched::start("");
-    let before = watched.server.descriptors();
+    let before = watched.descriptors();
     let connect = || {
         let stream = UnixStream::connect(&watched.admin)?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -291,7 +287,7 @@ fn the_admin_socket_survives_garbage_silence_and_a_thousand_clients() {
         .collect();
     let top = watched.ackpace("top --once");
     assert!(top.success, "{}", top.err);
-    let held = watched.server.descriptors();
+    let held = watched.descriptors();
     assert!(held <= before + 40, "{held} descriptors, {before} before");
-    assert_eq!(watched.server.get("/a", "").status, 200);
+    assert_eq!(watched.get("/a", "").status, 200);
 }

@@ -19,15 +19,15 @@ fn start(disk: &Disk, args: &str) -> Watched {
 
 /// The sum of all samples of this name.
 fn metric(bench: &Watched, name: &str) -> u64 {
-    bench.server.sum(name, &[]) as u64
+    bench.sum(name, &[]) as u64
 }
 
 /// Checks that clients that need nothing from the failing disk are served, from memory or from the healthy disk.
 fn serves_others(bench: &Watched) {
-    assert_eq!(bench.server.get("/a", "").text(), "0123456789");
+    assert_eq!(bench.get("/a", "").text(), "0123456789");
     let big = File::open(bench.tree.at("site/big")).expect("the file");
     forget_cached(&big);
-    let got = bench.server.get("/big", "").body;
+    let got = bench.get("/big", "").body;
     assert!(got == pattern(LEN, 3), "other bytes");
 }
 
@@ -52,12 +52,12 @@ fn a_bad_block_ends_its_response_where_it_lies_and_others_go_on() {
         let readers = if way == "through it" { 2 } else { 1 };
         let mut conns = Vec::new();
         for _ in 0..readers {
-            let mut conn = bench.server.connect();
+            let mut conn = bench.connect();
             limit_receive_buffer(&conn.stream, 64 << 10); // so that they meet
             conn.send("GET /disk/a HTTP/1.1\r\nHost: t\r\n\r\n");
             conns.push(conn);
         }
-        let other = bench.server.begin("/disk/b", "");
+        let other = bench.begin("/disk/b", "");
         let bodies: Vec<_> = conns.into_iter().map(|conn| ended(conn, LEN)).collect();
         for body in bodies {
             assert_eq!(body.len(), BAD, "{way}");
@@ -65,10 +65,10 @@ fn a_bad_block_ends_its_response_where_it_lies_and_others_go_on() {
         }
         assert!(ended_whole(other, &contents[1]), "{way}");
         let offset = format!("offset_bytes={BAD}");
-        let line = bench.server.err_line(&["ERROR", "/disk/a", &offset]);
+        let line = bench.err_line(&["ERROR", "/disk/a", &offset]);
         assert!(line.contains("os error 5"), "{line}");
         let behind = format!("Range: bytes={}-\r\n", BAD + 4096);
-        let rest = bench.server.get("/disk/a", &behind).body;
+        let rest = bench.get("/disk/a", &behind).body;
         assert!(
             rest == contents[0][BAD + 4096..],
             "{way}: other bytes behind it"
@@ -77,7 +77,7 @@ fn a_bad_block_ends_its_response_where_it_lies_and_others_go_on() {
         assert!(direct || way == "through it");
         disk.tell("heal");
         assert!(
-            bench.server.get("/disk/a", "").body == contents[0],
+            bench.get("/disk/a", "").body == contents[0],
             "{way}: healed"
         );
         forget_cached(&File::open(disk.at("a")).expect("a file of the disk"));
@@ -106,41 +106,38 @@ fn a_disk_that_hangs_keeps_nobody_waiting_but_those_who_need_it() {
     let cached = Mapped::locked(&File::open(disk.at("hot")).expect("a file of the disk"));
     let bench = start(&disk, "--prefetch-memory 8MiB");
     for _ in 0..2 {
-        let first = bench.server.get("/disk/shared", "Range: bytes=0-9\r\n");
+        let first = bench.get("/disk/shared", "Range: bytes=0-9\r\n");
         assert!(first.body == shared[..10], "other bytes");
     }
     forget_cached(&File::open(disk.at("shared")).expect("a file of the disk"));
     serves_others(&bench);
-    let memory_bytes = bench.server.memory_bytes();
+    let memory_bytes = bench.memory_bytes();
 
     disk.tell("hang");
-    let mut waiting = vec![bench.server.begin("/disk/shared", "")];
+    let mut waiting = vec![bench.begin("/disk/shared", "")];
     eventually("the read is in the device", || disk.counter("queued") > 0);
     // The pages that it is read into are in the page cache already, and hold nothing.
-    waiting.push(bench.server.begin("/disk/shared", ""));
+    waiting.push(bench.begin("/disk/shared", ""));
     serves_others(&bench);
     waiting.extend(
         names
             .iter()
-            .map(|name| bench.server.begin(&format!("/disk/{name}"), "")),
+            .map(|name| bench.begin(&format!("/disk/{name}"), "")),
     );
     let streams = || metric(&bench, "ackpace_disk_streams") as usize;
     eventually("all are known to the disk", || streams() == waiting.len());
     drop(names_stay);
     serves_others(&bench);
     assert!(
-        bench.server.get("/disk/hot", "").body == hot,
+        bench.get("/disk/hot", "").body == hot,
         "what is cached is served"
     );
     drop(cached);
     assert!(metric(&bench, "ackpace_disk_in_flight_reads") <= 64);
     assert!(metric(&bench, "ackpace_prefetch_used_bytes") <= POOL);
-    let grown_bytes = bench.server.memory_bytes().saturating_sub(memory_bytes);
+    let grown_bytes = bench.memory_bytes().saturating_sub(memory_bytes);
     assert!(grown_bytes <= POOL + (8 << 20), "{grown_bytes} bytes");
-    assert_eq!(
-        Conn::open(bench.server.metrics()).get("/readyz", "").status,
-        200
-    );
+    assert_eq!(Conn::open(bench.metrics()).get("/readyz", "").status, 200);
     let top = bench.ackpace("top --once");
     assert!(top.success && top.out.contains("/disk/shared"), "{top:?}");
 
@@ -182,13 +179,13 @@ fn searches_on_a_disk_that_hangs_hold_up_no_search_elsewhere() {
     disk.tell("hang");
     let waiting: Vec<Conn> = names
         .iter()
-        .map(|name| bench.server.begin(&format!("/disk/{name}"), ""))
+        .map(|name| bench.begin(&format!("/disk/{name}"), ""))
         .collect();
     eventually("searches wait", || disk.counter("queued") > 0);
     for _ in 0..3 {
         forget_names();
         serves_others(&bench);
-        assert_eq!(bench.server.get("/none/such/file", "").status, 404);
+        assert_eq!(bench.get("/none/such/file", "").status, 404);
     }
     disk.tell("heal");
     for (conn, name) in waiting.into_iter().zip(&names) {
@@ -212,14 +209,14 @@ fn a_stop_while_a_disk_hangs_says_what_it_waits_for_and_ends_with_that() {
     disk.content("a");
     let mut bench = start(&disk, "--drain-timeout 1s");
     disk.tell("hang");
-    let waiting = bench.server.begin("/disk/a", "");
+    let waiting = bench.begin("/disk/a", "");
     eventually("the read is in the device", || disk.counter("queued") > 0);
-    bench.server.signal(libc::SIGTERM);
-    let line = bench.server.err_line(&["WARN", "has not answered"]);
+    bench.signal(libc::SIGTERM);
+    let line = bench.err_line(&["WARN", "has not answered"]);
     assert!(line.contains("reads"), "{line}");
     drop(waiting);
     disk.tell("heal");
-    assert_eq!(bench.server.wait().code(), Some(0));
+    assert_eq!(bench.wait().code(), Some(0));
 }
 
 #[test]
@@ -229,17 +226,15 @@ fn a_second_signal_behind_a_disk_that_hangs_is_told_of_and_gives_its_exit_code()
     };
     let mut bench = start(&disk, "--drain-timeout 1s");
     disk.tell("hang");
-    let waiting = bench.server.begin("/disk/a", "");
+    let waiting = bench.begin("/disk/a", "");
     eventually("the read is in the device", || disk.counter("queued") > 0);
-    bench.server.signal(libc::SIGTERM);
-    bench.server.err_line(&["WARN", "the process is gone when"]);
-    bench.server.signal(libc::SIGTERM);
-    bench
-        .server
-        .err_line(&["ERROR", "the second: ended at once"]);
+    bench.signal(libc::SIGTERM);
+    bench.err_line(&["WARN", "the process is gone when"]);
+    bench.signal(libc::SIGTERM);
+    bench.err_line(&["ERROR", "the second: ended at once"]);
     drop(waiting);
     disk.tell("heal"); // the kernel does not end it before
-    assert_eq!(bench.server.wait().code(), Some(1));
+    assert_eq!(bench.wait().code(), Some(1));
 }
 
 #[test]
@@ -259,7 +254,7 @@ fn five_thousand_resets_in_one_turn_cost_no_read() {
     disk.tell("hang");
     let waiting: Vec<Conn> = names
         .iter()
-        .map(|name| bench.server.begin(&format!("/disk/{name}"), ""))
+        .map(|name| bench.begin(&format!("/disk/{name}"), ""))
         .collect();
     eventually("all are known to the disk", || {
         metric(&bench, "ackpace_disk_streams") as usize == count
@@ -267,11 +262,11 @@ fn five_thousand_resets_in_one_turn_cost_no_read() {
     drop(names_stay);
     let submitted =
         metric(&bench, "ackpace_disk_reads_total") + metric(&bench, "ackpace_disk_in_flight_reads");
-    bench.server.signal(libc::SIGSTOP);
+    bench.signal(libc::SIGSTOP);
     for conn in waiting {
         reset_on_drop(&conn.stream);
     }
-    bench.server.signal(libc::SIGCONT);
+    bench.signal(libc::SIGCONT);
     eventually("all are gone", || {
         metric(&bench, "ackpace_open_connections") == 0
     });

@@ -32,7 +32,7 @@ fn a_connection_that_goes_from_worker_to_worker_gets_every_byte_and_a_line_for_e
             });
         }
     });
-    let moved = watched.server.sum("ackpace_moved_connections_total", &[]);
+    let moved = watched.sum("ackpace_moved_connections_total", &[]);
     assert!(moved > 100.0, "{moved} moves");
     watched.server.stop();
     let text = fs::read_to_string(&log).expect("the log");
