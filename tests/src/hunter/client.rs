@@ -31,13 +31,9 @@ const TURN_BYTES: usize = 2 << 20;
 
 /// State that all clients share.
 pub struct Swarm<'a> {
-    /// The files.
     pub world: &'a Arc<World>,
-    /// The server.
     pub address: SocketAddr,
-    /// The weather.
     pub weather: &'a Weather,
-    /// Where findings go.
     pub findings: &'a Findings,
     /// Most bytes that the kernel holds for the server's side of a connection.
     pub send_buffer_bytes: u64,
@@ -58,7 +54,6 @@ struct KnownFile {
 /// Totals of all clients.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Total {
-    /// Number of connections.
     pub connections: usize,
     /// Totals of their oracles.
     pub sums: Sums,
@@ -440,7 +435,6 @@ impl Client {
         Ok(None)
     }
 
-    /// Whether it leaves now.
     fn leaves(&mut self, now: Instant) -> bool {
         let all_sent = self.asked == self.plan.asks.len() && self.out.is_empty();
         let answered = self.asked > 0 && self.oracle.is_answered();
@@ -461,7 +455,6 @@ impl Client {
         }
     }
 
-    /// Events to poll(2) for.
     fn events(&self) -> libc::c_short {
         let mut events = 0;
         if self.reads_at.is_none() {

@@ -17,14 +17,12 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Where a hunt prints.
 #[derive(Clone, Debug)]
 pub struct Log {
-    /// The seed of the hunt.
     pub seed: u64,
     /// A file that receives a copy of all output.
     pub file: Option<PathBuf>,
 }
 
 impl Log {
-    /// Prints a line.
     pub fn say(&self, line: &str) {
         println!("{line}");
         if let Some(path) = &self.file {
@@ -57,7 +55,6 @@ impl Findings {
         }
     }
 
-    /// Number of findings.
     pub fn count(&self) -> usize {
         self.all
             .lock()

@@ -26,7 +26,6 @@ pub enum Judged {
 
 /// Which versions the bytes of a response can be of.
 pub struct Track {
-    /// Which file.
     pub file: usize,
     /// Its length as the response states it.
     pub total_bytes: u64,
@@ -38,7 +37,6 @@ pub struct Track {
     looked_at: usize,
     /// Stages that all bytes so far agree with.
     alive: Vec<usize>,
-    /// Ranges that have arrived.
     got: Vec<(u64, u64)>,
     /// Why the last stage was ruled out.
     fell: String,

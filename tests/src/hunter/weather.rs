@@ -3,30 +3,21 @@
 use super::plan::Taste;
 use crate::Rng;
 
-/// What the files are stored on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Medium {
     /// The file system of the directory for temporary files.
     Plain,
     /// An emulated disk of the lab with this rate, unless it is told to be fast.
-    Emulated {
-        /// Its rate.
-        rate_bytes_per_s: u64,
-    },
+    Emulated { rate_bytes_per_s: u64 },
 }
 
-/// How the disk behaves over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mood {
-    /// Always the same.
     Steady,
-    /// Slow and fast in turns.
     Changing,
     /// The server may read hardly anything for a while, then everything again; others read at the disk's rate.
     Throttled,
-    /// It hangs now and then.
     Hangs {
-        /// The longest hang.
         most_ms: u64,
     },
     /// Some of its blocks are unreadable for a while.
@@ -36,7 +27,6 @@ pub enum Mood {
 /// Activity of others on the machine, in operations a second each.
 #[derive(Clone, Copy, Debug)]
 pub struct Others {
-    /// Changes of files.
     pub changes: u64,
     /// Reads of pieces of files into the page cache.
     pub fills: u64,
@@ -46,26 +36,18 @@ pub struct Others {
     pub backup: bool,
 }
 
-/// A weather.
 #[derive(Clone, Debug)]
 pub struct Weather {
-    /// Its name.
     pub name: &'static str,
-    /// What the files are stored on.
     pub medium: Medium,
-    /// How the disk behaves.
     pub mood: Mood,
-    /// Arguments of the server.
     pub args: &'static str,
-    /// Clients at a time.
     pub clients: usize,
-    /// How the clients behave.
     pub taste: Taste,
     /// Number of files, and the length of the longest.
     pub files: (usize, u64),
     /// Two thirds of all requests go to this many files; 0: all files are equally popular.
     pub popular: usize,
-    /// Activity of others.
     pub others: Others,
     /// Whether responses may be 503.
     pub busy: bool,
@@ -120,7 +102,6 @@ const fn reads(fills: u64, drops: u64) -> Others {
     }
 }
 
-/// All weathers.
 pub const ALL: [Weather; 9] = [
     // More clients than there are places for; most of them leave after a moment.
     Weather {

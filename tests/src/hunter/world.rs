@@ -26,9 +26,7 @@ const fn is_still(file: usize) -> bool {
 /// A range of a file that a client waits for.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
-    /// Which file.
     pub file: usize,
-    /// What the client waits for.
     pub span: Span,
     /// Others read from here up to `end`.
     pub from: u64,
