@@ -22,7 +22,7 @@ fn tree() -> (Tree, Vec<u8>) {
 #[test]
 fn a_file_that_changes_under_many_downloads_is_told_in_a_line_or_two() {
     let (tree, _) = tree();
-    let server = Server::start(&tree, "");
+    let mut server = Server::start(&tree, "");
     let conns: Vec<_> = (0..20).map(|_| server.stalled("/big", "")).collect();
     let file = File::options()
         .write(true)
@@ -34,6 +34,7 @@ fn a_file_that_changes_under_many_downloads_is_told_in_a_line_or_two() {
     }
     server.signal(libc::SIGTERM);
     server.err_line(&["WARN", "/big", "file_changed", "times="]);
+    assert_eq!(server.wait().code(), Some(0));
     let err = server.err();
     let lines: Vec<_> = err
         .lines()

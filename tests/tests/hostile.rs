@@ -63,8 +63,8 @@ fn a_client_that_sends_fin_and_reads_nothing_counts_until_its_answer_has_arrived
     const CLIENTS: usize = 20;
     let tree = Tree::new();
     tree.file("a", pattern(1 << 20, 3));
-    let args = ["--pause-timeout", "2s", "--send-timeout", "2s"];
-    let server = Server::start(&tree, &args);
+    let args = "--pause-timeout 2s --send-timeout 2s";
+    let server = Server::start(&tree, args);
     let before = server.descriptors();
     let clients: Vec<TcpStream> = (0..CLIENTS)
         .map(|_| {
@@ -394,23 +394,14 @@ fn an_address_has_its_connections_and_no_more() {
 }
 
 /// A pause may be longer than a silence; the log tells which of them ended the connection.
-const PAUSES: [&str; 8] = [
-    "--send-timeout",
-    "1s",
-    "--pause-timeout",
-    "4s",
-    "--access-log",
-    "-",
-    "--access-log-format",
-    "json",
-];
+const PAUSES: &str = "--send-timeout 1s --pause-timeout 4s --access-log - --access-log-format json";
 
 #[test]
 fn a_paused_client_is_not_dead_until_the_pause_is_over() {
     let tree = Tree::new();
     let content = pattern(32 << 20, 7);
     tree.file("big", &content);
-    let server = Server::start(&tree, &PAUSES);
+    let server = Server::start(&tree, PAUSES);
     let mut paused = server.connect();
     limit_receive_buffer(&paused.stream, 64 << 10);
     paused.send("GET /big HTTP/1.1\r\nHost: t\r\n\r\n");
@@ -433,10 +424,7 @@ fn a_client_of_a_unix_socket_may_pause_as_long_as_any_other() {
     let home = Tree::new();
     let socket = home.at("http.sock");
     let listen = format!("unix:{}", socket.display());
-    let server = Setup::new(tree.path())
-        .listen(&listen)
-        .args(&PAUSES)
-        .start();
+    let server = Setup::new(tree.path()).listen(&listen).args(PAUSES).start();
     let mut paused = UnixStream::connect(&socket).expect("the server listens");
     let sent = paused.write_all(b"GET /big HTTP/1.1\r\nHost: t\r\n\r\n");
     sent.expect("a new connection takes a request");

@@ -125,9 +125,9 @@ fn a_new_index_and_a_new_sibling_are_seen_within_a_second() {
     tree.dir("sub");
     rested(&tree.file("sub/second.html", "second"));
     rested(&tree.file("a.txt", "plain"));
-    let index = ["--index", "first.html", "--index", "second.html"];
+    let index = "--index first.html --index second.html";
     let setup = Setup::new(tree.path()).args("--workers 1");
-    let server = setup.args(&index).args("--precompressed .gz").start();
+    let server = setup.args(index).args("--precompressed .gz").start();
     let mut conn = server.connect();
     assert_eq!(ask(&mut conn, "/sub/"), "second");
     tree.file("sub/first.html", "first");
@@ -213,8 +213,8 @@ fn many_spellings_of_one_path_take_no_memory() {
     let tree = Tree::new();
     tree.dir("sub");
     rested(&tree.file("sub/a.txt", "text"));
-    let args = ["--workers", "1", "--object-cache", "1MiB"];
-    let server = Server::start(&tree, &args);
+    let args = "--workers 1 --object-cache 1MiB";
+    let server = Server::start(&tree, args);
     let mut conn = server.connect();
     ask(&mut conn, "/sub/a.txt");
     let before_bytes = server.memory_bytes();

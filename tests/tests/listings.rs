@@ -8,7 +8,7 @@ use ackpace_tests::{Conn, Response, Server, Tree, limit_receive_buffer, rested};
 const ENTRIES: usize = 2500;
 /// Clients that pause: their listings together exceed that memory.
 const PAUSED: usize = 16;
-const ARGS: [&str; 6] = ["--workers", "1", "--memory-max", "64MiB", "--metrics", "0"];
+const ARGS: &str = "--workers 1 --memory-max 64MiB --metrics 0";
 
 /// A name that is nine times as long in the page, so that a socket's buffers can't hold a listing.
 fn name(nth: usize) -> String {
@@ -71,7 +71,7 @@ fn ready_files(server: &Server) -> f64 {
 fn clients_who_pause_in_a_listing_keep_nobody_from_being_served_and_get_theirs_whole() {
     let tree = tree();
     rested(&tree.at("a.txt"));
-    let server = Server::start(&tree, &ARGS);
+    let server = Server::start(&tree, ARGS);
     let mut small = server.connect();
     for _ in 0..3 {
         assert_eq!(small.get("/a.txt", "").text(), "small");

@@ -158,15 +158,8 @@ fn a_request_that_arrives_during_the_drain_is_answered_with_close() {
 #[test]
 fn a_client_in_the_backlog_of_a_full_server_that_drains_is_served_when_there_is_room() {
     let (tree, _) = big();
-    let args = [
-        "--workers",
-        "1",
-        "--connections-max",
-        "1",
-        "--log-level",
-        "info",
-    ];
-    let mut server = Server::start(&tree, &args);
+    let args = "--workers 1 --connections-max 1 --log-level info";
+    let mut server = Server::start(&tree, args);
     let running = server.stalled("/big", "");
     let mut waits = server.begin("/a", "");
     server.signal(libc::SIGTERM);
@@ -180,15 +173,8 @@ fn a_client_in_the_backlog_of_a_full_server_that_drains_is_served_when_there_is_
 #[test]
 fn the_drain_ends_after_its_timeout() {
     let (tree, _) = big();
-    let args = [
-        "--drain-timeout",
-        "1s",
-        "--access-log",
-        "-",
-        "--access-log-format",
-        "json",
-    ];
-    let mut server = Server::start(&tree, &args);
+    let args = "--drain-timeout 1s --access-log - --access-log-format json";
+    let mut server = Server::start(&tree, args);
     let mut running = server.stalled("/big", "");
     server.signal(libc::SIGTERM);
     assert_eq!(server.wait().code(), Some(0));

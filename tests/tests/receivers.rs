@@ -11,13 +11,13 @@ use ackpace_tests::{
 const BIG: &str = "GET /big HTTP/1.1\r\nHost: t\r\n\r\n";
 const SEED: u64 = 11;
 
-fn served(len_bytes: usize, args: &[&str]) -> (Tree, Vec<u8>, Server) {
+fn served(len_bytes: usize, args: &str) -> (Tree, Vec<u8>, Server) {
     let tree = Tree::new();
     let content = pattern(len_bytes, SEED);
     tree.file("big", &content);
     tree.file("a", "a");
-    let log = ["--access-log", "-", "--access-log-format", "json"];
-    let server = Setup::new(tree.path()).args(&log).args(args).start();
+    let log = "--access-log - --access-log-format json";
+    let server = Setup::new(tree.path()).args(log).args(args).start();
     (tree, content, server)
 }
 
@@ -56,7 +56,7 @@ fn goes_deaf(stream: &TcpStream) -> bool {
 
 #[test]
 fn a_client_that_acknowledges_nothing_is_given_up() {
-    let (_tree, _, server) = served(32 << 20, &["--send-timeout", "2s"]);
+    let (_tree, _, server) = served(32 << 20, "--send-timeout 2s");
     let mut deaf = server.connect();
     deaf.send(BIG);
     deaf.exactly(1 << 20);
@@ -74,8 +74,8 @@ fn a_client_that_acknowledges_nothing_is_given_up() {
 
 #[test]
 fn a_client_that_pauses_for_longer_than_the_send_timeout_gets_every_byte() {
-    let args = ["--send-timeout", "1s"];
-    let (_tree, content, server) = served(24 << 20, &args);
+    let args = "--send-timeout 1s";
+    let (_tree, content, server) = served(24 << 20, args);
     let mut paused = server.connect();
     limit_receive_buffer(&paused.stream, 64 << 10);
     paused.send(BIG);
@@ -99,7 +99,7 @@ fn a_client_that_pauses_for_longer_than_the_send_timeout_gets_every_byte() {
 
 #[test]
 fn clients_that_drip_or_change_their_pace_get_every_byte_and_hold_up_nobody() {
-    let (_tree, content, server) = served(6 << 20, &["--workers", "1"]);
+    let (_tree, content, server) = served(6 << 20, "--workers 1");
     let mut rng = Rng::new(SEED);
     let mut clients: Vec<(Conn, usize)> = (0..24)
         .map(|_| {
@@ -130,7 +130,7 @@ fn clients_that_drip_or_change_their_pace_get_every_byte_and_hold_up_nobody() {
 
 #[test]
 fn clients_that_leave_while_they_are_topped_up_leave_nothing_behind() {
-    let (_tree, content, server) = served(8 << 20, &["--workers", "1"]);
+    let (_tree, content, server) = served(8 << 20, "--workers 1");
     let mut rng = Rng::new(SEED);
     let descriptors = server.descriptors();
     let mut stays = server.connect();

@@ -134,7 +134,7 @@ fn by_unix(path: &std::path::Path) -> Vec<u8> {
     answer
 }
 
-fn served(args: &[&str]) -> (Tree, Vec<u8>, Server) {
+fn served(args: &str) -> (Tree, Vec<u8>, Server) {
     let tree = Tree::new();
     let content = pattern(LEN, SEED);
     tree.file("site/big", &content);
@@ -151,7 +151,7 @@ fn all_sockets_together_hold_no_more_than_the_pool() {
     if !network_apart() {
         return;
     }
-    let (_tree, content, server) = served(&[]);
+    let (_tree, content, server) = served("");
     let most_bytes = download(&server, &content);
     assert!(
         most_bytes > 2 * POOL_BYTES,
@@ -160,8 +160,7 @@ fn all_sockets_together_hold_no_more_than_the_pool() {
     server.stop();
 
     for share in ["by-need", "equal", "window"] {
-        let share_word = format!("share={share}");
-        let args = ["--send-memory", "1MiB", "--compare", &share_word];
+        let args = format!("--send-memory 1MiB --compare share={share}");
         let (tree, content, server) = served(&args);
         let most_bytes = download(&server, &content);
         let slack_bytes = (FAST + SLOW) as u64 * START_BYTES;
@@ -190,8 +189,8 @@ fn a_pool_that_has_room_for_few_keeps_others_waiting_and_serves_them() {
     if !network_apart() {
         return;
     }
-    let args = ["--send-memory", "16KiB"];
-    let (_tree, content, server) = served(&args);
+    let args = "--send-memory 16KiB";
+    let (_tree, content, server) = served(args);
     server.out_line(&["little send memory: 16 KiB", "2 connections of a worker"]);
     let address = server.address();
     thread::scope(|scope| {

@@ -9,7 +9,7 @@ use ackpace_tests::{
 
 const MIB: usize = 1 << 20;
 
-fn watched(disk: Option<&Disk>, args: &[&str]) -> Watched {
+fn watched(disk: Option<&Disk>, args: &str) -> Watched {
     Watched::start_with(96 * MIB, disk, args)
 }
 
@@ -35,7 +35,7 @@ fn numbers(json: &str, name: &str) -> Vec<u64> {
 #[test]
 fn a_client_that_reads_at_a_pace_of_its_own_is_shown_as_fast_as_it_is() {
     const BYTES_PER_S: u64 = 1_000_000;
-    let watched = watched(None, &["--workers", "1"]);
+    let watched = watched(None, "--workers 1");
     let mut conn = watched.begin("/big", "");
     assert_eq!(conn.head().status, 200);
     // The client takes 100 KB when it is behind its pace, and its receive buffer takes megabytes ahead.
@@ -85,7 +85,7 @@ fn all_of_four_hundred_connections_are_told_of() {
     if raise_own_limit() < 600 {
         return skip("it needs 600 descriptors (ulimit -Hn)");
     }
-    let watched = watched(None, &["--workers", "2"]);
+    let watched = watched(None, "--workers 2");
     let conns: Vec<Conn> = (0..400).map(|_| watched.stalled("/big", "")).collect();
     let mut json = String::new();
     eventually("all are under way", || {
@@ -130,7 +130,7 @@ fn who_has_bytes_in_his_socket_does_not_wait_for_the_disk() {
     let Some(disk) = Disk::up(&[("a", 64 * MIB as u64)]) else {
         return;
     };
-    let watched = watched(Some(&disk), &["--workers", "1"]);
+    let watched = watched(Some(&disk), "--workers 1");
     let mut conn = watched.stalled("/disk/a", "");
     eventually("some bytes are there", || {
         numbers(&connections(&watched), "sent_bytes")[0] > 64 << 10
@@ -233,7 +233,7 @@ fn top_fits_its_terminal_and_leaves_the_terminal_as_it_was() {
     let Some(mut python) = client("python3") else {
         return;
     };
-    let watched = watched(None, &["--workers", "1"]);
+    let watched = watched(None, "--workers 1");
     let _conns: Vec<Conn> = (0..12).map(|_| watched.stalled("/big", "")).collect();
     python.args(["-c", TERMINAL]).arg(server_binary());
     let outcome = run(python.args(["top", "--admin"]).arg(&watched.admin));

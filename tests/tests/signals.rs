@@ -107,8 +107,8 @@ fn the_second_signal_to_stop_ends_at_once_with_one_line_and_others_do_not() {
     let tree = Tree::new();
     tree.file("big", pattern(32 << 20, 7));
     for (first, second) in [(libc::SIGTERM, libc::SIGINT), (libc::SIGINT, libc::SIGTERM)] {
-        let log = ["--drain-timeout", "1h", "--log-level", "info"];
-        let mut server = Server::start(&tree, &log);
+        let log = "--drain-timeout 1h --log-level info";
+        let mut server = Server::start(&tree, log);
         let mut running = server.stalled("/big", "");
         server.signal(first);
         server.err_line(&["(SIG", "ending"]);
@@ -130,8 +130,8 @@ fn the_second_signal_to_stop_ends_at_once_with_one_line_and_others_do_not() {
 fn the_end_is_told_where_only_errors_are_logged() {
     let tree = Tree::new();
     tree.file("big", pattern(32 << 20, 7));
-    let args = ["--drain-timeout", "1h", "--log-level", "error"];
-    let mut server = Server::start(&tree, &args);
+    let args = "--drain-timeout 1h --log-level error";
+    let mut server = Server::start(&tree, args);
     let _running = server.stalled("/big", "");
     server.signal(libc::SIGTERM);
     let address = server.address();
