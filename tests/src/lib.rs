@@ -4,6 +4,7 @@
 //! ([`Tree`]). It talks to the server byte by byte ([`Conn`]) or through a client that people use (`client`). Tests
 //! do not sleep for fixed times: they wait for an event, and fail loudly after [`PATIENCE`].
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 mod binary;
@@ -40,6 +41,15 @@ pub use watched::{Watched, metric};
 
 /// Time limit for anything before a test fails: far more than it takes on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Sets its flag when it is dropped, also by a panic.
+pub struct AtTheEnd<'a>(pub &'a AtomicBool);
+
+impl Drop for AtTheEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
 
 /// Polls `done` until it returns true, at most for [`PATIENCE`].
 pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {

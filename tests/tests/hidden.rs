@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use ackpace_tests::{Conn, Server, Setup, Tree, eventually};
+use ackpace_tests::{AtTheEnd, Conn, Server, Setup, Tree, eventually};
 
 const SECRET: &str = "a secret";
 
@@ -210,15 +210,6 @@ fn no_hidden_byte_is_sent_while_links_are_swapped() {
             );
         }
     });
-}
-
-/// Sets its flag when it is dropped, also by a panic.
-struct AtTheEnd<'a>(&'a AtomicBool);
-
-impl Drop for AtTheEnd<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Relaxed);
-    }
 }
 
 #[test]

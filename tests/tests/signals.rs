@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use ackpace_tests::{HungThread, Server, Tree, eventually, pattern, skip};
+use ackpace_tests::{AtTheEnd, HungThread, Server, Tree, eventually, pattern, skip};
 
 /// The numbers N of the requests `/a?N` in a log.
 fn logged(log: &Path) -> Vec<usize> {
@@ -55,15 +55,6 @@ fn a_log_that_was_renamed_is_opened_anew_and_no_line_is_lost() {
         all.into_iter().eq(0..asked),
         "each of {asked} once, in order"
     );
-}
-
-/// Sets its flag when it is dropped, also by a panic.
-struct AtTheEnd<'a>(&'a AtomicBool);
-
-impl Drop for AtTheEnd<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Relaxed);
-    }
 }
 
 #[test]
