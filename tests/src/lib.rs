@@ -33,11 +33,11 @@ pub use kernel::{
     hide_from_child, limit_receive_buffer, mounts_apart, raise_own_limit, reset_on_drop,
 };
 pub use program::Program;
-pub use server::{Server, Setup};
+pub use server::{Server, Setup, metric};
 pub use text::{Rng, pattern};
 pub use throttle::Throttle;
 pub use tree::{Tree, rested};
-pub use watched::{Watched, metric};
+pub use watched::Watched;
 
 /// Time limit for anything before a test fails: far more than it takes on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);

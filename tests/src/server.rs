@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use crate::client::command;
-use crate::{Conn, Program, Tree, Words, done, limit_receive_buffer, metric, server_binary};
+use crate::{Conn, Program, Tree, Words, done, limit_receive_buffer, server_binary};
 
 /// A server to be started.
 pub struct Setup {
@@ -322,4 +322,19 @@ impl Drop for Server {
             assert!(!err.contains("panicked"), "it panicked:\n{err}");
         }
     }
+}
+
+/// The sum of all samples of this name with these labels on a page of metrics.
+pub fn metric(page: &str, name: &str, labels: &[&str]) -> f64 {
+    let samples = page.lines().filter(|line| {
+        line.strip_prefix(name)
+            .is_some_and(|rest| rest.starts_with(['{', ' ']))
+            && labels.iter().all(|label| line.contains(label))
+    });
+    let values = samples.map(|line| {
+        line.rsplit(' ')
+            .next()
+            .and_then(|value| value.parse::<f64>().ok())
+    });
+    values.map(|value| value.expect("a number")).sum()
 }

@@ -72,18 +72,3 @@ impl Watched {
         run(command.args(&args[1..]))
     }
 }
-
-/// The sum of all samples of this name with these labels on a page of metrics.
-pub fn metric(page: &str, name: &str, labels: &[&str]) -> f64 {
-    let samples = page.lines().filter(|line| {
-        line.strip_prefix(name)
-            .is_some_and(|rest| rest.starts_with(['{', ' ']))
-            && labels.iter().all(|label| line.contains(label))
-    });
-    let values = samples.map(|line| {
-        line.rsplit(' ')
-            .next()
-            .and_then(|value| value.parse::<f64>().ok())
-    });
-    values.map(|value| value.expect("a number")).sum()
-}
