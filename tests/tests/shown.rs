@@ -139,7 +139,7 @@ fn who_has_bytes_in_his_socket_does_not_wait_for_the_disk() {
     let peer = conn.stream.local_addr().expect("an address").to_string();
     // It reads until the server has nothing more for it, while its socket still has bytes.
     eventually("nothing is in memory", || {
-        conn.exactly(16 << 10);
+        conn.exactly(4 << 10);
         let why = watched.ackpace(&["why", &peer]).out;
         why.contains("not in memory yet")
     });
