@@ -36,11 +36,13 @@ say "tests:"
 # --show-output: a test that lacks a client prints `skipped: TEST: WHY`, which is counted and shown at the end.
 # ACKPACE_BIN and so on: `cargo test` builds these binaries before it runs a test, with the features of the whole workspace.
 # Without the variables the end-to-end tests would compile them a second time.
+# Most end-to-end tests wait rather than compute: there are more of them at a time than cores.
+THREADS=$(($(nproc) * 2))
 export ACKPACE_BIN="$TARGET/debug/ackpace" ACKPACE_LAB_BIN="$TARGET/debug/ackpace-lab" ACKPACE_HOST_BIN="$TARGET/debug/ackpace-host"
 {
     status=0
     # shellcheck disable=SC2086
-    cargo test --workspace $BPF --locked --no-fail-fast -- --show-output 2>&1 || status=$?
+    cargo test --workspace $BPF --locked --no-fail-fast -- --show-output --test-threads "$THREADS" 2>&1 || status=$?
     echo "$status" >"$LOGS/tests.status"
 } | tee "$LOGS/tests.log" | awk -f scripts/test-lines.awk
 say "tests: $(($(date +%s) - start)) s; everything they printed: $LOGS/tests.log"

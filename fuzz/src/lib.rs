@@ -9,6 +9,8 @@
 pub mod driver;
 pub mod targets;
 
+use ackpace_sim::worlds::hostile;
+
 /// A function that must survive any bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
@@ -27,9 +29,12 @@ pub const TARGETS: &[Target] = &[
     target("config", targets::config::config),
     target("accept_encoding", targets::accept_encoding::accept_encoding),
     target("body_skip", targets::body_skip::body_skip),
-    target("worker_machine", targets::worker_machine::worker_machine),
-    target("disk_machine", targets::disk_machine::disk_machine),
-    target("both_machines", targets::both_machines::both_machines),
+    // Answers to orders, also late, repeated and wrong ones, and messages about unknown connections and streams. No order
+    // exceeds what it is for, and a message causes few orders.
+    target("worker_machine", hostile::worker_alone),
+    target("disk_machine", hostile::disk_alone),
+    // With mailboxes between them: the right bytes in the right order, and no stream stalls for ever.
+    target("both_machines", hostile::both),
 ];
 
 /// A target that is broken on purpose, to prove that a driver catches findings.

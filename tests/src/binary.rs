@@ -5,9 +5,6 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 /// Path of the server: `ACKPACE_BIN`, or a build in the profile and target directory of this test.
-///
-/// # Panics
-/// When the build fails.
 pub fn server_binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| match std::env::var_os("ACKPACE_BIN") {
@@ -17,9 +14,6 @@ pub fn server_binary() -> &'static Path {
 }
 
 /// Path of the lab: `ACKPACE_LAB_BIN`, or a build like that of [`server_binary`].
-///
-/// # Panics
-/// When the build fails.
 pub fn lab_binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| match std::env::var_os("ACKPACE_LAB_BIN") {
@@ -30,9 +24,6 @@ pub fn lab_binary() -> &'static Path {
 
 /// Path of the privileged program: `ACKPACE_HOST_BIN`, or a build like that of [`server_binary`], with BPF where this
 /// machine has what that is built with.
-///
-/// # Panics
-/// When the build fails.
 pub fn host_binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| match std::env::var_os("ACKPACE_HOST_BIN") {

@@ -1,5 +1,6 @@
 //! Client programs that people use, and reports of tests that skip because one is missing.
 
+use std::ffi::OsString;
 use std::process::{Command, Output, Stdio};
 
 /// Result of a client that has exited.
@@ -57,10 +58,31 @@ pub fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
     command
 }
 
+/// A command line: a text that is split at its blanks, or words that may have some.
+pub trait Words {
+    /// Its words.
+    fn words(&self) -> Vec<OsString>;
+}
+
+impl Words for str {
+    fn words(&self) -> Vec<OsString> {
+        self.split_whitespace().map(OsString::from).collect()
+    }
+}
+
+impl Words for [&str] {
+    fn words(&self) -> Vec<OsString> {
+        self.iter().map(OsString::from).collect()
+    }
+}
+
+impl<const N: usize> Words for [&str; N] {
+    fn words(&self) -> Vec<OsString> {
+        self[..].words()
+    }
+}
+
 /// Runs a client until it exits.
-///
-/// # Panics
-/// When it does not start.
 pub fn run(command: &mut Command) -> Outcome {
     let Output {
         status,

@@ -18,9 +18,6 @@ pub struct Response {
 
 impl Response {
     /// The value of a field; `None` if the field is missing.
-    ///
-    /// # Panics
-    /// When the field occurs twice.
     pub fn field(&self, name: &str) -> Option<&str> {
         let mut values = self.head.lines().skip(1).filter_map(|line| {
             let (key, value) = line.split_once(':')?;
@@ -50,25 +47,16 @@ pub struct Conn {
 
 impl Conn {
     /// Connects.
-    ///
-    /// # Panics
-    /// When nothing accepts the connection.
     pub fn open(address: SocketAddr) -> Conn {
         Conn::try_open(address).unwrap_or_else(|error| panic!("connect to {address}: {error}"))
     }
 
     /// Connects, if something accepts the connection.
-    ///
-    /// # Errors
-    /// Of connect(2).
     pub fn try_open(address: SocketAddr) -> io::Result<Conn> {
         Conn::over(TcpStream::connect_timeout(&address, PATIENCE)?)
     }
 
     /// Uses this stream.
-    ///
-    /// # Errors
-    /// Of setsockopt(2).
     pub fn over(stream: TcpStream) -> io::Result<Conn> {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
@@ -80,9 +68,6 @@ impl Conn {
     }
 
     /// Sends these bytes.
-    ///
-    /// # Panics
-    /// When the server does not accept them.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> &mut Conn {
         self.try_send(bytes)
             .expect("the server takes all that is sent");
@@ -90,9 +75,6 @@ impl Conn {
     }
 
     /// Sends these bytes, if the server accepts them.
-    ///
-    /// # Errors
-    /// Of write(2).
     pub fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
         self.stream.write_all(bytes.as_ref())
     }
@@ -104,18 +86,12 @@ impl Conn {
     }
 
     /// Shuts down the sending side.
-    ///
-    /// # Panics
-    /// When the connection is gone.
     pub fn finish(&mut self) -> &mut Conn {
         self.stream.shutdown(Shutdown::Write).expect("a half-close");
         self
     }
 
     /// Reads a response to anything but HEAD.
-    ///
-    /// # Panics
-    /// When it ends early or is not HTTP.
     pub fn response(&mut self) -> Response {
         let mut response = self.head();
         response.body = self.body(&response);
@@ -123,9 +99,6 @@ impl Conn {
     }
 
     /// Reads the head of a response. Its body is still to be read, or absent because it answers HEAD.
-    ///
-    /// # Panics
-    /// When it ends early or is not HTTP.
     pub fn head(&mut self) -> Response {
         let len = loop {
             if let Some(at) = find(&self.unread, b"\r\n\r\n") {
@@ -191,9 +164,6 @@ impl Conn {
     }
 
     /// Reads the next `len` bytes.
-    ///
-    /// # Panics
-    /// When there are fewer.
     pub fn exactly(&mut self, len: usize) -> Vec<u8> {
         while self.unread.len() < len {
             let read = self.fill().expect("bytes in time");
@@ -207,18 +177,12 @@ impl Conn {
     }
 
     /// Reads until the server closes.
-    ///
-    /// # Panics
-    /// When the server does not close, or resets the connection.
     pub fn rest(&mut self) -> Vec<u8> {
         while self.fill().expect("an orderly end in time") > 0 {}
         std::mem::take(&mut self.unread)
     }
 
     /// Reads until the server closes or resets the connection.
-    ///
-    /// # Panics
-    /// When it does neither.
     pub fn rest_or_reset(&mut self) -> Vec<u8> {
         loop {
             match self.fill() {
@@ -232,9 +196,6 @@ impl Conn {
     }
 
     /// Checks that the server closes now and sends nothing more.
-    ///
-    /// # Panics
-    /// When it does not.
     pub fn ends(&mut self) {
         let rest = self.rest();
         assert!(

@@ -25,9 +25,6 @@ pub struct Disk {
 impl Disk {
     /// A fast disk (flash) of 1 GiB with these files, whose content is the lab's. `None` where the machine can't
     /// emulate one.
-    ///
-    /// # Panics
-    /// When the lab can't be built, or its process ends.
     pub fn up(files: &[(&str, u64)]) -> Option<Disk> {
         let tree = Tree::new();
         let lines: Vec<String> = files
@@ -47,9 +44,6 @@ impl Disk {
     }
 
     /// An empty, writable disk of 1 GiB without an arm, with this rate. It is fast until it is told `fast off`.
-    ///
-    /// # Panics
-    /// As [`Disk::up`].
     pub fn slow(rate_bytes_per_s: u64) -> Option<Disk> {
         let tree = Tree::new();
         let lines = format!(
@@ -120,9 +114,6 @@ impl Disk {
     }
 
     /// Reads one of its files, and evicts it from the page cache again.
-    ///
-    /// # Panics
-    /// When it can't be read.
     pub fn content(&self, name: &str) -> Vec<u8> {
         let mut file = File::open(self.at(name)).expect("a file of the disk");
         let mut bytes = Vec::new();
@@ -132,9 +123,6 @@ impl Disk {
     }
 
     /// Sends it a command, as `ackpace-lab disk tell` does: `hang`, `heal`, `eio-file PATH START LEN`, `counters`.
-    ///
-    /// # Panics
-    /// When it does not know the command.
     pub fn tell(&self, words: &str) -> String {
         let control = format!("/run/ackpace-lab/disk-{}/control", self.name);
         let mut socket = UnixStream::connect(control).expect("the disk is up");
@@ -148,9 +136,6 @@ impl Disk {
     }
 
     /// The value of one of its counters.
-    ///
-    /// # Panics
-    /// When there is no counter of this name.
     pub fn counter(&self, name: &str) -> u64 {
         let counters = self.tell("counters");
         let label = format!("\"{name}\": ");

@@ -12,12 +12,6 @@ pub struct HungThread {
 
 impl HungThread {
     /// Stops the thread of this name in a process of ours, as soon as it has that name.
-    ///
-    /// # Errors
-    /// When ptrace(2) is refused here.
-    ///
-    /// # Panics
-    /// When the process gets no such thread.
     pub fn stop(pid: u32, name: &str) -> io::Result<HungThread> {
         let mut id = None;
         eventually(&format!("a thread called {name}"), || {

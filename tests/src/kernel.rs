@@ -3,7 +3,7 @@
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -27,9 +27,6 @@ fn set_option<T>(stream: &TcpStream, option: libc::c_int, value: &T, what: &str)
 }
 
 /// Makes a drop of the stream send RST instead of FIN (SO_LINGER with 0 seconds, socket(7)).
-///
-/// # Panics
-/// When the kernel refuses.
 pub fn reset_on_drop(stream: &TcpStream) {
     let linger = libc::linger {
         l_onoff: 1,
@@ -39,59 +36,60 @@ pub fn reset_on_drop(stream: &TcpStream) {
 }
 
 /// Makes a reader's receive window small, so that a server soon has to wait for it.
-///
-/// # Panics
-/// When the kernel refuses.
 pub fn limit_receive_buffer(stream: &TcpStream, len_bytes: usize) {
     let len_bytes = len_bytes as libc::c_int;
     set_option(stream, libc::SO_RCVBUF, &len_bytes, "SO_RCVBUF");
 }
 
-/// Connects with a receive buffer of about this size from the start. A window that shrinks after the SYN drops data
-/// that it had room for before.
-///
-/// # Errors
-/// Of connect(2).
-///
-/// # Panics
-/// For an IPv6 address.
-pub fn connect_with_buffer(address: SocketAddr, len_bytes: usize) -> io::Result<TcpStream> {
-    let SocketAddr::V4(v4) = address else {
-        panic!("an IPv4 address is needed: {address}");
+/// Connects from this address, if one is given, with a receive buffer of about this size from the start: a window that
+/// shrinks after the SYN drops data that it had room for before. A socket with SOCK_NONBLOCK has only begun to connect.
+pub fn connect_with(
+    to: SocketAddr,
+    from: Option<Ipv4Addr>,
+    receive_bytes: Option<usize>,
+    flags: libc::c_int,
+) -> io::Result<TcpStream> {
+    let SocketAddr::V4(to) = to else {
+        return Err(io::ErrorKind::Unsupported.into());
     };
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | flags;
     // SAFETY: no pointers; the descriptor is new and has no other owner.
     let stream = unsafe {
-        let fd = libc::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
-        check(fd, "socket");
-        TcpStream::from(OwnedFd::from_raw_fd(fd))
+        let fd = libc::socket(libc::AF_INET, kind, 0);
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        TcpStream::from_raw_fd(fd)
     };
-    limit_receive_buffer(&stream, len_bytes);
-    let to = libc::sockaddr_in {
+    if let Some(bytes) = receive_bytes {
+        limit_receive_buffer(&stream, bytes);
+    }
+    let address = |ip: Ipv4Addr, port: u16| libc::sockaddr_in {
         sin_family: libc::AF_INET as libc::sa_family_t,
-        sin_port: v4.port().to_be(),
+        sin_port: port.to_be(),
         sin_addr: libc::in_addr {
-            s_addr: u32::from(*v4.ip()).to_be(),
+            s_addr: u32::from(ip).to_be(),
         },
         sin_zero: [0; 8],
     };
-    // SAFETY: the pointer and the length describe a live address.
-    let result = unsafe {
-        libc::connect(
-            stream.as_raw_fd(),
-            std::ptr::from_ref(&to).cast(),
-            size_of_val(&to) as libc::socklen_t,
-        )
+    let len = size_of::<libc::sockaddr_in>() as libc::socklen_t;
+    let (from, to) = (from.map(|ip| address(ip, 0)), address(*to.ip(), to.port()));
+    // SAFETY: both addresses live until the calls return.
+    let connected = unsafe {
+        let is_bound = |from: &libc::sockaddr_in| {
+            libc::bind(stream.as_raw_fd(), std::ptr::from_ref(from).cast(), len) == 0
+        };
+        from.as_ref().is_none_or(is_bound)
+            && libc::connect(stream.as_raw_fd(), (&raw const to).cast(), len) == 0
     };
-    match result {
-        0 => Ok(stream),
-        _ => Err(io::Error::last_os_error()),
+    let error = io::Error::last_os_error();
+    match connected || error.raw_os_error() == Some(libc::EINPROGRESS) {
+        true => Ok(stream),
+        false => Err(error),
     }
 }
 
 /// Raises this process's descriptor limit to its hard limit, and returns it.
-///
-/// # Panics
-/// When the kernel refuses.
 pub fn raise_own_limit() -> u64 {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
@@ -109,7 +107,7 @@ pub fn raise_own_limit() -> u64 {
     limit.rlim_max
 }
 
-/// The start of a file, mapped (MAP_SHARED). The kernel tells nobody of a store to a page that is dirty already.
+/// The start of a file, mapped (MAP_SHARED).
 #[derive(Debug)]
 pub struct Mapped {
     start: *mut libc::c_void,
@@ -117,12 +115,21 @@ pub struct Mapped {
 }
 
 impl Mapped {
-    /// Maps the first `len` bytes, which must be there.
-    ///
-    /// # Panics
-    /// When the kernel refuses.
+    /// Maps the first `len` bytes, for writing. The kernel tells nobody of a store to a page that is dirty already.
     pub fn new(file: &File, len: usize) -> Mapped {
-        let access = libc::PROT_READ | libc::PROT_WRITE;
+        Mapped::with(file, len, libc::PROT_READ | libc::PROT_WRITE)
+    }
+
+    /// Maps a whole file and keeps it in the page cache as long as this lives. Some machines page out what is hardly
+    /// used (DAMON), and a test that wants the file cached would cause disk reads.
+    pub fn locked(file: &File) -> Mapped {
+        let mapped = Mapped::with(file, len_of(file), libc::PROT_READ);
+        // SAFETY: the mapping just made.
+        check(unsafe { libc::mlock(mapped.start, mapped.len) }, "mlock");
+        mapped
+    }
+
+    fn with(file: &File, len: usize, access: libc::c_int) -> Mapped {
         let null = std::ptr::null_mut();
         // SAFETY: the kernel chooses the place; nothing that exists is touched.
         let start = unsafe { libc::mmap(null, len, access, libc::MAP_SHARED, file.as_raw_fd(), 0) };
@@ -130,10 +137,7 @@ impl Mapped {
         Mapped { start, len }
     }
 
-    /// Stores bytes at the start of the mapping.
-    ///
-    /// # Panics
-    /// When that is more than is mapped.
+    /// Stores bytes at the start of a mapping that is for writing.
     pub fn store(&mut self, bytes: &[u8]) {
         assert!(bytes.len() <= self.len);
         // SAFETY: so much is mapped, for writing, until `self` is dropped.
@@ -148,10 +152,11 @@ impl Drop for Mapped {
     }
 }
 
+fn len_of(file: &File) -> usize {
+    file.metadata().expect("an open file").len() as usize
+}
+
 /// Asks the kernel to drop a file's pages from the page cache; pages that are being sent stay.
-///
-/// # Panics
-/// When the kernel refuses.
 pub fn forget_cached(file: &File) {
     file.sync_data()
         .expect("clean pages, which can be forgotten");
@@ -160,41 +165,7 @@ pub fn forget_cached(file: &File) {
     assert_eq!(result, 0, "posix_fadvise");
 }
 
-/// Keeps a file in the page cache as long as this lives. Some machines page out what is hardly used (DAMON), and a test
-/// that wants the file cached would cause disk reads.
-pub struct Cached {
-    at: *mut libc::c_void,
-    len: usize,
-}
-
-impl Cached {
-    /// Maps and locks the whole file.
-    ///
-    /// # Panics
-    /// When the kernel refuses to map or lock it.
-    pub fn new(file: &File) -> Cached {
-        let len = file.metadata().expect("an open file").len() as usize;
-        let (fd, nowhere) = (file.as_raw_fd(), std::ptr::null_mut());
-        // SAFETY: a new mapping that is only locked, never looked at.
-        let at = unsafe { libc::mmap(nowhere, len, libc::PROT_READ, libc::MAP_SHARED, fd, 0) };
-        assert_ne!(at, libc::MAP_FAILED, "mmap");
-        // SAFETY: the mapping just made.
-        check(unsafe { libc::mlock(at, len) }, "mlock");
-        Cached { at, len }
-    }
-}
-
-impl Drop for Cached {
-    fn drop(&mut self) {
-        // SAFETY: our own mapping.
-        unsafe { libc::munmap(self.at, self.len) };
-    }
-}
-
 /// Allocates space for a file without writing to it (fallocate(2)).
-///
-/// # Panics
-/// When the file system has no space, or lacks the call.
 pub fn allocate(file: &File, len_bytes: u64) {
     // SAFETY: no pointers.
     let result = unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, len_bytes as libc::off_t) };
@@ -202,31 +173,13 @@ pub fn allocate(file: &File, len_bytes: u64) {
 }
 
 /// Bytes of a file in the page cache, by mincore(2), which works for the owner of the file.
-///
-/// # Panics
-/// When the file can't be mapped.
 pub fn cached_bytes(file: &File) -> usize {
     const PAGE: usize = 4096;
-    let len = file.metadata().expect("an open file").len() as usize;
-    // SAFETY: a new mapping, read by nobody, and gone again at the end.
-    let at = unsafe {
-        let fd = file.as_raw_fd();
-        libc::mmap(
-            std::ptr::null_mut(),
-            len,
-            libc::PROT_NONE,
-            libc::MAP_SHARED,
-            fd,
-            0,
-        )
-    };
-    assert_ne!(at, libc::MAP_FAILED, "mmap");
-    let mut pages = vec![0u8; len.div_ceil(PAGE)];
+    let mapped = Mapped::with(file, len_of(file), libc::PROT_NONE);
+    let mut pages = vec![0u8; mapped.len.div_ceil(PAGE)];
     // SAFETY: the mapping is as long as it says, and the vector has a byte for each of its pages.
-    let result = unsafe { libc::mincore(at, len, pages.as_mut_ptr()) };
+    let result = unsafe { libc::mincore(mapped.start, mapped.len, pages.as_mut_ptr()) };
     assert_eq!(result, 0, "mincore");
-    // SAFETY: our own mapping.
-    unsafe { libc::munmap(at, len) };
     pages.iter().filter(|page| **page & 1 == 1).count() * PAGE
 }
 
@@ -256,9 +209,6 @@ pub struct OpenWatch(OwnedFd);
 
 impl OpenWatch {
     /// Watches a file from now on.
-    ///
-    /// # Panics
-    /// When the kernel refuses.
     pub fn new(path: &Path) -> OpenWatch {
         let path = CString::new(path.as_os_str().as_bytes()).expect("a path without NUL");
         // SAFETY: no pointers; the result is checked before it is owned.
@@ -283,32 +233,7 @@ impl OpenWatch {
     }
 }
 
-/// Mounts a device (ext4, read-only) for the child only, so that the mount ends with it. To be called in a child before
-/// it becomes the server.
-///
-/// # Errors
-/// Of unshare(2) and mount(2); it needs CAP_SYS_ADMIN.
-pub fn mount_for_child(device: &CString, dir: &CString) -> io::Result<()> {
-    mounts_apart()?;
-    let none = std::ptr::null::<libc::c_char>();
-    // SAFETY: all pointers are null where mount(2) allows it, or to live C strings; these are plain system calls,
-    // which a child may make between fork and exec.
-    unsafe {
-        let flags = libc::MS_RDONLY;
-        done(libc::mount(
-            device.as_ptr(),
-            dir.as_ptr(),
-            c"ext4".as_ptr(),
-            flags,
-            none.cast(),
-        ))
-    }
-}
-
 /// Hides what is in these directories from the child, by empty file systems. To be called in a child.
-///
-/// # Errors
-/// Of unshare(2) and mount(2); it needs CAP_SYS_ADMIN.
 pub fn hide_from_child(dirs: &[&CStr]) -> io::Result<()> {
     mounts_apart()?;
     let tmpfs = c"tmpfs".as_ptr();
@@ -320,9 +245,6 @@ pub fn hide_from_child(dirs: &[&CStr]) -> io::Result<()> {
 }
 
 /// Makes the mounts of a child private to it, so that they end with it. To be called in the child.
-///
-/// # Errors
-/// Of unshare(2) and mount(2); it needs CAP_SYS_ADMIN.
 pub fn mounts_apart() -> io::Result<()> {
     let private = libc::MS_REC | libc::MS_PRIVATE;
     let none = std::ptr::null();
@@ -336,15 +258,12 @@ pub fn mounts_apart() -> io::Result<()> {
 /// Shows a directory of another mount namespace at `to`. To be called in a child. `space` is a descriptor of the
 /// namespace, and `root` one of the root directory of a process there: setns(2) leads to the namespace's own root,
 /// which differs where we are in a chroot.
-///
-/// # Errors
-/// As [`mounts_apart`].
 pub fn bind_for_child(
     (space, root): (libc::c_int, libc::c_int),
     from: &CString,
     to: &CString,
 ) -> io::Result<()> {
-    // SAFETY: the descriptors are open in the parent, so here, too; see `mount_for_child`.
+    // SAFETY: the descriptors are open in the parent, so here, too; these are plain system calls.
     unsafe {
         done(libc::setns(space, libc::CLONE_NEWNS))?;
         done(libc::fchdir(root))?;
@@ -361,7 +280,8 @@ pub fn bind_for_child(
     }
 }
 
-fn done(result: libc::c_int) -> io::Result<()> {
+/// The result of a system call.
+pub fn done(result: libc::c_int) -> io::Result<()> {
     match result {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),

@@ -4,48 +4,54 @@
 //! ([`Tree`]). It talks to the server byte by byte ([`Conn`]) or through a client that people use (`client`). Tests
 //! do not sleep for fixed times: they wait for an event, and fail loudly after [`PATIENCE`].
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 mod binary;
 mod client;
 mod conn;
 mod disk;
+mod host;
 mod hung;
 pub mod hunter;
 mod kernel;
+mod program;
 mod server;
 mod text;
 mod throttle;
 mod tree;
-mod tuning;
 mod watched;
-mod watching;
 
 pub use binary::{host_binary, lab_binary, server_binary};
-pub use client::{Outcome, client, command, needs_root, run, skip};
+pub use client::{Outcome, Words, client, command, needs_root, run, skip};
 pub use conn::{Conn, Response};
 pub use disk::Disk;
+pub use host::{Cgroup, host, host_can, host_start, host_watch, network_apart};
 pub use hung::HungThread;
 pub use kernel::{
-    Cached, Mapped, OpenWatch, allocate, cached_bytes, connect_with_buffer, forget_cached,
-    has_direct, hide_from_child, limit_receive_buffer, mount_for_child, mounts_apart,
-    raise_own_limit, reset_on_drop,
+    Mapped, OpenWatch, allocate, cached_bytes, connect_with, done, forget_cached, has_direct,
+    hide_from_child, limit_receive_buffer, mounts_apart, raise_own_limit, reset_on_drop,
 };
-pub use server::{Server, Setup};
+pub use program::Program;
+pub use server::{Server, Setup, metric};
 pub use text::{Rng, pattern};
 pub use throttle::Throttle;
 pub use tree::{Tree, rested};
-pub use tuning::{Cgroup, Tuning};
-pub use watched::{Watched, metric};
-pub use watching::Watching;
+pub use watched::Watched;
 
 /// Time limit for anything before a test fails: far more than it takes on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Sets its flag when it is dropped, also by a panic.
+pub struct AtTheEnd<'a>(pub &'a AtomicBool);
+
+impl Drop for AtTheEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Polls `done` until it returns true, at most for [`PATIENCE`].
-///
-/// # Panics
-/// When it never does; the message names `what` was waited for.
 pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     let until = Instant::now() + PATIENCE;
     while !done() {

@@ -2,20 +2,15 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::net::SocketAddr;
+use std::ops::{Deref, DerefMut};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ExitStatus, Stdio};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use crate::client::command;
-use crate::{Conn, PATIENCE, Tree, limit_receive_buffer, server_binary};
-
-/// How long a killed process may take to be gone.
-const KILLED: Duration = Duration::from_secs(10);
+use crate::{Conn, Program, Tree, Words, done, limit_receive_buffer, server_binary};
 
 /// A server to be started.
 pub struct Setup {
@@ -47,8 +42,8 @@ impl Setup {
     }
 
     /// Adds arguments.
-    pub fn args(mut self, args: &[&str]) -> Setup {
-        self.args.extend(args.iter().map(OsString::from));
+    pub fn args(mut self, args: &(impl Words + ?Sized)) -> Setup {
+        self.args.extend(args.words());
         self
     }
 
@@ -80,9 +75,6 @@ impl Setup {
     }
 
     /// Starts it and waits until it serves.
-    ///
-    /// # Panics
-    /// When it ends before that.
     pub fn start(self) -> Server {
         let mut server = self.spawn();
         server.greeted();
@@ -94,23 +86,17 @@ impl Setup {
     pub fn fails(self) -> (Option<i32>, String) {
         let mut server = self.spawn();
         let status = server.wait();
-        (status.code(), server.err.text())
+        (status.code(), server.err())
     }
 
     /// Starts it and waits until it refuses with exit code 2 (a restart changes nothing) and one line, which contains all
     /// these parts.
-    ///
-    /// # Panics
-    /// When it does anything else.
     #[track_caller]
     pub fn assert_refused(self, parts: &[&str]) {
         self.assert_ends(2, parts);
     }
 
     /// The same with exit code 75: a later start may do.
-    ///
-    /// # Panics
-    /// When it does anything else.
     #[track_caller]
     pub fn assert_refused_now(self, parts: &[&str]) {
         self.assert_ends(75, parts);
@@ -131,9 +117,6 @@ impl Setup {
     }
 
     /// Starts it and does not wait for it.
-    ///
-    /// # Panics
-    /// When there is no such program.
     pub fn spawn(self) -> Server {
         // A user without rights may not reach the binary where it was built.
         let (home, binary) = match self.user {
@@ -152,7 +135,6 @@ impl Setup {
         // Servers of tests leave nothing where the servers of users are looked for.
         server.env("ACKPACE_ADMIN", "off");
         server.args(&self.args).arg(&self.root);
-        server.stdout(Stdio::piped()).stderr(Stdio::piped());
         let (user, descriptors_max, mut before) = (self.user, self.descriptors_max, self.before);
         // SAFETY: between fork and exec the child makes system calls only and allocates nothing.
         unsafe {
@@ -164,23 +146,11 @@ impl Setup {
                 become_user(user)
             });
         }
-        let mut child = server.spawn().expect("the server starts");
-        let out = Text::follow(child.stdout.take().expect("its standard output"));
-        let err = Text::follow(child.stderr.take().expect("its standard error"));
         Server {
-            child,
-            out,
-            err,
+            program: Program::start(&mut server),
             url: String::new(),
             _home: home,
         }
-    }
-}
-
-fn done(result: libc::c_int) -> io::Result<()> {
-    match result {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
     }
 }
 
@@ -204,29 +174,37 @@ fn become_user(id: Option<u32>) -> io::Result<()> {
     }
 }
 
-/// A running server. Dropping it kills it.
+/// A running server, which its drop stops.
 pub struct Server {
-    child: Child,
-    out: Text,
-    err: Text,
+    program: Program,
     url: String,
     _home: Option<Tree>,
 }
 
+impl Deref for Server {
+    type Target = Program;
+
+    fn deref(&self) -> &Program {
+        &self.program
+    }
+}
+
+impl DerefMut for Server {
+    fn deref_mut(&mut self) -> &mut Program {
+        &mut self.program
+    }
+}
+
 impl Server {
     /// Serves this directory with these arguments.
-    pub fn start(tree: &Tree, args: &[&str]) -> Server {
+    pub fn start(tree: &Tree, args: &(impl Words + ?Sized)) -> Server {
         Setup::new(tree.path()).args(args).start()
     }
 
     /// Waits until it serves, and learns its address.
-    ///
-    /// # Panics
-    /// When it ends before that.
     pub fn greeted(&mut self) {
-        self.out
-            .wait("its greeting", |text| text.contains("\nreading "));
-        let text = self.out.text();
+        self.out_line(&["reading "]);
+        let text = self.out();
         let line = text.lines().find(|line| line.starts_with("serving "));
         // The path that is served may hold " at " too.
         let places = ["http://", "unix:", "fd:"];
@@ -240,11 +218,6 @@ impl Server {
             .to_owned();
     }
 
-    /// Its process id.
-    pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
     /// The address that it prints, without a slash at the end.
     pub fn url(&self) -> &str {
         &self.url
@@ -256,9 +229,6 @@ impl Server {
     }
 
     /// Host and port.
-    ///
-    /// # Panics
-    /// When it does not listen on TCP.
     pub fn address(&self) -> SocketAddr {
         let address = self.url.strip_prefix("http://").map(str::parse);
         match address {
@@ -277,15 +247,19 @@ impl Server {
         self.connect().send(request).response()
     }
 
+    /// Sends a GET on a new connection, with further field lines that each end with CRLF. Its response is read later.
+    pub fn begin(&self, target: &str, fields: &str) -> Conn {
+        let mut conn = self.connect();
+        conn.send(format!("GET {target} HTTP/1.1\r\nHost: t\r\n{fields}\r\n"));
+        conn
+    }
+
     /// GETs a path on a new connection, with further field lines that each end with CRLF.
     pub fn get(&self, target: &str, fields: &str) -> crate::Response {
         self.connect().get(target, fields)
     }
 
     /// A download whose client has stopped reading after the head, with further field lines that each end with CRLF.
-    ///
-    /// # Panics
-    /// When the answer is not 200.
     pub fn stalled(&self, target: &str, fields: &str) -> Conn {
         let mut conn = self.connect();
         limit_receive_buffer(&conn.stream, 64 << 10);
@@ -294,39 +268,13 @@ impl Server {
         conn
     }
 
-    /// What it has written on standard output so far.
-    pub fn out(&self) -> String {
-        self.out.text()
-    }
-
-    /// What it has written on standard error so far.
-    pub fn err(&self) -> String {
-        self.err.text()
-    }
-
-    /// Waits for a line on standard output that contains all these parts, and returns it.
-    pub fn out_line(&self, parts: &[&str]) -> String {
-        self.out.line(parts)
-    }
-
-    /// Waits for a line on standard error that contains all these parts, and returns it.
-    pub fn err_line(&self, parts: &[&str]) -> String {
-        self.err.line(parts)
-    }
-
     /// Number of its open descriptors.
-    ///
-    /// # Panics
-    /// When it is gone.
     pub fn descriptors(&self) -> usize {
         let dir = fs::read_dir(format!("/proc/{}/fd", self.pid()));
         dir.expect("the server runs").count()
     }
 
     /// Its anonymous resident memory (RssAnon), in bytes.
-    ///
-    /// # Panics
-    /// When it is gone.
     pub fn memory_bytes(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid()));
         let status = status.expect("the server runs");
@@ -339,141 +287,54 @@ impl Server {
         kib.parse::<u64>().expect("a number") * 1024
     }
 
-    /// Sends it a signal.
-    ///
-    /// # Panics
-    /// When it is gone.
-    pub fn signal(&self, signal: libc::c_int) {
-        // SAFETY: the process is our child and not yet waited for, so the number is still its own.
-        let result = unsafe { libc::kill(self.pid() as libc::pid_t, signal) };
-        assert_eq!(result, 0, "kill: {}", io::Error::last_os_error());
+    /// Stops it now, as its drop does.
+    pub fn stop(self) {}
+
+    /// The address of its metrics.
+    pub fn metrics(&self) -> SocketAddr {
+        let line = self.out_line(&["metrics at http://"]);
+        let url = line.trim_end().trim_start_matches("metrics at http://");
+        let address = url.trim_end_matches("/metrics").parse();
+        address.expect("an address")
     }
 
-    /// Its exit status if it has ended.
-    ///
-    /// # Panics
-    /// When the kernel does not know it.
-    pub fn ended(&mut self) -> Option<ExitStatus> {
-        self.child.try_wait().expect("a child of ours")
+    /// GETs a path of its metrics port, with further field lines that each end with CRLF.
+    pub fn scrape(&self, path: &str, fields: &str) -> crate::Response {
+        Conn::open(self.metrics()).get(path, fields)
     }
 
-    /// Waits until it ends.
-    ///
-    /// # Panics
-    /// When it does not.
-    pub fn wait(&mut self) -> ExitStatus {
-        crate::eventually("the end of the server", || self.ended().is_some());
-        let status = self.ended().expect("it has just ended");
-        self.out.wait_for_end();
-        self.err.wait_for_end();
-        status
-    }
-
-    /// Stops it by SIGTERM and checks that it ends with exit code 0.
-    ///
-    /// # Panics
-    /// When it does not, or has panicked.
-    pub fn stop(mut self) {
-        self.signal(libc::SIGTERM);
-        let status = self.wait();
-        let err = self.err();
-        assert_eq!(
-            status.code(),
-            Some(0),
-            "exit code after SIGTERM; it said:\n{err}"
-        );
-        assert!(!err.contains("panicked"), "it panicked:\n{err}");
+    /// The sum of all samples of this name with these labels, now.
+    pub fn sum(&self, name: &str, labels: &[&str]) -> f64 {
+        metric(&self.scrape("/metrics", "").text(), name, labels)
     }
 }
 
+/// Stops a server that runs by SIGTERM, and checks that it ends with exit code 0 and has not panicked.
 impl Drop for Server {
     fn drop(&mut self) {
-        if let Ok(None) = self.child.try_wait() {
-            let _ = self.child.kill();
-            // A hanging disk may hold it, and the owner of that disk may be waiting for us.
-            let until = Instant::now() + KILLED;
-            while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < until {
-                thread::sleep(Duration::from_millis(5));
-            }
-        }
         if thread::panicking() {
-            eprintln!("the server's messages:\n{}", self.err.text());
+            self.kill();
+            eprintln!("the server's messages:\n{}", self.err());
+        } else if self.ended().is_none() {
+            self.signal(libc::SIGTERM);
+            let (code, err) = (self.wait().code(), self.err());
+            assert_eq!(code, Some(0), "exit code after SIGTERM; it said:\n{err}");
+            assert!(!err.contains("panicked"), "it panicked:\n{err}");
         }
     }
 }
 
-/// A text stream that a thread reads as it comes.
-struct Text(Arc<(Mutex<Followed>, Condvar)>);
-
-#[derive(Default)]
-struct Followed {
-    text: String,
-    ended: bool,
-}
-
-impl Text {
-    fn follow(mut from: impl Read + Send + 'static) -> Text {
-        let text = Text(Arc::default());
-        let into = Arc::clone(&text.0);
-        thread::spawn(move || {
-            let mut piece = [0; 8192];
-            loop {
-                let read = from.read(&mut piece).unwrap_or(0);
-                let mut followed = into.0.lock().expect("no panic while it is held");
-                followed
-                    .text
-                    .push_str(&String::from_utf8_lossy(&piece[..read]));
-                followed.ended = read == 0;
-                into.1.notify_all();
-                if read == 0 {
-                    return;
-                }
-            }
-        });
-        text
-    }
-
-    fn text(&self) -> String {
-        // Also shown when a test fails while it waits for more of it.
-        let followed = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
-        followed.text.clone()
-    }
-
-    fn line(&self, parts: &[&str]) -> String {
-        let fits = |text: &str| {
-            let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-            let mut lines = whole.lines();
-            lines
-                .find(|line| parts.iter().all(|part| line.contains(part)))
-                .map(str::to_owned)
-        };
-        self.wait(&format!("a line with {parts:?}"), |text| {
-            fits(text).is_some()
-        });
-        fits(&self.text()).unwrap_or_default()
-    }
-
-    fn wait(&self, what: &str, fits: impl Fn(&str) -> bool) {
-        let until = Instant::now() + PATIENCE;
-        let mut followed = self.0.0.lock().expect("no panic while it is held");
-        while !fits(&followed.text) {
-            let left = until.saturating_duration_since(Instant::now());
-            assert!(
-                !followed.ended && !left.is_zero(),
-                "waited in vain for {what}; there is:\n{}",
-                followed.text
-            );
-            let waited = self.0.1.wait_timeout(followed, left);
-            followed = waited.expect("no panic while it is held").0;
-        }
-    }
-
-    fn wait_for_end(&self) {
-        let followed = self.0.0.lock().expect("no panic while it is held");
-        let until = self
-            .0
-            .1
-            .wait_timeout_while(followed, PATIENCE, |followed| !followed.ended);
-        drop(until.expect("no panic while it is held"));
-    }
+/// The sum of all samples of this name with these labels on a page of metrics.
+pub fn metric(page: &str, name: &str, labels: &[&str]) -> f64 {
+    let samples = page.lines().filter(|line| {
+        line.strip_prefix(name)
+            .is_some_and(|rest| rest.starts_with(['{', ' ']))
+            && labels.iter().all(|label| line.contains(label))
+    });
+    let values = samples.map(|line| {
+        line.rsplit(' ')
+            .next()
+            .and_then(|value| value.parse::<f64>().ok())
+    });
+    values.map(|value| value.expect("a number")).sum()
 }

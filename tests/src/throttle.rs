@@ -15,9 +15,6 @@ pub struct Throttle {
 
 impl Throttle {
     /// Puts a process into a cgroup of its own, without a limit at first; `at` is a path on the device.
-    ///
-    /// # Errors
-    /// Where the machine has no such cgroups, or we may not create them.
     pub fn new(pid: u32, at: &Path) -> io::Result<Throttle> {
         static NTH: AtomicU32 = AtomicU32::new(0);
         let number = fs::metadata(at)?.dev();
@@ -46,9 +43,6 @@ impl Throttle {
     }
 
     /// Limits the process to this rate from now on; `None`: no limit.
-    ///
-    /// # Errors
-    /// Of the write to the cgroup file.
     pub fn limit(&self, rate_bytes_per_s: Option<u64>) -> io::Result<()> {
         let device = &self.device;
         let (file, line) = match (self.is_v2, rate_bytes_per_s) {

@@ -1,23 +1,34 @@
 //! A server that is watched by its metrics and its admin socket.
 
-use std::net::SocketAddr;
+use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 
 use crate::{
-    Conn, Disk, Outcome, Response, Server, Setup, Tree, command, pattern, rested, run,
-    server_binary,
+    Disk, Outcome, Server, Setup, Tree, Words, command, pattern, rested, run, server_binary,
 };
 
 /// A server with metrics and an admin socket. It serves `/big`, of [`Watched::BIG_BYTES`], and `/a`, `0123456789`.
 pub struct Watched {
-    /// Its directory; what it serves is `site` in there.
-    pub tree: Tree,
     /// The server.
     pub server: Server,
-    /// The address of its metrics.
-    pub metrics: SocketAddr,
+    /// Its directory; what it serves is `site` in there.
+    pub tree: Tree,
     /// The path of its admin socket.
     pub admin: PathBuf,
+}
+
+impl Deref for Watched {
+    type Target = Server;
+
+    fn deref(&self) -> &Server {
+        &self.server
+    }
+}
+
+impl DerefMut for Watched {
+    fn deref_mut(&mut self) -> &mut Server {
+        &mut self.server
+    }
 }
 
 impl Watched {
@@ -25,18 +36,16 @@ impl Watched {
     pub const BIG_BYTES: usize = 32 << 20;
 
     /// Starts it with these options.
-    ///
-    /// # Panics
-    /// When it does not start.
-    pub fn start(args: &[&str]) -> Watched {
+    pub fn start(args: &(impl Words + ?Sized)) -> Watched {
         Watched::start_with(Watched::BIG_BYTES, None, args)
     }
 
     /// The same with another length of `/big`, and with the files of this disk below `/disk`.
-    ///
-    /// # Panics
-    /// When it does not start.
-    pub fn start_with(big_bytes: usize, disk: Option<&Disk>, args: &[&str]) -> Watched {
+    pub fn start_with(
+        big_bytes: usize,
+        disk: Option<&Disk>,
+        args: &(impl Words + ?Sized),
+    ) -> Watched {
         let tree = Tree::new();
         tree.file("site/big", pattern(big_bytes, 3));
         rested(&tree.file("site/a", "0123456789"));
@@ -48,53 +57,18 @@ impl Watched {
             Some(disk) => disk.served_at(&tree.dir("site/disk"), setup).start(),
             None => setup.start(),
         };
-        let line = server.out_line(&["metrics at http://"]);
-        let url = line.trim_end().trim_start_matches("metrics at http://");
-        let address = url.trim_end_matches("/metrics").parse();
         Watched {
-            tree,
             server,
-            metrics: address.expect("an address"),
+            tree,
             admin,
         }
     }
 
-    /// GETs a path of its metrics port, with further field lines that each end with CRLF.
-    pub fn scrape(&self, path: &str, fields: &str) -> Response {
-        Conn::open(self.metrics).get(path, fields)
-    }
-
-    /// The sum of all samples of this name with these labels, now.
-    pub fn sum(&self, name: &str, labels: &[&str]) -> f64 {
-        metric(&self.scrape("/metrics", "").text(), name, labels)
-    }
-
     /// Runs a subcommand of `ackpace` that asks its admin socket.
-    pub fn ackpace(&self, args: &[&str]) -> Outcome {
+    pub fn ackpace(&self, args: &(impl Words + ?Sized)) -> Outcome {
+        let args = args.words();
         let mut command = command(server_binary());
-        command
-            .arg(args[0])
-            .arg("--admin")
-            .arg(&self.admin)
-            .args(&args[1..]);
-        run(&mut command)
+        command.arg(&args[0]).arg("--admin").arg(&self.admin);
+        run(command.args(&args[1..]))
     }
-}
-
-/// The sum of all samples of this name with these labels on a page of metrics.
-///
-/// # Panics
-/// When one of them is no number.
-pub fn metric(page: &str, name: &str, labels: &[&str]) -> f64 {
-    let samples = page.lines().filter(|line| {
-        line.strip_prefix(name)
-            .is_some_and(|rest| rest.starts_with(['{', ' ']))
-            && labels.iter().all(|label| line.contains(label))
-    });
-    let values = samples.map(|line| {
-        line.rsplit(' ')
-            .next()
-            .and_then(|value| value.parse::<f64>().ok())
-    });
-    values.map(|value| value.expect("a number")).sum()
 }

@@ -12,8 +12,8 @@ use ackpace_tests::{
 
 #[test]
 fn why_of_a_stalled_client_names_its_closed_window() {
-    let watched = Watched::start(&["--workers", "2"]);
-    let conn = watched.server.stalled("/big", "");
+    let watched = Watched::start("--workers 2");
+    let conn = watched.stalled("/big", "");
     let peer = conn.stream.local_addr().expect("an address").to_string();
     let mut told = String::new();
     eventually("the window is closed", || {
@@ -49,25 +49,24 @@ fn why_of_a_stalled_client_names_its_closed_window() {
         let why = watched.ackpace(&["why", &peer]);
         why.code == Some(1) && why.err.contains("there is no such connection now")
     });
-    let wrong = watched.ackpace(&["why", "nobody"]);
+    let wrong = watched.ackpace("why nobody");
     assert_eq!(wrong.code, Some(1), "{}", wrong.err);
     let text = "nobody is no connection and no device; the devices are 0 (";
     assert!(wrong.err.contains(text), "{}", wrong.err);
-    let neither = watched.ackpace(&["why", "1.2"]);
+    let neither = watched.ackpace("why 1.2");
     assert_eq!(neither.code, Some(2), "{}", neither.err);
-    watched.server.stop();
 }
 
 #[test]
 fn why_of_a_cold_download_tells_why_its_reads_were_made() {
-    let watched = Watched::start(&[]);
+    let watched = Watched::start("");
     let file = std::fs::File::open(watched.tree.at("site/big")).expect("a file");
     forget_cached(&file);
     if cached_bytes(&file) > 0 {
         skip("the files of tests are where the page cache can't be emptied");
         return watched.server.stop();
     }
-    let conn = watched.server.stalled("/big", "");
+    let conn = watched.stalled("/big", "");
     let peer = conn.stream.local_addr().expect("an address").to_string();
     let mut told = String::new();
     eventually("a read is explained", || {
@@ -76,12 +75,10 @@ fn why_of_a_cold_download_tells_why_its_reads_were_made() {
     });
     let first = "before all who have something, since it had nothing yet; this long because its rate is not known yet";
     assert!(told.contains(first), "{told}");
-    let device = watched
-        .server
-        .err_line(&["device 0 (", "for the first time: "]);
+    let device = watched.err_line(&["device 0 (", "for the first time: "]);
     assert!(device.contains("the page cache"), "{device}");
     // The device that the file was read from explains itself, too.
-    let device = watched.ackpace(&["why", "0"]);
+    let device = watched.ackpace("why 0");
     assert!(device.success, "{}", device.err);
     for part in [
         "device 0 (",
@@ -92,10 +89,8 @@ fn why_of_a_cold_download_tells_why_its_reads_were_made() {
     ] {
         assert!(device.out.contains(part), "no {part:?} in\n{}", device.out);
     }
-    let json = watched.ackpace(&["why", "--json", "0"]).out;
+    let json = watched.ackpace("why --json 0").out;
     assert!(json.contains("\"device\":{\"device\":0,"), "{json}");
-    drop(conn);
-    watched.server.stop();
 }
 
 #[test]
@@ -103,14 +98,12 @@ fn the_numbers_of_top_add_up() {
     let Some(mut python) = client("python3") else {
         return;
     };
-    let watched = Watched::start(&["--workers", "2"]);
-    let conns: Vec<Conn> = (0..12)
-        .map(|_| watched.server.stalled("/big", ""))
-        .collect();
-    let idle = watched.server.connect();
+    let watched = Watched::start("--workers 2");
+    let conns: Vec<Conn> = (0..12).map(|_| watched.stalled("/big", "")).collect();
+    let _idle = watched.connect();
     let mut json = String::new();
     eventually("all are under way", || {
-        let top = watched.ackpace(&["top", "--once", "--json", "-n", "200"]);
+        let top = watched.ackpace("top --once --json -n 200");
         assert!(top.success, "{}", top.err);
         json = top.out;
         json.matches("\"phase\":\"sending\"").count() == conns.len()
@@ -133,35 +126,33 @@ fn the_numbers_of_top_add_up() {
         assert sum(row['sent_bytes'] for row in workers) == sum(c['response']['sent_bytes'] for c in conns)\n";
     let outcome = run(python.args(["-c", check, json.trim_end()]));
     assert!(outcome.success, "{}\n{json}", outcome.err);
-    let few = watched.ackpace(&["top", "--once", "-n", "5"]);
+    let few = watched.ackpace("top --once -n 5");
     assert!(few.out.contains("\nand 7 more\n"), "{}", few.out);
     assert!(
         few.out.contains("window") && few.out.contains("/big"),
         "{}",
         few.out
     );
-    drop((conns, idle));
-    watched.server.stop();
 }
 
 #[test]
 fn a_worker_that_has_drained_is_not_said_to_hang() {
-    let mut watched = Watched::start(&["--workers", "2", "--drain-timeout", "1h"]);
-    let conn = watched.server.stalled("/big", "");
-    watched.server.signal(libc::SIGTERM);
+    let mut watched = Watched::start("--workers 2 --drain-timeout 1h");
+    let conn = watched.stalled("/big", "");
+    watched.signal(libc::SIGTERM);
     eventually("a worker has ended", || {
-        let top = watched.ackpace(&["top", "--once"]);
+        let top = watched.ackpace("top --once");
         assert!(!top.out.contains("does not answer"), "{}", top.out);
         top.out
             .contains(" has ended: its last connection has ended\n")
     });
-    let json = watched.ackpace(&["top", "--once", "--json"]).out;
+    let json = watched.ackpace("top --once --json").out;
     assert!(json.contains("\"silent_workers\":[]"), "{json}");
-    let why = watched.ackpace(&["why", "192.0.2.1:1"]);
+    let why = watched.ackpace("why 192.0.2.1:1");
     let told = "there is no such connection now";
     assert!(why.err.contains(told), "{}", why.err);
-    watched.server.signal(libc::SIGTERM);
-    assert_eq!(watched.server.wait().code(), Some(1));
+    watched.signal(libc::SIGTERM);
+    assert_eq!(watched.wait().code(), Some(1));
     drop(conn);
 }
 
@@ -240,8 +231,8 @@ fn the_admin_socket_survives_garbage_silence_and_a_thousand_clients() {
     if raise_own_limit() < 1200 {
         return skip("it needs 1,200 descriptors (ulimit -Hn)");
     }
-    let watched = Watched::start(&[]);
-    let before = watched.server.descriptors();
+    let watched = Watched::start("");
+    let before = watched.descriptors();
     let connect = || {
         let stream = UnixStream::connect(&watched.admin)?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -287,18 +278,16 @@ fn the_admin_socket_survives_garbage_silence_and_a_thousand_clients() {
     let mut rest = Vec::new();
     long.read_to_end(&mut rest).expect("an orderly end");
     assert!(rest.is_empty());
-    let silent: Vec<_> = (0..1000)
+    let _silent: Vec<_> = (0..1000)
         .filter_map(|_| match connect() {
             Ok(conn) => Some(conn),
             Err(error) if error.kind() == ErrorKind::WouldBlock => None,
             Err(error) => panic!("{error}"),
         })
         .collect();
-    let top = watched.ackpace(&["top", "--once"]);
+    let top = watched.ackpace("top --once");
     assert!(top.success, "{}", top.err);
-    let held = watched.server.descriptors();
+    let held = watched.descriptors();
     assert!(held <= before + 40, "{held} descriptors, {before} before");
-    assert_eq!(watched.server.get("/a", "").status, 200);
-    drop(silent);
-    watched.server.stop();
+    assert_eq!(watched.get("/a", "").status, 200);
 }

@@ -1,9 +1,10 @@
 //! Clients that people use: they download, resume, mirror and install exactly what is served.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ackpace_tests::{Server, Tree, client, pattern, run};
+use ackpace_tests::{Outcome, Server, Tree, client, pattern, run};
 
 /// A file of 5 MB, an hour old.
 fn tree_with_big() -> (Tree, Vec<u8>) {
@@ -36,87 +37,50 @@ fn names(found: &[(PathBuf, Vec<u8>)]) -> Vec<&Path> {
     found.iter().map(|(name, _)| name.as_path()).collect()
 }
 
-#[test]
-fn curl_downloads_whole_and_resumes() {
-    let Some(mut whole) = client("curl") else {
-        return;
-    };
-    let (tree, content) = tree_with_big();
-    let server = Server::start(&tree, &[]);
-    let into = Tree::new();
-    let url = server.at("/big.iso");
-    let done = run(whole.args(["-sSf", &url]));
-    assert!(done.success && done.bytes == content, "{}", done.err);
+/// A client with these words, then these paths or URLs. `None`, and the test is reported as skipped, where it is not
+/// installed.
+fn runs(program: &str, words: &str, more: &[&dyn AsRef<OsStr>]) -> Option<Outcome> {
+    let mut client = client(program)?;
+    client.args(words.split_whitespace());
+    for word in more {
+        client.arg(word.as_ref());
+    }
+    Some(run(&mut client))
+}
 
-    let torso = into.file("torso", &content[..1_234_567]);
-    let Some(mut resume) = client("curl") else {
-        return;
-    };
-    let done = run(resume
-        .args([
-            "-sSf",
-            "-C",
-            "-",
-            "-w",
-            "%{http_code} %{size_download}",
-            "-o",
-        ])
-        .arg(&torso)
-        .arg(&url));
-    assert_eq!(
-        done.out,
-        format!("206 {}", content.len() - 1_234_567),
-        "{}",
-        done.err
-    );
-    assert!(
-        fs::read(&torso).expect("the file") == content,
-        "other bytes"
-    );
-
-    // The file is complete already: curl understands the 416.
-    let Some(mut again) = client("curl") else {
-        return;
-    };
-    let done = run(again
-        .args(["-sS", "-C", "-", "-w", "%{http_code}", "-o"])
-        .arg(&torso)
-        .arg(&url));
-    assert!(done.success, "{done:?}");
-    assert!(
-        fs::read(&torso).expect("the file") == content,
-        "it was left alone"
-    );
-    server.stop();
+fn curl(words: &str, more: &[&dyn AsRef<OsStr>]) -> Outcome {
+    runs("curl", words, more).expect("it is installed")
 }
 
 #[test]
-fn curl_asks_for_ranges() {
-    let Some(mut curl) = client("curl") else {
+fn curl_downloads_whole_resumes_and_asks_for_ranges() {
+    if client("curl").is_none() {
         return;
-    };
+    }
     let (tree, content) = tree_with_big();
-    let server = Server::start(&tree, &[]);
+    let server = Server::start(&tree, "");
+    let into = Tree::new();
     let url = server.at("/big.iso");
-    let done = run(curl.args(["-sSf", "-r", "1000-1999", &url]));
-    assert!(done.bytes == content[1000..2000], "{}", done.err);
+    let done = curl("-sSf", &[&url]);
+    assert!(done.success && done.bytes == content, "{}", done.err);
 
-    let Some(mut curl) = client("curl") else {
-        return;
-    };
-    let done = run(curl.args([
-        "-sSf",
-        "-r",
-        "0-99,4999900-",
-        "-w",
-        "%{stderr}%{content_type}",
-        &url,
-    ]));
-    let boundary = done
-        .err
-        .strip_prefix("multipart/byteranges; boundary=")
-        .expect("parts");
-    let (head, tail) = (&content[..100], &content[4_999_900..]);
+    let torso = into.file("torso", &content[..1_234_567]);
+    let resumed = format!("206,{}", content.len() - 1_234_567);
+    // The second time the file is complete already: curl understands the 416.
+    for told in [&*resumed, "416,"] {
+        let done = curl(
+            "-sS -C - -w %{http_code},%{size_download} -o",
+            &[&torso, &url],
+        );
+        assert!(done.success && done.out.starts_with(told), "{done:?}");
+        assert!(fs::read(&torso).expect("the file") == content, "{told}");
+    }
+
+    let done = curl("-sSf -r 1000-1999", &[&url]);
+    assert!(done.bytes == content[1000..2000], "{}", done.err);
+    let done = curl("-sSf -r 0-99,4999900- -w %{stderr}%{content_type}", &[&url]);
+    let kind = "multipart/byteranges; boundary=";
+    let boundary = done.err.strip_prefix(kind).expect("parts");
     let part = |range: &str| {
         format!(
             "\r\n--{boundary}\r\nContent-Type: application/x-iso9660-image\r\nContent-Range: bytes {range}/5000000\r\n\r\n"
@@ -124,183 +88,93 @@ fn curl_asks_for_ranges() {
     };
     let expected = [
         part("0-99").as_bytes(),
-        head,
+        &content[..100],
         part("4999900-4999999").as_bytes(),
-        tail,
+        &content[4_999_900..],
         format!("\r\n--{boundary}--\r\n").as_bytes(),
     ]
     .concat();
-    assert!(
-        done.bytes == expected,
-        "{}",
-        String::from_utf8_lossy(&done.bytes)
-    );
-    server.stop();
+    let shown = String::from_utf8_lossy(&done.bytes);
+    assert!(done.bytes == expected, "{shown}");
 }
 
 #[test]
 fn curl_speaks_http_1_0_and_asks_for_heads() {
-    let Some(mut curl) = client("curl") else {
+    if client("curl").is_none() {
         return;
-    };
+    }
     let (tree, content) = tree_with_big();
-    let server = Server::start(&tree, &[]);
+    let server = Server::start(&tree, "");
     let url = server.at("/big.iso");
-    let done = run(curl.args([
-        "-sSf",
-        "--http1.0",
-        &url,
-        "--next",
-        "-sSf",
-        "--http1.0",
-        "-r",
-        "-10",
-        &url,
-    ]));
+    let words = format!("-sSf --http1.0 {url} --next -sSf --http1.0 -r -10");
+    let done = curl(&words, &[&url]);
     assert!(done.success, "{}", done.err);
-    assert!(
-        done.bytes == [&content[..], &content[content.len() - 10..]].concat(),
-        "other bytes"
-    );
-
-    let Some(mut curl) = client("curl") else {
-        return;
-    };
-    let done = run(curl.args(["-sSfI", &url]));
-    assert!(
-        done.success && done.out.contains("Content-Length: 5000000\r\n"),
-        "{}",
-        done.out
-    );
-
+    let both = [&content[..], &content[content.len() - 10..]].concat();
+    assert!(done.bytes == both, "other bytes");
+    let done = curl("-sSfI", &[&url]);
+    let has_length = done.out.contains("Content-Length: 5000000\r\n");
+    assert!(done.success && has_length, "{}", done.out);
     // Two URLs, one connection.
-    let Some(mut curl) = client("curl") else {
-        return;
-    };
-    let done = run(curl.args([
-        "-sSf",
-        "-o",
-        "/dev/null",
-        "-o",
-        "/dev/null",
-        "-w",
-        "%{num_connects}\n",
-        &url,
-        &url,
-    ]));
-    assert_eq!(done.out, "1\n0\n", "{}", done.err);
-    server.stop();
+    let words = "-sSf -o /dev/null -o /dev/null -w %{num_connects},";
+    assert_eq!(curl(words, &[&url, &url]).out, "1,0,");
 }
 
 #[test]
 fn curl_gets_nothing_twice_that_has_not_changed() {
-    let Some(mut by_time) = client("curl") else {
+    if client("curl").is_none() {
         return;
-    };
+    }
     let (tree, content) = tree_with_big();
-    let server = Server::start(&tree, &[]);
+    let server = Server::start(&tree, "");
     let into = Tree::new();
     let (url, file, tag) = (server.at("/big.iso"), into.at("file"), into.at("tag"));
-    let code = "%{http_code} %{size_download}";
-    let Some(mut first) = client("curl") else {
-        return;
-    };
+    let (tag, other) = (tag.display(), into.at("other"));
+    let code = "-sSfR -w %{http_code},%{size_download}";
     // -R: the local file gets the server's time.
-    let done = run(first
-        .args(["-sSfR", "-w", code, "--etag-save"])
-        .arg(&tag)
-        .arg("-o")
-        .arg(&file)
-        .arg(&url));
-    assert_eq!(done.out, "200 5000000", "{}", done.err);
-    let done = run(by_time
-        .args(["-sSf", "-w", code, "-z"])
-        .arg(&file)
-        .arg("-o")
-        .arg(into.at("other"))
-        .arg(&url));
-    assert_eq!(done.out, "304 0", "{}", done.err);
-    let Some(mut by_tag) = client("curl") else {
-        return;
-    };
-    let done = run(by_tag
-        .args(["-sSf", "-w", code, "--etag-compare"])
-        .arg(&tag)
-        .arg("-o")
-        .arg(into.at("other"))
-        .arg(&url));
-    assert_eq!(done.out, "304 0", "{}", done.err);
-
+    let done = curl(&format!("{code} --etag-save {tag} -o"), &[&file, &url]);
+    assert_eq!(done.out, "200,5000000", "{}", done.err);
+    let by_time = format!("{code} -z {} -o", file.display());
+    let by_tag = format!("{code} --etag-compare {tag} -o");
+    for words in [&by_time, &by_tag] {
+        let done = curl(words, &[&other, &url]);
+        assert_eq!(done.out, "304,0", "{}", done.err);
+    }
     tree.file("big.iso", &content[1..]);
-    let Some(mut by_tag) = client("curl") else {
-        return;
-    };
-    let done = run(by_tag
-        .args(["-sSf", "-w", code, "--etag-compare"])
-        .arg(&tag)
-        .arg("-o")
-        .arg(&file)
-        .arg(&url));
-    assert_eq!(done.out, "200 4999999", "{}", done.err);
-    server.stop();
+    let done = curl(&by_tag, &[&file, &url]);
+    assert_eq!(done.out, "200,4999999", "{}", done.err);
 }
 
 #[test]
 fn curl_unpacks_a_precompressed_sibling() {
-    let (Some(mut curl), Some(mut gzip)) = (client("curl"), client("gzip")) else {
+    let (Some(_), Some(mut gzip)) = (client("curl"), client("gzip")) else {
         return;
     };
     let tree = Tree::new();
     let text = "a line of text that is said again and again\n".repeat(1000);
     let page = tree.file("page.txt", &text);
     assert!(run(gzip.arg("-9k").arg(&page)).success, "gzip");
-    let server = Server::start(&tree, &["--precompressed", ".gz"]);
+    let server = Server::start(&tree, "--precompressed .gz");
     let url = server.at("/page.txt");
-    let done = run(curl.args([
-        "-sSf",
-        "--compressed",
-        "-w",
-        "%{stderr}%{size_download}",
-        &url,
-    ]));
+    let done = curl("-sSf --compressed -w %{stderr}%{size_download}", &[&url]);
     assert_eq!(done.out, text);
     let on_the_wire: usize = done.err.parse().expect("a number");
-    assert!(
-        on_the_wire < text.len() / 10,
-        "{on_the_wire} of {} bytes",
-        text.len()
-    );
-    let Some(mut curl) = client("curl") else {
-        return;
-    };
-    assert_eq!(
-        run(curl.args(["-sSf", &url])).out,
-        text,
-        "without asking for it"
-    );
-    server.stop();
+    assert!(on_the_wire < text.len() / 10, "{on_the_wire} bytes");
+    assert_eq!(curl("-sSf", &[&url]).out, text, "without asking for it");
 }
 
 #[test]
 fn wget_completes_a_torso() {
-    let Some(mut wget) = client("wget") else {
-        return;
-    };
     let (tree, content) = tree_with_big();
-    let server = Server::start(&tree, &[]);
+    let server = Server::start(&tree, "");
     let into = Tree::new();
     let file = into.file("big.iso", &content[..3_000_001]);
-    let done =
-        run(wget
-            .current_dir(into.path())
-            .args(["--no-config", "-c", &server.at("/big.iso")]));
-    assert!(
-        done.success && done.err.contains("206 Partial Content"),
-        "{}",
-        done.err
-    );
+    let words = format!("--no-config -c -P {}", into.path().display());
+    let Some(done) = runs("wget", &words, &[&server.at("/big.iso")]) else {
+        return;
+    };
+    let partial = done.err.contains("206 Partial Content");
+    assert!(done.success && partial, "{}", done.err);
     assert!(fs::read(file).expect("the file") == content, "other bytes");
-    server.stop();
 }
 
 /// Names that need escapes in a URL, in HTML, or in both.
@@ -330,73 +204,40 @@ fn odd_names(tree: &Tree) {
 
 #[test]
 fn wget_mirrors_a_tree_with_odd_names() {
-    let Some(mut wget) = client("wget") else {
-        return;
-    };
     let tree = Tree::new();
     odd_names(&tree);
-    let server = Server::start(&tree, &[]);
+    let server = Server::start(&tree, "");
     let into = Tree::new();
-    wget.current_dir(into.path());
-    wget.args([
-        "--no-config",
-        "-nv",
-        "-r",
-        "-l",
-        "inf",
-        "-np",
-        "-nH",
-        "--restrict-file-names=nocontrol",
-    ]);
-    let done = run(wget.args([
-        "-e",
-        "robots=off",
-        "--reject",
-        "index.html*",
-        &server.at("/"),
-    ]));
+    let words = "--no-config -nv -r -l inf -np -nH --restrict-file-names=nocontrol -e robots=off --reject index.html* -P";
+    let Some(done) = runs("wget", words, &[&into.path(), &server.at("/")]) else {
+        return;
+    };
     assert!(done.success, "{}", done.err);
     let (mut mirrored, served) = (all(into.path()), all(tree.path()));
     mirrored.retain(|(name, _)| name.file_name().is_some_and(|name| name != "index.html"));
     assert_eq!(names(&mirrored), names(&served), "{}", done.err);
     assert!(mirrored == served, "other bytes");
-    server.stop();
 }
 
 #[test]
 fn aria2_downloads_with_eight_connections() {
-    let Some(mut aria2c) = client("aria2c") else {
-        return;
-    };
     let tree = Tree::new();
     let content = pattern(40 << 20, 10);
     tree.file("big.iso", &content);
-    let server = Server::start(&tree, &["--access-log", "-"]);
+    let server = Server::start(&tree, "--access-log -");
     let into = Tree::new();
-    aria2c.args([
-        "--no-conf",
-        "-q",
-        "-x8",
-        "-s8",
-        "-k1M",
-        "--file-allocation=none",
-        "-d",
-    ]);
-    let done = run(aria2c.arg(into.path()).arg(server.at("/big.iso")));
+    let words = "--no-conf -q -x8 -s8 -k1M --file-allocation=none -d";
+    let Some(done) = runs("aria2c", words, &[&into.path(), &server.at("/big.iso")]) else {
+        return;
+    };
     assert!(done.success, "{}{}", done.out, done.err);
-    assert!(
-        fs::read(into.at("big.iso")).expect("the file") == content,
-        "other bytes"
-    );
+    let got = fs::read(into.at("big.iso")).expect("the file");
+    assert!(got == content, "other bytes");
     server.out_line(&["\"GET /big.iso HTTP/1.1\" 206 "]);
-    server.stop();
 }
 
 #[test]
 fn rclone_copies_a_tree_with_odd_names() {
-    let Some(mut rclone) = client("rclone") else {
-        return;
-    };
     let tree = Tree::new();
     odd_names(&tree);
     // Not for wget: it decodes such a name a second time when it stores the file.
@@ -406,45 +247,20 @@ fn rclone_copies_a_tree_with_odd_names() {
     for nth in 0..50 {
         tree.file(format!("many/{nth}"), pattern(nth * 1000, 11));
     }
-    let server = Server::start(&tree, &[]);
-    let into = Tree::new();
-    rclone.args([
-        "--config",
-        "/dev/null",
-        "copy",
-        "--retries",
-        "1",
-        "--http-url",
-        &server.at("/"),
-        ":http:",
-    ]);
-    let done = run(rclone.arg(into.path()));
-    assert!(done.success, "{}{}", done.out, done.err);
-    let (copied, served) = (all(into.path()), all(tree.path()));
-    assert_eq!(names(&copied), names(&served), "{}", done.err);
-    assert!(copied == served, "other bytes");
-    // A second run finds equal sizes and times, and fetches nothing.
-    let Some(mut rclone) = client("rclone") else {
-        return;
-    };
-    rclone.args([
-        "--config",
-        "/dev/null",
-        "copy",
-        "-v",
-        "--retries",
-        "1",
-        "--http-url",
-        &server.at("/"),
-        ":http:",
-    ]);
-    let done = run(rclone.arg(into.path()));
-    assert!(
-        done.success && !done.err.contains("Copied ("),
-        "{}",
-        done.err
-    );
-    server.stop();
+    let server = Server::start(&tree, "");
+    let (into, from) = (Tree::new(), server.at("/"));
+    let words = format!("--config /dev/null copy -v --retries 1 --http-url {from} :http:");
+    // The second run finds equal sizes and times, and fetches nothing.
+    for again in [false, true] {
+        let Some(done) = runs("rclone", &words, &[&into.path()]) else {
+            return;
+        };
+        assert!(done.success, "{}{}", done.out, done.err);
+        assert_eq!(!done.err.contains("Copied ("), again, "{}", done.err);
+        let (copied, served) = (all(into.path()), all(tree.path()));
+        assert_eq!(names(&copied), names(&served), "{}", done.err);
+        assert!(copied == served, "other bytes");
+    }
 }
 
 /// Builds a package of this name below `tree`.
@@ -489,7 +305,7 @@ fn apt_updates_and_downloads_from_a_served_mirror() {
         return;
     }
     let Some(tree) = repository() else { return };
-    let server = Server::start(&tree, &["--access-log", "-"]);
+    let server = Server::start(&tree, "--access-log -");
     let home = Tree::new();
     home.file(
         "sources.list",
@@ -544,7 +360,6 @@ fn apt_updates_and_downloads_from_a_served_mirror() {
             "{name}: other bytes"
         );
     }
-    server.stop();
 }
 
 #[test]
@@ -554,7 +369,7 @@ fn python_keeps_its_connection() {
     };
     let (tree, _) = tree_with_big();
     tree.file("small", "small");
-    let server = Server::start(&tree, &[]);
+    let server = Server::start(&tree, "");
     let script = r#"
 import http.client, sys
 connection = http.client.HTTPConnection(sys.argv[1], timeout=60)
@@ -580,5 +395,4 @@ print("done")
         "{}",
         done.err
     );
-    server.stop();
 }

@@ -104,7 +104,7 @@ fn there_is_a_worker_for_each_core_of_the_affinity_mask() {
         return skip("it needs two cores");
     }
     let tree = Tree::new();
-    let all = Server::start(&tree, &[]);
+    let all = Server::start(&tree, "");
     assert_workers(&all, cores().min(64));
     all.stop();
     let one = Setup::new(tree.path()).before(keep_one_core).start();
@@ -131,5 +131,4 @@ fn there_are_no_more_workers_than_the_quota_of_the_cgroup_feeds() {
         .before(move || enter(&procs))
         .start();
     assert_workers(&server, 1);
-    server.stop();
 }

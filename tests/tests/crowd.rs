@@ -1,10 +1,9 @@
 //! Fifty thousand connections at once.
 
-use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
 
-use ackpace_tests::{PATIENCE, Setup, Tree, eventually, raise_own_limit, skip};
+use ackpace_tests::{PATIENCE, Setup, Tree, connect_with, eventually, raise_own_limit, skip};
 
 const CLIENTS: usize = 50_000;
 /// Connections from one address, which has some 28,000 ports.
@@ -25,38 +24,6 @@ fn may_hold(descriptors: u64) -> u64 {
     match unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) } {
         0 => descriptors,
         _ => raise_own_limit().min(descriptors),
-    }
-}
-
-/// A connection from this address.
-fn connect_from(from: Ipv4Addr, to: SocketAddr) -> io::Result<TcpStream> {
-    // SAFETY: no pointers; the descriptor is owned at once.
-    let socket = unsafe {
-        let fd = libc::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        OwnedFd::from_raw_fd(fd)
-    };
-    let address = |ip: Ipv4Addr, port: u16| libc::sockaddr_in {
-        sin_family: libc::AF_INET as libc::sa_family_t,
-        sin_port: port.to_be(),
-        sin_addr: libc::in_addr {
-            s_addr: u32::from(ip).to_be(),
-        },
-        sin_zero: [0; 8],
-    };
-    let (from, to) = (address(from, 0), address(Ipv4Addr::LOCALHOST, to.port()));
-    let len = size_of::<libc::sockaddr_in>() as libc::socklen_t;
-    // SAFETY: both addresses live until the calls return.
-    let connected = unsafe {
-        libc::bind(socket.as_raw_fd(), (&raw const from).cast(), len) == 0
-            && libc::connect(socket.as_raw_fd(), (&raw const to).cast(), len) == 0
-    };
-    if connected {
-        Ok(TcpStream::from(socket))
-    } else {
-        Err(io::Error::last_os_error())
     }
 }
 
@@ -82,16 +49,9 @@ fn fifty_thousand_connections_are_kept_and_answered() {
     let clients_max = CLIENTS.min((limit as usize).saturating_sub(SPARE));
     let tree = Tree::new();
     tree.file("a", "a");
-    let args = [
-        "--workers",
-        "4",
-        "--idle-timeout",
-        "10min",
-        "--memory-max",
-        "6G",
-    ];
+    let args = "--workers 4 --idle-timeout 10min --memory-max 6G";
     let server = Setup::new(tree.path())
-        .args(&args)
+        .args(args)
         .descriptors_max(limit)
         .start();
     assert_eq!(server.get("/a", "").text(), "a");
@@ -99,7 +59,7 @@ fn fifty_thousand_connections_are_kept_and_answered() {
     let mut clients = Vec::with_capacity(clients_max);
     for nth in 0..clients_max {
         let from = Ipv4Addr::new(127, 0, 1, 1 + (nth / PER_ADDRESS) as u8);
-        let client = connect_from(from, server.address());
+        let client = connect_with(server.address(), Some(from), None, 0);
         let mut client = client.unwrap_or_else(|error| panic!("client {nth}: {error}"));
         client.set_read_timeout(Some(PATIENCE)).expect("a socket");
         ask(&mut client);

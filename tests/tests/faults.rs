@@ -1,77 +1,34 @@
 //! Disks that fail and hang, on an emulated disk that does so on command: only those who need its bytes end or wait.
 
 use std::fs::{self, File};
-use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::{PoisonError, RwLock};
 
 use ackpace_tests::{
-    Cached, Conn, Disk, Response, Server, Setup, Tree, command, eventually, forget_cached,
-    limit_receive_buffer, pattern, raise_own_limit, reset_on_drop, run, server_binary, skip,
+    Conn, Disk, Mapped, Response, Setup, Tree, Watched, eventually, forget_cached,
+    limit_receive_buffer, pattern, raise_own_limit, reset_on_drop, skip,
 };
 
 const MIB: usize = 1 << 20;
 const LEN: usize = 8 * MIB;
 
-/// A server with a healthy disk, and with one that can fail at `/disk`.
-struct Bench {
-    tree: Tree,
-    server: Server,
-    metrics: SocketAddr,
-    admin: PathBuf,
+/// A server with a healthy disk, and with one that can fail at `/disk`. It has one worker: if that waits for a disk, all
+/// clients wait.
+fn start(disk: &Disk, args: &str) -> Watched {
+    Watched::start_with(LEN, Some(disk), &*format!("--workers 1 {args}"))
 }
 
-impl Bench {
-    fn start(disk: &Disk, args: &[&str]) -> Bench {
-        let tree = Tree::new();
-        tree.file("site/small", "small");
-        tree.file("site/big", pattern(LEN, 5));
-        let at = tree.dir("site/disk");
-        let admin = tree.at("admin.sock");
-        let path = admin.to_str().expect("UTF-8").to_owned();
-        // One worker: if it waits for a disk, all clients wait.
-        let all = ["--workers", "1", "--metrics", "0", "--admin", &path];
-        let setup = Setup::new(tree.at("site")).args(&all).args(args);
-        let server = disk.served_at(&at, setup).start();
-        let line = server.out_line(&["metrics at http://"]);
-        let url = line.trim_end().trim_start_matches("metrics at http://");
-        let metrics = url.trim_end_matches("/metrics").parse();
-        Bench {
-            tree,
-            server,
-            metrics: metrics.expect("an address"),
-            admin,
-        }
-    }
+/// The sum of all samples of this name.
+fn metric(bench: &Watched, name: &str) -> u64 {
+    bench.sum(name, &[]) as u64
+}
 
-    /// The sum of all samples of this name.
-    fn metric(&self, name: &str) -> u64 {
-        let page = Conn::open(self.metrics).get("/metrics", "").text();
-        let samples = page.lines().filter(|line| {
-            let rest = line.strip_prefix(name);
-            rest.is_some_and(|rest| rest.starts_with(['{', ' ']))
-        });
-        let values = samples.map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
-        values.map(|value| value.expect("a number") as u64).sum()
-    }
-
-    /// Sends a request; its response is read later.
-    fn ask(&self, target: &str, fields: &str) -> Conn {
-        let mut conn = self.server.connect();
-        conn.send(format!("GET {target} HTTP/1.1\r\nHost: t\r\n{fields}\r\n"));
-        conn
-    }
-
-    /// Checks that clients that need nothing from the failing disk are served, from memory or from the healthy disk.
-    fn serves_others(&self) {
-        assert_eq!(self.server.get("/small", "").text(), "small");
-        let big = File::open(self.tree.at("site/big")).expect("the file");
-        forget_cached(&big);
-        assert!(
-            self.server.get("/big", "").body == pattern(LEN, 5),
-            "other bytes"
-        );
-    }
+/// Checks that clients that need nothing from the failing disk are served, from memory or from the healthy disk.
+fn serves_others(bench: &Watched) {
+    assert_eq!(bench.get("/a", "").text(), "0123456789");
+    let big = File::open(bench.tree.at("site/big")).expect("the file");
+    forget_cached(&big);
+    let got = bench.get("/big", "").body;
+    assert!(got == pattern(LEN, 3), "other bytes");
 }
 
 /// What arrived of a response of this length before it ended.
@@ -86,21 +43,21 @@ fn a_bad_block_ends_its_response_where_it_lies_and_others_go_on() {
     let files = [("a", LEN as u64), ("b", LEN as u64)];
     let Some(disk) = Disk::up(&files) else { return };
     let contents = ["a", "b"].map(|name| disk.content(name));
-    let bench = Bench::start(&disk, &[]);
+    let bench = start(&disk, "");
     // In the middle of a block that is read ahead.
     const BAD: usize = 3 * MIB + 20_480;
     for way in ["past the page cache", "through it"] {
         disk.tell(&format!("eio-file a {BAD} 4096"));
-        let before = bench.metric("ackpace_disk_direct_reads_total");
+        let before = metric(&bench, "ackpace_disk_direct_reads_total");
         let readers = if way == "through it" { 2 } else { 1 };
         let mut conns = Vec::new();
         for _ in 0..readers {
-            let mut conn = bench.server.connect();
+            let mut conn = bench.connect();
             limit_receive_buffer(&conn.stream, 64 << 10); // so that they meet
             conn.send("GET /disk/a HTTP/1.1\r\nHost: t\r\n\r\n");
             conns.push(conn);
         }
-        let other = bench.ask("/disk/b", "");
+        let other = bench.begin("/disk/b", "");
         let bodies: Vec<_> = conns.into_iter().map(|conn| ended(conn, LEN)).collect();
         for body in bodies {
             assert_eq!(body.len(), BAD, "{way}");
@@ -108,25 +65,24 @@ fn a_bad_block_ends_its_response_where_it_lies_and_others_go_on() {
         }
         assert!(ended_whole(other, &contents[1]), "{way}");
         let offset = format!("offset_bytes={BAD}");
-        let line = bench.server.err_line(&["ERROR", "/disk/a", &offset]);
+        let line = bench.err_line(&["ERROR", "/disk/a", &offset]);
         assert!(line.contains("os error 5"), "{line}");
         let behind = format!("Range: bytes={}-\r\n", BAD + 4096);
-        let rest = bench.server.get("/disk/a", &behind).body;
+        let rest = bench.get("/disk/a", &behind).body;
         assert!(
             rest == contents[0][BAD + 4096..],
             "{way}: other bytes behind it"
         );
-        let direct = bench.metric("ackpace_disk_direct_reads_total") > before;
+        let direct = metric(&bench, "ackpace_disk_direct_reads_total") > before;
         assert!(direct || way == "through it");
         disk.tell("heal");
         assert!(
-            bench.server.get("/disk/a", "").body == contents[0],
+            bench.get("/disk/a", "").body == contents[0],
             "{way}: healed"
         );
         forget_cached(&File::open(disk.at("a")).expect("a file of the disk"));
     }
-    bench.serves_others();
-    bench.server.stop();
+    serves_others(&bench);
 }
 
 fn ended_whole(mut conn: Conn, content: &[u8]) -> bool {
@@ -147,47 +103,42 @@ fn a_disk_that_hangs_keeps_nobody_waiting_but_those_who_need_it() {
     let contents: Vec<_> = names.iter().map(|name| disk.content(name)).collect();
     let shared = disk.content("shared");
     let hot = fs::read(disk.at("hot")).expect("a disk without faults");
-    let cached = Cached::new(&File::open(disk.at("hot")).expect("a file of the disk"));
-    let bench = Bench::start(&disk, &["--prefetch-memory", "8MiB"]);
+    let cached = Mapped::locked(&File::open(disk.at("hot")).expect("a file of the disk"));
+    let bench = start(&disk, "--prefetch-memory 8MiB");
     for _ in 0..2 {
-        let first = bench.server.get("/disk/shared", "Range: bytes=0-9\r\n");
+        let first = bench.get("/disk/shared", "Range: bytes=0-9\r\n");
         assert!(first.body == shared[..10], "other bytes");
     }
     forget_cached(&File::open(disk.at("shared")).expect("a file of the disk"));
-    bench.serves_others();
-    let memory_bytes = bench.server.memory_bytes();
+    serves_others(&bench);
+    let memory_bytes = bench.memory_bytes();
 
     disk.tell("hang");
-    let mut waiting = vec![bench.ask("/disk/shared", "")];
+    let mut waiting = vec![bench.begin("/disk/shared", "")];
     eventually("the read is in the device", || disk.counter("queued") > 0);
     // The pages that it is read into are in the page cache already, and hold nothing.
-    waiting.push(bench.ask("/disk/shared", ""));
-    bench.serves_others();
+    waiting.push(bench.begin("/disk/shared", ""));
+    serves_others(&bench);
     waiting.extend(
         names
             .iter()
-            .map(|name| bench.ask(&format!("/disk/{name}"), "")),
+            .map(|name| bench.begin(&format!("/disk/{name}"), "")),
     );
-    let streams = || bench.metric("ackpace_disk_streams") as usize;
+    let streams = || metric(&bench, "ackpace_disk_streams") as usize;
     eventually("all are known to the disk", || streams() == waiting.len());
     drop(names_stay);
-    bench.serves_others();
+    serves_others(&bench);
     assert!(
-        bench.server.get("/disk/hot", "").body == hot,
+        bench.get("/disk/hot", "").body == hot,
         "what is cached is served"
     );
     drop(cached);
-    assert!(bench.metric("ackpace_disk_in_flight_reads") <= 64);
-    assert!(bench.metric("ackpace_prefetch_used_bytes") <= POOL);
-    let grown_bytes = bench.server.memory_bytes().saturating_sub(memory_bytes);
+    assert!(metric(&bench, "ackpace_disk_in_flight_reads") <= 64);
+    assert!(metric(&bench, "ackpace_prefetch_used_bytes") <= POOL);
+    let grown_bytes = bench.memory_bytes().saturating_sub(memory_bytes);
     assert!(grown_bytes <= POOL + (8 << 20), "{grown_bytes} bytes");
-    assert_eq!(Conn::open(bench.metrics).get("/readyz", "").status, 200);
-    let mut top = command(server_binary());
-    top.arg("top")
-        .arg("--admin")
-        .arg(&bench.admin)
-        .arg("--once");
-    let top = run(&mut top);
+    assert_eq!(Conn::open(bench.metrics()).get("/readyz", "").status, 200);
+    let top = bench.ackpace("top --once");
     assert!(top.success && top.out.contains("/disk/shared"), "{top:?}");
 
     // Every second one leaves, half of them by RST.
@@ -200,7 +151,7 @@ fn a_disk_that_hangs_keeps_nobody_waiting_but_those_who_need_it() {
         }
     }
     eventually("who left is forgotten", || {
-        bench.metric("ackpace_open_connections") as usize == stay.len()
+        metric(&bench, "ackpace_open_connections") as usize == stay.len()
     });
     eventually("by the disk, too", || streams() == stay.len());
     disk.tell("heal");
@@ -212,9 +163,8 @@ fn a_disk_that_hangs_keeps_nobody_waiting_but_those_who_need_it() {
         }
     });
     eventually("the pool is whole again", || {
-        bench.metric("ackpace_prefetch_used_bytes") == 0
+        metric(&bench, "ackpace_prefetch_used_bytes") == 0
     });
-    bench.server.stop();
 }
 
 #[test]
@@ -223,25 +173,24 @@ fn searches_on_a_disk_that_hangs_hold_up_no_search_elsewhere() {
     let names: Vec<String> = (0..WAITERS).map(|nth| format!("d{nth}/a")).collect();
     let files: Vec<(&str, u64)> = names.iter().map(|name| (&**name, 4096)).collect();
     let Some(disk) = Disk::up(&files) else { return };
-    let bench = Bench::start(&disk, &[]);
-    bench.serves_others();
+    let bench = start(&disk, "");
+    serves_others(&bench);
     forget_names();
     disk.tell("hang");
     let waiting: Vec<Conn> = names
         .iter()
-        .map(|name| bench.ask(&format!("/disk/{name}"), ""))
+        .map(|name| bench.begin(&format!("/disk/{name}"), ""))
         .collect();
     eventually("searches wait", || disk.counter("queued") > 0);
     for _ in 0..3 {
         forget_names();
-        bench.serves_others();
-        assert_eq!(bench.server.get("/none/such/file", "").status, 404);
+        serves_others(&bench);
+        assert_eq!(bench.get("/none/such/file", "").status, 404);
     }
     disk.tell("heal");
     for (conn, name) in waiting.into_iter().zip(&names) {
         assert!(ended_whole(conn, &disk.content(name)), "{name}");
     }
-    bench.server.stop();
 }
 
 /// Held while a test relies on names that the kernel has cached, by many; while a test drops all of them, by one.
@@ -258,16 +207,16 @@ fn a_stop_while_a_disk_hangs_says_what_it_waits_for_and_ends_with_that() {
     let files = [("a", LEN as u64), ("hot", MIB as u64)];
     let Some(disk) = Disk::up(&files) else { return };
     disk.content("a");
-    let mut bench = Bench::start(&disk, &["--drain-timeout", "1s"]);
+    let mut bench = start(&disk, "--drain-timeout 1s");
     disk.tell("hang");
-    let waiting = bench.ask("/disk/a", "");
+    let waiting = bench.begin("/disk/a", "");
     eventually("the read is in the device", || disk.counter("queued") > 0);
-    bench.server.signal(libc::SIGTERM);
-    let line = bench.server.err_line(&["WARN", "has not answered"]);
+    bench.signal(libc::SIGTERM);
+    let line = bench.err_line(&["WARN", "has not answered"]);
     assert!(line.contains("reads"), "{line}");
     drop(waiting);
     disk.tell("heal");
-    assert_eq!(bench.server.wait().code(), Some(0));
+    assert_eq!(bench.wait().code(), Some(0));
 }
 
 #[test]
@@ -275,19 +224,17 @@ fn a_second_signal_behind_a_disk_that_hangs_is_told_of_and_gives_its_exit_code()
     let Some(disk) = Disk::up(&[("a", LEN as u64)]) else {
         return;
     };
-    let mut bench = Bench::start(&disk, &["--drain-timeout", "1s"]);
+    let mut bench = start(&disk, "--drain-timeout 1s");
     disk.tell("hang");
-    let waiting = bench.ask("/disk/a", "");
+    let waiting = bench.begin("/disk/a", "");
     eventually("the read is in the device", || disk.counter("queued") > 0);
-    bench.server.signal(libc::SIGTERM);
-    bench.server.err_line(&["WARN", "the process is gone when"]);
-    bench.server.signal(libc::SIGTERM);
-    bench
-        .server
-        .err_line(&["ERROR", "the second: ended at once"]);
+    bench.signal(libc::SIGTERM);
+    bench.err_line(&["WARN", "the process is gone when"]);
+    bench.signal(libc::SIGTERM);
+    bench.err_line(&["ERROR", "the second: ended at once"]);
     drop(waiting);
     disk.tell("heal"); // the kernel does not end it before
-    assert_eq!(bench.server.wait().code(), Some(1));
+    assert_eq!(bench.wait().code(), Some(1));
 }
 
 #[test]
@@ -302,43 +249,43 @@ fn five_thousand_resets_in_one_turn_cost_no_read() {
     for name in &names {
         fs::metadata(disk.at(name)).expect("a file of the disk"); // the kernel caches all names
     }
-    let bench = Bench::start(&disk, &["--prefetch-memory", "64MiB"]);
-    bench.serves_others();
+    let bench = start(&disk, "--prefetch-memory 64MiB");
+    serves_others(&bench);
     disk.tell("hang");
     let waiting: Vec<Conn> = names
         .iter()
-        .map(|name| bench.ask(&format!("/disk/{name}"), ""))
+        .map(|name| bench.begin(&format!("/disk/{name}"), ""))
         .collect();
     eventually("all are known to the disk", || {
-        bench.metric("ackpace_disk_streams") as usize == count
+        metric(&bench, "ackpace_disk_streams") as usize == count
     });
     drop(names_stay);
     let submitted =
-        bench.metric("ackpace_disk_reads_total") + bench.metric("ackpace_disk_in_flight_reads");
-    bench.server.signal(libc::SIGSTOP);
+        metric(&bench, "ackpace_disk_reads_total") + metric(&bench, "ackpace_disk_in_flight_reads");
+    bench.signal(libc::SIGSTOP);
     for conn in waiting {
         reset_on_drop(&conn.stream);
     }
-    bench.server.signal(libc::SIGCONT);
+    bench.signal(libc::SIGCONT);
     eventually("all are gone", || {
-        bench.metric("ackpace_open_connections") == 0
+        metric(&bench, "ackpace_open_connections") == 0
     });
     eventually("for the disk, too", || {
-        bench.metric("ackpace_disk_streams") == 0
+        metric(&bench, "ackpace_disk_streams") == 0
     });
     disk.tell("heal");
     eventually("the device is idle", || {
-        bench.metric("ackpace_disk_in_flight_reads") == 0
+        metric(&bench, "ackpace_disk_in_flight_reads") == 0
     });
     assert_eq!(
-        bench.metric("ackpace_disk_reads_total"),
+        metric(&bench, "ackpace_disk_reads_total"),
         submitted,
         "reads for the dead"
     );
     eventually("the pool is whole again", || {
-        bench.metric("ackpace_prefetch_used_bytes") == 0
+        metric(&bench, "ackpace_prefetch_used_bytes") == 0
     });
-    bench.serves_others();
+    serves_others(&bench);
     bench.server.stop();
     if count < 5_000 {
         skip(&format!(
@@ -355,7 +302,7 @@ fn a_fuse_daemon_that_stops_holds_no_worker() {
     let tree = Tree::new();
     tree.file("near", "near");
     let far = tree.dir("far");
-    let setup = Setup::new(tree.path()).args(&["--workers", "1"]);
+    let setup = Setup::new(tree.path()).args("--workers 1");
     let server = disk.daemon_served_at(&far, setup).start();
     let target = format!("/far/{}", Disk::DAEMONS_FILE);
     let part = "Range: bytes=0-99\r\n";
@@ -377,6 +324,4 @@ fn a_fuse_daemon_that_stops_holds_no_worker() {
     }
     disk.stop_daemon(false);
     assert_eq!(waits.response().status, 206);
-    drop((under_way, waits));
-    server.stop();
 }

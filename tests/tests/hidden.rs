@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use ackpace_tests::{Conn, Server, Setup, Tree, eventually};
+use ackpace_tests::{AtTheEnd, Conn, Server, Setup, Tree, eventually};
 
 const SECRET: &str = "a secret";
 
@@ -43,23 +43,8 @@ fn trees() -> (Tree, Tree) {
     (tree, other)
 }
 
-const TO_HIDDEN: [&str; 15] = [
-    "/.env",
-    "/to-file",
-    "/to-link",
-    "/to-dir",
-    "/to-dir/",
-    "/to-dir/config",
-    "/by-dir",
-    "/further-down",
-    "/public/up",
-    "/absolute",
-    "/allowed-file",
-    "/allowed-dir/",
-    "/allowed-dir/config",
-    "/allowed/.env",
-    "/allowed/.git/config",
-];
+const TO_HIDDEN: &str = "/.env /to-file /to-link /to-dir /to-dir/ /to-dir/config /by-dir /further-down \
+    /public/up /absolute /allowed-file /allowed-dir/ /allowed-dir/config /allowed/.env /allowed/.git/config";
 
 #[track_caller]
 fn assert_not_there(conn: &mut Conn, target: &str) {
@@ -82,7 +67,7 @@ fn links_to_hidden_names_lead_nowhere() {
     ] {
         let server = Server::start(&tree, follow);
         let mut conn = server.connect();
-        for target in TO_HIDDEN {
+        for target in TO_HIDDEN.split(' ') {
             assert_not_there(&mut conn, target);
         }
         for target in ["/fine", "/public/a.txt", "/allowed/b.txt"] {
@@ -90,8 +75,6 @@ fn links_to_hidden_names_lead_nowhere() {
                 assert_eq!(conn.get(target, "").text(), "public", "{target}");
             }
         }
-        drop(conn);
-        server.stop();
     }
 }
 
@@ -113,7 +96,6 @@ fn a_listing_shows_no_link_to_a_hidden_name_and_no_hidden_readme() {
     let page = server.get("/docs/", "").text();
     assert!(!page.contains(SECRET) && !page.contains("README"), "{page}");
     assert!(!server.get("/keys/", "").text().contains(".env"));
-    server.stop();
 }
 
 #[test]
@@ -128,13 +110,7 @@ fn a_sibling_with_a_hidden_name_is_not_sent() {
     symlink(".secret", tree.at("b.txt.br")).expect("a link");
     let server = Server::start(
         &tree,
-        &[
-            "--precompressed=.gz",
-            "--precompressed=.br",
-            "--precompressed=.zst",
-            "--hide=*.gz",
-            "--hide=.secret",
-        ],
+        "--precompressed=.gz --precompressed=.br --precompressed=.zst --hide=*.gz --hide=.secret",
     );
     let mut conn = server.connect();
     for _ in 0..TIMES {
@@ -147,8 +123,6 @@ fn a_sibling_with_a_hidden_name_is_not_sent() {
         let coded = conn.get("/c.txt", "Accept-Encoding: gzip, br, zstd\r\n");
         assert_eq!(coded.text(), "coded");
     }
-    drop(conn);
-    server.stop();
 }
 
 #[test]
@@ -163,13 +137,7 @@ fn an_index_with_a_hidden_name_is_passed_over() {
     symlink("../b/.secret", tree.at("c/index.txt")).expect("a link");
     let server = Server::start(
         &tree,
-        &[
-            "--index=home.txt",
-            "--index=start.txt",
-            "--index=index.txt",
-            "--hide=home*",
-            "--hide=.secret",
-        ],
+        "--index=home.txt --index=start.txt --index=index.txt --hide=home* --hide=.secret",
     );
     let mut conn = server.connect();
     for _ in 0..TIMES {
@@ -180,8 +148,6 @@ fn an_index_with_a_hidden_name_is_passed_over() {
         assert_eq!(listing.status, 200);
         assert!(!listing.text().contains("name"), "nothing is shown there");
     }
-    drop(conn);
-    server.stop();
 }
 
 #[test]
@@ -192,7 +158,7 @@ fn what_is_kept_ready_is_gone_when_its_name_becomes_hidden() {
     tree.file("public/b.txt", "public");
     symlink("a.txt", tree.at("link")).expect("a link");
     symlink("public/b.txt", tree.at("far")).expect("a link");
-    let server = Server::start(&tree, &["--workers", "1", "--hide=.*"]);
+    let server = Server::start(&tree, "--workers 1 --hide=.*");
     let mut conn = server.connect();
     for _ in 0..TIMES {
         for target in ["/link", "/far", "/public/b.txt"] {
@@ -211,8 +177,6 @@ fn what_is_kept_ready_is_gone_when_its_name_becomes_hidden() {
         });
         assert_not_there(&mut conn, target);
     }
-    drop(conn);
-    server.stop();
 }
 
 #[test]
@@ -221,9 +185,7 @@ fn no_hidden_byte_is_sent_while_links_are_swapped() {
     tree.file(".env", SECRET);
     tree.file("a.txt", "public");
     symlink("a.txt", tree.at("link")).expect("a link");
-    let server = Setup::new(tree.path())
-        .args(&["--object-cache", "0"])
-        .start();
+    let server = Setup::new(tree.path()).args("--object-cache 0").start();
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -248,16 +210,6 @@ fn no_hidden_byte_is_sent_while_links_are_swapped() {
             );
         }
     });
-    server.stop();
-}
-
-/// Sets its flag when it is dropped, also by a panic.
-struct AtTheEnd<'a>(&'a AtomicBool);
-
-impl Drop for AtTheEnd<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Relaxed);
-    }
 }
 
 #[test]
@@ -271,7 +223,7 @@ fn the_log_names_what_was_refused_and_no_name_forges_a_line() {
     .expect("a link");
     tree.file("closed/a", "");
     let server = Setup::new(tree.path())
-        .args(&["--log-level", "debug", "--listing=false"])
+        .args("--log-level debug --listing=false")
         .start();
     let target = "/out%0a2026-01-01T00:00:00Z%20ERROR%20forged%20%1b[31m?query";
     assert_eq!(server.get(target, "").status, 404);
@@ -283,5 +235,4 @@ fn the_log_names_what_was_refused_and_no_name_forges_a_line() {
     let told = server.err();
     let is_ours = |line: &str| !line.contains("forged") || line.contains(" DEBUG 404: ");
     assert!(told.lines().all(is_ours), "{told}");
-    server.stop();
 }

@@ -1,17 +1,17 @@
 //! `ackpace-host receive guard`: a receiver that loses its core with its socket's lock is raised, and has its own nice value
 //! back however the guard ends; nobody else is touched.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 use ackpace_tests::{
-    Outcome, Watching, client, command, eventually, host_binary, needs_root, run, skip,
+    Outcome, Program, eventually, host, host_can, host_start, host_watch, network_apart, skip,
 };
 
 const LEDGER: &str = "/run/ackpace-host/guard.ledger";
@@ -22,64 +22,21 @@ const RAISED: i32 = -20;
 /// rights don't allow one.
 fn alone() -> Option<MutexGuard<'static, ()>> {
     static ONE: Mutex<()> = Mutex::new(());
-    if !needs_root("receive guard") {
-        return None;
-    }
-    let told = run(command(host_binary()).args(["doctor", "--json"])).out;
-    let line = told
-        .lines()
-        .find(|line| line.contains("\"ok\":false") && line.contains("'receive guard'"));
-    if let Some(line) = line {
-        skip(&format!("ackpace-host can't guard here: {line}"));
+    if !host_can("receive guard") {
         return None;
     }
     Some(ONE.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-fn guard(options: &[&str]) -> Outcome {
-    run(command(host_binary())
-        .args(["receive", "guard"])
-        .args(options))
+fn guard(options: &str) -> Outcome {
+    host(&*format!("receive guard {options}"))
 }
 
 /// A guard that runs.
-struct Guarding(Child);
-
-impl Guarding {
-    fn start(port: u16) -> Guarding {
-        let mut child = command(host_binary())
-            .args(["receive", "guard", "--json", "--port", &port.to_string()])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("it starts");
-        let mut err = BufReader::new(child.stderr.take().expect("it is piped"));
-        let mut said = String::new();
-        while !said.contains("guards port") {
-            let read = err.read_line(&mut said).expect("text");
-            assert!(read > 0, "it ended: {said}");
-        }
-        Guarding(child)
-    }
-
-    /// Ends it, and what it told.
-    fn end(mut self, signal: libc::c_int) -> String {
-        // SAFETY: no pointers; our own child, which was not waited for.
-        let sent = unsafe { libc::kill(self.0.id() as libc::pid_t, signal) };
-        assert_eq!(sent, 0, "kill");
-        let mut out = String::new();
-        let stdout = self.0.stdout.as_mut().expect("it is piped");
-        stdout.read_to_string(&mut out).expect("text");
-        self.0.wait().expect("our own child");
-        out
-    }
-}
-
-impl Drop for Guarding {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+fn guarding(port: u16) -> Program {
+    let guarding = host_start(&*format!("receive guard --json --port {port}"));
+    guarding.err_line(&["guards port"]);
+    guarding
 }
 
 /// Makes the calling thread a usual task of nice 0 on one processor, whatever the test runs as.
@@ -98,6 +55,18 @@ fn usual_on(cpu: usize) -> io::Result<()> {
             Err(io::Error::last_os_error())
         }
     }
+}
+
+/// Whether this is true within this time, where only the kernel decides that.
+fn may(within: Duration, is_so: impl Fn() -> bool) -> bool {
+    let end = Instant::now() + within;
+    while Instant::now() < end {
+        if is_so() {
+            return true;
+        }
+        thread::sleep(Duration::from_millis(100)); // between two looks
+    }
+    false
 }
 
 fn nice_of(tid: u32) -> i32 {
@@ -157,16 +126,16 @@ fn exact_is_refused_where_the_kernel_has_no_sched_ext() {
     if fs::exists("/sys/kernel/sched_ext").unwrap_or(true) {
         return skip("this kernel has sched_ext; receive/guest/ runs the scheduler");
     }
-    let refused = guard(&["--exact", "--port", "80"]);
+    let refused = guard("--exact --port 80");
     assert_eq!(refused.code, Some(2), "{refused:?}");
     let says = "has no sched_ext (CONFIG_SCHED_CLASS_EXT)";
     assert!(refused.err.contains(says), "{refused:?}");
     assert!(refused.err.contains("without --exact"), "{refused:?}");
-    let told = run(command(host_binary()).arg("doctor")).out;
+    let told = host("doctor").out;
     assert!(told.contains(says), "{told}");
-    assert_eq!(guard(&["--exact", "--dry-run"]).code, Some(2));
+    assert_eq!(guard("--exact --dry-run").code, Some(2));
     // It holds no lock, and the other form starts.
-    Guarding::start(9).end(libc::SIGTERM);
+    guarding(9).end(libc::SIGTERM);
 }
 
 #[test]
@@ -189,7 +158,7 @@ fn what_a_killed_guard_left_is_undone_and_nobody_else_is_touched() {
     ];
     fs::create_dir_all("/run/ackpace-host").expect("root");
     fs::write(LEDGER, left.concat()).expect("root");
-    let restored = guard(&["--restore"]);
+    let restored = guard("--restore");
     assert!(
         restored.success && restored.err.contains("2 threads"),
         "{}",
@@ -199,7 +168,7 @@ fn what_a_killed_guard_left_is_undone_and_nobody_else_is_touched() {
     assert_eq!(reused.nice(), RAISED, "another thread with its number");
     assert_eq!(renamed.nice(), RAISED, "not what a guard has set");
     assert_eq!(other.nice(), 7, "somebody else has set it since");
-    let again = guard(&["--restore"]);
+    let again = guard("--restore");
     assert!(
         again.success && again.err.contains("0 threads"),
         "{}",
@@ -210,19 +179,16 @@ fn what_a_killed_guard_left_is_undone_and_nobody_else_is_touched() {
 #[test]
 fn a_receiver_that_loses_its_core_with_the_lock_is_raised_and_has_its_own_value_back() {
     let Some(_one) = alone() else { return };
-    let Some(mut ip) = client("ip") else { return };
     // Segments of an Ethernet make a long backlog, in which a kernel without preemption offers the core.
-    // SAFETY: no pointers; only this thread moves, and what it starts.
-    let moved = unsafe { libc::unshare(libc::CLONE_NEWNET) };
-    assert_eq!(moved, 0, "unshare: {}", io::Error::last_os_error());
-    let status = ip.args(["link", "set", "lo", "mtu", "1500", "up"]).status();
-    assert!(status.expect("it starts").success());
+    if !network_apart() {
+        return;
+    }
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("it is bound");
-    let guarding = Guarding::start(address.port());
-    let mut watching = Watching::start(address.port());
+    let mut guarding = guarding(address.port());
+    let watching = host_watch(address.port());
 
-    let second = guard(&["--port", "1"]);
+    let second = guard("--port 1");
     assert_eq!(second.code, Some(2), "{}", second.err);
     assert!(
         second.err.contains("guards this machine already"),
@@ -262,12 +228,15 @@ fn a_receiver_that_loses_its_core_with_the_lock_is_raised_and_has_its_own_value_
         unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) }
     });
     let tid = told.recv().expect("it runs");
-    let was_lost = watching.may_show(Duration::from_secs(60), |page| {
+    let was_lost = may(Duration::from_secs(60), || {
+        let page = watching.last_line();
         let times = page.split("\"lost_owning\":").nth(1);
         let times = times.and_then(|text| text.split(',').next()?.parse::<u64>().ok());
         times.is_some_and(|times| times > 0)
     });
-    let counts = guarding.end(libc::SIGTERM);
+    guarding.signal(libc::SIGTERM);
+    guarding.wait();
+    let counts = guarding.out();
     assert_eq!(nice_of(tid), 0, "its own value: {counts}");
     if was_lost {
         let turns = counts.contains("\"turns\":") && !counts.contains("\"turns\":0");
@@ -283,5 +252,5 @@ fn a_receiver_that_loses_its_core_with_the_lock_is_raised_and_has_its_own_value_
     eventually("nothing is left to be undone", || {
         fs::read_to_string(LEDGER).is_ok_and(|text| text.is_empty())
     });
-    assert_eq!(watching.end(), Some(0));
+    assert_eq!(watching.end(libc::SIGINT), Some(0));
 }

@@ -7,44 +7,21 @@ use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::{ptr, thread};
 
-use ackpace_tests::{Watching, client, command, host_binary, needs_root, run, skip};
+use ackpace_tests::{Program, host, host_can, host_watch, network_apart, skip};
 
 /// What must have waited for more than a second.
 const ALL_LONG: &str = "[0,0,0,0,0,3]";
 const NONE: &str = "[0,0,0,0,0,0]";
 
-/// Moves this thread, and all that it starts, into a network namespace. `false`, and the test is reported as skipped, where
-/// this kernel or these rights don't allow what `receive watch` needs.
 fn apart() -> bool {
-    let Some(mut ip) = client("ip") else {
-        return false;
-    };
-    if !needs_root("a network namespace") || !allowed() {
-        return false;
-    }
-    // SAFETY: no pointers; only this thread moves.
-    let moved = unsafe { libc::unshare(libc::CLONE_NEWNET) };
-    assert_eq!(moved, 0, "unshare: {}", io::Error::last_os_error());
-    let status = ip.args(["link", "set", "lo", "up"]).status();
-    status.expect("it starts").success()
-}
-
-fn allowed() -> bool {
-    let told = run(command(host_binary()).args(["doctor", "--json"])).out;
-    let line = told
-        .lines()
-        .find(|line| line.contains("\"ok\":false") && line.contains("'receive watch'"));
-    if let Some(line) = line {
-        skip(&format!("ackpace-host can't watch here: {line}"));
-    }
-    line.is_none()
+    host_can("receive watch") && network_apart()
 }
 
 /// A connection, and who watches it: the receiver's end, and the sender's.
-fn watched(at: &str) -> (Watching, TcpStream, TcpStream) {
+fn watched(at: &str) -> (Program, TcpStream, TcpStream) {
     let listener = TcpListener::bind(at).expect("a port");
     let address = listener.local_addr().expect("it is bound");
-    let watching = Watching::start(address.port());
+    let watching = host_watch(address.port());
     let sender = TcpStream::connect(address).expect("it listens");
     sender.set_nodelay(true).expect("a socket");
     let (receiver, _) = listener.accept().expect("the sender");
@@ -75,21 +52,19 @@ fn a_receiver_that_sleeps_with_data_is_shown_with_all_of_it() {
 }
 
 fn sleeps_with_data(at: &str) {
-    let (mut watching, mut receiver, mut sender) = watched(at);
+    let (watching, mut receiver, mut sender) = watched(at);
     for _ in 0..3 {
         sender.write_all(&[7; 100]).expect("room");
     }
-    watching.shows("all of it waits for more than a second", |page| {
+    let page = &watching.shows("all of it waits for more than a second", |page| {
         has(page, "waiting", ALL_LONG)
     });
-    let page = watching.page();
     assert!(has(page, "pid", "null"), "nobody has read yet: {page}");
     assert!(has(page, "receive_bytes", "300"), "{page}");
     assert!(has(page, "connections", "1"), "{page}");
 
     receiver.read_exact(&mut [0; 300]).expect("all of it");
-    watching.shows("it was copied", |page| has(page, "to_copy", ALL_LONG));
-    let page = watching.page();
+    let page = &watching.shows("it was copied", |page| has(page, "to_copy", ALL_LONG));
     assert!(has(page, "pid", &std::process::id().to_string()), "{page}");
     assert!(
         has(page, "waiting", NONE) && has(page, "receive_bytes", "0"),
@@ -108,7 +83,7 @@ fn sleeps_with_data(at: &str) {
         page.contains("\"sender\":{\"timeouts\":0"),
         "it is on this machine: {page}"
     );
-    assert_eq!(watching.end(), Some(0));
+    assert_eq!(watching.end(libc::SIGINT), Some(0));
 }
 
 /// A page of memory on which a system call sleeps until it is released (userfaultfd(2)).
@@ -175,7 +150,7 @@ fn what_waits_behind_the_lock_of_a_receiver_that_sleeps_is_told_apart() {
     let Some(trap) = Trap::new() else {
         return skip("userfaultfd(2) is refused here");
     };
-    let (mut watching, mut receiver, mut sender) = watched("127.0.0.1:0");
+    let (watching, mut receiver, mut sender) = watched("127.0.0.1:0");
     let at = trap.page as usize;
     sender.write_all(&[7; 100]).expect("room");
     let reader = thread::spawn(move || {
@@ -206,8 +181,7 @@ fn what_waits_behind_the_lock_of_a_receiver_that_sleeps_is_told_apart() {
     });
     trap.release();
     let receiver = reader.join().expect("no panic");
-    watching.shows("all was copied", |page| has(page, "waiting", NONE));
-    let page = watching.page();
+    let page = &watching.shows("all was copied", |page| has(page, "waiting", NONE));
     assert!(
         longest(page, "backlogged") >= 3,
         "the three, merged or not: {page}"
@@ -222,17 +196,17 @@ fn what_waits_behind_the_lock_of_a_receiver_that_sleeps_is_told_apart() {
     assert!(!page.contains("\"sender\":{\"timeouts\":0"), "{page}");
     assert!(!page.contains("\"namespace\":{\"timeouts\":0"), "{page}");
     drop(receiver);
-    assert_eq!(watching.end(), Some(0));
+    assert_eq!(watching.end(libc::SIGINT), Some(0));
 }
 
 #[test]
 fn what_can_not_be_watched_is_refused_by_one_clear_line() {
     for (options, part) in [
-        (&["watch", "--pid", "4194305"][..], "no such process"),
-        (&["watch", "--for", "0"], "--for"),
-        (&["watch", "--port", "99999"], "--port"),
+        ("watch --pid 4194305", "no such process"),
+        ("watch --for 0", "--for"),
+        ("watch --port 99999", "--port"),
     ] {
-        let refused = run(command(host_binary()).arg("receive").args(options));
+        let refused = host(&*format!("receive {options}"));
         let has_bpf = !refused.err.contains("without BPF");
         assert_eq!(refused.code, Some(2), "{options:?}: {}", refused.err);
         assert!(

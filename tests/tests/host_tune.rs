@@ -13,43 +13,23 @@ use std::process::Stdio;
 use std::{fs, thread};
 
 use ackpace_tests::{
-    Cgroup, Outcome, Setup, Tree, Tuning, client, command, eventually, host_binary,
-    limit_receive_buffer, needs_root, pattern, run, skip,
+    Cgroup, Outcome, Program, Setup, Tree, client, eventually, host, host_can, host_start,
+    limit_receive_buffer, network_apart, pattern, skip,
 };
 
 /// So little that each of a few sockets is clamped at once.
 const LITTLE: &str = "64KiB";
 
-/// Moves this thread, and all that it starts, into a network namespace whose sockets use reno. `false`, and the test is
-/// reported as skipped, where this kernel or these rights don't allow what `tune` needs.
+/// A network namespace of its own, whose sockets use reno. `false`, and the test is reported as skipped, where this kernel
+/// or these rights don't allow what `tune` needs.
 fn apart() -> bool {
-    let Some(mut ip) = client("ip") else {
-        return false;
-    };
-    if !needs_root("a network namespace") || !allowed() {
-        return false;
+    let is_apart = host_can("tune") && network_apart();
+    if is_apart {
+        // bbr would not be clamped as far.
+        let control = "/proc/sys/net/ipv4/tcp_congestion_control";
+        fs::write(control, "reno").expect("reno is always there");
     }
-    // SAFETY: no pointers; only this thread moves.
-    let moved = unsafe { libc::unshare(libc::CLONE_NEWNET) };
-    assert_eq!(moved, 0, "unshare: {}", io::Error::last_os_error());
-    let status = ip.args(["link", "set", "lo", "mtu", "1500", "up"]).status();
-    assert!(status.expect("it starts").success());
-    // bbr would not be clamped as far.
-    fs::write("/proc/sys/net/ipv4/tcp_congestion_control", "reno").expect("reno is always there");
-    true
-}
-
-/// Whether the doctor says that sockets can be tuned here.
-fn allowed() -> bool {
-    let told = run(command(host_binary()).args(["doctor", "--json"])).out;
-    let line = told
-        .lines()
-        .find(|line| line.contains("\"ok\":false") && line.contains("'tune'"));
-    if let Some(line) = line.filter(|line| !line.contains("--cgroup")) {
-        skip(&format!("ackpace-host can't tune here: {line}"));
-        return false;
-    }
-    true
+    is_apart
 }
 
 fn option(socket: &TcpStream, option: libc::c_int) -> u32 {
@@ -95,15 +75,9 @@ fn is_unbounded(socket: &TcpStream) -> bool {
 /// a clamp.)
 fn are_untouched(port: u16, sockets: usize) -> bool {
     let port = port.to_string();
-    let seen = tune(&[
-        "--budget",
-        "64KiB",
-        "--port",
-        &port,
-        "--dry-run",
-        "--once",
-        "--json",
-    ]);
+    let seen = tune(&format!(
+        "--budget 64KiB --port {port} --dry-run --once --json"
+    ));
     assert!(seen.success, "{}", seen.err);
     let none = "\"from_clamp_segments\":null";
     let joined = seen
@@ -159,13 +133,17 @@ impl Sender {
     }
 }
 
-fn tune(options: &[&str]) -> Outcome {
-    run(command(host_binary()).arg("tune").args(options))
+fn tune(options: &str) -> Outcome {
+    host(&*format!("tune {options}"))
+}
+
+fn start(options: &str) -> Program {
+    host_start(&*format!("tune {options}"))
 }
 
 /// A number of `tune status --json`.
 fn status(name: &str) -> u64 {
-    let told = tune(&["status", "--json"]).out;
+    let told = tune("status --json").out;
     let number = told.split(&format!("\"{name}\":")).nth(1);
     let digits = number.and_then(|text| text.split(|sign: char| !sign.is_ascii_digit()).next());
     digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
@@ -195,7 +173,7 @@ fn sockets_are_held_while_it_runs_and_others_never() {
     let (four, six) = (Sender::start("127.0.0.1:0", 3), Sender::start("[::1]:0", 3));
     let other = Sender::start("127.0.0.1:0", 2);
     let ports = format!("{},{}", four.port, six.port);
-    let mut tuning = Tuning::start(&["--budget", LITTLE, "--port", &ports]);
+    let tuning = start(&format!("--budget {LITTLE} --port {ports}"));
     eventually("IPv4 is held", || four.is_held());
     eventually("IPv6 is held", || six.is_held());
     eventually("the status tells", || {
@@ -203,8 +181,8 @@ fn sockets_are_held_while_it_runs_and_others_never() {
     });
     assert_eq!(status("sockets"), 6);
     assert!(other.sockets.iter().all(is_unbounded), "they do not match");
-    eventually("each change has a line", || tuning.says(": joined"));
-    let metrics = tune(&["status", "--metrics"]).out;
+    tuning.err_line(&[": joined"]);
+    let metrics = tune("status --metrics").out;
     assert!(
         metrics.contains("ackpace_host_tune_changes_total{cause=\"joined\"} 6"),
         "{metrics}"
@@ -213,7 +191,7 @@ fn sockets_are_held_while_it_runs_and_others_never() {
     let stranger = asked_by_nobody();
     assert_eq!(stranger.kind(), io::ErrorKind::PermissionDenied);
 
-    let second = tune(&["--budget", "1MiB"]);
+    let second = tune("--budget 1MiB");
     assert_eq!(second.code, Some(2), "{}", second.err);
     let pid = format!("process {} ", tuning.pid());
     assert!(
@@ -225,7 +203,7 @@ fn sockets_are_held_while_it_runs_and_others_never() {
 
     assert_eq!(tuning.end(libc::SIGTERM), Some(0));
     assert!(four.is_untouched() && six.is_untouched() && other.is_untouched());
-    let none = tune(&["status"]);
+    let none = tune("status");
     assert!(
         none.code == Some(1) && none.err.contains("nothing tunes"),
         "{}",
@@ -240,29 +218,27 @@ fn what_a_killed_one_left_is_undone_by_restore_or_the_next() {
     }
     let sender = Sender::start("127.0.0.1:0", 3);
     let port = sender.port.to_string();
-    let options = ["--budget", LITTLE, "--port", &port];
+    let options = format!("--budget {LITTLE} --port {port}");
     for round in 0..2 {
-        let tuning = Tuning::start(&options);
+        let tuning = start(&options);
         eventually("they are held", || sender.is_held());
         assert_eq!(tuning.end(libc::SIGKILL), None);
         assert!(sender.is_held(), "nobody could undo it");
         if round == 0 {
-            let restored = tune(&["--restore"]);
+            let restored = tune("--restore");
             assert!(
                 restored.success && restored.err.contains("3 sockets"),
                 "{}",
                 restored.err
             );
         } else {
-            let mut next = Tuning::start(&["--budget", "1MiB", "--port", "1"]);
-            eventually("the next one undoes it", || {
-                next.says("an earlier instance was killed: 3 sockets")
-            });
+            let next = start("--budget 1MiB --port 1");
+            next.err_line(&["an earlier instance was killed: 3 sockets"]);
             assert_eq!(next.end(libc::SIGINT), Some(0));
         }
         assert!(sender.is_untouched());
     }
-    let again = tune(&["--restore"]);
+    let again = tune("--restore");
     assert!(
         again.success && again.err.contains("nothing to undo"),
         "{}",
@@ -282,7 +258,7 @@ fn what_a_program_has_set_stays_before_and_after() {
     set(bounded, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, 20_000);
     set(fixed, libc::SOL_SOCKET, libc::SO_SNDBUF, 50_000);
     let port = sender.port.to_string();
-    let tuning = Tuning::start(&["--budget", "24KiB", "--port", &port]);
+    let tuning = start(&format!("--budget 24KiB --port {port}"));
     eventually("the third one is held", || status("clamped") == 1);
     set(later, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, 30_000);
     eventually("its clamp is undone", || status("clamped") == 0);
@@ -318,10 +294,11 @@ fn bbr_keeps_what_it_needs_to_measure() {
     }
     let sender = Sender::start("127.0.0.1:0", 3);
     let port = sender.port.to_string();
-    let mut tuning = Tuning::start(&["--budget", "24KiB", "--port", &port]);
+    let tuning = start(&format!("--budget 24KiB --port {port}"));
     eventually("they are clamped", || status("clamped") == 3);
-    eventually("that is told", || tuning.says(": joined"));
-    let clamps = tuning.said().split("clamp none -> ").skip(1);
+    tuning.err_line(&[": joined"]);
+    let said = tuning.err();
+    let clamps = said.split("clamp none -> ").skip(1);
     let clamps: Vec<u32> = clamps
         .filter_map(|text| text.split(' ').next()?.parse().ok())
         .collect();
@@ -343,14 +320,7 @@ fn a_server_that_knows_nothing_of_it_serves_on_and_one_of_ours_is_left_alone() {
     tree.file("big", &content);
     let port = 8_080;
     let mut server = python
-        .args([
-            "-m",
-            "http.server",
-            "8080",
-            "--bind",
-            "127.0.0.1",
-            "--directory",
-        ])
+        .args("-m http.server 8080 --bind 127.0.0.1 --directory".split(' '))
         .arg(tree.path())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -358,7 +328,7 @@ fn a_server_that_knows_nothing_of_it_serves_on_and_one_of_ours_is_left_alone() {
         .expect("it starts");
     let ours = Setup::new(tree.path()).start();
     let ports = format!("{port},{}", ours.address().port());
-    let tuning = Tuning::start(&["--budget", "512KiB", "--port", &ports]);
+    let tuning = start(&format!("--budget 512KiB --port {ports}"));
     let get = |port: u16| {
         let mut stream = None;
         eventually("it listens", || {
@@ -373,7 +343,7 @@ fn a_server_that_knows_nothing_of_it_serves_on_and_one_of_ours_is_left_alone() {
     let (mut theirs, held) = (get(port), get(ours.address().port()));
     eventually("the other server's socket is held", || status("tuned") == 1);
     eventually("ours is left alone", || {
-        tune(&["status", "--json"])
+        tune("status --json")
             .out
             .contains("\"left_alone\":{\"program_set_")
     });
@@ -393,15 +363,9 @@ fn a_dry_run_and_a_look_change_nothing_that_lasts() {
     }
     let sender = Sender::start("127.0.0.1:0", 2);
     let port = sender.port.to_string();
-    let dry = tune(&[
-        "--budget",
-        "1MiB",
-        "--port",
-        &port,
-        "--dry-run",
-        "--once",
-        "--json",
-    ]);
+    let dry = tune(&format!(
+        "--budget 1MiB --port {port} --dry-run --once --json"
+    ));
     assert!(dry.success, "{}", dry.err);
     let told = dry
         .out
@@ -410,9 +374,9 @@ fn a_dry_run_and_a_look_change_nothing_that_lasts() {
         .count();
     assert_eq!(told, 2, "{}", dry.out);
     assert!(sender.is_untouched());
-    let once = tune(&[
-        "--budget", "1MiB", "--port", &port, "--once", "--policy", "equal",
-    ]);
+    let once = tune(&format!(
+        "--budget 1MiB --port {port} --once --policy equal"
+    ));
     assert!(
         once.success && once.out.contains("2 match, 2 share, 2 tuned"),
         "{}{}",
@@ -431,18 +395,14 @@ fn what_can_not_be_is_refused_by_one_clear_line() {
     let port = sender.port.to_string();
     let tree = Tree::new();
     let directory = tree.path().to_str().expect("UTF-8").to_owned();
+    let cgroup = format!("--budget 1MiB --cgroup {directory}");
+    let little = format!("--budget 8KiB --port {port}");
     for (options, part) in [
-        (
-            &["--budget", "8KiB", "--port", &port][..],
-            "give 17 KiB or more",
-        ),
-        (&["--budget", "1MiB", "--cgroup", &directory], "--port"),
-        (
-            &["--budget", "1MiB", "--cgroup", "/nonexistent"],
-            "No such file",
-        ),
-        (&["--budget", "much"], "256MiB"),
-        (&["--port", "80"], "--budget"),
+        (&*little, "give 17 KiB or more"),
+        (&*cgroup, "--port"),
+        ("--budget 1MiB --cgroup /nonexistent", "No such file"),
+        ("--budget much", "256MiB"),
+        ("--port 80", "--budget"),
     ] {
         let refused = tune(options);
         assert_eq!(refused.code, Some(2), "{options:?}: {}", refused.err);
@@ -479,7 +439,7 @@ fn the_sockets_of_a_cgroup_are_held_until_it_is_gone() {
         client = TcpStream::connect("127.0.0.1:8081").ok();
         client.is_some()
     });
-    let mut tuning = Tuning::start(&["--budget", "1MiB", "--cgroup", &cgroup.path("")]);
+    let tuning = start(&format!("--budget 1MiB --cgroup {}", cgroup.path("")));
     eventually("its socket is held", || status("tuned") == 1);
     assert_eq!(status("sockets"), 1);
     assert!(
@@ -489,6 +449,6 @@ fn the_sockets_of_a_cgroup_are_held_until_it_is_gone() {
     drop(client);
     let _ = server.wait();
     drop(cgroup);
-    eventually("that is told", || tuning.says("is gone"));
+    tuning.err_line(&["is gone"]);
     assert_eq!(tuning.end(libc::SIGTERM), Some(0));
 }

@@ -22,7 +22,7 @@ fn fifteen_hundred_slow_clients_hold_up_nobody() {
     tree.file("a", "a");
     let content = pattern(50 << 20, 5);
     tree.file("big", &content);
-    let server = Server::start(&tree, &["--header-timeout", "10min"]);
+    let server = Server::start(&tree, "--header-timeout 10min");
     let mut slow: Vec<Conn> = (0..SLOW).map(|_| server.connect()).collect();
     for (nth, conn) in slow.iter_mut().enumerate() {
         conn.send(match nth % 3 {
@@ -34,8 +34,7 @@ fn fifteen_hundred_slow_clients_hold_up_nobody() {
     eventually("all slow clients are accepted", || {
         server.descriptors() > SLOW
     });
-    let mut download = server.connect();
-    download.send("GET /big HTTP/1.1\r\nHost: t\r\n\r\n");
+    let mut download = server.begin("/big", "");
     let head = download.head();
     let mut body = Vec::new();
     while body.len() < content.len() {
@@ -57,8 +56,6 @@ fn fifteen_hundred_slow_clients_hold_up_nobody() {
     eventually("the slow clients are forgotten", || {
         server.descriptors() < SLOW
     });
-    drop(download);
-    server.stop();
 }
 
 #[test]
@@ -66,8 +63,8 @@ fn a_client_that_sends_fin_and_reads_nothing_counts_until_its_answer_has_arrived
     const CLIENTS: usize = 20;
     let tree = Tree::new();
     tree.file("a", pattern(1 << 20, 3));
-    let args = ["--pause-timeout", "2s", "--send-timeout", "2s"];
-    let server = Server::start(&tree, &args);
+    let args = "--pause-timeout 2s --send-timeout 2s";
+    let server = Server::start(&tree, args);
     let before = server.descriptors();
     let clients: Vec<TcpStream> = (0..CLIENTS)
         .map(|_| {
@@ -92,7 +89,6 @@ fn a_client_that_sends_fin_and_reads_nothing_counts_until_its_answer_has_arrived
         let kind = end.expect_err("it was cut off").kind();
         assert_eq!(kind, ErrorKind::ConnectionReset);
     }
-    server.stop();
 }
 
 #[test]
@@ -101,7 +97,7 @@ fn at_the_limit_each_listener_has_its_turn() {
     tree.file("a", "a");
     let (first, second) = (tree.at("first.sock"), tree.at("second.sock"));
     let at = |path: &std::path::Path| format!("unix:{}", path.display());
-    let server = Setup::new(tree.path())
+    let _server = Setup::new(tree.path())
         .listen(at(&first))
         .args(&[
             "--listen",
@@ -136,8 +132,6 @@ fn at_the_limit_each_listener_has_its_turn() {
         served.is_finished()
     });
     served.join().expect("its answer");
-    drop(others);
-    server.stop();
 }
 
 #[test]
@@ -146,7 +140,7 @@ fn heads_and_bodies_that_only_drip_are_given_up() {
     raise_own_limit();
     let tree = Tree::new();
     tree.file("a", "a");
-    let server = Server::start(&tree, &["--header-timeout", "1s"]);
+    let server = Server::start(&tree, "--header-timeout 1s");
     let before = server.descriptors();
     let mut slow: Vec<Dripping> = (0..SLOW).map(|nth| Dripping::new(&server, nth)).collect();
     // All but the silent ones keep sending, a byte at a time, until the server closes. None of them closes.
@@ -171,7 +165,6 @@ fn heads_and_bodies_that_only_drip_are_given_up() {
         assert!(silent || answer.starts_with(expected), "{nth}: {answer:?}");
     }
     assert_eq!(server.ask(FILE).text(), "a");
-    server.stop();
 }
 
 /// A client that endlessly sends a request byte by byte.
@@ -231,12 +224,10 @@ impl Dripping {
 fn idle_connections_are_closed_in_order() {
     let tree = Tree::new();
     tree.file("a", "a");
-    let server = Server::start(&tree, &["--idle-timeout", "1s"]);
+    let server = Server::start(&tree, "--idle-timeout 1s");
     let mut conn = server.connect();
     assert_eq!(conn.get("/a", "").text(), "a");
     conn.ends();
-    drop(conn);
-    server.stop();
 }
 
 #[test]
@@ -251,7 +242,7 @@ fn a_storm_of_resets_leaves_neither_descriptors_nor_memory() {
     for nth in 0..500 {
         std::fs::write(tree.at(format!("many/{nth}")), "").expect("a file");
     }
-    let server = Server::start(&tree, &[]);
+    let server = Server::start(&tree, "");
     let mut rng = Rng::new(SEED);
     // A disk's threads, with their descriptors, start with the first cold file and stay.
     assert_eq!(server.get("/a", "").status, 200);
@@ -266,7 +257,6 @@ fn a_storm_of_resets_leaves_neither_descriptors_nor_memory() {
         "memory grew by {grown_bytes} bytes from {memory_bytes}"
     );
     assert_eq!(server.ask(FILE).text(), "a");
-    server.stop();
 }
 
 /// The server's memory once no more than these descriptors are left.
@@ -306,7 +296,7 @@ fn a_server_that_ran_out_of_descriptors_recovers() {
     let tree = Tree::new();
     tree.file("a", "a");
     let server = Setup::new(tree.path())
-        .args(&["--workers", "1"])
+        .args("--workers 1")
         .descriptors_max(64)
         .start();
     server.out_line(&["lost: descriptors: 64 are allowed", "LimitNOFILE="]);
@@ -327,7 +317,6 @@ fn a_server_that_ran_out_of_descriptors_recovers() {
     for _ in 0..100 {
         assert_eq!(server.ask(FILE).text(), "a");
     }
-    server.stop();
 }
 
 /// A client that was served, and has begun its next request.
@@ -341,22 +330,20 @@ fn busy(server: &Server) -> Conn {
 #[test]
 fn a_client_that_comes_to_a_full_worker_gets_the_last_place_of_another_one() {
     let tree = Tree::new();
-    let server = Server::start(&tree, &["--workers", "2", "--connections-max", "8"]);
+    let server = Server::start(&tree, "--workers 2 --connections-max 8");
     let mut places: VecDeque<Conn> = (0..16).map(|_| busy(&server)).collect();
     // Each time one place of one worker is free, and the kernel gives the client to either worker.
     for _ in 0..30 {
         drop(places.pop_front());
         places.push_back(busy(&server));
     }
-    drop(places);
-    server.stop();
 }
 
 #[test]
 fn a_client_beyond_connections_max_waits_until_one_is_idle_or_leaves() {
     let tree = Tree::new();
     tree.file("a", "a");
-    let server = Server::start(&tree, &["--workers", "1", "--connections-max", "16"]);
+    let server = Server::start(&tree, "--workers 1 --connections-max 16");
     // A disk's threads, with their descriptors, start with the first cold file and stay.
     assert_eq!(server.get("/a", "").status, 200);
     let before = server.descriptors();
@@ -378,14 +365,13 @@ fn a_client_beyond_connections_max_waits_until_one_is_idle_or_leaves() {
     }
     drop((places, waiting));
     eventually("all have left", || server.descriptors() <= before);
-    server.stop();
 }
 
 #[test]
 fn an_address_has_its_connections_and_no_more() {
     let tree = Tree::new();
     tree.file("a", "a");
-    let server = Server::start(&tree, &["--workers", "3", "--connections-per-address", "4"]);
+    let server = Server::start(&tree, "--workers 3 --connections-per-address 4");
     let mut allowed: Vec<Conn> = (0..4).map(|_| server.connect()).collect();
     for conn in &mut allowed {
         assert_eq!(conn.get("/a", "").text(), "a");
@@ -405,28 +391,17 @@ fn an_address_has_its_connections_and_no_more() {
     eventually("the next one is served again", || {
         server.ask(FILE).status == 200
     });
-    drop(allowed);
-    server.stop();
 }
 
 /// A pause may be longer than a silence; the log tells which of them ended the connection.
-const PAUSES: [&str; 8] = [
-    "--send-timeout",
-    "1s",
-    "--pause-timeout",
-    "4s",
-    "--access-log",
-    "-",
-    "--access-log-format",
-    "json",
-];
+const PAUSES: &str = "--send-timeout 1s --pause-timeout 4s --access-log - --access-log-format json";
 
 #[test]
 fn a_paused_client_is_not_dead_until_the_pause_is_over() {
     let tree = Tree::new();
     let content = pattern(32 << 20, 7);
     tree.file("big", &content);
-    let server = Server::start(&tree, &PAUSES);
+    let server = Server::start(&tree, PAUSES);
     let mut paused = server.connect();
     limit_receive_buffer(&paused.stream, 64 << 10);
     paused.send("GET /big HTTP/1.1\r\nHost: t\r\n\r\n");
@@ -440,8 +415,6 @@ fn a_paused_client_is_not_dead_until_the_pause_is_over() {
         .expect("a number");
     assert!(duration_ms >= 4000.0, "{line}");
     assert!(paused.rest_or_reset().len() < content.len());
-    drop(paused);
-    server.stop();
 }
 
 #[test]
@@ -451,10 +424,7 @@ fn a_client_of_a_unix_socket_may_pause_as_long_as_any_other() {
     let home = Tree::new();
     let socket = home.at("http.sock");
     let listen = format!("unix:{}", socket.display());
-    let server = Setup::new(tree.path())
-        .listen(&listen)
-        .args(&PAUSES)
-        .start();
+    let server = Setup::new(tree.path()).listen(&listen).args(PAUSES).start();
     let mut paused = UnixStream::connect(&socket).expect("the server listens");
     let sent = paused.write_all(b"GET /big HTTP/1.1\r\nHost: t\r\n\r\n");
     sent.expect("a new connection takes a request");
@@ -463,15 +433,13 @@ fn a_client_of_a_unix_socket_may_pause_as_long_as_any_other() {
     let mut got = Vec::new();
     let _ = paused.read_to_end(&mut got); // the end, or a reset
     assert!(got.len() < 4 << 20);
-    drop(paused);
-    server.stop();
 }
 
 #[test]
 fn requests_that_come_without_end_are_all_answered_while_others_are_served() {
     let tree = Tree::new();
     tree.file("a", "a");
-    let server = Server::start(&tree, &["--workers", "1"]);
+    let server = Server::start(&tree, "--workers 1");
     let mut greedy = server.connect();
     let mut reader = Conn::open(server.address());
     greedy.send(FILE.repeat(2000));
@@ -481,6 +449,4 @@ fn requests_that_come_without_end_are_all_answered_while_others_are_served() {
     for nth in 0..2000 {
         assert_eq!(greedy.response().text(), "a", "answer {nth}");
     }
-    drop((greedy, reader));
-    server.stop();
 }

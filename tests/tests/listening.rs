@@ -20,7 +20,7 @@ fn a_unix_socket_is_served_and_removed_at_the_end() {
     let place = format!("unix:{}", path.display());
     let server = Setup::new(tree.path())
         .listen(&place)
-        .args(&["--access-log", "-", "--unix-mode", "660"])
+        .args("--access-log - --unix-mode 660")
         .start();
     assert_eq!(server.url(), place);
     let kind = fs::symlink_metadata(&path).expect("the socket").file_type();
@@ -49,11 +49,10 @@ fn a_unix_socket_left_by_a_dead_server_is_taken_over() {
     let home = Tree::new();
     let path = home.at("socket");
     drop(UnixListener::bind(&path).expect("a socket"));
-    let server = Setup::new(tree.path())
+    let _server = Setup::new(tree.path())
         .listen(format!("unix:{}", path.display()))
         .start();
     UnixStream::connect(&path).expect("somebody listens");
-    server.stop();
 }
 
 /// Gives the child this descriptor as number 3, as systemd does.
@@ -81,14 +80,12 @@ fn a_listening_socket_is_inherited_as_from_systemd() {
     // This client connects before the server starts.
     let mut early = Conn::open(address);
     early.send("GET /a HTTP/1.1\r\nHost: t\r\n\r\n");
-    let server = Setup::new(tree.path())
+    let _server = Setup::new(tree.path())
         .listen("fd:3")
         .before(move || as_three(fd))
         .start();
     assert_eq!(early.response().text(), "a");
     assert_eq!(Conn::open(address).get("/a", "").text(), "a");
-    drop(early);
-    server.stop();
 }
 
 #[test]
@@ -100,12 +97,11 @@ fn ipv6_is_listened_on() {
     tree.file("a", "a");
     let server = Setup::new(tree.path())
         .listen("[::1]:0")
-        .args(&["--access-log", "-"])
+        .args("--access-log -")
         .start();
     assert!(server.address().is_ipv6());
     assert_eq!(server.get("/a", "").text(), "a");
     server.out_line(&["::1 - - [", "\"GET /a HTTP/1.1\" 200 1 "]);
-    server.stop();
 }
 
 #[test]
@@ -117,7 +113,7 @@ fn every_address_means_both_families_and_ipv4_is_logged_as_such() {
     tree.file("a", "a");
     let server = Setup::new(tree.path())
         .listen(":0")
-        .args(&["--access-log", "-"])
+        .args("--access-log -")
         .start();
     let port = server
         .url()
@@ -131,14 +127,13 @@ fn every_address_means_both_families_and_ipv4_is_logged_as_such() {
         let line = server.out_line(&[logged]);
         assert!(line.starts_with(logged), "{line}");
     }
-    server.stop();
 }
 
 #[test]
 fn several_listeners_serve_at_once() {
     let tree = Tree::new();
     tree.file("a", "a");
-    let server = Server::start(&tree, &["--listen", "127.0.0.1:0"]);
+    let server = Server::start(&tree, "--listen 127.0.0.1:0");
     let out = server.out();
     let urls: Vec<&str> = out
         .lines()
@@ -149,5 +144,4 @@ fn several_listeners_serve_at_once() {
         let address = url.trim_end_matches('/').parse().expect("an address");
         assert_eq!(Conn::open(address).get("/a", "").text(), "a");
     }
-    server.stop();
 }

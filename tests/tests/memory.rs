@@ -3,13 +3,12 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use ackpace_tests::{
-    Conn, Server, Setup, Tree, allocate, command, connect_with_buffer, eventually, forget_cached,
+    Conn, Server, Setup, Tree, allocate, command, connect_with, eventually, forget_cached,
     raise_own_limit, reset_on_drop, run, server_binary,
 };
 
@@ -19,7 +18,6 @@ const CLIENTS: usize = 250;
 /// A server with little memory, and the bounds that it stated.
 struct Bounded {
     server: Server,
-    metrics: SocketAddr,
     limit_bytes: u64,
     /// The bound of each owner.
     owners: Vec<(String, u64)>,
@@ -32,18 +30,14 @@ impl Bounded {
 
     fn with(tree: &Tree, memory: &str) -> Bounded {
         raise_own_limit();
-        let options = [
-            "--memory-max",
-            memory,
-            "--workers",
-            "2",
-            "--access-log",
-            "/dev/null",
-            "--header-timeout",
-            "5min",
-        ];
+        let options = format!(
+            "--memory-max {memory} --workers 2 --access-log /dev/null --header-timeout 5min"
+        );
         let mut limits = command(server_binary());
-        limits.arg("limits").args(options).arg(tree.path());
+        limits
+            .arg("limits")
+            .args(options.split(' '))
+            .arg(tree.path());
         let told = run(&mut limits);
         let rows = told.out.lines().filter_map(|line| {
             let (mib, owner) = line.trim().split_once(" MiB  ")?;
@@ -58,15 +52,11 @@ impl Bounded {
         let limit_bytes = owners.last().map_or(0, |(_, bytes)| *bytes);
         assert!(limit_bytes <= owners[0].1, "{}", told.out);
         let server = Setup::new(tree.path())
-            .args(&options)
-            .args(&["--metrics", "0"])
+            .args(&*options)
+            .args("--metrics 0")
             .start();
-        let line = server.out_line(&["metrics at http://"]);
-        let url = line.trim_end().trim_start_matches("metrics at http://");
-        let metrics = url.trim_end_matches("/metrics").parse();
         Bounded {
             server,
-            metrics: metrics.expect("an address"),
             limit_bytes,
             owners,
         }
@@ -74,16 +64,12 @@ impl Bounded {
 
     /// The sum of all samples of a metric.
     fn metric(&self, name: &str) -> u64 {
-        let page = Conn::open(self.metrics).get("/metrics", "").text();
-        let samples = page.lines().filter_map(|line| line.strip_prefix(name));
-        let samples = samples.filter(|rest| rest.starts_with(['{', ' ']));
-        let values = samples.filter_map(|rest| rest.rsplit(' ').next()?.parse::<f64>().ok());
-        values.sum::<f64>() as u64
+        self.server.sum(name, &[]) as u64
     }
 
     /// A client with the smallest receive window that TCP allows.
     fn deaf(&self) -> Conn {
-        let stream = connect_with_buffer(self.server.address(), 1024);
+        let stream = connect_with(self.server.address(), None, Some(1024), 0);
         stream.and_then(Conn::over).expect("a connection")
     }
 

@@ -9,7 +9,7 @@ use ackpace_tests::{
     Server, Setup, Tree, command, eventually, needs_root, pattern, run, server_binary,
 };
 
-const LEN: usize = 32 << 20;
+const LEN: usize = 8 << 20;
 
 /// A tree with a large file, its content, and a small file.
 fn big() -> (Tree, Vec<u8>) {
@@ -21,24 +21,10 @@ fn big() -> (Tree, Vec<u8>) {
 }
 
 #[test]
-fn a_bad_root_config_or_address_stops_the_start_with_one_message_and_says_whether_to_try_again() {
+fn a_bad_root_or_address_stops_the_start_with_one_message_and_says_whether_to_try_again() {
     let tree = Tree::new();
-    let missing = tree.at("missing");
-    Setup::new(&missing).assert_refused_now(&[missing.to_str().expect("UTF-8"), "No such file"]);
     Setup::new("/dev/null")
         .assert_refused(&["/dev/null", "neither a directory nor a regular file"]);
-
-    let config = tree.file("bad.toml", "listing = true\nheader_timeout = 5\n");
-    let config = config.to_str().expect("UTF-8").to_owned();
-    Setup::new(tree.path())
-        .args(&["-c", &config])
-        .assert_refused(&["bad.toml:2:18:", "header_timeout"]);
-    let unknown = tree.file("unknown.toml", "header_timeuot = \"5s\"\n");
-    let unknown = unknown.to_str().expect("UTF-8").to_owned();
-    Setup::new(tree.path())
-        .args(&["-c", &unknown])
-        .assert_refused(&["unknown.toml:1:1:", "header_timeout"]);
-
     let busy = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = busy.local_addr().expect("its address").to_string();
     Setup::new(tree.path())
@@ -135,7 +121,7 @@ fn a_root_that_may_not_be_entered_stops_the_start() {
 #[test]
 fn sigterm_lets_a_running_download_finish_and_takes_no_new_client() {
     let (tree, content) = big();
-    let server = Server::start(&tree, &[]);
+    let server = Server::start(&tree, "");
     let mut running = server.stalled("/big", "");
     let mut idle = server.connect();
     assert_eq!(idle.get("/a", "").text(), "a");
@@ -152,17 +138,9 @@ fn sigterm_lets_a_running_download_finish_and_takes_no_new_client() {
 }
 
 #[test]
-fn sigint_stops_like_sigterm() {
-    let tree = Tree::new();
-    let mut server = Server::start(&tree, &[]);
-    server.signal(libc::SIGINT);
-    assert_eq!(server.wait().code(), Some(0));
-}
-
-#[test]
 fn a_request_that_arrives_during_the_drain_is_answered_with_close() {
     let (tree, content) = big();
-    let mut server = Server::start(&tree, &[]);
+    let mut server = Server::start(&tree, "");
     let mut running = server.stalled("/big", "");
     server.signal(libc::SIGTERM);
     let address = server.address();
@@ -180,18 +158,10 @@ fn a_request_that_arrives_during_the_drain_is_answered_with_close() {
 #[test]
 fn a_client_in_the_backlog_of_a_full_server_that_drains_is_served_when_there_is_room() {
     let (tree, _) = big();
-    let args = [
-        "--workers",
-        "1",
-        "--connections-max",
-        "1",
-        "--log-level",
-        "info",
-    ];
-    let mut server = Server::start(&tree, &args);
+    let args = "--workers 1 --connections-max 1 --log-level info";
+    let mut server = Server::start(&tree, args);
     let running = server.stalled("/big", "");
-    let mut waits = server.connect();
-    waits.send("GET /a HTTP/1.1\r\nHost: t\r\n\r\n");
+    let mut waits = server.begin("/a", "");
     server.signal(libc::SIGTERM);
     server.err_line(&["(SIGTERM)", "ending"]);
     drop(running);
@@ -203,15 +173,8 @@ fn a_client_in_the_backlog_of_a_full_server_that_drains_is_served_when_there_is_
 #[test]
 fn the_drain_ends_after_its_timeout() {
     let (tree, _) = big();
-    let args = [
-        "--drain-timeout",
-        "1s",
-        "--access-log",
-        "-",
-        "--access-log-format",
-        "json",
-    ];
-    let mut server = Server::start(&tree, &args);
+    let args = "--drain-timeout 1s --access-log - --access-log-format json";
+    let mut server = Server::start(&tree, args);
     let mut running = server.stalled("/big", "");
     server.signal(libc::SIGTERM);
     assert_eq!(server.wait().code(), Some(0));
@@ -226,18 +189,6 @@ fn the_drain_ends_after_its_timeout() {
         "the end of drain_timeout",
         ": 1 download was cut off",
     ]);
-}
-
-#[test]
-fn a_second_signal_cuts_off_at_once() {
-    let (tree, _) = big();
-    let mut server = Server::start(&tree, &["--drain-timeout", "1h"]);
-    let mut running = server.stalled("/big", "");
-    server.signal(libc::SIGTERM);
-    server.err_line(&["signal 15"]);
-    server.signal(libc::SIGTERM);
-    assert_eq!(server.wait().code(), Some(1));
-    assert!(running.rest_or_reset().len() < LEN, "all of it came");
 }
 
 #[test]
@@ -269,7 +220,6 @@ fn a_single_file_is_served_under_its_name_alone() {
     ] {
         assert_eq!(server.get(target, "").status, 404, "{target}");
     }
-    server.stop();
 }
 
 #[test]
@@ -287,12 +237,10 @@ fn an_ordinary_user_serves_files_of_others_and_is_told_what_is_lost() {
     let mut conn = server.connect();
     for _ in 0..3 {
         assert!(conn.get("/big", "").body == content, "other bytes");
-        let range = conn.get("/big", "Range: bytes=20000000-\r\n");
-        assert!(range.body == content[20_000_000..], "other bytes");
+        let range = conn.get("/big", "Range: bytes=5000000-\r\n");
+        assert!(range.body == content[5_000_000..], "other bytes");
     }
     assert!(conn.get("/?json", "").text().contains("\"big\""));
-    drop(conn);
-    server.stop();
 }
 
 #[test]
@@ -301,7 +249,7 @@ fn room_for_all_descriptors_is_made_before_the_first_client_comes() {
     let tree = Tree::new();
     tree.file("a", "a");
     let server = Setup::new(tree.path())
-        .args(&["--workers", "2", "--connections-max", "400"])
+        .args("--workers 2 --connections-max 400")
         .start();
     let table = || {
         let status = fs::read_to_string(format!("/proc/{}/status", server.pid()));
@@ -314,9 +262,7 @@ fn room_for_all_descriptors_is_made_before_the_first_client_comes() {
     };
     let before = table();
     assert!(before >= 3 * 400, "room for {before} descriptors");
-    let clients: Vec<_> = (0..300).map(|_| server.connect()).collect();
+    let _clients: Vec<_> = (0..300).map(|_| server.connect()).collect();
     assert_eq!(server.get("/a", "").body, b"a");
     assert_eq!(table(), before);
-    drop(clients);
-    server.stop();
 }

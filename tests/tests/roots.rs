@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use ackpace_tests::{
-    Conn, Disk, Server, Setup, Tree, command, eventually, mounts_apart, needs_root, run,
+    Disk, Server, Setup, Tree, command, eventually, mounts_apart, needs_root, run,
 };
 
 /// Runs a command where the server's mounts are.
@@ -25,11 +25,7 @@ fn seen_by(server: &Server, path: &Path) -> PathBuf {
 
 /// What `/readyz` of the server says.
 fn readyz(server: &Server) -> u16 {
-    let line = server.out_line(&["metrics at http://"]);
-    let url = line.trim_end().trim_start_matches("metrics at http://");
-    let address = url.trim_end_matches("/metrics").parse();
-    let mut conn = Conn::open(address.expect("an address"));
-    conn.get("/readyz", "").status
+    server.scrape("/readyz", "").status
 }
 
 /// Mounts a file system on the root that has one file, and waits until that is served.
@@ -49,7 +45,7 @@ fn a_file_system_that_is_mounted_on_the_root_after_the_start_is_served() {
     let tree = Tree::new();
     let root = tree.dir("site");
     tree.file("site/a", "below the mount point");
-    let setup = Setup::new(&root).args(&["--metrics", "0"]);
+    let setup = Setup::new(&root).args("--metrics 0");
     let server = setup.before(mounts_apart).start();
     assert_eq!(server.get("/a", "").text(), "below the mount point");
     comes_back(&server, &root, "mounted");
@@ -60,7 +56,6 @@ fn a_file_system_that_is_mounted_on_the_root_after_the_start_is_served() {
     // From now on, what lies below is not served without it.
     beside(&server, &["umount", "-l"], &root);
     eventually("it is not ready", || readyz(&server) == 503);
-    server.stop();
 }
 
 #[test]
@@ -81,7 +76,7 @@ fn a_root_that_is_unmounted_is_not_ready_until_something_is_mounted_there() {
             _ => Err(std::io::Error::last_os_error()),
         }
     };
-    let setup = Setup::new(&root).args(&["--metrics", "0"]);
+    let setup = Setup::new(&root).args("--metrics 0");
     let server = setup.before(mount).start();
     fs::write(seen_by(&server, &root.join("a")), "first").expect("a file");
     assert_eq!(server.get("/a", "").text(), "first");
@@ -99,7 +94,6 @@ fn a_root_that_is_unmounted_is_not_ready_until_something_is_mounted_there() {
     // Both within a second.
     beside(&server, &["umount", "-l"], &root);
     comes_back(&server, &root, "third");
-    server.stop();
 }
 
 #[test]
@@ -111,7 +105,7 @@ fn a_root_whose_daemon_has_died_is_opened_again_when_something_is_mounted_there(
     let (root, above) = (tree.dir("site"), tree.dir("above"));
     let below = tree.dir("above/dead");
     let served = |path: &Path, at: &Path| {
-        let setup = Setup::new(path).args(&["--metrics", "0"]);
+        let setup = Setup::new(path).args("--metrics 0");
         disk.daemon_served_at(at, setup).start()
     };
     let (server, other) = (served(&root, &root), served(&above, &below));
@@ -142,5 +136,4 @@ fn a_root_whose_daemon_has_died_is_opened_again_when_something_is_mounted_there(
     );
     assert_eq!(other.get("/dead/", "").status, 500);
     assert_eq!(readyz(&other), 200);
-    other.stop();
 }

@@ -3,17 +3,16 @@
 //! Server and clients are in a network namespace of their own, on a loopback with the segments of an Ethernet.
 
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use ackpace_tests::{
-    Conn, PATIENCE, Rng, Server, Setup, Tree, client, eventually, limit_receive_buffer, needs_root,
+    Conn, PATIENCE, Rng, Server, Setup, Tree, eventually, limit_receive_buffer, network_apart,
     pattern,
 };
 
@@ -26,27 +25,6 @@ const SLOW: usize = 8;
 const LEN: usize = 24 << 20;
 /// What a slow client asks for: it reads some 2 MB/s.
 const SLOW_LEN: usize = 4 << 20;
-
-/// Moves this thread, and all that it starts, into a network namespace with a loopback alone. `false`, and the test is
-/// reported as skipped, where that can't be done.
-fn apart() -> bool {
-    let Some(mut ip) = client("ip") else {
-        return false;
-    };
-    if !needs_root("a network namespace") {
-        return false;
-    }
-    // SAFETY: no pointers; only this thread moves.
-    let moved = unsafe { libc::unshare(libc::CLONE_NEWNET) };
-    assert_eq!(moved, 0, "unshare: {}", io::Error::last_os_error());
-    run(ip.args(["link", "set", "lo", "mtu", "1500", "up"]));
-    true
-}
-
-fn run(command: &mut Command) {
-    let status = command.status().expect("it starts");
-    assert!(status.success(), "{command:?}");
-}
 
 /// What the sockets of this port hold together, unsent and in flight: `tx_queue` of /proc/net/tcp (proc(5)).
 fn held_bytes(port: u16) -> u64 {
@@ -145,19 +123,6 @@ fn download(server: &Server, content: &[u8]) -> u64 {
     watch.end()
 }
 
-/// The value of a metric.
-fn metric(server: &Server, name: &str) -> u64 {
-    let line = server.out_line(&["metrics at http://"]);
-    let url = line.trim_end().trim_start_matches("metrics at http://");
-    let address = url.trim_end_matches("/metrics").parse();
-    let page = Conn::open(address.expect("an address")).get("/metrics", "");
-    let value = page.text().lines().find_map(|line| {
-        let (found, value) = line.split_once(' ')?;
-        (found == name).then(|| value.parse().expect("a number"))
-    });
-    value.unwrap_or_else(|| panic!("no {name}"))
-}
-
 /// What a unix socket answers.
 fn by_unix(path: &std::path::Path) -> Vec<u8> {
     let mut stream = UnixStream::connect(path).expect("the server listens");
@@ -169,7 +134,7 @@ fn by_unix(path: &std::path::Path) -> Vec<u8> {
     answer
 }
 
-fn served(args: &[&str]) -> (Tree, Vec<u8>, Server) {
+fn served(args: &str) -> (Tree, Vec<u8>, Server) {
     let tree = Tree::new();
     let content = pattern(LEN, SEED);
     tree.file("site/big", &content);
@@ -183,10 +148,10 @@ fn served(args: &[&str]) -> (Tree, Vec<u8>, Server) {
 
 #[test]
 fn all_sockets_together_hold_no_more_than_the_pool() {
-    if !apart() {
+    if !network_apart() {
         return;
     }
-    let (_tree, content, server) = served(&[]);
+    let (_tree, content, server) = served("");
     let most_bytes = download(&server, &content);
     assert!(
         most_bytes > 2 * POOL_BYTES,
@@ -195,8 +160,7 @@ fn all_sockets_together_hold_no_more_than_the_pool() {
     server.stop();
 
     for share in ["by-need", "equal", "window"] {
-        let share_word = format!("share={share}");
-        let args = ["--send-memory", "1MiB", "--compare", &share_word];
+        let args = format!("--send-memory 1MiB --compare share={share}");
         let (tree, content, server) = served(&args);
         let most_bytes = download(&server, &content);
         let slack_bytes = (FAST + SLOW) as u64 * START_BYTES;
@@ -208,23 +172,25 @@ fn all_sockets_together_hold_no_more_than_the_pool() {
             by_unix(&tree.at("socket")).ends_with(&content),
             "other bytes"
         );
-        assert_eq!(metric(&server, "ackpace_send_pool_bytes"), POOL_BYTES);
-        assert!(metric(&server, "ackpace_send_divisions_total") >= 2);
-        assert!(metric(&server, "ackpace_send_shares_bytes") <= POOL_BYTES);
+        assert_eq!(
+            server.sum("ackpace_send_pool_bytes", &[]),
+            POOL_BYTES as f64
+        );
+        assert!(server.sum("ackpace_send_divisions_total", &[]) >= 2.0);
+        assert!(server.sum("ackpace_send_shares_bytes", &[]) <= POOL_BYTES as f64);
         eventually("who has everything gives its share back", || {
-            metric(&server, "ackpace_send_sharing_connections") == 0
+            server.sum("ackpace_send_sharing_connections", &[]) == 0.0
         });
-        server.stop();
     }
 }
 
 #[test]
 fn a_pool_that_has_room_for_few_keeps_others_waiting_and_serves_them() {
-    if !apart() {
+    if !network_apart() {
         return;
     }
-    let args = ["--send-memory", "16KiB"];
-    let (_tree, content, server) = served(&args);
+    let args = "--send-memory 16KiB";
+    let (_tree, content, server) = served(args);
     server.out_line(&["little send memory: 16 KiB", "2 connections of a worker"]);
     let address = server.address();
     thread::scope(|scope| {
@@ -237,18 +203,15 @@ fn a_pool_that_has_room_for_few_keeps_others_waiting_and_serves_them() {
             });
         }
     });
-    server.stop();
 }
 
 #[test]
 fn a_division_of_nothing_and_too_little_memory_are_told() {
     let tree = Tree::new();
-    let server = Server::start(&tree, &["--compare", "share=equal"]);
+    let server = Server::start(&tree, "--compare share=equal");
     server.err_line(&["compare", "does nothing without a size as send_memory"]);
     server.stop();
-    let (code, told) = Setup::new(tree.path())
-        .args(&["--send-memory", "4KiB"])
-        .fails();
+    let (code, told) = Setup::new(tree.path()).args("--send-memory 4KiB").fails();
     assert_eq!(code, Some(2));
     assert!(
         told.contains("4KiB is out of range: 16KiB or more"),

@@ -9,13 +9,13 @@ use ackpace_tests::{
 
 const MIB: usize = 1 << 20;
 
-fn watched(disk: Option<&Disk>, args: &[&str]) -> Watched {
+fn watched(disk: Option<&Disk>, args: &str) -> Watched {
     Watched::start_with(96 * MIB, disk, args)
 }
 
 /// The connections in the JSON output of `top`.
 fn connections(watched: &Watched) -> String {
-    let top = watched.ackpace(&["top", "--once", "--json"]);
+    let top = watched.ackpace("top --once --json");
     assert!(top.success, "{}", top.err);
     let (_, connections) = top.out.split_once("\"connections\":[").expect("a list");
     connections.to_owned()
@@ -35,9 +35,8 @@ fn numbers(json: &str, name: &str) -> Vec<u64> {
 #[test]
 fn a_client_that_reads_at_a_pace_of_its_own_is_shown_as_fast_as_it_is() {
     const BYTES_PER_S: u64 = 1_000_000;
-    let watched = watched(None, &["--workers", "1"]);
-    let mut conn = watched.server.connect();
-    conn.send("GET /big HTTP/1.1\r\nHost: t\r\n\r\n");
+    let watched = watched(None, "--workers 1");
+    let mut conn = watched.begin("/big", "");
     assert_eq!(conn.head().status, 200);
     // The client takes 100 KB when it is behind its pace, and its receive buffer takes megabytes ahead.
     let (begun, mut taken) = (Instant::now(), 0);
@@ -79,8 +78,6 @@ fn a_client_that_reads_at_a_pace_of_its_own_is_shown_as_fast_as_it_is() {
     let why = watched.ackpace(&["why", &peer]).out;
     assert!(why.contains("/s have arrived in the last seconds"), "{why}");
     assert!(why.contains("what it takes"), "{why}");
-    drop(conn);
-    watched.server.stop();
 }
 
 #[test]
@@ -88,10 +85,8 @@ fn all_of_four_hundred_connections_are_told_of() {
     if raise_own_limit() < 600 {
         return skip("it needs 600 descriptors (ulimit -Hn)");
     }
-    let watched = watched(None, &["--workers", "2"]);
-    let conns: Vec<Conn> = (0..400)
-        .map(|_| watched.server.stalled("/big", ""))
-        .collect();
+    let watched = watched(None, "--workers 2");
+    let conns: Vec<Conn> = (0..400).map(|_| watched.stalled("/big", "")).collect();
     let mut json = String::new();
     eventually("all are under way", || {
         json = connections(&watched);
@@ -106,15 +101,13 @@ fn all_of_four_hundred_connections_are_told_of() {
     names.sort_unstable();
     names.dedup();
     assert_eq!(names.len(), conns.len(), "each once");
-    let some = watched
-        .ackpace(&["top", "--once", "--json", "-n", "300"])
-        .out;
+    let some = watched.ackpace("top --once --json -n 300").out;
     assert!(some.ends_with("\"left_out\":100}\n"), "{some}");
     let (_, connections) = some.split_once("\"connections\":[").expect("a list");
     let rates = numbers(connections, "rate_bytes_per_s");
     assert_eq!(rates.len(), 300);
     assert!(rates.is_sorted_by(|a, b| a >= b), "the fastest first");
-    let page = watched.ackpace(&["top", "--once", "-n", "390"]).out;
+    let page = watched.ackpace("top --once -n 390").out;
     assert_eq!(page.matches("/big\n").count(), 390);
     assert!(page.ends_with("\nand 10 more\n"), "{page}");
     // Commands that arrive together are answered one after the other, each completely.
@@ -130,8 +123,6 @@ fn all_of_four_hundred_connections_are_told_of() {
         let line = lines.next().expect("an answer").expect("in time");
         assert_eq!(line.matches("\"phase\":\"sending\"").count(), count);
     }
-    drop(conns);
-    watched.server.stop();
 }
 
 #[test]
@@ -139,8 +130,8 @@ fn who_has_bytes_in_his_socket_does_not_wait_for_the_disk() {
     let Some(disk) = Disk::up(&[("a", 64 * MIB as u64)]) else {
         return;
     };
-    let watched = watched(Some(&disk), &["--workers", "1"]);
-    let mut conn = watched.server.stalled("/disk/a", "");
+    let watched = watched(Some(&disk), "--workers 1");
+    let mut conn = watched.stalled("/disk/a", "");
     eventually("some bytes are there", || {
         numbers(&connections(&watched), "sent_bytes")[0] > 64 << 10
     });
@@ -148,7 +139,7 @@ fn who_has_bytes_in_his_socket_does_not_wait_for_the_disk() {
     let peer = conn.stream.local_addr().expect("an address").to_string();
     // It reads until the server has nothing more for it, while its socket still has bytes.
     eventually("nothing is in memory", || {
-        conn.exactly(16 << 10);
+        conn.exactly(4 << 10);
         let why = watched.ackpace(&["why", &peer]).out;
         why.contains("not in memory yet")
     });
@@ -190,8 +181,6 @@ fn who_has_bytes_in_his_socket_does_not_wait_for_the_disk() {
         rest.resize(rest.len() + conn.stream.read(&mut piece).expect("bytes"), 0);
         rest.len() > 4 * MIB
     });
-    drop(conn);
-    watched.server.stop();
 }
 
 /// A terminal for a program. It reports what is drawn, how wide that is, and the state of the terminal after the
@@ -244,13 +233,9 @@ fn top_fits_its_terminal_and_leaves_the_terminal_as_it_was() {
     let Some(mut python) = client("python3") else {
         return;
     };
-    let watched = watched(None, &["--workers", "1"]);
-    let conns: Vec<Conn> = (0..12)
-        .map(|_| watched.server.stalled("/big", ""))
-        .collect();
+    let watched = watched(None, "--workers 1");
+    let _conns: Vec<Conn> = (0..12).map(|_| watched.stalled("/big", "")).collect();
     python.args(["-c", TERMINAL]).arg(server_binary());
     let outcome = run(python.args(["top", "--admin"]).arg(&watched.admin));
     assert_eq!(outcome.out, "fine\n", "{}", outcome.err);
-    drop(conns);
-    watched.server.stop();
 }

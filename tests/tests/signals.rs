@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use ackpace_tests::{HungThread, Server, Tree, eventually, limit_receive_buffer, pattern, skip};
+use ackpace_tests::{AtTheEnd, HungThread, Server, Tree, eventually, pattern, skip};
 
 /// The numbers N of the requests `/a?N` in a log.
 fn logged(log: &Path) -> Vec<usize> {
@@ -57,15 +57,6 @@ fn a_log_that_was_renamed_is_opened_anew_and_no_line_is_lost() {
     );
 }
 
-/// Sets its flag when it is dropped, also by a panic.
-struct AtTheEnd<'a>(&'a AtomicBool);
-
-impl Drop for AtTheEnd<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Relaxed);
-    }
-}
-
 #[test]
 fn a_log_that_cannot_be_opened_anew_goes_on_as_it_was() {
     let (tree, home) = (Tree::new(), Tree::new());
@@ -83,7 +74,6 @@ fn a_log_that_cannot_be_opened_anew_goes_on_as_it_was() {
     server.err_line(&["opened anew"]);
     assert_eq!(server.get("/a?1", "").status, 200);
     eventually("the line", || logged(&log) == [1]);
-    server.stop();
 }
 
 #[test]
@@ -100,8 +90,6 @@ fn signals_without_a_log_file_end_nothing() {
         server.err_line(&["SIGHUP"]);
         server.err_line(&["SIGUSR2"]);
         assert_eq!(conn.get("/a", "").text(), "a");
-        drop(conn);
-        server.stop();
     }
 }
 
@@ -110,12 +98,9 @@ fn the_second_signal_to_stop_ends_at_once_with_one_line_and_others_do_not() {
     let tree = Tree::new();
     tree.file("big", pattern(32 << 20, 7));
     for (first, second) in [(libc::SIGTERM, libc::SIGINT), (libc::SIGINT, libc::SIGTERM)] {
-        let log = ["--drain-timeout", "1h", "--log-level", "info"];
-        let mut server = Server::start(&tree, &log);
-        let mut running = server.connect();
-        limit_receive_buffer(&running.stream, 64 << 10);
-        running.send("GET /big HTTP/1.1\r\nHost: t\r\n\r\n");
-        assert_eq!(running.head().status, 200);
+        let log = "--drain-timeout 1h --log-level info";
+        let mut server = Server::start(&tree, log);
+        let mut running = server.stalled("/big", "");
         server.signal(first);
         server.err_line(&["(SIG", "ending"]);
         server.signal(libc::SIGHUP);
@@ -136,12 +121,9 @@ fn the_second_signal_to_stop_ends_at_once_with_one_line_and_others_do_not() {
 fn the_end_is_told_where_only_errors_are_logged() {
     let tree = Tree::new();
     tree.file("big", pattern(32 << 20, 7));
-    let args = ["--drain-timeout", "1h", "--log-level", "error"];
-    let mut server = Server::start(&tree, &args);
-    let mut running = server.connect();
-    limit_receive_buffer(&running.stream, 64 << 10);
-    running.send("GET /big HTTP/1.1\r\nHost: t\r\n\r\n");
-    assert_eq!(running.head().status, 200);
+    let args = "--drain-timeout 1h --log-level error";
+    let mut server = Server::start(&tree, args);
+    let _running = server.stalled("/big", "");
     server.signal(libc::SIGTERM);
     let address = server.address();
     eventually("new connections are refused", || {

@@ -78,7 +78,6 @@ fn a_signal_that_ends_no_server_does_not_end_a_start_either() {
     drop(config); // a file without keys
     server.greeted();
     assert_eq!(server.get("/a", "").text(), "a");
-    server.stop();
 }
 
 #[test]
@@ -117,14 +116,13 @@ fn without_proc_and_dev_null_files_are_served_and_the_start_says_what_is_lost() 
     std::os::unix::fs::symlink("cold", tree.at("link")).expect("a link");
     forget_cached(&File::open(cold).expect("our own file"));
     let server = Setup::new(tree.path())
-        .args(&["--compare", "read=page-cache"])
+        .args("--compare read=page-cache")
         .before(|| hide_from_child(&[c"/proc", c"/dev"]))
         .start();
     server.out_line(&["lost: /proc: ", "symbolic links get 404"]);
     let whole = server.get("/cold", "");
     assert_eq!((whole.status, whole.body == content), (200, true));
     assert_eq!(server.get("/link", "").status, 404);
-    server.stop();
 }
 
 #[test]
@@ -155,7 +153,6 @@ fn names_of_the_operator_do_not_act_on_a_terminal() {
     let acts = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';
     assert!(!out.contains(acts), "{out:?}");
     assert!(out.lines().all(|line| !line.starts_with("red")), "{out:?}");
-    server.stop();
 }
 
 #[test]
@@ -186,6 +183,4 @@ fn a_log_as_long_as_a_file_may_be_costs_lines_and_nothing_else() {
     assert_eq!(conn.get("/a", "").text(), "a");
     let len_bytes = fs::metadata(&log).expect("the log").len();
     assert_eq!(len_bytes, BYTES_MAX);
-    drop(conn);
-    server.stop();
 }

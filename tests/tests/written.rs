@@ -15,95 +15,28 @@ use ackpace_tests::{
 const LEN: usize = 8 << 20;
 const BLOCK: usize = 4096;
 
-/// A directory with `big` in it; `None` where reads can't bypass the page cache.
-fn tree() -> Option<(Tree, Vec<u8>)> {
+/// A directory with `big` in it.
+fn any_tree() -> (Tree, Vec<u8>) {
     let tree = Tree::new();
     let content = pattern(LEN, 8);
     tree.file("big", &content);
     tree.file("small", "small");
-    if !has_direct(&tree.at("big")) {
+    (tree, content)
+}
+
+/// The same; `None` where reads can't bypass the page cache.
+fn tree() -> Option<(Tree, Vec<u8>)> {
+    let made = any_tree();
+    let direct = has_direct(&made.0.at("big"));
+    if !direct {
         skip("the directory for temporary files is not on a disk with O_DIRECT");
-        return None;
     }
-    Some((tree, content))
+    direct.then_some(made)
 }
 
 fn writer(tree: &Tree) -> File {
     let file = File::options().write(true).open(tree.at("big"));
     file.expect("the file")
-}
-
-type Change = fn(&Tree) -> io::Result<()>;
-
-#[test]
-fn whatever_happens_to_a_file_its_bytes_are_right_or_it_ends_early() {
-    let changes: [(&str, Change, bool); 6] = [
-        (
-            "cut short",
-            |tree| writer(tree).set_len(LEN as u64 - 1),
-            false,
-        ),
-        (
-            "emptied",
-            |tree| File::create(tree.at("big")).map(drop),
-            false,
-        ),
-        (
-            "changed in place",
-            |tree| writer(tree).write_all_at(b"changed", LEN as u64 / 2),
-            false,
-        ),
-        (
-            "appended to",
-            |tree| writer(tree).write_all_at(b"and more", LEN as u64),
-            true,
-        ),
-        (
-            "replaced",
-            |tree| fs::rename(tree.file("new", "the new one"), tree.at("big")),
-            true,
-        ),
-        ("removed", |tree| fs::remove_file(tree.at("big")), true),
-    ];
-    for (what, change, whole) in changes {
-        let Some((tree, content)) = tree() else {
-            return;
-        };
-        let server = Server::start(&tree, &[]);
-        let file = File::open(tree.at("big")).expect("the file");
-        forget_cached(&file);
-        let mut conn = server.stalled("/big", "");
-        assert!(
-            conn.exactly(BLOCK) == content[..BLOCK],
-            "{what}: other bytes"
-        );
-        let cached = cached_bytes(&file);
-        assert!(
-            cached < LEN / 8,
-            "{what}: {cached} bytes are in the page cache"
-        );
-        change(&tree).unwrap_or_else(|error| panic!("{what}: {error}"));
-        if whole {
-            assert!(
-                conn.exactly(LEN - BLOCK) == content[BLOCK..],
-                "{what}: other bytes"
-            );
-            assert_eq!(conn.get("/small", "").text(), "small");
-        } else {
-            let body = conn.rest_or_reset();
-            assert!(
-                body.len() < LEN - BLOCK,
-                "{what}: all came as if nothing had happened"
-            );
-            assert!(
-                body == content[BLOCK..BLOCK + body.len()],
-                "{what}: other bytes"
-            );
-            server.err_line(&["WARN", "/big", "file_changed"]);
-        }
-        drop(conn);
-        server.stop();
-    }
 }
 
 /// Writes another version as rsync --inplace -t does: with the time of the one before.
@@ -114,85 +47,101 @@ fn rewrite_in_place(tree: &Tree, len: usize) -> io::Result<()> {
     file.set_modified(before)
 }
 
+/// Does this to `big`. Returns whether an answer under way is finished as it was promised.
+fn change(tree: &Tree, what: &str) -> io::Result<bool> {
+    let (big, half) = (tree.at("big"), LEN as u64 / 2);
+    match what {
+        "cut short" => writer(tree).set_len(LEN as u64 - 1)?,
+        "emptied" => drop(File::create(big)?),
+        "changed in place" => writer(tree).write_all_at(b"changed", half)?,
+        "cp over it" => fs::write(big, pattern(LEN + 4096, 9))?,
+        "rewritten, time put back" => rewrite_in_place(tree, LEN)?,
+        "a part of it, time put back" => rewrite_in_place(tree, LEN / 2)?,
+        "cut and filled again" => {
+            writer(tree).set_len(0)?;
+            rewrite_in_place(tree, LEN)?;
+        }
+        // A strong tag is of one version, and a weak one promises a prefix of what grows.
+        "appended to" => writer(tree).write_all_at(b"and more", LEN as u64)?,
+        "moved away" => fs::rename(big, tree.at("other"))?,
+        "replaced" => fs::rename(tree.file("new", "the new one"), big)?,
+        "removed" => fs::remove_file(big)?,
+        "linked" => fs::hard_link(big, tree.at("other"))?,
+        _ => panic!("{what}"),
+    }
+    Ok(matches!(
+        what,
+        "moved away" | "replaced" | "removed" | "linked"
+    ))
+}
+
+const CHANGES: [&str; 12] = [
+    "cut short",
+    "emptied",
+    "changed in place",
+    "cp over it",
+    "rewritten, time put back",
+    "a part of it, time put back",
+    "cut and filled again",
+    "appended to",
+    "moved away",
+    "replaced",
+    "removed",
+    "linked",
+];
+
 #[test]
-fn an_answer_with_a_strong_tag_is_of_one_version_or_ends_early() {
-    let changes: [(&str, Change, bool); 9] = [
-        (
-            "cp over it",
-            |tree| fs::write(tree.at("big"), pattern(LEN + 4096, 9)),
-            false,
-        ),
-        (
-            "rewritten, time put back",
-            |tree| rewrite_in_place(tree, LEN),
-            false,
-        ),
-        (
-            "a part of it, time put back",
-            |tree| rewrite_in_place(tree, LEN / 2),
-            false,
-        ),
-        (
-            "appended to",
-            |tree| writer(tree).write_all_at(b"and more", LEN as u64),
-            false,
-        ),
-        (
-            "cut and filled again",
-            |tree| {
-                writer(tree).set_len(0)?;
-                rewrite_in_place(tree, LEN)
-            },
-            false,
-        ),
-        (
-            "moved away",
-            |tree| fs::rename(tree.at("big"), tree.at("other")),
-            true,
-        ),
-        (
-            "replaced",
-            |tree| fs::rename(tree.file("new", "the new one"), tree.at("big")),
-            true,
-        ),
-        ("removed", |tree| fs::remove_file(tree.at("big")), true),
-        (
-            "linked",
-            |tree| fs::hard_link(tree.at("big"), tree.at("other")),
-            true,
-        ),
-    ];
-    for cached in [true, false] {
-        let trees: Vec<_> = changes.iter().filter_map(|_| tree()).collect();
-        let Some((last, _)) = trees.last() else {
-            return;
-        };
-        rested(&last.at("big"));
-        for ((what, change, whole), (tree, content)) in changes.into_iter().zip(trees) {
-            let server = Server::start(&tree, &[]);
-            let file = File::open(tree.at("big")).expect("the file");
-            if !cached {
-                forget_cached(&file);
-            }
-            let mut conn = server.connect();
-            limit_receive_buffer(&conn.stream, 64 << 10);
-            conn.send("GET /big HTTP/1.1\r\nHost: t\r\n\r\n");
-            let head = conn.head();
-            let tag = head.field("ETag").expect("a tag");
-            assert!(tag.starts_with('"'), "{tag} is strong");
-            conn.exactly(BLOCK);
-            change(&tree).unwrap_or_else(|error| panic!("{what}: {error}"));
-            if whole {
-                assert!(conn.exactly(LEN - BLOCK) == content[BLOCK..], "{what}");
-                assert_eq!(conn.get("/small", "").text(), "small", "{what}");
-            } else {
-                let rest = conn.rest_or_reset().len();
-                assert!(rest < LEN - BLOCK, "{what}, cached: {cached}: all came");
-            }
-            drop(conn);
-            server.stop();
+fn whatever_happens_to_a_file_its_bytes_are_right_or_it_ends_early() {
+    let trees: Vec<_> = [true, false].map(|_| CHANGES.map(|_| any_tree())).into();
+    let rests = trees.last().and_then(|trees| trees.last());
+    rested(&rests.expect("a tree").0.at("big"));
+    for (trees, cached) in trees.into_iter().zip([true, false]) {
+        if !cached && !has_direct(&trees[0].0.at("big")) {
+            return skip("the directory for temporary files is not on a disk with O_DIRECT");
+        }
+        for ((tree, content), what) in trees.into_iter().zip(CHANGES) {
+            happens(&tree, &content, what, cached);
         }
     }
+}
+
+fn happens(tree: &Tree, content: &[u8], what: &str, cached: bool) {
+    let told = format!("{what}, cached: {cached}");
+    let server = Server::start(tree, "");
+    let file = File::open(tree.at("big")).expect("the file");
+    if !cached {
+        forget_cached(&file);
+    }
+    let mut conn = server.connect();
+    limit_receive_buffer(&conn.stream, 64 << 10);
+    conn.send("GET /big HTTP/1.1\r\nHost: t\r\n\r\n");
+    let head = conn.head();
+    let tag = head.field("ETag").expect("a tag");
+    assert!(tag.starts_with('"'), "{tag} is strong");
+    assert!(
+        conn.exactly(BLOCK) == content[..BLOCK],
+        "{told}: other bytes"
+    );
+    let bytes = cached_bytes(&file);
+    assert!(
+        cached || bytes < LEN / 8,
+        "{told}: {bytes} bytes are in the page cache"
+    );
+    let whole = change(tree, what).unwrap_or_else(|error| panic!("{told}: {error}"));
+    if whole {
+        let rest = conn.exactly(LEN - BLOCK);
+        assert!(rest == content[BLOCK..], "{told}: other bytes");
+    } else {
+        let rest = conn.rest_or_reset();
+        assert!(rest.len() < LEN - BLOCK, "{told}: all came");
+        conn = server.connect();
+        server.err_line(&["WARN", "/big", "file_changed"]);
+    }
+    assert_eq!(
+        conn.get("/small", "").text(),
+        "small",
+        "others are served on"
+    );
 }
 
 /// Writes every second block of `big`; the others are allocated and unwritten, or holes.
@@ -215,14 +164,13 @@ fn what_was_written_and_is_not_on_the_disk_yet_is_read_as_it_was_written() {
         return;
     };
     let half = half_written(&tree, &content);
-    let server = Server::start(&tree, &[]);
+    let server = Server::start(&tree, "");
     assert!(server.get("/big", "").body == half, "other bytes");
     let cached = cached_bytes(&File::open(tree.at("big")).expect("the file"));
     assert!(
         cached < LEN * 3 / 4,
         "{cached} bytes were read through the page cache"
     );
-    server.stop();
 }
 
 /// Checks a truncated `big`: it has every block that was there from the start, and each other block is as written or
@@ -246,7 +194,7 @@ fn holes_that_are_filled_under_way_bring_no_wrong_byte() {
         return;
     };
     half_written(&tree, &content);
-    let server = Server::start(&tree, &["--workers", "2"]);
+    let server = Server::start(&tree, "--workers 2");
     let (content, server, file) = (&content, &server, writer(&tree));
     let done = &AtomicBool::new(false);
     thread::scope(|scope| {
@@ -255,8 +203,8 @@ fn holes_that_are_filled_under_way_bring_no_wrong_byte() {
                 let mut rng = Rng::new(SEED + client);
                 while !done.load(Ordering::Relaxed) {
                     let from = rng.below(LEN / BLOCK) / 2 * 2 * BLOCK;
-                    let mut conn = server.connect();
-                    conn.send(format!("GET /big HTTP/1.1\r\nHost: t\r\nConnection: close\r\nRange: bytes={from}-\r\n\r\n"));
+                    let fields = format!("Connection: close\r\nRange: bytes={from}-\r\n");
+                    let mut conn = server.begin("/big", &fields);
                     assert_eq!(conn.head().status, 206);
                     check(&conn.rest_or_reset(), &content[from..], SEED + client);
                 }
@@ -283,15 +231,14 @@ fn a_file_that_is_being_appended_to_is_sent_as_far_as_it_went() {
         return;
     };
     File::create(tree.at("big")).expect("the file, emptied");
-    let server = Server::start(&tree, &[]);
+    let server = Server::start(&tree, "");
     let mut file = File::options()
         .append(true)
         .open(tree.at("big"))
         .expect("the file");
     let mut wholes = 0;
     for piece in content.chunks(LEN / 64 + 100) {
-        let mut conn = server.connect();
-        conn.send("GET /big HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n");
+        let mut conn = server.begin("/big", "Connection: close\r\n");
         file.write_all(piece).expect("more");
         let head = conn.head();
         let promised: usize = head
@@ -307,5 +254,4 @@ fn a_file_that_is_being_appended_to_is_sent_as_far_as_it_went() {
         }
     }
     assert!(wholes > 30, "only {wholes} were whole");
-    server.stop();
 }

@@ -1,7 +1,6 @@
 //! `cargo xtask soak`: runs the hunter of `tests/` for minutes or hours, against a server of this tree or any other.
 //! With `--seeds N` it runs N seeds of the simulator's soak (`sim/src/worlds/soak/`) instead, without a server.
 
-use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -11,24 +10,12 @@ pub const USAGE: &str = "cargo xtask soak [--minutes M] [--each SECONDS] [--seed
 /// Usage line of the command on the simulator.
 pub const USAGE_OF_SEEDS: &str = "cargo xtask soak --seeds N [--seed S] [--minutes M]";
 
-/// Settings of the hunt.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Soak {
-    /// Passed on to the hunter unchanged.
-    words: Vec<String>,
-    server: Option<PathBuf>,
-    workers: Option<String>,
-}
-
 /// Builds what is needed and hunts. A file below the target directory receives a copy of all output.
 pub fn run(arguments: &[String]) -> ExitCode {
     let ended = if arguments.iter().any(|word| word == "--seeds") {
         simulate(arguments)
-    } else if let Some(soak) = parse(arguments) {
-        hunt(&soak)
     } else {
-        eprintln!("usage: {USAGE}\n       {USAGE_OF_SEEDS}");
-        return ExitCode::from(2);
+        hunt(arguments)
     };
     match ended {
         Ok(true) => ExitCode::SUCCESS,
@@ -60,35 +47,20 @@ fn cargo() -> Command {
     Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
-fn parse(arguments: &[String]) -> Option<Soak> {
-    let mut soak = Soak::default();
+fn hunt(arguments: &[String]) -> std::io::Result<bool> {
+    let (mut words, mut server, mut workers) = (Vec::new(), None, None);
     for pair in arguments.chunks(2) {
-        let [name, value] = pair else { return None };
-        match &**name {
-            "--minutes" | "--each" | "--seed" | "--weather" => {
-                soak.words.extend(pair.iter().cloned())
-            }
+        match pair {
             // The hunter runs in the directory of its package.
-            "--server" => soak.server = std::path::absolute(value).ok(),
-            "--workers" => soak.workers = Some(value.clone()),
-            _ => return None,
+            [name, path] if name == "--server" => server = Some(std::path::absolute(path)?),
+            [name, count] if name == "--workers" => workers = Some(count),
+            // It refuses what it does not know.
+            _ => words.extend(pair),
         }
     }
-    Some(soak)
-}
-
-fn hunt(soak: &Soak) -> std::io::Result<bool> {
     let mut build = cargo();
-    build.args([
-        "build",
-        "--quiet",
-        "--locked",
-        "--package",
-        "ackpace-tests",
-        "--package",
-        "ackpace-lab",
-    ]);
-    if soak.server.is_none() {
+    build.args("build --quiet --locked --package ackpace-tests --package ackpace-lab".split(' '));
+    if server.is_none() {
         build.args(["--package", "ackpace"]);
     }
     if !build.status()?.success() {
@@ -103,44 +75,11 @@ fn hunt(soak: &Soak) -> std::io::Result<bool> {
     let log = beside(&format!("soak-{now}.log"));
     println!("soak: log in {}", log.display());
     let mut hunter = Command::new(beside("hunter"));
-    hunter.env(
-        "ACKPACE_BIN",
-        soak.server.clone().unwrap_or_else(|| beside("ackpace")),
-    );
+    hunter.env("ACKPACE_BIN", server.unwrap_or_else(|| beside("ackpace")));
     hunter.env("ACKPACE_LAB_BIN", beside("ackpace-lab"));
-    hunter.args(&soak.words).arg("--log").arg(&log);
-    if let Some(workers) = &soak.workers {
+    hunter.args(words).arg("--log").arg(&log);
+    if let Some(workers) = workers {
         hunter.args(["--", "--workers", workers]);
     }
     Ok(hunter.status()?.success())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parsed(line: &str) -> Option<Soak> {
-        parse(
-            &line
-                .split_whitespace()
-                .map(str::to_owned)
-                .collect::<Vec<_>>(),
-        )
-    }
-
-    #[test]
-    fn what_is_for_the_hunter_is_handed_on() {
-        let soak = parsed("--minutes 120 --server target/release/ackpace --workers 2 --seed 7")
-            .expect("a line as it is typed");
-        assert_eq!(soak.words, ["--minutes", "120", "--seed", "7"]);
-        let server = std::path::absolute("target/release/ackpace").ok();
-        assert_eq!((soak.server, soak.workers), (server, Some("2".into())));
-        assert_eq!(parsed(""), Some(Soak::default()));
-    }
-
-    #[test]
-    fn what_it_does_not_know_is_refused() {
-        assert_eq!(parsed("--minutes"), None);
-        assert_eq!(parsed("--hours 2"), None);
-    }
 }

@@ -87,9 +87,10 @@ fn unparsed(tree: &Tree) -> Vec<Finding> {
     tree.unparsed().iter().map(finding).collect()
 }
 
-/// The messages of a check, for comparison with a snapshot.
+/// What a check finds in these files: path and text of each.
 #[cfg(test)]
-fn messages(findings: &[Finding]) -> String {
+fn checked(check: fn(&Tree) -> Vec<Finding>, files: &[(&str, &str)]) -> String {
+    let findings = check(&Tree::of(files));
     findings
         .iter()
         .map(|finding| format!("{finding}\n"))
@@ -102,9 +103,9 @@ mod tests {
 
     #[test]
     fn findings_of_all_checks_come_sorted() {
-        let tree = Tree::of(&[("b.md", "# [a](c.md)\n"), ("a.rs", "fn 1() {}\n")]);
+        let files = [("b.md", "# [a](c.md)\n"), ("a.rs", "fn 1() {}\n")];
         assert_eq!(
-            messages(&findings(&tree)),
+            checked(findings, &files),
             "a.rs:1: cannot be parsed: expected identifier; see what rustc says of it\n\
              b.md:1: dead link: `c.md` does not exist; link to what is there now, or delete the link\n"
         );

@@ -236,23 +236,18 @@ fn strip_tests(items: &mut Vec<Item>) {
     }
 }
 
-/// The attributes of an item; empty for items without a name.
+/// The attributes of an item; empty for kinds that no test has.
 pub fn attributes(item: &Item) -> &[Attribute] {
     match item {
         Item::Const(item) => &item.attrs,
         Item::Enum(item) => &item.attrs,
-        Item::ExternCrate(item) => &item.attrs,
         Item::Fn(item) => &item.attrs,
-        Item::ForeignMod(item) => &item.attrs,
         Item::Impl(item) => &item.attrs,
-        Item::Macro(item) => &item.attrs,
         Item::Mod(item) => &item.attrs,
         Item::Static(item) => &item.attrs,
         Item::Struct(item) => &item.attrs,
         Item::Trait(item) => &item.attrs,
-        Item::TraitAlias(item) => &item.attrs,
         Item::Type(item) => &item.attrs,
-        Item::Union(item) => &item.attrs,
         Item::Use(item) => &item.attrs,
         _ => &[],
     }

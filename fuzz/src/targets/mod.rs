@@ -2,14 +2,11 @@
 
 pub mod accept_encoding;
 pub mod body_skip;
-pub mod both_machines;
 pub mod conditionals;
 pub mod config;
-pub mod disk_machine;
 pub mod ranges;
 pub mod request_head;
 pub mod target;
-pub mod worker_machine;
 
 use ackpace_wire::http::{Context, Parsed, Part, Plan, Representation, Request, Times, parse};
 use ackpace_wire::limits::RANGES_MAX;

@@ -8,7 +8,6 @@ use super::plan::Span;
 use super::track::{IN_BUFFERS, Judged, Track};
 use super::wrong::{Kind, Wrong, shown};
 
-/// A body.
 pub struct Body {
     shape: Shape,
     /// Bytes that Content-Length promises and that have not come yet.
@@ -32,10 +31,11 @@ enum Shape {
     /// Bytes that are in no file.
     Text,
     /// A range of a file.
-    File { at: u64, end: u64 },
-    /// multipart/byteranges.
+    File {
+        at: u64,
+        end: u64,
+    },
     Parts(Parts),
-    /// Chunked.
     Chunks(Chunks),
 }
 
@@ -55,7 +55,6 @@ struct Parts {
 }
 
 impl Body {
-    /// An empty body.
     pub fn none() -> Body {
         Body::text(0)
     }
@@ -73,7 +72,6 @@ impl Body {
         }
     }
 
-    /// A chunked body.
     pub fn chunked() -> Body {
         Body {
             shape: Shape::Chunks(Chunks::default()),
@@ -98,7 +96,6 @@ impl Body {
         }
     }
 
-    /// Several ranges.
     pub fn parts(
         file: usize,
         asked: Vec<Span>,
@@ -131,7 +128,6 @@ impl Body {
         self.track.as_ref().is_some_and(Track::is_of_nobody)
     }
 
-    /// Whether all of it has come.
     pub fn is_whole(&self) -> bool {
         self.left == 0
     }
@@ -154,7 +150,6 @@ impl Body {
         self.dry.get_or_insert((now, now)).1 = now;
     }
 
-    /// Its position, as text.
     pub fn place(&self) -> String {
         let at = match &self.shape {
             Shape::Text => String::new(),
@@ -169,9 +164,6 @@ impl Body {
     }
 
     /// Takes those of the bytes that belong to it, and returns how many these are.
-    ///
-    /// # Errors
-    /// The promise that they break.
     pub fn feed(&mut self, bytes: &[u8], now: Instant, history: &History) -> Result<usize, Wrong> {
         if let Some((first, last)) = self.dry.take() {
             if last.saturating_duration_since(first) >= DRY {
@@ -216,10 +208,6 @@ impl Body {
         Ok(take)
     }
 
-    /// Judges the complete body.
-    ///
-    /// # Errors
-    /// When it should have ended early, or has another version's tag.
     pub fn judge(
         &self,
         tag: &str,

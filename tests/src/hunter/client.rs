@@ -11,11 +11,10 @@ use super::findings::Findings;
 use super::history::History;
 use super::oracle::{End, Oracle, Rules, Sums, Validators};
 use super::plan::{Ask, Known, Leave, Limit, Pace, Plan, Span, Subject, When, draw};
-use super::socket::begin_connect;
 use super::weather::{Mood, Weather};
 use super::world::{Wanted, World};
 use super::wrong::{Kind, Wrong};
-use crate::{Rng, reset_on_drop};
+use crate::{Rng, connect_with, reset_on_drop};
 
 /// How long a response may stall once the disk is fast and nothing disturbs it.
 const CALM_STALL: Duration = Duration::from_secs(15);
@@ -32,13 +31,9 @@ const TURN_BYTES: usize = 2 << 20;
 
 /// State that all clients share.
 pub struct Swarm<'a> {
-    /// The files.
     pub world: &'a Arc<World>,
-    /// The server.
     pub address: SocketAddr,
-    /// The weather.
     pub weather: &'a Weather,
-    /// Where findings go.
     pub findings: &'a Findings,
     /// Most bytes that the kernel holds for the server's side of a connection.
     pub send_buffer_bytes: u64,
@@ -59,7 +54,6 @@ struct KnownFile {
 /// Totals of all clients.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Total {
-    /// Number of connections.
     pub connections: usize,
     /// Totals of their oracles.
     pub sums: Sums,
@@ -258,7 +252,7 @@ struct Client {
 
 impl Client {
     fn connect(address: SocketAddr, plan: Plan, rules: Rules) -> io::Result<Client> {
-        let stream = begin_connect(address, plan.receive_bytes)?;
+        let stream = connect_with(address, None, plan.receive_bytes, libc::SOCK_NONBLOCK)?;
         let born = Instant::now();
         Ok(Client {
             stream,
@@ -441,7 +435,6 @@ impl Client {
         Ok(None)
     }
 
-    /// Whether it leaves now.
     fn leaves(&mut self, now: Instant) -> bool {
         let all_sent = self.asked == self.plan.asks.len() && self.out.is_empty();
         let answered = self.asked > 0 && self.oracle.is_answered();
@@ -462,7 +455,6 @@ impl Client {
         }
     }
 
-    /// Events to poll(2) for.
     fn events(&self) -> libc::c_short {
         let mut events = 0;
         if self.reads_at.is_none() {

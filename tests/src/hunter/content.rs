@@ -7,7 +7,6 @@
 
 use std::sync::Arc;
 
-/// Bytes of a cell.
 pub const CELL: usize = 16;
 
 const HEX: &[u8; 16] = b"0123456789abcdef";
@@ -31,7 +30,6 @@ pub fn cell(file: u8, version: u32, number: u64) -> [u8; CELL] {
 /// Content of a file at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
-    /// Index of the file.
     pub file: u8,
     /// Which version wrote what: each entry is an end offset and a version. In order; the last one ends with the file.
     pub spans: Vec<(u64, u32)>,
@@ -44,7 +42,6 @@ impl State {
         Arc::new(State { file, spans })
     }
 
-    /// Its length.
     pub fn len_bytes(&self) -> u64 {
         self.spans.last().map_or(0, |span| span.0)
     }

@@ -8,11 +8,9 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use super::content::State;
+use crate::Rng;
 
 /// Writes a state into its file, from this offset on.
-///
-/// # Errors
-/// Of pwrite(2).
 pub fn write_all(out: &File, state: &State, from: u64) -> io::Result<()> {
     let mut piece = vec![0; 256 << 10];
     let mut at = from;
@@ -25,13 +23,16 @@ pub fn write_all(out: &File, state: &State, from: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Sets its time of modification to this many seconds and ns ago.
-///
-/// # Errors
-/// Of futimens(3).
-pub fn set_time(path: &Path, ago_s: u64, ns: u32) -> io::Result<()> {
-    let time = SystemTime::now() - Duration::new(ago_s, ns);
+/// Sets its time of modification to this long ago.
+pub fn set_time(path: &Path, ago: Duration) -> io::Result<()> {
+    let time = SystemTime::now() - ago;
     File::options().write(true).open(path)?.set_modified(time)
+}
+
+/// A day or so, and at least this many seconds.
+pub fn some_age(rng: &mut Rng, least_s: u64) -> Duration {
+    let s = least_s + rng.below(100_000) as u64;
+    Duration::new(s, rng.below(1_000_000_000) as u32)
 }
 
 /// Its time of modification, in ns since 1970.

@@ -17,17 +17,12 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Where a hunt prints.
 #[derive(Clone, Debug)]
 pub struct Log {
-    /// The seed of the hunt.
     pub seed: u64,
     /// A file that receives a copy of all output.
     pub file: Option<PathBuf>,
 }
 
 impl Log {
-    /// Prints a line.
-    ///
-    /// # Panics
-    /// When the file can't be written.
     pub fn say(&self, line: &str) {
         println!("{line}");
         if let Some(path) = &self.file {
@@ -43,18 +38,13 @@ pub struct Findings {
     log: Log,
     weather: &'static str,
     start: Instant,
-    metrics: Option<SocketAddr>,
+    metrics: SocketAddr,
     all: Mutex<Vec<Kind>>,
 }
 
 impl Findings {
     /// No findings yet, for this weather of a hunt that began then, with the address of the server's metrics.
-    pub fn new(
-        log: Log,
-        weather: &'static str,
-        start: Instant,
-        metrics: Option<SocketAddr>,
-    ) -> Findings {
+    pub fn new(log: Log, weather: &'static str, start: Instant, metrics: SocketAddr) -> Findings {
         let all = Mutex::default();
         Findings {
             log,
@@ -65,7 +55,6 @@ impl Findings {
         }
     }
 
-    /// Number of findings.
     pub fn count(&self) -> usize {
         self.all
             .lock()
@@ -98,8 +87,8 @@ impl Findings {
             "FINDING {kind:?} after {s:.1} s, seed {seed}, weather {weather}: {}\n  {plan}",
             wrong.text
         ));
-        if let (Kind::Stall, Some(metrics)) = (kind, self.metrics) {
-            let page = page(metrics);
+        if kind == Kind::Stall {
+            let page = page(self.metrics);
             let about = [
                 "ackpace_waiting_",
                 "ackpace_disk_",

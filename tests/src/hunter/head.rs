@@ -2,19 +2,12 @@
 
 use super::wrong::{Kind, Wrong, shown};
 
-/// The head of a response.
 pub struct Head {
-    /// Its status code.
     pub status: u16,
-    /// All of it.
     pub text: String,
 }
 
 impl Head {
-    /// Parses a head.
-    ///
-    /// # Errors
-    /// When it is malformed.
     pub fn parse(text: String) -> Result<Head, Wrong> {
         let status = text.get(9..12).and_then(|code| code.parse().ok());
         let lines_are_sound = text.lines().skip(1).all(|line| line.contains(": "));
@@ -24,7 +17,6 @@ impl Head {
         }
     }
 
-    /// The value of a field.
     pub fn field(&self, name: &str) -> Option<&str> {
         self.text.lines().skip(1).find_map(|line| {
             let (key, value) = line.split_once(':')?;
@@ -32,10 +24,6 @@ impl Head {
         })
     }
 
-    /// Its Content-Length.
-    ///
-    /// # Errors
-    /// When it is missing or not a number.
     pub fn len_bytes(&self) -> Result<u64, Wrong> {
         let len = self
             .field("Content-Length")

@@ -10,10 +10,8 @@ use super::content::State;
 /// the machine may be busy.
 pub const STALE_FOR: Duration = Duration::from_secs(5);
 
-/// A change of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It appeared.
     Appear,
     /// Bytes were added at its end.
     Grow,
@@ -23,7 +21,6 @@ pub enum Change {
     Replace,
     /// Its times were set.
     Touch,
-    /// It was removed.
     Vanish,
 }
 
@@ -32,9 +29,7 @@ pub enum Change {
 pub struct Stage {
     /// Its content; `None` while there is no such file.
     pub state: Option<Arc<State>>,
-    /// The change that began it.
     pub change: Change,
-    /// When the change began.
     pub begun: Instant,
     /// When the change was done; `None`: it is under way.
     pub ended: Option<Instant>,
@@ -42,7 +37,6 @@ pub struct Stage {
     pub modified_ns: i128,
 }
 
-/// A file and its changes.
 #[derive(Clone, Debug)]
 pub struct Life {
     /// The path at which it is served.
@@ -70,7 +64,6 @@ impl Life {
         }
     }
 
-    /// The latest stage.
     pub fn now(&self) -> &Stage {
         self.stages.last().expect("a file has a stage")
     }
@@ -114,7 +107,6 @@ impl Life {
 pub struct History(Mutex<Vec<Life>>);
 
 impl History {
-    /// The history of these files.
     pub fn new(lives: Vec<Life>) -> History {
         History(Mutex::new(lives))
     }
@@ -135,7 +127,6 @@ impl History {
         });
     }
 
-    /// Records the end of the change.
     pub fn end(&self, file: usize, modified_ns: i128) {
         let mut lives = self.lives();
         let stage = lives[file].stages.last_mut().expect("it has begun");

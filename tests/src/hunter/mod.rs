@@ -1,40 +1,36 @@
 //! The hunter: clients that behave in every way that clients do, over files that change, on disks that fail, with a
 //! check of every byte.
 //!
-//! - [`plan`] draws what clients ask for and how they behave, [`weather`] what else goes on; both from a seed.
-//! - [`world`] has the files ([`content`]) and what others do to them; [`history`] records what was there when.
-//! - [`client`] runs many connections in one thread. [`oracle`] judges what arrives on each: the [`head`], the
-//!   [`body`], and the versions of its file that it can be ([`track`]).
-//! - [`watch`] looks at the process; [`run`] puts it all together, and [`findings`] prints what is [`wrong`].
+//! - `plan` draws what clients ask for and how they behave, `weather` what else goes on; both from a seed.
+//! - `world` has the files (`content`) and what others do to them; `history` records what was there when.
+//! - `client` runs many connections in one thread. `oracle` judges what arrives on each: the `head`, the
+//!   `body`, and the versions of its file that it can be (`track`).
+//! - `watch` looks at the process; `run` puts it all together, and `findings` prints what is `wrong`.
 //!
 //! It knows of the server only what is visible to everybody: its command line, HTTP, metrics, and /proc. What happens
 //! between two system calls depends on the machine, so a seed replays the plans and the weathers, not each moment.
 
-pub mod body;
-pub mod client;
-pub mod content;
-pub mod files;
-pub mod findings;
-pub mod head;
-pub mod history;
-pub mod oracle;
-pub mod plan;
-pub mod run;
-pub mod socket;
-pub mod track;
-pub mod watch;
-pub mod weather;
-pub mod world;
-pub mod wrong;
+mod body;
+mod client;
+mod content;
+mod files;
+mod findings;
+mod head;
+mod history;
+mod oracle;
+mod plan;
+mod run;
+mod track;
+mod watch;
+mod weather;
+mod world;
+mod wrong;
 
 pub use run::Hunt;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The seed in `ACKPACE_SEED`, or a fresh one.
-///
-/// # Panics
-/// When the variable holds no number.
 pub fn seed() -> u64 {
     match std::env::var("ACKPACE_SEED") {
         Ok(text) => text.parse().expect("ACKPACE_SEED is a number"),

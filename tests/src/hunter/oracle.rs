@@ -24,10 +24,8 @@ pub struct Rules {
     pub in_buffers_bytes: u64,
 }
 
-/// How a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// By FIN.
     Closed,
     /// By RST, or another error.
     Reset,
@@ -38,9 +36,7 @@ pub enum End {
 pub struct Sums {
     /// Bytes, heads included.
     pub bytes: u64,
-    /// Heads of responses.
     pub heads: usize,
-    /// Complete responses.
     pub complete: usize,
     /// Responses that were cut short for a valid reason.
     pub cut: usize,
@@ -51,15 +47,11 @@ pub struct Sums {
 /// Validators that the server sent for a file.
 #[derive(Clone, Debug)]
 pub struct Validators {
-    /// Index of the file.
     pub file: usize,
-    /// ETag.
     pub tag: String,
-    /// Last-Modified.
     pub date: String,
 }
 
-/// The longest head that is accepted.
 const HEAD_BYTES: usize = 16 << 10;
 /// The server may not have noticed a change of the file that is no older than this at the request.
 const JUST_NOW: Duration = Duration::from_secs(1);
@@ -74,9 +66,7 @@ pub struct Oracle {
     head: Vec<u8>,
     answer: Option<Answer>,
     closing: bool,
-    /// Totals so far.
     pub sums: Sums,
-    /// Validators that the server sent.
     pub validators: Option<Validators>,
 }
 
@@ -97,7 +87,6 @@ struct Answer {
 }
 
 impl Oracle {
-    /// The oracle of a new connection.
     pub fn new(rules: Rules) -> Oracle {
         Oracle {
             rules,
@@ -132,7 +121,6 @@ impl Oracle {
         self.answer.is_none() && (self.asks.is_empty() || self.closing)
     }
 
-    /// Its position, as text.
     pub fn place(&self) -> String {
         match (&self.answer, self.asks.front()) {
             (Some(answer), _) => format!(
@@ -170,10 +158,6 @@ impl Oracle {
         }
     }
 
-    /// Judges bytes that arrived.
-    ///
-    /// # Errors
-    /// The promise that they break.
     pub fn feed(&mut self, bytes: &[u8], now: Instant, history: &History) -> Result<(), Wrong> {
         self.sums.bytes += bytes.len() as u64;
         let mut rest = bytes;
@@ -276,10 +260,6 @@ impl Oracle {
         Ok(())
     }
 
-    /// Judges the end of the connection.
-    ///
-    /// # Errors
-    /// When it still owed something, and nothing excuses that.
     pub fn ended(&mut self, how: End, now: Instant, history: &History) -> Result<(), Wrong> {
         if self.is_answered() && self.head.is_empty() {
             return Ok(());

@@ -5,7 +5,6 @@ use crate::Rng;
 /// What is known of a file when it is requested.
 #[derive(Clone, Debug, Default)]
 pub struct Known {
-    /// Index of the file.
     pub file: usize,
     /// The path at which it is served.
     pub target: String,
@@ -19,12 +18,9 @@ pub struct Known {
     pub asked: Option<Span>,
 }
 
-/// What a request is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
-    /// A file, by its index.
     File(usize),
-    /// A directory.
     Listing,
     /// A path that does not exist.
     Nothing,
@@ -35,7 +31,6 @@ pub enum Subject {
 pub enum Span {
     /// From the first to the last of these bytes.
     Between(u64, u64),
-    /// From this byte to the end.
     From(u64),
     /// This many bytes at the end.
     Last(u64),
@@ -53,7 +48,6 @@ impl Span {
     }
 }
 
-/// When a request is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
     /// With the previous request, in one write.
@@ -64,24 +58,17 @@ pub enum When {
     Answered,
 }
 
-/// A request.
 #[derive(Clone, Debug)]
 pub struct Ask {
-    /// What it is for.
     pub subject: Subject,
-    /// HEAD instead of GET.
     pub head_only: bool,
     /// Its Range; empty: the whole file.
     pub spans: Vec<Span>,
-    /// Its If-Range.
     pub if_range: Option<String>,
-    /// Its If-None-Match.
     pub if_none_match: Option<String>,
-    /// Its If-Modified-Since.
     pub if_modified_since: Option<String>,
     /// Whether it carries `Connection: close`.
     pub close: bool,
-    /// When it is sent.
     pub when: When,
     target: String,
 }
@@ -111,7 +98,6 @@ impl Ask {
         text + "\r\n"
     }
 
-    /// A plain GET.
     pub fn get(subject: Subject, target: &str) -> Ask {
         Ask {
             subject,
@@ -137,10 +123,8 @@ impl std::fmt::Display for Span {
     }
 }
 
-/// How a client reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// As fast as it comes.
     Fast,
     /// This many bytes at a time, one read every so many ms.
     Paced {
@@ -151,16 +135,12 @@ pub enum Pace {
     },
 }
 
-/// How a client leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leave {
-    /// Once all is answered.
     Answered,
     /// Once all is answered; it shuts down its sending side after the last request (shutdown(2)).
     HalfClosed,
-    /// By RST, at this limit.
     Reset(Limit),
-    /// By FIN, at this limit.
     Closed(Limit),
 }
 
@@ -178,7 +158,6 @@ pub struct Limit {
 pub struct Plan {
     /// What it asks for, in order; never empty.
     pub asks: Vec<Ask>,
-    /// How it reads.
     pub pace: Pace,
     /// Its SO_RCVBUF; `None`: the kernel's default.
     pub receive_bytes: Option<usize>,
@@ -186,7 +165,6 @@ pub struct Plan {
     pub drip_ms: Option<u64>,
     /// (bytes, ms): after this many bytes it reads nothing for this many ms.
     pub pause: Option<(u64, u64)>,
-    /// How it leaves.
     pub leave: Leave,
 }
 
@@ -236,11 +214,8 @@ pub struct Taste {
     pub slow: usize,
     /// Send later requests in single bytes. Each byte makes the server look at the response under way.
     pub drips: usize,
-    /// Ask for several ranges.
     pub multipart: usize,
-    /// Ask for one range.
     pub range: usize,
-    /// Send a conditional request.
     pub conditional: usize,
     /// Ask for the listing or for a path that does not exist.
     pub other: usize,
@@ -248,7 +223,6 @@ pub struct Taste {
     pub asks_max: usize,
 }
 
-/// Draws the plan of a client.
 pub fn draw(rng: &mut Rng, taste: &Taste, known: &mut dyn FnMut(&mut Rng) -> Known) -> Plan {
     let count = 1 + rng.below(taste.asks_max);
     let mut asks: Vec<Ask> = (0..count).map(|_| draw_ask(rng, taste, known)).collect();

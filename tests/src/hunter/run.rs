@@ -85,16 +85,11 @@ impl Hunt {
         ));
         let server = world
             .setup()
-            .args(&self.arguments(weather))
-            .args(&["--metrics", "0"])
+            .args(&self.arguments(weather)[..])
+            .args("--metrics 0")
             .start();
         world.serves(server.pid());
-        let line = server.out_line(&["metrics at http://"]);
-        let metrics = line
-            .trim()
-            .trim_start_matches("metrics at http://")
-            .trim_end_matches("/metrics");
-        let findings = Findings::new(self.logs(), weather.name, start, metrics.parse().ok());
+        let findings = Findings::new(self.logs(), weather.name, start, server.metrics());
         let begun = Instant::now();
         let (total, seen) = self.storm(&Arc::new(world), weather, server, &findings, seed);
         let count = findings.count();
@@ -117,9 +112,10 @@ impl Hunt {
     }
 
     /// Arguments of the server: those of the hunt override those of the weather.
-    fn arguments<'a>(&'a self, weather: &Weather) -> Vec<&'a str> {
+    fn arguments<'a>(&'a self, weather: &'a Weather) -> Vec<&'a str> {
         let given = |name: &str| self.args.iter().any(|own| own == name);
-        let pairs = weather.args.chunks(2).filter(|pair| !given(pair[0]));
+        let words: Vec<&str> = weather.args.split(' ').collect();
+        let pairs = words.chunks(2).filter(|pair| !given(pair[0]));
         let own = self.args.iter().map(String::as_str);
         // Every second seed gives each connection from worker to worker all the time.
         let moves =
@@ -225,6 +221,7 @@ fn stop(mut server: Server, findings: &Findings) {
     if status.and_then(|status| status.code()) != Some(0) || panicked {
         let text = format!("after SIGTERM: {status:?}, panicked: {panicked}");
         findings.add(&Wrong::new(Kind::Abort, text), &last_lines(&server));
+        server.kill();
     }
     if begun.elapsed() > STOP_ALONE {
         let s = begun.elapsed().as_secs_f64();

@@ -26,7 +26,6 @@ pub enum Judged {
 
 /// Which versions the bytes of a response can be of.
 pub struct Track {
-    /// Which file.
     pub file: usize,
     /// Its length as the response states it.
     pub total_bytes: u64,
@@ -38,7 +37,6 @@ pub struct Track {
     looked_at: usize,
     /// Stages that all bytes so far agree with.
     alive: Vec<usize>,
-    /// Ranges that have arrived.
     got: Vec<(u64, u64)>,
     /// Why the last stage was ruled out.
     fell: String,
@@ -70,9 +68,6 @@ impl Track {
     }
 
     /// Takes bytes that arrived for this offset.
-    ///
-    /// # Errors
-    /// When no version had them there.
     pub fn feed(&mut self, offset: u64, bytes: &[u8], life: &Life) -> Result<(), Wrong> {
         let state = |nth: usize| life.stages[nth].state.as_deref();
         for new in self.looked_at..life.stages.len() {
@@ -185,9 +180,6 @@ impl Track {
     }
 
     /// Judges the complete response. `went_on`: whether the server sent more long after this time.
-    ///
-    /// # Errors
-    /// See [`Body::judge`](super::body::Body::judge).
     pub fn judge(
         &self,
         tag: &str,

@@ -3,30 +3,21 @@
 use super::plan::Taste;
 use crate::Rng;
 
-/// What the files are stored on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Medium {
     /// The file system of the directory for temporary files.
     Plain,
     /// An emulated disk of the lab with this rate, unless it is told to be fast.
-    Emulated {
-        /// Its rate.
-        rate_bytes_per_s: u64,
-    },
+    Emulated { rate_bytes_per_s: u64 },
 }
 
-/// How the disk behaves over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mood {
-    /// Always the same.
     Steady,
-    /// Slow and fast in turns.
     Changing,
     /// The server may read hardly anything for a while, then everything again; others read at the disk's rate.
     Throttled,
-    /// It hangs now and then.
     Hangs {
-        /// The longest hang.
         most_ms: u64,
     },
     /// Some of its blocks are unreadable for a while.
@@ -36,7 +27,6 @@ pub enum Mood {
 /// Activity of others on the machine, in operations a second each.
 #[derive(Clone, Copy, Debug)]
 pub struct Others {
-    /// Changes of files.
     pub changes: u64,
     /// Reads of pieces of files into the page cache.
     pub fills: u64,
@@ -46,26 +36,18 @@ pub struct Others {
     pub backup: bool,
 }
 
-/// A weather.
 #[derive(Clone, Debug)]
 pub struct Weather {
-    /// Its name.
     pub name: &'static str,
-    /// What the files are stored on.
     pub medium: Medium,
-    /// How the disk behaves.
     pub mood: Mood,
-    /// Arguments of the server.
-    pub args: &'static [&'static str],
-    /// Clients at a time.
+    pub args: &'static str,
     pub clients: usize,
-    /// How the clients behave.
     pub taste: Taste,
     /// Number of files, and the length of the longest.
     pub files: (usize, u64),
     /// Two thirds of all requests go to this many files; 0: all files are equally popular.
     pub popular: usize,
-    /// Activity of others.
     pub others: Others,
     /// Whether responses may be 503.
     pub busy: bool,
@@ -93,43 +75,61 @@ const QUIET: Others = Others {
     backup: false,
 };
 
-/// All weathers.
+/// Any requests for files that all clients like equally.
+const USUAL: Weather = Weather {
+    name: "",
+    medium: Medium::Plain,
+    mood: Mood::Steady,
+    args: "--workers 2",
+    clients: 24,
+    taste: ALL_SORTS,
+    files: (14, 8 * MIB),
+    popular: 0,
+    others: QUIET,
+    busy: false,
+    stall_s: 45,
+};
+
+const fn emulated(rate_bytes_per_s: u64) -> Medium {
+    Medium::Emulated { rate_bytes_per_s }
+}
+
+const fn reads(fills: u64, drops: u64) -> Others {
+    Others {
+        fills,
+        drops,
+        ..QUIET
+    }
+}
+
 pub const ALL: [Weather; 9] = [
     // More clients than there are places for; most of them leave after a moment.
     Weather {
         name: "crowd",
-        medium: Medium::Plain,
-        mood: Mood::Steady,
-        args: &["--workers", "2", "--connections-max", "64"],
+        args: "--workers 2 --connections-max 64",
         clients: 192,
         taste: Taste {
             leaves_early: 95,
             slow: 0,
-            drips: 30,
             multipart: 5,
             range: 90,
             conditional: 0,
             other: 0,
             asks_max: 1,
+            ..ALL_SORTS
         },
         files: (24, 4 * MIB),
-        popular: 0,
-        others: Others {
-            drops: 400,
-            ..QUIET
-        },
-        busy: false,
+        others: reads(0, 400),
         stall_s: 60,
+        ..USUAL
     },
     // A few files that all clients want in pieces, on a disk that is slow now and then, while others read and evict
     // them.
     Weather {
         name: "popular",
-        medium: Medium::Emulated {
-            rate_bytes_per_s: 150_000_000,
-        },
+        medium: emulated(150_000_000),
         mood: Mood::Throttled,
-        args: &["--workers", "1"],
+        args: "--workers 1",
         clients: 40,
         taste: Taste {
             leaves_early: 5,
@@ -143,182 +143,101 @@ pub const ALL: [Weather; 9] = [
         },
         files: (12, 24 * MIB),
         popular: 3,
-        others: Others {
-            fills: 60,
-            drops: 10,
-            ..QUIET
-        },
-        busy: false,
-        stall_s: 45,
+        others: reads(60, 10),
+        ..USUAL
     },
     // Another program reads what clients ask for, from a disk that is too slow for all.
     Weather {
         name: "backup",
-        medium: Medium::Emulated {
-            rate_bytes_per_s: 2_000_000,
-        },
-        mood: Mood::Steady,
-        args: &["--workers", "2"],
+        medium: emulated(2_000_000),
         clients: 10,
         taste: Taste {
             leaves_early: 40,
             slow: 20,
-            drips: 30,
             multipart: 10,
             range: 60,
             conditional: 0,
-            other: 5,
             asks_max: 2,
+            ..ALL_SORTS
         },
         files: (6, 8 * MIB),
-        popular: 0,
         others: Others {
-            fills: 4,
-            drops: 4,
             backup: true,
-            ..QUIET
+            ..reads(4, 4)
         },
-        busy: false,
         stall_s: 60,
+        ..USUAL
     },
     // Any requests, on a disk whose rate changes, while the page cache is filled and emptied.
     Weather {
         name: "throttle",
-        medium: Medium::Emulated {
-            rate_bytes_per_s: 8_000_000,
-        },
+        medium: emulated(8_000_000),
         mood: Mood::Changing,
-        args: &["--workers", "2"],
         clients: 32,
-        taste: ALL_SORTS,
         files: (14, 24 * MIB),
-        popular: 0,
-        others: Others {
-            fills: 20,
-            drops: 20,
-            changes: 0,
-            backup: false,
-        },
-        busy: false,
-        stall_s: 45,
+        others: reads(20, 20),
+        ..USUAL
     },
     // Files change in every way under their readers.
     Weather {
         name: "editors",
-        medium: Medium::Plain,
-        mood: Mood::Steady,
-        args: &["--workers", "2"],
         clients: 40,
         taste: Taste {
             slow: 70,
-            drips: 30,
             multipart: 15,
             ..ALL_SORTS
         },
         files: (16, 24 * MIB),
-        popular: 0,
         others: Others {
             changes: 4,
-            fills: 5,
-            drops: 10,
-            backup: false,
+            ..reads(5, 10)
         },
-        busy: false,
         stall_s: 20,
+        ..USUAL
     },
     // The disk does not answer for seconds.
     Weather {
         name: "hangs",
-        medium: Medium::Emulated {
-            rate_bytes_per_s: 100_000_000,
-        },
+        medium: emulated(100_000_000),
         mood: Mood::Hangs { most_ms: 1500 },
-        args: &["--workers", "2"],
-        clients: 24,
-        taste: ALL_SORTS,
-        files: (14, 8 * MIB),
-        popular: 0,
-        others: Others {
-            fills: 10,
-            drops: 20,
-            changes: 0,
-            backup: false,
-        },
-        busy: false,
+        others: reads(10, 20),
         stall_s: 20,
+        ..USUAL
     },
     // Blocks of the disk are unreadable for a while.
     Weather {
         name: "failing",
-        medium: Medium::Emulated {
-            rate_bytes_per_s: 100_000_000,
-        },
+        medium: emulated(100_000_000),
         mood: Mood::Fails,
-        args: &["--workers", "2"],
-        clients: 24,
-        taste: ALL_SORTS,
-        files: (14, 8 * MIB),
-        popular: 0,
-        others: Others {
-            fills: 5,
-            drops: 20,
-            changes: 0,
-            backup: false,
-        },
-        busy: false,
+        others: reads(5, 20),
         stall_s: 20,
+        ..USUAL
     },
     // Hardly any memory, and a long pipeline of requests.
     Weather {
         name: "tiny",
-        medium: Medium::Emulated {
-            rate_bytes_per_s: 50_000_000,
-        },
+        medium: emulated(50_000_000),
         mood: Mood::Changing,
-        args: &[
-            "--workers",
-            "2",
-            "--connections-max",
-            "128",
-            "--memory-max",
-            "96MiB",
-            "--prefetch-memory",
-            "16MiB",
-            "--object-cache",
-            "1MiB",
-        ],
+        args: "--workers 2 --connections-max 128 --memory-max 96MiB --prefetch-memory 16MiB --object-cache 1MiB",
         clients: 64,
         taste: Taste {
             asks_max: 24,
             other: 10,
             ..ALL_SORTS
         },
-        files: (14, 8 * MIB),
-        popular: 0,
         others: Others {
-            fills: 5,
-            drops: 20,
             changes: 3,
-            backup: false,
+            ..reads(5, 20)
         },
         busy: true,
-        stall_s: 45,
+        ..USUAL
     },
     // Send memory is divided, and too small for all: shares shrink and grow below data in flight.
     Weather {
         name: "shares",
-        medium: Medium::Emulated {
-            rate_bytes_per_s: 100_000_000,
-        },
+        medium: emulated(100_000_000),
         mood: Mood::Changing,
-        args: &[
-            "--workers",
-            "2",
-            "--connections-max",
-            "64",
-            "--send-memory",
-            "4MiB",
-        ],
+        args: "--workers 2 --connections-max 64 --send-memory 4MiB",
         clients: 80,
         taste: Taste {
             leaves_early: 30,
@@ -326,15 +245,8 @@ pub const ALL: [Weather; 9] = [
             ..ALL_SORTS
         },
         files: (14, 16 * MIB),
-        popular: 0,
-        others: Others {
-            fills: 5,
-            drops: 10,
-            changes: 0,
-            backup: false,
-        },
-        busy: false,
-        stall_s: 45,
+        others: reads(5, 10),
+        ..USUAL
     },
 ];
 

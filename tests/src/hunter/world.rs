@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::content::State;
-use super::files::{device_offset, modified_ns, set_time, write_all};
+use super::files::{device_offset, modified_ns, set_time, some_age, write_all};
 use super::history::{Change, History, Life};
 use super::plan::Span;
 use super::weather::{Medium, Mood, Weather};
@@ -26,9 +26,7 @@ const fn is_still(file: usize) -> bool {
 /// A range of a file that a client waits for.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
-    /// Which file.
     pub file: usize,
-    /// What the client waits for.
     pub span: Span,
     /// Others read from here up to `end`.
     pub from: u64,
@@ -61,9 +59,6 @@ pub struct World {
 
 impl World {
     /// Creates the files. `None` where the machine has no disk for this weather, which is reported as skipped.
-    ///
-    /// # Panics
-    /// When the file system refuses.
     pub fn new(weather: &Weather, seed: u64) -> Option<World> {
         let disk = match weather.medium {
             Medium::Plain => None,
@@ -95,7 +90,7 @@ impl World {
         world.history = History::new(lives);
         let probe = world.root().join("probe");
         fs::write(&probe, "probe").expect("a file");
-        set_time(&probe, 3600, 0).expect("its time");
+        set_time(&probe, Duration::from_secs(3600)).expect("its time");
         world.sync();
         world.tell("fast off");
         Some(world)
@@ -111,12 +106,7 @@ impl World {
         let state = State::new(file as u8, self.next_version(), len_bytes);
         let path = self.path(file);
         write_all(&File::create(&path).expect("a file"), &state, 0).expect("room for the files");
-        set_time(
-            &path,
-            3600 + rng.below(100_000) as u64,
-            rng.below(1_000_000_000) as u32,
-        )
-        .expect("its time");
+        set_time(&path, some_age(rng, 3600)).expect("its time");
         Life::new(
             &format!("/site/f{file:02x}"),
             Some(state),
@@ -443,11 +433,7 @@ impl World {
                     .open(&new)?
                     .set_modified(SystemTime::UNIX_EPOCH + second)?;
             }
-            _ if rng.below(2) == 0 => set_time(
-                &new,
-                60 + rng.below(100_000) as u64,
-                rng.below(1_000_000_000) as u32,
-            )?,
+            _ if rng.below(2) == 0 => set_time(&new, some_age(rng, 60))?,
             _ => {}
         }
         self.history.begin(file, change, Some(next));
@@ -462,11 +448,7 @@ impl World {
     /// Sets an old time, so that its tag is strong.
     fn touch(&self, file: usize, state: Arc<State>, rng: &mut Rng) -> io::Result<()> {
         self.history.begin(file, Change::Touch, Some(state));
-        set_time(
-            &self.path(file),
-            60 + rng.below(100_000) as u64,
-            rng.below(1_000_000_000) as u32,
-        )
+        set_time(&self.path(file), some_age(rng, 60))
     }
 }
 

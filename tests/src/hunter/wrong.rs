@@ -5,7 +5,6 @@
 pub enum Kind {
     /// The process ended, or did not end as it should.
     Abort,
-    /// More bytes than promised.
     Beyond,
     /// Bytes that the file never had there.
     WrongBytes,
@@ -19,34 +18,26 @@ pub enum Kind {
     Status,
     /// A response that ended early for no reason.
     Cut,
-    /// A response that stalls.
     Stall,
     /// A worker in uninterruptible sleep (state D), waiting for a disk.
     Asleep,
-    /// More memory than promised.
     Memory,
 }
 
-/// A broken promise.
 #[derive(Clone, Debug)]
 pub struct Wrong {
-    /// Its kind.
     pub kind: Kind,
     /// What was expected, and what was seen.
     pub text: String,
 }
 
 impl Wrong {
-    /// A broken promise.
     pub fn new(kind: Kind, text: impl Into<String>) -> Wrong {
         let text = text.into();
         Wrong { kind, text }
     }
 
     /// A broken promise, as the result of a function.
-    ///
-    /// # Errors
-    /// Always.
     pub fn err<T>(kind: Kind, text: impl Into<String>) -> Result<T, Wrong> {
         Err(Wrong::new(kind, text))
     }

@@ -167,17 +167,14 @@ impl<'ast> Visit<'ast> for Nesting {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tidy::messages;
+    use crate::tidy;
 
     #[test]
     fn a_function_of_71_lines_is_found_and_one_of_70_is_not() {
         let of = |lines: usize| format!("fn a() {{\n{}}}\n", "    b();\n".repeat(lines - 2));
+        assert_eq!(tidy::checked(check, &[("core/src/a.rs", &of(70))]), "");
         assert_eq!(
-            messages(&check(&Tree::of(&[("core/src/a.rs", &of(70))]))),
-            ""
-        );
-        assert_eq!(
-            messages(&check(&Tree::of(&[("core/src/a.rs", &of(71))]))),
+            tidy::checked(check, &[("core/src/a.rs", &of(71))]),
             "core/src/a.rs:1: `a` has 71 lines, more than 70; make it two functions\n"
         );
     }
@@ -186,10 +183,10 @@ mod tests {
     fn a_file_of_501_lines_is_found_and_one_of_500_is_not() {
         let tests = "#[cfg(test)]\nmod tests {}\n";
         let of = |lines: usize| format!("{}{tests}", "use a;\n".repeat(lines));
-        let tree = |lines: usize| Tree::of(&[("core/src/a.rs", &of(lines))]);
-        assert_eq!(messages(&check(&tree(500))), "");
+        let found = |lines: usize| tidy::checked(check, &[("core/src/a.rs", &of(lines))]);
+        assert_eq!(found(500), "");
         assert_eq!(
-            messages(&check(&tree(501))),
+            found(501),
             "core/src/a.rs:1: 501 lines without tests, more than 500; make it two files, one for each of its jobs\n"
         );
     }
@@ -219,12 +216,9 @@ mod tests {
                 "}".repeat(deep)
             )
         };
+        assert_eq!(tidy::checked(check, &[("core/src/a.rs", &of(5))]), "");
         assert_eq!(
-            messages(&check(&Tree::of(&[("core/src/a.rs", &of(5))]))),
-            ""
-        );
-        assert_eq!(
-            messages(&check(&Tree::of(&[("core/src/a.rs", &of(6))]))),
+            tidy::checked(check, &[("core/src/a.rs", &of(6))]),
             "core/src/a.rs:1: `a` nests 6 deep, more than 5; make the inner part a function\n"
         );
     }

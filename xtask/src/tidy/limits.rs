@@ -69,7 +69,7 @@ impl<'ast> Visit<'ast> for Bounds<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tidy::messages;
+    use crate::tidy;
 
     #[test]
     fn a_bound_without_a_reason_is_found() {
@@ -77,7 +77,7 @@ mod tests {
                     /// As long as the protocol allows. Longer: 431.\nconst NAME_BYTES_MAX: u64 = 2;\n\
                     const SHORT_MAX: u64 = NAME_BYTES_MAX;\n";
         assert_eq!(
-            messages(&check(&Tree::of(&[("wire/src/http.rs", code)]))),
+            tidy::checked(check, &[("wire/src/http.rs", code)]),
             "wire/src/http.rs:1: `HEAD_BYTES_MAX` is a bound without a reason; \
              say above it why it is that much and what happens at it\n"
         );

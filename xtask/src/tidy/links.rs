@@ -218,7 +218,7 @@ fn matches(path: &str, pattern: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tidy::messages;
+    use crate::tidy;
 
     fn checked(path: &str, text: &str) -> String {
         let files = [
@@ -227,7 +227,7 @@ mod tests {
             ("core/src/sndbuf/atbt.rs", ""),
             ("docs/other.md", "# Other\n## A heading\n"),
         ];
-        messages(&check(&Tree::of(&files)))
+        tidy::checked(check, &files)
     }
 
     #[test]

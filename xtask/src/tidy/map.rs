@@ -47,11 +47,11 @@ fn names(map: &str, folder: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tidy::messages;
+    use crate::tidy;
 
     #[test]
     fn a_folder_that_the_map_lacks_is_named() {
-        let tree = Tree::of(&[
+        let files = [
             (
                 MAP,
                 "# Map\n```\ncore/   policy\nserver/ shells: front/http (bytes)\nsrc/\n```\n",
@@ -64,9 +64,9 @@ mod tests {
             ("server/Cargo.toml", ""),
             ("server/src/front/http/conn.rs", ""),
             ("bpf/a.c", ""),
-        ]);
+        ];
         assert_eq!(
-            messages(&check(&tree)),
+            tidy::checked(check, &files),
             "ARCHITECTURE.md:1: the map lacks `bpf/`; add a line on what is in it and why\n\
              ARCHITECTURE.md:1: the map lacks `core/src/sndbuf/`; add a line on what is in it and why\n\
              ARCHITECTURE.md:1: the map lacks `core/wan/`; add a line on what is in it and why\n\
@@ -77,6 +77,6 @@ mod tests {
 
     #[test]
     fn without_a_map_nothing_is_lacking() {
-        assert_eq!(messages(&check(&Tree::of(&[("core/src/disk.rs", "")]))), "");
+        assert_eq!(tidy::checked(check, &[("core/src/disk.rs", "")]), "");
     }
 }

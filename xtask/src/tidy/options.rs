@@ -110,18 +110,18 @@ impl syn::parse::Parse for Setting {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tidy::messages;
+    use crate::tidy;
 
     #[test]
     fn options_without_docs_are_named() {
         let code = "struct Options {\n    /// Waits.\n    #[arg(short, long, value_parser = |t: &str| p(t, 1..=2))]\n    idle_timeout: u8,\n    \
                     #[arg(long = \"rate-min\", num_args = 0..=1)]\n    rate: u8,\n    #[arg(value_name = \"DIR\")]\n    root: u8,\n}\n";
-        let tree = Tree::of(&[
+        let files = [
             ("server/src/options.rs", code),
             (DOCUMENT, "# C\n`idle_timeout`, --rate-minimum\n"),
-        ]);
+        ];
         assert_eq!(
-            messages(&check(&tree)),
+            tidy::checked(check, &files),
             "server/src/options.rs:5: option --rate-min has no docs; write a doc comment: effect, default and why, range\n\
              server/src/options.rs:5: option --rate-min is not in docs/configuration.md; \
              render it anew: `UPDATE_DOCS=1 cargo test -p ackpace`\n"

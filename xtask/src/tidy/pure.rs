@@ -176,7 +176,7 @@ fn in_path(tokens: &[TokenTree], index: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tidy::messages;
+    use crate::tidy;
 
     const LIB: (&str, &str) = (
         "core/src/lib.rs",
@@ -188,7 +188,7 @@ mod tests {
         let code = "use std::time::Instant;\nfn f(env: u8) -> HashMap<u8, u8> {\n    g(env.now);\n    println!(\"x\")\n}\n\
                     #[cfg(test)]\nmod tests { use std::fs; }\n";
         assert_eq!(
-            messages(&check(&Tree::of(&[LIB, ("core/src/a.rs", code)]))),
+            tidy::checked(check, &[LIB, ("core/src/a.rs", code)]),
             "core/src/a.rs:1: `std` in core; it is no_std: use core:: or alloc::\n\
              core/src/a.rs:2: `HashMap` in core; its order differs from run to run: use BTreeMap or an index\n\
              core/src/a.rs:4: `println` in core; it says nothing: return a value\n"
@@ -199,7 +199,7 @@ mod tests {
     fn a_parser_may_use_values_of_std_but_neither_clock_nor_files() {
         let code = "use std::time::{Duration, SystemTime};\nfn f() { SystemTime::now(); std::fs::read(\"x\"); }\n";
         assert_eq!(
-            messages(&check(&Tree::of(&[("wire/src/a.rs", code)]))),
+            tidy::checked(check, &[("wire/src/a.rs", code)]),
             "wire/src/a.rs:2: `now` in wire; time is an argument\n\
              wire/src/a.rs:2: `fs` in wire; a parser opens nothing: take bytes\n"
         );
@@ -208,10 +208,13 @@ mod tests {
     #[test]
     fn rustc_is_told_to_refuse_std_and_unsafe() {
         assert_eq!(
-            messages(&check(&Tree::of(&[
-                ("core/src/lib.rs", "//! Docs.\n"),
-                ("wire/src/lib.rs", "//! Docs.\n")
-            ]))),
+            tidy::checked(
+                check,
+                &[
+                    ("core/src/lib.rs", "//! Docs.\n"),
+                    ("wire/src/lib.rs", "//! Docs.\n")
+                ]
+            ),
             "core/src/lib.rs:1: core does not say no_std; add `#![no_std]` below the docs\n\
              core/src/lib.rs:1: core does not say forbid(unsafe_code); add `#![forbid(unsafe_code)]` below the docs\n\
              wire/src/lib.rs:1: wire does not say forbid(unsafe_code); add `#![forbid(unsafe_code)]` below the docs\n"
@@ -223,7 +226,7 @@ mod tests {
         let manifest = "[package]\nname = \"ackpace-wire\"\n[dependencies]\nhttparse = \"1\"\nackpace-core = { path = \"../core\" }\n\
                         [dev-dependencies]\nackpace = { path = \"../server\" }\n";
         assert_eq!(
-            messages(&check(&Tree::of(&[("wire/Cargo.toml", manifest)]))),
+            tidy::checked(check, &[("wire/Cargo.toml", manifest)]),
             "wire/Cargo.toml:5: wire knows ackpace-core; \
              arrows point down the table of rooms in ARCHITECTURE.md, never back: move the shared part below both\n"
         );
