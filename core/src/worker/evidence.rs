@@ -64,7 +64,8 @@ impl Worker {
         let due = now >= conn.evidence.watched_at.plus_us(each_us);
         let fetches =
             stream.is_some_and(|stream| stream.outstanding.has_wanted() && stream.left_bytes() > 0);
-        if (full || fetches) && (first || due) {
+        let asked = self.outs.back() == Some(&Out::Sample(id));
+        if (full || fetches) && (first || due) && !asked {
             conn.evidence.watched_at = now;
             self.outs.push_back(Out::Sample(id));
         }
