@@ -11,13 +11,11 @@
 //! | [`cold_clients`] | the clients of `reading`, the disk of `delivery` | who gets less where clients with bytes unread are read for less? |
 //! | [`reading`] | clients that read at a pace of their own | does the worker estimate their rates? |
 //! | [`send_memory`] | connections that share the send memory | who gets which share? |
-//! | [`credit`] | sockets whose share is used up | how fast are clients believed to be? |
 //! | [`receiving`] | a receiver on a busy machine | what does an extra turn gain? |
 //! | [`hostile`] | messages in any order, from the bytes of an input | does any input break a law? |
 //! | [`soak`] | all of `hostile` and `delivery`, drawn by a seed | does any seed break a law? |
 
 pub mod cold_clients;
-pub mod credit;
 pub mod delivery;
 pub mod hostile;
 mod laws;

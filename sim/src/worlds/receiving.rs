@@ -5,7 +5,6 @@
 //! Softirqs run first. Their time is charged to the process that they interrupt, as ticks were. Times are in
 //! nanoseconds, lengths in packets.
 
-pub mod laws;
 mod load;
 mod process;
 mod record;

@@ -5,10 +5,8 @@
 //! seeds.
 
 mod beginnings;
-mod grown;
 mod kinds;
-mod laws;
-mod mixes;
+mod many;
 mod pauses;
 
 use ackpace_core::limits::{FIRST_READ_BYTES, STEADY_QUEUE_BYTES};
@@ -143,10 +141,10 @@ fn believed(reader: &Reader, age_ms: u64) -> f64 {
     noted as f64 / reader.true_bytes_per_s as f64
 }
 
-/// From which age on it is within this part of the true rate, seconds; infinite if it is not at the end.
-fn found_s(reader: &Reader, part: f64) -> f64 {
+/// From which age on it is within a tenth of the true rate, seconds; infinite if it is not at the end.
+fn found_s(reader: &Reader) -> f64 {
     let noted = reader.believed_bytes_per_s.len() as u64;
-    let is_off = |n: &u64| (believed(reader, n * NOTED_EACH_MS) - 1.0).abs() > part;
+    let is_off = |n: &u64| (believed(reader, n * NOTED_EACH_MS) - 1.0).abs() > 0.1;
     match (0..noted).rev().find(is_off) {
         Some(n) if n + 1 == noted => f64::INFINITY,
         Some(n) => ((n + 1) * NOTED_EACH_MS) as f64 / 1e3,
@@ -186,7 +184,7 @@ impl Error {
         }
     }
 
-    /// The bounds of issue 17: a median error of 15 %, and a 95th percentile within a factor of 1.6.
+    /// A median error of 15 %, and a 95th percentile within a factor of 1.6.
     fn is_small(&self) -> bool {
         self.median_percent <= 15.0 && self.factor <= 1.6
     }
@@ -205,7 +203,7 @@ fn errors(by_seed: &[Vec<&Reader>], age_ms: u64) -> Error {
 fn found(by_seed: &[Vec<&Reader>]) -> [f64; 2] {
     [50, 95].map(|percent| {
         let of = |readers: &Vec<&Reader>| {
-            percentile(readers.iter().map(|reader| found_s(reader, 0.1)), percent)
+            percentile(readers.iter().map(|reader| found_s(reader)), percent)
         };
         percentile(by_seed.iter().map(of), 50)
     })

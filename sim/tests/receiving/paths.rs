@@ -1,7 +1,7 @@
-//! The same experiments with numbers of processes, round trips and losses that the paper does not have.
+//! The same experiments with numbers of processes and round trips that the paper does not have.
 
 use crate::{RULES, Runs, compare, long_waits, timeouts};
-use ackpace_sim::worlds::receiving::{Costs, Load, Outcome, PENTIUM_III, World};
+use ackpace_sim::worlds::receiving::{Load, Outcome, World};
 use std::fmt::Write;
 
 const HEAD: &str = "rule   Mbit/s  process   CPU %  timeouts  T_wait >= 200 ms\n";
@@ -87,76 +87,4 @@ fn round_trips() {
         }
     }
     compare("round-trips", &table);
-}
-
-/// Where losses keep the sender below what the receiver can take, no slice ends while packets wait for long.
-#[test]
-fn losses() {
-    let mut table = format!("    loss   {HEAD}");
-    for (name, loss) in [
-        (".001 %", 1e-5),
-        (".01 %", 1e-4),
-        (".03 %", 3e-4),
-        ("1 %", 1e-2),
-    ] {
-        let runs = RULES.map(|(_, rule)| {
-            Runs::of(World {
-                rule,
-                loss,
-                load: Load::Loops(10),
-                ..World::default()
-            })
-        });
-        for ((rule, _), runs) in RULES.iter().zip(&runs) {
-            row(&mut table, name, rule, runs);
-        }
-        let [old, new, fair] = &runs;
-        assert_eq!(fair.most(long_waits), 0.0, "{name}");
-        if loss >= 1e-2 {
-            assert_eq!(
-                (old.most(long_waits), new.most(long_waits)),
-                (0.0, 0.0),
-                "{name}"
-            );
-        }
-    }
-    compare("losses", &table);
-}
-
-/// The paper does not say how the CPU time of a packet divides between softirq and process. For any division, the rule
-/// moves no CPU time, and the process gets no more data by it.
-#[test]
-fn other_divisions_of_the_cost() {
-    let mut table = format!(" softirq   {HEAD}");
-    for (irq_ns, tcp_ns) in [(5_000, 3_000), (7_500, 4_500), (9_500, 6_500)] {
-        let all_ns = PENTIUM_III.irq_ns + PENTIUM_III.tcp_ns + PENTIUM_III.copy_ns;
-        let costs = Costs {
-            irq_ns,
-            tcp_ns,
-            copy_ns: all_ns - irq_ns - tcp_ns,
-            ..PENTIUM_III
-        };
-        let runs = RULES.map(|(_, rule)| {
-            Runs::of(World {
-                rule,
-                costs,
-                load: Load::Loops(10),
-                ..World::default()
-            })
-        });
-        let name = format!("{} us", (irq_ns + tcp_ns) / 1_000);
-        for ((rule, _), runs) in RULES.iter().zip(&runs) {
-            row(&mut table, &name, rule, runs);
-        }
-        let [old, new, fair] = &runs;
-        let share = |runs: &Runs| runs.median(Outcome::share_percent);
-        let copied = |runs: &Runs| runs.median(Outcome::copied_mbits_per_s);
-        assert!((share(new) - share(old)).abs() < 0.2, "{name}");
-        assert!((share(fair) - share(old)).abs() < 0.2, "{name}");
-        assert!(
-            copied(new) <= 1.02 * copied(old) && copied(fair) <= 1.02 * copied(old),
-            "{name}"
-        );
-    }
-    compare("costs", &table);
 }
