@@ -57,6 +57,7 @@ impl Run<'_> {
                 self.pump_disk();
             }
             19 => self.pump_disk(),
+            20 => self.act_of_moves(),
             _ => {
                 self.worker_turn();
                 self.disk_turn();
@@ -75,7 +76,7 @@ impl Run<'_> {
         self.disk_thread.woken |= std::mem::take(&mut self.must_wake_disk);
     }
 
-    fn someone(&mut self) -> Option<ConnId> {
+    pub fn someone(&mut self) -> Option<ConnId> {
         let nth = self.input.below(PLACES.into()) as usize;
         let living = self.clients.iter().flatten();
         let count = living.clone().count().max(1);
@@ -84,6 +85,9 @@ impl Run<'_> {
 
     fn act_of_client(&mut self, act: u8) {
         if act < 24 {
+            if act == 23 {
+                return self.act_of_moves();
+            }
             self.backlog = (self.backlog + 1).min(PLACES);
             self.on(In::Incoming);
             return;

@@ -20,6 +20,10 @@ impl Run<'_> {
         if orders {
             return;
         }
+        assert!(
+            self.worker.connections() == 0 || self.worker.deadline().is_some(),
+            "somebody is waited for without a deadline"
+        );
         for client in self.clients.iter().flatten() {
             self.check_one(client);
         }
@@ -74,6 +78,7 @@ impl Run<'_> {
     /// The disk machine must not hold wants for no reason: it waits for a read, a layout, memory or a time.
     fn check_disk(&self) {
         let disk_thread = &self.disk_thread;
+        assert_eq!(disk_thread.disk.forgotten(), [], "nobody works for a want");
         let holds = disk_thread
             .outstanding
             .values()

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use ackpace_core::addresses::Address;
 use ackpace_core::conn::{ConnId, ObjectId, Span, StreamId};
 
+use super::away::Untold;
 use super::memory::FilledSlots;
 use super::response::{HttpRequest, Response};
 use super::share::SocketShare;
@@ -16,6 +17,8 @@ pub(super) const PLACES: u32 = 4;
 pub(super) struct ClientState {
     pub id: ConnId,
     pub input: VecDeque<HttpRequest>,
+    /// What is left of the body of the request before.
+    pub body_bytes: u64,
     /// The request that it has just received.
     pub received: Option<HttpRequest>,
     /// The request that is being looked up.
@@ -41,6 +44,8 @@ pub(super) struct ClientState {
     pub pieces: VecDeque<FilledSlots>,
     /// The disk may hold a want of it.
     pub has_want: bool,
+    /// Responses of which the log was not told yet.
+    pub untold: Vec<Untold>,
     /// A response ended early: nothing may follow on this connection.
     pub torn: bool,
     pub shut: bool,
@@ -53,6 +58,11 @@ impl ClientState {
             true => self.socket_bytes.saturating_sub(self.unacked_bytes),
             false => 0,
         }
+    }
+
+    /// Bytes ever given to its socket.
+    pub fn given_bytes(&self) -> u64 {
+        self.acked_bytes + self.unacked_bytes
     }
 
     /// Whether the kernel reports its socket writable, if it is asked to.
@@ -85,6 +95,7 @@ impl ClientState {
         ClientState {
             id,
             input: VecDeque::new(),
+            body_bytes: 0,
             received: None,
             resolving: None,
             response: None,
@@ -101,6 +112,7 @@ impl ClientState {
             fails_next: false,
             pieces: VecDeque::new(),
             has_want: false,
+            untold: Vec::new(),
             torn: false,
             shut: false,
         }

@@ -257,7 +257,7 @@ impl Run<'_> {
     pub fn join(&mut self, conn: ConnId, cap_bytes: u64) {
         if let Some(client) = self.client(conn) {
             client.share.hold(Grant::start(cap_bytes));
-            client.share.start_bytes = cap_bytes;
+            client.share.start_bytes = cap_bytes.max(client.unacked_bytes);
             let sender = self.worker.sender(conn);
             if let Some(reading) = sender.and_then(|sender| self.reading(sender)) {
                 self.report(pool::In::Joined { worker: 0, reading });

@@ -19,13 +19,15 @@ pub(super) const READINGS_MAX: usize = 2;
 /// Reports that wait for the pool. What does not fit is lost.
 pub(super) const REPORTS_MAX: usize = 4;
 
-/// How often each case happened that the laws of shares are about.
+/// How often each rare case happened that the laws are about.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct ShareCounts {
+pub(super) struct CaseCounts {
     /// A share had no room, and the kernel was to report the socket writable.
     pub by_call: u64,
     /// A connection was told its share by the pool machine.
     pub by_pool: u64,
+    /// A connection that had been given away came back.
+    pub moved: u64,
     /// A share was taken back.
     pub taken_back: u64,
 }

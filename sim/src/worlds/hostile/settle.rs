@@ -4,6 +4,7 @@
 use ackpace_core::Machine;
 use ackpace_core::conn::TcpEvent;
 use ackpace_core::units::Instant;
+use ackpace_core::worker::Census;
 
 use super::disk_thread::Fate;
 use super::shell::Run;
@@ -27,6 +28,8 @@ impl Run<'_> {
         for client in self.clients.iter_mut().flatten() {
             client.fails_next = false;
         }
+        while self.adopt() {}
+        self.away.clear(); // the machine is full
         self.until("is not served", |run| run.is_served());
         let clients: Vec<_> = self.clients.iter_mut().flatten().collect();
         let mut leaving = Vec::new();
@@ -49,7 +52,7 @@ impl Run<'_> {
         clients.all(|client| {
             client.response.is_none()
                 && client.resolving.is_none()
-                && (client.input.is_empty() || client.torn)
+                && (client.input.is_empty() && client.body_bytes == 0 || client.torn)
         })
     }
 
@@ -163,6 +166,12 @@ impl Run<'_> {
             "shares of nobody"
         );
         assert_eq!(self.worker.connections(), 0);
+        assert_eq!(self.worker.census(self.now), Census::default());
+        assert_eq!(
+            self.worker.counts().mended,
+            0,
+            "forgotten, until a watch saw it"
+        );
         assert!(
             self.disk_thread.reads.is_empty(),
             "reads for nobody, without end"

@@ -1,16 +1,19 @@
 //! The worker's shell: it executes each order as badly as the input likes, and checks it against the four laws of
 //! [`super`].
 
+use std::sync::Arc;
+
 use ackpace_core::Machine;
-use ackpace_core::addresses::Address;
+use ackpace_core::addresses::{Address, AddressCounts};
 use ackpace_core::conn::{ConnId, ObjectId, Span, StreamId, TcpEvent, Want};
 use ackpace_core::units::{Instant, KIB, MIB};
 use ackpace_core::why::Why;
 use ackpace_core::worker::{Expect, In, Out, Received, Worker};
 
+use super::away::Away;
 use super::client::{ClientState, PLACES};
 use super::disk_thread::{Ask, DiskThread};
-use super::division::{Division, ShareCounts};
+use super::division::{CaseCounts, Division};
 use super::input::Input;
 use super::mailbox::Mailboxes;
 use super::memory::{File, FilledSlots};
@@ -30,6 +33,12 @@ pub(super) struct Run<'a> {
     pub clients: Vec<Option<ClientState>>,
     pub generations: Vec<u32>,
     pub backlog: u32,
+    /// The listeners are watched.
+    listening: bool,
+    /// The log hears of ended responses.
+    pub logs: bool,
+    /// Connections that were given away and not adopted yet.
+    pub away: Vec<Away>,
     pub files: Vec<File>,
     /// How often the files have been opened; each time they get a new generation.
     pub opened: u32,
@@ -47,7 +56,7 @@ pub(super) struct Run<'a> {
     pub division: Division,
     /// Send memory is divided: the worker knows the share of a new connection.
     pub divides: bool,
-    pub counts: ShareCounts,
+    pub counts: CaseCounts,
     /// Bytes sent, responses ended and reads done: any progress increases it.
     pub progress: u64,
     pub trace: Trace,
@@ -70,6 +79,9 @@ impl<'a> Run<'a> {
             now,
             idle_at: now,
             worker: Worker::new(settings),
+            listening: true,
+            logs: settings.arrivals,
+            away: Vec::new(),
             clients: (0..PLACES).map(|_| None).collect(),
             generations: vec![0; PLACES as usize],
             backlog: 0,
@@ -84,11 +96,13 @@ impl<'a> Run<'a> {
             disk_thread: DiskThread::new(disk),
             division: Division::new(first / 4, &mut input, now),
             divides: false,
-            counts: ShareCounts::default(),
+            counts: CaseCounts::default(),
             progress: 0,
             trace: Trace::default(),
             input,
         };
+        let counts = AddressCounts::new(64, 1);
+        run.worker.count_addresses_in(Arc::new(counts));
         run.begin_division();
         run
     }
@@ -184,7 +198,7 @@ impl<'a> Run<'a> {
     fn execute(&mut self, out: Out) {
         match out {
             Out::Accept(most) => self.accept(most),
-            Out::Listen(_) => {}
+            Out::Listen(on) => assert_ne!(std::mem::replace(&mut self.listening, on), on),
             Out::Receive { conn, expect } => self.receive(conn, expect, &out),
             Out::Resolve { stream, .. } => self.look_up(stream, &out),
             Out::Probe {
@@ -239,8 +253,11 @@ impl<'a> Run<'a> {
                 self.living(conn, &out);
                 self.sample(conn);
             }
-            Out::Arrived { .. } => {}
-            Out::Export { .. } | Out::Keep { .. } => panic!("an export that nobody asked for"),
+            Out::Arrived { stream, outcome } => self.told(stream, outcome),
+            Out::Export { conn, exported } => self.exported(conn, exported),
+            Out::Keep { conn, .. } => {
+                self.living(conn, &out);
+            }
             Out::Shutdown(conn) => {
                 let client = self.living(conn, &out);
                 assert!(!client.shut, "our FIN twice");
@@ -261,16 +278,18 @@ impl<'a> Run<'a> {
         for _ in 0..most.min(self.backlog) {
             let free = self.clients.iter().position(Option::is_none);
             let Some(index) = free else { return };
+            if self.input.once_in(32) {
+                return self.on(In::AcceptFailed);
+            }
             self.backlog -= 1;
-            let id = ConnId {
-                index: index as u32,
-                generation: self.generations[index],
-            };
+            let id = self.conn_at(index);
             let socket_bytes = self.input.pick(&[MIB, 64 * KIB, 300_000, 1 << 40]);
             let mut client = ClientState::new(id, socket_bytes);
             if self.division.is_any() && !self.input.once_in(8) {
                 client.address = Some(Address(u64::from(id.index) + 1));
                 client.share.costly = self.input.once_in(2);
+            } else if !self.division.is_any() && self.input.once_in(2) {
+                client.address = Some(Address(9)); // too many of one
             }
             let address = client.address;
             self.clients[index] = Some(client);
@@ -278,9 +297,28 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// The id of the next connection at a free place.
+    pub fn conn_at(&self, index: usize) -> ConnId {
+        ConnId {
+            index: index as u32,
+            generation: self.generations[index],
+        }
+    }
+
     fn receive(&mut self, conn: ConnId, expect: Expect, out: &Out) {
         let partly = self.input.once_in(16);
+        let body_bytes = match self.input.once_in(16) {
+            true => self.input.pick(&[300, 3 * MIB]),
+            false => 0,
+        };
         let client = self.living(conn, out);
+        if expect != Expect::Head && client.body_bytes > 0 {
+            let bytes = client.body_bytes.min(MIB);
+            client.body_bytes -= bytes;
+            let done = client.body_bytes == 0;
+            let received = Received::Skipped { bytes, done };
+            return self.on(In::Received { conn, received });
+        }
         let next = client.input.pop_front();
         let received = match (expect, next) {
             (Expect::Head, Some(request)) if partly => {
@@ -289,8 +327,10 @@ impl<'a> Run<'a> {
             }
             (Expect::Head, Some(request)) => {
                 client.received = Some(request);
+                client.body_bytes = body_bytes;
                 let more = !client.input.is_empty() || client.fin;
-                Received::Request { body: false, more }
+                let body = body_bytes > 0;
+                Received::Request { body, more }
             }
             (_, Some(_)) => Received::Skipped {
                 bytes: 100,
@@ -331,7 +371,8 @@ impl<'a> Run<'a> {
         // Its client may have left in the meantime.
         if self.worker.plan(stream).is_some() {
             let client = self.client(conn).expect("it was there");
-            client.response = Some((stream, Response::new(request)));
+            let start_bytes = client.given_bytes();
+            client.response = Some((stream, Response::new(request, start_bytes)));
         }
     }
 
@@ -406,12 +447,14 @@ impl<'a> Run<'a> {
         );
         client.torn |= !response.is_whole();
         self.progress += 1;
+        self.untold(stream, response);
         self.release_all(stream.conn);
     }
 
     fn close(&mut self, conn: ConnId, out: &Out) {
         let client = self.living(conn, out);
         assert!(client.response.is_none(), "closed, but not ended: {out:?}");
+        assert!(client.untold.is_empty(), "never told to the log");
         let shares = client.share.bound.is_some();
         self.release_all(conn);
         self.clients[conn.index as usize] = None;
