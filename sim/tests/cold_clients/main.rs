@@ -15,7 +15,9 @@ use ackpace_core::worker::SendPolicy;
 use ackpace_sim::models::disk::profile::{Profile, scsi_2003};
 use ackpace_sim::models::tcp::ConnectionProfile;
 use ackpace_sim::models::tcp::receiver::Program;
-use ackpace_sim::worlds::cold_clients::{ClientChange, ColdClient, Outcome, World};
+use ackpace_sim::worlds::reading::{
+    Asks, ClientChange, ColdDisk, Outcome, ReadingClient, Supply, World,
+};
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use table::{Table, compare, over_seeds};
@@ -40,8 +42,8 @@ fn steady(kb_per_s: u64) -> Program {
 }
 
 /// Clients on a fast local network.
-fn clients(count: usize, program: Program, buffer_kib: u64) -> Vec<ColdClient> {
-    let client = ColdClient {
+fn clients(count: usize, program: Program, buffer_kib: u64) -> Vec<ReadingClient> {
+    let client = ReadingClient {
         profile: ConnectionProfile {
             program,
             buffer_bytes: buffer_kib << 10,
@@ -51,45 +53,49 @@ fn clients(count: usize, program: Program, buffer_kib: u64) -> Vec<ColdClient> {
             segment_bytes: 1_448,
         },
         starts_ms: 0,
-        file: 0,
+        asks: Asks::File,
+        supply: Supply::Disk { file: 0 },
         change: None,
     };
     vec![client; count]
 }
 
 /// The same clients, with this change.
-fn changed(clients: Vec<ColdClient>, change: ClientChange) -> Vec<ColdClient> {
+fn changed(clients: Vec<ReadingClient>, change: ClientChange) -> Vec<ReadingClient> {
     let change = Some(change);
     let clients = clients.into_iter();
     clients
-        .map(|client| ColdClient { change, ..client })
+        .map(|client| ReadingClient { change, ..client })
         .collect()
 }
 
 /// These clients and the disk of 2003. Files lie in random order; clients start within three seconds.
-fn world(seed: u64, mut clients: Vec<ColdClient>, memory_mib: u64, ends_s: u64) -> World {
+fn world(seed: u64, mut clients: Vec<ReadingClient>, memory_mib: u64, ends_s: u64) -> World {
     let mut dice = Pcg64Mcg::seed_from_u64(seed);
     let mut files: Vec<u32> = (0..clients.len() as u32).collect();
     for n in (1..files.len()).rev() {
         files.swap(n, (dice.next_u64() % (n as u64 + 1)) as usize);
     }
     for (client, file) in clients.iter_mut().zip(files) {
-        client.file = file;
+        client.supply = Supply::Disk { file };
         client.starts_ms = dice.next_u64() % 3_000;
     }
     World {
         clients,
-        file_bytes: 150_000_000,
-        profile: Profile::Disk(scsi_2003()),
-        disk: Settings {
-            memory_bytes: memory_mib * MIB,
-            page_cache_bytes: 64 * MIB,
-            ..Settings::ONE_DISK
-        },
+        disk: Some(ColdDisk {
+            file_bytes: 150_000_000,
+            profile: Profile::Disk(scsi_2003()),
+            disk: Settings {
+                memory_bytes: memory_mib * MIB,
+                page_cache_bytes: 64 * MIB,
+                ..Settings::ONE_DISK
+            },
+        }),
         send: SendPolicy::Margin {
             budget_bytes: SEND_QUEUE_BYTES,
         },
-        ends_s,
+        measured_from_ms: 0,
+        ends_ms: ends_s * 1_000 + 1,
     }
 }
 

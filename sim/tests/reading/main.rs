@@ -116,6 +116,7 @@ impl Kind {
             } else {
                 Supply::Cached
             },
+            change: None,
         }
     }
 }
@@ -129,6 +130,7 @@ fn any_rate(dice: &mut Pcg64Mcg) -> u64 {
 fn world(clients: Vec<ReadingClient>, measured_from_s: u64, ends_s: u64) -> World {
     World {
         clients,
+        disk: None,
         send: SEND,
         measured_from_ms: measured_from_s * 1_000,
         ends_ms: ends_s * 1_000,
