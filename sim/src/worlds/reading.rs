@@ -20,7 +20,6 @@ use super::socket::conn_id;
 use super::store::Store;
 use crate::models::disk::profile::Profile;
 use crate::models::tcp::ConnectionProfile;
-use crate::models::tcp::receiver::Program;
 
 /// Interval at which the believed rates are recorded, milliseconds.
 pub const NOTED_EACH_MS: u64 = 250;
@@ -34,45 +33,8 @@ pub struct ReadingClient {
     pub profile: ConnectionProfile,
     /// When it connects and sends its request, milliseconds.
     pub starts_ms: u64,
-    /// What it asks for.
-    pub asks: Asks,
     /// Where its bytes come from.
     pub supply: Supply,
-    /// What becomes different at it later, if anything does.
-    pub change: Option<ClientChange>,
-}
-
-/// A change at a client in the middle of its download. Its time counts from the beginning of the world.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ClientChange {
-    /// Its program sets the size of its receive buffer (SO_RCVBUF).
-    Buffer {
-        /// When, milliseconds.
-        at_ms: u64,
-        /// The new size.
-        bytes: u64,
-    },
-    /// Its program reads in another way.
-    Program {
-        /// When, milliseconds.
-        at_ms: u64,
-        /// The new way.
-        program: Program,
-    },
-}
-
-/// What a client asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asks {
-    /// One endless file.
-    File,
-    /// The segments of a film, each when it is due, as a player does.
-    Segments {
-        /// Length of a segment.
-        len_bytes: u64,
-        /// From one request to the next, milliseconds.
-        every_ms: u64,
-    },
 }
 
 /// Where the bytes of a response come from.

@@ -109,7 +109,7 @@ impl World {
         shell.turn(woken);
         if now >= self.measured_from {
             let sockets = &mut shell.clients;
-            let queue_bytes = sockets.all.iter().map(Socket::unsent_bytes).sum();
+            let queue_bytes = sockets.all.iter().map(|socket| socket.unsent_bytes).sum();
             let outcome = &mut sockets.outcome;
             outcome.wakes += u64::from(woken);
             outcome.queue_max_bytes = outcome.queue_max_bytes.max(queue_bytes);
@@ -150,7 +150,7 @@ impl Sockets {
         }
         let counted = until > self.measured_from;
         for (socket, bytes) in self.all.iter_mut().zip(&mut self.outcome.by_client_bytes) {
-            let before_bytes = socket.unsent_bytes();
+            let before_bytes = socket.unsent_bytes;
             let (sent_bytes, idle_us) = socket.drain(until);
             if counted {
                 *bytes += sent_bytes;
@@ -158,7 +158,7 @@ impl Sockets {
                 self.outcome.idle_us += idle_us;
                 let us = until.since_us(self.passed_at);
                 self.queue_byte_us +=
-                    u128::from(before_bytes + socket.unsent_bytes()) * u128::from(us) / 2;
+                    u128::from(before_bytes + socket.unsent_bytes) * u128::from(us) / 2;
             }
         }
         self.passed_at = until;
@@ -184,13 +184,13 @@ impl Clients for Sockets {
         Given {
             taken_bytes,
             full: socket.full,
-            unsent_bytes: (socket.full && !self.eager).then_some(socket.unsent_bytes()),
+            unsent_bytes: (socket.full && !self.eager).then_some(socket.unsent_bytes),
         }
     }
 
     fn sample(&mut self, nth: usize, _now: Instant) -> TcpSample {
         TcpSample {
-            unacked_bytes: self.all[nth].unsent_bytes(),
+            unacked_bytes: self.all[nth].unsent_bytes,
             ..TcpSample::default()
         }
     }

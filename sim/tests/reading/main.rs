@@ -13,9 +13,7 @@ use ackpace_core::limits::{FIRST_READ_BYTES, STEADY_QUEUE_BYTES};
 use ackpace_core::worker::SendPolicy;
 use ackpace_sim::models::tcp::ConnectionProfile;
 use ackpace_sim::models::tcp::receiver::Program;
-use ackpace_sim::worlds::reading::{
-    Asks, NOTED_EACH_MS, Outcome, Reader, ReadingClient, Supply, World,
-};
+use ackpace_sim::worlds::reading::{NOTED_EACH_MS, Outcome, Reader, ReadingClient, Supply, World};
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -34,10 +32,8 @@ enum Kind {
     Steady,
     /// Its program, which reads all it needs for half a second as fast as it can.
     Bursty,
-    /// Its program, which reads four seconds of film at four times its rate, all of one response.
+    /// Its program, which reads four seconds of film at four times its rate.
     Pausing,
-    /// The same, but each four seconds of film are a response.
-    Player,
     /// Its path.
     Link,
     /// A path of 1 Gbit/s, or its receive buffer in a round trip.
@@ -48,11 +44,10 @@ enum Kind {
     StarvedLink,
 }
 
-const KINDS: [(Kind, &str); 8] = [
+const KINDS: [(Kind, &str); 7] = [
     (Kind::Steady, "steady"),
     (Kind::Bursty, "bursty"),
     (Kind::Pausing, "pausing"),
-    (Kind::Player, "player"),
     (Kind::Link, "link"),
     (Kind::Fast, "fast"),
     (Kind::Starved, "starved"),
@@ -78,7 +73,7 @@ impl Kind {
             Kind::Link | Kind::StarvedLink | Kind::Fast => Program::All,
             Kind::Bursty => periodic(500, 1_000),
             Kind::Pausing => periodic(4_000, 4),
-            Kind::Steady | Kind::Starved | Kind::Player => Program::Steady(rate_bytes_per_s),
+            Kind::Steady | Kind::Starved => Program::Steady(rate_bytes_per_s),
         }
     }
 
@@ -93,7 +88,6 @@ impl Kind {
             profile: ConnectionProfile {
                 program: self.program(rate_bytes_per_s),
                 buffer_bytes: buffer_kib << 10,
-                buffer_most_bytes: 0,
                 link_bytes_per_s: if self.is_by_link() {
                     rate_bytes_per_s
                 } else {
@@ -103,20 +97,11 @@ impl Kind {
                 segment_bytes: 1_448,
             },
             starts_ms: dice.next_u64() % 1_000,
-            asks: match self {
-                // At four times the rate of the film.
-                Kind::Player => Asks::Segments {
-                    len_bytes: rate_bytes_per_s,
-                    every_ms: 4_000,
-                },
-                _ => Asks::File,
-            },
             supply: if self.is_starved() {
                 late
             } else {
                 Supply::Cached
             },
-            change: None,
         }
     }
 }

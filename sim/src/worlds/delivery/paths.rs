@@ -152,7 +152,7 @@ impl Clients for Paths {
     fn give(&mut self, nth: usize, offer: &Offer, now: Instant) -> Given {
         let socket = self.drained(nth, now);
         let taken_bytes = socket.give(offer.len_bytes, offer.refill);
-        let (full, unsent_bytes) = (socket.full, Some(socket.unsent_bytes()));
+        let (full, unsent_bytes) = (socket.full, Some(socket.unsent_bytes));
         self.renew(nth);
         Given {
             taken_bytes,
@@ -164,8 +164,8 @@ impl Clients for Paths {
     fn sample(&mut self, nth: usize, now: Instant) -> TcpSample {
         let socket = self.drained(nth, now);
         TcpSample {
-            unacked_bytes: socket.unsent_bytes(),
-            unsent_bytes: Some(socket.unsent_bytes()),
+            unacked_bytes: socket.unsent_bytes,
+            unsent_bytes: Some(socket.unsent_bytes),
             path: socket.path(now),
             ..TcpSample::default()
         }

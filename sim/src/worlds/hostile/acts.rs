@@ -31,7 +31,7 @@ impl Run<'_> {
             let act = byte % 64;
             self.trace.note(self.now, "act", &act);
             match act {
-                _ if byte >= SHARES_FROM && self.division.is_any() => self.act_of_shares(),
+                _ if byte >= SHARES_FROM && self.divided => self.act_of_shares(),
                 0..22 => self.act_of_turns(act),
                 22..40 => self.act_of_client(act),
                 40..57 => self.act_of_memory(act),
@@ -69,8 +69,6 @@ impl Run<'_> {
     pub fn worker_turn(&mut self) {
         self.worker_woken = false;
         while self.hear_one() {}
-        while self.hear_grant() {}
-        self.hear_question();
         let outs = self.obey_worker(OUTS_MAX);
         assert!(outs < OUTS_MAX, "the worker turns in circles");
         self.disk_thread.woken |= std::mem::take(&mut self.must_wake_disk);

@@ -56,9 +56,6 @@ impl Run<'_> {
             (Stage::Response(_), None) | (_, Some(_)) => panic!("{exported:?}"),
             _ => {}
         }
-        if client.share.bound.is_some() {
-            self.unbound(conn);
-        }
         let costly = client.share.costly;
         client.share = SocketShare::default();
         client.share.costly = costly;

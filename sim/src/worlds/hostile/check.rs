@@ -15,7 +15,6 @@ impl Run<'_> {
         for client in self.clients.iter().flatten() {
             client.share.check(client.unacked_bytes);
         }
-        self.check_pool();
         let orders = self.worker.deadline().is_some_and(|at| at <= self.now);
         if orders {
             return;

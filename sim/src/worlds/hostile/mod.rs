@@ -10,8 +10,8 @@
 //!   (`away.rs`), and the log hears of each response once.
 //! - *Memory*: bytes of a file are sent only from where they are: from slots that were read for this stream and are not
 //!   given back, or from pages that are in memory, or were a moment ago.
-//! - *Shares*: where send memory is divided (`division.rs`: by the input, or by the pool machine), no socket holds more
-//!   than its share allowed when it was filled, none becomes writable in vain, and the pool is a bound (`share.rs`).
+//! - *Shares*: where send memory is divided (`dividing.rs`), no socket holds more than its share allowed when it was
+//!   filled, and none becomes writable in vain (`share.rs`).
 //! - *Progress*: for every stalled stream some part is at work (`check.rs`). When the input ends and every part does
 //!   its work, all that was asked for is sent, and nothing is kept.
 //!
@@ -27,7 +27,6 @@ mod client;
 mod device;
 mod disk_thread;
 mod dividing;
-mod division;
 mod input;
 mod mailbox;
 mod memory;
@@ -86,10 +85,9 @@ mod tests {
             })
             .collect();
         let often =
-            |of: fn(&division::CaseCounts) -> u64| met.iter().filter(|met| of(met) > 0).count();
+            |of: fn(&shell::CaseCounts) -> u64| met.iter().filter(|met| of(met) > 0).count();
         let runs = [
             often(|met| met.by_call),
-            often(|met| met.by_pool),
             often(|met| met.taken_back),
             often(|met| met.moved),
         ];

@@ -15,8 +15,6 @@ const ROUNDS_MAX: u32 = 3_000;
 const WIDER_EACH: u32 = 64;
 /// Time from one round to the next where send memory is divided. A timer fills a socket only where shares last some time.
 const ROUND_US: u64 = 20_000;
-/// Rounds of samples after which the pool knows that everybody has left.
-const SAMPLE_ROUNDS_MAX: u32 = 8;
 
 impl Run<'_> {
     /// Sends all that was asked for. Then all clients leave, and nothing may be kept.
@@ -65,15 +63,11 @@ impl Run<'_> {
             if nth % WIDER_EACH == 0 {
                 self.widen_shares();
             }
-            if self.division.is_any() {
+            if self.divided {
                 self.now = self.now.plus_us(ROUND_US);
             }
             if !self.round() {
-                let next = [
-                    self.worker.deadline(),
-                    self.disk_thread.disk.deadline(),
-                    self.division.deadline(),
-                ];
+                let next = [self.worker.deadline(), self.disk_thread.disk.deadline()];
                 let next = next.into_iter().flatten().min();
                 assert!(next.is_some(), "who {what} waits for nothing, for ever");
                 let soon = Instant {
@@ -104,7 +98,6 @@ impl Run<'_> {
         for conn in conns {
             busy |= self.client_turn(conn);
         }
-        busy |= self.divider_round();
         if self.worker_woken || is_due(self.worker.deadline(), self.now) {
             self.worker_turn();
             busy = true;
@@ -156,15 +149,6 @@ impl Run<'_> {
                 None => break,
             }
         }
-        for _ in 0..SAMPLE_ROUNDS_MAX {
-            while self.divider_round() {}
-            self.now = self.division.deadline().unwrap_or_default().max(self.now);
-        }
-        let divider = self.division.divider();
-        assert!(
-            divider.is_none_or(|divider| divider.is_empty()),
-            "shares of nobody"
-        );
         assert_eq!(self.worker.connections(), 0);
         assert_eq!(self.worker.census(self.now), Census::default());
         assert_eq!(

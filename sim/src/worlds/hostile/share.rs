@@ -17,8 +17,6 @@ pub(super) struct SocketShare {
     most_bytes: Option<u64>,
     /// What it could hold after it was given bytes last.
     allowed_bytes: Option<u64>,
-    /// The share that it began with.
-    pub start_bytes: u64,
     /// Its response began while send memory was divided, so it must have a share.
     pub owed: bool,
 }
@@ -80,11 +78,6 @@ impl SocketShare {
         let taken_bytes = self.taken_bytes(held_bytes);
         let level_bytes = taken_bytes.saturating_add(taken_bytes / 2);
         self.kernel_bytes().is_none_or(|bytes| level_bytes <= bytes)
-    }
-
-    /// What may be in the socket: what it holds, or may take at any time.
-    pub fn most_bytes(&self, held_bytes: u64) -> u64 {
-        self.most_bytes.unwrap_or(0).max(held_bytes)
     }
 
     fn check_held(&self, held_bytes: u64) {

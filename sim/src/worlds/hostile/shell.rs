@@ -13,7 +13,7 @@ use ackpace_core::worker::{Expect, In, Out, Received, Worker};
 use super::away::Away;
 use super::client::{ClientState, PLACES};
 use super::disk_thread::{Ask, DiskThread};
-use super::division::{CaseCounts, Division};
+use super::dividing::share_bytes;
 use super::input::Input;
 use super::mailbox::Mailboxes;
 use super::memory::{File, FilledSlots};
@@ -21,6 +21,17 @@ use super::messages::{Answer, Order, WantCompletion};
 use super::response::{Response, residency};
 use super::settings::{disk_settings, settings};
 use super::trace::Trace;
+
+/// How often each rare case happened that the laws are about.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct CaseCounts {
+    /// A share had no room, and the kernel was to report the socket writable.
+    pub by_call: u64,
+    /// A connection that had been given away came back.
+    pub moved: u64,
+    /// A share was taken back.
+    pub taken_back: u64,
+}
 
 /// One run. The worker's side is in this file, the disk's in `device.rs`.
 pub(super) struct Run<'a> {
@@ -53,8 +64,9 @@ pub(super) struct Run<'a> {
     /// The last message of the disk that the worker heard.
     pub last_completion: Option<WantCompletion>,
     pub disk_thread: DiskThread,
-    pub division: Division,
-    /// Send memory is divided: the worker knows the share of a new connection.
+    /// The input divides the send memory.
+    pub divided: bool,
+    /// It does so by now: the worker knows the share of a new connection.
     pub divides: bool,
     pub counts: CaseCounts,
     /// Bytes sent, responses ended and reads done: any progress increases it.
@@ -94,7 +106,7 @@ impl<'a> Run<'a> {
             echoes,
             last_completion: None,
             disk_thread: DiskThread::new(disk),
-            division: Division::new(first / 4, &mut input, now),
+            divided: first / 4 % 4 > 0,
             divides: false,
             counts: CaseCounts::default(),
             progress: 0,
@@ -103,7 +115,10 @@ impl<'a> Run<'a> {
         };
         let counts = AddressCounts::new(64, 1);
         run.worker.count_addresses_in(Arc::new(counts));
-        run.begin_division();
+        if run.divided && !run.input.once_in(4) {
+            let share_bytes = share_bytes(&mut run.input);
+            run.start_share(share_bytes);
+        }
         run
     }
 
@@ -285,10 +300,10 @@ impl<'a> Run<'a> {
             let id = self.conn_at(index);
             let socket_bytes = self.input.pick(&[MIB, 64 * KIB, 300_000, 1 << 40]);
             let mut client = ClientState::new(id, socket_bytes);
-            if self.division.is_any() && !self.input.once_in(8) {
+            if self.divided && !self.input.once_in(8) {
                 client.address = Some(Address(u64::from(id.index) + 1));
                 client.share.costly = self.input.once_in(2);
-            } else if !self.division.is_any() && self.input.once_in(2) {
+            } else if !self.divided && self.input.once_in(2) {
                 client.address = Some(Address(9)); // too many of one
             }
             let address = client.address;
@@ -455,12 +470,8 @@ impl<'a> Run<'a> {
         let client = self.living(conn, out);
         assert!(client.response.is_none(), "closed, but not ended: {out:?}");
         assert!(client.untold.is_empty(), "never told to the log");
-        let shares = client.share.bound.is_some();
         self.release_all(conn);
         self.clients[conn.index as usize] = None;
-        if shares {
-            self.unbound(conn);
-        }
         self.generations[conn.index as usize] += 1;
         self.progress += 1;
     }

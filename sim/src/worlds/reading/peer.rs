@@ -4,9 +4,7 @@ use ackpace_core::conn::{Held, Plan, ResidencySource, Span, TcpEvent, TcpSample,
 use ackpace_core::units::Instant;
 use ackpace_core::worker::{In, Received};
 
-use super::{
-    Asks, BEGINNING_MS, ClientChange, NOTED_EACH_MS, Reader, ReadingClient, Supply, World, instant,
-};
+use super::{BEGINNING_MS, NOTED_EACH_MS, Reader, ReadingClient, Supply, World, instant};
 use crate::worlds::response::{CHOSEN, plan, whole};
 use crate::worlds::shell::{Clients, Given, Offer};
 use crate::worlds::socket::conn_id;
@@ -25,8 +23,6 @@ pub(super) struct Peer {
     connected: bool,
     /// A request waits to be received.
     asks: bool,
-    /// Requests so far.
-    requests: u64,
     /// A response to it is under way.
     responding: bool,
     want: Option<Want>,
@@ -69,13 +65,9 @@ impl Clients for Peers {
 
     fn plan(&self, nth: usize) -> Plan {
         let client = &self.all[nth].client;
-        let len_bytes = match client.asks {
-            Asks::File => FILE_BYTES,
-            Asks::Segments { len_bytes, .. } => len_bytes,
-        };
         match client.supply {
-            Supply::Cached => whole(len_bytes, ResidencySource::Always),
-            Supply::Late { .. } => whole(len_bytes, ResidencySource::Ask),
+            Supply::Cached => whole(FILE_BYTES, ResidencySource::Always),
+            Supply::Late { .. } => whole(FILE_BYTES, ResidencySource::Ask),
             Supply::Disk { file } => {
                 let span = Span {
                     offset_bytes: 0,
@@ -130,7 +122,6 @@ impl Peer {
             socket: TcpSocket::new(client.profile),
             connected: false,
             asks: false,
-            requests: 0,
             responding: false,
             want: None,
             piece_ms: 0,
@@ -160,36 +151,16 @@ impl Peer {
         self.read_noted_bytes.push(self.read_bytes());
     }
 
-    fn changes(&mut self, now_ms: u64) {
-        let receiver = self.socket.tcp.receiver_mut();
-        match self.client.change {
-            Some(ClientChange::Buffer { at_ms, bytes }) if at_ms == now_ms => {
-                receiver.set_buffer(bytes);
-            }
-            Some(ClientChange::Program { at_ms, program }) if at_ms == now_ms => {
-                receiver.set_program(program);
-            }
-            _ => {}
-        }
-    }
-
     /// A millisecond passes. Returns what happened on its connection.
     pub fn pass(&mut self, index: usize, now_ms: u64) -> impl Iterator<Item = In> + use<> {
         let (conn, address) = (conn_id(index), None);
         let age_ms = now_ms.checked_sub(self.client.starts_ms);
-        let mut asked = None;
         let mut accepted = None;
         if let Some(age_ms) = age_ms {
             if !std::mem::replace(&mut self.connected, true) {
+                (self.asks, self.responding) = (true, true);
                 accepted = Some(In::Accepted { conn, address });
             }
-            if self.asks_now(age_ms) {
-                (self.asks, self.responding) = (true, true);
-                self.requests += 1;
-                let event = TcpEvent::Readable;
-                asked = Some(In::Tcp { conn, event }).filter(|_| accepted.is_none());
-            }
-            self.changes(now_ms);
             self.socket.tcp.pass(age_ms);
             self.judge(age_ms);
         }
@@ -197,19 +168,9 @@ impl Peer {
             let event = TcpEvent::Writable;
             In::Tcp { conn, event }
         });
-        [accepted, asked, writable, self.fetched(now_ms)]
+        [accepted, writable, self.fetched(now_ms)]
             .into_iter()
             .flatten()
-    }
-
-    /// Whether it sends a request now. A player whose segment is late waits for it.
-    fn asks_now(&self, age_ms: u64) -> bool {
-        match self.client.asks {
-            Asks::File => self.requests == 0,
-            Asks::Segments { every_ms, .. } => {
-                !self.responding && !self.asks && age_ms >= self.requests * every_ms
-            }
-        }
     }
 
     /// Whether it ran dry in the last millisecond: its program wanted bytes, and its socket had none for its path. While
@@ -218,10 +179,9 @@ impl Peer {
         if age_ms == BEGINNING_MS {
             self.begun_bytes = self.socket.tcp.receiver().read_bytes();
         }
-        let response_ms = match (self.client.asks, self.client.supply) {
-            (Asks::Segments { every_ms, .. }, _) => age_ms % every_ms,
-            (Asks::File, Supply::Late { until_ms, .. }) => age_ms.saturating_sub(until_ms),
-            (Asks::File, Supply::Cached | Supply::Disk { .. }) => age_ms,
+        let response_ms = match self.client.supply {
+            Supply::Late { until_ms, .. } => age_ms.saturating_sub(until_ms),
+            Supply::Cached | Supply::Disk { .. } => age_ms,
         };
         let begun = self.responding && response_ms >= BEGINNING_MS;
         let dry = self.socket.tcp.unsent_bytes() < self.socket.tcp.profile().segment_bytes;

@@ -82,7 +82,6 @@ fn download(dice: &mut Dice, files: u32, file_bytes: u64) -> Download {
             change,
             pace,
             socket_bytes: dice.between(16 * KIB, 2 * MIB),
-            buffer_bytes: dice.pick(&[0, 0, 64 * KIB, MIB]),
         },
         file: dice.below(files.into()) as u32,
         from_bytes: if dice.once_in(3) {
