@@ -112,11 +112,6 @@ impl Disk {
         self.queue.len() + usize::from(self.job.is_some())
     }
 
-    /// First byte after the range of the last service, or of the one under way.
-    pub fn last_end_bytes(&self) -> u64 {
-        self.last_end_bytes
-    }
-
     /// Totals since the disk was made.
     pub fn counters(&self) -> DeviceTotals {
         self.counters

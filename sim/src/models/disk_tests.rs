@@ -29,12 +29,11 @@ fn with_queue(discipline: Discipline, depth: usize, age_max_ns: u64) -> DiskProf
     disk
 }
 
-fn array(disks: usize, mirrored: bool) -> Profile {
+fn array(disks: usize) -> Profile {
     Profile::Array(ArrayProfile {
         disk: scsi_2003(),
         disks,
         chunk_bytes: 256 * KB,
-        mirrored,
     })
 }
 
@@ -128,12 +127,7 @@ fn asked() -> impl Strategy<Value = Vec<(u64, u64, u64, bool)>> {
 fn any_profile() -> impl Strategy<Value = Profile> {
     let disk = (0..3usize, 1..33usize)
         .prop_map(|(nth, depth)| Profile::Disk(with_queue(disciplines()[nth].1, depth, 100 * MS)));
-    prop_oneof![
-        disk,
-        Just(array(4, false)),
-        Just(array(4, true)),
-        Just(flash())
-    ]
+    prop_oneof![disk, Just(array(4)), Just(flash())]
 }
 
 proptest! {
@@ -193,7 +187,7 @@ proptest! {
 
 #[test]
 fn a_hang_delays_everything_by_its_length_and_is_seen_as_overhead() {
-    for profile in [Profile::Disk(scsi_2003()), flash(), array(2, true)] {
+    for profile in [Profile::Disk(scsi_2003()), flash(), array(2)] {
         let read = sequential(0, 1 << 30, 4 * KB, 2);
         let mut device = Device::new(&profile);
         device.submit(0, read[0]);
@@ -213,7 +207,7 @@ fn a_hang_delays_everything_by_its_length_and_is_seen_as_overhead() {
 
 #[test]
 fn a_bad_region_fails_what_touches_it_and_nothing_else() {
-    for profile in [Profile::Disk(scsi_2003()), flash(), array(4, false)] {
+    for profile in [Profile::Disk(scsi_2003()), flash(), array(4)] {
         let mut device = Device::new(&profile);
         device.set_bad(std::slice::from_ref(&(1_000_000..1_004_096)));
         let reads = sequential(0, 1 << 30, 128 * KB, 16);
@@ -227,19 +221,6 @@ fn a_bad_region_fails_what_touches_it_and_nothing_else() {
         assert_eq!(device.counters().failed, 1);
         assert_eq!(device.counters().read_bytes, 15 * 128 * KB);
     }
-}
-
-#[test]
-fn a_mirror_reads_from_both_copies_and_writes_each() {
-    let mut device = Device::new(&array(2, true));
-    let mut reads = random(7, device.size_bytes(), 4 * KB, 400);
-    let read = run(&mut device, &reads, 16, 0);
-    for request in &mut reads {
-        request.kind = Kind::Write;
-    }
-    let written = run(&mut device, &reads, 16, 1 << 50);
-    let ratio = written / read;
-    assert!((1.5..2.0).contains(&ratio), "{ratio}");
 }
 
 /// Sequential MB/s in each zone; random requests a second and MB/s by length, depth and discipline.

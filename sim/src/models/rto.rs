@@ -8,7 +8,7 @@ pub const RTO_US_MIN: u64 = 200_000;
 /// The longest (RFC 6298, 2.5: at least 60 s). Above: it counts as this.
 pub const RTO_US_MAX: u64 = 120 * US_PER_S;
 
-/// SRTT and RTTVAR as Linux keeps them (net/ipv4/tcp_input.c, `tcp_rtt_estimator`). It differs from RFC 6298 in three ways. The
+/// SRTT and RTTVAR as Linux keeps them (net/ipv4/tcp_input.c, `tcp_rtt_estimator`). They differ from RFC 6298 in three ways. The
 /// 200 ms are a floor of the deviation, not of the timeout. The deviation that counts is the largest of the last round
 /// trip: it rises at once, and falls by a quarter in a round trip. A round trip that is shorter than expected
 /// moves the deviation an eighth as much.

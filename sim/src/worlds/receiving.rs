@@ -5,22 +5,21 @@
 //! Softirqs run first. Their time is charged to the process that they interrupt, as ticks were. Times are in
 //! nanoseconds, lengths in packets.
 
-mod load;
 mod process;
 mod record;
 mod sender;
 mod socket;
 
-pub use load::Load;
 pub use record::{Counted, Outcome, Queues, Second};
 
-use self::load::Jobs;
 use self::process::{After, ReceivingProcess};
 use self::record::Record;
 use self::sender::{AckPacket, Packet, Sender};
 use self::socket::{Arrival, ReceivingSocket};
 use crate::models::link::{Link, LinkProfile, Loss, QueueDiscipline, Verdict};
 use crate::models::o1::{NS_PER_TICK, Receiving, Rule, Scheduler, Task, Wake};
+use rand_pcg::Pcg64Mcg;
+use rand_pcg::rand_core::{RngCore, SeedableRng};
 use std::collections::VecDeque;
 
 /// Payload of a packet.
@@ -59,8 +58,8 @@ pub const PENTIUM_III: Costs = Costs {
 pub struct World {
     /// What the scheduler does when a slice ends while packets wait.
     pub rule: Rule,
-    /// What runs beside the receiver.
-    pub load: Load,
+    /// Processes beside the receiver that execute operations in a loop and never sleep (section 5, fairness).
+    pub loops: usize,
     /// Round trip of an empty path.
     pub rtt_us: u64,
     /// Probability that the path loses a packet to the receiver.
@@ -74,7 +73,7 @@ pub struct World {
     pub costs: Costs,
     /// Length of the run.
     pub seconds: u64,
-    /// Seed of the load and of losses.
+    /// Seed of the loops' slices and of losses.
     pub seed: u64,
 }
 
@@ -83,7 +82,7 @@ impl Default for World {
     fn default() -> World {
         World {
             rule: Rule::Usual,
-            load: Load::Loops(0),
+            loops: 0,
             rtt_us: 200,
             loss: 0.0,
             buffer: 40_000_000 / MSS_BYTES,
@@ -110,7 +109,6 @@ struct Run {
     scheduler: Scheduler,
     receiver: Task,
     process: ReceivingProcess,
-    jobs: Jobs,
     socket: ReceivingSocket,
     sender: Sender,
     link: Link,
@@ -140,7 +138,13 @@ impl Run {
     fn new(world: &World) -> Run {
         let mut scheduler = Scheduler::new(world.rule);
         let receiver = scheduler.add(0, world.credit_ms * NS_PER_TICK, 50);
-        let jobs = Jobs::new(world.load, &mut scheduler, world.seed);
+        // They have run for a while, and are somewhere in their slices.
+        let mut dice = Pcg64Mcg::seed_from_u64(world.seed);
+        let draws = std::iter::repeat_with(|| dice.next_u64());
+        for draw in draws.step_by(3).take(world.loops) {
+            let task = scheduler.add(0, 0, 1 + draw % 100);
+            scheduler.wake(task, Wake::Disk, 0);
+        }
         scheduler.wake(receiver, Wake::Interrupt, 0);
         scheduler.schedule(false, 0);
         let profile = LinkProfile {
@@ -163,7 +167,6 @@ impl Run {
             scheduler,
             receiver,
             process: ReceivingProcess::new(world.costs),
-            jobs,
             socket: ReceivingSocket::new(world.buffer),
             sender: Sender::new(world.buffer),
             link: Link::new(profile, world.seed),
@@ -181,7 +184,7 @@ impl Run {
         let task = self.scheduler.running()?;
         Some(match task == self.receiver {
             true => self.process.left_ns,
-            false => self.jobs.left_ns(task),
+            false => u64::MAX,
         })
     }
 
@@ -197,8 +200,7 @@ impl Run {
         let ack_ns = head(self.acks.front().map(|of| of.0));
         let sender_ns = head(self.sender.timer_ns());
         let socket_ns = head(self.socket.timer_ns);
-        let disk_ns = head(self.jobs.wakes_at_ns());
-        let at_ns = [data_ns, ack_ns, sender_ns, socket_ns, disk_ns, done_ns]
+        let at_ns = [data_ns, ack_ns, sender_ns, socket_ns, done_ns]
             .into_iter()
             .fold(self.tick_ns, u64::min)
             .max(self.now_ns);
@@ -219,22 +221,18 @@ impl Run {
                     self.transmit(packet);
                 }
             }
-            _ if socket_ns <= at_ns => {
+            _ => {
                 self.socket.timer(at_ns);
                 self.answer();
             }
-            _ => self.disk_is_done(),
         }
     }
 
     fn work(&mut self, ns: u64) {
         if let Some(softirq) = &mut self.softirq {
             softirq.left_ns -= ns;
-        } else if let Some(task) = self.scheduler.running() {
-            match task == self.receiver {
-                true => self.process.left_ns -= ns,
-                false => self.jobs.run(task, ns),
-            }
+        } else if self.scheduler.running() == Some(self.receiver) {
+            self.process.left_ns -= ns;
         }
     }
 
@@ -242,14 +240,6 @@ impl Run {
         if let Some(softirq) = self.softirq.take() {
             self.softirq_ends(softirq.packet);
             self.begin_softirq();
-            return;
-        }
-        let Some(task) = self.scheduler.running() else {
-            return;
-        };
-        if task != self.receiver {
-            self.scheduler.schedule(true, self.now_ns);
-            self.jobs.waits(task, &mut self.scheduler, self.now_ns);
             return;
         }
         let after = self.process.step_ends(&mut self.socket, self.now_ns);
@@ -302,15 +292,6 @@ impl Run {
             }
         }
         self.answer();
-    }
-
-    fn disk_is_done(&mut self) {
-        let Some(task) = self.jobs.wakes() else {
-            return;
-        };
-        if self.scheduler.wake(task, Wake::Disk, self.now_ns) {
-            self.scheduler.schedule(false, self.now_ns);
-        }
     }
 
     fn tick(&mut self) {

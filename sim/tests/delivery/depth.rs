@@ -31,7 +31,6 @@ fn stripes() -> Profile {
         disk: sata(),
         disks: 4,
         chunk_bytes: 262_144,
-        mirrored: false,
     })
 }
 

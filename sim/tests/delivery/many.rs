@@ -9,7 +9,6 @@ fn array() -> Profile {
         disk: scsi_2003(),
         disks: 4,
         chunk_bytes: 512 << 10,
-        mirrored: false,
     })
 }
 

@@ -1,7 +1,7 @@
 //! Table 7: what the extra turn costs others.
 
 use crate::{RULES, Runs, compare};
-use ackpace_sim::worlds::receiving::{Load, MSS_BYTES, Outcome, World};
+use ackpace_sim::worlds::receiving::{MSS_BYTES, Outcome, World};
 use std::fmt::Write;
 
 /// Background processes; Mbit/s and share of the CPU in the paper, per cent, as printed: by its times the first is 52.59,
@@ -28,7 +28,7 @@ fn table_7() {
         for (name, rule) in RULES {
             let runs = Runs::of(World {
                 rule,
-                load: Load::Loops(others),
+                loops: others,
                 buffer: 20_000_000 / MSS_BYTES,
                 ..World::default()
             });

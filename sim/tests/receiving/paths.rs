@@ -1,7 +1,7 @@
 //! The same experiments with numbers of processes and round trips that the paper does not have.
 
 use crate::{RULES, Runs, compare, long_waits, timeouts};
-use ackpace_sim::worlds::receiving::{Load, Outcome, World};
+use ackpace_sim::worlds::receiving::{Outcome, World};
 use std::fmt::Write;
 
 const HEAD: &str = "rule   Mbit/s  process   CPU %  timeouts  T_wait >= 200 ms\n";
@@ -25,13 +25,11 @@ fn processes_from_none_to_ten() {
     let mut table = format!("processes  {HEAD}");
     for others in 0..=10 {
         let runs = RULES.map(|(_, rule)| {
-            let load = Load::Loops(others);
-            let seed = 1;
             Runs(vec![
                 World {
                     rule,
-                    load,
-                    seed,
+                    loops: others,
+                    seed: 1,
                     ..World::default()
                 }
                 .run(),
@@ -64,7 +62,7 @@ fn round_trips() {
             Runs::of(World {
                 rule,
                 rtt_us,
-                load: Load::Loops(10),
+                loops: 10,
                 ..World::default()
             })
         });

@@ -135,7 +135,6 @@ fn profile(dice: &mut Dice) -> Profile {
             disk,
             disks: 4,
             chunk_bytes: dice.pick(&[64 * KIB, MIB]),
-            mirrored: dice.once_in(2),
         }),
         1 => Profile::Flash(FlashProfile {
             size_bytes: 64 << 30,
