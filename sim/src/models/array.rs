@@ -5,7 +5,7 @@
 
 use super::disk::Disk;
 use super::disk::profile::Profile;
-use super::disk::request::{Completion, DeviceTotals, Request, Split};
+use super::disk::request::{Completion, Request, Split};
 use super::flash::Channel;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -20,7 +20,6 @@ pub struct Device {
     parts: BTreeMap<u64, u64>,
     next_part: u64,
     done: VecDeque<Completion>,
-    counters: DeviceTotals,
 }
 
 #[derive(Clone, Debug)]
@@ -73,7 +72,6 @@ impl Device {
             parts: BTreeMap::new(),
             next_part: 0,
             done: VecDeque::new(),
-            counters: DeviceTotals::default(),
         }
     }
 
@@ -131,11 +129,6 @@ impl Device {
     /// Number of host requests that wait or are being served.
     pub fn under_way(&self) -> usize {
         self.wholes.len()
-    }
-
-    /// Totals since the device was made, by host requests; busy times are summed over the members.
-    pub fn counters(&self) -> DeviceTotals {
-        self.counters
     }
 
     /// Number of disks or channels. A fully busy device gains this many seconds of busy time a second.
@@ -199,7 +192,6 @@ impl Device {
             whole.join(&part);
             if whole.parts_left == 0 {
                 let done = self.wholes.remove(&id)?.so_far;
-                self.counters.count(&done);
                 return Some(done);
             }
         }

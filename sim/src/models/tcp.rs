@@ -117,11 +117,6 @@ impl Connection {
         &self.receiver
     }
 
-    /// Its receiver, to change it.
-    pub fn receiver_mut(&mut self) -> &mut Receiver {
-        &mut self.receiver
-    }
-
     /// Bytes given to the socket and not sent (SIOCOUTQNSD).
     pub fn unsent_bytes(&self) -> u64 {
         self.unsent_bytes

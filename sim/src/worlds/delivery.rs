@@ -75,12 +75,6 @@ pub struct Outcome {
     pub delayed: Delayed,
     /// Peak use of the pool.
     pub pool_max_bytes: u64,
-    /// T_D, the time for which reads shall last, at the end.
-    pub target_us: u64,
-    /// t_p, the time from one read's last byte to the next one's first, at the end.
-    pub positioning_us: u64,
-    /// R, the device's rate within a read, at the end.
-    pub media_bytes_per_s: u64,
     /// K, the number of reads that the device is given at once, at the end.
     pub depth: usize,
     /// How each download ended.
@@ -191,9 +185,6 @@ impl World {
             dead_read_bytes: store.counted.dead_read_bytes,
             delayed: store.disk.delayed(),
             pool_max_bytes: store.pool_max_bytes,
-            target_us: store.disk.target_us(),
-            positioning_us: store.disk.model().positioning_us(),
-            media_bytes_per_s: store.disk.model().media_bytes_per_s(),
             depth: store.disk.reads_max(),
             endings: responses.map(|one| one.progress.ending).collect(),
             kept: Kept {

@@ -31,27 +31,19 @@ const SENDER_QUEUE: u64 = 1_000;
 /// Descriptors of the receiver's network card.
 const RING: usize = 512;
 
-/// CPU time of the receiver (Pentium III, 1 GHz), nanoseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Costs {
-    /// Driver and IP for a packet, in the softirq.
-    pub irq_ns: u64,
-    /// TCP for a packet, with its part of an ACK: in the softirq, or in the process.
-    pub tcp_ns: u64,
-    /// Copying a packet to the process.
-    pub copy_ns: u64,
-    /// A system call.
-    pub call_ns: u64,
-}
-
-/// The paper's receiver. The sum follows from the paper: 504 Mbit/s of payload take all of the CPU, so a packet takes
-/// 23 us. The split is ours: at 1 Gbit/s, a packet each 12.3 us, softirqs leave next to nothing to processes.
-pub const PENTIUM_III: Costs = Costs {
-    irq_ns: 7_500,
-    tcp_ns: 4_500,
-    copy_ns: 10_200,
-    call_ns: 4_800,
-};
+// CPU time of the paper's receiver (Pentium III, 1 GHz). The sum follows from the paper: 504 Mbit/s of payload take all of the CPU, so
+// a packet takes 23 us. The split is ours: at 1 Gbit/s, a packet each 12.3 us, softirqs leave next to nothing to processes.
+/// Driver and IP for a packet, in the softirq.
+const IRQ_NS: u64 = 7_500;
+/// TCP for a packet, with its part of an ACK: in the softirq, or in the process.
+const TCP_NS: u64 = 4_500;
+/// Copying a packet to the process.
+const COPY_NS: u64 = 10_200;
+/// A system call.
+const CALL_NS: u64 = 4_800;
+/// sleep_avg of the receiving process when the connection begins. iperf's thread has this: its parent waited for a
+/// connection, which gives 900 (recalc_task_prio), and a child has .95 of the bonus, rounded down.
+const CREDIT_MS: u64 = 800;
 
 /// Parameters of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -66,11 +58,6 @@ pub struct World {
     pub loss: f64,
     /// Receive buffer, in packets.
     pub buffer: u64,
-    /// sleep_avg of the receiving process when the connection begins. iperf's thread has 800 ms: its parent waited for
-    /// a connection, which gives 900 (recalc_task_prio), and a child has .95 of the bonus, rounded down.
-    pub credit_ms: u64,
-    /// CPU times.
-    pub costs: Costs,
     /// Length of the run.
     pub seconds: u64,
     /// Seed of the loops' slices and of losses.
@@ -86,8 +73,6 @@ impl Default for World {
             rtt_us: 200,
             loss: 0.0,
             buffer: 40_000_000 / MSS_BYTES,
-            credit_ms: 800,
-            costs: PENTIUM_III,
             seconds: 20,
             seed: 1,
         }
@@ -102,7 +87,6 @@ struct Softirq {
 }
 
 struct Run {
-    costs: Costs,
     now_ns: u64,
     ends_ns: u64,
     tick_ns: u64,
@@ -137,7 +121,7 @@ impl World {
 impl Run {
     fn new(world: &World) -> Run {
         let mut scheduler = Scheduler::new(world.rule);
-        let receiver = scheduler.add(0, world.credit_ms * NS_PER_TICK, 50);
+        let receiver = scheduler.add(0, CREDIT_MS * NS_PER_TICK, 50);
         // They have run for a while, and are somewhere in their slices.
         let mut dice = Pcg64Mcg::seed_from_u64(world.seed);
         let draws = std::iter::repeat_with(|| dice.next_u64());
@@ -159,14 +143,13 @@ impl Run {
             mark: 0.0,
         };
         Run {
-            costs: world.costs,
             now_ns: 0,
             ends_ns: world.seconds * 1_000 * NS_PER_TICK,
             // Where in a tick it begins.
             tick_ns: 1 + world.seed * 7_919 % NS_PER_TICK,
             scheduler,
             receiver,
-            process: ReceivingProcess::new(world.costs),
+            process: ReceivingProcess::new(),
             socket: ReceivingSocket::new(world.buffer),
             sender: Sender::new(world.buffer),
             link: Link::new(profile, world.seed),
@@ -271,10 +254,10 @@ impl Run {
 
     fn begin_softirq(&mut self) {
         let is_free = !self.socket.is_owned && !self.socket.is_awaited;
-        let tcp_ns = if is_free { self.costs.tcp_ns } else { 0 };
+        let tcp_ns = if is_free { TCP_NS } else { 0 };
         self.softirq = self.ring.pop_front().map(|packet| Softirq {
             packet,
-            left_ns: self.costs.irq_ns + tcp_ns,
+            left_ns: IRQ_NS + tcp_ns,
         });
     }
 

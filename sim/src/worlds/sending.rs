@@ -31,8 +31,6 @@ pub struct Outcome {
     pub queue_max_bytes: u64,
     /// Time in which paths were idle for lack of bytes, summed over all clients.
     pub idle_us: u64,
-    /// Bytes of each client.
-    pub by_client_bytes: Vec<u64>,
 }
 
 /// Parameters of a run.
@@ -69,7 +67,6 @@ impl World {
                 queue_mean_bytes: 0,
                 queue_max_bytes: 0,
                 idle_us: 0,
-                by_client_bytes: vec![0; self.clients.len()],
             },
         };
         let mut shell = Shell::new(self.send, Delay::Off, sockets, self.clients.len(), None);
@@ -122,13 +119,6 @@ impl Outcome {
     pub fn wakes_per_gb(&self) -> f64 {
         self.wakes as f64 / (self.sent_bytes as f64 / 1e9)
     }
-
-    /// Jain's index of the clients' bytes (Jain, Chiu, Hawe 1984): 1 if all got the same.
-    pub fn jain(&self) -> f64 {
-        let bytes = || self.by_client_bytes.iter().map(|bytes| *bytes as f64);
-        let (sum, squares) = (bytes().sum::<f64>(), bytes().map(|b| b * b).sum::<f64>());
-        sum * sum / (self.by_client_bytes.len() as f64 * squares)
-    }
 }
 
 struct Sockets {
@@ -149,11 +139,10 @@ impl Sockets {
             self.pass(self.measured_from);
         }
         let counted = until > self.measured_from;
-        for (socket, bytes) in self.all.iter_mut().zip(&mut self.outcome.by_client_bytes) {
+        for socket in &mut self.all {
             let before_bytes = socket.unsent_bytes;
             let (sent_bytes, idle_us) = socket.drain(until);
             if counted {
-                *bytes += sent_bytes;
                 self.outcome.sent_bytes += sent_bytes;
                 self.outcome.idle_us += idle_us;
                 let us = until.since_us(self.passed_at);

@@ -11,8 +11,6 @@ const ALONE: World = World {
     rtt_us: 200,
     loss: 0.0,
     buffer: 40_000_000 / 1_448,
-    credit_ms: 800,
-    costs: ackpace_sim::worlds::receiving::PENTIUM_III,
     seconds: 20,
     seed: 1,
 };

@@ -31,9 +31,7 @@ impl Run<'_> {
                 let share_bytes = share_bytes(&mut self.input);
                 self.start_share(share_bytes);
             }
-            2 => {
-                self.unshare(conn);
-            }
+            2 => self.unshare_idle(),
             3 => {
                 let grant = grant(&mut self.input, held_bytes / 2); // less than is in flight
                 self.share(conn, grant);
@@ -92,6 +90,13 @@ impl Run<'_> {
                 client.share.end();
             }
         }
+    }
+
+    /// Nobody whose socket is empty has a share any more.
+    pub fn unshare_idle(&mut self) {
+        let living = self.clients.iter().flatten().map(|client| client.id);
+        let living: Vec<_> = living.collect();
+        living.into_iter().for_each(|conn| self.unshare(conn));
     }
 
     /// All who send get a share with which they are soon done.

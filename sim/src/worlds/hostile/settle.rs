@@ -29,6 +29,7 @@ impl Run<'_> {
         while self.adopt() {}
         self.away.clear(); // the machine is full
         self.until("is not served", |run| run.is_served());
+        self.unshare_idle();
         let clients: Vec<_> = self.clients.iter_mut().flatten().collect();
         let mut leaving = Vec::new();
         for client in clients {
