@@ -158,27 +158,7 @@ impl<C: Clients> Shell<C> {
                 self.responses[nth].begins(&plan);
                 self.on(In::Resolved { stream, plan });
             }
-            Out::Probe {
-                stream,
-                object,
-                span,
-                ..
-            } => {
-                let store = self.store.as_ref();
-                let is_resident = store.is_some_and(|store| {
-                    store.cached.resident_bytes(object.index, span) == span.len_bytes
-                });
-                self.on(In::Probed {
-                    stream,
-                    is_resident,
-                });
-            }
-            Out::Want(want) if self.store.is_none() => self.clients.want(want, now),
-            Out::Want(want) => self.on_disk(disk::In::Want(want)),
-            Out::Forget(stream) => {
-                self.clients.forget(stream.conn.index as usize);
-                self.on_disk(disk::In::Forget(stream));
-            }
+            Out::Probe { .. } | Out::Want(_) | Out::Forget(_) => self.execute_about_reads(out),
             Out::Release(stream) => self.release(stream, u64::MAX),
             Out::Ended(stream) => {
                 let nth = stream.conn.index as usize;
@@ -225,6 +205,33 @@ impl<C: Clients> Shell<C> {
             Out::Accept(_) | Out::Listen(_) | Out::Pace { .. } | Out::Cap { .. } => {}
             Out::Slice(_) | Out::Arrived { .. } | Out::Shutdown(_) => {}
             Out::Export { .. } | Out::Keep { .. } => unreachable!("nobody asked for it"),
+        }
+    }
+
+    fn execute_about_reads(&mut self, out: Out) {
+        match out {
+            Out::Probe {
+                stream,
+                object,
+                span,
+                ..
+            } => {
+                let store = self.store.as_ref();
+                let is_resident = store.is_some_and(|store| {
+                    store.cached.resident_bytes(object.index, span) == span.len_bytes
+                });
+                self.on(In::Probed {
+                    stream,
+                    is_resident,
+                });
+            }
+            Out::Want(want) if self.store.is_none() => self.clients.want(want, self.now),
+            Out::Want(want) => self.on_disk(disk::In::Want(want)),
+            Out::Forget(stream) => {
+                self.clients.forget(stream.conn.index as usize);
+                self.on_disk(disk::In::Forget(stream));
+            }
+            other => unreachable!("not about reads: {other:?}"),
         }
     }
 

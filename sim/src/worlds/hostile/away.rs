@@ -5,22 +5,10 @@ use ackpace_core::why::Why;
 use ackpace_core::worker::{Exported, In, LocalFile, Outcome, Stage};
 
 use super::acts::OUTS_MAX;
-use super::client::ClientState;
+use super::client::{Away, Untold};
 use super::response::Response;
 use super::share::SocketShare;
 use super::shell::Run;
-
-/// A connection without a machine: what its shells send each other.
-pub(super) struct Away {
-    client: ClientState,
-    exported: Box<Exported<LocalFile>>,
-}
-
-/// A response that has ended and that the log does not know yet.
-pub(super) struct Untold {
-    stream: StreamId,
-    response: Response,
-}
 
 impl Run<'_> {
     /// Somebody wants this connection, or one comes back.

@@ -4,14 +4,26 @@ use std::collections::VecDeque;
 
 use ackpace_core::addresses::Address;
 use ackpace_core::conn::{ConnId, ObjectId, Span, StreamId};
+use ackpace_core::worker::{Exported, LocalFile};
 
-use super::away::Untold;
 use super::memory::FilledSlots;
 use super::response::{HttpRequest, Response};
 use super::share::SocketShare;
 
 /// Connections of the worker.
 pub(super) const PLACES: u32 = 4;
+
+/// A response that has ended and that the log does not know yet.
+pub(super) struct Untold {
+    pub stream: StreamId,
+    pub response: Response,
+}
+
+/// A connection without a machine: what its shells send each other.
+pub(super) struct Away {
+    pub client: ClientState,
+    pub exported: Box<Exported<LocalFile>>,
+}
 
 /// A client, and the shell's state of its connection.
 pub(super) struct ClientState {

@@ -7,6 +7,7 @@ use ackpace_share::bound::Grant;
 
 use super::client::PLACES;
 use super::input::Input;
+use super::settings::share_bytes;
 use super::shell::Run;
 
 impl Run<'_> {
@@ -116,10 +117,6 @@ impl Run<'_> {
             client.share.hold(Grant::start(cap_bytes));
         }
     }
-}
-
-pub(super) fn share_bytes(input: &mut Input<'_>) -> u64 {
-    input.pick(&[14_480, 60_000, 0, 1, 2_896, 5_000, MIB, u64::MAX])
 }
 
 fn grant(input: &mut Input<'_>, share_bytes: u64) -> Grant {

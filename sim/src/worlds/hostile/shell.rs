@@ -10,16 +10,14 @@ use ackpace_core::units::{Instant, KIB, MIB};
 use ackpace_core::why::Why;
 use ackpace_core::worker::{Expect, In, Out, Received, Worker};
 
-use super::away::Away;
-use super::client::{ClientState, PLACES};
+use super::client::{Away, ClientState, PLACES};
 use super::disk_thread::{Ask, DiskThread};
-use super::dividing::share_bytes;
 use super::input::Input;
 use super::mailbox::Mailboxes;
 use super::memory::{File, FilledSlots};
 use super::messages::{Answer, Order, WantCompletion};
 use super::response::{Response, residency};
-use super::settings::{disk_settings, settings};
+use super::settings::{disk_settings, settings, share_bytes};
 use super::trace::Trace;
 
 /// How often each rare case happened that the laws are about.
@@ -257,7 +255,7 @@ impl<'a> Run<'a> {
                 assert!(epollout_bytes > 0, "it would never be writable");
                 self.living(conn, &out).awaits_writable = true;
             }
-            Out::Pace { conn, .. } => {
+            Out::Pace { conn, .. } | Out::Keep { conn, .. } => {
                 self.living(conn, &out);
             }
             Out::Cap { conn, cap_bytes } => {
@@ -270,9 +268,7 @@ impl<'a> Run<'a> {
             }
             Out::Arrived { stream, outcome } => self.told(stream, outcome),
             Out::Export { conn, exported } => self.exported(conn, exported),
-            Out::Keep { conn, .. } => {
-                self.living(conn, &out);
-            }
+
             Out::Shutdown(conn) => {
                 let client = self.living(conn, &out);
                 assert!(!client.shut, "our FIN twice");
