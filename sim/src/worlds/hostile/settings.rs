@@ -26,7 +26,7 @@ pub(super) fn settings(input: &mut Input<'_>) -> Settings {
     Settings {
         worker: 0,
         connections_max: PLACES,
-        connections_per_address: 2,
+        connections_per_address: 0,
         header_timeout_us: NEVER_US,
         idle_timeout_us: NEVER_US,
         send_timeout_us: NEVER_US,

@@ -76,7 +76,8 @@ impl<'a> Run<'a> {
     pub fn new(mut input: Input<'a>) -> Run<'a> {
         let first = input.byte();
         let echoes = first % 4 == 3;
-        let (settings, disk) = (settings(&mut input), disk_settings(&mut input));
+        let (mut settings, disk) = (settings(&mut input), disk_settings(&mut input));
+        settings.connections_per_address = 2;
         let lengths = [3 * MIB + 5_000, 5 * MIB, 20_000, MIB, 70 * KIB, 1, 0];
         let count = 1 + input.below(2);
         let files = (0..count).map(|_| {
