@@ -1,16 +1,12 @@
 //! Send memory by need beside equal shares and shares by window: SSBT's Fig 17 as asserts, and a table with the figures.
 //!
-//! Also how fast clients are believed to be whose shares bind.
-//!
 //! A claim holds for each seed, and the table has the medians. `UPDATE_TABLES=1 cargo test -p ackpace-sim` rewrites the table.
 
 mod table;
 
-use ackpace_core::units::Instant;
 use ackpace_share::Policy;
 use ackpace_share::eatbt::Need;
 use ackpace_sim::models::link::{LinkProfile, Loss, QueueDiscipline};
-use ackpace_sim::worlds::credit;
 use ackpace_sim::worlds::send_memory::{Flow, Outcome, World};
 use table::{Table, compare, over_seeds};
 
@@ -250,42 +246,4 @@ fn those_behind_one_link_get_the_same_where_shares_bind_all_of_them() {
 fn the_same_world_runs_the_same_way() {
     let run = || run(&lossy(), Policy::ByNeed(Need::Law), 3);
     assert_eq!(run().first, run().first);
-}
-
-#[test]
-fn the_rate_of_a_client_is_known_whatever_its_share() {
-    for seed in SEEDS {
-        let mut dice = Dice(seed);
-        let client = |dice: &mut Dice| credit::BoundClient {
-            rate_bytes_per_s: dice.between(20_000, 20_000_000),
-            rtt_us: dice.between(1_000, 200_000),
-            share_bytes: dice.between(2_896, 400_000),
-            acks_each_us: dice.between(1, 20_000),
-        };
-        let clients: Vec<credit::BoundClient> = (0..40).map(|_| client(&mut dice)).collect();
-        let world = credit::World {
-            clients,
-            late_us: 500,
-            measured_from: Instant { us: 2_000_000 },
-            ends_at: Instant { us: 8_000_000 },
-        };
-        let of = world.run();
-        // What was taken is counted when it is given, up to a third of a share at once.
-        let is_known = of.believed_over_taken >= 0.7 && of.believed_over_link <= 1.1;
-        assert!(is_known, "seed {seed}: {of:?}");
-    }
-}
-
-/// SplitMix64.
-struct Dice(u64);
-
-impl Dice {
-    /// Every magnitude is as likely as any other.
-    fn between(&mut self, least: u64, most: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        let part = ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1u64 << 53) as f64;
-        (least as f64 * (most as f64 / least as f64).powf(part)) as u64
-    }
 }

@@ -35,7 +35,6 @@ fn spread(clients: usize, rate: u64, seed: u64) -> Vec<Client> {
         change: None,
         pace: Pace::Steady,
         socket_bytes: SOCKET_BYTES,
-        buffer_bytes: 0,
     };
     (0..clients).map(client).collect()
 }

@@ -1,5 +1,5 @@
-//! The machine's behaviour, tested by hand and with a shell that does random things; faults in [`faults`], the sharing
-//! of files in [`sharing`].
+//! The machine's behaviour, tested by hand: faults in [`faults`], the sharing of files in [`sharing`].
+//! `sim/src/worlds/hostile/` has shells that do random things.
 
 mod faults;
 mod memory;
@@ -9,15 +9,10 @@ mod sweep;
 
 use std::collections::BTreeMap;
 
-use proptest::prelude::*;
-
 use super::room::READS_IN_FLIGHT_MIN;
 use super::*;
 use crate::conn::{ConnId, ObjectId, WantSeq};
-use crate::limits::{
-    FIRST_READ_BYTES, READ_ALIGN_BYTES, READ_BYTES_MIN, READS_IN_FLIGHT_MAX, SLOT_BYTES,
-    WINDOW_BYTES,
-};
+use crate::limits::{FIRST_READ_BYTES, READ_ALIGN_BYTES, READ_BYTES_MIN, SLOT_BYTES, WINDOW_BYTES};
 use crate::units::{KIB, MIB};
 
 pub(super) const NOW: Instant = Instant { us: 5_000_000 };
@@ -326,135 +321,4 @@ fn a_file_that_takes_no_direct_reads_is_read_through_the_page_cache_and_others_a
     };
     assert!(matches!(wanted(0, 0), Destination::Slots(_)));
     assert_eq!(wanted(1, 0), Destination::PageCache);
-}
-
-/// Does what the machine says, with files that never fail.
-struct Shell {
-    now: Instant,
-    device: BTreeMap<ReadId, (Span, u32)>,
-    /// Slots that streams hold.
-    held: BTreeMap<StreamId, u32>,
-    wants: BTreeMap<StreamId, Want>,
-    heard: BTreeMap<StreamId, u32>,
-    landed: BTreeMap<ReadId, u32>,
-    slots: u32,
-}
-
-impl Shell {
-    fn new() -> Shell {
-        Shell {
-            now: NOW,
-            device: BTreeMap::new(),
-            held: BTreeMap::new(),
-            wants: BTreeMap::new(),
-            heard: BTreeMap::new(),
-            landed: BTreeMap::new(),
-            slots: 0,
-        }
-    }
-
-    fn pump(&mut self, disk: &mut Disk) {
-        for out in orders(disk, self.now) {
-            match out {
-                Out::Read {
-                    read, span, into, ..
-                } => {
-                    let slots = match into {
-                        Destination::Slots(slots) => slots,
-                        Destination::PageCache => 0,
-                    };
-                    self.slots += slots;
-                    let used_bytes = u64::from(self.slots) * SLOT_BYTES;
-                    assert!(used_bytes <= disk.settings.memory_bytes, "above the pool");
-                    self.device.insert(read, (span, slots));
-                }
-                Out::Fetched {
-                    read, stream, span, ..
-                } => {
-                    let want = self.wants.remove(&stream).expect("told what nobody asked");
-                    assert!(span.offset_bytes == want.span.offset_bytes && want.span.covers(span));
-                    *self.held.entry(stream).or_default() += self.landed.remove(&read).unwrap_or(0);
-                    *self.heard.entry(stream).or_default() += 1;
-                }
-                Out::Failed { .. } | Out::Map(_) => unreachable!("{out:?}"),
-            }
-        }
-        assert!(self.device.len() <= READS_IN_FLIGHT_MAX);
-        let lost: u32 = std::mem::take(&mut self.landed).into_values().sum();
-        self.free(disk, lost); // read for a stream that is gone
-    }
-
-    fn want(&mut self, disk: &mut Disk, index: u32, file: u32, offset: u64, rate: u64) {
-        let heard = self.heard.get(&stream(index)).copied().unwrap_or(0);
-        let want = Want {
-            rate_bytes_per_s: rate,
-            underrun_at: self.now,
-            ..want(index, file, offset, heard)
-        };
-        disk.on(In::Want(want), self.now);
-        self.wants.insert(want.stream, want);
-    }
-
-    fn forget(&mut self, disk: &mut Disk, stream: StreamId) {
-        disk.on(In::Forget(stream), self.now);
-        self.wants.remove(&stream);
-        self.heard.remove(&stream);
-        self.send(disk, stream);
-    }
-
-    fn send(&mut self, disk: &mut Disk, stream: StreamId) {
-        let slots = self.held.remove(&stream).unwrap_or(0);
-        self.free(disk, slots);
-    }
-
-    fn free(&mut self, disk: &mut Disk, slots: u32) {
-        self.slots -= slots;
-        disk.on(In::Freed(slots), self.now);
-    }
-
-    fn finish(&mut self, disk: &mut Disk) -> bool {
-        let Some((read, (span, slots))) = self.device.pop_first() else {
-            return false;
-        };
-        self.landed.insert(read, slots);
-        let result = Ok(span.len_bytes);
-        disk.on(In::Done { read, result }, self.now);
-        self.pump(disk);
-        true
-    }
-}
-
-proptest! {
-    /// Whatever happens: the pool is never exceeded, every want of a living stream is answered once, and one of an
-    /// ended stream never.
-    #[test]
-    fn every_living_want_is_answered_once_within_the_pool(
-        steps in prop::collection::vec((0u32..12, 0u32..4, 0u64..3 << 20, 0u8..5, 0u64..2_000_000), 1..200),
-        mib in 1u64..32,
-    ) {
-        let mut disk = Disk::new(Settings { memory_bytes: mib * MIB, ..SETTINGS });
-        let mut shell = Shell::new();
-        for (index, file, offset, kind, rate) in steps {
-            match kind {
-                0 => shell.forget(&mut disk, stream(index)),
-                1 => drop(shell.finish(&mut disk)),
-                2 => shell.send(&mut disk, stream(index)),
-                _ => shell.want(&mut disk, index, file, offset, rate),
-            }
-            shell.pump(&mut disk);
-        }
-        for _ in 0..10_000 {
-            if shell.wants.is_empty() && shell.device.is_empty() {
-                break;
-            }
-            if !shell.finish(&mut disk) {
-                (0..12).for_each(|index| shell.send(&mut disk, stream(index)));
-                shell.pump(&mut disk);
-            }
-        }
-        prop_assert!(shell.wants.is_empty(), "never answered: {:?}", shell.wants);
-        (0..12).for_each(|index| shell.forget(&mut disk, stream(index)));
-        prop_assert_eq!((shell.slots, disk.slots_used, disk.load().rates_bytes_per_s), (0, 0, 0));
-        prop_assert!(disk.idle());
-    }
 }

@@ -1,9 +1,8 @@
-//! The worker's behaviour, tested with a shell that a test drives by hand ([`Bench`]), with one that does random things
-//! ([`chaos`]) and with a small world with a disk ([`world`]).
+//! The worker's behaviour, tested with a shell that a test drives by hand ([`Bench`]). `sim/src/worlds/hostile/` has a shell
+//! that does random things.
 
 mod accept;
 mod arrivals;
-mod chaos;
 mod congestion;
 mod ending;
 mod export;
@@ -12,10 +11,8 @@ mod framing;
 mod margins;
 mod requests;
 mod sender;
-mod shell;
 mod time;
 mod underfed;
-mod world;
 
 use std::sync::Arc;
 

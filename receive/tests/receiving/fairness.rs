@@ -1,6 +1,6 @@
 //! Table 7: what the extra turn costs others.
 
-use crate::world::{Load, MSS_BYTES, Outcome, World};
+use crate::world::{MSS_BYTES, Outcome, World};
 use crate::{RULES, Runs, compare};
 use std::fmt::Write;
 
@@ -28,7 +28,7 @@ fn table_7() {
         for (name, rule) in RULES {
             let runs = Runs::of(World {
                 rule,
-                load: Load::Loops(others),
+                loops: others,
                 buffer: 20_000_000 / MSS_BYTES,
                 ..World::default()
             });

@@ -79,7 +79,7 @@ fn compare(name: &str, table: &str) {
 #[test]
 fn the_same_world_runs_the_same_way() {
     let world = World {
-        load: world::Load::Make(10),
+        loops: 10,
         loss: 1e-4,
         seconds: 5,
         ..World::default()

@@ -214,14 +214,6 @@ impl Scheduler {
         self.counts
     }
 
-    /// Replaces a sleeping process by a new one: the child of a process that waited for long.
-    pub fn replace(&mut self, task: Task, sleep_avg_ns: u64, slice_ticks: u64, now_ns: u64) {
-        let process = &mut self.processes[task];
-        process.sleep_avg_ns = sleep_avg_ns;
-        process.slice_ticks = slice_ticks;
-        process.since_ns = now_ns;
-    }
-
     /// The process has something to do. Returns whether to schedule now.
     pub fn wake(&mut self, task: Task, how: Wake, now_ns: u64) -> bool {
         let process = &mut self.processes[task];

@@ -5,23 +5,21 @@
 //! Softirqs run first. Their time is charged to the process that they interrupt, as ticks were. Times are in
 //! nanoseconds, lengths in packets.
 
-pub mod laws;
-mod load;
 mod process;
 mod record;
 mod sender;
 mod socket;
 
-pub use load::Load;
 pub use record::{Outcome, Queues};
 
-use self::load::Jobs;
 use self::process::{After, ReceivingProcess};
 use self::record::Record;
 use self::sender::{AckPacket, Packet, Sender};
 use self::socket::{Arrival, ReceivingSocket};
 use crate::o1::{NS_PER_TICK, Receiving, Rule, Scheduler, Task, Wake};
 use ackpace_sim::models::link::{Link, LinkProfile, Loss, QueueDiscipline, Verdict};
+use rand_pcg::Pcg64Mcg;
+use rand_pcg::rand_core::{RngCore, SeedableRng};
 use std::collections::VecDeque;
 
 /// Payload of a packet.
@@ -33,49 +31,36 @@ const SENDER_QUEUE: u64 = 1_000;
 /// Descriptors of the receiver's network card.
 const RING: usize = 512;
 
-/// CPU time of the receiver (Pentium III, 1 GHz), nanoseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Costs {
-    /// Driver and IP for a packet, in the softirq.
-    pub irq_ns: u64,
-    /// TCP for a packet, with its part of an ACK: in the softirq, or in the process.
-    pub tcp_ns: u64,
-    /// Copying a packet to the process.
-    pub copy_ns: u64,
-    /// A system call.
-    pub call_ns: u64,
-}
-
-/// The paper's receiver. The sum follows from the paper: 504 Mbit/s of payload take all of the CPU, so a packet takes
-/// 23 us. The split is ours: at 1 Gbit/s, a packet each 12.3 us, softirqs leave next to nothing to processes.
-pub const PENTIUM_III: Costs = Costs {
-    irq_ns: 7_500,
-    tcp_ns: 4_500,
-    copy_ns: 10_200,
-    call_ns: 4_800,
-};
+// CPU time of the paper's receiver (Pentium III, 1 GHz). The sum follows from the paper: 504 Mbit/s of payload take all of the CPU, so
+// a packet takes 23 us. The split is ours: at 1 Gbit/s, a packet each 12.3 us, softirqs leave next to nothing to processes.
+/// Driver and IP for a packet, in the softirq.
+const IRQ_NS: u64 = 7_500;
+/// TCP for a packet, with its part of an ACK: in the softirq, or in the process.
+const TCP_NS: u64 = 4_500;
+/// Copying a packet to the process.
+const COPY_NS: u64 = 10_200;
+/// A system call.
+const CALL_NS: u64 = 4_800;
+/// sleep_avg of the receiving process when the connection begins. iperf's thread has this: its parent waited for a
+/// connection, which gives 900 (recalc_task_prio), and a child has .95 of the bonus, rounded down.
+const CREDIT_MS: u64 = 800;
 
 /// Parameters of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct World {
     /// What the scheduler does when a slice ends while packets wait.
     pub rule: Rule,
-    /// What runs beside the receiver.
-    pub load: Load,
+    /// Processes beside the receiver that execute operations in a loop and never sleep (section 5, fairness).
+    pub loops: usize,
     /// Round trip of an empty path.
     pub rtt_us: u64,
     /// Probability that the path loses a packet to the receiver.
     pub loss: f64,
     /// Receive buffer, in packets.
     pub buffer: u64,
-    /// sleep_avg of the receiving process when the connection begins. iperf's thread has 800 ms: its parent waited for
-    /// a connection, which gives 900 (recalc_task_prio), and a child has .95 of the bonus, rounded down.
-    pub credit_ms: u64,
-    /// CPU times.
-    pub costs: Costs,
     /// Length of the run.
     pub seconds: u64,
-    /// Seed of the load and of losses.
+    /// Seed of the loops' slices and of losses.
     pub seed: u64,
 }
 
@@ -84,12 +69,10 @@ impl Default for World {
     fn default() -> World {
         World {
             rule: Rule::Usual,
-            load: Load::Loops(0),
+            loops: 0,
             rtt_us: 200,
             loss: 0.0,
             buffer: 40_000_000 / MSS_BYTES,
-            credit_ms: 800,
-            costs: PENTIUM_III,
             seconds: 20,
             seed: 1,
         }
@@ -104,14 +87,12 @@ struct Softirq {
 }
 
 struct Run {
-    costs: Costs,
     now_ns: u64,
     ends_ns: u64,
     tick_ns: u64,
     scheduler: Scheduler,
     receiver: Task,
     process: ReceivingProcess,
-    jobs: Jobs,
     socket: ReceivingSocket,
     sender: Sender,
     link: Link,
@@ -140,8 +121,14 @@ impl World {
 impl Run {
     fn new(world: &World) -> Run {
         let mut scheduler = Scheduler::new(world.rule);
-        let receiver = scheduler.add(0, world.credit_ms * NS_PER_TICK, 50);
-        let jobs = Jobs::new(world.load, &mut scheduler, world.seed);
+        let receiver = scheduler.add(0, CREDIT_MS * NS_PER_TICK, 50);
+        // They have run for a while, and are somewhere in their slices.
+        let mut dice = Pcg64Mcg::seed_from_u64(world.seed);
+        let draws = std::iter::repeat_with(|| dice.next_u64());
+        for draw in draws.step_by(3).take(world.loops) {
+            let task = scheduler.add(0, 0, 1 + draw % 100);
+            scheduler.wake(task, Wake::Disk, 0);
+        }
         scheduler.wake(receiver, Wake::Interrupt, 0);
         scheduler.schedule(false, 0);
         let profile = LinkProfile {
@@ -156,15 +143,13 @@ impl Run {
             mark: 0.0,
         };
         Run {
-            costs: world.costs,
             now_ns: 0,
             ends_ns: world.seconds * 1_000 * NS_PER_TICK,
             // Where in a tick it begins.
             tick_ns: 1 + world.seed * 7_919 % NS_PER_TICK,
             scheduler,
             receiver,
-            process: ReceivingProcess::new(world.costs),
-            jobs,
+            process: ReceivingProcess::new(),
             socket: ReceivingSocket::new(world.buffer),
             sender: Sender::new(world.buffer),
             link: Link::new(profile, world.seed),
@@ -182,7 +167,7 @@ impl Run {
         let task = self.scheduler.running()?;
         Some(match task == self.receiver {
             true => self.process.left_ns,
-            false => self.jobs.left_ns(task),
+            false => u64::MAX,
         })
     }
 
@@ -198,8 +183,7 @@ impl Run {
         let ack_ns = head(self.acks.front().map(|of| of.0));
         let sender_ns = head(self.sender.timer_ns());
         let socket_ns = head(self.socket.timer_ns);
-        let disk_ns = head(self.jobs.wakes_at_ns());
-        let at_ns = [data_ns, ack_ns, sender_ns, socket_ns, disk_ns, done_ns]
+        let at_ns = [data_ns, ack_ns, sender_ns, socket_ns, done_ns]
             .into_iter()
             .fold(self.tick_ns, u64::min)
             .max(self.now_ns);
@@ -220,22 +204,18 @@ impl Run {
                     self.transmit(packet);
                 }
             }
-            _ if socket_ns <= at_ns => {
+            _ => {
                 self.socket.timer(at_ns);
                 self.answer();
             }
-            _ => self.disk_is_done(),
         }
     }
 
     fn work(&mut self, ns: u64) {
         if let Some(softirq) = &mut self.softirq {
             softirq.left_ns -= ns;
-        } else if let Some(task) = self.scheduler.running() {
-            match task == self.receiver {
-                true => self.process.left_ns -= ns,
-                false => self.jobs.run(task, ns),
-            }
+        } else if self.scheduler.running() == Some(self.receiver) {
+            self.process.left_ns -= ns;
         }
     }
 
@@ -243,14 +223,6 @@ impl Run {
         if let Some(softirq) = self.softirq.take() {
             self.softirq_ends(softirq.packet);
             self.begin_softirq();
-            return;
-        }
-        let Some(task) = self.scheduler.running() else {
-            return;
-        };
-        if task != self.receiver {
-            self.scheduler.schedule(true, self.now_ns);
-            self.jobs.waits(task, &mut self.scheduler, self.now_ns);
             return;
         }
         let after = self.process.step_ends(&mut self.socket, self.now_ns);
@@ -282,10 +254,10 @@ impl Run {
 
     fn begin_softirq(&mut self) {
         let is_free = !self.socket.is_owned && !self.socket.is_awaited;
-        let tcp_ns = if is_free { self.costs.tcp_ns } else { 0 };
+        let tcp_ns = if is_free { TCP_NS } else { 0 };
         self.softirq = self.ring.pop_front().map(|packet| Softirq {
             packet,
-            left_ns: self.costs.irq_ns + tcp_ns,
+            left_ns: IRQ_NS + tcp_ns,
         });
     }
 
@@ -303,15 +275,6 @@ impl Run {
             }
         }
         self.answer();
-    }
-
-    fn disk_is_done(&mut self) {
-        let Some(task) = self.jobs.wakes() else {
-            return;
-        };
-        if self.scheduler.wake(task, Wake::Disk, self.now_ns) {
-            self.scheduler.schedule(false, self.now_ns);
-        }
     }
 
     fn tick(&mut self) {

@@ -5,7 +5,7 @@
 
 use super::disk::Disk;
 use super::disk::profile::Profile;
-use super::disk::request::{Completion, DeviceTotals, Kind, Request, Split};
+use super::disk::request::{Completion, Request, Split};
 use super::flash::Channel;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -20,7 +20,6 @@ pub struct Device {
     parts: BTreeMap<u64, u64>,
     next_part: u64,
     done: VecDeque<Completion>,
-    counters: DeviceTotals,
 }
 
 #[derive(Clone, Debug)]
@@ -32,7 +31,6 @@ enum Member {
 #[derive(Clone, Copy, Debug)]
 struct Layout {
     columns: u64,
-    copies: usize,
     chunk_bytes: u64,
 }
 
@@ -50,10 +48,8 @@ impl Device {
         let (members, layout) = match profile {
             Profile::Disk(one) => (vec![disk(one)], Layout::whole()),
             Profile::Array(array) => {
-                let copies = if array.mirrored { 2 } else { 1 };
                 let layout = Layout {
-                    columns: (array.disks / copies) as u64,
-                    copies,
+                    columns: array.disks as u64,
                     chunk_bytes: array.chunk_bytes,
                 };
                 let members = (0..array.disks).map(|_| disk(&array.disk));
@@ -63,7 +59,6 @@ impl Device {
                 let channel = Channel::new(flash.latency_ns, flash.channel_bytes_per_s);
                 let layout = Layout {
                     columns: flash.channels as u64,
-                    copies: 1,
                     chunk_bytes: flash.stripe_bytes,
                 };
                 (vec![Member::Channel(channel); flash.channels], layout)
@@ -77,7 +72,6 @@ impl Device {
             parts: BTreeMap::new(),
             next_part: 0,
             done: VecDeque::new(),
-            counters: DeviceTotals::default(),
         }
     }
 
@@ -88,19 +82,7 @@ impl Device {
         while let Some(done) = self.advance(now_ns) {
             self.done.push_back(done);
         }
-        let mut parts = Vec::new();
-        for (column, range) in self.layout.split(request.offset_bytes..request.end_bytes()) {
-            let first = column * self.layout.copies;
-            let copies = first..first + self.layout.copies;
-            match request.kind {
-                Kind::Write => parts.extend(copies.map(|member| (member, range.clone()))),
-                Kind::Read => {
-                    let nearness = |member: &usize| self.members[*member].nearness(range.start);
-                    let member = copies.min_by_key(nearness).unwrap_or(first);
-                    parts.push((member, range));
-                }
-            }
-        }
+        let parts = self.layout.split(request.offset_bytes..request.end_bytes());
         let so_far = Completion {
             request,
             arrived_ns: now_ns,
@@ -149,11 +131,6 @@ impl Device {
         self.wholes.len()
     }
 
-    /// Totals since the device was made, by host requests; busy times are summed over the members.
-    pub fn counters(&self) -> DeviceTotals {
-        self.counters
-    }
-
     /// Number of disks or channels. A fully busy device gains this many seconds of busy time a second.
     pub fn members(&self) -> usize {
         self.members.len()
@@ -184,15 +161,12 @@ impl Device {
         }
     }
 
-    /// Replaces the bad regions. Requests that touch one fail from now on, on both copies of a mirror. An empty list
-    /// heals all.
+    /// Replaces the bad regions. Requests that touch one fail from now on. An empty list heals all.
     pub fn set_bad(&mut self, regions: &[Range<u64>]) {
         let mut bad = vec![Vec::new(); self.members.len()];
         for region in regions {
             for (column, range) in self.layout.split(region.clone()) {
-                for copy in 0..self.layout.copies {
-                    bad[column * self.layout.copies + copy].push(range.clone());
-                }
+                bad[column].push(range);
             }
         }
         for (member, bad) in self.members.iter_mut().zip(bad) {
@@ -218,7 +192,6 @@ impl Device {
             whole.join(&part);
             if whole.parts_left == 0 {
                 let done = self.wholes.remove(&id)?.so_far;
-                self.counters.count(&done);
                 return Some(done);
             }
         }
@@ -246,17 +219,6 @@ impl Member {
             Member::Channel(channel) => channel.complete(now_ns),
         }
     }
-
-    /// Sort key of a mirror's copies for a read: the one with less to do, then the one whose head is nearer.
-    fn nearness(&self, offset_bytes: u64) -> (usize, u64) {
-        match self {
-            Member::Disk(disk) => {
-                let away_bytes = disk.last_end_bytes().abs_diff(offset_bytes);
-                (disk.under_way(), away_bytes)
-            }
-            Member::Channel(channel) => (channel.under_way(), 0),
-        }
-    }
 }
 
 impl Layout {
@@ -264,7 +226,6 @@ impl Layout {
     fn whole() -> Self {
         Self {
             columns: 1,
-            copies: 1,
             chunk_bytes: u64::MAX,
         }
     }

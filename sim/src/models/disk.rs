@@ -14,7 +14,7 @@ use drive_cache::{CacheHit, DriveCache};
 use geometry::Geometry;
 use profile::DiskProfile;
 use queue::{Queue, Waiting};
-use request::{Completion, DeviceTotals, Kind, Request, Split};
+use request::{Completion, Kind, Request, Split};
 use std::ops::Range;
 
 /// Revolutions that a drive spends on retries of an unreadable sector before it gives up.
@@ -33,7 +33,6 @@ pub struct Disk {
     free_ns: u64,
     bad: Vec<Range<u64>>,
     hung_since_ns: Option<u64>,
-    counters: DeviceTotals,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -64,7 +63,6 @@ impl Disk {
             free_ns: 0,
             bad: Vec::new(),
             hung_since_ns: None,
-            counters: DeviceTotals::default(),
             profile,
         }
     }
@@ -101,7 +99,6 @@ impl Disk {
             hit: job.hit,
             failed: job.failed,
         };
-        self.counters.count(&completion);
         self.free_ns = finished_ns;
         self.start_next();
         Some(completion)
@@ -110,16 +107,6 @@ impl Disk {
     /// Number of requests that wait or are being served.
     pub fn under_way(&self) -> usize {
         self.queue.len() + usize::from(self.job.is_some())
-    }
-
-    /// First byte after the range of the last service, or of the one under way.
-    pub fn last_end_bytes(&self) -> u64 {
-        self.last_end_bytes
-    }
-
-    /// Totals since the disk was made.
-    pub fn counters(&self) -> DeviceTotals {
-        self.counters
     }
 
     /// Stops all completions from `now_ns` on. The time until [`Self::resume`] counts as overhead of the request in

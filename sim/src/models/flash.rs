@@ -1,6 +1,6 @@
 //! A channel of a flash device: it serves one request at a time, in the order of arrival, at a constant rate.
 
-use super::disk::request::{Completion, DeviceTotals, Request, Split};
+use super::disk::request::{Completion, Request, Split};
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -15,7 +15,6 @@ pub struct Channel {
     free_ns: u64,
     bad: Vec<Range<u64>>,
     hung_since_ns: Option<u64>,
-    counters: DeviceTotals,
 }
 
 impl Channel {
@@ -28,7 +27,6 @@ impl Channel {
             free_ns: 0,
             bad: Vec::new(),
             hung_since_ns: None,
-            counters: DeviceTotals::default(),
         }
     }
 
@@ -65,18 +63,7 @@ impl Channel {
     pub fn complete(&mut self, now_ns: u64) -> Option<Completion> {
         self.next_ns().filter(|due| *due <= now_ns)?;
         let completion = self.queue.pop_front()?;
-        self.counters.count(&completion);
         Some(completion)
-    }
-
-    /// Number of requests that wait or are being served.
-    pub fn under_way(&self) -> usize {
-        self.queue.len()
-    }
-
-    /// Totals since the channel was made.
-    pub fn counters(&self) -> DeviceTotals {
-        self.counters
     }
 
     /// Stops all completions from `now_ns` on.

@@ -315,11 +315,6 @@ impl Retime {
         (departs_new_ns, self.last_at_ns)
     }
 
-    /// Whether the change moves no packet.
-    pub fn is_nothing(&self) -> bool {
-        self.from_bits_per_s == self.to_bits_per_s
-    }
-
     fn departure(&self, old_ns: u64) -> u64 {
         let (Some(from), true) = (self.from_bits_per_s, old_ns > self.now_ns) else {
             return old_ns;

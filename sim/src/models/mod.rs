@@ -2,7 +2,6 @@
 //! current time and gets back the time at which it completes.
 
 pub mod array;
-pub mod closed;
 pub mod disk;
 #[cfg(test)]
 mod disk_tests;

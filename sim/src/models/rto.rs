@@ -1,11 +1,5 @@
-//! T_0 of PFTK: when TCP gives up waiting for an ACK, in two forms.
-//!
-//! | form | method | least | most |
-//! |---|---|---|---|
-//! | Wu and Crawford, eqs. 9 to 11 | [`Smoothed::rto_paper_us`] | 200 ms in all | 120 s |
-//! | Linux | [`LinuxSmoothed::rto_us`] | 200 ms beyond the round trip | 120 s |
-//!
-//! A server reads the second from its kernel (`tcpi_rto`); a simulation has to compute it.
+//! When TCP gives up waiting for an ACK, as Linux computes it. A server reads this from its kernel (`tcpi_rto`); a
+//! simulation has to compute it.
 
 use ackpace_core::units::US_PER_S;
 
@@ -14,39 +8,7 @@ pub const RTO_US_MIN: u64 = 200_000;
 /// The longest (RFC 6298, 2.5: at least 60 s). Above: it counts as this.
 pub const RTO_US_MAX: u64 = 120 * US_PER_S;
 
-/// SRTT and RTTVAR as RFC 6298 (2.2, 2.3) and Wu and Crawford's eqs. 9 and 10 keep them. A round trip above
-/// [`RTO_US_MAX`] counts as that.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Smoothed {
-    srtt_us: u64,
-    rttvar_us: u64,
-}
-
-impl Smoothed {
-    /// After the first measured round trip.
-    pub fn first(rtt_us: u64) -> Smoothed {
-        let srtt_us = rtt_us.min(RTO_US_MAX);
-        Smoothed {
-            srtt_us,
-            rttvar_us: srtt_us / 2,
-        }
-    }
-
-    /// Another measured round trip. RTTVAR takes the old SRTT, so it comes first.
-    pub fn sample(&mut self, rtt_us: u64) {
-        let rtt_us = rtt_us.min(RTO_US_MAX);
-        let error_us = self.srtt_us.abs_diff(rtt_us);
-        self.rttvar_us = (3 * self.rttvar_us + error_us + 2) / 4;
-        self.srtt_us = (7 * self.srtt_us + rtt_us + 4) / 8;
-    }
-
-    /// Wu and Crawford's eq. 11: max(200 ms, min(SRTT + 4 RTTVAR, 120 s)).
-    pub fn rto_paper_us(&self) -> u64 {
-        (self.srtt_us + 4 * self.rttvar_us).clamp(RTO_US_MIN, RTO_US_MAX)
-    }
-}
-
-/// The same as Linux keeps it (net/ipv4/tcp_input.c, `tcp_rtt_estimator`). It differs from RFC 6298 in three ways. The
+/// SRTT and RTTVAR as Linux keeps them (net/ipv4/tcp_input.c, `tcp_rtt_estimator`). They differ from RFC 6298 in three ways. The
 /// 200 ms are a floor of the deviation, not of the timeout. The deviation that counts is the largest of the last round
 /// trip: it rises at once, and falls by a quarter in a round trip. A round trip that is shorter than expected
 /// moves the deviation an eighth as much.
@@ -116,43 +78,28 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_first_round_trip_makes_three_of_them() {
-        // RFC 6298, 2.2: 400 + 4 * 200 ms. Linux: the deviation starts at twice the round trip.
-        let (rfc, linux) = (Smoothed::first(400_000), LinuxSmoothed::first(400_000));
-        assert_eq!(rfc.rto_paper_us(), 1_200_000);
-        assert_eq!(linux.rto_us(), 1_200_000);
-    }
-
-    #[test]
-    fn a_second_sample_by_hand() {
-        // SRTT 100 ms, RTTVAR 50; then 180 ms: RTTVAR = (150 + 80) / 4 = 57.5, SRTT = (700 + 180) / 8 = 110.
-        let mut rfc = Smoothed::first(100_000);
-        rfc.sample(180_000);
-        assert_eq!(rfc.rto_paper_us(), 110_000 + 4 * 57_500);
-        // Linux: 4 * mdev = 200 + (80 - 50) = 230 ms, above the floor.
+    fn samples_by_hand() {
+        // The deviation starts at twice the round trip.
+        assert_eq!(LinuxSmoothed::first(400_000).rto_us(), 1_200_000);
+        // 4 * mdev = 200 + (80 - 50) = 230 ms, above the floor.
         let mut linux = LinuxSmoothed::first(100_000);
         linux.sample(180_000);
         assert_eq!(linux.rto_us(), 110_000 + 230_000);
     }
 
     #[test]
-    fn a_steady_path_reaches_each_floor() {
-        let (mut rfc, mut linux) = (Smoothed::first(10_000), LinuxSmoothed::first(300_000));
+    fn a_steady_path_reaches_the_floor_of_the_deviation() {
+        let mut linux = LinuxSmoothed::first(300_000);
         for _ in 0..200 {
-            rfc.sample(10_000);
             linux.sample(10_000);
             linux.round();
         }
-        assert_eq!(rfc.rto_paper_us(), 200_000, "the floor is the timeout's");
         let linux_us = linux.rto_us();
-        assert!(
-            (210_000..210_100).contains(&linux_us),
-            "{linux_us}: the floor is the deviation's"
-        );
+        assert!((210_000..210_100).contains(&linux_us), "{linux_us}");
     }
 
     #[test]
-    fn linux_raises_the_deviation_at_once_and_lowers_it_by_the_round() {
+    fn the_deviation_rises_at_once_and_falls_by_the_round() {
         let mut linux = LinuxSmoothed::first(100_000);
         linux.sample(500_000); // SRTT 150; 4 mdev = 200 + (400 - 50) = 550
         assert_eq!(linux.rto_us(), 150_000 + 550_000);
@@ -175,27 +122,14 @@ mod tests {
     proptest! {
         #[test]
         fn any_round_trips_give_a_timeout_within_bounds(rtts_us in prop::collection::vec(any::<u64>(), 1..40)) {
-            let (mut rfc, mut linux) = (Smoothed::first(rtts_us[0]), LinuxSmoothed::first(rtts_us[0]));
+            let mut linux = LinuxSmoothed::first(rtts_us[0]);
             for rtt_us in rtts_us {
-                rfc.sample(rtt_us);
                 linux.sample(rtt_us);
                 if rtt_us % 2 == 0 {
                     linux.round();
                 }
-                prop_assert!((RTO_US_MIN..=RTO_US_MAX).contains(&rfc.rto_paper_us()));
                 prop_assert!((RTO_US_MIN..=RTO_US_MAX).contains(&linux.rto_us()));
             }
-        }
-
-        #[test]
-        fn a_longer_round_trip_gives_no_shorter_timeout(rtt_us in 1u64..3_000_000, more_us in 0u64..3_000_000) {
-            let [short, long] = [rtt_us, rtt_us + more_us].map(|last_us| {
-                let mut of = (Smoothed::first(rtt_us), LinuxSmoothed::first(rtt_us));
-                of.0.sample(last_us);
-                of.1.sample(last_us);
-                (of.0.rto_paper_us(), of.1.rto_us())
-            });
-            prop_assert!(short.0 <= long.0 && short.1 <= long.1, "{short:?} {long:?}");
         }
     }
 }

@@ -23,11 +23,8 @@ const PROBE_MS: u64 = 200;
 pub struct ConnectionProfile {
     /// When the receiving program reads, and how much.
     pub program: Program,
-    /// Receive buffer at the start of the connection.
+    /// Size of the receive buffer.
     pub buffer_bytes: u64,
-    /// Size to which the kernel lets the buffer grow while its program reads much in a round trip; up to `buffer_bytes`:
-    /// the buffer does not grow.
-    pub buffer_most_bytes: u64,
     /// Rate of the path.
     pub link_bytes_per_s: u64,
     /// Round trip time, at least one millisecond.
@@ -92,9 +89,7 @@ impl Connection {
             segment_bytes,
             ..profile
         };
-        let most_bytes = profile.buffer_bytes.max(profile.buffer_most_bytes);
-        let receiver = Receiver::new(profile.program, profile.buffer_bytes, segment_bytes)
-            .tuned(most_bytes, profile.rtt_ms);
+        let receiver = Receiver::new(profile.program, profile.buffer_bytes, segment_bytes);
         Connection {
             profile,
             receiver,
@@ -120,11 +115,6 @@ impl Connection {
     /// Its receiver.
     pub fn receiver(&self) -> &Receiver {
         &self.receiver
-    }
-
-    /// Its receiver, to change it.
-    pub fn receiver_mut(&mut self) -> &mut Receiver {
-        &mut self.receiver
     }
 
     /// Bytes given to the socket and not sent (SIOCOUTQNSD).

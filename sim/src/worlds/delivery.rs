@@ -1,23 +1,21 @@
 //! A worker, a disk machine and a modelled disk, with clients that each download one long file at their own rate.
 //!
-//! The page cache starts empty. Each file is contiguous, and the files are spread over the whole disk. The world is the
-//! shell of both machines: it executes their orders, counts, and checks the laws that hold in every run (`sim/src/worlds/laws.rs`),
-//! whatever goes wrong (`faults.rs`).
+//! The page cache starts empty. Each file is contiguous, and the files are spread over the whole disk. The laws of
+//! `sim/src/worlds/laws.rs` hold in every run, whatever goes wrong (`sim/src/worlds/store/faults.rs`).
 
-mod cache;
-mod device;
-mod faults;
 mod paths;
-mod shell;
 
+use ackpace_core::Machine;
 use ackpace_core::disk::{self, Delayed};
 use ackpace_core::units::Instant;
-use ackpace_core::worker::SendPolicy;
+use ackpace_core::worker::{In, SendPolicy};
 
-pub use self::faults::{Fault, Faults};
-use self::shell::Run;
+use self::paths::Paths;
 pub use super::laws::Ending;
-use super::socket::Client;
+use super::shell::Shell;
+use super::socket::{Client, conn_id};
+use super::store::Store;
+pub use super::store::{Fault, Faults};
 use crate::models::disk::profile::Profile;
 
 /// One client's download.
@@ -77,12 +75,6 @@ pub struct Outcome {
     pub delayed: Delayed,
     /// Peak use of the pool.
     pub pool_max_bytes: u64,
-    /// T_D, the time for which reads shall last, at the end.
-    pub target_us: u64,
-    /// t_p, the time from one read's last byte to the next one's first, at the end.
-    pub positioning_us: u64,
-    /// R, the device's rate within a read, at the end.
-    pub media_bytes_per_s: u64,
     /// K, the number of reads that the device is given at once, at the end.
     pub depth: usize,
     /// How each download ended.
@@ -122,8 +114,85 @@ impl Outcome {
 impl World {
     /// Runs the world until `ends_at`.
     pub fn run(&self) -> Outcome {
-        let mut run = Run::new(self);
-        while run.turn(self.ends_at) {}
-        run.finish(self.ends_at)
+        let mut store = Store::new(
+            self.disk,
+            &self.profile,
+            self.page_cache_bytes,
+            self.files,
+            self.file_bytes,
+        );
+        store.set_faults(self.faults.clone());
+        store.counted_from = self.measured_from;
+        for download in &self.downloads {
+            store.alive[download.file as usize] += 1;
+        }
+        let paths = Paths::new(self);
+        let count = self.downloads.len();
+        let mut shell = Shell::new(self.send, self.disk.delay, paths, count, Some(store));
+        while self.turn(&mut shell) {}
+        self.outcome(shell)
+    }
+
+    /// Handles the next events of clients and device, and what the machines order then. Returns `false` if there are
+    /// none by `ends_at`.
+    fn turn(&self, shell: &mut Shell<Paths>) -> bool {
+        let store = shell.store.as_mut().expect("a disk");
+        let next = [
+            shell.clients.next_at(),
+            shell.worker.deadline(),
+            store.next_at(),
+        ];
+        let next = next.into_iter().flatten().min();
+        let next = next.map(|at| at.max(shell.now));
+        let Some(now) = next.filter(|at| *at <= self.ends_at) else {
+            return false;
+        };
+        shell.now = now;
+        store.inject(now);
+        let mut woken = shell.is_due();
+        while let Some((nth, event)) = shell.clients.next_event(now) {
+            woken = true;
+            let (conn, address) = (conn_id(nth), None);
+            let event = event.map_or(In::Accepted { conn, address }, |event| In::Tcp {
+                conn,
+                event,
+            });
+            shell.on(event);
+        }
+        for nth in shell.clients.left() {
+            shell.responses[nth].progress.leaves();
+            if let Some(store) = &mut shell.store {
+                store.alive[self.downloads[nth].file as usize] -= 1;
+            }
+        }
+        if let Some(store) = &mut shell.store {
+            store.reads_done(now);
+        }
+        shell.turn(woken);
+        true
+    }
+
+    fn outcome(&self, shell: Shell<Paths>) -> Outcome {
+        let store = shell.store.expect("a disk");
+        let files = self.downloads.iter().map(|d| d.file as usize);
+        let responses = shell.responses.iter();
+        Outcome {
+            by_client_bytes: shell.clients.finish(self.ends_at),
+            first_byte_us: responses.clone().map(|one| one.first_byte_us).collect(),
+            reads: store.counted.reads,
+            read_bytes: store.counted.read_bytes,
+            read_by_client_bytes: files.map(|file| store.read_by_file_bytes[file]).collect(),
+            dead_read_bytes: store.counted.dead_read_bytes,
+            delayed: store.disk.delayed(),
+            pool_max_bytes: store.pool_max_bytes,
+            depth: store.disk.reads_max(),
+            endings: responses.map(|one| one.progress.ending).collect(),
+            kept: Kept {
+                connections: shell.worker.connections(),
+                streams: store.disk.load().streams,
+                reads: store.in_flight.len(),
+                slots: store.slots,
+            },
+        }
     }
 }

@@ -68,6 +68,7 @@ pub enum Ending {
 }
 
 /// The progress of one response against its plan: a head and a range of a file.
+#[derive(Default)]
 pub(super) struct Progress {
     /// Bytes of head and body.
     parts_bytes: [u64; 2],

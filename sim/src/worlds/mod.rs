@@ -8,23 +8,20 @@
 //! |---|---|---|
 //! | [`sending`] | clients at their own rates, files in memory | how many wake-ups does sending take? |
 //! | [`delivery`] | clients, a disk, a page cache, faults | who gets what the disk can deliver? |
-//! | [`cold_clients`] | the clients of `reading`, the disk of `delivery` | who gets less where clients with bytes unread are read for less? |
-//! | [`reading`] | clients that read at a pace of their own | does the worker estimate their rates? |
+//! | [`reading`] | clients that read at a pace of their own, perhaps a disk | does the worker estimate their rates, and who gets what? |
 //! | [`send_memory`] | connections that share the send memory | who gets which share? |
-//! | [`credit`] | sockets whose share is used up | how fast are clients believed to be? |
 //! | [`hostile`] | messages in any order, from the bytes of an input | does any input break a law? |
 //! | [`soak`] | all of `hostile` and `delivery`, drawn by a seed | does any seed break a law? |
 
-pub mod cold_clients;
-pub mod credit;
 pub mod delivery;
 pub mod hostile;
 mod laws;
 pub mod reading;
-mod reads;
 mod response;
 pub mod send_memory;
 pub mod sending;
+mod shell;
 pub mod soak;
 mod socket;
+mod store;
 mod tcp_socket;

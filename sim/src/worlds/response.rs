@@ -1,6 +1,9 @@
-//! What the worlds' clients are answered with: a head, and a file or the rest of one.
+//! What the worlds' clients are answered with: a head, and a file or the rest of one. And the `Chosen` of wants that no
+//! scheduler chose.
 
 use ackpace_core::conn::{ObjectId, Part, Plan, Promise, ResidencySource, Span, Version};
+use ackpace_core::prefetch::LengthBound;
+use ackpace_core::why::{Chosen, Reason};
 use smallvec::smallvec;
 
 /// Length of each response's head.
@@ -43,3 +46,14 @@ pub(super) fn whole(len_bytes: u64, residency: ResidencySource) -> Plan {
     };
     plan(0, rest, residency)
 }
+
+/// Stands for the choice of a read that no scheduler made.
+pub(super) const CHOSEN: Chosen = Chosen {
+    reason: Reason::First,
+    bound: LengthBound::First,
+    len_bytes: 0,
+    margin_us: 0,
+    target_us: 0,
+    rate_bytes_per_s: 0,
+    took_us: 0,
+};

@@ -41,8 +41,6 @@ pub struct Client {
     pub pace: Pace,
     /// SO_SNDBUF: room for unsent bytes where no lowat bounds them.
     pub socket_bytes: u64,
-    /// Receive buffer: the client takes this much at once, ahead of its program. The path before it limits nothing.
-    pub buffer_bytes: u64,
 }
 
 /// A change of a path's rate.
@@ -70,8 +68,8 @@ pub(super) struct Socket {
     pub client: Client,
     pub asked: bool,
     pub connected: bool,
-    /// Bytes given to it that the client's program has not read yet.
-    pub held_bytes: u64,
+    /// D1: bytes given to it that its path has not carried yet.
+    pub unsent_bytes: u64,
     /// Drained up to this time; the fraction of a byte is carried along.
     pub drained_at: Instant,
     pub carry: u64,
@@ -87,7 +85,7 @@ impl Socket {
             client,
             asked: false,
             connected: false,
-            held_bytes: 0,
+            unsent_bytes: 0,
             drained_at: Instant { us: 0 },
             carry: 0,
             refill: None,
@@ -137,27 +135,21 @@ impl Socket {
         [change, next].into_iter().flatten().min()
     }
 
-    /// D1: bytes that do not fit into the client's buffer.
-    pub fn unsent_bytes(&self) -> u64 {
-        self.held_bytes.saturating_sub(self.client.buffer_bytes)
-    }
-
     /// Bytes that it takes now. With a lowat, it takes whole kernel buffers until the lowat is reached.
     pub fn room_bytes(&self) -> u64 {
-        let unsent_bytes = self.unsent_bytes();
-        let own_bytes = match self.refill.map(|refill| u64::from(refill.lowat_bytes)) {
+        let unsent_bytes = self.unsent_bytes;
+        match self.refill.map(|refill| u64::from(refill.lowat_bytes)) {
             Some(lowat) if unsent_bytes >= lowat => 0,
             Some(lowat) => (lowat - unsent_bytes).div_ceil(SKB_BYTES) * SKB_BYTES,
             None => self.client.socket_bytes.saturating_sub(unsent_bytes),
-        };
-        own_bytes + self.client.buffer_bytes.saturating_sub(self.held_bytes)
+        }
     }
 
     /// Gives it bytes; returns how many it takes.
     pub fn give(&mut self, len_bytes: u64, refill: Option<Refill>) -> u64 {
         self.refill = refill.or(self.refill);
         let taken_bytes = len_bytes.min(self.room_bytes());
-        self.held_bytes += taken_bytes;
+        self.unsent_bytes += taken_bytes;
         let filled = refill.is_some_and(|refill| taken_bytes >= refill.bytes);
         self.full = filled || taken_bytes < len_bytes;
         taken_bytes
@@ -183,7 +175,7 @@ impl Socket {
     }
 
     pub fn is_writable(&self, now: Instant) -> bool {
-        now >= self.drained_at && self.unsent_bytes() < self.writable_below_bytes()
+        now >= self.drained_at && self.unsent_bytes < self.writable_below_bytes()
     }
 
     /// When it connects or becomes writable, if nothing happens before.
@@ -194,8 +186,7 @@ impl Socket {
         if !self.full {
             return None;
         }
-        let below_bytes = self.client.buffer_bytes + self.writable_below_bytes();
-        let bytes = (self.held_bytes + 1).saturating_sub(below_bytes);
+        let bytes = (self.unsent_bytes + 1).saturating_sub(self.writable_below_bytes());
         let rate = self.rate_bytes_per_s(self.drained_at);
         let at = self.drained_at.plus_us((bytes * US_PER_S).div_ceil(rate));
         Some(self.changes_at().map_or(at, |change| at.min(change)))
@@ -210,10 +201,10 @@ impl Socket {
             return (0, 0);
         }
         let could = us * rate + self.carry;
-        let sent_bytes = (could / US_PER_S).min(self.held_bytes);
+        let sent_bytes = (could / US_PER_S).min(self.unsent_bytes);
         let lacking = could / US_PER_S - sent_bytes;
         self.carry = if lacking == 0 { could % US_PER_S } else { 0 };
-        self.held_bytes -= sent_bytes;
+        self.unsent_bytes -= sent_bytes;
         (sent_bytes, lacking * US_PER_S / rate)
     }
 }

@@ -1,4 +1,4 @@
-//! Who gets how much of a disk that is slower than its clients, which read at a pace of their own, or becomes so. The claims are
+//! Who gets how much of a disk that is slower than its clients, which read at a pace of their own. The claims are
 //! asserts; the tables have the figures.
 //!
 //! A claim holds for each seed, and a table has the medians. `UPDATE_TABLES=1 cargo test -p ackpace-sim` rewrites the tables.
@@ -15,17 +15,13 @@ use ackpace_core::worker::SendPolicy;
 use ackpace_sim::models::disk::profile::{Profile, scsi_2003};
 use ackpace_sim::models::tcp::ConnectionProfile;
 use ackpace_sim::models::tcp::receiver::Program;
-use ackpace_sim::worlds::cold_clients::{ClientChange, ColdClient, Outcome, World};
+use ackpace_sim::worlds::reading::{ColdDisk, Outcome, ReadingClient, Supply, World};
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use table::{Table, compare, over_seeds};
 
 /// Seeds of all worlds here: they give the order of the files on the disk, and when each client starts.
 const SEEDS: [u64; 3] = [20_261_127, 20_261_128, 20_261_129];
-/// When clients change, seconds.
-const CHANGE_S: u64 = 30;
-/// The time since the change, and the same in the world.
-const SINCE_CHANGE: [(&str, Range<u64>); 2] = [("0-40", 30..70), ("40-70", 70..100)];
 const COLUMNS: [(&str, usize); 6] = [
     ("special", 1),
     ("least", 1),
@@ -40,56 +36,48 @@ fn steady(kb_per_s: u64) -> Program {
 }
 
 /// Clients on a fast local network.
-fn clients(count: usize, program: Program, buffer_kib: u64) -> Vec<ColdClient> {
-    let client = ColdClient {
+fn clients(count: usize, program: Program, buffer_kib: u64) -> Vec<ReadingClient> {
+    let client = ReadingClient {
         profile: ConnectionProfile {
             program,
             buffer_bytes: buffer_kib << 10,
-            buffer_most_bytes: 0,
             link_bytes_per_s: 125_000_000,
             rtt_ms: 2,
             segment_bytes: 1_448,
         },
         starts_ms: 0,
-        file: 0,
-        change: None,
+        supply: Supply::Disk { file: 0 },
     };
     vec![client; count]
 }
 
-/// The same clients, with this change.
-fn changed(clients: Vec<ColdClient>, change: ClientChange) -> Vec<ColdClient> {
-    let change = Some(change);
-    let clients = clients.into_iter();
-    clients
-        .map(|client| ColdClient { change, ..client })
-        .collect()
-}
-
 /// These clients and the disk of 2003. Files lie in random order; clients start within three seconds.
-fn world(seed: u64, mut clients: Vec<ColdClient>, memory_mib: u64, ends_s: u64) -> World {
+fn world(seed: u64, mut clients: Vec<ReadingClient>, memory_mib: u64, ends_s: u64) -> World {
     let mut dice = Pcg64Mcg::seed_from_u64(seed);
     let mut files: Vec<u32> = (0..clients.len() as u32).collect();
     for n in (1..files.len()).rev() {
         files.swap(n, (dice.next_u64() % (n as u64 + 1)) as usize);
     }
     for (client, file) in clients.iter_mut().zip(files) {
-        client.file = file;
+        client.supply = Supply::Disk { file };
         client.starts_ms = dice.next_u64() % 3_000;
     }
     World {
         clients,
-        file_bytes: 150_000_000,
-        profile: Profile::Disk(scsi_2003()),
-        disk: Settings {
-            memory_bytes: memory_mib * MIB,
-            page_cache_bytes: 64 * MIB,
-            ..Settings::ONE_DISK
-        },
+        disk: Some(ColdDisk {
+            file_bytes: 150_000_000,
+            profile: Profile::Disk(scsi_2003()),
+            disk: Settings {
+                memory_bytes: memory_mib * MIB,
+                page_cache_bytes: 64 * MIB,
+                ..Settings::ONE_DISK
+            },
+        }),
         send: SendPolicy::Margin {
             budget_bytes: SEND_QUEUE_BYTES,
         },
-        ends_s,
+        measured_from_ms: 0,
+        ends_ms: ends_s * 1_000 + 1,
     }
 }
 
@@ -179,53 +167,6 @@ fn in_a_mix_slow_clients_lose_nothing_and_fast_ones_without_large_buffers_little
                 // Receive buffers of 3 MiB take what the disk reads for seconds.
                 let least = if buffer_kib == 3_072 { 0.55 } else { 0.95 };
                 assert!(got.special >= least * 125.0, "{label}: {table}");
-            }
-        }
-    });
-}
-
-/// Special: five whose buffers shrink.
-#[test]
-fn a_client_whose_buffer_shrinks_gets_as_much_as_others() {
-    tables("shrunk", |seed, table| {
-        for (from_kib, to_kib) in [(1_024, 256), (3_072, 512)] {
-            let shrinks = ClientChange::Buffer {
-                at_ms: CHANGE_S * 1_000,
-                bytes: to_kib << 10,
-            };
-            let all = [
-                changed(clients(5, steady(300), from_kib), shrinks),
-                clients(195, steady(300), 1_024),
-            ];
-            let world = world(seed, all.concat(), 64, 100);
-            let label = format!("{from_kib} to {to_kib} KiB");
-            for got in run(&label, &world, 5, &SINCE_CHANGE, table) {
-                assert!(got.others >= 210.0, "{label}: {table}");
-                assert!(got.special >= 0.9 * got.others, "{label}: {table}");
-            }
-        }
-    });
-}
-
-/// Special: five that read 25 KB/s at first and 1,000 later.
-#[test]
-fn a_client_that_becomes_40_times_faster_gets_it_where_the_disk_keeps_up() {
-    tables("faster", |seed, table| {
-        for others in [0, 180] {
-            let faster = ClientChange::Program {
-                at_ms: CHANGE_S * 1_000,
-                program: steady(1_000),
-            };
-            let all = [
-                changed(clients(5, steady(25), 6_144), faster),
-                clients(others, steady(300), 1_024),
-            ];
-            let world = world(seed, all.concat(), 64, 100);
-            let label = format!("beside {others}");
-            for got in run(&label, &world, 5, &SINCE_CHANGE, table) {
-                assert!(others == 0 || got.others >= 230.0, "{label}: {table}");
-                assert!(others > 0 || got.special >= 999.0, "{label}: {table}");
-                assert!(got.special >= 0.95 * got.others, "{label}: {table}");
             }
         }
     });

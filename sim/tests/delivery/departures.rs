@@ -1,7 +1,6 @@
-//! TPF 4.5 and 4.6, Fig. 16: clients that leave, and clients whose path halves its rate at one moment.
+//! TPF 4.5, Fig. 16: clients that leave.
 
 use super::*;
-use ackpace_sim::worlds::sending::Change;
 
 /// Number of clients.
 const CLIENTS: usize = 300;
@@ -60,38 +59,4 @@ fn resets(seed: u64, name: &str, prefetch: Prefetch, table: &mut Table<3>) {
     assert_eq!(cancelled, 0, "{table}");
     assert!(kept > 0, "{table}");
     assert!(living > stayed, "nobody gained; {table}");
-}
-
-#[test]
-fn when_a_path_carries_half_as_much_it_is_read_for_half_as_much() {
-    let tables = over_seeds(&SEEDS, |seed| {
-        let columns = [
-            ("read for them, MB", 1),
-            ("had nothing happened", 1),
-            ("ratio", 2),
-        ];
-        let mut table = Table::new(seed, "within s", columns);
-        for (after_s, ratio_max) in [(2, 0.9), (5, 0.65), (10, 0.6)] {
-            let [full, half] = [100, 50].map(|percent| read_for_slower(seed, percent, after_s));
-            let figures = [half / 1e6, full / 1e6, half / full];
-            table.row(format!("{after_s:8}"), figures);
-            assert!(half <= ratio_max * full, "read on as before; {table}");
-        }
-        table
-    });
-    compare("delivery/congestion", &Table::medians(&tables).to_string());
-}
-
-/// Bytes read for the fifth of the clients whose paths carry this much of their rates from the change on.
-fn read_for_slower(seed: u64, percent: u64, after_s: u64) -> f64 {
-    const SLOWER: usize = CLIENTS / 5;
-    let mut world = before_and_after(seed, MBIT, settings(64), after_s);
-    for download in &mut world.downloads[..SLOWER] {
-        download.client.change = Some(Change {
-            at: CHANGE_AT,
-            percent,
-        });
-    }
-    let outcome = world.run();
-    outcome.read_by_client_bytes[..SLOWER].iter().sum::<u64>() as f64
 }

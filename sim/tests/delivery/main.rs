@@ -70,7 +70,6 @@ fn downloads(seed: u64, rates: &[(usize, u64)]) -> Vec<Download> {
             change: None,
             pace: Pace::Steady,
             socket_bytes: SOCKET_BYTES,
-            buffer_bytes: 0,
         },
         file: *file,
         from_bytes: 0,

@@ -9,7 +9,6 @@ fn array() -> Profile {
         disk: scsi_2003(),
         disks: 4,
         chunk_bytes: 512 << 10,
-        mirrored: false,
     })
 }
 
@@ -94,31 +93,6 @@ fn who_takes_nothing_is_not_read_for() {
     assert!(run(fixed, 1, margin).read_bytes <= 512 << 10);
     let fast = run(tdap, 100_000_000, margin).by_client_bytes[0] as f64 / 15e6;
     assert!(fast >= 50.0, "{fast} MB/s");
-}
-
-#[test]
-fn a_crowd_on_one_cold_file_has_it_read_once() {
-    const FILE_BYTES: u64 = 60_000_000;
-    over_seeds(&SEEDS, |seed| {
-        let mut crowd = downloads(seed, &[(100, 1_000_000)]);
-        for download in &mut crowd {
-            download.file = 7;
-        }
-        let world = World {
-            measured_from: seconds(0),
-            ends_at: seconds(80),
-            file_bytes: FILE_BYTES,
-            ..world(crowd, settings(256))
-        };
-        let outcome = world.run();
-        let least_bytes = outcome.by_client_bytes.iter().min().copied();
-        assert!(
-            least_bytes >= Some(FILE_BYTES),
-            "seed {seed}: somebody lacks bytes"
-        );
-        let times = outcome.read_bytes as f64 / FILE_BYTES as f64;
-        assert!(times <= 1.05, "seed {seed}: read {times} times");
-    });
 }
 
 #[test]

@@ -7,15 +7,6 @@ use ackpace_sim::models::disk::request::{Kind, Request};
 const CLIENTS: usize = 200;
 const RATE: u64 = 300_000;
 
-/// The same load with clients whose receive buffers have this size.
-fn buffered(seed: u64, disk: Settings, buffer_bytes: u64) -> World {
-    let mut world = overloaded(seed, disk);
-    for download in &mut world.downloads {
-        download.client.buffer_bytes = buffer_bytes;
-    }
-    world
-}
-
 fn overloaded(seed: u64, disk: Settings) -> World {
     World {
         measured_from: seconds(30),
@@ -133,38 +124,4 @@ fn by_order(seed: u64, memory_mib: u64, ideal: (u64, f64), table: &mut Table<9>)
         clook >= gain * deadline && clook >= gain * arrival,
         "the arm goes no shorter way; {table}"
     );
-}
-
-#[test]
-fn what_clients_buffer_makes_reads_longer() {
-    let columns = [
-        ("goodput", 1),
-        ("mean", 1),
-        ("min", 1),
-        READS[0],
-        READS[1],
-        READS[2],
-    ];
-    let tables = over_seeds(&SEEDS, |seed| {
-        let mut table = Table::new(seed, "pool MiB  buffer KiB", columns);
-        for memory_mib in [32, 64, 160] {
-            let mut least = 0.0;
-            for buffer_kib in [0, 256, 1024, 3072] {
-                let world = buffered(seed, settings(memory_mib), buffer_kib * 1024);
-                let outcome = world.run();
-                let (mean, min) = kb_per_s(&world, &outcome, 0..CLIENTS);
-                let goodput = mean * CLIENTS as f64 / 1e3;
-                let [reads, kb, pool] = reads(&world, &outcome);
-                let label = format!("{memory_mib:8}  {buffer_kib:10}");
-                table.row(label, [goodput, mean, min, reads, kb, pool]);
-                assert!(
-                    min >= 0.9 * mean && mean >= 0.99 * least,
-                    "somebody starves, or memory is not used; {table}"
-                );
-                least = mean;
-            }
-        }
-        table
-    });
-    compare("delivery/buffers", &Table::medians(&tables).to_string());
 }

@@ -33,7 +33,7 @@ fn each_kind_is_found_and_no_client_waits() {
             let part =
                 |reader: &Reader| reader.got_bytes_per_s as f64 / reader.true_bytes_per_s as f64;
             let least = |outcome: &Outcome| percentile(outcome.readers.iter().map(part), 1);
-            let is_fed = kind != Kind::Player && !kind.is_starved();
+            let is_fed = !kind.is_starved();
             assert!(
                 !is_fed || median(&outcomes, least) >= 0.95,
                 "seeds {SEEDS:?}: {name}, {buffer_kib} KiB: somebody gets less than it could read"
@@ -82,8 +82,6 @@ fn check(kind: Kind, buffer_kib: u64, [early, late]: [&Error; 2], [_, found_s]: 
             assert!(found_s <= found_s_max, "{case}");
         }
         Kind::Bursty | Kind::Pausing => assert!(late.factor <= 4.0, "{case}"),
-        // Nobody can tell how fast a client reads that has a whole segment in its receive buffer.
-        Kind::Player => {}
         // While it has nothing to read, it is believed to read what it gets.
         Kind::Starved | Kind::StarvedLink => {
             // After three seconds it has had two pieces.

@@ -1,53 +1,11 @@
-//! Clients that read and pause, and clients that get less than they could read: what the worker knows of them after three
-//! seconds, and later.
+//! Clients that get less than they could read, and clients that pause for long.
 
 use super::*;
 
 const SEEDS_MANY: u64 = 20;
 /// Clients of one world.
 const CLIENTS: u64 = 5;
-const PERIODS_MS: [u64; 5] = [200, 500, 1_000, 2_000, 5_000];
-/// How much faster than its mean a client reads while it reads.
-const TIMES: [u64; 3] = [2, 4, 1_000];
 const SIZES_KIB: [u64; 4] = [16, 256, 1_024, 6_144];
-/// So far off may the rate of such a client be. Nothing depends on more.
-const BURSTS_FACTOR_MAX: f64 = 4.0;
-
-#[test]
-fn a_client_that_reads_and_pauses_is_found_when_it_has_paused() {
-    let mut table = String::from(
-        "period            buffer  after 3 s     after 12 s\n\
-         ms     x mean     KiB   err %   x95   err %   x95\n",
-    );
-    for every_ms in PERIODS_MS {
-        for times in TIMES {
-            for buffer_kib in SIZES_KIB {
-                let program = |rate_bytes_per_s| Program::Periodic {
-                    rate_bytes_per_s,
-                    every_ms,
-                    times,
-                };
-                let readers = over_seeds(buffer_kib, program, Supply::Cached);
-                let [early, late] = [3_000, 12_000].map(|age_ms| error(&readers, age_ms));
-                table += &format!("{every_ms:5} {times:8} {buffer_kib:9}");
-                for error in [early, late] {
-                    table += &(cell(error.median_percent, 6, 0) + &cell(error.factor, 5, 2) + " ");
-                }
-                table = table.trim_end().to_owned() + "\n";
-                let case = format!(
-                    "{}: {every_ms} ms, {times} times, {buffer_kib} KiB",
-                    SEEDS[0]
-                );
-                assert!(
-                    late.factor <= BURSTS_FACTOR_MAX,
-                    "{case}: {late:?} after 12 s"
-                );
-            }
-        }
-    }
-    compare("pauses", &table);
-}
-
 /// Rate at which the disk feeds a client, in percent of the rate at which it could read.
 const FED_PERCENT: [u64; 3] = [25, 50, 80];
 
@@ -75,7 +33,7 @@ fn a_starved_client_is_believed_to_read_no_less_than_it_gets_and_no_more_than_it
                     until_ms: u64::MAX / 2,
                 }
             };
-            let readers = over_seeds_fed(buffer_kib, Program::Steady, late);
+            let readers = over_seeds(buffer_kib, late);
             table += &format!("{fed_percent:3} {buffer_kib:8}               ");
             for age_ms in [3_000, 12_000] {
                 let ratios: Vec<f64> = readers.iter().map(|r| believed(r, age_ms)).collect();
@@ -137,23 +95,13 @@ const LATE_BY_NOTHING: Supply = Supply::Late {
     until_ms: 0,
 };
 
-/// Where the bytes of all these clients come from.
-fn over_seeds(buffer_kib: u64, program: impl Fn(u64) -> Program, supply: Supply) -> Vec<Reader> {
-    over_seeds_fed(buffer_kib, program, |_| supply)
-}
-
 /// Clients of many seeds, each with its own rate.
-fn over_seeds_fed(
-    buffer_kib: u64,
-    program: impl Fn(u64) -> Program,
-    supply: impl Fn(u64) -> Supply,
-) -> Vec<Reader> {
+fn over_seeds(buffer_kib: u64, supply: impl Fn(u64) -> Supply) -> Vec<Reader> {
     let of_seed = |nth| {
         let mut dice = Pcg64Mcg::seed_from_u64(SEEDS[0] + nth);
         let client = |_| {
             let rate_bytes_per_s = any_rate(&mut dice);
             let mut client = Kind::Steady.client(rate_bytes_per_s, buffer_kib, &mut dice);
-            client.profile.program = program(rate_bytes_per_s);
             client.supply = supply(rate_bytes_per_s);
             client
         };
@@ -161,10 +109,4 @@ fn over_seeds_fed(
         world(clients, 1, 14).run().readers
     };
     (0..SEEDS_MANY).flat_map(of_seed).collect()
-}
-
-/// The error at this age.
-fn error(readers: &[Reader], age_ms: u64) -> Error {
-    let ratios = readers.iter().map(|reader| believed(reader, age_ms));
-    Error::of(&ratios.collect::<Vec<_>>())
 }

@@ -2,6 +2,8 @@
 
 use alloc::collections::VecDeque;
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::limits::{BYPASSES_MAX, URGENT_IN_A_ROW_MAX};
 
@@ -233,51 +235,5 @@ proptest! {
         let bound = (2 * streams + 2) * share;
         prop_assert!(crowd.longest_wait <= bound, "{} reads, bound {bound}", crowd.longest_wait);
         prop_assert!(crowd.heard.len() == rates.len() && crowd.reads >= 100, "{} reads", crowd.reads);
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { rng_seed: proptest::test_runner::RngSeed::Fixed(5), ..ProptestConfig::default() })]
-    /// A clock that does not move, leaps an hour ahead, or goes back, as a monotonic one never does: every want is
-    /// answered when the clock is past where it ever was.
-    #[test]
-    fn whatever_the_clock_does_every_want_is_answered(
-        steps in prop::collection::vec((0u32..12, 0u64..3 << 20, 0u8..4, 0u64..u64::MAX, 0u8..8), 1..200),
-        clook in any::<bool>(),
-    ) {
-        const HOUR_US: u64 = 3_600_000_000;
-        let order = if clook { Order::CLook } else { Order::Deadline };
-        let mut disk = Disk::new(Settings { order, memory_bytes: 4 * MIB, ..SETTINGS });
-        let mut shell = Shell::new();
-        let mut latest = shell.now;
-        for (index, offset, kind, rate, leap) in steps {
-            shell.now = match leap {
-                0 => shell.now.plus_us(HOUR_US),
-                1 => Instant { us: shell.now.us.saturating_sub(rate % HOUR_US) },
-                2 => Instant { us: 0 },
-                3 => shell.now.plus_us(5_000),
-                _ => shell.now,
-            };
-            latest = latest.max(shell.now);
-            match kind {
-                0 => shell.forget(&mut disk, stream(index)),
-                1 => drop(shell.finish(&mut disk)),
-                2 => shell.send(&mut disk, stream(index)),
-                _ => shell.want(&mut disk, index, index, offset, rate >> (24 + rate % 40)),
-            }
-            shell.pump(&mut disk);
-            disk.deadline();
-        }
-        shell.now = latest;
-        for _ in 0..10_000 {
-            if shell.wants.is_empty() && shell.device.is_empty() {
-                break;
-            }
-            if !shell.finish(&mut disk) {
-                (0..12).for_each(|index| shell.send(&mut disk, stream(index)));
-                shell.pump(&mut disk);
-            }
-        }
-        prop_assert!(shell.wants.is_empty(), "never answered: {:?}", shell.wants);
     }
 }

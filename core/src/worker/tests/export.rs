@@ -5,8 +5,7 @@ mod nodes;
 
 use proptest::prelude::*;
 
-use self::nodes::{Asked, Client, Node, Piece, file_bytes, text};
-use super::shell::Dice;
+use self::nodes::{Asked, Client, Dice, Node, Piece, file_bytes, text};
 use super::*;
 use crate::addresses::Address;
 

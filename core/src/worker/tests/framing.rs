@@ -74,7 +74,11 @@ fn a_want_ends_with_its_part_and_its_late_answer_is_void() {
 
 #[test]
 fn an_answer_that_crosses_a_newer_want_leaves_that_one_standing() {
-    let mut disk = crate::disk::Disk::new(shell::DISK);
+    let mut disk = crate::disk::Disk::new(crate::disk::Settings {
+        memory_bytes: 16 * WINDOW,
+        page_cache_bytes: 16 * WINDOW,
+        ..crate::disk::Settings::ONE_DISK
+    });
     let (mut bench, now) = (Bench::new(settings()), Instant { us: 0 });
     let conn = bench.client(0);
     let stream = bench.request(conn);

@@ -3,8 +3,8 @@
 //! It proceeds in steps. Each takes CPU time and has its effect at its end. The process owns the lock from the first to
 //! the last step of a call, except while it sleeps for data.
 
-use super::Costs;
 use super::socket::ReceivingSocket;
+use super::{CALL_NS, COPY_NS, TCP_NS};
 
 /// Packets in a call: 8 KB, iperf's buffer.
 const READ: u64 = 6;
@@ -35,7 +35,6 @@ pub(super) enum After {
 /// The process that receives, and the step that it is in.
 #[derive(Clone, Debug)]
 pub(super) struct ReceivingProcess {
-    costs: Costs,
     step: Step,
     /// CPU time that the step still takes.
     pub left_ns: u64,
@@ -47,11 +46,10 @@ pub(super) struct ReceivingProcess {
 }
 
 impl ReceivingProcess {
-    pub fn new(costs: Costs) -> ReceivingProcess {
+    pub fn new() -> ReceivingProcess {
         ReceivingProcess {
-            costs,
             step: Step::Enter,
-            left_ns: costs.call_ns,
+            left_ns: CALL_NS,
             in_call: 0,
             copied: 0,
             is_ending: false,
@@ -84,10 +82,10 @@ impl ReceivingProcess {
 
     fn choose(&mut self, socket: &mut ReceivingSocket) -> After {
         if !self.is_ending && self.in_call < READ && socket.receive > 0 {
-            return self.begins(Step::Copy, self.costs.copy_ns);
+            return self.begins(Step::Copy, COPY_NS);
         }
         if !socket.prequeue.is_empty() {
-            return self.begins(Step::Prequeue, self.costs.tcp_ns);
+            return self.begins(Step::Prequeue, TCP_NS);
         }
         let has_all = self.in_call == READ || self.in_call > 0 && socket.backlog.is_empty();
         if !self.is_ending && (has_all || socket.backlog.is_empty()) {
@@ -95,10 +93,10 @@ impl ReceivingProcess {
             self.is_ending = true;
         }
         if !socket.backlog.is_empty() {
-            return self.begins(Step::Backlog, self.costs.tcp_ns);
+            return self.begins(Step::Backlog, TCP_NS);
         }
         socket.is_owned = false;
-        self.begins(Step::Enter, self.costs.call_ns);
+        self.begins(Step::Enter, CALL_NS);
         if self.in_call > 0 {
             return After::Returned;
         }
@@ -114,9 +112,8 @@ impl ReceivingProcess {
 
 #[cfg(test)]
 mod tests {
+    use super::super::sender::Packet;
     use super::*;
-    use crate::world::PENTIUM_III;
-    use crate::world::sender::Packet;
 
     fn packet(number: u64) -> Packet {
         Packet {
@@ -128,10 +125,7 @@ mod tests {
 
     #[test]
     fn a_call_copies_8_kb_and_drains_the_backlog_before_it_returns() {
-        let (mut socket, mut process) = (
-            ReceivingSocket::new(100),
-            ReceivingProcess::new(PENTIUM_III),
-        );
+        let (mut socket, mut process) = (ReceivingSocket::new(100), ReceivingProcess::new());
         (0..8).for_each(|number| socket.process(packet(number), 0, 0));
         assert_eq!(process.step_ends(&mut socket, 0), After::Step);
         assert!(socket.is_owned);
@@ -145,10 +139,7 @@ mod tests {
 
     #[test]
     fn without_data_it_sleeps_unlocked_and_awaits_it() {
-        let (mut socket, mut process) = (
-            ReceivingSocket::new(100),
-            ReceivingProcess::new(PENTIUM_III),
-        );
+        let (mut socket, mut process) = (ReceivingSocket::new(100), ReceivingProcess::new());
         assert_eq!(process.step_ends(&mut socket, 0), After::Sleeps);
         assert!(!socket.is_owned && socket.is_awaited);
         socket.arrive(packet(0), 0);

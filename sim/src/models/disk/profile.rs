@@ -80,12 +80,10 @@ pub struct QueueProfile {
 pub struct ArrayProfile {
     /// One of them.
     pub disk: DiskProfile,
-    /// Number of disks; even when mirrored.
+    /// Number of disks.
     pub disks: usize,
     /// Bytes on one column before the next column follows.
     pub chunk_bytes: u64,
-    /// RAID-10 (pairs of equal disks) instead of RAID-0.
-    pub mirrored: bool,
 }
 
 /// Flash: parallel channels, each of which serves one request at a time in the order of arrival.
@@ -109,7 +107,7 @@ impl Profile {
         match self {
             Profile::Disk(disk) => disk.size_bytes,
             Profile::Array(array) => {
-                let columns = array.disks as u64 / if array.mirrored { 2 } else { 1 };
+                let columns = array.disks as u64;
                 columns * (array.disk.size_bytes / array.chunk_bytes * array.chunk_bytes)
             }
             Profile::Flash(flash) => flash.size_bytes,
@@ -122,7 +120,7 @@ impl Profile {
         match &mut self {
             Profile::Disk(disk) => disk.size_bytes = size_bytes,
             Profile::Array(array) => {
-                let columns = array.disks as u64 / if array.mirrored { 2 } else { 1 };
+                let columns = array.disks as u64;
                 let chunks = size_bytes.div_ceil(columns * array.chunk_bytes);
                 array.disk.size_bytes = chunks * array.chunk_bytes;
             }

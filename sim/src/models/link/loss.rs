@@ -27,30 +27,6 @@ pub enum Loss {
     },
 }
 
-impl Loss {
-    /// Fraction of all packets that is lost in the long run.
-    pub fn mean(&self) -> f64 {
-        match *self {
-            Loss::None => 0.0,
-            Loss::Bernoulli { p } => p,
-            Loss::GilbertElliott {
-                to_bad,
-                to_good,
-                loss_good,
-                loss_bad,
-            } => {
-                // Without `to_good` a bad state never ends; without either probability the state stays good.
-                let bad = if to_bad > 0.0 {
-                    to_bad / (to_bad + to_good)
-                } else {
-                    0.0
-                };
-                bad * loss_bad + (1.0 - bad) * loss_good
-            }
-        }
-    }
-}
-
 #[derive(Clone, Debug, Default)]
 pub(super) struct LossState {
     is_bad: bool,

@@ -44,13 +44,6 @@ fn flood(link: &mut Link, packets: u64, load: f64, mut with: impl FnMut(u64, &Li
     }
 }
 
-fn within(what: &str, got: f64, expected: f64, sigma: f64) {
-    assert!(
-        (got - expected).abs() <= 3.0 * sigma,
-        "seed {SEED}: {what} is {got}, expected {expected} within 3 x {sigma}"
-    );
-}
-
 fn conserved(totals: &Totals) -> bool {
     let drops = totals.dropped_full_packets + totals.dropped_red_packets + totals.lost_packets;
     totals.offered_packets == totals.delivered_packets + drops
@@ -144,81 +137,6 @@ proptest! {
         };
         prop_assert_eq!(fates(), fates());
     }
-}
-
-#[test]
-fn bernoulli_loses_its_part() {
-    const PACKETS: u64 = 400_000;
-    for p in [0.001, 0.01, 0.03, 0.2] {
-        let loss = Loss::Bernoulli { p };
-        let mut link = Link::new(LinkProfile { loss, ..plain() }, SEED);
-        flood(&mut link, PACKETS, 0.1, |_, _, _| ());
-        let lost = link.totals().lost_packets as f64 / PACKETS as f64;
-        within("loss", lost, p, (p * (1.0 - p) / PACKETS as f64).sqrt());
-    }
-}
-
-#[test]
-fn gilbert_elliott_loses_its_part_in_bursts_of_its_length() {
-    const PACKETS: u64 = 1_000_000;
-    for (to_bad, to_good) in [(0.001, 0.25), (0.01, 0.5), (0.02, 0.1)] {
-        let loss = Loss::GilbertElliott {
-            to_bad,
-            to_good,
-            loss_good: 0.0,
-            loss_bad: 1.0,
-        };
-        let mean = loss.mean();
-        let mut link = Link::new(LinkProfile { loss, ..plain() }, SEED);
-        let (mut bursts, mut before) = (0u64, false);
-        flood(&mut link, PACKETS, 0.1, |_, _, verdict| {
-            let lost = verdict == Verdict::Drop(DropCause::Loss);
-            bursts += u64::from(lost && !before);
-            before = lost;
-        });
-        let lost = link.totals().lost_packets as f64;
-        // The variance of a sum over a two-state chain grows by (1 + c) / (1 - c), where c is its correlation.
-        let c = 1.0 - to_bad - to_good;
-        let variance = mean * (1.0 - mean) / PACKETS as f64 * (1.0 + c) / (1.0 - c);
-        within("loss", lost / PACKETS as f64, mean, variance.sqrt());
-        let sigma = (1.0 - to_good).sqrt() / to_good / (bursts as f64).sqrt();
-        within("burst", lost / bursts as f64, 1.0 / to_good, sigma);
-    }
-}
-
-#[test]
-fn red_keeps_its_average_between_the_thresholds_and_marks_before_it_drops() {
-    for load in [1.02, 1.05, 1.08] {
-        let queue = QueueDiscipline::Red(red());
-        let mut link = Link::new(LinkProfile { queue, ..plain() }, SEED);
-        let (mut sum, mut samples) = (0.0, 0u32);
-        // Marks do not slow these packets, so only drops can bound the queue: no ECN here.
-        let mut rng = Pcg64Mcg::seed_from_u64(SEED);
-        let mut now_ns = 0.0;
-        for nth in 0..200_000 {
-            now_ns += unit(&mut rng) * 2.4 * MS as f64 / load;
-            link.offer(now_ns as u64, 1500, false);
-            if nth > 20_000 {
-                sum += link.red_average_bytes();
-                samples += 1;
-            }
-        }
-        let mean = sum / f64::from(samples);
-        assert!(
-            (15_000.0..45_000.0).contains(&mean),
-            "seed {SEED}, load {load}: mean queue {mean}"
-        );
-        // In equilibrium it drops the excess, p = 1 - 1/load, and little more: the queue is seldom empty.
-        let totals = link.totals();
-        let p = totals.dropped_red_packets as f64 / totals.offered_packets as f64;
-        assert!((p - (1.0 - 1.0 / load)).abs() < 0.008, "load {load}: {p}");
-        assert_eq!(totals.dropped_full_packets, 0);
-    }
-    let queue = QueueDiscipline::Red(red());
-    let mut link = Link::new(LinkProfile { queue, ..plain() }, SEED);
-    flood(&mut link, 20_000, 0.97, |_, _, _| ());
-    let totals = link.totals();
-    assert!(totals.marked_packets > 0 && totals.dropped_red_packets == 0);
 }
 
 #[test]

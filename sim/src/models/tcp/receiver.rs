@@ -46,46 +46,11 @@ pub struct Ack {
     pub edge_bytes: u64,
 }
 
-/// How a receive buffer follows what its program reads in a round trip (net/ipv4/tcp_input.c of Linux 6.18,
-/// `tcp_rcv_space_adjust` and `tcp_rcvbuf_grow`). It never shrinks.
-#[derive(Clone, Copy, Debug)]
-struct Tuning {
-    /// Upper bound (`tcp_rmem`). A buffer that begins with this size is fixed (SO_RCVBUF).
-    most_bytes: u64,
-    /// Round trip as the receiver measures it.
-    rtt_ms: u64,
-    /// The most that was read in one measurement.
-    space_bytes: u64,
-    /// When the current measurement began, and what had been read by then.
-    since_ms: u64,
-    since_bytes: u64,
-}
-
-impl Tuning {
-    /// The program has read. Returns the new minimum size of the buffer.
-    fn adjust(&mut self, read_bytes: u64, now_ms: u64) -> u64 {
-        if now_ms < self.since_ms + self.rtt_ms {
-            return 0;
-        }
-        let (new_bytes, old_bytes) = (read_bytes - self.since_bytes, self.space_bytes);
-        (self.since_ms, self.since_bytes) = (now_ms, read_bytes);
-        if new_bytes <= old_bytes {
-            return 0;
-        }
-        self.space_bytes = new_bytes;
-        // The measurement is a round trip old, and in slow start the sender has doubled its rate since.
-        let wanted_bytes = 2 * new_bytes;
-        let faster_bytes = 2 * (wanted_bytes * (new_bytes - old_bytes) / old_bytes);
-        (wanted_bytes + faster_bytes).min(self.most_bytes)
-    }
-}
-
 /// The receiver of one connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Receiver {
     program: Program,
     buffer_bytes: u64,
-    tuning: Tuning,
     segment_bytes: u64,
     arrived_bytes: u64,
     read_bytes: u64,
@@ -107,13 +72,6 @@ impl Receiver {
         Receiver {
             program,
             buffer_bytes,
-            tuning: Tuning {
-                most_bytes: buffer_bytes,
-                rtt_ms: 1,
-                space_bytes: buffer_bytes.min(10 * segment_bytes).max(1),
-                since_ms: 0,
-                since_bytes: 0,
-            },
             segment_bytes,
             arrived_bytes: 0,
             read_bytes: 0,
@@ -127,32 +85,6 @@ impl Receiver {
             carry: 0,
             wanted: false,
         }
-    }
-
-    /// The same with a buffer that grows up to `most_bytes`, on a path with this round trip.
-    pub fn tuned(self, most_bytes: u64, rtt_ms: u64) -> Receiver {
-        let tuning = Tuning {
-            most_bytes,
-            rtt_ms,
-            ..self.tuning
-        };
-        Receiver { tuning, ..self }
-    }
-
-    /// From now on the buffer has this size, and stays so (SO_RCVBUF). What it holds and what was announced stands.
-    pub fn set_buffer(&mut self, buffer_bytes: u64) {
-        self.buffer_bytes = buffer_bytes;
-        self.tuning.most_bytes = buffer_bytes;
-    }
-
-    /// From now on this program reads.
-    pub fn set_program(&mut self, program: Program) {
-        self.program = program;
-    }
-
-    /// Current size of the buffer.
-    pub fn buffer_bytes(&self) -> u64 {
-        self.buffer_bytes
     }
 
     /// Bytes that the program has read since the beginning.
@@ -232,10 +164,6 @@ impl Receiver {
         self.wanted = bytes < may_bytes;
         self.read_bytes += bytes;
         self.period_bytes = self.period_bytes.saturating_sub(bytes);
-        if bytes > 0 {
-            let least_bytes = self.tuning.adjust(self.read_bytes, now_ms);
-            self.buffer_bytes = self.buffer_bytes.max(least_bytes);
-        }
         bytes
     }
 

@@ -6,7 +6,6 @@ fn profile(program: Program, buffer_bytes: u64) -> ConnectionProfile {
     ConnectionProfile {
         program,
         buffer_bytes,
-        buffer_most_bytes: 0,
         link_bytes_per_s: 100 * MEGABYTE,
         rtt_ms: 20,
         segment_bytes: 1_448,
@@ -135,29 +134,6 @@ fn a_congestion_window_doubles_in_a_round_trip_and_grows_only_while_it_is_used()
     assert_eq!(tcp.congestion_window_bytes(), first_bytes);
 }
 
-#[test]
-fn a_tuned_buffer_follows_what_is_read_in_a_round_trip_and_a_fixed_one_does_not() {
-    let burst = Program::Periodic {
-        rate_bytes_per_s: 300_000,
-        every_ms: 1_000,
-        times: 1_000,
-    };
-    let grown_bytes = |program, buffer_most_bytes| {
-        let mut tcp = Connection::new(ConnectionProfile {
-            buffer_most_bytes,
-            ..profile(program, 64 << 10)
-        });
-        fed(&mut tcp, 0..10);
-        tcp.receiver().buffer_bytes()
-    };
-    assert_eq!(grown_bytes(burst, 0), 64 << 10);
-    assert_eq!(grown_bytes(burst, 100_000), 100_000);
-    let bytes = grown_bytes(burst, 6 << 20);
-    assert!((500_000..3_000_000).contains(&bytes), "{bytes}");
-    let steady = Program::Steady(300_000);
-    assert!(grown_bytes(steady, 6 << 20) < 128 << 10);
-}
-
 /// Linux 6.18 over loopback, with TCP_CORK: 560 B of the window stay open for 213 ms, and then it is closed.
 #[test]
 fn what_is_left_of_a_window_is_sent_by_a_probe() {
@@ -173,27 +149,4 @@ fn what_is_left_of_a_window_is_sent_by_a_probe() {
     assert_eq!(window_bytes(200, 0), 560);
     assert_eq!(window_bytes(500, 200), 0);
     assert_eq!(tcp.counters().acked_bytes, buffer_bytes);
-}
-
-#[test]
-fn a_buffer_that_is_made_smaller_takes_what_was_announced_and_is_full_with_less() {
-    let steady = Program::Steady(MEGABYTE / 10);
-    let mut tcp = Connection::new(profile(steady, 1 << 20));
-    fed(&mut tcp, 0..1);
-    let edge_bytes = tcp.receiver().told().edge_bytes;
-    tcp.receiver_mut().set_buffer(128 << 10);
-    fed(&mut tcp, 1..2);
-    assert_eq!(tcp.receiver().told().edge_bytes, edge_bytes, "taken back");
-    fed(&mut tcp, 2..30);
-    let told = tcp.receiver().told();
-    assert!(told.edge_bytes - tcp.receiver().read_bytes() <= 128 << 10);
-    assert!(is_near(fed(&mut tcp, 30..40), MEGABYTE / 10));
-}
-
-#[test]
-fn a_program_may_read_in_another_way_later() {
-    let mut tcp = Connection::new(profile(Program::Steady(MEGABYTE / 10), 1 << 20));
-    assert!(is_near(fed(&mut tcp, 0..5), MEGABYTE / 10));
-    tcp.receiver_mut().set_program(Program::Steady(MEGABYTE));
-    assert!(is_near(fed(&mut tcp, 5..10), MEGABYTE));
 }

@@ -5,24 +5,23 @@
 
 use std::collections::BTreeSet;
 
-use ackpace_core::send::Refill;
+use ackpace_core::conn::{Plan, ResidencySource, Span, TcpEvent, TcpSample};
 use ackpace_core::units::Instant;
+use ackpace_core::why::Why;
+use ackpace_core::worker::Received;
 
-use super::Download;
-use crate::worlds::socket::Socket;
-
-/// What a client does.
-pub(super) enum ClientEvent {
-    Connects,
-    Resets,
-    /// Its socket becomes writable.
-    Writable,
-}
+use super::{Download, World};
+use crate::worlds::response::plan;
+use crate::worlds::shell::{Clients, Given, Offer};
+use crate::worlds::socket::{Socket, one_request};
 
 /// The sockets of all clients, and when something happens on each.
 pub(super) struct Paths {
+    downloads: Vec<Download>,
+    file_bytes: u64,
     sockets: Vec<Socket>,
-    resets_at: Vec<Option<Instant>>,
+    /// Who has sent RST since [`Paths::left`] was called last.
+    left: Vec<usize>,
     gone: Vec<bool>,
     /// The next event of each connection, by time and by connection.
     events: BTreeSet<(Instant, usize)>,
@@ -32,17 +31,20 @@ pub(super) struct Paths {
 }
 
 impl Paths {
-    /// No client has connected yet. Bytes that arrive count from `counted_from` on.
-    pub fn new(downloads: &[Download], counted_from: Instant) -> Paths {
+    /// No client has connected yet. Bytes that arrive count from `measured_from` on.
+    pub fn new(world: &World) -> Paths {
+        let downloads = &world.downloads;
         let count = downloads.len();
         let sockets = downloads.iter().map(|d| Socket::new(d.client));
         let mut paths = Paths {
+            downloads: downloads.clone(),
+            file_bytes: world.file_bytes,
             sockets: sockets.collect(),
-            resets_at: downloads.iter().map(|d| d.resets_at).collect(),
+            left: Vec::new(),
             gone: vec![false; count],
             events: BTreeSet::new(),
             next_at: vec![None; count],
-            counted_from,
+            counted_from: world.measured_from,
             counted_bytes: vec![0; count],
         };
         (0..count).for_each(|n| paths.renew(n));
@@ -54,8 +56,8 @@ impl Paths {
         self.events.first().map(|(at, _)| *at)
     }
 
-    /// Returns the next event that is due by `now`.
-    pub fn next_event(&mut self, now: Instant) -> Option<(usize, ClientEvent)> {
+    /// Returns the next event that is due by `now`; `None` in it: the client connects.
+    pub fn next_event(&mut self, now: Instant) -> Option<(usize, Option<TcpEvent>)> {
         while let Some((_, n)) = self.events.first().copied().filter(|(at, _)| *at <= now) {
             let event = self.event_of(n, now);
             self.renew(n);
@@ -66,20 +68,21 @@ impl Paths {
         None
     }
 
-    fn event_of(&mut self, n: usize, now: Instant) -> Option<ClientEvent> {
-        let reset = self.resets_at[n].is_some_and(|at| at <= now);
+    fn event_of(&mut self, n: usize, now: Instant) -> Option<Option<TcpEvent>> {
+        let reset = self.downloads[n].resets_at.is_some_and(|at| at <= now);
         let socket = self.drained(n, now);
         if !socket.connected {
             socket.connected = true;
-            return Some(ClientEvent::Connects);
+            return Some(None);
         }
         if reset {
             self.gone[n] = true;
-            return Some(ClientEvent::Resets);
+            self.left.push(n);
+            return Some(Some(TcpEvent::Reset));
         }
         (socket.full && socket.is_writable(now)).then(|| {
             socket.full = false;
-            ClientEvent::Writable
+            Some(TcpEvent::Writable)
         })
     }
 
@@ -91,25 +94,9 @@ impl Paths {
         &mut self.sockets[n]
     }
 
-    /// Gives bytes to a socket. Returns how many it takes, and whether it is full now.
-    pub fn give(
-        &mut self,
-        n: usize,
-        len_bytes: u64,
-        refill: Option<Refill>,
-        now: Instant,
-    ) -> (u64, bool) {
-        let socket = self.drained(n, now);
-        let taken_bytes = socket.give(len_bytes, refill);
-        let full = socket.full;
-        self.renew(n);
-        (taken_bytes, full)
-    }
-
-    /// A socket is given nothing for a while, and becomes writable when less than this is left in it.
-    pub fn watch(&mut self, n: usize, epollout_bytes: u32, now: Instant) {
-        self.drained(n, now).watch(epollout_bytes);
-        self.renew(n);
+    /// Who has sent RST since the last call.
+    pub fn left(&mut self) -> Vec<usize> {
+        std::mem::take(&mut self.left)
     }
 
     /// Bytes that arrived at each client when the run ends at `now`.
@@ -136,7 +123,7 @@ impl Paths {
 
     fn renew(&mut self, n: usize) {
         let socket = &self.sockets[n];
-        let reset = self.resets_at[n].filter(|_| socket.connected);
+        let reset = self.downloads[n].resets_at.filter(|_| socket.connected);
         let next = [socket.next_at(), reset].into_iter().flatten().min();
         let next = next.filter(|_| !self.gone[n]);
         let before = std::mem::replace(&mut self.next_at[n], next);
@@ -145,4 +132,49 @@ impl Paths {
             next.map(|at| self.events.insert((at, n)));
         }
     }
+}
+
+impl Clients for Paths {
+    fn receive(&mut self, nth: usize, now: Instant) -> Received {
+        one_request(&mut self.drained(nth, now).asked)
+    }
+
+    /// The rest of its file, which is on the disk.
+    fn plan(&self, nth: usize) -> Plan {
+        let download = self.downloads[nth];
+        let rest = Span {
+            offset_bytes: download.from_bytes,
+            len_bytes: self.file_bytes - download.from_bytes,
+        };
+        plan(download.file, rest, ResidencySource::Ask)
+    }
+
+    fn give(&mut self, nth: usize, offer: &Offer, now: Instant) -> Given {
+        let socket = self.drained(nth, now);
+        let taken_bytes = socket.give(offer.len_bytes, offer.refill);
+        let (full, unsent_bytes) = (socket.full, Some(socket.unsent_bytes));
+        self.renew(nth);
+        Given {
+            taken_bytes,
+            full,
+            unsent_bytes,
+        }
+    }
+
+    fn sample(&mut self, nth: usize, now: Instant) -> TcpSample {
+        let socket = self.drained(nth, now);
+        TcpSample {
+            unacked_bytes: socket.unsent_bytes,
+            unsent_bytes: Some(socket.unsent_bytes),
+            path: socket.path(now),
+            ..TcpSample::default()
+        }
+    }
+
+    fn watch(&mut self, nth: usize, epollout_bytes: u32, now: Instant) {
+        self.drained(nth, now).watch(epollout_bytes);
+        self.renew(nth);
+    }
+
+    fn closed(&mut self, _nth: usize, _why: Why) {}
 }

@@ -31,7 +31,7 @@ impl Run<'_> {
             let act = byte % 64;
             self.trace.note(self.now, "act", &act);
             match act {
-                _ if byte >= SHARES_FROM && self.division.is_any() => self.act_of_shares(),
+                _ if byte >= SHARES_FROM && self.divided => self.act_of_shares(),
                 0..22 => self.act_of_turns(act),
                 22..40 => self.act_of_client(act),
                 40..57 => self.act_of_memory(act),
@@ -57,6 +57,7 @@ impl Run<'_> {
                 self.pump_disk();
             }
             19 => self.pump_disk(),
+            20 => self.act_of_moves(),
             _ => {
                 self.worker_turn();
                 self.disk_turn();
@@ -68,14 +69,12 @@ impl Run<'_> {
     pub fn worker_turn(&mut self) {
         self.worker_woken = false;
         while self.hear_one() {}
-        while self.hear_grant() {}
-        self.hear_question();
         let outs = self.obey_worker(OUTS_MAX);
         assert!(outs < OUTS_MAX, "the worker turns in circles");
         self.disk_thread.woken |= std::mem::take(&mut self.must_wake_disk);
     }
 
-    fn someone(&mut self) -> Option<ConnId> {
+    pub fn someone(&mut self) -> Option<ConnId> {
         let nth = self.input.below(PLACES.into()) as usize;
         let living = self.clients.iter().flatten();
         let count = living.clone().count().max(1);
@@ -84,6 +83,9 @@ impl Run<'_> {
 
     fn act_of_client(&mut self, act: u8) {
         if act < 24 {
+            if act == 23 {
+                return self.act_of_moves();
+            }
             self.backlog = (self.backlog + 1).min(PLACES);
             self.on(In::Incoming);
             return;

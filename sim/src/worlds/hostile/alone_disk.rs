@@ -136,7 +136,12 @@ impl LoneDisk<'_> {
                 let us = self
                     .input
                     .pick(&[1_000, 300_000, 21_000_000, 3_600_000_000]);
-                self.now = self.now.plus_us(us);
+                self.now = match self.input.once_in(16) {
+                    true => Instant {
+                        us: self.now.us.saturating_sub(us),
+                    },
+                    false => self.now.plus_us(us),
+                };
             }
         }
     }

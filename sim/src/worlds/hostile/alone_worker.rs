@@ -21,7 +21,7 @@ use super::messages;
 use super::response::{Shape, request};
 use super::settings::settings;
 use super::trace::Trace;
-use crate::worlds::reads::CHOSEN;
+use crate::worlds::response::CHOSEN;
 
 /// Orders to which answers may still come.
 const ORDERS_KEPT: usize = 24;

@@ -15,11 +15,14 @@ impl Run<'_> {
         for client in self.clients.iter().flatten() {
             client.share.check(client.unacked_bytes);
         }
-        self.check_pool();
         let orders = self.worker.deadline().is_some_and(|at| at <= self.now);
         if orders {
             return;
         }
+        assert!(
+            self.worker.connections() == 0 || self.worker.deadline().is_some(),
+            "somebody is waited for without a deadline"
+        );
         for client in self.clients.iter().flatten() {
             self.check_one(client);
         }
@@ -74,6 +77,7 @@ impl Run<'_> {
     /// The disk machine must not hold wants for no reason: it waits for a read, a layout, memory or a time.
     fn check_disk(&self) {
         let disk_thread = &self.disk_thread;
+        assert_eq!(disk_thread.disk.forgotten(), [], "nobody works for a want");
         let holds = disk_thread
             .outstanding
             .values()

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use ackpace_core::addresses::Address;
 use ackpace_core::conn::{ConnId, ObjectId, Span, StreamId};
+use ackpace_core::worker::{Exported, LocalFile};
 
 use super::memory::FilledSlots;
 use super::response::{HttpRequest, Response};
@@ -12,10 +13,24 @@ use super::share::SocketShare;
 /// Connections of the worker.
 pub(super) const PLACES: u32 = 4;
 
+/// A response that has ended and that the log does not know yet.
+pub(super) struct Untold {
+    pub stream: StreamId,
+    pub response: Response,
+}
+
+/// A connection without a machine: what its shells send each other.
+pub(super) struct Away {
+    pub client: ClientState,
+    pub exported: Box<Exported<LocalFile>>,
+}
+
 /// A client, and the shell's state of its connection.
 pub(super) struct ClientState {
     pub id: ConnId,
     pub input: VecDeque<HttpRequest>,
+    /// What is left of the body of the request before.
+    pub body_bytes: u64,
     /// The request that it has just received.
     pub received: Option<HttpRequest>,
     /// The request that is being looked up.
@@ -41,6 +56,8 @@ pub(super) struct ClientState {
     pub pieces: VecDeque<FilledSlots>,
     /// The disk may hold a want of it.
     pub has_want: bool,
+    /// Responses of which the log was not told yet.
+    pub untold: Vec<Untold>,
     /// A response ended early: nothing may follow on this connection.
     pub torn: bool,
     pub shut: bool,
@@ -53,6 +70,11 @@ impl ClientState {
             true => self.socket_bytes.saturating_sub(self.unacked_bytes),
             false => 0,
         }
+    }
+
+    /// Bytes ever given to its socket.
+    pub fn given_bytes(&self) -> u64 {
+        self.acked_bytes + self.unacked_bytes
     }
 
     /// Whether the kernel reports its socket writable, if it is asked to.
@@ -85,6 +107,7 @@ impl ClientState {
         ClientState {
             id,
             input: VecDeque::new(),
+            body_bytes: 0,
             received: None,
             resolving: None,
             response: None,
@@ -101,6 +124,7 @@ impl ClientState {
             fails_next: false,
             pieces: VecDeque::new(),
             has_want: false,
+            untold: Vec::new(),
             torn: false,
             shut: false,
         }

@@ -9,7 +9,7 @@ use super::disk_thread::{Ask, Fate, Landed, Outstanding};
 use super::memory::FilledSlots;
 use super::messages::{self, Answer, WantCompletion};
 use super::shell::Run;
-use crate::worlds::reads::ReadInFlight;
+use crate::worlds::store::ReadInFlight;
 
 impl Run<'_> {
     /// A turn of the disk thread after it was woken.

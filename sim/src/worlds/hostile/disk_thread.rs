@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ackpace_core::conn::{ObjectId, Span, StreamId, Want};
 use ackpace_core::disk::{self, Disk, ReadId};
 
-use crate::worlds::reads::ReadInFlight;
+use crate::worlds::store::ReadInFlight;
 
 /// A message of a worker to the disk thread.
 #[derive(Clone, Copy, Debug)]

@@ -6,11 +6,12 @@
 //! hold for every input:
 //!
 //! - *Framing*: the bytes sent are exactly those of the plan, in order. A response that ends early is the last one of
-//!   its connection, and only a failure ends it early.
+//!   its connection, and only a failure ends it early. So it is for a connection that is given away and comes back
+//!   (`away.rs`), and the log hears of each response once.
 //! - *Memory*: bytes of a file are sent only from where they are: from slots that were read for this stream and are not
 //!   given back, or from pages that are in memory, or were a moment ago.
-//! - *Shares*: where send memory is divided (`division.rs`: by the input, or by the pool machine), no socket holds more
-//!   than its share allowed when it was filled, none becomes writable in vain, and the pool is a bound (`share.rs`).
+//! - *Shares*: where send memory is divided (`dividing.rs`), no socket holds more than its share allowed when it was
+//!   filled, and none becomes writable in vain (`share.rs`).
 //! - *Progress*: for every stalled stream some part is at work (`check.rs`). When the input ends and every part does
 //!   its work, all that was asked for is sent, and nothing is kept.
 //!
@@ -20,12 +21,12 @@
 mod acts;
 mod alone_disk;
 mod alone_worker;
+mod away;
 mod check;
 mod client;
 mod device;
 mod disk_thread;
 mod dividing;
-mod division;
 mod input;
 mod mailbox;
 mod memory;
@@ -71,9 +72,9 @@ pub fn random_input(seed: u64, len_bytes: usize) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// Otherwise the laws of shares would hold of nothing.
+    /// Otherwise the laws would hold of nothing.
     #[test]
-    fn shares_bind_until_sockets_become_writable_and_are_taken_back() {
+    fn shares_bind_and_are_taken_back_and_connections_move() {
         let met: Vec<_> = (0..60)
             .map(|seed| {
                 let input = random_input(seed, 300);
@@ -84,11 +85,11 @@ mod tests {
             })
             .collect();
         let often =
-            |of: fn(&division::ShareCounts) -> u64| met.iter().filter(|met| of(met) > 0).count();
+            |of: fn(&shell::CaseCounts) -> u64| met.iter().filter(|met| of(met) > 0).count();
         let runs = [
             often(|met| met.by_call),
-            often(|met| met.by_pool),
             often(|met| met.taken_back),
+            often(|met| met.moved),
         ];
         assert!(
             runs.iter().all(|runs| *runs >= 3),

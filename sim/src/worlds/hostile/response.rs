@@ -28,12 +28,14 @@ pub(super) struct Response {
     /// The next byte: its part, and the offset in that part.
     at: (u16, u64),
     pub sent_bytes: u64,
+    /// Where it begins among all bytes of its connection.
+    pub start_bytes: u64,
     /// It may end early: something failed, or its client left.
     pub excused: bool,
 }
 
 impl Response {
-    pub fn new(request: HttpRequest) -> Response {
+    pub fn new(request: HttpRequest, start_bytes: u64) -> Response {
         let mut response = Response {
             plan: request.plan,
             file: request.file,
@@ -42,6 +44,7 @@ impl Response {
             slicing: false,
             at: (0, 0),
             sent_bytes: 0,
+            start_bytes,
             excused: false,
         };
         response.settle();

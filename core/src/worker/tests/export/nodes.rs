@@ -2,9 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use super::super::shell::Dice;
 use super::super::*;
 use crate::addresses::Address;
+
+/// Numbers that look random, the same for the same seed (splitmix64).
+pub(super) struct Dice(pub u64);
+
+impl Dice {
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (z ^ (z >> 31)) % bound.max(1)
+    }
+}
 
 /// A file as both nodes know it.
 #[derive(Clone, Debug, PartialEq, Eq)]

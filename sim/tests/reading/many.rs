@@ -1,65 +1,14 @@
-//! All kinds of clients at once, and the loads of many equal ones that issue 17 names.
+//! Many equal clients at once.
 
 use super::*;
 use ackpace_core::limits::{SEND_BUFFER_BYTES, SEND_QUEUE_BYTES};
 
-/// Clients of each kind and each receive buffer in a mix.
-const EACH: usize = 3;
 /// Time from which the many clients are counted, seconds. The maximum that sockets hold counts from their start.
 const MANY_FROM_S: u64 = 14;
-/// The bound of issue 17 where a socket holds more bytes than a step of the window.
+/// The bound where a socket holds more bytes than a step of the window.
 const WAKES_PER_GB_MAX: f64 = 40.0;
 /// The kernel opens a window by this part of the receive buffer.
 const WINDOW_STEPS: u64 = 16;
-
-#[test]
-fn in_a_mix_each_kind_is_found_as_if_it_were_alone() {
-    let mut table = String::from(
-        "                after 3 s       after 10 s      found\n\
-         kind            err %   x95     err %   x95   half   .95 s\n",
-    );
-    let outcomes = SEEDS.map(mix);
-    for (nth, (_, name)) in KINDS.into_iter().enumerate() {
-        let each = EACH * BUFFERS_KIB.len();
-        let readers = outcomes
-            .each_ref()
-            .map(|outcome| outcome.readers[nth * each..][..each].iter().collect());
-        let [early, late] = [3_000, 10_000].map(|age_ms| errors(&readers, age_ms));
-        let found_s = found(&readers);
-        table += &format!("{name:13} {}     {}", cells(&early), cells(&late));
-        table += &(cell(found_s[0], 6, 2) + &cell(found_s[1], 7, 2) + "\n");
-        check(name, &early, &late);
-    }
-    compare("mix", &table);
-}
-
-/// What holds of a kind, whatever its receive buffers: a quarter of them are of 6 MiB.
-fn check(name: &str, early: &Error, late: &Error) {
-    let case = format!("seeds {SEEDS:?}: {name}: {early:?}, {late:?}");
-    match name {
-        "steady" => {
-            assert!(early.median_percent <= 15.0, "{case}");
-            assert!(late.is_small(), "{case}");
-        }
-        "link" | "fast" => assert!(early.is_small(), "{case}"),
-        "bursty" | "pausing" => assert!(late.factor <= 4.0, "{case}"),
-        "starved" | "starved link" => assert!(late.factor <= 1.6, "{case}"),
-        _ => {}
-    }
-}
-
-/// As many clients of each kind and each receive buffer.
-fn mix(seed: u64) -> Outcome {
-    let mut dice = Pcg64Mcg::seed_from_u64(seed);
-    let mut clients = Vec::new();
-    for (kind, _) in KINDS {
-        for buffer_kib in BUFFERS_KIB {
-            clients
-                .extend((0..EACH).map(|_| kind.client(any_rate(&mut dice), buffer_kib, &mut dice)));
-        }
-    }
-    world(clients, 10, 30).run()
-}
 
 #[test]
 fn many_clients_that_read_at_a_pace_of_their_own_cost_few_wake_ups() {

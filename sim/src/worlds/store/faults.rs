@@ -42,7 +42,7 @@ pub enum Fault {
 }
 
 /// The files as they are now, against what the plans of responses say.
-pub(super) struct Files {
+pub(in crate::worlds) struct Files {
     lengths_bytes: Vec<u64>,
     changed: Vec<bool>,
     /// A read of it has failed.

@@ -8,7 +8,7 @@ use ackpace_core::conn::Span;
 const BLOCK_BYTES: u64 = 16 << 10;
 
 /// The page cache of a world.
-pub(super) struct PageCache {
+pub(in crate::worlds) struct PageCache {
     blocks_max: u64,
     /// When each block of each file was last used.
     blocks: BTreeMap<(u32, u64), u64>,
