@@ -206,11 +206,6 @@ impl Pool {
         self.totals
     }
 
-    /// Whether the last division was for a drain, whose shares hold for a moment only.
-    pub fn is_draining(&self) -> bool {
-        self.drains.ends_at().is_some()
-    }
-
     /// The member for this connection; `None` if it has none, or its slot has another user.
     fn named(&mut self, worker: u16, conn: ConnId) -> Option<&mut Member> {
         let member = self.members.get_mut(&(worker, conn.index));
