@@ -28,8 +28,8 @@ pub(super) struct Giving {
     looks_at: Instant,
     /// The slot at which it begins.
     from: u32,
-    /// The connection that the machine was told to give away, and to whom.
-    going: Option<(ConnId, usize)>,
+    /// The worker that gets the connection that the machine was told to give away.
+    going: Option<usize>,
 }
 
 impl Worker {
@@ -44,13 +44,14 @@ impl Worker {
         {
             return;
         }
-        let loads: SmallVec<[WorkerLoad; 16]> = handovers.iter().map(HandOver::load).collect();
         let places = u64::from(self.decider.connections_max());
         let (to, rate_max_bytes_per_s) = match self.shared.moves {
             Moves::Off => return,
             Moves::Always => ((self.index + 1) % handovers.len(), None),
             Moves::ByLoad => {
                 self.giving.looks_at = now.plus_us(MOVE_EACH_US);
+                let loads: SmallVec<[WorkerLoad; 16]> =
+                    handovers.iter().map(HandOver::load).collect();
                 let Some(relief) = relief(self.index, &loads, places) else {
                     return;
                 };
@@ -64,7 +65,7 @@ impl Worker {
         else {
             return;
         };
-        self.giving.going = Some((conn, to));
+        self.giving.going = Some(to);
         self.decider.on(
             In::Export {
                 conn,
@@ -95,16 +96,17 @@ impl Worker {
         };
         let exported = Some(exported);
         let handed = Box::new(Handed { conn, exported });
+        // One that nobody asked for stays here, in the place that it had.
+        let Some(to) = self.giving.going.take() else {
+            return self.adopt(handed, now);
+        };
         self.shared.handovers[self.index].closed();
         self.tally.moved.add(1);
-        match self.giving.going.take() {
-            Some((_, to)) => self.hand(handed, to, now),
-            None => self.adopt(handed, now),
-        }
+        self.hand(handed, to, now);
     }
 
     pub(super) fn kept(&mut self) {
-        if let Some((_, to)) = self.giving.going.take() {
+        if let Some(to) = self.giving.going.take() {
             self.shared.handovers[to].closed();
         }
     }
