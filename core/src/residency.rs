@@ -7,11 +7,8 @@
 
 use crate::conn::ResidencySource;
 use crate::limits::READ_ALIGN_BYTES;
-use crate::units::{Instant, KIB, MIB, US_PER_S};
+use crate::units::{KIB, MIB, US_PER_S};
 
-/// How long what the kernel told of a file's version holds within its turn, microseconds; most turns are shorter.
-/// Longer: it is asked again.
-const CONFIRMED_US: u64 = 1_000;
 /// Reads after which a device may count as fast. Fewer: a disk with an arm that reads from its own cache looks fast.
 const LATENCY_READS: u16 = 16;
 /// As many short reads outweigh a long one. More: a device counts as slow for longer after a busy hour. Fewer: one whose reads
@@ -35,27 +32,6 @@ pub const LATENCY_READ_BYTES: u64 = 64 * KIB;
 pub const LATENCY_FILE_BYTES_MIN: u64 = 16 * MIB;
 /// A send that takes so long counts as a long read of its device, microseconds. Shorter: a worker that lost its processor, too.
 const SEND_WAITED_LONG_US: u64 = 50_000;
-
-/// When the kernel told the version of a file. That holds for the rest of its turn, if that is short: a worker that was off its
-/// processor meanwhile knows nothing any more.
-#[derive(Clone, Copy, Debug)]
-pub struct Confirmation {
-    turn: Instant,
-    given_at: Instant,
-}
-
-impl Confirmation {
-    /// An answer that was given now, in the turn that began at `turn`.
-    pub fn new(turn: Instant, now: Instant) -> Confirmation {
-        let given_at = now;
-        Confirmation { turn, given_at }
-    }
-
-    /// Whether it still holds now, in this turn.
-    pub fn is_valid(&self, turn: Instant, now: Instant) -> bool {
-        self.turn == turn && now.since_us(self.given_at) < CONFIRMED_US
-    }
-}
 
 /// How bytes of the page cache reach the socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,19 +146,6 @@ pub fn is_long(len_bytes: u64, took_us: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const TURN: Instant = Instant { us: 7 };
-
-    #[test]
-    fn a_confirmation_holds_in_its_turn_and_not_for_long() {
-        let given_at = TURN.plus_us(100);
-        let confirmation = Confirmation::new(TURN, given_at);
-        assert!(confirmation.is_valid(TURN, given_at.plus_us(CONFIRMED_US - 1)));
-        let late = given_at.plus_us(CONFIRMED_US);
-        assert!(!confirmation.is_valid(TURN, late), "off its processor");
-        let next = TURN.plus_us(1);
-        assert!(!confirmation.is_valid(next, given_at), "another turn");
-    }
 
     #[test]
     fn what_may_be_dropped_is_copied_where_a_wait_for_it_may_be_long() {

@@ -1,18 +1,14 @@
 //! The response cache takes no more memory than it counts, and no more than it may, whatever clients ask for.
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::ffi::CString;
-use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ackpace::limits::RESPONSE_CACHE_TABLES_BYTES;
-use ackpace::response_cache::{CachedResponse, Content, Key, Made, ResponseCache};
-use ackpace::store::attributes::{file_system, known, known_version};
-use ackpace::store::root::{FollowSymlinks, Root};
+use ackpace::response_cache::{CachedResponse, Content, Key, ResponseCache};
+use ackpace::store::attributes::{known, known_version};
 use ackpace_core::conn::ObjectId;
 use ackpace_core::limits::CACHED_PATH_BYTES_MAX;
 use ackpace_core::units::Instant;
-use ackpace_wire::hide::Hide;
 
 /// Bytes that are allocated now, and at most since the last look.
 static NOW: AtomicUsize = AtomicUsize::new(0);
@@ -51,21 +47,12 @@ fn hostile_paths_and_answers_take_what_is_counted_and_no_more() {
     const BUDGET_BYTES: u64 = 2 << 20;
     let device = std::fs::File::open("/dev/null").expect("a device");
     let stat = known(&device).expect("an open file");
-    let root = Root::open(
-        Path::new("/dev"),
-        FollowSymlinks::None,
-        &[],
-        Hide::default(),
-    );
-    let root = root.expect("a directory");
     let content = Content {
         object: ObjectId {
             device: 0,
             index: 1,
             generation: 0,
         },
-        file_system: file_system(&stat),
-        inode: stat.stx_ino,
         version: known_version(&stat),
     };
     let before_bytes = NOW.load(Ordering::Relaxed);
@@ -85,21 +72,16 @@ fn hostile_paths_and_answers_take_what_is_counted_and_no_more() {
                 us: 1000 * u64::from(nth),
             };
             let path = path(nth, path_bytes);
-            let name = CString::new(&path[1..]).expect("no zero");
-            let made = Made {
-                content,
-                response: CachedResponse::whole(&[b'h'; 300], &vec![b'b'; body_bytes]),
-                name: (nth % 3 > 0).then_some(name),
-            };
+            let response = CachedResponse::whole(&[b'h'; 300], &vec![b'b'; body_bytes]);
             let key = Key {
                 path: path[..].into(),
                 keep_alive: nth % 2 == 0,
             };
-            response_cache.keep(&key, made, now);
+            response_cache.keep(&key, content, response, now);
             if lent && nth % 10 == 0 {
                 under_way.extend(
                     response_cache
-                        .get(&key, &root, now)
+                        .get(&key, now)
                         .map(|found| found.response.clone()),
                 );
             }

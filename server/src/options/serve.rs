@@ -344,9 +344,9 @@ pub struct ServeOptions {
     /// Memory for the response cache, 0 for none
     ///
     /// Hot files of up to 64 KiB are cached as complete responses, so that a response costs one or two system calls:
-    /// short ones as copies, longer ones as open files. The server notices a changed file at the next request, or
-    /// within a second where a look at it might wait. All workers share this memory in equal parts. It is never more
-    /// than an eighth of `memory_max`, and a sixteenth where that is below 128 MiB.
+    /// short ones as copies, longer ones as open files. The server notices a changed file within a second. All workers
+    /// share this memory in equal parts. It is never more than an eighth of `memory_max`, and a sixteenth where that is
+    /// below 128 MiB.
     ///
     /// Default: enough for thousands of small files. Range: 0B or more, or 1% to 90%. Memory: this much.
     #[arg(long, value_name = "SIZE", default_value = "32MiB", help_heading = "Resources",

@@ -1,33 +1,25 @@
 //! The response cache: complete responses for small files that are requested often. Each worker has its own. Its memory is its part
 //! of the option `object_cache`.
 //!
-//! `core/src/response_cache.rs` decides what enters and what is evicted. This file keeps the table, and checks that a response is
-//! still that of its file. The first hit of a turn looks at the name under which the file was found: one statx(2), which shows
-//! whether the name still means that version of that file. If not, the response is removed, and the request takes the ordinary path.
+//! `core/src/response_cache.rs` decides what enters and what is evicted. This file keeps the table.
 //!
-//! What a look does not show is bounded in time: a response is used for a second after its file was found ([`CACHED_FRESH_US`]).
-//! Then the ordinary path makes a new one, and reads the body anew.
-//!
-//! A turn is a pass of the worker's loop; `now` stays the same in it.
+//! A response is believed for a second after its file was found ([`CACHED_FRESH_US`]). Then the ordinary path makes a new one, and
+//! reads the body anew. An open file is asked for its version at each hit, since its bytes must be those that the head describes.
 
 mod table;
 
 use std::borrow::Cow;
-use std::ffi::CString;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 
 use ackpace_core::conn::{ObjectId, Version};
 use ackpace_core::response_cache::{Admission, Candidate, Form};
 use ackpace_core::units::Instant;
-use rustix::fs::Statx;
 
 use self::table::{CachedSlot, ResponseTable};
 use crate::ledger::Ledger;
 use crate::limits::{CACHED_FRESH_US, RESPONSES_SHED_MAX};
-use crate::store::attributes::{FileSystemId, file_system, known_version};
 use crate::store::file::File;
-use crate::store::root::Root;
 
 /// A response, head and body, that can be sent at once.
 #[derive(Clone, Debug)]
@@ -72,21 +64,8 @@ pub struct Key<'a> {
 pub struct Content {
     /// The file, as the machines know it.
     pub object: ObjectId,
-    /// The file, as the kernel knows it: its file system and its inode.
-    pub file_system: FileSystemId,
-    /// See `file_system`.
-    pub inode: u64,
     /// Its version.
     pub version: Version,
-}
-
-impl Content {
-    /// Whether these attributes are of this file in this version.
-    fn is_shown_by(&self, stat: &Statx) -> bool {
-        file_system(stat) == self.file_system
-            && stat.stx_ino == self.inode
-            && known_version(stat) == self.version
-    }
 }
 
 /// A response found in the cache.
@@ -95,8 +74,6 @@ pub struct Hit<'a> {
     pub response: &'a CachedResponse,
     /// What it holds.
     pub content: &'a Content,
-    /// This call has looked whether the file is as `content` says. `false` after another hit of this turn did.
-    pub looked_now: bool,
 }
 
 /// The cache, by [`Key`], bounded in bytes.
@@ -107,17 +84,6 @@ pub struct ResponseCache {
     admission: Admission,
     /// Hashes keys, for the table and for admission.
     hasher: RandomState,
-}
-
-/// A response that was just made.
-pub struct Made {
-    /// What it holds.
-    pub content: Content,
-    /// The response.
-    pub response: CachedResponse,
-    /// The name under which its file was found, relative to the root, to look at in each turn. `None`: a look could ask a daemon or a
-    /// file server, for which no worker may wait ([`Root::may_look_at`]).
-    pub name: Option<CString>,
 }
 
 impl ResponseCache {
@@ -159,25 +125,22 @@ impl ResponseCache {
         (self.table.len() as u64, self.table.held_bytes() as u64)
     }
 
-    /// The response, if its file was found within the last second, and looks as it did then.
-    pub fn get(&mut self, key: &Key<'_>, root: &Root, now: Instant) -> Option<Hit<'_>> {
+    /// The response, if its file was found within the last second.
+    pub fn get(&mut self, key: &Key<'_>, now: Instant) -> Option<Hit<'_>> {
         let at = self.table.find(self.hash(key), key)?;
         let slot = self.table.slot(at)?;
         if now.since_us(slot.found) >= CACHED_FRESH_US {
             return None; // it stays: that it is here says that its successor is worth caching
         }
-        let looked_now = slot.seen != Some(now);
-        if looked_now && !slot.is_current(root) {
+        if !slot.is_as_promised() {
             self.table.remove(at);
             return None;
         }
-        slot.seen = Some(now);
         self.table.touch(at);
         let slot = self.table.slot(at)?;
         Some(Hit {
             response: &slot.response,
             content: &slot.content,
-            looked_now,
         })
     }
 
@@ -193,7 +156,13 @@ impl ResponseCache {
 
     /// Caches a response whose file was just found; responses that were not used lately make room. An older one for the same key goes
     /// in any case. Returns whether the new one is cached.
-    pub fn keep(&mut self, key: &Key<'_>, made: Made, now: Instant) -> bool {
+    pub fn keep(
+        &mut self,
+        key: &Key<'_>,
+        content: Content,
+        response: CachedResponse,
+        now: Instant,
+    ) -> bool {
         self.forget(key);
         self.grow();
         self.table.check_lent();
@@ -201,11 +170,9 @@ impl ResponseCache {
             hash: self.hash(key),
             path: (*key.path).into(),
             keep_alive: key.keep_alive,
-            content: made.content,
-            response: made.response,
-            name: made.name,
+            content,
+            response,
             found: now,
-            seen: None,
             next: table::NONE,
         })
     }

@@ -1,7 +1,6 @@
 //! The hash table of cached responses. `core/src/response_cache/second_chance.rs` decides what is evicted.
 
 use std::collections::VecDeque;
-use std::ffi::CString;
 use std::sync::Arc;
 
 use ackpace_core::response_cache::{Cost, Costly, SecondChance, Space};
@@ -9,7 +8,6 @@ use ackpace_core::units::Instant;
 
 use super::{CachedResponse, Content, Key};
 use crate::store::file::File;
-use crate::store::root::Root;
 
 /// Evicted responses that are checked for being sent when a new one is cached: more than come in, so that none counts for
 /// long after its last byte has left.
@@ -24,11 +22,7 @@ pub(super) struct CachedSlot {
     /// The file and version that it holds.
     pub content: Content,
     pub response: CachedResponse,
-    /// The name under which the file was found ([`super::Made::name`]).
-    pub name: Option<CString>,
     pub found: Instant,
-    /// The last turn in which the response was seen to be that of the file.
-    pub seen: Option<Instant>,
     /// The next slot of its chain.
     pub next: u32,
 }
@@ -214,15 +208,11 @@ impl CachedSlot {
         *self.path == *key.path && self.keep_alive == key.keep_alive
     }
 
-    /// Whether the response is that of the file, as far as may be looked. Of a file whose name a worker may not look at, the open
-    /// descriptor shows the version, and a copy is believed.
-    pub fn is_current(&self, root: &Root) -> bool {
-        match (&self.name, &self.response) {
-            (Some(name), _) => {
-                (root.look_at(name)).is_ok_and(|stat| self.content.is_shown_by(&stat))
-            }
-            (None, CachedResponse::Open { file, .. }) => file.version() == Ok(self.content.version),
-            (None, CachedResponse::Whole { .. }) => true,
+    /// Whether the bytes to be sent are those that the head describes. A copy has both.
+    pub fn is_as_promised(&self) -> bool {
+        match &self.response {
+            CachedResponse::Whole { .. } => true,
+            CachedResponse::Open { file, .. } => file.version() == Ok(self.content.version),
         }
     }
 
@@ -234,13 +224,7 @@ impl CachedSlot {
                 size_of::<File>() + 2 * size_of::<usize>() + file.path.len() + 2 * PIECE_BYTES
             }
         };
-        let name = self.name.as_ref();
-        let name_bytes = name.map_or(0, |name| name.as_bytes_with_nul().len() + PIECE_BYTES);
-        SecondChance::<CachedSlot>::ENTRY_BYTES
-            + self.path.len()
-            + 2 * PIECE_BYTES
-            + name_bytes
-            + file_bytes
+        SecondChance::<CachedSlot>::ENTRY_BYTES + self.path.len() + 2 * PIECE_BYTES + file_bytes
     }
 
     /// What its bytes cost, which may be sent for longer than they are cached.

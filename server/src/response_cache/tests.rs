@@ -2,15 +2,11 @@
 
 use std::fs;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
+use std::path::Path;
 
 use super::*;
-use crate::options::FollowSymlinks;
-use crate::store::attributes::known;
 use crate::store::closing::Descriptor;
 use ackpace_core::limits::{CACHED_COPY_BYTES_MAX, CACHED_FILE_BYTES_MAX, CACHED_OPEN_MAX};
-use ackpace_wire::hide::Hide;
 use proptest::prelude::*;
 
 fn file(path: impl AsRef<Path>) -> Arc<File> {
@@ -26,23 +22,10 @@ fn file(path: impl AsRef<Path>) -> Arc<File> {
 }
 
 fn content(file: &File) -> Content {
-    let stat = known(&file.fd).expect("an open file");
     Content {
         object: file.id,
-        file_system: file_system(&stat),
-        inode: stat.stx_ino,
-        version: known_version(&stat),
+        version: file.version().expect("an open file"),
     }
-}
-
-fn root(path: &Path) -> Root {
-    Root::open(path, FollowSymlinks::Inside, &[], Hide::default()).expect("a root")
-}
-
-/// What is cached for the key. Nothing is looked at in the root where responses have no name.
-fn get<'a>(cache: &'a mut ResponseCache, key: &Key<'_>, now: Instant) -> Option<Hit<'a>> {
-    static ROOT: LazyLock<Root> = LazyLock::new(|| root(Path::new("/")));
-    cache.get(key, &ROOT, now)
 }
 
 fn response(fill: u8, len: usize) -> CachedResponse {
@@ -60,19 +43,15 @@ fn at(us: u64) -> Instant {
     Instant { us }
 }
 
-/// Caches a response that is believed without a look.
+/// Caches a response of no file in particular.
 fn keep(
     response_cache: &mut ResponseCache,
     key: &Key<'_>,
     response: CachedResponse,
     now: Instant,
 ) -> bool {
-    let made = Made {
-        content: content(&file("/dev/null")),
-        response,
-        name: None,
-    };
-    response_cache.keep(key, made, now)
+    let content = content(&file("/dev/null"));
+    response_cache.keep(key, content, response, now)
 }
 
 fn body(response: &CachedResponse) -> &[u8] {
@@ -107,93 +86,28 @@ fn files_that_are_kept_open_are_bounded() {
     assert_eq!(response_cache.table.len(), CACHED_OPEN_MAX);
 }
 
-/// A directory of the test's own with a file `a`, and the root that serves it.
-fn tree(name: &str) -> (PathBuf, Root) {
-    let name = format!("ackpace-cache-{name}-{}", std::process::id());
-    let dir = std::env::temp_dir().join(name);
-    let _ = fs::remove_dir_all(&dir);
-    fs::create_dir(&dir).expect("a directory");
-    fs::write(dir.join("a"), "old").expect("written");
-    let root = root(&dir);
-    (dir, root)
-}
-
-/// The two forms of a response for the file `a`, by whether a turn looks at its name.
-fn forms(dir: &Path, name: Option<&str>) -> [Made; 2] {
-    let file = file(dir.join("a"));
-    let open = CachedResponse::Open {
-        head: [].into(),
-        file: Arc::clone(&file),
-    };
-    [response(1, 10), open].map(|response| Made {
-        content: content(&file),
-        response,
-        name: name.map(|name| CString::new(name).expect("no zero")),
-    })
-}
-
 #[test]
-fn the_first_hit_of_a_turn_looks_and_what_has_changed_goes() {
-    let changes: [fn(&Path); 3] = [
-        |dir| fs::write(dir.join("a"), "longer").expect("written"),
-        |dir| fs::remove_file(dir.join("a")).expect("removed"),
-        |dir| {
-            fs::rename(dir.join("a"), dir.join("b")).expect("renamed");
-            fs::write(dir.join("a"), "old").expect("written");
-        },
-    ];
+fn an_open_file_that_has_changed_is_found_anew_and_a_copy_is_believed() {
+    let path = std::env::temp_dir().join(format!("ackpace-cache-{}", std::process::id()));
+    fs::write(&path, "old").expect("written");
     let (mut response_cache, key) = (ResponseCache::new(1 << 20), kept_by(b"/a"));
-    for (nth, change) in changes.into_iter().enumerate() {
-        for form in 0..2 {
-            let (dir, root) = tree("looks");
-            let made = forms(&dir, Some("a")).into_iter().nth(form);
-            let made = made.expect("two forms");
-            assert!(response_cache.keep(&key, made, at(1)));
-            let mut looked = |us| {
-                let hit = response_cache.get(&key, &root, at(us));
-                hit.map(|hit| hit.looked_now)
-            };
-            assert_eq!([1, 1, 2].map(&mut looked), [true, false, true].map(Some));
-            change(&dir);
-            assert_eq!(looked(2), Some(false), "once a turn");
-            assert_eq!(looked(3), None, "change {nth}, form {form}");
-            assert_eq!(response_cache.held().0, 0, "it is gone");
-            fs::remove_dir_all(&dir).expect("our own directory");
-        }
+    for (is_open, text) in [(false, "longer"), (true, "longer still")] {
+        let file = file(&path);
+        let content = content(&file);
+        let response = match is_open {
+            true => CachedResponse::Open {
+                head: [].into(),
+                file,
+            },
+            false => response(1, 10),
+        };
+        assert!(response_cache.keep(&key, content, response, at(1)));
+        assert!(response_cache.get(&key, at(2)).is_some());
+        fs::write(&path, text).expect("written");
+        assert_eq!(response_cache.get(&key, at(3)).is_none(), is_open);
     }
-}
-
-#[test]
-fn a_link_that_leads_elsewhere_is_seen_and_one_that_leads_to_the_same_file_is_a_hit() {
-    let (dir, root) = tree("links");
-    let link = |to: &str| {
-        let _ = fs::remove_file(dir.join("link"));
-        std::os::unix::fs::symlink(to, dir.join("link")).expect("a link");
-    };
-    fs::write(dir.join("b"), "new").expect("written");
-    link("a");
-    let (mut response_cache, key) = (ResponseCache::new(1 << 20), kept_by(b"/link"));
-    let [copied, _] = forms(&dir, Some("link"));
-    assert!(response_cache.keep(&key, copied, at(1)));
-    link("./a");
-    assert!(response_cache.get(&key, &root, at(2)).is_some());
-    link("b");
-    assert!(response_cache.get(&key, &root, at(3)).is_none());
-    fs::remove_dir_all(&dir).expect("our own directory");
-}
-
-#[test]
-fn without_a_look_an_open_file_shows_its_version_and_a_copy_is_believed() {
-    let (dir, root) = tree("believed");
-    let (mut response_cache, key) = (ResponseCache::new(1 << 20), kept_by(b"/a"));
-    for (form, text, stays) in [(0, "longer", true), (1, "longer still", false)] {
-        let made = forms(&dir, None).into_iter().nth(form).expect("two forms");
-        assert!(response_cache.keep(&key, made, at(1)));
-        assert!(response_cache.get(&key, &root, at(2)).is_some());
-        fs::write(dir.join("a"), text).expect("written");
-        assert_eq!(response_cache.get(&key, &root, at(3)).is_some(), stays);
-    }
-    fs::remove_dir_all(&dir).expect("our own directory");
+    assert_eq!(response_cache.held().0, 0, "it is gone");
+    fs::remove_file(&path).expect("our own file");
 }
 
 #[test]
@@ -203,13 +117,13 @@ fn an_answer_is_good_for_a_second() {
     let (a, b) = (&kept_by(b"/a"), &kept_by(b"/b"));
     assert!(keep(&mut response_cache, a, response(1, 1000), at(7)));
     let end = 7 + CACHED_FRESH_US;
-    assert_eq!(filled(get(&mut response_cache, a, at(end - 1))), Some(1));
-    assert_eq!(filled(get(&mut response_cache, a, at(end))), None);
-    assert_eq!(filled(get(&mut response_cache, b, at(7))), None);
+    assert_eq!(filled(response_cache.get(a, at(end - 1))), Some(1));
+    assert_eq!(filled(response_cache.get(a, at(end))), None);
+    assert_eq!(filled(response_cache.get(b, at(7))), None);
     assert!(keep(&mut response_cache, a, response(2, 1000), at(end)));
-    assert_eq!(filled(get(&mut response_cache, a, at(end))), Some(2));
+    assert_eq!(filled(response_cache.get(a, at(end))), Some(2));
     response_cache.forget(a);
-    assert!(get(&mut response_cache, a, at(end)).is_none() && response_cache.held() == empty);
+    assert!(response_cache.get(a, at(end)).is_none() && response_cache.held() == empty);
 }
 
 #[test]
@@ -221,14 +135,13 @@ fn answers_that_end_their_connection_are_kept_apart() {
         ..kept.clone()
     };
     assert!(keep(&mut response_cache, kept, response(1, 10), at(0)));
-    assert!(get(&mut response_cache, ended, at(0)).is_none());
+    assert!(response_cache.get(ended, at(0)).is_none());
     assert!(keep(&mut response_cache, ended, response(2, 10), at(0)));
-    assert_eq!(filled(get(&mut response_cache, kept, at(0))), Some(1));
-    assert_eq!(filled(get(&mut response_cache, ended, at(0))), Some(2));
+    assert_eq!(filled(response_cache.get(kept, at(0))), Some(1));
+    assert_eq!(filled(response_cache.get(ended, at(0))), Some(2));
     response_cache.forget(kept);
     assert!(
-        get(&mut response_cache, kept, at(0)).is_none()
-            && get(&mut response_cache, ended, at(0)).is_some()
+        response_cache.get(kept, at(0)).is_none() && response_cache.get(ended, at(0)).is_some()
     );
 }
 
@@ -268,17 +181,11 @@ fn who_is_used_stays_and_who_is_not_makes_room() {
     for key in [&a, &b, &c] {
         assert!(keep(&mut response_cache, key, response(0, 700), at(1)));
     }
-    assert!(
-        get(&mut response_cache, &a, at(1)).is_some()
-            && get(&mut response_cache, &c, at(1)).is_some()
-    );
+    assert!(response_cache.get(&a, at(1)).is_some() && response_cache.get(&c, at(1)).is_some());
     assert!(keep(&mut response_cache, &d, response(0, 700), at(1)));
-    let unused = get(&mut response_cache, &b, at(1));
+    let unused = response_cache.get(&b, at(1));
     assert!(unused.is_none(), "the only one without a second chance");
-    assert!(
-        get(&mut response_cache, &a, at(1)).is_some()
-            && get(&mut response_cache, &d, at(1)).is_some()
-    );
+    assert!(response_cache.get(&a, at(1)).is_some() && response_cache.get(&d, at(1)).is_some());
 }
 
 #[test]
@@ -290,7 +197,7 @@ fn what_is_still_being_sent_is_counted_until_it_is_sent() {
         if !keep(&mut response_cache, key, response(nth, 3000), at(1)) {
             break;
         }
-        let found = get(&mut response_cache, key, at(1)).expect("just kept");
+        let found = response_cache.get(key, at(1)).expect("just kept");
         under_way.push(found.response.clone());
         assert!(response_cache.held().1 >= 3000 * u64::from(nth));
     }
@@ -335,11 +242,11 @@ proptest! {
             let key = Key { keep_alive: act == 1, ..kept_by(&path) };
             match act {
                 2 => response_cache.forget(&key),
-                3 => under_way.extend(get(&mut response_cache, &key, at(1)).map(|found| found.response.clone())),
+                3 => under_way.extend(response_cache.get(&key, at(1)).map(|found| found.response.clone())),
                 4 => under_way.clear(),
                 _ => {
                     let kept = keep(&mut response_cache, &key, response(name, len), at(1));
-                    prop_assert_eq!(get(&mut response_cache, &key, at(1)).is_some(), kept);
+                    prop_assert_eq!(response_cache.get(&key, at(1)).is_some(), kept);
                 }
             }
             prop_assert!(response_cache.held().1 <= budget);

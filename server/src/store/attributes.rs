@@ -1,6 +1,5 @@
 //! A file's version and its file system, by what stat(2) and statx(2) show.
 
-use std::ffi::CStr;
 use std::os::fd::AsFd;
 
 use ackpace_core::conn::Version;
@@ -12,12 +11,6 @@ use rustix::fs::{AtFlags, Stat, Statx, StatxFlags, StatxTimestamp, makedev, stat
 pub fn known(file: &impl AsFd) -> rustix::io::Result<Statx> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     statx(file, c"", flags, KNOWN)
-}
-
-/// The same of what a name below a directory means; its links are followed. An automount at its end is not mounted for this.
-pub fn known_at(dir: &impl AsFd, name: &CStr) -> rustix::io::Result<Statx> {
-    let flags = AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
-    statx(dir, name, flags, KNOWN)
 }
 
 const KNOWN: StatxFlags = StatxFlags::BASIC_STATS

@@ -6,7 +6,6 @@
 //! for reading before fstat has said that it is a regular file or a directory: opening a fifo or a device can have
 //! effects.
 
-use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -14,10 +13,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ackpace_wire::hide::Hide;
-use rustix::fs::{CWD, FileType, OFlags, ResolveFlags, Stat, Statx, readlinkat};
+use rustix::fs::{CWD, FileType, OFlags, ResolveFlags, Stat, readlinkat};
 use rustix::io::Errno;
 
-use super::attributes::{FileSystemId, file_system, known, known_at};
+use super::attributes::{file_system, known};
 use super::closing::{self, Descriptor};
 use super::device::Devices;
 use super::door::{Door, VisibleName, c_path, open_at};
@@ -212,28 +211,6 @@ impl Root {
             let place = place.map_err(|error| Miss::of(error, Wait::Yes))?;
             rustix::fs::fstat(&place).map_err(Miss::Failed)
         })
-    }
-
-    /// The attributes of what a name means now. It is relative to the root, and its links are followed. Where
-    /// [`Root::may_look_at`] has just said yes, this waits for nobody, unless the kernel has forgotten the name since.
-    pub fn look_at(&self, name: &CStr) -> rustix::io::Result<Statx> {
-        known_at(&self.place.dir, name)
-    }
-
-    /// Whether a look at the name of a file that is open, on this file system, asks no daemon and no file server: the way
-    /// there, with all its links, stays on the mount of the root, which has its files here. Never waits.
-    /// Errors: As openat2(2) and statx(2). EAGAIN: the kernel's caches don't tell now.
-    pub fn may_look_at(&self, name: &CStr, of: FileSystemId) -> rustix::io::Result<bool> {
-        let root = file_system(&known(&self.place.dir)?);
-        if of != root || !self.devices.is_here(root) {
-            return Ok(false);
-        }
-        let resolve = self.links() | ResolveFlags::NO_XDEV | Wait::No.resolve();
-        match open_at(self.place.dir.as_fd(), name, OFlags::PATH, resolve) {
-            Ok(_) => Ok(true), // it closes here: the file is open
-            Err(Errno::XDEV) => Ok(false),
-            Err(error) => Err(error),
-        }
     }
 
     /// The directory at `path`, open as a place (O_PATH), if the kernel's caches hold the path. Nothing is served from

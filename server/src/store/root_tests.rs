@@ -295,43 +295,6 @@ fn what_the_kernel_has_not_cached_is_left_to_those_who_may_wait() {
 }
 
 /// Hidden names in a tree and beside it, and links of every kind to them.
-#[test]
-fn a_worker_may_look_at_names_that_lead_over_the_root_s_own_mount() {
-    let tree = Tree::new("looks");
-    let devices = Arc::<Devices>::default();
-    let root = tree.root(FollowSymlinks::Inside).with(Arc::clone(&devices));
-    // Of a file of that directory's file system.
-    let may_look_at = |root: &Root, name: &CStr, dir: &Path| {
-        let dir = fs::File::open(dir).expect("a directory");
-        let file_system = file_system(&known(&dir).expect("open"));
-        // RESOLVE_CACHED gives up when somebody renames a file in that moment, or when a link gets a time of access.
-        (0..1000).find_map(|_| {
-            let _ = root.look_at(name);
-            root.may_look_at(name, file_system).ok()
-        })
-    };
-    let unknown = may_look_at(&root, c"file", &tree.dir);
-    assert_eq!(unknown, Some(false), "it may ask a daemon");
-    let opened = Descriptor::of(fs::File::open(&tree.dir).expect("a directory").into());
-    let opened = opened.expect("open");
-    devices.of(&*opened, opened.file_system());
-    for (name, may) in [
-        (c"file", Some(true)),
-        (c"sub/deep", Some(true)),
-        (c"near", Some(true)),
-        (c"sub/up", Some(true)),
-        (c"leaves", Some(false)),
-        (c"missing", None),
-    ] {
-        assert_eq!(may_look_at(&root, name, &tree.dir), may, "{name:?}");
-    }
-    let proc = Path::new("/proc");
-    assert_eq!(may_look_at(&root, c"file", proc), Some(false), "elsewhere");
-    let shown = root.look_at(c"near").expect("a link to a file");
-    let file = known(&fs::File::open(tree.dir.join("root/file")).expect("a file"));
-    assert_eq!(shown.stx_ino, file.expect("open").stx_ino);
-}
-
 fn with_hidden(name: &str) -> Tree {
     let tree = Tree::new(name);
     let root = tree.dir.join("root");

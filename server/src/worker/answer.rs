@@ -1,12 +1,10 @@
 //! Responses: finds what a request asks for, plans the response, and caches it for later requests. The machine sends it
 //! by its plan (`core/src/worker/sending.rs`).
 
-use std::ffi::CString;
 use std::sync::Arc;
 
 use ackpace_core::conn::{Part, Plan, StreamId};
 use ackpace_core::machine::Machine;
-use ackpace_core::residency::Confirmation;
 use ackpace_core::response_cache::{Candidate, Form};
 use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
@@ -18,10 +16,10 @@ use super::{Shared, Worker};
 use crate::clock::unix_ms;
 use crate::front::http::{Surroundings, Task};
 use crate::front::planning::cached_core_plan;
-use crate::front::site::{Served, Site, SiteAnswer};
+use crate::front::site::{Served, SiteAnswer};
 use crate::log::{AccessHandle, Topic};
 use crate::resolver::{Done, Job};
-use crate::response_cache::{CachedResponse, Content, Key, Made, ResponseCache};
+use crate::response_cache::{CachedResponse, Content, Key, ResponseCache};
 use crate::store::root::Wait;
 use crate::store::served::Presence;
 use crate::tally::Tally;
@@ -37,13 +35,10 @@ impl Worker {
         let plain = plain.filter(|_| !refuse && !self.draining);
         if let Some(found) = plain
             .as_ref()
-            .and_then(|key| self.response_cache.get(key, &around.site.root, now))
+            .and_then(|key| self.response_cache.get(key, now))
         {
             if let CachedResponse::Open { file, .. } = found.response {
                 conn.body.file = Some(Arc::clone(file));
-                conn.body.version_confirmed = found
-                    .looked_now
-                    .then(|| Confirmation::new(now, self.shared.clock.now()));
             }
             let plan = (conn.front).cached_plan(stream.nth, found.response, found.content, &around);
             conn.from_response_cache = true;
@@ -184,7 +179,7 @@ impl Worker {
         if let Some(key) = plain {
             if let SiteAnswer::File(served) = &answer {
                 let cache = &mut self.response_cache;
-                let cached = cache_response(cache, around.site, &key, served, &plan, now);
+                let cached = cache_response(cache, &key, served, &plan, now);
                 conn.from_response_cache = cached.is_some();
                 plan = cached.unwrap_or(plan);
             }
@@ -212,7 +207,6 @@ impl Worker {
 /// its plan, so that this request is sent what is cached, too: a copy leaves in one call.
 fn cache_response(
     response_cache: &mut ResponseCache,
-    site: &Site,
     key: &Key<'_>,
     served: &Served,
     plan: &Plan,
@@ -228,10 +222,6 @@ fn cache_response(
         return None;
     };
     let form = response_cache.wants(key, &candidate, unix_ms() / 1000)?;
-    let name = CString::new(&*served.path).ok()?;
-    let file_system = served.file.fd.file_system();
-    // An error: it may have another name now; the next request tells.
-    let may_look = site.root.may_look_at(&name, file_system).ok()?;
     let response = match form {
         // Read anew each time: the bytes may change without a new time, so those of an older response prove nothing.
         Form::Copied => match served.file.resident(&served.version) {
@@ -245,18 +235,11 @@ fn cache_response(
     };
     let content = Content {
         object: served.file.id,
-        file_system,
-        inode: served.times.inode,
         version: served.version,
     };
     let plan = cached_core_plan(&response, &content, key.keep_alive);
-    let name = may_look.then_some(name);
-    let made = Made {
-        content,
-        response,
-        name,
-    };
-    response_cache.keep(key, made, now).then_some(plan)
+    let kept = response_cache.keep(key, content, response, now);
+    kept.then_some(plan)
 }
 
 /// Publishes the size of the response cache.

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use ackpace_core::conn::ConnId;
 use ackpace_core::limits::FETCHED_MAX;
-use ackpace_core::residency::Confirmation;
 use ackpace_core::units::Instant;
 use ackpace_share::Control;
 use ackpace_share::bound::Bound;
@@ -62,9 +61,6 @@ pub struct Body {
     /// Some went by sendfile(2). So the socket may still refer to pages of the file, and whoever writes to it changes bytes
     /// that are on their way.
     pub used_sendfile: bool,
-    /// When its file was found to be the promised version, while its response was made. The first send of that turn does not
-    /// check that again.
-    pub version_confirmed: Option<Confirmation>,
 }
 
 #[derive(Default)]

@@ -293,7 +293,6 @@ fn send_body(conn: &mut Conn, copied: &mut [u8], order: &Order, body: &Body, tur
         file,
         version: &body.version,
         promise: body.promise,
-        confirmed: conn.body.version_confirmed.take(),
         turn,
     };
     let sent = match order.held {
@@ -345,7 +344,7 @@ fn send_pieces(
     span: Span,
 ) -> Sent {
     if pieces.iter().any(|piece| !piece.version_checked) {
-        match of.check_version_now() {
+        match of.check_version() {
             VersionCheck::Same => {}
             VersionCheck::NotYet => return NOTHING, // the next order asks again
             VersionCheck::Changed => return Sent::Broken(Why::FileChanged),

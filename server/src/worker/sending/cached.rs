@@ -88,7 +88,7 @@ fn send_copied(
             Err(Errno::IO) => return Some(Sent::Broken(Why::ReadFailed)),
             Err(_) => return Some(Sent::Missing),
         };
-        match promised.check_version_now() {
+        match promised.check_version() {
             VersionCheck::Same => {}
             VersionCheck::Changed if taken_bytes == 0 => {
                 return Some(Sent::Broken(Why::FileChanged));
@@ -165,7 +165,6 @@ mod tests {
             file,
             version: &version,
             promise: Promise::OneVersion,
-            confirmed: None,
             turn: Turn {
                 began: Instant::default(),
                 clock: Clock::start(),
