@@ -1,5 +1,7 @@
 //! How a response ends, a connection, and the worker.
 
+use alloc::collections::VecDeque;
+
 use super::Worker;
 use super::messages::Out;
 use super::turns::QueueEnd;
@@ -40,6 +42,11 @@ impl Drain {
     pub fn silent_until(&self, came_at: Instant) -> Option<Instant> {
         Some(self.since?.max(came_at).plus_us(DRAIN_SILENT_US))
     }
+}
+
+/// Takes back the orders to send that the shell does not have yet: these bytes count for nobody here any more.
+pub(super) fn unsend(outs: &mut VecDeque<Out>, id: StreamId) {
+    outs.retain(|out| !matches!(out, Out::Send { stream, .. } if *stream == id));
 }
 
 impl Worker {
@@ -119,6 +126,9 @@ impl Worker {
         conn.request.last |= !stream.plan.keep_alive;
         stream.end_stall(&mut self.counts, now);
         let id = conn.stream_id();
+        if why != Why::Done {
+            unsend(&mut self.outs, id);
+        }
         conn.nth = conn.nth.wrapping_add(1);
         conn.timeouts.response_ended(now);
         if why != Why::Done || stream.waited_net_us > 0 {

@@ -9,6 +9,7 @@
 use alloc::boxed::Box;
 
 use super::arrivals::Arrivals;
+use super::ending::unsend;
 use super::evidence::TcpEvidence;
 use super::exported::{Exported, ExportedPart, ExportedResponse, Kept, LocalFile, Stage};
 use super::messages::Out;
@@ -64,9 +65,7 @@ impl Worker {
             return;
         };
         let stream_id = conn.stream_id();
-        // Whoever goes on sends these bytes.
-        self.outs
-            .retain(|out| !matches!(out, Out::Send { stream, .. } if *stream == stream_id));
+        unsend(&mut self.outs, stream_id);
         if let Some(stream) = conn.stream.take() {
             self.let_go(stream_id, stream, now);
         }

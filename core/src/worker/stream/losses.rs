@@ -37,8 +37,9 @@ impl Stream {
     }
 
     /// Drops the fetched pieces: they will not be sent from where they are. A want behind them is dropped, too, since
-    /// it would leave a gap.
+    /// it would leave a gap; so is a question that may become one.
     pub(super) fn drop_fetched(&mut self) {
+        self.probe = None;
         self.cancellations.slots |= (self.fetched.iter()).any(|piece| piece.held.is_own_memory());
         self.fetched.clear();
         let at_bytes = self.body_at_bytes();

@@ -28,11 +28,12 @@ impl Run<'_> {
 
     /// Nothing is left here of a connection that leaves, but what goes along.
     pub fn exported(&mut self, conn: ConnId, exported: Box<Exported<LocalFile>>) {
+        self.release_all(conn);
         let client = self.clients[conn.index as usize].take();
         let mut client = client.expect("an export of the living");
         assert!(!client.fin && !client.shut, "a half-closed one");
         assert!(client.untold.is_empty(), "never told to the log");
-        assert!(!client.has_want && client.pieces.is_empty());
+        assert!(!client.has_want);
         assert!(client.resolving.is_none(), "nobody would resolve it");
         let acked_bytes = exported.acked_bytes;
         assert!(acked_bytes <= exported.given_bytes - client.unacked_bytes);

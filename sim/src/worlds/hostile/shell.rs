@@ -474,7 +474,7 @@ impl<'a> Run<'a> {
     }
 
     /// Returns all slots of a connection to the pool.
-    fn release_all(&mut self, conn: ConnId) {
+    pub fn release_all(&mut self, conn: ConnId) {
         let pieces = self
             .client(conn)
             .map(|client| std::mem::take(&mut client.pieces));
