@@ -189,7 +189,7 @@ fn of_machine(all: &mut Findings) {
             (false, false) => Err("none at /sys/fs/bpf".to_owned()),
         },
         "undoing changes after a kill, and so 'tune'",
-        "mount -t bpf bpf /sys/fs/bpf, in the mount namespace of the machine",
+        place::MOUNT,
     );
     all.look(
         "cgroups",

@@ -17,6 +17,7 @@ use crate::matching::Matching;
 use crate::snapshot::{ANSWER_BYTES, Answer, View};
 
 static OBJECT: &Aligned<[u8]> = object!("tune");
+static RECORDS: &Aligned<[u8]> = object!("records");
 const NEEDS: &str = "this kernel has no BTF, no iterator over TCP sockets, or lacks what the program uses: Linux 5.16 or \
                      later has all; or the record of an older ackpace-host is there, whose `--restore` ends it";
 
@@ -27,7 +28,7 @@ const ORDERS: u32 = 2;
 const RESTORE: u32 = 3;
 const CHANGED: u32 = 4;
 /// `struct control`.
-const CONTROL_BYTES: usize = 32;
+const CONTROL_BYTES: usize = 40;
 
 // By what sockets are matched.
 const BY_PORT: u32 = 1;
@@ -47,6 +48,18 @@ pub fn has_bpf() -> bool {
     !OBJECT.0.is_empty()
 }
 
+/// Whether a pinned map has no records, so that nothing is left to undo by it.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn is_empty_record(pin: &Path) -> Result<bool, Failure> {
+    let mut program = Program::load(RECORDS, NEEDS, None)?;
+    program.attach_to(pin)?;
+    let told = program.iterate()?.read(&mut [0]);
+    told.map(|bytes| bytes == 0)
+        .map_err(|error| Failure::runtime(format!("{}: {error}", pin.display())))
+}
+
 /// What is done to one socket, if it still has `from`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Order {
@@ -63,8 +76,8 @@ pub struct Kernel {
     program: Program,
     /// By what sockets are matched.
     by: u32,
-    /// The cgroups whose sockets match.
-    cgroups: Vec<u64>,
+    /// The cgroup whose sockets match, with those below it, of those that match otherwise; 0: none.
+    cgroup: u64,
     ticks_per_s: u32,
     buffer: Vec<u8>,
 }
@@ -81,7 +94,7 @@ impl Kernel {
         let mut kernel = Kernel {
             program,
             by: 0,
-            cgroups: Vec::new(),
+            cgroup: 0,
             ticks_per_s: 0,
             buffer: vec![0; READ_BYTES],
         };
@@ -110,11 +123,11 @@ impl Kernel {
             self.by |= BY_PORT;
             self.program.choose_ports(&matching.ports)?;
         }
-        for prefix in &matching.prefixes {
+        for (prefix, matches) in matching.longest_prefixes() {
             self.by |= BY_ADDRESS;
             let mut key = prefix.bits.to_ne_bytes().to_vec();
             key.extend(prefix.octets);
-            self.program.set("prefixes", &key, &[1])?;
+            self.program.set("prefixes", &key, &[u8::from(matches)])?;
         }
         if matching.cgroup.is_some() {
             self.by |= BY_CGROUP;
@@ -122,19 +135,9 @@ impl Kernel {
         Ok(())
     }
 
-    /// From now on the sockets of these cgroups match, of those that match otherwise.
-    ///
-    /// # Errors
-    /// As bpf(2).
-    pub fn select_cgroups(&mut self, ids: &[u64]) -> Result<(), Failure> {
-        let before = std::mem::replace(&mut self.cgroups, ids.to_vec());
-        for id in before.iter().filter(|id| !ids.contains(id)) {
-            self.program.delete("cgroups", &id.to_ne_bytes())?;
-        }
-        for id in ids.iter().filter(|id| !before.contains(id)) {
-            self.program.set("cgroups", &id.to_ne_bytes(), &[1])?;
-        }
-        Ok(())
+    /// From now on the sockets of the cgroup with this id match, and of those below it; 0: none.
+    pub fn select_cgroup(&mut self, id: u64) {
+        self.cgroup = id;
     }
 
     /// Takes a snapshot of each socket that matches, and of those that were changed, and hands them over piece by piece, while
@@ -206,7 +209,8 @@ impl Kernel {
         let mut control = [mode, self.by, quiet_ticks as u32]
             .map(u32::to_ne_bytes)
             .concat();
-        control.resize(CONTROL_BYTES, 0);
+        control.resize(CONTROL_BYTES - size_of::<u64>(), 0);
+        control.extend(self.cgroup.to_ne_bytes());
         self.program.set_only("control", &control)?;
         let mut sockets = self.program.iterate()?;
         let mut held = 0;

@@ -4,8 +4,10 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 /// What was given; all empty: every socket of the network namespace.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Matching {
     /// Local ports.
     pub ports: Vec<u16>,
@@ -15,8 +17,25 @@ pub struct Matching {
     pub cgroup: Option<PathBuf>,
 }
 
+/// All of IPv4.
+const IPV4: Prefix = Prefix {
+    bits: 96,
+    octets: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 0, 0],
+};
+
+impl Matching {
+    /// Prefixes, and whether an address matches whose longest prefix that is. A prefix of IPv6 means no IPv4 address.
+    pub fn longest_prefixes(&self) -> Vec<(Prefix, bool)> {
+        let mut all: Vec<(Prefix, bool)> = self.prefixes.iter().map(|it| (*it, true)).collect();
+        if !all.is_empty() && !self.prefixes.contains(&IPV4) {
+            all.push((IPV4, false));
+        }
+        all
+    }
+}
+
 /// A prefix of addresses; IPv4 as `::ffff:0:0/96`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Prefix {
     /// Leading bits that count.
     pub bits: u32,
@@ -54,6 +73,19 @@ impl FromStr for Prefix {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_prefix_of_ipv6_means_no_ipv4_address() {
+        let of = |text: &str| Matching {
+            prefixes: text.split(' ').map(|it| it.parse().expect(it)).collect(),
+            ..Matching::default()
+        };
+        assert_eq!(Matching::default().longest_prefixes(), []);
+        let any = of("::/0").longest_prefixes();
+        assert_eq!((any.len(), any[1]), (2, (IPV4, false)));
+        let both = of("::/0 0.0.0.0/0").longest_prefixes();
+        assert!(both.iter().all(|(_, matches)| *matches), "{both:?}");
+    }
 
     #[test]
     fn prefixes_are_read_and_wrong_ones_named() {

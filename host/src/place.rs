@@ -4,23 +4,30 @@
 //! The records themselves lie in the sockets, so they go away with these. The pin keeps them when the process is killed:
 //! by it the next start, or `--restore`, finds them again.
 
+use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use ackpace_host_base::lock::RUN_DIR;
+use ackpace_host_base::lock::{self, Lock, RUN_DIR};
 use rustix::mount::MountFlags;
 
 use ackpace_host_base::capabilities::{self, CapabilitySet};
 use ackpace_host_base::failure::Failure;
 
+use crate::kernel::is_empty_record;
+
 /// Where BPF objects are pinned.
 pub const BPF_DIR: &str = "/sys/fs/bpf";
+/// Where ours are: a folder that only root may enter.
+const PIN_DIR: &str = "/sys/fs/bpf/ackpace-host";
 /// `BPF_FS_MAGIC` (linux/magic.h).
 const BPF_FS_MAGIC: i64 = 0xcafe_4a11;
+/// Mounts one in which only root may make anything.
+pub const MOUNT: &str = "mount -t bpf -o mode=700 bpf /sys/fs/bpf";
 /// Part of the name of the pin: another layout of `struct touched` gets another number.
-const LAYOUT: u32 = 1;
+const LAYOUT: u32 = 2;
 
 /// The paths for this network namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,21 +49,51 @@ impl Place {
         let space = fs::metadata("/proc/self/ns/net")
             .map_err(|error| Failure::runtime(format!("/proc/self/ns/net: {error}")))?
             .ino();
-        Ok(Place {
+        Ok(Place::of(space))
+    }
+
+    /// That of the network namespace with this number.
+    fn of(space: u64) -> Place {
+        Place {
             lock: Path::new(RUN_DIR).join(format!("tune-{space}.lock")),
             socket: Path::new(RUN_DIR).join(format!("tune-{space}.sock")),
-            pin: Path::new(BPF_DIR).join(format!("ackpace-host-{space}-v{LAYOUT}")),
-        })
+            pin: Path::new(PIN_DIR).join(format!("tune-{space}-v{LAYOUT}")),
+        }
     }
 }
 
-/// Provides the BPF file system for the pin: mounts it where the system has none.
+/// Removes what killed instances have left in other namespaces, where nothing is left to undo: a record goes away with its socket, and
+/// all sockets with their namespace.
+pub fn clear_dead() {
+    let entries = [RUN_DIR, PIN_DIR].map(fs::read_dir).into_iter().flatten();
+    let spaces = entries.flatten().flatten().filter_map(|entry| {
+        let name = entry.file_name().into_string().ok()?;
+        let digits = name.strip_prefix("tune-")?;
+        let end = digits.find(|sign: char| !sign.is_ascii_digit())?;
+        digits[..end].parse().ok()
+    });
+    for space in spaces.collect::<BTreeSet<u64>>() {
+        let place = Place::of(space);
+        // An instance that runs has the lock, and so has this one.
+        let Ok(_lock) = Lock::take(&place.lock, "") else {
+            continue;
+        };
+        if !place.pin.exists() || is_empty_record(&place.pin).unwrap_or(false) {
+            for path in [&place.pin, &place.socket, &place.lock] {
+                let _ = fs::remove_file(path);
+            }
+        }
+    }
+}
+
+/// Provides a folder for the pin that only this user may enter. Mounts the BPF file system where the system has none.
 ///
 /// # Errors
-/// It can't be mounted, or what is mounted there would vanish with this process, and the records with it.
-pub fn ensure_bpf_fs() -> Result<(), Failure> {
+/// It can't be mounted, or what is mounted there would vanish with this process, and the records with it. Or the folder is another
+/// user's.
+pub fn ensure_pin_folder() -> Result<(), Failure> {
     if is_bpf_fs() {
-        return Ok(());
+        return lock::own_folder(Path::new(PIN_DIR));
     }
     if has_mounts_of_its_own() {
         return Err(Failure::operator(format!(
@@ -65,14 +102,22 @@ pub fn ensure_bpf_fs() -> Result<(), Failure> {
         )));
     }
     let options = CString::new("mode=700").ok();
-    rustix::mount::mount("bpf", BPF_DIR, "bpf", MountFlags::empty(), options.as_deref()).map_err(|error| {
+    rustix::mount::mount(
+        "bpf",
+        BPF_DIR,
+        "bpf",
+        MountFlags::empty(),
+        options.as_deref(),
+    )
+    .map_err(|error| {
         Failure::operator(format!(
-            "no BPF file system at {BPF_DIR}, and it can't be mounted ({error}): type 'mount -t bpf bpf {BPF_DIR}'"
+            "no BPF file system at {BPF_DIR}, and it can't be mounted ({error}): type '{MOUNT}'"
         ))
-    })
+    })?;
+    lock::own_folder(Path::new(PIN_DIR))
 }
 
-/// Whether [`ensure_bpf_fs`] has a chance where none is mounted.
+/// Whether [`ensure_pin_folder`] has a chance where none is mounted.
 pub fn may_mount() -> bool {
     !has_mounts_of_its_own() && capabilities::has(CapabilitySet::SYS_ADMIN)
 }

@@ -50,6 +50,7 @@ pub fn run(options: &Tune) -> Result<(), Failure> {
 pub fn restore() -> Result<(), Failure> {
     let place = Place::here()?;
     let _lock = Lock::take(&place.lock, DOES)?;
+    place::clear_dead();
     if !place.pin.exists() {
         say!("tune: there is nothing to undo in this network namespace");
         return Ok(());
@@ -104,7 +105,7 @@ impl TuneSession {
         };
         let mut kernel = match &lock {
             Some(_) => {
-                place::ensure_bpf_fs()?;
+                place::ensure_pin_folder()?;
                 Kernel::open(Some(&place.pin))?
             }
             None => Kernel::open(None)?,
@@ -148,7 +149,7 @@ impl TuneSession {
                 _socket: socket,
             });
         }
-        self.rescan_cgroups()?;
+        self.look_for_cgroup();
         let (mut sockets, mut sending) = (0, 0);
         self.kernel.look(&mut self.view, |view| {
             let sends = |one: &&SocketSnapshot| {
@@ -246,7 +247,7 @@ impl TuneSession {
 
     /// A snapshot, of which the machine hears.
     fn look(&mut self) -> Result<(), Failure> {
-        self.rescan_cgroups()?;
+        self.look_for_cgroup();
         let now = self.clock.now();
         let tuner = &mut self.tuner;
         tuner.begin_look(now);
@@ -256,16 +257,16 @@ impl TuneSession {
         Ok(())
     }
 
-    /// Scans the chosen cgroup again and tells the kernel which are below it; says so if it is gone, or more than fits.
-    fn rescan_cgroups(&mut self) -> Result<(), Failure> {
+    /// Tells the kernel the id of the chosen cgroup; says so if it is gone, or there again.
+    fn look_for_cgroup(&mut self) {
         let Some(cgroup) = &mut self.cgroup else {
-            return Ok(());
+            return;
         };
-        let (ids, line) = cgroup.scan();
+        let (id, line) = cgroup.look();
         if let Some(line) = line {
             say!("tune: {line}");
         }
-        self.kernel.select_cgroups(&ids)
+        self.kernel.select_cgroup(id);
     }
 
     /// Has the kernel set what is ordered, and tells the tuner what came of it.

@@ -16,6 +16,8 @@
 #define STATE_CLOSE_WAIT 8
 #define STATE_LISTEN 10
 #define SNDBUF_LOCK 1
+// May start I/O and file systems, and wait, in order to have memory.
+#define GFP_KERNEL 0xcc0
 #define CHRONO_WINDOW_LIMITED 2
 #define CA_CWR 2
 #define CA_RECOVERY 3
@@ -83,7 +85,9 @@ struct kernfs_node {
 };
 
 struct cgroup {
+	int level;
 	struct kernfs_node *kn;
+	struct cgroup *ancestors[0];
 };
 
 struct sock_cgroup_data {
@@ -110,6 +114,8 @@ struct sock {
 	int sk_wmem_queued;
 	int sk_sndbuf;
 	__u8 sk_userlocks;
+	__u8 sk_kern_sock : 1;
+	__u32 sk_allocation;
 	struct sock_cgroup_data sk_cgrp_data;
 	unsigned long sk_tsq_flags;
 };
@@ -230,6 +236,11 @@ struct bpf_iter_meta {
 struct bpf_iter__tcp {
 	struct bpf_iter_meta *meta;
 	struct sock_common *sk_common;
+};
+
+struct bpf_iter__bpf_sk_storage_map {
+	struct bpf_iter_meta *meta;
+	void *value;
 };
 
 #pragma clang attribute pop

@@ -1,11 +1,13 @@
-//! The right to change something alone: a locked file in [`RUN_DIR`], which names the process that has it.
+//! The right to change something alone: a locked file in [`RUN_DIR`], which names the process that has it. Folder and file
+//! belong to this user, and nobody else may read them.
 
 use std::fs::{DirBuilder, File};
-use std::io::{Read, Write};
+use std::io::{Read, Seek, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
-use rustix::fs::FlockOperation;
+use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::failure::Failure;
@@ -13,40 +15,147 @@ use crate::failure::Failure;
 /// Where locks, sockets and records are.
 pub const RUN_DIR: &str = "/run/ackpace-host";
 
-/// The right, as long as it lives.
+/// The right, as long as it or a copy of its descriptor lives.
 #[derive(Debug)]
-pub struct Lock(#[expect(dead_code, reason = "locked as long as it is open")] File);
+pub struct Lock(File);
+
+impl AsFd for Lock {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
 
 impl Lock {
     /// Takes the lock at this path. `does`: what the one does who has it, for whoever finds it taken.
     ///
     /// # Errors
-    /// Another instance has it: its process is named. Or the file can't be made.
+    /// Another instance has it: its process is named. Or the folder or the file is another user's, or can't be made.
     pub fn take(path: &Path, does: &str) -> Result<Lock, Failure> {
+        own_folder(Path::new(RUN_DIR))?;
+        loop {
+            let lock = Lock::try_take(path, does)?;
+            // Whoever had it may have removed the file before it was locked here.
+            let stat = |path: &Path| rustix::fs::stat(path).map(|stat| (stat.st_dev, stat.st_ino));
+            let own = rustix::fs::fstat(&lock.0).map(|stat| (stat.st_dev, stat.st_ino));
+            if own.is_ok() && own == stat(path) {
+                return Ok(lock);
+            }
+        }
+    }
+
+    fn try_take(path: &Path, does: &str) -> Result<Lock, Failure> {
         let failed = |error: &dyn std::fmt::Display| {
             Failure::runtime(format!("{}: {error}; run it as root", path.display()))
         };
-        let mut builder = DirBuilder::new();
-        builder.recursive(true).mode(0o755);
-        builder.create(RUN_DIR).map_err(|error| failed(&error))?;
-        let mut options = File::options();
-        options.read(true).write(true).create(true).truncate(false);
-        let mut file = options.open(path).map_err(|error| failed(&error))?;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR);
+        let mut file = File::from(file.map_err(|error| failed(&error))?);
+        make_own(&file, FileType::RegularFile, 0o600, path)?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {
                 let _ = file.set_len(0);
                 let _ = writeln!(file, "{}", std::process::id());
                 Ok(Lock(file))
             }
-            Err(Errno::WOULDBLOCK) => {
-                let mut pid = String::new();
-                let _ = file.read_to_string(&mut pid);
-                Err(Failure::operator(format!(
-                    "process {} {does} already; two would undo each other: stop it first",
-                    pid.trim()
-                )))
-            }
+            Err(Errno::WOULDBLOCK) => Err(Failure::operator(taken(&mut file, does))),
             Err(error) => Err(failed(&error)),
         }
+    }
+}
+
+/// Who has the lock, and what to do.
+fn taken(file: &mut File, does: &str) -> String {
+    let mut pid = String::new();
+    let _ = file.rewind().and_then(|()| file.read_to_string(&mut pid));
+    let pid: u32 = pid.trim().parse().unwrap_or(0);
+    match Path::new(&format!("/proc/{pid}")).exists() {
+        true => format!("process {pid} {does} already; two would undo each other: stop it first"),
+        false => format!(
+            "process {pid} has ended, but what it asked of the kernel has not: a process that it left undoes everything \
+             when that is over; try again then"
+        ),
+    }
+}
+
+/// Makes a folder that only this user may enter, or takes it if it is that already.
+///
+/// # Errors
+/// It is another user's, or no folder.
+pub fn own_folder(path: &Path) -> Result<(), Failure> {
+    let failed = |error: &dyn std::fmt::Display| {
+        Failure::runtime(format!("{}: {error}; run it as root", path.display()))
+    };
+    let mut builder = DirBuilder::new();
+    builder.recursive(true).mode(0o700);
+    builder.create(path).map_err(|error| failed(&error))?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let folder = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| failed(&error))?;
+    make_own(&folder, FileType::Directory, 0o700, path)
+}
+
+/// Takes all rights of others away from what this user owns.
+fn make_own(open: &impl AsFd, kind: FileType, mode: u32, path: &Path) -> Result<(), Failure> {
+    let shown = path.display();
+    let failed = |error: Errno| Failure::runtime(format!("{shown}: {error}"));
+    let stat = rustix::fs::fstat(open).map_err(failed)?;
+    let user = rustix::process::geteuid().as_raw();
+    if stat.st_uid != user || FileType::from_raw_mode(stat.st_mode) != kind {
+        return Err(Failure::operator(format!(
+            "{shown} is user {}'s, or not what it should be, and user {user} would trust it: look at it, remove it and start \
+             again",
+            stat.st_uid
+        )));
+    }
+    match stat.st_mode & 0o777 == mode {
+        true => Ok(()),
+        false => rustix::fs::fchmod(open, Mode::from_raw_mode(mode)).map_err(failed),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    #[test]
+    fn a_folder_is_closed_to_others_and_what_is_no_folder_is_refused() {
+        let name = format!("ackpace-own-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let mode = |path: &Path| {
+            fs::metadata(path)
+                .expect("it is there")
+                .permissions()
+                .mode()
+        };
+        own_folder(&path).expect("a new one");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("our own");
+        own_folder(&path).expect("our own");
+        assert_eq!(mode(&path) & 0o777, 0o700);
+        let link = path.join("link");
+        symlink("/tmp", &link).expect("our own folder");
+        assert!(own_folder(&link).is_err(), "it leads elsewhere");
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&path, Some(65_534), None).expect("root may");
+            let why = own_folder(&path).expect_err("another user's").to_string();
+            assert!(why.contains("is user 65534's"), "{why}");
+        }
+        fs::remove_dir_all(&path).expect("our own");
+    }
+
+    #[test]
+    fn who_has_a_lock_is_named_and_so_is_one_who_has_left_it_to_the_kernel() {
+        let path = std::env::temp_dir().join(format!("ackpace-lock-{}", std::process::id()));
+        for (pid, words) in [
+            (std::process::id().to_string(), "already"),
+            ("4194305".to_owned(), "has ended"),
+        ] {
+            fs::write(&path, pid).expect("a file");
+            let mut file = File::open(&path).expect("just now");
+            let told = taken(&mut file, "tunes");
+            assert!(told.contains(words), "{told}");
+        }
+        fs::remove_file(&path).expect("our own");
     }
 }

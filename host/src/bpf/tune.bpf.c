@@ -188,6 +188,13 @@ static __always_inline int is_usual(const struct sock_common *common, __u8 flags
 	return flags == FLAG_MATCHED && (state == STATE_ESTABLISHED || state == STATE_CLOSE_WAIT);
 }
 
+// Whether the kernel itself sends by it (NFS, iSCSI, nvme-tcp): such a socket was made by the kernel, or may not start I/O in order to
+// have memory. To hold it up may hold up the memory that it would free.
+static __always_inline int is_of_kernel(struct sock *sk)
+{
+	return BPF_CORE_READ_BITFIELD(sk, sk_kern_sock) || (sk->sk_allocation & GFP_KERNEL) != GFP_KERNEL;
+}
+
 // Nothing to send, nothing in flight, and so for a while.
 static __always_inline int is_quiet(struct tcp_sock *tp, const struct control *control)
 {
@@ -223,8 +230,9 @@ static __always_inline void tell_all(struct bpf_iter__tcp *context, struct tcp_s
 // What it has read of the socket.
 static __always_inline __u32 see(struct bpf_iter__tcp *context, struct sock_common *common, const struct control *control)
 {
-	__u64 cgroup = 0, cookie;
 	struct tcp_sock *tp;
+	struct sock *sk;
+	__u64 cookie;
 	__u8 local[16] = {};
 	__u8 flags = 0;
 
@@ -235,13 +243,14 @@ static __always_inline __u32 see(struct bpf_iter__tcp *context, struct sock_comm
 	tp = bpf_skc_to_tcp_sock(common);
 	if (!tp)
 		return READS_LITTLE;
-	if (control->by & BY_CGROUP)
-		cgroup = cgroup_of(&tp->inet_conn.icsk_inet.sk);
-	if (!(control->by & BY_CGROUP) || bpf_map_lookup_elem(&cgroups, &cgroup))
+	sk = &tp->inet_conn.icsk_inet.sk;
+	if (is_of_kernel(sk))
+		return READS_LITTLE;
+	if (!(control->by & BY_CGROUP) || is_of_cgroup(sk, control->cgroup))
 		flags |= FLAG_MATCHED;
 	else if (!bpf_sk_storage_get(&touched, tp, 0, 0))
 		return READS_LITTLE;
-	if (BPF_CORE_READ_BITFIELD(&tp->inet_conn.icsk_inet.sk, sk_userlocks) & SNDBUF_LOCK)
+	if (BPF_CORE_READ_BITFIELD(sk, sk_userlocks) & SNDBUF_LOCK)
 		flags |= FLAG_SEND_BUFFER_FIXED;
 	cookie = common->skc_cookie.counter;
 	if (!cookie)

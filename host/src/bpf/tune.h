@@ -23,6 +23,8 @@ struct control {
 	// Written by the program when a pass ends: jiffies and nanoseconds of the same moment. They tell HZ.
 	__u64 ticks;
 	__u64 at_ns;
+	// The id of the cgroup that is meant, with all below it.
+	__u64 cgroup;
 };
 
 // The record of a socket that was changed. 0 in `set_`: that one was not.

@@ -2,13 +2,14 @@
 
 use std::cell::RefCell;
 use std::io::Read;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
 use libbpf_rs::{
-    ErrorKind, Iter, Link, Map, MapCore, MapFlags, MapType, Object, ObjectBuilder, ProgramType,
-    RingBuffer, RingBufferBuilder,
+    ErrorKind, Iter, Link, Map, MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder,
+    ProgramType, RingBuffer, RingBufferBuilder,
 };
 
 use super::{Aligned, Entry, no_bpf};
@@ -76,6 +77,20 @@ impl Program {
             if map.map_type() == MapType::StructOps {
                 self.links.push(map.attach_struct_ops().map_err(refused)?);
             }
+        }
+        Ok(())
+    }
+
+    /// Attaches the iterator of the object file to the map that is pinned there.
+    ///
+    /// # Errors
+    /// As [`Program::load`]; or nothing is pinned there.
+    pub fn attach_to(&mut self, pin: &Path) -> Result<(), Failure> {
+        let map = MapHandle::from_pinned_path(pin).map_err(failed)?;
+        for program in self.object.progs_mut() {
+            let link = program.attach_iter(map.as_fd());
+            self.links
+                .push(link.map_err(|error| refused(&error, self.needs))?);
         }
         Ok(())
     }
