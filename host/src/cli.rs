@@ -5,10 +5,11 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+use crate::lines::{Lines, To};
 use crate::options::{Ask, Command, Options, Tune};
 use crate::place::Place;
 use crate::tally::Tally;
-use crate::{doctor, status, tune};
+use crate::{doctor, passes, status, tune};
 use ackpace_host_base::failure::Failure;
 use ackpace_host_base::tell;
 
@@ -18,7 +19,10 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     match run(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            failure.print();
+            match &failure {
+                Failure::Usage(_) => failure.print(),
+                _ => Lines::new().write(To::Errors, format!("ackpace-host: {failure}")),
+            }
             ExitCode::from(failure.exit_code())
         }
     }
@@ -36,6 +40,7 @@ fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<(), Failure> {
         }) => shown(json, metrics),
         Command::Tune(options) if options.restore => tune::restore(),
         Command::Tune(options) => tune::run(&options),
+        Command::Passes => passes::serve(),
         Command::Receive(command) => ackpace_receive::run(&command),
     }
 }

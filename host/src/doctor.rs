@@ -5,6 +5,7 @@ use std::io;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::thread;
+use std::time::Duration;
 
 use ackpace_share::outside::Setting;
 use serde::Serialize;
@@ -16,10 +17,11 @@ use ackpace_receive::filter::Filter;
 use ackpace_receive::{exact, guard, priority, watch};
 
 use crate::cgroups;
-use crate::kernel::{Kernel, Order, has_bpf};
+use crate::kernel::{Order, has_bpf};
 use crate::matching::Matching;
 use crate::place;
 use crate::snapshot::{Answer, Outcome, View};
+use crate::tune;
 
 /// One thing that was looked at.
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -56,6 +58,9 @@ pub fn run(json: bool) {
         }
     }
 }
+
+/// For how long a pass may hang until that is told.
+const LOOK_WITHIN: Duration = Duration::from_secs(3);
 
 const TUNE: &str = "'tune'";
 const WATCH: &str = "'receive watch'";
@@ -253,9 +258,9 @@ fn lockdown() -> Result<String, String> {
 
 /// Loads the program and looks once.
 fn looked() -> Result<String, Failure> {
-    let mut kernel = Kernel::open(None)?;
+    let mut passes = tune::start_within(LOOK_WITHIN, None, &Matching::default())?;
     let mut sockets = 0;
-    kernel.look(&mut View::default(), |view| sockets += view.matched())?;
+    passes.look(0, &mut View::default(), |view| sockets += view.matched())?;
     Ok(format!(
         "works; {sockets} sockets in this network namespace"
     ))
@@ -267,16 +272,15 @@ fn set_and_given_back() -> Result<String, String> {
     let listener = TcpListener::bind("127.0.0.1:0").map_err(broken)?;
     let address = listener.local_addr().map_err(broken)?;
     let client = TcpStream::connect(address).map_err(broken)?;
-    let mut kernel = Kernel::open(None).map_err(told)?;
     let port = client.local_addr().map_err(broken)?.port();
     let matching = Matching {
         ports: vec![port],
         ..Matching::default()
     };
-    kernel.select(&matching).map_err(told)?;
+    let mut passes = tune::start_within(LOOK_WITHIN, None, &matching).map_err(told)?;
     // It has sent nothing yet.
     let mut seen = None;
-    let looked = kernel.look(&mut View::default(), |view| {
+    let looked = passes.look(0, &mut View::default(), |view| {
         seen = seen.or(view.quiet.first().copied())
     });
     looked.map_err(told)?;
@@ -292,9 +296,9 @@ fn set_and_given_back() -> Result<String, String> {
     };
     let mut done = false;
     let answered = |answer: Answer| done = answer.outcome == Outcome::Done;
-    kernel.carry_out(&[order], answered).map_err(told)?;
+    passes.carry_out(&[order], answered).map_err(told)?;
     let set = lowat_of(&client);
-    kernel.restore().map_err(told)?;
+    passes.restore().map_err(told)?;
     match (done, set, lowat_of(&client)) {
         (true, 34_567, 0) => Ok("set on a connection of our own, and undone".to_owned()),
         (false, ..) => Err("the kernel refuses".to_owned()),

@@ -3,25 +3,26 @@
 use std::fmt::{Display, Formatter, Result};
 
 use ackpace_core::units::{Instant, US_PER_S};
-use ackpace_host_base::{say, tell};
 use ackpace_share::outside::{NONE_SEGMENTS, Setting};
 use serde::Serialize;
 
+use crate::lines::{Lines, To};
 use crate::tuner::Change;
 
 /// Lines of the log for changes in a second. More: counted, and one line tells how many.
 const CHANGE_LINES_PER_S_MAX: u64 = 20;
 
 /// Writes the lines.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Journal {
+    lines: Lines,
     /// JSON on standard output, not text on standard error.
     json: bool,
     /// Nothing is changed: the lines say what would be.
     dry_run: bool,
     /// The second that is under way, how many lines it has, and how many were held back in it.
     second: u64,
-    lines: u64,
+    told: u64,
     held_back: u64,
 }
 
@@ -45,10 +46,11 @@ impl Journal {
     /// One without lines.
     pub fn new(json: bool, dry_run: bool) -> Journal {
         Journal {
+            lines: Lines::new(),
             json,
             dry_run,
             second: 0,
-            lines: 0,
+            told: 0,
             held_back: 0,
         }
     }
@@ -61,16 +63,26 @@ impl Journal {
         }
         let line = Line::of(change, self.dry_run);
         match self.json {
-            true => tell!("{}", serde_json::to_string(&line).unwrap_or_default()),
-            false => say!("tune: {line}"),
+            true => self.tell(serde_json::to_string(&line).unwrap_or_default()),
+            false => self.say(&line),
         }
+    }
+
+    /// A line for whoever asked.
+    pub fn tell(&mut self, line: String) {
+        self.lines.write(To::Output, line);
+    }
+
+    /// A line for the operator.
+    pub fn say(&mut self, line: impl Display) {
+        self.lines.write(To::Errors, format!("tune: {line}"));
     }
 
     /// Whether this second has room for one more line, which is then counted; if not, it is counted as held back.
     fn has_room(&mut self) -> bool {
-        let has = self.lines < CHANGE_LINES_PER_S_MAX;
+        let has = self.told < CHANGE_LINES_PER_S_MAX;
         let count = if has {
-            &mut self.lines
+            &mut self.told
         } else {
             &mut self.held_back
         };
@@ -85,9 +97,10 @@ impl Journal {
             return;
         }
         if self.held_back > 0 && !self.json {
-            say!("tune: {} more changes in a second", self.held_back);
+            let held_back = self.held_back;
+            self.say(format_args!("{held_back} more changes in a second"));
         }
-        (self.second, self.lines, self.held_back) = (second, 0, 0);
+        (self.second, self.told, self.held_back) = (second, 0, 0);
     }
 }
 

@@ -1,5 +1,8 @@
 //! The door to the kernel: loads the program (`host/src/bpf/tune.bpf.c`) and makes passes over the sockets of this network
 //! namespace with it. Without BPF at build time, [`Kernel::open`] fails and says so.
+//!
+//! A pass takes the lock of each socket, and a hostile user may keep that of his own for long. So a process of its own does this
+//! ([`crate::passes`]), and nothing else.
 
 use std::io::Read;
 use std::path::Path;
@@ -14,19 +17,41 @@ use ackpace_host_base::object;
 use ackpace_share::outside::Setting;
 
 use crate::matching::Matching;
-use crate::snapshot::{ANSWER_BYTES, Answer, View};
 
 static OBJECT: &Aligned<[u8]> = object!("tune");
 static RECORDS: &Aligned<[u8]> = object!("records");
 const NEEDS: &str = "this kernel has no BTF, no iterator over TCP sockets, or lacks what the program uses: Linux 5.16 or \
                      later has all; or the record of an older ackpace-host is there, whose `--restore` ends it";
 
-// `MODE_...`
-const CLOCK: u32 = 0;
-const SNAPSHOT: u32 = 1;
-const ORDERS: u32 = 2;
-const RESTORE: u32 = 3;
-const CHANGED: u32 = 4;
+/// What a pass does (`MODE_...`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Mode {
+    /// Tells the time alone.
+    Clock = 0,
+    /// Tells of each socket that matches, and of those that were changed: a `struct socket_snapshot`, or a `struct quiet`.
+    Look = 1,
+    /// Carries out the orders of [`Kernel::order`], and answers each by a `struct answer`.
+    Orders = 2,
+    /// Undoes all that was changed and is still as it was set.
+    Restore = 3,
+    /// Tells of each socket that was changed, whether it matches or not: a `struct answer`.
+    Changed = 4,
+}
+
+impl Mode {
+    /// By its number.
+    pub fn of(number: u32) -> Option<Mode> {
+        let all = [
+            Mode::Clock,
+            Mode::Look,
+            Mode::Orders,
+            Mode::Restore,
+            Mode::Changed,
+        ];
+        all.into_iter().find(|mode| *mode as u32 == number)
+    }
+}
 /// `struct control`.
 const CONTROL_BYTES: usize = 40;
 
@@ -40,6 +65,8 @@ const BY_ADDRESS: u32 = 4;
 const QUIET_US: u64 = 3_000_000;
 /// Orders of one pass (`ORDERS_MAX`). More: the rest are carried out in the next passes.
 pub const ORDERS_MAX: usize = 65_536;
+/// One order as it is told to the kernel.
+pub const ORDER_BYTES: usize = 28;
 /// What one read takes of the snapshots of sockets: a page table's worth of memory.
 const READ_BYTES: usize = 256 << 10;
 
@@ -71,30 +98,46 @@ pub struct Order {
     pub to: Option<Setting>,
 }
 
-/// An open program. Dropping it leaves changed sockets as they are; see [`Kernel::restore`].
+impl Order {
+    /// Its cookie and a `struct order`.
+    pub fn told(&self) -> [u8; ORDER_BYTES] {
+        let (from, to) = (self.from, self.to.unwrap_or_default());
+        let words = [
+            u32::from(self.to.is_none()),
+            from.clamp_segments,
+            from.lowat_bytes,
+            to.clamp_segments,
+            to.lowat_bytes,
+        ];
+        let mut told = [0; ORDER_BYTES];
+        told[..8].copy_from_slice(&self.cookie.to_ne_bytes());
+        told[8..].copy_from_slice(&words.map(u32::to_ne_bytes).concat());
+        told
+    }
+}
+
+/// An open program. Dropping it leaves changed sockets as they are.
 pub struct Kernel {
     program: Program,
     /// By what sockets are matched.
     by: u32,
-    /// The cgroup whose sockets match, with those below it, of those that match otherwise; 0: none.
-    cgroup: u64,
-    ticks_per_s: u32,
+    /// HZ.
+    pub ticks_per_s: u32,
     buffer: Vec<u8>,
 }
 
 impl Kernel {
-    /// Loads the program. `pin`: where the records are; made if they are not there. `None`: records that end with this
-    /// process, for snapshots alone.
+    /// Loads the program for the sockets that match. `pin`: where the records are; made if they are not there. `None`: records that
+    /// end with this process.
     ///
     /// # Errors
     /// The kernel refuses; what to do.
-    pub fn open(pin: Option<&Path>) -> Result<Kernel, Failure> {
+    pub fn open(pin: Option<&Path>, matching: &Matching) -> Result<Kernel, Failure> {
         let mut program = Program::load(OBJECT, NEEDS, pin.map(|pin| ("touched", pin)))?;
         program.attach()?;
         let mut kernel = Kernel {
             program,
             by: 0,
-            cgroup: 0,
             ticks_per_s: 0,
             buffer: vec![0; READ_BYTES],
         };
@@ -103,22 +146,19 @@ impl Kernel {
         let second = kernel.clock()?;
         let ticks = second.0.saturating_sub(first.0);
         kernel.ticks_per_s = nearest_ticks_per_s(ticks, second.1.saturating_sub(first.1));
+        kernel.select(matching)?;
         Ok(kernel)
     }
 
     /// The kernel's count of ticks, and nanoseconds.
     fn clock(&mut self) -> Result<(u64, u64), Failure> {
-        self.pass(CLOCK, |_| 0)?;
+        self.pass(Mode::Clock, 0, |_| Ok(()))?;
         let control = self.program.only("control")?;
         let mut fields = Fields(control.get(16..).unwrap_or_default());
         Ok((fields.long(), fields.long()))
     }
 
-    /// From now on these sockets match. To be called once.
-    ///
-    /// # Errors
-    /// As bpf(2).
-    pub fn select(&mut self, matching: &Matching) -> Result<(), Failure> {
+    fn select(&mut self, matching: &Matching) -> Result<(), Failure> {
         if !matching.ports.is_empty() {
             self.by |= BY_PORT;
             self.program.choose_ports(&matching.ports)?;
@@ -135,117 +175,60 @@ impl Kernel {
         Ok(())
     }
 
-    /// From now on the sockets of the cgroup with this id match, and of those below it; 0: none.
-    pub fn select_cgroup(&mut self, id: u64) {
-        self.cgroup = id;
-    }
-
-    /// Takes a snapshot of each socket that matches, and of those that were changed, and hands them over piece by piece, while
-    /// what the kernel told is still in the processor's caches.
+    /// Carries out these orders in a pass: whole ones of [`Order::told`], [`ORDERS_MAX`] at most. Sockets that are gone by now have
+    /// no answer.
     ///
     /// # Errors
-    /// As bpf(2) and read(2).
-    pub fn look(&mut self, view: &mut View, mut piece: impl FnMut(&View)) -> Result<(), Failure> {
-        let ticks_per_s = self.ticks_per_s;
-        self.pass(SNAPSHOT, |bytes| {
-            view.clear();
-            let mut from = 0;
-            while let Some(len_bytes) = view.take(&bytes[from..], ticks_per_s) {
-                from += len_bytes;
-            }
-            piece(view);
-            from
-        })
-    }
-
-    /// Carries out orders, [`ORDERS_MAX`] at most. Sockets that are gone by now have no answer.
-    ///
-    /// # Errors
-    /// As bpf(2) and read(2).
-    pub fn carry_out(
+    /// As [`Kernel::pass`].
+    pub fn order(
         &mut self,
-        orders: &[Order],
-        answered: impl FnMut(Answer),
+        orders: &[u8],
+        told: impl FnMut(&[u8]) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let cookies = orders.iter().flat_map(|order| order.cookie.to_ne_bytes());
-        let cookies: Vec<u8> = cookies.collect();
-        let values: Vec<u8> = orders.iter().flat_map(told).collect();
+        let orders = orders.chunks_exact(ORDER_BYTES);
+        let cookies: Vec<u8> = orders
+            .clone()
+            .flat_map(|order| &order[..8])
+            .copied()
+            .collect();
+        let values: Vec<u8> = orders.flat_map(|order| &order[8..]).copied().collect();
         self.program.set_all("orders", &cookies, &values)?;
-        self.answers(ORDERS, answered)?;
+        self.pass(Mode::Orders, 0, told)?;
         self.program.delete_all("orders", &cookies)
     }
 
-    /// Undoes all that was changed and is still as it was set.
+    /// One pass over all sockets of the namespace. `told` gets what the program tells, cut anywhere. `cgroup`: the id of the one that
+    /// is meant, if one is; 0: none.
     ///
     /// # Errors
-    /// As bpf(2) and read(2).
-    pub fn restore(&mut self) -> Result<(), Failure> {
-        self.answers(RESTORE, |_| {})
-    }
-
-    /// How many sockets there are that were changed, whether they match or not.
-    ///
-    /// # Errors
-    /// As bpf(2) and read(2).
-    pub fn changed(&mut self) -> Result<u64, Failure> {
-        let mut sockets = 0;
-        self.answers(CHANGED, |_| sockets += 1)?;
-        Ok(sockets)
-    }
-
-    fn answers(&mut self, mode: u32, mut answered: impl FnMut(Answer)) -> Result<(), Failure> {
-        self.pass(mode, |bytes| {
-            let answers = bytes.chunks_exact(ANSWER_BYTES);
-            let read = answers.len() * ANSWER_BYTES;
-            answers.filter_map(Answer::parse).for_each(&mut answered);
-            read
-        })
-    }
-
-    /// One pass over all sockets of the namespace. `take` takes what is whole from the front of what was told, and says how
-    /// long that was.
-    fn pass(&mut self, mode: u32, mut take: impl FnMut(&[u8]) -> usize) -> Result<(), Failure> {
+    /// As bpf(2) and read(2), and those of `told`.
+    pub fn pass(
+        &mut self,
+        mode: Mode,
+        cgroup: u64,
+        mut told: impl FnMut(&[u8]) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
         let quiet_ticks = QUIET_US * u64::from(self.ticks_per_s) / US_PER_S;
-        let mut control = [mode, self.by, quiet_ticks as u32]
+        let mut control = [mode as u32, self.by, quiet_ticks as u32]
             .map(u32::to_ne_bytes)
             .concat();
         control.resize(CONTROL_BYTES - size_of::<u64>(), 0);
-        control.extend(self.cgroup.to_ne_bytes());
+        control.extend(cgroup.to_ne_bytes());
         self.program.set_only("control", &control)?;
         let mut sockets = self.program.iterate()?;
-        let mut held = 0;
         loop {
-            let read = match sockets.read(&mut self.buffer[held..]) {
+            match sockets.read(&mut self.buffer) {
                 Ok(0) => return Ok(()),
-                Ok(read) => read,
-                Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EINTR)) => {
-                    continue;
-                }
+                Ok(read) => told(&self.buffer[..read])?,
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EINTR)) => {}
                 Err(error) => {
                     return Err(Failure::runtime(format!(
                         "a pass over the sockets: {error}"
                     )));
                 }
-            };
-            held += read;
-            let from = take(&self.buffer[..held]);
-            self.buffer.copy_within(from..held, 0);
-            held -= from;
+            }
         }
     }
-}
-
-/// As a `struct order`.
-fn told(order: &Order) -> Vec<u8> {
-    let (from, to) = (order.from, order.to.unwrap_or_default());
-    let words = [
-        u32::from(order.to.is_none()),
-        from.clamp_segments,
-        from.lowat_bytes,
-        to.clamp_segments,
-        to.lowat_bytes,
-    ];
-    words.map(u32::to_ne_bytes).concat()
 }
 
 /// The value of HZ that a distribution's kernel has which is next to what was measured.

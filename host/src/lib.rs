@@ -3,8 +3,8 @@
 //!
 //! `tune` divides one send memory among the TCP sockets of any program, by the same policy as the server does for its own
 //! ([`ackpace_share`]). Read [`tuner`] first: it is pure, and says what a pass over the sockets leads to.
-//! [`kernel`] makes these passes, [`tune`] drives both, and [`status`] tells how it stands. Whatever is changed is undone
-//! at the end; the record for that lies in the sockets ([`place`]).
+//! A process of its own makes them ([`passes`], [`kernel`]), [`tune`] drives both, and [`status`] tells how it stands. Whatever is
+//! changed is undone at the end; the record for that lies in the sockets ([`place`]).
 //!
 //! `receive` tells what a busy machine does to processes that receive, and can help: [`ackpace_receive`].
 
@@ -13,8 +13,10 @@ pub mod cli;
 pub mod doctor;
 pub mod journal;
 pub mod kernel;
+pub mod lines;
 pub mod matching;
 pub mod options;
+pub mod passes;
 pub mod place;
 pub mod snapshot;
 pub mod status;

@@ -37,6 +37,9 @@ pub enum Command {
     /// Divide one send memory among the TCP connections of any program, until stopped
     #[command(args_conflicts_with_subcommands = true)]
     Tune(Tune),
+    /// Make passes over sockets for `tune`, which starts it
+    #[command(hide = true)]
+    Passes,
     /// Tell how long TCP segments wait for the programs that receive them, and what bears on it
     #[command(subcommand)]
     Receive(Receive),

@@ -36,6 +36,11 @@ impl Board {
         self.tally().clone_from(tally);
     }
 
+    /// The pass that is under way hangs, for so long by now.
+    pub fn stuck(&self, waited: Duration) {
+        self.tally().stuck_s = waited.as_secs();
+    }
+
     fn tally(&self) -> MutexGuard<'_, Tally> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

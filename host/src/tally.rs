@@ -50,6 +50,8 @@ pub struct Tally {
     pub refused: u64,
     /// Passes over all sockets so far.
     pub passes: u64,
+    /// For how long the one that is under way has hung; 0: it does not.
+    pub stuck_s: u64,
     /// CPU time of the last one, with what followed from it.
     pub pass_cpu_us: u64,
     /// CPU time of all.
@@ -72,6 +74,7 @@ gauge short is_short - 1 if the budget is below what the sockets have at least.
 counter void_total void - Orders for sockets that others changed or closed meanwhile.
 counter refused_total refused - Orders that the kernel refused.
 counter passes_total passes - Looks at all sockets.
+gauge pass_stuck_seconds stuck_s - For how long the present pass has hung.
 counter cpu_microseconds_total cpu_us - CPU time of all passes.
 gauge sockets_left_alone left_alone why Sockets that are left alone, by reason.
 counter changes_total changes cause Changes, by cause.
@@ -129,7 +132,7 @@ impl Tally {
              left alone   {}\n\
              changes      {}\n\
              given back   {}; void {}, refused {}\n\
-             passes       {}, the last one took {} us of CPU time\n",
+             passes       {}, the last one took {} us of CPU time\n{}",
             self.pid,
             mib(self.budget_bytes),
             self.policy,
@@ -156,7 +159,14 @@ impl Tally {
             self.void,
             self.refused,
             self.passes,
-            self.pass_cpu_us
+            self.pass_cpu_us,
+            when(
+                self.stuck_s > 0,
+                &format!(
+                    "             STUCK since {} s: a process keeps the lock of a socket of its own; nothing is divided meanwhile\n",
+                    self.stuck_s
+                )
+            )
         )
     }
 }

@@ -1,22 +1,27 @@
-//! `tune`: drives the machine that decides ([`crate::tuner`], which introduces its words) with the kernel ([`crate::kernel`])
-//! until it is stopped, and undoes all changes at the end.
+//! `tune`: drives the machine that decides ([`crate::tuner`], which introduces its words) with the process that passes over the
+//! sockets ([`crate::passes`]) until it is stopped, and undoes all changes at the end. It has no capability itself.
 
 use std::collections::HashMap;
 use std::fs;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::path::Path;
+use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 
 use ackpace_host_base::capabilities::{self, CapabilitySet};
 use ackpace_host_base::clock::{Clock, thread_cpu_ns};
 use ackpace_host_base::failure::Failure;
 use ackpace_host_base::lock::Lock;
-use ackpace_host_base::{say, signals, tell};
+use ackpace_host_base::say;
+use ackpace_host_base::signals::{self, Caught};
 
 use crate::cgroups::ChosenCgroup;
 use crate::journal::Journal;
-use crate::kernel::{Kernel, ORDERS_MAX, Order, has_bpf};
+use crate::kernel::Order;
+use crate::matching::Matching;
 use crate::options::Tune;
+use crate::passes::Passes;
 use crate::place::{self, Place};
 use crate::snapshot::{Answer, Outcome, SocketSnapshot, View};
 use crate::status::{self, Board};
@@ -25,6 +30,10 @@ use crate::tuner::{Action, Change, FLOOR_BYTES, Tuner, TunerSettings};
 /// After so many snapshots `--once` is done: by the second one rates are known.
 const SNAPSHOTS_OF_ONCE: u64 = 2;
 
+/// The binary that is running.
+const OWN_BINARY: &str = "/proc/self/exe";
+/// For how long `--restore` waits for a pass that hangs.
+const RESTORE_WITHIN: Duration = Duration::from_secs(3);
 /// What an instance does, for a second one.
 const DOES: &str = "tunes this network namespace";
 
@@ -35,10 +44,8 @@ const DOES: &str = "tunes this network namespace";
 pub fn run(options: &Tune) -> Result<(), Failure> {
     // Caught before anything is changed.
     let signals = signals::catch()?;
-    let mut session = TuneSession::start(options)?;
-    let result = signals
-        .hear()
-        .and_then(|stopped| session.drive(options, &stopped));
+    let mut session = TuneSession::start(options, signals)?;
+    let result = session.drive(options);
     let undone = session.end();
     result.and(undone)
 }
@@ -52,19 +59,37 @@ pub fn restore() -> Result<(), Failure> {
     let _lock = Lock::take(&place.lock, DOES)?;
     place::clear_dead();
     if !place.pin.exists() {
+        let _ = fs::remove_file(&place.lock);
         say!("tune: there is nothing to undo in this network namespace");
         return Ok(());
     }
-    let mut kernel = Kernel::open(Some(&place.pin))?;
-    let undone = end(&mut kernel, &place)?;
+    let mut passes = start_within(RESTORE_WITHIN, Some(&place.pin), &Matching::default())?;
+    let undone = end(&mut passes, &place)?;
     say!("tune: {undone} sockets have back what they had");
     Ok(())
 }
 
+/// Passes that are given up after this time if one hangs.
+///
+/// # Errors
+/// As [`Passes::start`].
+pub fn start_within(
+    within: Duration,
+    pin: Option<&Path>,
+    matching: &Matching,
+) -> Result<Passes, Failure> {
+    let (stop, stopped) = mpsc::channel();
+    thread::spawn(move || {
+        thread::sleep(within);
+        let _ = stop.send(());
+    });
+    Passes::start(Path::new(OWN_BINARY), pin, matching, stopped)
+}
+
 /// What lives as long as `tune` does.
 struct TuneSession {
-    /// Looks at sockets, and changes them.
-    kernel: Kernel,
+    /// Look at sockets, and change them.
+    passes: Passes,
     /// Decides what is changed.
     tuner: Tuner,
     clock: Clock,
@@ -91,32 +116,28 @@ struct Held {
 
 impl TuneSession {
     /// Takes the lock, opens the program in the kernel, and undoes what a killed instance has left.
-    fn start(options: &Tune) -> Result<TuneSession, Failure> {
+    fn start(options: &Tune, signals: Caught) -> Result<TuneSession, Failure> {
         let matching = options.matching().map_err(Failure::operator)?;
         let cgroup = matching.cgroup.as_deref().map(ChosenCgroup::at);
         let cgroup = cgroup.transpose().map_err(Failure::operator)?;
-        if !has_bpf() {
-            Kernel::open(None)?; // says so, before anything is touched
-        }
         let place = Place::here()?;
         let lock = match options.dry_run {
             true => None,
             false => Some(Lock::take(&place.lock, DOES)?),
         };
-        let mut kernel = match &lock {
-            Some(_) => {
-                place::ensure_pin_folder()?;
-                Kernel::open(Some(&place.pin))?
-            }
-            None => Kernel::open(None)?,
-        };
-        kernel.select(&matching)?;
-        capabilities::keep_only(CapabilitySet::BPF)?;
+        if lock.is_some() {
+            place::ensure_pin_folder()?;
+        }
+        let pin = lock.is_some().then_some(&*place.pin);
+        let mut passes = Passes::start(Path::new(OWN_BINARY), pin, &matching, signals.hear()?)?;
+        capabilities::keep_only(CapabilitySet::empty())?;
         let clock = Clock::start();
         let board = Board::default();
+        let shown = board.clone();
+        passes.on_stuck(move |waited| shown.stuck(waited));
         let mut session = TuneSession {
             tuner: Tuner::new(chosen(options), clock.now()),
-            kernel,
+            passes,
             clock,
             journal: Journal::new(options.json, options.dry_run),
             board,
@@ -134,11 +155,11 @@ impl TuneSession {
     /// Undoes what an earlier instance left, and refuses a budget that is too small for the sockets that are there.
     fn begin(&mut self, place: Place, lock: Option<Lock>, options: &Tune) -> Result<(), Failure> {
         if let Some(lock) = lock {
-            let undone = give_all_back(&mut self.kernel)?;
+            let undone = give_all_back(&mut self.passes)?;
             if undone > 0 {
-                say!(
-                    "tune: an earlier instance was killed: {undone} sockets have back what they had"
-                );
+                self.journal.say(format_args!(
+                    "an earlier instance was killed: {undone} sockets have back what they had"
+                ));
             }
             let socket = status::answer_at(&place.socket, &self.board).map_err(|error| {
                 Failure::runtime(format!("{}: {error}", place.socket.display()))
@@ -149,9 +170,9 @@ impl TuneSession {
                 _socket: socket,
             });
         }
-        self.look_for_cgroup();
+        let cgroup = self.look_for_cgroup();
         let (mut sockets, mut sending) = (0, 0);
-        self.kernel.look(&mut self.view, |view| {
+        self.passes.look(cgroup, &mut self.view, |view| {
             let sends = |one: &&SocketSnapshot| {
                 one.is_matched && one.is_open && one.sample.unacked_bytes > 0
             };
@@ -166,7 +187,7 @@ impl TuneSession {
                 (sending * FLOOR_BYTES).div_ceil(1_024)
             );
             if let Some(held) = self.held.take() {
-                end(&mut self.kernel, &held.place)?;
+                end(&mut self.passes, &held.place)?;
             }
             return Err(Failure::operator(text));
         }
@@ -176,19 +197,20 @@ impl TuneSession {
         } else {
             "divides"
         };
-        say!(
-            "tune: {word} {budget_bytes} B {} among {sockets} sockets that match now",
+        self.journal.say(format_args!(
+            "{word} {budget_bytes} B {} among {sockets} sockets that match now",
             options.policy.name()
-        );
+        ));
         Ok(())
     }
 
     /// Takes turns whenever the tuner has something to do, until it is stopped.
-    fn drive(&mut self, options: &Tune, stopped: &Receiver<()>) -> Result<(), Failure> {
+    fn drive(&mut self, options: &Tune) -> Result<(), Failure> {
         loop {
             self.turn()?;
             if options.once && self.tuner.tally.passes >= SNAPSHOTS_OF_ONCE {
-                tell!("{}", self.last_words(options.json).trim_end());
+                let words = self.last_words(options.json);
+                self.journal.tell(words.trim_end().to_owned());
                 return Ok(());
             }
             let now = self.clock.now();
@@ -197,9 +219,8 @@ impl TuneSession {
                 .deadline()
                 .unwrap_or_else(|| now.plus_us(1_000_000));
             let wait = Duration::from_micros(at.since_us(now).max(1_000));
-            match stopped.recv_timeout(wait) {
-                Err(RecvTimeoutError::Timeout) => {}
-                Ok(()) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            if self.passes.is_stopped_within(wait) {
+                return Ok(());
             }
         }
     }
@@ -213,7 +234,7 @@ impl TuneSession {
 
     /// Does what the machine orders, until it rests.
     fn turn(&mut self) -> Result<(), Failure> {
-        let from_ns = thread_cpu_ns();
+        let from_us = thread_cpu_ns() / 1_000 + self.passes.cpu_us;
         let was_short = self.tuner.tally.is_short;
         let mut sampled = false;
         while let Some(action) = self.tuner.poll(self.clock.now()) {
@@ -225,7 +246,7 @@ impl TuneSession {
                 Action::Orders(changes) => self.carry_out(&changes)?,
             }
         }
-        let us = (thread_cpu_ns() - from_ns) / 1_000;
+        let us = thread_cpu_ns() / 1_000 + self.passes.cpu_us - from_us;
         let tally = &mut self.tuner.tally;
         tally.cpu_us += us;
         if sampled {
@@ -233,12 +254,11 @@ impl TuneSession {
             tally.pass_cpu_us = us;
         }
         if tally.is_short && !was_short {
-            say!(
-                "tune: the budget of {} B is below what {} connections have at least, {FLOOR_BYTES} B each: it is exceeded; \
+            self.journal.say(format_args!("the budget of {} B is below what {} connections have at least, {FLOOR_BYTES} B each: it is exceeded; \
                  give more, or match fewer sockets",
                 tally.budget_bytes,
                 tally.sharing
-            );
+            ));
         }
         self.board.show(&self.tuner.tally);
         self.journal.turn(self.clock.now());
@@ -247,26 +267,26 @@ impl TuneSession {
 
     /// A snapshot, of which the machine hears.
     fn look(&mut self) -> Result<(), Failure> {
-        self.look_for_cgroup();
+        let cgroup = self.look_for_cgroup();
         let now = self.clock.now();
         let tuner = &mut self.tuner;
         tuner.begin_look(now);
         let piece = |view: &View| tuner.looked(view, now);
-        self.kernel.look(&mut self.view, piece)?;
+        self.passes.look(cgroup, &mut self.view, piece)?;
         self.tuner.end_look(now);
         Ok(())
     }
 
-    /// Tells the kernel the id of the chosen cgroup; says so if it is gone, or there again.
-    fn look_for_cgroup(&mut self) {
+    /// The id of the chosen cgroup; says so if it is gone, or there again.
+    fn look_for_cgroup(&mut self) -> u64 {
         let Some(cgroup) = &mut self.cgroup else {
-            return;
+            return 0;
         };
         let (id, line) = cgroup.look();
         if let Some(line) = line {
-            say!("tune: {line}");
+            self.journal.say(line);
         }
-        self.kernel.select_cgroup(id);
+        id
     }
 
     /// Has the kernel set what is ordered, and tells the tuner what came of it.
@@ -275,12 +295,9 @@ impl TuneSession {
         outcomes.clear();
         if !self.tuner.tally.dry_run {
             let orders: Vec<Order> = changes.iter().map(|change| change.order).collect();
-            for orders in orders.chunks(ORDERS_MAX) {
-                let answered = |answer: Answer| {
-                    outcomes.insert(answer.cookie, answer.outcome);
-                };
-                self.kernel.carry_out(orders, answered)?;
-            }
+            self.passes.carry_out(&orders, |answer: Answer| {
+                outcomes.insert(answer.cookie, answer.outcome);
+            })?;
         }
         let now = self.clock.now();
         let outcome = |cookie: u64| outcomes.get(&cookie).copied();
@@ -297,26 +314,29 @@ impl TuneSession {
     /// Undoes everything, and tells.
     fn end(&mut self) -> Result<(), Failure> {
         if let Some(held) = self.held.take() {
-            let undone = end(&mut self.kernel, &held.place)?;
-            say!("tune: ended; {undone} sockets have back what they had");
+            let undone = end(&mut self.passes, &held.place)?;
+            self.journal.say(format_args!(
+                "ended; {undone} sockets have back what they had"
+            ));
         }
         Ok(())
     }
 }
 
 /// Undoes all changes and removes the records, which are empty then. How many sockets were changed.
-fn end(kernel: &mut Kernel, place: &Place) -> Result<u64, Failure> {
-    let undone = give_all_back(kernel)?;
+fn end(passes: &mut Passes, place: &Place) -> Result<u64, Failure> {
+    let undone = give_all_back(passes)?;
     fs::remove_file(&place.pin)
         .map_err(|error| Failure::runtime(format!("{}: {error}", place.pin.display())))?;
+    let _ = fs::remove_file(&place.lock); // whoever waits for it looks whether it is there
     Ok(undone)
 }
 
 /// Undoes all changes. How many sockets were changed.
-fn give_all_back(kernel: &mut Kernel) -> Result<u64, Failure> {
-    let before = kernel.changed()?;
-    kernel.restore()?;
-    match kernel.changed()? {
+fn give_all_back(passes: &mut Passes) -> Result<u64, Failure> {
+    let before = passes.changed()?;
+    passes.restore()?;
+    match passes.changed()? {
         0 => Ok(before),
         left => Err(Failure::runtime(format!(
             "the kernel refuses to give back what {left} sockets had: 'ackpace-host tune --restore' tries again"

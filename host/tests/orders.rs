@@ -3,16 +3,26 @@
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::sync::mpsc;
 use std::time::Duration;
 
-use ackpace_host::kernel::{Kernel, Order, has_bpf};
+use ackpace_host::kernel::{Order, has_bpf};
 use ackpace_host::matching::Matching;
+use ackpace_host::passes::Passes;
 use ackpace_host::snapshot::{Outcome, View};
 use ackpace_share::outside::Setting;
 
-/// A listener in a network namespace of this thread's own, and a kernel's program for the sockets of its port; `None`: said why
+/// Never hears that it is to end.
+fn never() -> mpsc::Receiver<()> {
+    let (stop, stopped) = mpsc::channel();
+    std::mem::forget(stop);
+    stopped
+}
+
+/// A listener in a network namespace of this thread's own, and passes for the sockets of its port; `None`: said why
 /// not.
-fn opened(test: &str) -> Option<(TcpListener, Kernel)> {
+fn opened(test: &str) -> Option<(TcpListener, Passes)> {
     let skipped = |why: &str| {
         println!("skipped: {test}: {why}");
         None
@@ -37,12 +47,9 @@ fn opened(test: &str) -> Option<(TcpListener, Kernel)> {
         ports: vec![listener.local_addr().expect("it is bound").port()],
         ..Matching::default()
     };
-    let opened = Kernel::open(None).and_then(|mut kernel| {
-        kernel.select(&matching)?;
-        Ok(kernel)
-    });
-    match opened {
-        Ok(kernel) => Some((listener, kernel)),
+    let binary = Path::new(env!("CARGO_BIN_EXE_ackpace-host"));
+    match Passes::start(binary, None, &matching, never()) {
+        Ok(passes) => Some((listener, passes)),
         Err(why) => {
             println!("skipped: {test}: {why}");
             None
@@ -70,20 +77,20 @@ fn lowat(socket: &TcpStream) -> u32 {
 }
 
 /// Cookie and setting of each socket, as one look tells.
-fn looked(kernel: &mut Kernel) -> Vec<(u64, Setting)> {
+fn looked(passes: &mut Passes) -> Vec<(u64, Setting)> {
     let (mut view, mut seen) = (View::default(), Vec::new());
     let piece = |view: &View| {
         seen.extend(view.snapshots.iter().map(|it| (it.cookie, it.now)));
         seen.extend(view.quiet.iter().map(|it| (it.cookie, it.now)));
     };
-    kernel.look(&mut view, piece).expect("it was opened");
+    passes.look(0, &mut view, piece).expect("it was opened");
     seen
 }
 
 /// What became of these orders, in their sequence.
-fn outcomes(kernel: &mut Kernel, orders: &[Order]) -> Vec<Option<Outcome>> {
+fn outcomes(passes: &mut Passes, orders: &[Order]) -> Vec<Option<Outcome>> {
     let mut answers = Vec::new();
-    let carried_out = kernel.carry_out(orders, |answer| answers.push(answer));
+    let carried_out = passes.carry_out(orders, |answer| answers.push(answer));
     carried_out.expect("it was opened");
     let of = |order: &Order| {
         let answer = answers.iter().find(|answer| answer.cookie == order.cookie);
@@ -95,11 +102,11 @@ fn outcomes(kernel: &mut Kernel, orders: &[Order]) -> Vec<Option<Outcome>> {
 #[test]
 fn an_order_is_carried_out_if_its_socket_is_as_it_says() {
     let test = "an_order_is_carried_out_if_its_socket_is_as_it_says";
-    let Some((listener, mut kernel)) = opened(test) else {
+    let Some((listener, mut passes)) = opened(test) else {
         return;
     };
     let pairs: Vec<(TcpStream, TcpStream)> = (0..3).map(|_| pair(&listener)).collect();
-    let before = looked(&mut kernel);
+    let before = looked(&mut passes);
     assert_eq!(before.len(), 3, "{before:?}");
     let to = Setting {
         clamp_segments: 12,
@@ -113,14 +120,14 @@ fn an_order_is_carried_out_if_its_socket_is_as_it_says() {
     // The first is as the order says, the second is not, the third has none.
     let mut second = order(before[1]);
     second.from.lowat_bytes = 5;
-    let became = outcomes(&mut kernel, &[order(before[0]), second]);
+    let became = outcomes(&mut passes, &[order(before[0]), second]);
     assert_eq!(became, [Some(Outcome::Done), Some(Outcome::Changed)]);
-    let mut after = looked(&mut kernel);
+    let mut after = looked(&mut passes);
     after.sort_by_key(|(cookie, _)| before.iter().position(|(it, _)| it == cookie));
     assert_eq!(after, [(before[0].0, to), before[1], before[2]]);
     let set = pairs.iter().filter(|(_, sender)| lowat(sender) == 34_567);
     assert_eq!(set.count(), 1);
-    assert_eq!(kernel.changed().ok(), Some(1));
+    assert_eq!(passes.changed().ok(), Some(1));
 
     // It is carried out once; and what it had comes back in the same way.
     let back = Order {
@@ -128,8 +135,8 @@ fn an_order_is_carried_out_if_its_socket_is_as_it_says() {
         from: to,
         to: None,
     };
-    assert_eq!(outcomes(&mut kernel, &[back]), [Some(Outcome::Done)]);
-    assert_eq!(kernel.changed().ok(), Some(0));
+    assert_eq!(outcomes(&mut passes, &[back]), [Some(Outcome::Done)]);
+    assert_eq!(passes.changed().ok(), Some(0));
     assert!(pairs.iter().all(|(_, sender)| lowat(sender) == 0));
 }
 
@@ -137,12 +144,12 @@ fn an_order_is_carried_out_if_its_socket_is_as_it_says() {
 #[test]
 fn each_socket_is_told_once_and_obeys_whoever_comes_and_goes() {
     let test = "each_socket_is_told_once_and_obeys_whoever_comes_and_goes";
-    let Some((listener, mut kernel)) = opened(test) else {
+    let Some((listener, mut passes)) = opened(test) else {
         return;
     };
     let mut pairs: Vec<(TcpStream, TcpStream)> = (0..150).map(|_| pair(&listener)).collect();
     for round in 0..6u32 {
-        let before = looked(&mut kernel);
+        let before = looked(&mut passes);
         let mut cookies: Vec<u64> = before.iter().map(|(cookie, _)| *cookie).collect();
         cookies.sort_unstable();
         cookies.dedup();
@@ -159,7 +166,7 @@ fn each_socket_is_told_once_and_obeys_whoever_comes_and_goes() {
                 to: Some(to),
             })
             .collect();
-        let became = outcomes(&mut kernel, &orders);
+        let became = outcomes(&mut passes, &orders);
         assert!(became.iter().all(|became| *became == Some(Outcome::Done)));
         // First, a run of neighbours as long as the program may lose sight by.
         let gone = if round == 0 { 0..100 } else { 0..7 };
@@ -171,7 +178,7 @@ fn each_socket_is_told_once_and_obeys_whoever_comes_and_goes() {
             drop((sender, client));
         });
         pairs.extend((0..20).map(|_| pair(&listener)));
-        let after = looked(&mut kernel);
+        let after = looked(&mut passes);
         assert_eq!(after.len(), pairs.len());
         let set = after.iter().filter(|(_, setting)| *setting == to).count();
         assert_eq!(set, pairs.len() - 20, "all but those who came");
