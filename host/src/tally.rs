@@ -16,6 +16,8 @@ pub struct Tally {
     pub policy: String,
     /// Nothing is changed, only told.
     pub dry_run: bool,
+    /// Sockets are held to their shares; if not, all together hold so little that nothing has to be divided.
+    pub is_dividing: bool,
     /// The memory that is divided.
     pub budget_bytes: u64,
     /// What the shares add up to.
@@ -70,6 +72,7 @@ gauge sockets_sharing sharing - Sockets with a share.
 gauge sockets_tuned tuned - Sockets that hold a setting of ours.
 gauge sockets_clamped clamped - Sockets whose window is clamped.
 gauge sockets_beyond beyond - Sockets beyond what is tuned at once.
+gauge dividing is_dividing - 1 while sockets are held to their shares.
 gauge short is_short - 1 if the budget is below what the sockets have at least.
 counter void_total void - Orders for sockets that others changed or closed meanwhile.
 counter refused_total refused - Orders that the kernel refused.
@@ -128,7 +131,7 @@ impl Tally {
         format!(
             "process      {} divides {} {}{}\n\
              memory       shares {}, held {} and from before {} (kernel memory {})\n\
-             sockets      {} match, {} share, {} tuned, {} of them clamped\n{}{}\
+             sockets      {} match, {} share, {} {}, {} of them clamped\n{}{}\
              left alone   {}\n\
              changes      {}\n\
              given back   {}; void {}, refused {}\n\
@@ -136,7 +139,11 @@ impl Tally {
             self.pid,
             mib(self.budget_bytes),
             self.policy,
-            when(self.dry_run, ", dry run: nothing is changed"),
+            match (self.dry_run, self.is_dividing) {
+                (true, _) => ", dry run: nothing is changed",
+                (false, true) => "",
+                (false, false) => "; they hold little, so nothing is held up",
+            },
             mib(self.shares_bytes),
             mib(self.held_bytes),
             mib(self.before_bytes),
@@ -144,6 +151,10 @@ impl Tally {
             self.sockets,
             self.sharing,
             self.tuned,
+            match self.dry_run {
+                true => "would be set",
+                false => "tuned",
+            },
             self.clamped,
             when(
                 self.is_short,

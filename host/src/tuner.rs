@@ -32,6 +32,13 @@ use crate::tally::Tally;
 /// Sockets that are tuned at once. Each takes some 1.6 KB here. More: the rest are left as they are, and counted.
 const SOCKETS_MAX: usize = 131_072;
 
+/// Nothing is divided until all sockets together hold one part in this of the budget. Less: clients that would never need the memory
+/// are held up. More: what they send within a second, until the next look, may exceed it.
+const DIVIDES_FROM_PART: u64 = 2;
+/// Nothing is divided any more when they hold less than one part in this, though each may have its share. More: sockets that queue up
+/// where nothing holds them would be divided and let go in turns.
+const DIVIDES_TO_PART: u64 = 8;
+
 /// What each socket has at least: two segments in flight and one unsent, of an Ethernet.
 pub const FLOOR_BYTES: u64 = 3 * ETHERNET_SEGMENT_BYTES;
 
@@ -148,6 +155,10 @@ pub struct Tuner {
     asked_from: u32,
     /// Shares or snapshots have changed since the last orders.
     dirty: bool,
+    /// What all members held at the last look, unsent and in flight.
+    held_bytes: u64,
+    /// They are held to their shares: memory is not ample.
+    divides: bool,
     /// What was counted.
     pub tally: Tally,
 }
@@ -171,6 +182,8 @@ impl Tuner {
             since_us: 1,
             asked_from: 0,
             dirty: false,
+            held_bytes: 0,
+            divides: false,
             tally: Tally {
                 budget_bytes: chosen.budget_bytes,
                 dry_run: chosen.dry_run,
@@ -248,6 +261,13 @@ impl Tuner {
     /// The look is over: a socket that it has not shown is gone, or matches no more.
     pub fn end_look(&mut self, now: Instant) {
         self.members.keep_seen(self.passes);
+        let held = self.members.iter().map(Member::held_bytes);
+        self.held_bytes = held.sum();
+        let part = match self.divides {
+            true => DIVIDES_TO_PART,
+            false => DIVIDES_FROM_PART,
+        };
+        self.divides = self.held_bytes >= self.chosen.budget_bytes / part;
         self.dirty = true;
         self.sampled(Vec::new(), None, now);
     }
@@ -301,7 +321,11 @@ impl Tuner {
         let member = self.members.see(at, self.passes)?;
         let (us, keeps_setting) = (self.since_us, self.chosen.dry_run);
         let (is_sending, share_limited_us) = member.take(snapshot, us, now, keeps_setting);
+        // One that joins keeps what it has, if that is free.
+        let free_bytes = self.chosen.budget_bytes.saturating_sub(self.held_bytes);
+        let own_bytes = 2 * snapshot.segment_bytes() * u64::from(snapshot.cwnd_segments);
         let start_bytes = self.pool.totals().start_bytes;
+        let start_bytes = start_bytes.max(own_bytes.min(free_bytes / 2));
         let (reading, before_bytes) = member.reading(is_sending, share_limited_us, start_bytes)?;
         self.tally.before_bytes += before_bytes;
         Some(reading)
@@ -318,7 +342,11 @@ impl Tuner {
         let totals = self.pool.totals();
         let tally = &mut self.tally;
         tally.shares_bytes = totals.shares_bytes;
-        tally.held_bytes = totals.held_bytes;
+        tally.held_bytes = match self.divides {
+            true => totals.held_bytes,
+            false => self.held_bytes,
+        };
+        tally.is_dividing = self.divides;
         tally.sharing = totals.connections;
         tally.is_short = totals.connections * FLOOR_BYTES > tally.budget_bytes;
         tally.sockets = self.strangers + sums.sockets;

@@ -91,15 +91,18 @@ pub enum HandsOff {
     Clamp,
     /// It is not among those that are tuned, or not any more.
     Unmatched,
+    /// All together hold so little that nothing has to be divided.
+    Ample,
 }
 
 impl HandsOff {
     /// Every one, in the order of the enum.
-    pub const ALL: [HandsOff; 4] = [
+    pub const ALL: [HandsOff; 5] = [
         HandsOff::SendBuffer,
         HandsOff::Lowat,
         HandsOff::Clamp,
         HandsOff::Unmatched,
+        HandsOff::Ample,
     ];
 
     /// The stable name, as it stands in log and metrics.
@@ -109,6 +112,7 @@ impl HandsOff {
             HandsOff::Lowat => "program_set_lowat",
             HandsOff::Clamp => "clamped_by_others",
             HandsOff::Unmatched => "unmatched",
+            HandsOff::Ample => "ample",
         }
     }
 }

@@ -134,6 +134,23 @@ impl Member {
         outside::step(&seen, self.share_bytes(), lowat_bytes_most)
     }
 
+    /// The step where memory is ample.
+    pub(super) fn let_go(&self) -> Step {
+        let foreign = (!self.snapshot.is_matched).then_some(HandsOff::Unmatched);
+        match self.ours {
+            Some(_) => Step::GiveBack(foreign.unwrap_or(HandsOff::Ample)),
+            None => Step::Keep,
+        }
+    }
+
+    /// What it holds, unsent and in flight, if it is one of those that are meant.
+    pub(super) fn held_bytes(&self) -> u64 {
+        match self.snapshot.is_matched && self.snapshot.is_open {
+            true => self.snapshot.sample.unacked_bytes,
+            false => 0,
+        }
+    }
+
     pub(super) fn share_bytes(&self) -> Option<u64> {
         self.share.map(|share| share.bytes)
     }
@@ -143,8 +160,11 @@ impl Member {
         let snapshot = &mut self.snapshot;
         let from = change.order.from;
         let Some(to) = change.order.to else {
-            if let (Why::GiveBack(why), true) = (change.why, snapshot.is_matched) {
-                self.left = Some(why);
+            match change.why {
+                Why::GiveBack(why) if why != HandsOff::Ample && snapshot.is_matched => {
+                    self.left = Some(why);
+                }
+                _ => {}
             }
             let record = self.ours.take();
             // What the kernel has now is seen by the next snapshot; this is what was put back of ours.

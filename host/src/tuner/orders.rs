@@ -13,7 +13,10 @@ impl Tuner {
         let most = self.chosen.lowat_bytes_most;
         let (mut changes, mut sums) = (Vec::new(), Sums::default());
         for member in self.members.iter_mut() {
-            let step = member.step(most, now);
+            let step = match self.divides {
+                true => member.step(most, now),
+                false => member.let_go(),
+            };
             match step {
                 Step::Leave(why) if why != HandsOff::Unmatched => member.left = Some(why),
                 _ => {}

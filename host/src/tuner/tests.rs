@@ -247,15 +247,57 @@ fn one_that_matches_no_more_has_back_what_it_had() {
 }
 
 #[test]
+fn nobody_is_held_up_while_all_hold_little_and_all_are_let_go_when_they_do_again() {
+    let mut small = socket(1);
+    small.sample.unacked_bytes = BUDGET_BYTES / 4;
+    let mut other = socket(2);
+    other.sample.unacked_bytes = BUDGET_BYTES / 5;
+    let (mut tuner, mut sockets) = (tuner(false), vec![small, other]);
+    assert_eq!(run(&mut tuner, &mut sockets, at(0), at(2_500)), []);
+    assert_eq!(tuner.tally.held_bytes, BUDGET_BYTES / 4 + BUDGET_BYTES / 5);
+    // Together they hold half of it, and then less, as sockets with shares do.
+    sockets[1].sample.unacked_bytes = BUDGET_BYTES / 4;
+    run(&mut tuner, &mut sockets, at(2_500), at(3_600));
+    assert_eq!(tuner.tally.tuned, 2);
+    sockets[1].sample.unacked_bytes = 0;
+    run(&mut tuner, &mut sockets, at(3_600), at(5_600));
+    assert_eq!(tuner.tally.tuned, 2, "a quarter is held");
+    sockets[0].sample.unacked_bytes = BUDGET_BYTES / 9;
+    run(&mut tuner, &mut sockets, at(5_600), at(7_000));
+    assert_eq!((tuner.tally.tuned, tuner.tally.given_back["ample"]), (0, 2));
+    assert!(tuner.tally.left_alone.is_empty());
+    sockets[0].sample.unacked_bytes = BUDGET_BYTES;
+    run(&mut tuner, &mut sockets, at(7_000), at(8_500));
+    assert!(sockets[0].ours.is_some(), "again");
+}
+
+#[test]
+fn one_that_joins_keeps_what_it_has_where_that_is_free() {
+    let (mut tuner, mut sockets) = (tuner(false), vec![socket(1)]);
+    run(&mut tuner, &mut sockets, at(0), at(1_500));
+    let mut fast = socket(2);
+    (fast.cwnd_segments, fast.sample.unacked_bytes) = (60, 80_000);
+    sockets.push(fast);
+    let changes = run(&mut tuner, &mut sockets, at(1_500), at(2_200));
+    let joined = changes.iter().find(|change| change.order.cookie == 2);
+    let share_bytes = joined.and_then(|change| change.share_bytes);
+    assert!(
+        share_bytes.is_some_and(|bytes| bytes >= 60 * 1_448),
+        "{share_bytes:?}"
+    );
+}
+
+#[test]
 fn one_that_rests_keeps_its_setting_and_is_watched() {
     let mut stranger = socket(2);
     stranger.sample.unacked_bytes = 0;
-    let (mut tuner, mut sockets) = (tuner(false), vec![socket(1), stranger]);
+    let busy = socket(3);
+    let (mut tuner, mut sockets) = (tuner(false), vec![socket(1), stranger, busy]);
     run(&mut tuner, &mut sockets, at(0), at(1_500));
     let held = sockets[0].now;
     assert!(held.lowat_bytes > 0);
     assert_eq!(sockets[1], stranger, "it never sent");
-    assert_eq!((tuner.tally.sockets, tuner.tally.sharing), (2, 1));
+    assert_eq!((tuner.tally.sockets, tuner.tally.sharing), (3, 2));
 
     sockets[0].sample.unacked_bytes = 0;
     sockets[0].queued_bytes = 0;
@@ -263,8 +305,8 @@ fn one_that_rests_keeps_its_setting_and_is_watched() {
     assert_eq!(sockets[0].now.lowat_bytes, held.lowat_bytes);
     let tally = &tuner.tally;
     let counts = (tally.sockets, tally.sharing, tally.tuned);
-    assert_eq!(counts, (2, 0, 1), "no share, and still ours");
-    assert_eq!(tally.queued_bytes, 0);
+    assert_eq!(counts, (3, 1, 2), "no share, and still ours");
+    assert_eq!(tally.queued_bytes, u64::from(busy.queued_bytes));
 
     // Its program sets its own meanwhile: the clamp is undone at once.
     sockets[0].now.lowat_bytes = 5;
