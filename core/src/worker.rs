@@ -237,9 +237,9 @@ impl Worker {
         self.table.open()
     }
 
-    /// The number of connections whose rate is known, and the sum of these rates, bytes per second.
-    pub fn rates(&self, now: Instant) -> (u64, u64) {
-        self.send.measured(now)
+    /// The sum of the rates of its connections, as far as they are known.
+    pub fn rates_bytes_per_s(&self, now: Instant) -> u64 {
+        self.send.rates_bytes_per_s(now)
     }
 
     /// The plan of a response under way, which a `Send` refers to. `None` for a stream that is gone.

@@ -115,9 +115,10 @@ impl Controller {
         (self.top_ups).map_or(u64::MAX, |top_ups| top_ups.guess_bytes(open))
     }
 
-    /// The number of connections whose rate is known, and the sum of these rates, bytes per second.
-    pub fn measured(&self, now: Instant) -> (u64, u64) {
-        self.top_ups.map_or((0, 0), |top_ups| top_ups.measured(now))
+    /// The sum of the known rates of all connections, bytes per second.
+    pub fn rates_bytes_per_s(&self, now: Instant) -> u64 {
+        self.top_ups
+            .map_or(0, |top_ups| top_ups.rates_bytes_per_s(now))
     }
 
     /// What a connection waits for when its socket takes no more.
