@@ -89,7 +89,8 @@ impl Worker {
         self.tally.thread.set(thread.unsigned_abs().into());
         let mut events = Vec::with_capacity(EVENTS_PER_TURN_MAX);
         while !self.is_over() {
-            let due = self.decider.sleeps_until();
+            let due = [self.decider.sleeps_until(), self.response_cache.closes_at()];
+            let due = due.into_iter().flatten().min();
             let timeout = due.map(|at| timespec(at.since_us(self.now())));
             events.clear();
             match epoll::wait(&self.epoll, spare_capacity(&mut events), timeout.as_ref()) {
@@ -104,6 +105,7 @@ impl Worker {
                     .into(),
             );
             self.turn(&events, begun);
+            self.response_cache.close_files(begun);
             self.report_load(begun);
             self.publish();
             let took_us = self.now().since_us(begun);

@@ -60,6 +60,7 @@ impl Worker {
                             "accept: {error}; trying again in a tenth of a second. Raise LimitNOFILE if descriptors are short"
                         );
                         self.shared.seldom.tell(Topic::Accept, None, text, now);
+                        self.response_cache.shed(); // it may be what holds the descriptors
                         self.decider.on(In::AcceptFailed, now);
                         return;
                     }
