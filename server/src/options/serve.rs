@@ -207,7 +207,7 @@ pub struct ServeOptions {
     /// `/metrics` is OpenMetrics (or Prometheus' text format), `/healthz` says that the process lives, `/readyz` that
     /// it takes new clients: 503 while it is stopping, or if the directory that it serves is not there. An address is
     /// written as with `--listen`; there is no TLS and no password, so keep it to this machine or a network that you
-    /// trust. A scrape wakes each worker once. docs/operating.md lists the metrics.
+    /// trust. A scrape wakes each worker once. docs/operating/metrics.md lists the metrics.
     ///
     /// Default: off, as a port that nobody asked for is one too many. Range: off, or a TCP address.
     #[arg(long, value_name = "ADDR", default_value = "off", help_heading = "Watching",
