@@ -45,10 +45,10 @@ pub use self::counts::{Census, Counts, PHASES};
 use self::ending::Drain;
 use self::evidence::TcpEvidence;
 pub use self::exported::{Exported, ExportedPart, ExportedResponse, Kept, LocalFile, Stage};
-pub use self::messages::{Expect, In, Out, Outcome, Received, Settings};
+pub use self::messages::{Expect, In, Out, Outcome, Received, SendOrder, Settings};
 use self::requests::Request;
 pub use self::sender::Sender;
-use self::sending::{Output, ReadAnswer};
+use self::sending::Output;
 pub use self::snapshot::{Response, Snapshot};
 use self::stream::Stream;
 use self::table::Table;
@@ -370,15 +370,7 @@ impl Machine for Worker {
                 span,
                 held,
                 chosen,
-            } => {
-                let answer = ReadAnswer {
-                    seq,
-                    span,
-                    held,
-                    chosen,
-                };
-                self.fetched(stream, &answer, now);
-            }
+            } => self.fetched((stream, seq), span, held, chosen, now),
             In::FetchFailed { stream, seq, why } => self.fetch_failed(stream, seq, why),
             In::Failed { stream, why } => self.failed(stream, why, now),
             In::Export {

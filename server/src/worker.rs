@@ -39,7 +39,6 @@ use self::conns::{Body, Conns, ListingSlices};
 use self::events::{EventSource, LISTENER, WAKER, conn_of};
 pub use self::handover::HandOver;
 use self::moves::Giving;
-use self::sending::Order;
 pub use self::start::{Shared, WorkerContext};
 use crate::answers::Question;
 use crate::clock::unix_ms;
@@ -293,28 +292,7 @@ impl Worker {
             Out::Release(stream) => self.release(stream),
             Out::Ended(stream) => self.ended(stream, now),
             Out::Slice(stream) => self.slice(stream, now),
-            Out::Send {
-                stream,
-                part,
-                from_bytes,
-                len_bytes,
-                held,
-                more,
-                refill,
-            } => {
-                let order = Order {
-                    stream,
-                    part,
-                    span: Span {
-                        offset_bytes: from_bytes,
-                        len_bytes,
-                    },
-                    held,
-                    more,
-                    refill,
-                };
-                self.send(&order, now);
-            }
+            Out::Send(order) => self.send(&order, now),
             Out::Underfed {
                 conn,
                 epollout_bytes,

@@ -15,12 +15,12 @@ mod slots;
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
-use ackpace_core::conn::{ConnId, Freed, Held, Part, Promise, Span, StreamId, Version};
+use ackpace_core::conn::{ConnId, Freed, Held, Part, Promise, Span, Version};
 use ackpace_core::machine::Machine;
 use ackpace_core::send::Refill;
 use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
-use ackpace_core::worker::In;
+use ackpace_core::worker::{In, SendOrder};
 use rustix::event::epoll;
 use rustix::io::Errno;
 
@@ -35,18 +35,6 @@ use crate::limits::TEXTS_MAX;
 use crate::store::file::VersionCheck;
 use crate::tally::SendPath;
 use crate::transport::Transport;
-
-/// Bytes of a response that a socket is to be offered.
-pub(super) struct Order {
-    pub stream: StreamId,
-    /// Of which part of its plan.
-    pub part: u16,
-    pub span: Span,
-    pub held: Held,
-    pub more: bool,
-    /// How much the socket should take and when it becomes writable again; `None`: the kernel decides both.
-    pub refill: Option<Refill>,
-}
 
 /// Bytes of a file that are to be sent, and what the response promises of it.
 struct Body {
@@ -109,7 +97,7 @@ impl Sent {
 
 impl Worker {
     /// Executes an order: offers its bytes, and tells the machine what came of it.
-    pub(super) fn send(&mut self, order: &Order, now: Instant) {
+    pub(super) fn send(&mut self, order: &SendOrder, now: Instant) {
         let Some(attempt) = self.attempt(order, now) else {
             return;
         };
@@ -140,7 +128,7 @@ impl Worker {
 
     /// Offers the bytes of an order to the socket: no more than the head promises, and no more than its share of the send memory
     /// has room for. `None` if the response is gone.
-    fn attempt(&mut self, order: &Order, now: Instant) -> Option<Attempt> {
+    fn attempt(&mut self, order: &SendOrder, now: Instant) -> Option<Attempt> {
         let (mut span, held, mut more) = (order.span, order.held, order.more);
         let conn = self.conns.get(order.stream.conn)?;
         let plan = self.decider.plan(order.stream)?;
@@ -220,7 +208,13 @@ impl Worker {
     }
 
     /// The socket took bytes, perhaps none: the report for the machine, and for who watches.
-    fn taken(&mut self, order: &Order, attempt: &Attempt, taken_bytes: u64, now: Instant) -> In {
+    fn taken(
+        &mut self,
+        order: &SendOrder,
+        attempt: &Attempt,
+        taken_bytes: u64,
+        now: Instant,
+    ) -> In {
         let (path, socket) = (attempt.path, attempt.socket);
         let fills = |refill: Refill| taken_bytes >= refill.bytes;
         // By the order it may be full although the kernel would take more.
@@ -285,7 +279,13 @@ fn has_armed_epollout(attempt: &Attempt) -> bool {
 }
 
 /// Sends bytes of a file from where they are.
-fn send_body(conn: &mut Conn, copied: &mut [u8], order: &Order, body: &Body, turn: Turn) -> Sent {
+fn send_body(
+    conn: &mut Conn,
+    copied: &mut [u8],
+    order: &SendOrder,
+    body: &Body,
+    turn: Turn,
+) -> Sent {
     let Some(file) = &conn.body.file else {
         return Sent::Broken(Why::ReadFailed);
     };
