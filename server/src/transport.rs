@@ -8,9 +8,6 @@ use ackpace_core::conn::Span;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, send, sendmsg};
 
-/// Bytes of a file that are copied at once where the file system refuses sendfile(2), on the stack. More: in further pieces.
-const COPY_BYTES: usize = 16 << 10;
-
 /// A client's socket: TCP or a unix socket.
 #[derive(Debug)]
 pub struct Transport(pub(crate) OwnedFd);
@@ -47,16 +44,15 @@ impl Transport {
         }
     }
 
-    /// Sends a span of a file from the page cache, and returns how many bytes of it the socket took; 0 at the end of the file. Copies
-    /// where the file system refuses sendfile(2).
-    /// Errors: EAGAIN when the socket takes nothing; EIO when a page can't be read; the socket's error.
+    /// Sends a span of a file from the page cache, and returns how many bytes of it the socket took; 0 at the end of the file.
+    /// Errors: EAGAIN when the socket takes nothing; EIO when a page can't be read; EINVAL when the file system has no
+    /// sendfile(2), as parts of /proc; the socket's error.
     pub fn send_file(&self, file: &OwnedFd, span: Span) -> rustix::io::Result<u64> {
         let mut at_bytes = span.offset_bytes;
         loop {
             match rustix::fs::sendfile(&self.0, file, Some(&mut at_bytes), span.len_bytes as usize)
             {
                 Err(Errno::INTR) => {}
-                Err(Errno::INVAL) => return self.copy_file(file, span),
                 result => return result.map(|taken| taken as u64),
             }
         }
@@ -65,30 +61,6 @@ impl Transport {
     /// Says that no more bytes follow; the client's may still come.
     pub fn shutdown(&self) {
         let _ = rustix::net::shutdown(&self.0, Shutdown::Write);
-    }
-
-    /// As sendfile(2), for file systems whose files can't be spliced, such as some that are no part of Linux.
-    fn copy_file(&self, file: &OwnedFd, span: Span) -> rustix::io::Result<u64> {
-        let mut room = [0; COPY_BYTES];
-        let (mut taken, len) = (0, span.len_bytes);
-        while taken < len {
-            let into = &mut room[..COPY_BYTES.min((len - taken) as usize)];
-            let read = match rustix::io::pread(file, into, span.offset_bytes + taken) {
-                Err(Errno::INTR) => continue,
-                Err(error) if taken == 0 => return Err(error),
-                Ok(0) | Err(_) => break, // the next call meets an error again
-                Ok(read) => read,
-            };
-            match self.send_texts(&[IoSlice::new(&room[..read])], false) {
-                Err(error) if taken == 0 => return Err(error),
-                Err(_) => break,
-                Ok(sent) => taken += sent,
-            }
-            if taken % COPY_BYTES as u64 != 0 {
-                break; // the socket is full, or the file ends
-            }
-        }
-        Ok(taken)
     }
 }
 
@@ -112,29 +84,6 @@ mod tests {
         let (server, _) = listener.accept().expect("the client");
         server.set_nonblocking(true).expect("a socket");
         (Transport::new(server.into()), client)
-    }
-
-    #[test]
-    fn a_file_that_sendfile_refuses_is_copied() {
-        let file = std::fs::File::open("/proc/self/cmdline").expect("procfs");
-        let (transport, mut client) = tcp_pair();
-        let refused = rustix::fs::sendfile(&transport.0, &file, Some(&mut 0), 9);
-        assert_eq!(refused, Err(Errno::INVAL), "it has no splice_read");
-        let span = |offset_bytes, len_bytes| Span {
-            offset_bytes,
-            len_bytes,
-        };
-        let content = std::fs::read("/proc/self/cmdline").expect("procfs");
-        let file = OwnedFd::from(file);
-        let all = content.len() as u64;
-        assert_eq!(transport.send_file(&file, span(0, 3)), Ok(3));
-        let rest = transport.send_file(&file, span(3, 1 << 20));
-        assert_eq!(rest, Ok(all - 3));
-        assert_eq!(transport.send_file(&file, span(all, 9)), Ok(0));
-        transport.shutdown();
-        let mut came = Vec::new();
-        client.read_to_end(&mut came).expect("all of it");
-        assert_eq!(came, content);
     }
 
     #[test]
