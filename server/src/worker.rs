@@ -132,12 +132,7 @@ impl Worker {
                     signalled = true;
                     self.hear(now);
                 }
-                LISTENER => {
-                    if { event.flags }.contains(EventFlags::HUP) {
-                        self.leave_listeners();
-                    }
-                    self.decider.on(In::Incoming, now);
-                }
+                LISTENER => self.decider.on(In::Incoming, now),
                 of => {
                     let reported = self.reported(conn_of(of), event.flags);
                     self.tcp_event(conn_of(of), &reported, now);
