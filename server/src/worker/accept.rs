@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use smallvec::SmallVec;
 
 use super::Worker;
+use super::conns::Conn;
 use super::events::LISTENER;
 use super::handover::{HandOver, Handed};
 use crate::log::Topic;
@@ -46,8 +47,11 @@ impl Worker {
                 match accepted {
                     Ok(client) => {
                         left -= 1;
-                        let handed = Handed::accepted(client, self.lowat_bytes);
-                        self.hand(Box::new(handed), to, now);
+                        let conn = Conn::new(client, self.lowat_bytes);
+                        match to == self.index {
+                            true => self.adopt(conn, None, now),
+                            false => self.hand(Handed::accepted(conn), to, now),
+                        }
                     }
                     Err(Errno::AGAIN) => break,
                     // Shut down by another process that has it. epoll would report it for ever.
