@@ -409,6 +409,22 @@ impl Worker {
         }
     }
 
+    fn close(&mut self, id: ConnId, abort: bool, why: Why) {
+        let Some(mut conn) = self.conns.remove(id) else {
+            return;
+        };
+        self.closed();
+        if abort {
+            conn.transport.abort();
+        }
+        if abort && why == Why::Draining && conn.owed_bytes.is_some() {
+            self.shared.cut_off.fetch_add(1, Ordering::Relaxed);
+        }
+        self.end_share(&conn);
+        conn.front.release(&mut self.heads);
+        tracing::debug!(remote = %conn.remote(), "closed: {why}");
+    }
+
     fn arrived(&mut self, stream: StreamId, outcome: &Outcome) {
         let Some(conn) = self.conns.get(stream.conn) else {
             return;

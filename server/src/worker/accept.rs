@@ -1,12 +1,8 @@
 //! How connections come and go: taken from the listeners, until the worker drains.
 
-use std::sync::atomic::Ordering;
-
 use ackpace_core::balance::{self, WorkerLoad};
-use ackpace_core::conn::ConnId;
 use ackpace_core::machine::Machine;
 use ackpace_core::units::Instant;
-use ackpace_core::why::Why;
 use ackpace_core::worker::In;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
@@ -141,22 +137,6 @@ impl Worker {
     /// Whether connections that others accepted wait in the hand-over queue.
     pub(super) fn has_accepted_waiting(&self) -> bool {
         !self.shared.handovers[self.index].is_empty()
-    }
-
-    pub(super) fn close(&mut self, id: ConnId, abort: bool, why: Why) {
-        let Some(mut conn) = self.conns.remove(id) else {
-            return;
-        };
-        self.closed();
-        if abort {
-            conn.transport.abort();
-        }
-        if abort && why == Why::Draining && conn.owed_bytes.is_some() {
-            self.shared.cut_off.fetch_add(1, Ordering::Relaxed);
-        }
-        self.end_share(&conn);
-        conn.front.release(&mut self.heads);
-        tracing::debug!(remote = %conn.remote(), "closed: {why}");
     }
 
     /// The worker is told to stop. To close the listeners now would reset those who wait there.
