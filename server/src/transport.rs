@@ -28,12 +28,12 @@ impl Transport {
         }
     }
 
-    /// Sends texts one after the other, and returns how many of their bytes the socket took. `more`: bytes follow at once.
-    pub fn send_texts(&self, texts: &[IoSlice<'_>], more: bool) -> rustix::io::Result<u64> {
+    /// Sends slices of memory one after the other, texts or bytes of a file, and returns how many bytes the socket took. `more`: bytes follow at once.
+    pub fn send_slices(&self, slices: &[IoSlice<'_>], more: bool) -> rustix::io::Result<u64> {
         let mut flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         flags.set(SendFlags::MORE, more);
         loop {
-            let sent = match texts {
+            let sent = match slices {
                 [one] => send(&self.0, one, flags),
                 several => sendmsg(&self.0, several, &mut SendAncillaryBuffer::default(), flags),
             };
@@ -94,7 +94,7 @@ mod tests {
         );
         file.write_all(b"0123456789").expect("room");
         let texts = [IoSlice::new(b"one"), IoSlice::new(b"two")];
-        let taken = transport.send_texts(&texts, false);
+        let taken = transport.send_slices(&texts, false);
         assert_eq!(taken, Ok(6));
         let span = Span {
             offset_bytes: 4,
@@ -127,7 +127,7 @@ mod tests {
         let (transport, mut client) = tcp_pair();
         transport.set_lowat(10_000);
         let mut taken_bytes = 0;
-        while let Ok(taken) = transport.send_texts(&[IoSlice::new(&[7; 65_536])], false) {
+        while let Ok(taken) = transport.send_slices(&[IoSlice::new(&[7; 65_536])], false) {
             taken_bytes += taken;
         }
         let unsent = transport.unsent_bytes().expect("TCP");

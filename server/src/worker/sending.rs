@@ -364,7 +364,7 @@ fn send_pieces(
         return Sent::Broken(Why::ReadFailed);
     }
     let offered: usize = slices.iter().map(|slice| slice.len()).sum();
-    match transport.send_texts(&slices, false) {
+    match transport.send_slices(&slices, false) {
         Ok(taken) => Sent::taken(taken, taken < offered as u64),
         Err(error) => send_error(error),
     }
@@ -438,7 +438,7 @@ fn send_texts<'a>(
         (offered, left) = (offered + text.len(), left - text.len());
     }
     let more = more || left > 0;
-    match transport.send_texts(&pieces[..count], more) {
+    match transport.send_slices(&pieces[..count], more) {
         Ok(taken) => Sent::taken(taken, taken < offered as u64),
         Err(error) => send_error(error),
     }

@@ -98,7 +98,7 @@ fn send_copied(
             }
             VersionCheck::NotYet | VersionCheck::Changed => break, // the next order asks again
         }
-        match transport.send_texts(&[IoSlice::new(&copied[..read])], false) {
+        match transport.send_slices(&[IoSlice::new(&copied[..read])], false) {
             Ok(taken) => {
                 taken_bytes += taken;
                 refused = taken < read as u64;
