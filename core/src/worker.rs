@@ -290,7 +290,7 @@ impl Worker {
 }
 
 /// Memory of one connection in the worker's tables: its state and its response under way, its part of the counts by
-/// address, its place in the sets of paced connections and of those that a timer fills, the orders that follow from an
+/// address, its place in the set of paced connections, the orders that follow from an
 /// event, and where its fetched pieces end. Maps, queues and lists count twice or more, since they may be half empty. The
 /// 128 bytes are for the next checks, the run queues and the other small tables.
 pub const CONNECTION_BYTES: u64 = (size_of::<Option<Conn>>()
