@@ -395,7 +395,7 @@ fn slices_of(pieces: &VecDeque<SlotBytes>, span: Span) -> SmallVec<[IoSlice<'_>;
 
 /// Gives back the memory of a file's bytes before `until_bytes`. Nothing else frees what was sent. The kernel has copied
 /// what it took, so that is where slots end; memory that it only refers to would end where the client has acknowledged it
-/// ([`Held`](ackpace_core::conn::Held)).
+/// ([`Held`]).
 fn release_until(pieces: &mut VecDeque<SlotBytes>, until_bytes: u64) {
     while let Some(piece) = pieces.front_mut() {
         if until_bytes < piece.span.end_bytes() {
