@@ -53,7 +53,7 @@ pub struct Taken {
     pub unsent_bytes: Option<u64>,
 }
 
-/// A socket that is full: it has enough for now, and will become writable again or be filled by a timer.
+/// A socket that is full: it has enough until it becomes writable again, or until a round fills it together with another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SocketFull {
     /// What its connection waits for: for its margin to be taken, or for the kernel to take more.

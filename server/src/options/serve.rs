@@ -261,8 +261,7 @@ pub struct ServeOptions {
     /// Time a client may pause a download
     ///
     /// Counted while the client's window is closed but it answers the kernel's probes, as a player does that has
-    /// buffered enough. Longer pauses end the connection; clients then resume with a range. Where a divided
-    /// `send_memory` is short, some have 20 s.
+    /// buffered enough. Longer pauses end the connection; clients then resume with a range.
     ///
     /// Default: a paused player is not dead, and most people are back in ten minutes. Range: 1s to 24h.
     /// Memory: a paused connection holds its unsent send buffer for so long.

@@ -9,7 +9,6 @@ use crossbeam_queue::ArrayQueue;
 
 use super::conns::Conn;
 use crate::limits::{HANDED_MAX, WORKERS_MAX};
-use crate::tcp::Accepted;
 
 /// A connection on its way to another worker, which has a place for it.
 pub struct Handed {
@@ -19,12 +18,10 @@ pub struct Handed {
 }
 
 impl Handed {
-    /// A connection that was just accepted; its socket has this TCP_NOTSENT_LOWAT.
-    pub fn accepted(client: Accepted, lowat_bytes: Option<u32>) -> Handed {
-        Handed {
-            conn: Conn::new(client, lowat_bytes),
-            exported: None,
-        }
+    /// A connection that was just accepted.
+    pub fn accepted(conn: Conn) -> Box<Handed> {
+        let exported = None;
+        Box::new(Handed { conn, exported })
     }
 }
 
@@ -115,13 +112,14 @@ impl HandOver {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tcp::Accepted;
 
     fn client() -> Box<Handed> {
         let accepted = Accepted {
             socket: std::fs::File::open("/dev/null").expect("a device").into(),
             peer: None,
         };
-        Box::new(Handed::accepted(accepted, None))
+        Handed::accepted(Conn::new(accepted, None))
     }
 
     #[test]
