@@ -13,6 +13,7 @@ step lints cargo clippy --quiet --workspace --all-targets -- -D warnings
 step tidy cargo xtask tidy
 temp_on_disk
 step unit-tests cargo test --quiet --workspace --lib --bins
-# All of the simulator's tables but those of the two largest tests, which take half of the time.
+# The simulator's tables that answer soonest, without their largest tests. `make test` runs the rest: send_memory, reading,
+# cold_clients, hostile, soak, and the receiver's in `receive/`.
 step tables cargo test --quiet -p ackpace-sim --test sending --test balance --test response_cache --test delivery -- \
     --skip as_many_reads_are_given_to_a_device_as_pay --skip nine_thousand_slow_clients

@@ -12,9 +12,7 @@ const OVER_HUNDREDTHS: u128 = 125;
 pub struct WorkerLoad {
     /// Its connections, including those on their way to it.
     pub connections: u64,
-    /// The number of them whose rate is known.
-    pub known: u64,
-    /// The sum of these rates, bytes per second.
+    /// The sum of their rates, as far as they are known, bytes per second.
     pub rate_bytes_per_s: u64,
 }
 
@@ -49,29 +47,21 @@ pub fn place(me: usize, loads: &[WorkerLoad], places: u64) -> Option<usize> {
     mine.or_else(least).map(|(worker, _)| worker)
 }
 
-/// What worker `me` should give away: something if it carries more than 1.25 times the mean. Connections of unknown rate
-/// count as mean ones.
+/// What worker `me` should give away: something if it carries more than 1.25 times the mean. A connection that idles carries
+/// nothing, and the rate of one that has begun to send is known within a second or two.
 pub fn relief(me: usize, loads: &[WorkerLoad], places: u64) -> Option<Relief> {
-    let sum = |of: fn(&WorkerLoad) -> u64| loads.iter().map(|load| u128::from(of(load))).sum();
-    let known: u128 = sum(|load| load.known);
-    let rate: u128 = sum(|load| load.rate_bytes_per_s);
-    // `known` times bytes per second.
-    let weight = |load: &WorkerLoad| {
-        let unknown = u128::from(load.connections.saturating_sub(load.known));
-        u128::from(load.rate_bytes_per_s) * known + unknown * rate
-    };
-    let all: u128 = loads.iter().map(weight).sum();
-    let mine = weight(loads.get(me)?);
-    if known == 0 || mine * 100 * loads.len() as u128 <= all * OVER_HUNDREDTHS {
+    let rates = loads.iter().map(|load| u128::from(load.rate_bytes_per_s));
+    let all: u128 = rates.sum();
+    let mine = loads.get(me)?.rate_bytes_per_s;
+    if u128::from(mine) * 100 * loads.len() as u128 <= all * OVER_HUNDREDTHS {
         return None;
     }
     let others = loads.iter().enumerate();
     let free = others.filter(|(worker, load)| *worker != me && load.connections < places);
-    let (to, least) = free.min_by_key(|(_, load)| weight(load))?;
-    let rate_max = mine.saturating_sub(weight(least)) / 2 / known;
+    let (to, least) = free.min_by_key(|(_, load)| load.rate_bytes_per_s)?;
     Some(Relief {
         to,
-        rate_max_bytes_per_s: u64::try_from(rate_max).unwrap_or(u64::MAX),
+        rate_max_bytes_per_s: mine.saturating_sub(least.rate_bytes_per_s) / 2,
     })
 }
 
@@ -80,10 +70,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn load(connections: u64, known: u64, rate_bytes_per_s: u64) -> WorkerLoad {
+    fn load(connections: u64, rate_bytes_per_s: u64) -> WorkerLoad {
         WorkerLoad {
             connections,
-            known,
             rate_bytes_per_s,
         }
     }
@@ -92,7 +81,7 @@ mod tests {
 
     #[test]
     fn who_accepts_a_connection_serves_it_unless_it_is_full() {
-        let loads = [load(12, 12, 1_000), load(11, 0, 0), load(10, 0, 0)];
+        let loads = [load(12, 1_000), load(11, 0), load(10, 0)];
         assert_eq!(place(0, &loads, PLACES), Some(0));
         assert_eq!(place(0, &loads, 12), Some(2), "it has fewest");
         assert_eq!(place(1, &loads, 10), None);
@@ -101,34 +90,29 @@ mod tests {
     #[test]
     fn who_carries_its_share_gives_nothing_away() {
         let keeps = |loads: &[WorkerLoad]| relief(0, loads, PLACES).is_none();
-        assert!(keeps(&[load(21, 0, 0), load(10, 0, 0)]), "nothing is known");
-        assert!(keeps(&[load(12, 12, 1_200), load(10, 10, 800)]));
-        assert!(keeps(&[load(5, 5, 100)]), "there is nobody else");
+        assert!(keeps(&[load(21, 0), load(10, 0)]), "nothing is known");
+        assert!(keeps(&[load(12, 1_200), load(10, 800)]));
+        assert!(keeps(&[load(30, 400), load(4, 400)]), "26 idle");
+        assert!(keeps(&[load(5, 100)]), "there is nobody else");
         assert!(keeps(&[WorkerLoad::default(); 4]));
-        assert!(keeps(&[load(9, 9, 900), load(100, 1, 0)]), "no place");
+        assert!(keeps(&[load(9, 900), load(100, 0)]), "no place");
     }
 
     #[test]
     fn who_carries_more_gives_what_makes_both_even() {
-        let by_rate = [load(1, 1, 9_000), load(50, 50, 1_000), load(20, 20, 2_000)];
+        let by_rate = [load(1, 9_000), load(50, 1_000), load(20, 2_000)];
         let relief = relief(0, &by_rate, PLACES).expect("9 of a mean of 4");
         assert_eq!((relief.to, relief.rate_max_bytes_per_s), (1, 4_000));
-    }
-
-    #[test]
-    fn a_connection_without_a_rate_counts_as_a_mean_one() {
-        let loads = [load(20, 20, 2_000), load(14, 4, 400), load(10, 10, 1_000)];
-        assert_eq!(relief(0, &loads, PLACES).map(|relief| relief.to), Some(2));
     }
 
     proptest! {
         #[test]
         fn no_connection_goes_to_whom_would_then_carry_more(
-            loads in prop::collection::vec((0u64..1 << 20, 0u64..1 << 20, 0u64..1 << 50), 1..65),
+            loads in prop::collection::vec((0u64..1 << 20, 0u64..1 << 50), 1..65),
             me in 0usize..65,
             places in 0u64..1 << 21,
         ) {
-            let loads: Vec<_> = loads.into_iter().map(|(all, known, rate)| load(all.max(known), known, rate)).collect();
+            let loads: Vec<_> = loads.into_iter().map(|(all, rate)| load(all, rate)).collect();
             let me = me % loads.len();
             match place(me, &loads, places) {
                 Some(to) => prop_assert!(loads[to].connections < places),
@@ -136,11 +120,8 @@ mod tests {
             }
             if let Some(Relief { to, rate_max_bytes_per_s }) = relief(me, &loads, places) {
                 prop_assert!(to != me && loads[to].connections < places);
-                let all_known = loads.iter().all(|load| load.known == load.connections);
-                if all_known {
-                    let (mine, theirs) = (loads[me].rate_bytes_per_s, loads[to].rate_bytes_per_s);
-                    prop_assert!(theirs + rate_max_bytes_per_s <= mine - rate_max_bytes_per_s);
-                }
+                let (mine, theirs) = (loads[me].rate_bytes_per_s, loads[to].rate_bytes_per_s);
+                prop_assert!(theirs + rate_max_bytes_per_s <= mine - rate_max_bytes_per_s);
             }
         }
     }

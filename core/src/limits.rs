@@ -1,4 +1,5 @@
-//! Every bound of the data path: why it is what it is, and what happens when it is reached.
+//! Bounds of the data path that a client or an operator can notice: why each is what it is, and what happens when it is
+//! reached. Any other stands beside the code that has it.
 //!
 //! Those of parsers are in `wire/src/limits.rs`. `ackpace limits` prints those that clients
 //! or operators notice, and the memory that all of them add up to.
@@ -183,11 +184,9 @@ pub const REDATE_US_MIN: u64 = 100_000;
 /// Pieces fetched for one stream ahead of what is sent; consecutive reads of one kind form one piece. More: the stream
 /// wants more later.
 pub const FETCHED_MAX: usize = 8;
-/// Extents that are asked for of one file. More: the rest counts as following the last.
-pub const EXTENTS_MAX: usize = 64;
 /// How often a stream that waits for the disk is checked for a lost wakeup: something must be at work for it.
 pub const AWAITED_CHECK_US: u64 = US_PER_S;
-/// Memory for one remembered file at most, including its sure and common extents.
+/// Memory for one remembered file at most, including where its extents lie.
 pub const OBJECT_BYTES: u64 = 672;
 /// A device remembers one file for this much of its memory for reading ahead, [`OBJECTS_REMEMBERED_MAX`] at most: the
 /// memory for files stays small beside that for reads.

@@ -253,9 +253,9 @@ impl Prefetch {
         }
     }
 
-    /// By when to order a stream that runs dry at `underrun_at`: it is due T_D/2 before that. `Fixed` has no T_D, and takes off the
-    /// time that one read lasts.
-    pub fn due_at(self, underrun_at: Instant, rate_bytes_per_s: u64) -> Instant {
+    /// When a stream counts as running dry that does so at `underrun_at`: it is due T_D/2 before that. `Fixed` has no T_D, and takes
+    /// off the time that one read lasts.
+    pub fn dry_at(self, underrun_at: Instant, rate_bytes_per_s: u64) -> Instant {
         match self {
             Prefetch::Fixed { read_bytes } if rate_bytes_per_s > 0 => Instant {
                 us: underrun_at
@@ -507,7 +507,7 @@ mod tests {
             (131_072, LengthBound::Fixed)
         );
         let underrun_at = Instant { us: 5_000_000 };
-        assert_eq!(fixed.due_at(underrun_at, 131_072).us, 4_000_000);
-        assert_eq!(fixed.due_at(underrun_at, 0), underrun_at, "nobody knows");
+        assert_eq!(fixed.dry_at(underrun_at, 131_072).us, 4_000_000);
+        assert_eq!(fixed.dry_at(underrun_at, 0), underrun_at, "nobody knows");
     }
 }

@@ -13,7 +13,7 @@ pub use self::decisions::{Chosen, Decision, Decisions, Reason, What};
 /// The reason why a response or a connection ended. Names are stable: operators search their logs for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Why {
-    /// The response was sent completely and the connection was to end.
+    /// The response was sent completely and the connection was to end. What the client still sent then no longer matters.
     Done,
     /// The peer closed between two requests.
     PeerClosed,
@@ -23,11 +23,9 @@ pub enum Why {
     Idle,
     /// A request head did not arrive in `header_timeout`.
     HeaderTimeout,
-    /// A request body did not arrive in time, or was longer than we skip.
-    BodyTimeout,
     /// Nothing was acknowledged for `send_timeout`.
     SendTimeout,
-    /// The peer's window stayed closed for `pause_timeout`, or for less where divided send memory is short.
+    /// The peer's window stayed closed for `pause_timeout`.
     PauseTimeout,
     /// Less than `rate_min` over a minute although the window was open.
     TooSlow,
@@ -45,13 +43,12 @@ pub enum Why {
 
 impl Why {
     /// Every reason, each at the index of its number.
-    pub const ALL: [Why; 14] = [
+    pub const ALL: [Why; 13] = [
         Why::Done,
         Why::PeerClosed,
         Why::PeerReset,
         Why::Idle,
         Why::HeaderTimeout,
-        Why::BodyTimeout,
         Why::SendTimeout,
         Why::PauseTimeout,
         Why::TooSlow,
@@ -70,7 +67,6 @@ impl Why {
             Why::PeerReset => "peer_reset",
             Why::Idle => "idle",
             Why::HeaderTimeout => "header_timeout",
-            Why::BodyTimeout => "body_timeout",
             Why::SendTimeout => "send_timeout",
             Why::PauseTimeout => "pause_timeout",
             Why::TooSlow => "too_slow",

@@ -45,10 +45,10 @@ pub use self::counts::{Census, Counts, PHASES};
 use self::ending::Drain;
 use self::evidence::TcpEvidence;
 pub use self::exported::{Exported, ExportedPart, ExportedResponse, Kept, LocalFile, Stage};
-pub use self::messages::{Expect, In, Out, Outcome, Received, Settings};
+pub use self::messages::{Expect, In, Out, Outcome, Received, SendOrder, Settings};
 use self::requests::Request;
 pub use self::sender::Sender;
-use self::sending::{Output, ReadAnswer};
+use self::sending::Output;
 pub use self::snapshot::{Response, Snapshot};
 use self::stream::Stream;
 use self::table::Table;
@@ -237,9 +237,9 @@ impl Worker {
         self.table.open()
     }
 
-    /// The number of connections whose rate is known, and the sum of these rates, bytes per second.
-    pub fn rates(&self, now: Instant) -> (u64, u64) {
-        self.send.measured(now)
+    /// The sum of the rates of its connections, as far as they are known.
+    pub fn rates_bytes_per_s(&self, now: Instant) -> u64 {
+        self.send.rates_bytes_per_s(now)
     }
 
     /// The plan of a response under way, which a `Send` refers to. `None` for a stream that is gone.
@@ -290,7 +290,7 @@ impl Worker {
 }
 
 /// Memory of one connection in the worker's tables: its state and its response under way, its part of the counts by
-/// address, its place in the sets of paced connections and of those that a timer fills, the orders that follow from an
+/// address, its place in the set of paced connections, the orders that follow from an
 /// event, and where its fetched pieces end. Maps, queues and lists count twice or more, since they may be half empty. The
 /// 128 bytes are for the next checks, the run queues and the other small tables.
 pub const CONNECTION_BYTES: u64 = (size_of::<Option<Conn>>()
@@ -370,15 +370,7 @@ impl Machine for Worker {
                 span,
                 held,
                 chosen,
-            } => {
-                let answer = ReadAnswer {
-                    seq,
-                    span,
-                    held,
-                    chosen,
-                };
-                self.fetched(stream, &answer, now);
-            }
+            } => self.fetched((stream, seq), span, held, chosen, now),
             In::FetchFailed { stream, seq, why } => self.fetch_failed(stream, seq, why),
             In::Failed { stream, why } => self.failed(stream, why, now),
             In::Export {

@@ -192,7 +192,7 @@ pub struct DeviceRow {
 pub struct Told {
     pub ago_us: u64,
     /// Whether it was about all connections of the worker; of a device, about all its streams.
-    pub of_worker: bool,
+    pub is_about_all: bool,
     pub text: String,
 }
 

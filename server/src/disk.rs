@@ -27,7 +27,7 @@ use self::budget::Budget;
 pub use self::budget::SLOT_COST_BYTES;
 use self::readers::{Finished, ReaderJob, Readers};
 pub use self::snapshot::DeviceAnswer;
-pub use self::start::{start, tell_lacking};
+pub use self::start::{Disks, tell_lacking};
 pub use self::tally::DeviceTally;
 use self::wanted::Wanted;
 use crate::clock::Clock;

@@ -13,7 +13,6 @@ pub mod config;
 mod count;
 mod descriptors;
 mod disk;
-mod disks;
 mod divider;
 mod doctor;
 mod ending;

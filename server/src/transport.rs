@@ -8,9 +8,6 @@ use ackpace_core::conn::Span;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, send, sendmsg};
 
-/// Bytes of a file that are copied at once where the file system refuses sendfile(2), on the stack. More: in further pieces.
-const COPY_BYTES: usize = 16 << 10;
-
 /// A client's socket: TCP or a unix socket.
 #[derive(Debug)]
 pub struct Transport(pub(crate) OwnedFd);
@@ -31,12 +28,12 @@ impl Transport {
         }
     }
 
-    /// Sends texts one after the other, and returns how many of their bytes the socket took. `more`: bytes follow at once.
-    pub fn send_texts(&self, texts: &[IoSlice<'_>], more: bool) -> rustix::io::Result<u64> {
+    /// Sends slices of memory one after the other, texts or bytes of a file, and returns how many bytes the socket took. `more`: bytes follow at once.
+    pub fn send_slices(&self, slices: &[IoSlice<'_>], more: bool) -> rustix::io::Result<u64> {
         let mut flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         flags.set(SendFlags::MORE, more);
         loop {
-            let sent = match texts {
+            let sent = match slices {
                 [one] => send(&self.0, one, flags),
                 several => sendmsg(&self.0, several, &mut SendAncillaryBuffer::default(), flags),
             };
@@ -47,16 +44,15 @@ impl Transport {
         }
     }
 
-    /// Sends a span of a file from the page cache, and returns how many bytes of it the socket took; 0 at the end of the file. Copies
-    /// where the file system refuses sendfile(2).
-    /// Errors: EAGAIN when the socket takes nothing; EIO when a page can't be read; the socket's error.
+    /// Sends a span of a file from the page cache, and returns how many bytes of it the socket took; 0 at the end of the file.
+    /// Errors: EAGAIN when the socket takes nothing; EIO when a page can't be read; EINVAL when the file system has no
+    /// sendfile(2), as parts of /proc; the socket's error.
     pub fn send_file(&self, file: &OwnedFd, span: Span) -> rustix::io::Result<u64> {
         let mut at_bytes = span.offset_bytes;
         loop {
             match rustix::fs::sendfile(&self.0, file, Some(&mut at_bytes), span.len_bytes as usize)
             {
                 Err(Errno::INTR) => {}
-                Err(Errno::INVAL) => return self.copy_file(file, span),
                 result => return result.map(|taken| taken as u64),
             }
         }
@@ -65,30 +61,6 @@ impl Transport {
     /// Says that no more bytes follow; the client's may still come.
     pub fn shutdown(&self) {
         let _ = rustix::net::shutdown(&self.0, Shutdown::Write);
-    }
-
-    /// As sendfile(2), for file systems whose files can't be spliced, such as some that are no part of Linux.
-    fn copy_file(&self, file: &OwnedFd, span: Span) -> rustix::io::Result<u64> {
-        let mut room = [0; COPY_BYTES];
-        let (mut taken, len) = (0, span.len_bytes);
-        while taken < len {
-            let into = &mut room[..COPY_BYTES.min((len - taken) as usize)];
-            let read = match rustix::io::pread(file, into, span.offset_bytes + taken) {
-                Err(Errno::INTR) => continue,
-                Err(error) if taken == 0 => return Err(error),
-                Ok(0) | Err(_) => break, // the next call meets an error again
-                Ok(read) => read,
-            };
-            match self.send_texts(&[IoSlice::new(&room[..read])], false) {
-                Err(error) if taken == 0 => return Err(error),
-                Err(_) => break,
-                Ok(sent) => taken += sent,
-            }
-            if taken % COPY_BYTES as u64 != 0 {
-                break; // the socket is full, or the file ends
-            }
-        }
-        Ok(taken)
     }
 }
 
@@ -115,29 +87,6 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_sendfile_refuses_is_copied() {
-        let file = std::fs::File::open("/proc/self/cmdline").expect("procfs");
-        let (transport, mut client) = tcp_pair();
-        let refused = rustix::fs::sendfile(&transport.0, &file, Some(&mut 0), 9);
-        assert_eq!(refused, Err(Errno::INVAL), "it has no splice_read");
-        let span = |offset_bytes, len_bytes| Span {
-            offset_bytes,
-            len_bytes,
-        };
-        let content = std::fs::read("/proc/self/cmdline").expect("procfs");
-        let file = OwnedFd::from(file);
-        let all = content.len() as u64;
-        assert_eq!(transport.send_file(&file, span(0, 3)), Ok(3));
-        let rest = transport.send_file(&file, span(3, 1 << 20));
-        assert_eq!(rest, Ok(all - 3));
-        assert_eq!(transport.send_file(&file, span(all, 9)), Ok(0));
-        transport.shutdown();
-        let mut came = Vec::new();
-        client.read_to_end(&mut came).expect("all of it");
-        assert_eq!(came, content);
-    }
-
-    #[test]
     fn what_a_plain_transport_took_is_what_arrives_and_what_the_kernel_counts() {
         let (transport, mut client) = tcp_pair();
         let mut file = std::fs::File::from(
@@ -145,7 +94,7 @@ mod tests {
         );
         file.write_all(b"0123456789").expect("room");
         let texts = [IoSlice::new(b"one"), IoSlice::new(b"two")];
-        let taken = transport.send_texts(&texts, false);
+        let taken = transport.send_slices(&texts, false);
         assert_eq!(taken, Ok(6));
         let span = Span {
             offset_bytes: 4,
@@ -178,7 +127,7 @@ mod tests {
         let (transport, mut client) = tcp_pair();
         transport.set_lowat(10_000);
         let mut taken_bytes = 0;
-        while let Ok(taken) = transport.send_texts(&[IoSlice::new(&[7; 65_536])], false) {
+        while let Ok(taken) = transport.send_slices(&[IoSlice::new(&[7; 65_536])], false) {
             taken_bytes += taken;
         }
         let unsent = transport.unsent_bytes().expect("TCP");

@@ -39,7 +39,6 @@ use self::conns::{Body, Conns, ListingSlices};
 use self::events::{EventSource, LISTENER, WAKER, conn_of};
 pub use self::handover::HandOver;
 use self::moves::Giving;
-use self::sending::Order;
 pub use self::start::{Shared, WorkerContext};
 use crate::answers::Question;
 use crate::clock::unix_ms;
@@ -89,7 +88,8 @@ impl Worker {
         self.tally.thread.set(thread.unsigned_abs().into());
         let mut events = Vec::with_capacity(EVENTS_PER_TURN_MAX);
         while !self.is_over() {
-            let due = self.decider.sleeps_until();
+            let due = [self.decider.sleeps_until(), self.response_cache.closes_at()];
+            let due = due.into_iter().flatten().min();
             let timeout = due.map(|at| timespec(at.since_us(self.now())));
             events.clear();
             match epoll::wait(&self.epoll, spare_capacity(&mut events), timeout.as_ref()) {
@@ -104,6 +104,7 @@ impl Worker {
                     .into(),
             );
             self.turn(&events, begun);
+            self.response_cache.close_files(begun);
             self.report_load(begun);
             self.publish();
             let took_us = self.now().since_us(begun);
@@ -133,12 +134,7 @@ impl Worker {
                     signalled = true;
                     self.hear(now);
                 }
-                LISTENER => {
-                    if { event.flags }.contains(EventFlags::HUP) {
-                        self.leave_listeners();
-                    }
-                    self.decider.on(In::Incoming, now);
-                }
+                LISTENER => self.decider.on(In::Incoming, now),
                 of => {
                     let reported = self.reported(conn_of(of), event.flags);
                     self.tcp_event(conn_of(of), &reported, now);
@@ -293,28 +289,7 @@ impl Worker {
             Out::Release(stream) => self.release(stream),
             Out::Ended(stream) => self.ended(stream, now),
             Out::Slice(stream) => self.slice(stream, now),
-            Out::Send {
-                stream,
-                part,
-                from_bytes,
-                len_bytes,
-                held,
-                more,
-                refill,
-            } => {
-                let order = Order {
-                    stream,
-                    part,
-                    span: Span {
-                        offset_bytes: from_bytes,
-                        len_bytes,
-                    },
-                    held,
-                    more,
-                    refill,
-                };
-                self.send(&order, now);
-            }
+            Out::Send(order) => self.send(&order, now),
             Out::Underfed {
                 conn,
                 epollout_bytes,
@@ -434,6 +409,22 @@ impl Worker {
             conn.uncork();
             (conn.body, conn.listing) = (Body::default(), ListingSlices::default());
         }
+    }
+
+    fn close(&mut self, id: ConnId, abort: bool, why: Why) {
+        let Some(mut conn) = self.conns.remove(id) else {
+            return;
+        };
+        self.closed();
+        if abort {
+            conn.transport.abort();
+        }
+        if abort && why == Why::Draining && conn.owed_bytes.is_some() {
+            self.shared.cut_off.fetch_add(1, Ordering::Relaxed);
+        }
+        self.end_share(&conn);
+        conn.front.release(&mut self.heads);
+        tracing::debug!(remote = %conn.remote(), "closed: {why}");
     }
 
     fn arrived(&mut self, stream: StreamId, outcome: &Outcome) {

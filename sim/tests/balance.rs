@@ -50,7 +50,6 @@ fn loads(conns: &[Conn], workers: usize, now: usize) -> Vec<WorkerLoad> {
         let load = &mut loads[conn.worker];
         load.connections += 1;
         if now >= conn.born + KNOWN_AFTER {
-            load.known += 1;
             load.rate_bytes_per_s += conn.rate;
         }
     }

@@ -20,8 +20,8 @@ pub struct Delayed {
 pub(super) struct CongestedWant {
     /// Whether it is due and waits for the sweep.
     due: bool,
-    /// When it is due.
-    due_at: Instant,
+    /// When its stream runs dry.
+    dry_at: Instant,
     /// The length of the read that would be made for it now.
     read_bytes: u64,
 }
@@ -52,7 +52,7 @@ impl Disk {
         let (read_bytes, _) = self.settings.prefetch.read_bytes(&asked);
         Some(CongestedWant {
             due,
-            due_at: self.entry(id)?.due_at,
+            dry_at: self.entry(id)?.dry_at,
             read_bytes: read_bytes.min(before.span.len_bytes),
         })
     }
@@ -63,18 +63,18 @@ impl Disk {
         let target_us = self.target_us();
         let paper = self.settings.delay == Delay::Paper && self.is_busy();
         // A want that is dated anew for a client that became faster is due sooner than it was.
-        let due_at = self.entry(id).map(|entry| entry.due_at.min(before.due_at));
-        let due_at = due_at.unwrap_or(before.due_at);
+        let dry_at = self.entry(id).map(|entry| entry.dry_at.min(before.dry_at));
+        let dry_at = dry_at.unwrap_or(before.dry_at);
         if let Some(reader) = self.readers.get_mut(&id).filter(|_| paper) {
             let later = if before.due {
                 now.plus_us(target_us)
             } else {
-                due_at.plus_us(target_us / 2)
+                dry_at.plus_us(target_us / 2)
             };
             reader.put_off_to.get_or_insert(later);
         }
-        let due_at = self.entry(id).map(|entry| entry.due_at);
-        if before.due && due_at.is_some_and(|due_at| due_at > now.plus_us(target_us / 2)) {
+        let dry_at = self.entry(id).map(|entry| entry.dry_at);
+        if before.due && dry_at.is_some_and(|dry_at| dry_at > now.plus_us(target_us / 2)) {
             self.delayed.wants += 1;
             self.delayed.bytes += before.read_bytes;
         }

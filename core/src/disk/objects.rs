@@ -15,7 +15,7 @@ use crate::units::{Instant, US_PER_S};
 const POPULAR_US: u64 = 3600 * US_PER_S;
 /// Bytes at which readers of a file began that are remembered. More: the oldest is forgotten.
 const STARTS_MAX: usize = 4;
-/// Extents that are kept of a file, spread over it. More: between two of them the file is taken to be contiguous, and a slightly
+/// Extents that are kept of those known of a file, spread over these. More: between two of them the file is taken to be contiguous, and a slightly
 /// wrong order costs a seek.
 const EXTENTS_KEPT: usize = 8;
 

@@ -122,9 +122,9 @@ impl Disk {
         } = reader.want;
         Some(QueuedWant {
             reader: id,
-            due_at: reader
+            dry_at: reader
                 .put_off_to
-                .unwrap_or_else(|| self.settings.prefetch.due_at(underrun_at, rate_bytes_per_s)),
+                .unwrap_or_else(|| self.settings.prefetch.dry_at(underrun_at, rate_bytes_per_s)),
             device_bytes: self.objects.device_bytes(object, span.offset_bytes),
             served: reader.served,
             is_first: reader.want.answers == 0 && !id.is_gone(),

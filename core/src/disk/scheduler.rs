@@ -4,13 +4,13 @@
 //!
 //! | a want is | in the order of | until |
 //! |---|---|---|
-//! | later: the bytes that its stream has last for a while | [`QueuedWant::due_at`] | [`Scheduler::make_due`] |
+//! | later: the bytes that its stream has last for a while | [`QueuedWant::dry_at`] | [`Scheduler::make_due`] |
 //! | due | [`Order`] | [`Scheduler::take`]: it becomes a read |
 //! | urgent: the first one of a stream, or the short rest of a response, once it is due and its stream is dry | [`Order`] | [`Scheduler::take`] |
 //!
 //! [`Scheduler::remove`] takes a want from any of them, when its stream ends or wants something else.
 //!
-//! The caller makes wants due some time ahead of `due_at`, so that a sweep reaches them before their streams run dry
+//! The caller makes wants due some time ahead of `dry_at`, so that a sweep reaches them before their streams run dry
 //! ([`crate::prefetch`]).
 //!
 //! Urgent wants go first: a client sees nothing before its first bytes, and one that needs little more should not wait for
@@ -61,7 +61,7 @@ pub enum Order {
 /// Where a want is queued, with its sort key there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Position {
-    /// By its `due_at`.
+    /// By its `dry_at`.
     Later(Instant),
     /// Due, by its key in the order.
     Due(Key),
@@ -122,8 +122,8 @@ pub(super) struct Scheduler {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct QueuedWant {
     pub reader: ReaderId,
-    /// Its deadline: when its stream runs dry, or later if congestion put it off (`disk/delay.rs`).
-    pub due_at: Instant,
+    /// When its stream runs dry, or later if congestion put it off (`disk/delay.rs`).
+    pub dry_at: Instant,
     /// Where its first byte lies on the device.
     pub device_bytes: u64,
     /// The sweep in which the last read for its stream was made; `None`: none was made yet.
@@ -158,13 +158,13 @@ impl Scheduler {
         if entry.is_first {
             return self.add_urgent(entry);
         }
-        self.later.insert((entry.due_at, entry.reader));
-        Position::Later(entry.due_at)
+        self.later.insert((entry.dry_at, entry.reader));
+        Position::Later(entry.dry_at)
     }
 
     pub fn remove(&mut self, reader: ReaderId, position: Position) {
         match position {
-            Position::Later(due_at) => self.later.remove(&(due_at, reader)),
+            Position::Later(dry_at) => self.later.remove(&(dry_at, reader)),
             Position::Due(key) => self.due.remove(&(key, reader)),
             Position::DueRest(key, dry_at) => {
                 self.rests.remove(&(dry_at, reader));
@@ -174,7 +174,7 @@ impl Scheduler {
         };
     }
 
-    /// A want to give to [`Scheduler::make_due`]: the later one with the earliest `due_at`, if that is at `horizon` or
+    /// A want to give to [`Scheduler::make_due`]: the later one with the earliest `dry_at`, if that is at `horizon` or
     /// before, or a short rest whose stream has run dry.
     pub fn next_due(&self, horizon: Instant, now: Instant) -> Option<ReaderId> {
         let first = |set: &BTreeSet<(Instant, ReaderId)>, until: Instant| {
@@ -255,7 +255,7 @@ impl Scheduler {
             Order::CLook => sweep.key(entry.device_bytes, is_late),
             Order::Deadline => {
                 self.arrivals += 1; // of equal deadlines the oldest goes first
-                (entry.due_at.us, self.arrivals)
+                (entry.dry_at.us, self.arrivals)
             }
             Order::Arrival => {
                 self.arrivals += 1;
@@ -281,7 +281,7 @@ mod tests {
     fn entry(n: u32, device_bytes: u64, served: Option<u64>) -> QueuedWant {
         QueuedWant {
             reader: ReaderId::Stream(0, n),
-            due_at: Instant { us: 0 },
+            dry_at: Instant { us: 0 },
             device_bytes,
             served,
             is_first: false,

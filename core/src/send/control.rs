@@ -53,7 +53,7 @@ pub struct Taken {
     pub unsent_bytes: Option<u64>,
 }
 
-/// A socket that is full: it has enough for now, and will become writable again or be filled by a timer.
+/// A socket that is full: it has enough until it becomes writable again, or until a round fills it together with another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SocketFull {
     /// What its connection waits for: for its margin to be taken, or for the kernel to take more.
@@ -115,9 +115,10 @@ impl Controller {
         (self.top_ups).map_or(u64::MAX, |top_ups| top_ups.guess_bytes(open))
     }
 
-    /// The number of connections whose rate is known, and the sum of these rates, bytes per second.
-    pub fn measured(&self, now: Instant) -> (u64, u64) {
-        self.top_ups.map_or((0, 0), |top_ups| top_ups.measured(now))
+    /// The sum of the known rates of all connections, bytes per second.
+    pub fn rates_bytes_per_s(&self, now: Instant) -> u64 {
+        self.top_ups
+            .map_or(0, |top_ups| top_ups.rates_bytes_per_s(now))
     }
 
     /// What a connection waits for when its socket takes no more.

@@ -136,14 +136,11 @@ impl TopUps {
         core::mem::take(&mut self.due)
     }
 
-    /// The number of connections whose rate is known, and the sum of these rates, bytes per second; zeros if the last
-    /// round is too long ago to tell.
-    pub fn measured(&self, now: Instant) -> (u64, u64) {
+    /// The sum of the known rates of all connections, bytes per second; 0 if the last round is too long ago to tell.
+    pub fn rates_bytes_per_s(&self, now: Instant) -> u64 {
         let fresh = |(at, _): &(Instant, TotalDemand)| now.since_us(*at) <= DEMAND_US_MAX;
         let measured = self.measured.filter(fresh);
-        measured.map_or((0, 0), |(_, demand)| {
-            (demand.known, demand.rates_bytes_per_s)
-        })
+        measured.map_or(0, |(_, demand)| demand.rates_bytes_per_s)
     }
 
     /// A round begins: the target follows the demand. Returns when the next round should have come; connections that
@@ -243,10 +240,14 @@ mod tests {
     #[test]
     fn what_was_measured_is_forgotten_when_nobody_calls() {
         let mut top_ups = TopUps::new(52 << 20);
-        assert_eq!(top_ups.measured(AT(0)), (0, 0));
+        assert_eq!(top_ups.rates_bytes_per_s(AT(0)), 0);
         top_ups.round(demand(10_000_000, 0, 0), AT(0));
-        assert_eq!(top_ups.measured(AT(8_000)), (1, 10_000_000));
-        assert_eq!(top_ups.measured(AT(8_001)), (0, 0), "they may all be gone");
+        assert_eq!(top_ups.rates_bytes_per_s(AT(8_000)), 10_000_000);
+        assert_eq!(
+            top_ups.rates_bytes_per_s(AT(8_001)),
+            0,
+            "they may all be gone"
+        );
     }
 
     #[test]

@@ -46,7 +46,7 @@ impl Drain {
 
 /// Takes back the orders to send that the shell does not have yet: these bytes count for nobody here any more.
 pub(super) fn unsend(outs: &mut VecDeque<Out>, id: StreamId) {
-    outs.retain(|out| !matches!(out, Out::Send { stream, .. } if *stream == id));
+    outs.retain(|out| !matches!(out, Out::Send(order) if order.stream == id));
 }
 
 impl Worker {

@@ -74,7 +74,7 @@ impl Worker {
     /// A TCP_INFO sample arrived.
     pub(super) fn sampled(&mut self, id: ConnId, sample: &TcpSample, now: Instant) {
         self.pace(id, sample, now);
-        if self.is_for_show(id, sample, now) {
+        if self.record_sample(id, sample, now) {
             return;
         }
         self.hear_path(id, &sample.path, now);
@@ -91,8 +91,9 @@ impl Worker {
         }
     }
 
-    /// Whether this sample was only to tell what a stalled response waited for. Then it decides nothing else.
-    fn is_for_show(&mut self, id: ConnId, sample: &TcpSample, now: Instant) -> bool {
+    /// Records what a sample says of what arrived, and of what a stalled response waited for. `true`: it was only ordered to tell
+    /// that, and decides nothing else.
+    fn record_sample(&mut self, id: ConnId, sample: &TcpSample, now: Instant) -> bool {
         let Some(conn) = self.table.get_mut(id) else {
             return true;
         };

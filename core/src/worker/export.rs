@@ -78,6 +78,7 @@ impl Worker {
             given_bytes: conn.arrivals.given_bytes(),
             acked_bytes: conn.arrivals.acked_bytes(),
             rate: conn.output.send_queue.believed(),
+            refused: conn.admitted.refused,
             stage,
         };
         self.outs.push_back(Out::Export {
@@ -130,7 +131,9 @@ impl Worker {
         exported: &Exported<LocalFile>,
         now: Instant,
     ) {
-        let mut conn = Conn::new(id, &self.settings, self.door.admit(address), now);
+        let mut admitted = self.door.admit(address);
+        admitted.refused = exported.refused; // whoever came meanwhile does not take its place
+        let mut conn = Conn::new(id, &self.settings, admitted, now);
         conn.nth = exported.nth;
         let mut sound = exported.is_sound();
         if sound {

@@ -23,6 +23,8 @@ pub struct Exported<F> {
     pub acked_bytes: u64,
     /// How fast its client is.
     pub rate: BelievedRate,
+    /// Its address had too many connections when it came: its request gets a refusal.
+    pub refused: bool,
     /// Where it stands.
     pub stage: Stage<F>,
 }
@@ -133,6 +135,7 @@ impl<F> Exported<F> {
             given_bytes: self.given_bytes,
             acked_bytes: self.acked_bytes,
             rate: self.rate,
+            refused: self.refused,
             stage,
         })
     }

@@ -269,6 +269,24 @@ impl In {
     }
 }
 
+/// Bytes of a response that a socket is to be offered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SendOrder {
+    /// The response.
+    pub stream: StreamId,
+    /// The part to send.
+    pub part: u16,
+    /// Where to begin in the part, and how many bytes at most.
+    pub span: Span,
+    /// What holds the bytes, if they are a file's.
+    pub held: Held,
+    /// More of the response follows (MSG_MORE).
+    pub more: bool,
+    /// How much the socket should take, of these bytes and those behind them, and when EPOLLOUT should fire;
+    /// `None`: the kernel decides.
+    pub refill: Option<Refill>,
+}
+
 /// What reached the client of one response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
@@ -330,23 +348,7 @@ pub enum Out {
     Slice(StreamId),
     /// Send bytes of a part (of a listing: of its current slice; of a text: of it and the texts that follow it);
     /// answered by `Sent` or `Missing` at once.
-    Send {
-        /// The response.
-        stream: StreamId,
-        /// The part to send.
-        part: u16,
-        /// Where to begin in the part.
-        from_bytes: u64,
-        /// How many at most.
-        len_bytes: u64,
-        /// What holds the bytes, if they are a file's.
-        held: Held,
-        /// More of the response follows (MSG_MORE).
-        more: bool,
-        /// How much the socket should take, of these bytes and those behind them, and when EPOLLOUT should fire;
-        /// `None`: the kernel decides.
-        refill: Option<Refill>,
-    },
+    Send(SendOrder),
     /// The response is stalled for its disk, although its socket takes more. Send what is held back for bytes that were to follow
     /// at once, and let EPOLLOUT fire when the socket holds less than this: its client may take it sooner than was predicted.
     Underfed {

@@ -169,7 +169,7 @@ impl Worker {
             ConnPhase::Lingering { skipped_bytes } => {
                 *skipped_bytes += bytes;
                 if *skipped_bytes > LINGER_BYTES_MAX {
-                    self.close(id, false, Why::BodyTimeout, now);
+                    self.close(id, false, Why::Done, now);
                 }
             }
             ConnPhase::Open | ConnPhase::Resolving | ConnPhase::Sending => {}

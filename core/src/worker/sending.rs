@@ -17,7 +17,7 @@ use alloc::vec::Vec;
 
 use super::ConnPhase;
 use super::Worker;
-use super::messages::Out;
+use super::messages::{Out, SendOrder};
 use super::stream::{Cancellations, SendSpan, StreamStep};
 use super::turns::QueueEnd;
 use crate::conn::{ConnId, Held, Span, StreamId, TcpSample, WantSeq};
@@ -78,18 +78,6 @@ pub(super) fn cancel(outs: &mut VecDeque<Out>, cancellations: Cancellations, str
     if cancellations.want {
         outs.push_back(Out::Forget(stream));
     }
-}
-
-/// The answer of the disk machine to a want: bytes are in memory ([`super::In::Fetched`]).
-pub(super) struct ReadAnswer {
-    /// Which want of the stream it answers.
-    pub seq: WantSeq,
-    /// The bytes of the file.
-    pub span: Span,
-    /// What holds them.
-    pub held: Held,
-    /// Why they were read at that time, and why so many.
-    pub chosen: Chosen,
 }
 
 impl Worker {
@@ -193,15 +181,17 @@ impl Worker {
         let queue = &mut conn.output.send_queue;
         let refill = self.send.refill(queue, offer, supply, open, now);
         let room_bytes = refill.map_or(u64::MAX, |refill| refill.bytes);
-        Some(Out::Send {
+        Some(Out::Send(SendOrder {
             stream: id,
             part: piece.part,
-            from_bytes: piece.from_bytes,
-            len_bytes: piece.len_bytes.min(room_bytes),
+            span: Span {
+                offset_bytes: piece.from_bytes,
+                len_bytes: piece.len_bytes.min(room_bytes),
+            },
             held: piece.held,
             more: piece.more || room_bytes < piece.len_bytes,
             refill,
-        })
+        }))
     }
 
     /// The socket is full: the stream is stalled for it, even if its next bytes are not in memory yet, since its client has bytes
@@ -337,21 +327,22 @@ impl Worker {
     }
 
     /// The disk machine answered a want: bytes are in memory.
-    pub(super) fn fetched(&mut self, id: StreamId, answer: &ReadAnswer, now: Instant) {
-        if !self.awaits(id, answer.seq) {
+    pub(super) fn fetched(
+        &mut self,
+        (id, seq): (StreamId, WantSeq),
+        span: Span,
+        held: Held,
+        chosen: Chosen,
+        now: Instant,
+    ) {
+        if !self.awaits(id, seq) {
             return;
         }
-        let what = What::Read(answer.chosen);
+        let what = What::Read(chosen);
         self.decisions.record(now, Some(id.conn), what);
         if let Some(stream) = self.table.stream_mut(id) {
             // A stall does not end here, but when the stream sends (`sent`): its socket may be full.
-            stream.fetched(
-                answer.seq,
-                answer.span,
-                answer.held,
-                &mut self.residency_cache,
-                now,
-            );
+            stream.fetched(seq, span, held, &mut self.residency_cache, now);
             cancel(&mut self.outs, stream.take_cancellations(), id);
             self.wake(id.conn.index, QueueEnd::Back);
         }

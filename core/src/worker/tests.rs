@@ -295,9 +295,7 @@ impl Bench {
         let mut rest = Vec::new();
         while let Some(out) = queue.pop_front() {
             queue.extend(match out {
-                Out::Send {
-                    stream, len_bytes, ..
-                } => self.sent(stream, len_bytes, false),
+                Out::Send(order) => self.sent(order.stream, order.span.len_bytes, false),
                 Out::Probe { stream, .. } => self.probed(stream, true),
                 other => {
                     rest.push(other);
@@ -351,12 +349,7 @@ fn resolve_of(outs: &[Out]) -> StreamId {
 /// Part, offset and length of the first `Send`.
 fn send_of(outs: &[Out]) -> Option<(u16, u64, u64)> {
     outs.iter().find_map(|out| match *out {
-        Out::Send {
-            part,
-            from_bytes,
-            len_bytes,
-            ..
-        } => Some((part, from_bytes, len_bytes)),
+        Out::Send(order) => Some((order.part, order.span.offset_bytes, order.span.len_bytes)),
         _ => None,
     })
 }

@@ -223,7 +223,7 @@ impl Timeouts {
         match phase {
             ConnPhase::Open if self.owes_head => self.ended(Why::HeaderTimeout, at),
             ConnPhase::Open => self.ended(Why::Idle, at),
-            ConnPhase::Skipping { .. } => self.ended(Why::BodyTimeout, at),
+            ConnPhase::Skipping { .. } => self.ended(Why::Done, at), // the answer is out
             ConnPhase::Lingering { .. } if self.delivered_at.is_some() => self.ended(Why::Done, at),
             ConnPhase::Sending | ConnPhase::Lingering { .. } => TimeoutVerdict::Measure,
             ConnPhase::Resolving => TimeoutVerdict::Patient,

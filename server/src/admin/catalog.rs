@@ -102,7 +102,7 @@ pub const METRICS: [Metric; 57] = [
     ),
     counter(
         "requests",
-        "Requests that were answered, by the class of their status. 5xx: look at the log.",
+        "Requests that were answered, by the class of their status. 5xx: look at the log; a method or a version of HTTP that the server lacks (501, 505) counts there, too.",
         SampleSource::By(
             "status",
             || vec!["1xx", "2xx", "3xx", "4xx", "5xx"],

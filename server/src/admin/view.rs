@@ -291,7 +291,7 @@ mod tests {
             now: vec!["it waits for its turn".into()],
             decisions: vec![Told {
                 ago_us: 1_500_000,
-                of_worker: false,
+                is_about_all: false,
                 text: "the connection was closed (idle)".into(),
             }],
             ..Explained::default()

@@ -6,7 +6,6 @@ use std::thread;
 
 use ackpace_core::conn::{ObjectId, Span};
 use ackpace_core::disk::{Extent, Layout, ReadError, ReadId};
-use ackpace_core::limits::EXTENTS_MAX;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 
 use super::Context;
@@ -168,6 +167,10 @@ impl ReadingThread {
         let _ = self.done.send(finished);
     }
 }
+
+/// Extents of one file that are asked for. More: what lies behind them counts as following the last one that is kept of these
+/// ([`Layout::new`]).
+const EXTENTS_MAX: usize = 64;
 
 /// Where the file lies among all that is on its device.
 fn layout(file: &File, devices: &Devices) -> Layout {

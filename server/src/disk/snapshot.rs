@@ -67,7 +67,7 @@ impl Shell {
 fn told(decision: &Decision, now: Instant) -> Told {
     Told {
         ago_us: now.since_us(decision.at),
-        of_worker: true,
+        is_about_all: true,
         text: decision.what.to_string(),
     }
 }

@@ -1,7 +1,7 @@
-//! How the thread of a device starts.
+//! The disk threads, each started when the first cold byte of its device is wanted.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 
 use ackpace_core::disk::{Disk, ReadError, Settings};
@@ -16,17 +16,63 @@ use super::tally::DeviceTally;
 use super::wanted::Wanted;
 use super::{Completion, Context, DeviceAnswer, DiskAsk, DiskHandle, Question, Shell};
 use crate::descriptors;
-use crate::limits::QUESTIONS_PER_TURN_MAX;
+use crate::limits::{DEVICES_MAX, QUESTIONS_PER_TURN_MAX};
 use crate::log::{Seldom, Topic};
 use crate::mailbox::{Mailboxes, ThreadWaker};
 use crate::sched;
 use crate::store::pool::Pool;
 use crate::store::ring::{self, Ring};
 
+/// All disk threads of the process, by the number of their device.
+pub struct Disks {
+    handles: [OnceLock<Arc<DiskHandle>>; DEVICES_MAX],
+    starting: Mutex<()>,
+    context: Context,
+}
+
+impl Disks {
+    pub fn new(context: Context) -> Disks {
+        Disks {
+            handles: Default::default(),
+            starting: Mutex::default(),
+            context,
+        }
+    }
+
+    /// The thread of a device, started if need be.
+    pub fn get(&self, device: u16) -> io::Result<&Arc<DiskHandle>> {
+        let place = &self.handles[usize::from(device) % DEVICES_MAX];
+        if let Some(handle) = place.get() {
+            return Ok(handle);
+        }
+        let _starting = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
+        if place.get().is_none() {
+            let handle = start(device, &self.context)?;
+            place.get_or_init(|| handle);
+        }
+        place.get().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// The threads that were started, by number.
+    pub fn started(&self) -> impl Iterator<Item = (usize, &DiskHandle)> {
+        let handles = self.handles.iter().enumerate();
+        handles.filter_map(|(device, place)| Some((device, &**place.get()?)))
+    }
+
+    /// Wakes the threads whose bits are set.
+    pub fn wake(&self, devices: u64) {
+        for (device, place) in self.handles.iter().enumerate() {
+            if (devices >> device) & 1 == 1 {
+                place.get().inspect(|handle| handle.wake());
+            }
+        }
+    }
+}
+
 /// Starts the thread of a device, which starts its readers: a worker calls this in a turn, and eight more threads
 /// would keep it for half a millisecond. All of them live as long as the process, since a read that hangs in the
 /// kernel can't be cancelled.
-pub fn start(index: u16, context: &Context) -> io::Result<Arc<DiskHandle>> {
+fn start(index: u16, context: &Context) -> io::Result<Arc<DiskHandle>> {
     let device = context.devices.get(index).ok_or(io::ErrorKind::NotFound)?;
     let settings = Settings {
         rotational: device.rotational,

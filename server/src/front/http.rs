@@ -12,7 +12,7 @@ use ackpace_core::worker::{Outcome, Received};
 use ackpace_wire::access_log::{self, Remote};
 use ackpace_wire::http::target::{self, Form};
 use ackpace_wire::http::{
-    BodySkip, Context, Method, Parsed, Plan, Reject, RequestBody, Status, parse, plan,
+    BodySkip, Context, Method, Parsed, Plan, Reject, Request, RequestBody, Status, parse, plan,
 };
 use ackpace_wire::limits::{HEAD_BYTES_MAX, RANGES_COMMON, RANGES_MAX};
 use ackpace_wire::listing::Format;
@@ -258,61 +258,65 @@ impl Front {
         around: &Surroundings<'_>,
     ) -> CorePlan {
         let keep_alive = self.plain.is_some_and(|place| place.keep_alive());
-        self.recorded(nth, Status::Ok.code(), around);
+        let text = (around.record_room_bytes).and_then(|_| self.text(&self.request(), around));
+        self.recorded(nth, Status::Ok.code(), text);
         cached_core_plan(cached, content, keep_alive)
     }
 
-    /// What the request at the start of the buffer needs. With `refuse`, its client has too many connections.
+    /// The request at the start of the buffer: a whole one, since the machine was told of it.
+    fn request(&self) -> Result<Request<'_>, Reject> {
+        match parse(self.unused()) {
+            Parsed::Complete { request, .. } => Ok(request),
+            Parsed::Reject(reject) => Err(reject),
+            Parsed::Incomplete => Err(Reject::bad("The request is incomplete.")),
+        }
+    }
+
+    /// What that request needs. With `refuse`, its client has too many connections.
     pub fn task(&mut self, nth: u16, refuse: bool, around: &Surroundings<'_>) -> Task {
+        let request = self.request();
+        match self.query(&request, refuse, around) {
+            Ok(query) => Task::Find(query),
+            Err(plan) => {
+                let text = self.text(&request, around);
+                self.recorded(nth, plan.status, text);
+                Task::Answer(core_plan(plan, None))
+            }
+        }
+    }
+
+    /// What is to be looked up for a request.
+    /// Errors: The response to one that needs nothing of the site.
+    fn query(
+        &self,
+        request: &Result<Request<'_>, Reject>,
+        refuse: bool,
+        around: &Surroundings<'_>,
+    ) -> Result<Query, Plan> {
         let context = context(around.draining);
-        let bytes = self.unused();
-        let request = match parse(bytes) {
-            Parsed::Complete { request, .. } => request,
-            Parsed::Reject(reject) => {
-                return self.answered(nth, plan::error(None, &reject, &context), around);
-            }
-            Parsed::Incomplete => {
-                let reject = Reject::bad("The request is incomplete.");
-                return self.answered(nth, plan::error(None, &reject, &context), around);
-            }
+        let request = request.as_ref();
+        let request = request.map_err(|reject| plan::error(None, reject, &context))?;
+        let error = |reject: &Reject, close| {
+            let context = Context { close, ..context };
+            plan::error(Some(request), reject, &context)
         };
-        let context = Context {
-            close: closes(&request),
-            ..context
-        };
+        let close = closes(request);
         if refuse {
             let why = "This address has too many connections.";
-            let reject = Reject {
-                status: Status::ServiceUnavailable,
-                why,
-            };
-            let context = Context {
-                close: true,
-                ..context
-            };
-            return self.answered(nth, plan::error(Some(&request), &reject, &context), around);
+            let status = Status::ServiceUnavailable;
+            return Err(error(&Reject { status, why }, true));
         }
         if let Some(reject) = self.broken_body() {
-            let context = Context {
-                close: true,
-                ..context
-            };
-            let plan = plan::error(Some(&request), &reject, &context);
-            return self.answered(nth, plan, around);
+            return Err(error(&reject, true));
         }
         if let Some(reject) = request.refusal() {
-            return self.answered(nth, plan::error(Some(&request), &reject, &context), around);
+            return Err(error(&reject, close));
         }
-        let target = match target::resolve(request.target) {
-            Ok(target) => target,
-            Err(reject) => {
-                return self.answered(nth, plan::error(Some(&request), &reject, &context), around);
-            }
-        };
+        let target = target::resolve(request.target).map_err(|reject| error(&reject, close))?;
         if request.method == Method::Options || target.form == Form::Asterisk {
-            return self.answered(nth, plan::options(&request, &context), around);
+            return Err(plan::options(request, &Context { close, ..context }));
         }
-        Task::Find(query_of(&request, &target, around.site))
+        Ok(query_of(request, &target, around.site))
     }
 
     /// What is wrong with the part of the request's body that has arrived. A fault that shows later only ends the
@@ -332,47 +336,42 @@ impl Front {
         around: &Surroundings<'_>,
     ) -> CorePlan {
         let context = context(around.draining);
-        let mut ranges = None;
-        let plan = match parse(self.unused()) {
-            Parsed::Complete { request, .. } => {
-                ranges = ranges_room(&request, answer, around.site);
+        let request = self.request();
+        let (ranges, plan) = match &request {
+            Ok(request) => {
+                let ranges = ranges_room(request, answer, around.site);
                 let context = Context {
-                    close: closes(&request),
+                    close: closes(request),
                     ranges_max: match ranges {
                         Some(_) => RANGES_MAX,
                         None => RANGES_COMMON,
                     },
                     ..context
                 };
-                planned(&request, answer, format, &context, around.site)
+                let plan = planned(request, answer, format, &context, around.site);
+                (ranges, plan)
             }
-            Parsed::Incomplete | Parsed::Reject(_) => {
-                plan::error(None, &Reject::bad("The request is incomplete."), &context)
-            }
+            Err(reject) => (None, plan::error(None, reject, &context)),
         };
+        let text = self.text(&request, around);
         let file = match answer {
             SiteAnswer::File(served) => Some(served),
             _ => None,
         };
         self.ranges = ranges.filter(|_| plan.parts.len() > PARTS_COMMON);
-        self.recorded(nth, plan.status, around);
+        self.recorded(nth, plan.status, text);
         core_plan(plan, file)
     }
 
-    fn answered(&mut self, nth: u16, plan: Plan, around: &Surroundings<'_>) -> Task {
-        self.recorded(nth, plan.status, around);
-        Task::Answer(core_plan(plan, None))
-    }
-
-    /// Keeps what the access log will say of the request.
-    fn recorded(&mut self, nth: u16, status: u16, around: &Surroundings<'_>) {
-        self.status = status;
-        let Some(room_bytes) = around.record_room_bytes else {
-            return;
-        };
-        let bytes = self.unused();
-        let text = match parse(bytes) {
-            Parsed::Complete { request, .. } => access_log::RequestText {
+    /// What the access log will say of a request; `None` without a log.
+    fn text(
+        &self,
+        request: &Result<Request<'_>, Reject>,
+        around: &Surroundings<'_>,
+    ) -> Option<RequestText> {
+        let room_bytes = around.record_room_bytes?.saturating_sub(NOTED_BYTES);
+        let text = match request {
+            Ok(request) => access_log::RequestText {
                 method: request.method.as_bytes(),
                 target: request.target,
                 version: request.version.as_str().as_bytes(),
@@ -381,26 +380,28 @@ impl Front {
                 user_agent: request.user_agent(),
                 brief: false,
             },
-            Parsed::Incomplete | Parsed::Reject(_) => {
-                let line = bytes
-                    .split(|&byte| byte == b'\n')
-                    .next()
-                    .unwrap_or_default();
-                let line = line.strip_suffix(b"\r").unwrap_or(line);
+            Err(_) => {
+                let mut lines = self.unused().split(|&byte| byte == b'\n');
+                let line = lines.next().unwrap_or_default();
                 access_log::RequestText {
-                    target: line,
+                    target: line.strip_suffix(b"\r").unwrap_or(line),
                     ..Default::default()
                 }
             }
         };
-        let room_bytes = room_bytes.saturating_sub(NOTED_BYTES);
-        let request = RequestText::new(&text, room_bytes);
-        self.records.push_back(Box::new(Noted {
+        Some(RequestText::new(&text, room_bytes))
+    }
+
+    /// Keeps what the access log will say of a response.
+    fn recorded(&mut self, nth: u16, status: u16, request: Option<RequestText>) {
+        self.status = status;
+        let noted = |request| Noted {
             nth,
             status,
             request,
             ended: None,
-        }));
+        };
+        self.records.extend(request.map(noted).map(Box::new));
     }
 
     /// Memory of the record for the access log of the request that was planned last, if there is one.

@@ -207,7 +207,7 @@ pub struct ServeOptions {
     /// `/metrics` is OpenMetrics (or Prometheus' text format), `/healthz` says that the process lives, `/readyz` that
     /// it takes new clients: 503 while it is stopping, or if the directory that it serves is not there. An address is
     /// written as with `--listen`; there is no TLS and no password, so keep it to this machine or a network that you
-    /// trust. A scrape wakes each worker once. docs/operating.md lists the metrics.
+    /// trust. A scrape wakes each worker once. docs/operating/metrics.md lists the metrics.
     ///
     /// Default: off, as a port that nobody asked for is one too many. Range: off, or a TCP address.
     #[arg(long, value_name = "ADDR", default_value = "off", help_heading = "Watching",
@@ -261,8 +261,7 @@ pub struct ServeOptions {
     /// Time a client may pause a download
     ///
     /// Counted while the client's window is closed but it answers the kernel's probes, as a player does that has
-    /// buffered enough. Longer pauses end the connection; clients then resume with a range. Where a divided
-    /// `send_memory` is short, some have 20 s.
+    /// buffered enough. Longer pauses end the connection; clients then resume with a range.
     ///
     /// Default: a paused player is not dead, and most people are back in ten minutes. Range: 1s to 24h.
     /// Memory: a paused connection holds its unsent send buffer for so long.

@@ -84,6 +84,8 @@ pub struct ResponseCache {
     admission: Admission,
     /// Hashes keys, for the table and for admission.
     hasher: RandomState,
+    /// When to look for open files whose second is over; `None`: none is open.
+    closes_at: Option<Instant>,
 }
 
 impl ResponseCache {
@@ -94,6 +96,7 @@ impl ResponseCache {
             table: ResponseTable::new(usize::try_from(budget_bytes).unwrap_or(usize::MAX)),
             admission: Admission::default(),
             hasher: RandomState::new(),
+            closes_at: None,
         }
     }
 
@@ -130,7 +133,7 @@ impl ResponseCache {
         let at = self.table.find(self.hash(key), key)?;
         let slot = self.table.slot(at)?;
         if now.since_us(slot.found) >= CACHED_FRESH_US {
-            return None; // it stays: that it is here says that its successor is worth caching
+            return None; // it stays: a copy that is here says that its successor is worth caching
         }
         if !slot.is_as_promised() {
             self.table.remove(at);
@@ -166,6 +169,9 @@ impl ResponseCache {
         self.forget(key);
         self.grow();
         self.table.check_lent();
+        if matches!(response, CachedResponse::Open { .. }) {
+            self.closes_at = self.closes_at.or(Some(now.plus_us(CACHED_FRESH_US)));
+        }
         self.table.insert(CachedSlot {
             hash: self.hash(key),
             path: (*key.path).into(),
@@ -182,6 +188,32 @@ impl ResponseCache {
         if let Some(at) = self.table.find(self.hash(key), key) {
             self.table.remove(at);
         }
+    }
+
+    /// When to call [`ResponseCache::close_files`].
+    pub fn closes_at(&self) -> Option<Instant> {
+        self.closes_at
+    }
+
+    /// Removes responses with an open file whose second is over: the file may be deleted, and its space or its mount wait for that.
+    pub fn close_files(&mut self, now: Instant) {
+        if self.closes_at.is_none_or(|at| now < at) {
+            return;
+        }
+        let mut oldest: Option<Instant> = None;
+        for at in (0..self.table.len()).rev() {
+            match self.table.slot(at) {
+                Some(slot) if matches!(slot.response, CachedResponse::Open { .. }) => {
+                    if now.since_us(slot.found) < CACHED_FRESH_US {
+                        oldest = Some(oldest.map_or(slot.found, |oldest| oldest.min(slot.found)));
+                    } else {
+                        self.table.remove(at);
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.closes_at = oldest.map(|found| found.plus_us(CACHED_FRESH_US));
     }
 
     /// Evicts some responses, since memory or descriptors are short.

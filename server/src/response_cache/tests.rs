@@ -111,6 +111,46 @@ fn an_open_file_that_has_changed_is_found_anew_and_a_copy_is_believed() {
 }
 
 #[test]
+fn a_file_is_closed_when_its_second_is_over_and_a_copy_stays() {
+    let mut response_cache = ResponseCache::new(1 << 20);
+    assert_eq!(response_cache.closes_at(), None);
+    let files = [1, 400_001].map(|us| {
+        let file = file("/dev/null");
+        let response = CachedResponse::Open {
+            head: [].into(),
+            file: Arc::clone(&file),
+        };
+        let path = us.to_string();
+        assert!(keep(
+            &mut response_cache,
+            &kept_by(path.as_bytes()),
+            response,
+            at(us)
+        ));
+        assert!(keep(
+            &mut response_cache,
+            &kept_by(b"/a"),
+            self::response(1, 10),
+            at(us)
+        ));
+        file
+    });
+    for (us, open) in [
+        (CACHED_FRESH_US, 2),
+        (CACHED_FRESH_US + 1, 1),
+        (CACHED_FRESH_US + 400_001, 0),
+    ] {
+        response_cache.close_files(at(us));
+        let held = files.iter().filter(|file| Arc::strong_count(file) > 1);
+        assert_eq!(held.count(), open, "{us}");
+    }
+    assert_eq!(
+        (response_cache.closes_at(), response_cache.held().0),
+        (None, 1)
+    );
+}
+
+#[test]
 fn an_answer_is_good_for_a_second() {
     let mut response_cache = ResponseCache::new(10_000);
     let empty = response_cache.held();

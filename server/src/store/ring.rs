@@ -229,7 +229,7 @@ pub fn refusal(error: &io::Error) -> String {
         }
         _ => error.to_string(),
     };
-    format!("lost: io_uring: {cause}. Until then threads read the disk")
+    format!("lost: io_uring: {cause}. Until this is fixed, threads read the disk instead")
 }
 
 #[cfg(test)]

@@ -1,19 +1,15 @@
 //! How connections come and go: taken from the listeners, until the worker drains.
 
-use std::sync::atomic::Ordering;
-
 use ackpace_core::balance::{self, WorkerLoad};
-use ackpace_core::conn::ConnId;
 use ackpace_core::machine::Machine;
 use ackpace_core::units::Instant;
-use ackpace_core::why::Why;
 use ackpace_core::worker::In;
 use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use smallvec::SmallVec;
 
 use super::Worker;
+use super::conns::Conn;
 use super::events::LISTENER;
 use super::handover::{HandOver, Handed};
 use crate::log::Topic;
@@ -47,11 +43,22 @@ impl Worker {
                 match accepted {
                     Ok(client) => {
                         left -= 1;
-                        let handed = Handed::accepted(client, self.lowat_bytes);
-                        self.hand(Box::new(handed), to, now);
+                        let conn = Conn::new(client, self.lowat_bytes);
+                        match to == self.index {
+                            true => self.adopt(conn, None, now),
+                            false => self.hand(Handed::accepted(conn), to, now),
+                        }
                     }
-                    // EINVAL: shut down by somebody else (see `leave_listeners`).
-                    Err(Errno::AGAIN | Errno::INVAL) => break,
+                    Err(Errno::AGAIN) => break,
+                    // Shut down by another process that has it. epoll would report it for ever.
+                    Err(Errno::INVAL) => {
+                        if epoll::delete(&self.epoll, &self.listeners[listener]).is_ok() {
+                            tracing::error!(
+                                "a listening socket was shut down by another process that has it; restart the server to listen there again"
+                            );
+                        }
+                        break;
+                    }
                     // The client was gone before it was accepted, or sent us a network error (accept(2)).
                     Err(Errno::CONNABORTED | Errno::PROTO | Errno::PERM | Errno::INTR) => left -= 1,
                     Err(error) => {
@@ -60,6 +67,7 @@ impl Worker {
                             "accept: {error}; trying again in a tenth of a second. Raise LimitNOFILE if descriptors are short"
                         );
                         self.shared.seldom.tell(Topic::Accept, None, text, now);
+                        self.response_cache.shed(); // it may be what holds the descriptors
                         self.decider.on(In::AcceptFailed, now);
                         return;
                     }
@@ -70,20 +78,6 @@ impl Worker {
             self.close_listeners(); // nobody waits there
         }
         self.tell_places_elsewhere(now);
-    }
-
-    /// Some other process that has one of the listeners has shut it down. It would be reported for ever.
-    pub(super) fn leave_listeners(&self) {
-        for listener in &self.listeners {
-            let mut polled = [PollFd::new(listener, PollFlags::empty())];
-            let is_shut = poll(&mut polled, Some(&Timespec::default()))
-                .is_ok_and(|_| polled[0].revents().contains(PollFlags::HUP));
-            if is_shut && epoll::delete(&self.epoll, listener).is_ok() {
-                tracing::error!(
-                    "a listening socket was shut down by another process that has it; restart the server to listen there again"
-                );
-            }
-        }
     }
 
     /// Takes a place for the next client: with us, or with another worker if we are full. Returns whose place it is. `None`: no
@@ -132,35 +126,18 @@ impl Worker {
             );
             self.shared.seldom.tell(Topic::Full, None, text, now);
         }
-        let flags = if on {
-            EventFlags::IN
-        } else {
-            EventFlags::empty()
-        };
         for listener in &self.listeners {
-            let _ = epoll::modify(&self.epoll, listener, EventData::new_u64(LISTENER), flags);
+            let data = EventData::new_u64(LISTENER);
+            let _ = match on {
+                true => epoll::add(&self.epoll, listener, data, EventFlags::IN),
+                false => epoll::delete(&self.epoll, listener),
+            };
         }
     }
 
     /// Whether connections that others accepted wait in the hand-over queue.
     pub(super) fn has_accepted_waiting(&self) -> bool {
         !self.shared.handovers[self.index].is_empty()
-    }
-
-    pub(super) fn close(&mut self, id: ConnId, abort: bool, why: Why) {
-        let Some(mut conn) = self.conns.remove(id) else {
-            return;
-        };
-        self.closed();
-        if abort {
-            conn.transport.abort();
-        }
-        if abort && why == Why::Draining && conn.owed_bytes.is_some() {
-            self.shared.cut_off.fetch_add(1, Ordering::Relaxed);
-        }
-        self.end_share(&conn);
-        conn.front.release(&mut self.heads);
-        tracing::debug!(remote = %conn.remote(), "closed: {why}");
     }
 
     /// The worker is told to stop. To close the listeners now would reset those who wait there.

@@ -10,7 +10,6 @@ use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
 use ackpace_core::worker::{In, Worker as Decider};
 
-use super::events::EventSource;
 use super::report::tell_refused;
 use super::{Shared, Worker};
 use crate::clock::unix_ms;
@@ -89,9 +88,10 @@ impl Worker {
                 "an answer is not what its head promises; its connection ends. Please report this"
             );
         }
-        match whole {
-            true => self.decider.on(In::Resolved { stream, plan }, now),
-            false => self.tcp_event(stream.conn, &EventSource::PromiseBroken, now),
+        self.decider.on(In::Resolved { stream, plan }, now);
+        if !whole {
+            let why = Why::Misframed;
+            self.decider.on(In::Failed { stream, why }, now);
         }
     }
 

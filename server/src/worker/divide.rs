@@ -263,7 +263,7 @@ mod tests {
         while taken < bytes.len() {
             let room = conn.room(NOW).expect("it has a share").room_bytes as usize;
             let piece = &bytes[taken..bytes.len().min(taken + room)];
-            match conn.transport.send_texts(&[IoSlice::new(piece)], false) {
+            match conn.transport.send_slices(&[IoSlice::new(piece)], false) {
                 _ if room == 0 => break,
                 Ok(sent) => taken += sent as usize,
                 Err(rustix::io::Errno::AGAIN) => break,

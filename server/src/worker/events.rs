@@ -14,8 +14,6 @@ pub(super) enum EventSource {
     TcpInfo(TcpSample),
     /// A call on the socket failed: the connection is dead.
     SocketError,
-    /// This shell: the response before was not what its head promised, so the connection can't go on.
-    PromiseBroken,
 }
 
 /// What epoll's flags say, in the order in which the machine is told. HUP means that both directions are shut: a receive
@@ -39,7 +37,7 @@ impl EventSource {
                 }
             }
             EventSource::TcpInfo(sample) => tell(TcpEvent::Sample(*sample)),
-            EventSource::SocketError | EventSource::PromiseBroken => tell(TcpEvent::Reset),
+            EventSource::SocketError => tell(TcpEvent::Reset),
         }
     }
 }
@@ -111,8 +109,6 @@ mod tests {
         };
         let reading = told(&EventSource::TcpInfo(sample));
         assert_eq!(reading, [TcpEvent::Sample(sample)]);
-        for source in [EventSource::SocketError, EventSource::PromiseBroken] {
-            assert_eq!(told(&source), [TcpEvent::Reset], "{source:?}");
-        }
+        assert_eq!(told(&EventSource::SocketError), [TcpEvent::Reset]);
     }
 }

@@ -9,7 +9,6 @@ use crossbeam_queue::ArrayQueue;
 
 use super::conns::Conn;
 use crate::limits::{HANDED_MAX, WORKERS_MAX};
-use crate::tcp::Accepted;
 
 /// A connection on its way to another worker, which has a place for it.
 pub struct Handed {
@@ -19,12 +18,10 @@ pub struct Handed {
 }
 
 impl Handed {
-    /// A connection that was just accepted; its socket has this TCP_NOTSENT_LOWAT.
-    pub fn accepted(client: Accepted, lowat_bytes: Option<u32>) -> Handed {
-        Handed {
-            conn: Conn::new(client, lowat_bytes),
-            exported: None,
-        }
+    /// A connection that was just accepted.
+    pub fn accepted(conn: Conn) -> Box<Handed> {
+        let exported = None;
+        Box::new(Handed { conn, exported })
     }
 }
 
@@ -32,8 +29,6 @@ impl Handed {
 pub struct HandOver {
     /// The worker's connections, those in the queue included.
     connections: AtomicU64,
-    /// How many of them have a known rate.
-    known: AtomicU64,
     rate_bytes_per_s: AtomicU64,
     handed: ArrayQueue<Box<Handed>>,
     /// Its worker ends and takes no more than what is in the queue already.
@@ -44,7 +39,6 @@ impl Default for HandOver {
     fn default() -> HandOver {
         HandOver {
             connections: AtomicU64::new(0),
-            known: AtomicU64::new(0),
             rate_bytes_per_s: AtomicU64::new(0),
             handed: ArrayQueue::new(HANDED_MAX),
             ended: AtomicBool::new(false),
@@ -56,14 +50,12 @@ impl HandOver {
     pub fn load(&self) -> WorkerLoad {
         WorkerLoad {
             connections: self.connections.load(Ordering::Relaxed),
-            known: self.known.load(Ordering::Relaxed),
             rate_bytes_per_s: self.rate_bytes_per_s.load(Ordering::Relaxed),
         }
     }
 
-    /// Its worker measured the rates of its connections: of how many, and their sum.
-    pub fn measured(&self, known: u64, rate_bytes_per_s: u64) {
-        self.known.store(known, Ordering::Relaxed);
+    /// Its worker measured the rates of its connections; this is their sum.
+    pub fn measured(&self, rate_bytes_per_s: u64) {
         self.rate_bytes_per_s
             .store(rate_bytes_per_s, Ordering::Relaxed);
     }
@@ -120,13 +112,14 @@ impl HandOver {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tcp::Accepted;
 
     fn client() -> Box<Handed> {
         let accepted = Accepted {
             socket: std::fs::File::open("/dev/null").expect("a device").into(),
             peer: None,
         };
-        Box::new(Handed::accepted(accepted, None))
+        Handed::accepted(Conn::new(accepted, None))
     }
 
     #[test]
@@ -145,10 +138,9 @@ mod tests {
         assert_eq!(claimed.into_inner(), places);
         handover.closed();
         assert!(handover.claim_to_hand(places) && !handover.claim_to_hand(places));
-        handover.measured(3, 500);
+        handover.measured(500);
         let load = handover.load();
-        assert_eq!((load.connections, load.known), (places, 3));
-        assert_eq!(load.rate_bytes_per_s, 500);
+        assert_eq!((load.connections, load.rate_bytes_per_s), (places, 500));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use rustix::event::epoll;
 use smallvec::SmallVec;
 
 use super::Worker;
-use super::conns::Body;
+use super::conns::{Body, Conn};
 use super::events::{INTEREST, data_of};
 use super::handover::{HandOver, Handed};
 use crate::limits::HANDED_MAX;
@@ -95,14 +95,13 @@ impl Worker {
             ..Body::default()
         };
         let exported = Some(exported);
-        let handed = Box::new(Handed { conn, exported });
         // One that nobody asked for stays here, in the place that it had.
         let Some(to) = self.giving.going.take() else {
-            return self.adopt(handed, now);
+            return self.adopt(conn, exported, now);
         };
         self.shared.handovers[self.index].closed();
         self.tally.moved.add(1);
-        self.hand(handed, to, now);
+        self.hand(Box::new(Handed { conn, exported }), to, now);
     }
 
     pub(super) fn kept(&mut self) {
@@ -113,16 +112,13 @@ impl Worker {
 
     /// Leaves a connection for the worker in which a place was taken for it, or goes on with it here if that one ends.
     pub(super) fn hand(&mut self, handed: Box<Handed>, to: usize, now: Instant) {
-        if to == self.index {
-            return self.adopt(handed, now);
-        }
         let shared = Arc::clone(&self.shared);
         match shared.handovers[to].hand(handed) {
             Ok(()) => shared.channels[to].waker.wake(),
             Err(handed) => {
                 shared.handovers[to].closed();
                 shared.handovers[self.index].claim(u64::MAX);
-                self.adopt(handed, now);
+                self.adopt(handed.conn, handed.exported, now);
             }
         }
     }
@@ -136,14 +132,18 @@ impl Worker {
             let Some(handed) = self.shared.handovers[self.index].take() else {
                 break;
             };
-            self.adopt(handed, now);
+            self.adopt(handed.conn, handed.exported, now);
         }
         self.tell_places_elsewhere(now);
     }
 
-    /// Serves a connection that counts as ours already.
-    fn adopt(&mut self, handed: Box<Handed>, now: Instant) {
-        let Handed { conn, exported } = *handed;
+    /// Serves a connection that counts as ours already: a new one, or one that another worker's machine exported.
+    pub(super) fn adopt(
+        &mut self,
+        conn: Conn,
+        exported: Option<Box<Exported<LocalFile>>>,
+        now: Instant,
+    ) {
         let address = conn.peer.map(|peer| peer.ip().into());
         let added = match self.room() {
             0 => None,

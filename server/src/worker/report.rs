@@ -20,8 +20,8 @@ impl Worker {
     /// Publishes this worker's load for the others.
     pub(super) fn report_load(&self, now: Instant) {
         if self.shared.handovers.len() > 1 {
-            let (known, rate_bytes_per_s) = self.decider.rates(now);
-            self.shared.handovers[self.index].measured(known, rate_bytes_per_s);
+            let rate_bytes_per_s = self.decider.rates_bytes_per_s(now);
+            self.shared.handovers[self.index].measured(rate_bytes_per_s);
         }
     }
 

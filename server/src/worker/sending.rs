@@ -1,7 +1,7 @@
 //! Executes `Send` orders: offers bytes of a response to its socket, and reports the result to the machine. It never offers
 //! more than the response's head promises, nor bytes of a file that is not the promised version any more.
 //!
-//! The bytes are in texts, such as heads; in slots, into which their disk read them ([`slots`]); or in the page cache
+//! The bytes are in texts, such as heads; in slots, into which their disk read them ([`slices_of`]); or in the page cache
 //! ([`cached`]).
 //!
 //! An order may say how far the socket is to be *filled*, and at which level the kernel is to report it writable (EPOLLOUT) once
@@ -9,52 +9,48 @@
 //! ([`ackpace_share::bound`]).
 
 mod cached;
-mod promised;
-mod slots;
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
-use ackpace_core::conn::{ConnId, Freed, Held, Part, Promise, Span, StreamId, Version};
+use ackpace_core::conn::{ConnId, Freed, Held, Part, Promise, Span, Version};
 use ackpace_core::machine::Machine;
 use ackpace_core::send::Refill;
 use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
-use ackpace_core::worker::In;
+use ackpace_core::worker::{In, SendOrder};
 use rustix::event::epoll;
 use rustix::io::Errno;
+use smallvec::SmallVec;
 
 use self::cached::send_cached;
-use self::promised::{Promised, Turn};
-use self::slots::{release_until, slices_of};
 use super::Worker;
 use super::conns::Conn;
 use super::events::{EventSource, INTEREST, data_of};
+use crate::clock::Clock;
 use crate::disk::SlotBytes;
-use crate::limits::TEXTS_MAX;
-use crate::store::file::VersionCheck;
+use crate::limits::{SLICES_MAX, TEXTS_MAX};
+use crate::store::file::{File, VersionCheck};
 use crate::tally::SendPath;
 use crate::transport::Transport;
 
-/// Bytes of a response that a socket is to be offered.
-pub(super) struct Order {
-    pub stream: StreamId,
-    /// Of which part of its plan.
-    pub part: u16,
-    pub span: Span,
-    pub held: Held,
-    pub more: bool,
-    /// How much the socket should take and when it becomes writable again; `None`: the kernel decides both.
-    pub refill: Option<Refill>,
-}
-
-/// Bytes of a file that are to be sent, and what the response promises of it.
-struct Body {
+/// What a response promises of a file. Its head describes one version of it; bytes of another one must not follow. So the version is
+/// checked whenever bytes are about to be sent.
+struct Promised {
     /// The version that the head describes.
     version: Version,
     /// Whether all bytes must be of that version, or may lie in a file that grows.
     promise: Promise,
-    span: Span,
+    /// When the turn began.
+    now: Instant,
+    clock: Clock,
+}
+
+impl Promised {
+    /// Whether bytes of the file may be sent as those of the promised version. The kernel is asked now.
+    fn check_version(&self, file: &File) -> VersionCheck {
+        file.check_version(&self.version, self.promise, self.now)
+    }
 }
 
 /// The result of one attempt to send, for the report to the machine.
@@ -109,7 +105,7 @@ impl Sent {
 
 impl Worker {
     /// Executes an order: offers its bytes, and tells the machine what came of it.
-    pub(super) fn send(&mut self, order: &Order, now: Instant) {
+    pub(super) fn send(&mut self, order: &SendOrder, now: Instant) {
         let Some(attempt) = self.attempt(order, now) else {
             return;
         };
@@ -140,7 +136,7 @@ impl Worker {
 
     /// Offers the bytes of an order to the socket: no more than the head promises, and no more than its share of the send memory
     /// has room for. `None` if the response is gone.
-    fn attempt(&mut self, order: &Order, now: Instant) -> Option<Attempt> {
+    fn attempt(&mut self, order: &SendOrder, now: Instant) -> Option<Attempt> {
         let (mut span, held, mut more) = (order.span, order.held, order.more);
         let conn = self.conns.get(order.stream.conn)?;
         let plan = self.decider.plan(order.stream)?;
@@ -188,19 +184,17 @@ impl Worker {
             &Part::Body {
                 version, promise, ..
             } => {
-                let body = Body {
+                let promised = Promised {
                     version,
                     promise,
-                    span: Span {
-                        offset_bytes: at_bytes,
-                        ..span
-                    },
-                };
-                let turn = Turn {
-                    began: now,
+                    now,
                     clock: self.shared.clock,
                 };
-                send_body(conn, &mut self.copied, order, &body, turn)
+                let span = Span {
+                    offset_bytes: at_bytes,
+                    ..span
+                };
+                send_body(conn, &mut self.copied, held, &promised, span)
             }
         };
         if let (Sent::Taken { taken_bytes, .. }, Some(owed_bytes)) = (&sent, &mut conn.owed_bytes) {
@@ -220,7 +214,13 @@ impl Worker {
     }
 
     /// The socket took bytes, perhaps none: the report for the machine, and for who watches.
-    fn taken(&mut self, order: &Order, attempt: &Attempt, taken_bytes: u64, now: Instant) -> In {
+    fn taken(
+        &mut self,
+        order: &SendOrder,
+        attempt: &Attempt,
+        taken_bytes: u64,
+        now: Instant,
+    ) -> In {
         let (path, socket) = (attempt.path, attempt.socket);
         let fills = |refill: Refill| taken_bytes >= refill.bytes;
         // By the order it may be full although the kernel would take more.
@@ -285,20 +285,20 @@ fn has_armed_epollout(attempt: &Attempt) -> bool {
 }
 
 /// Sends bytes of a file from where they are.
-fn send_body(conn: &mut Conn, copied: &mut [u8], order: &Order, body: &Body, turn: Turn) -> Sent {
+fn send_body(
+    conn: &mut Conn,
+    copied: &mut [u8],
+    held: Held,
+    promised: &Promised,
+    span: Span,
+) -> Sent {
     let Some(file) = &conn.body.file else {
         return Sent::Broken(Why::ReadFailed);
     };
-    let of = Promised {
-        file,
-        version: &body.version,
-        promise: body.promise,
-        turn,
-    };
-    let sent = match order.held {
+    let sent = match held {
         Held::PageCache => {
             conn.body.used_sendfile = true;
-            send_cached(&conn.transport, &of, body.span, copied)
+            send_cached(&conn.transport, (file, promised), span, copied)
         }
         Held::Slots => {
             // After sendfile(2) the socket may still refer to pages of the file, which a writer can change. So the version
@@ -307,11 +307,16 @@ fn send_body(conn: &mut Conn, copied: &mut [u8], order: &Order, body: &Body, tur
             for piece in conn.body.pieces.iter_mut().filter(|_| check_again) {
                 piece.version_checked = false;
             }
-            send_pieces(&conn.transport, &mut conn.body.pieces, &of, body.span)
+            send_pieces(
+                &conn.transport,
+                &mut conn.body.pieces,
+                (file, promised),
+                span,
+            )
         }
     };
-    if let (Sent::Taken { taken_bytes, .. }, Freed::WhenSent) = (&sent, order.held.freed()) {
-        release_until(&mut conn.body.pieces, body.span.offset_bytes + taken_bytes);
+    if let (Sent::Taken { taken_bytes, .. }, Freed::WhenSent) = (&sent, held.freed()) {
+        release_until(&mut conn.body.pieces, span.offset_bytes + taken_bytes);
     }
     sent
 }
@@ -340,11 +345,11 @@ fn send_path(part: &Part, held: Held, from_response_cache: bool) -> SendPath {
 fn send_pieces(
     transport: &Transport,
     pieces: &mut VecDeque<SlotBytes>,
-    of: &Promised,
+    (file, promised): (&File, &Promised),
     span: Span,
 ) -> Sent {
     if pieces.iter().any(|piece| !piece.version_checked) {
-        match of.check_version() {
+        match promised.check_version(file) {
             VersionCheck::Same => {}
             VersionCheck::NotYet => return NOTHING, // the next order asks again
             VersionCheck::Changed => return Sent::Broken(Why::FileChanged),
@@ -359,9 +364,46 @@ fn send_pieces(
         return Sent::Broken(Why::ReadFailed);
     }
     let offered: usize = slices.iter().map(|slice| slice.len()).sum();
-    match transport.send_texts(&slices, false) {
+    match transport.send_slices(&slices, false) {
         Ok(taken) => Sent::taken(taken, taken < offered as u64),
         Err(error) => send_error(error),
+    }
+}
+
+/// The span as it lies in slots, as far as one call takes it.
+fn slices_of(pieces: &VecDeque<SlotBytes>, span: Span) -> SmallVec<[IoSlice<'_>; 8]> {
+    let mut slices = SmallVec::<[IoSlice; 8]>::new();
+    let mut at_bytes = span.offset_bytes;
+    for piece in pieces {
+        let here = piece.span.contains(at_bytes) && piece.from_bytes <= at_bytes;
+        if !here || !piece.lease.has(at_bytes - piece.from_bytes) || slices.len() >= SLICES_MAX {
+            continue;
+        }
+        let len_bytes = piece.span.end_bytes().min(span.end_bytes()) - at_bytes;
+        let room = SLICES_MAX - slices.len();
+        let lent = piece.lease.slices(at_bytes - piece.from_bytes, len_bytes);
+        for slice in lent.into_iter().take(room) {
+            at_bytes += slice.len() as u64;
+            slices.push(slice);
+        }
+        if at_bytes >= span.end_bytes() {
+            break;
+        }
+    }
+    slices
+}
+
+/// Gives back the memory of a file's bytes before `until_bytes`. Nothing else frees what was sent. The kernel has copied
+/// what it took, so that is where slots end; memory that it only refers to would end where the client has acknowledged it
+/// ([`Held`]).
+fn release_until(pieces: &mut VecDeque<SlotBytes>, until_bytes: u64) {
+    while let Some(piece) = pieces.front_mut() {
+        if until_bytes < piece.span.end_bytes() {
+            let sent_bytes = until_bytes.saturating_sub(piece.from_bytes);
+            piece.lease.release_front(sent_bytes);
+            break;
+        }
+        pieces.pop_front();
     }
 }
 
@@ -396,8 +438,53 @@ fn send_texts<'a>(
         (offered, left) = (offered + text.len(), left - text.len());
     }
     let more = more || left > 0;
-    match transport.send_texts(&pieces[..count], more) {
+    match transport.send_slices(&pieces[..count], more) {
         Ok(taken) => Sent::taken(taken, taken < offered as u64),
         Err(error) => send_error(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ackpace_core::limits::SLOT_BYTES;
+
+    use super::*;
+    use crate::mailbox::ThreadWaker;
+    use crate::store::pool::Pool;
+
+    #[test]
+    fn memory_comes_back_slot_by_slot_whatever_says_how_far() {
+        let waker = Arc::new(ThreadWaker::new().expect("a descriptor"));
+        let pool = Arc::new(Pool::new(8, waker).expect("address space"));
+        pool.enlist(8);
+        let lent = |from_slot: u64, slots: u32| SlotBytes {
+            lease: pool.lease(slots).expect("free"),
+            from_bytes: from_slot * SLOT_BYTES,
+            span: Span {
+                offset_bytes: from_slot * SLOT_BYTES,
+                len_bytes: u64::from(slots) * SLOT_BYTES,
+            },
+            version_checked: true,
+        };
+        let free = pool.free_slots();
+        let mut pieces = VecDeque::from([lent(10, 3), lent(13, 5)]);
+        // How far the client has acknowledged is far behind what the kernel took, and may stand still or jump.
+        for (until_bytes, held) in [
+            (0, 8),
+            (10 * SLOT_BYTES, 8),
+            (11 * SLOT_BYTES - 1, 8),
+            (11 * SLOT_BYTES, 7),
+            (11 * SLOT_BYTES, 7),
+            (13 * SLOT_BYTES, 5),
+            (17 * SLOT_BYTES + 1, 1),
+            (18 * SLOT_BYTES, 0),
+            (u64::MAX, 0),
+        ] {
+            release_until(&mut pieces, until_bytes);
+            assert_eq!(free - pool.free_slots(), held, "until {until_bytes}");
+        }
+        assert!(pieces.is_empty());
     }
 }

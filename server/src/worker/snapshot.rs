@@ -76,7 +76,7 @@ impl Worker {
         let decisions = self.decisions_on(id, now);
         let snapshot = self.decider.snapshot_of(id, now);
         let connection = snapshot.and_then(|snapshot| self.connection(snapshot, now));
-        match connection.is_none() && decisions.iter().all(|told| told.of_worker) {
+        match connection.is_none() && decisions.iter().all(|told| told.is_about_all) {
             true => Answer::Nothing,
             false => Answer::Why(connection.map(Box::new), decisions),
         }
@@ -86,7 +86,7 @@ impl Worker {
     fn decisions_on(&self, id: ConnId, now: Instant) -> Vec<Told> {
         let told = |decision: &Decision| Told {
             ago_us: now.since_us(decision.at),
-            of_worker: decision.conn.is_none(),
+            is_about_all: decision.conn.is_none(),
             text: decision.what.to_string(),
         };
         let decisions = self.decider.decisions();

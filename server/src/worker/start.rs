@@ -20,7 +20,7 @@ use super::moves::Giving;
 use crate::answers::Question;
 use crate::clock::Clock;
 use crate::disk::Channel;
-use crate::disks::Disks;
+use crate::disk::Disks;
 use crate::divider::Dividing;
 use crate::front::http::HeadPool;
 use crate::front::site::Site;

@@ -7,10 +7,10 @@ use ackpace_core::Machine;
 use ackpace_core::congestion::Delay;
 use ackpace_core::conn::{Plan, ResidencySource, TcpEvent, TcpSample};
 use ackpace_core::units::Instant;
-use ackpace_core::worker::{In, Received, SendPolicy};
+use ackpace_core::worker::{In, Received, SendOrder, SendPolicy};
 
 use super::response::whole;
-use super::shell::{Clients, Given, Offer, Shell};
+use super::shell::{Clients, Given, Shell};
 pub use super::socket::{Change, Client, Pace, SOCKET_BYTES};
 use super::socket::{Socket, conn_id, one_request};
 
@@ -163,9 +163,9 @@ impl Clients for Sockets {
         whole(1 << 50, ResidencySource::Always)
     }
 
-    fn give(&mut self, nth: usize, offer: &Offer, now: Instant) -> Given {
+    fn give(&mut self, nth: usize, order: &SendOrder, now: Instant) -> Given {
         let socket = &mut self.all[nth];
-        let taken_bytes = socket.give(offer.len_bytes, offer.refill);
+        let taken_bytes = socket.give(order.span.len_bytes, order.refill);
         if now >= self.measured_from {
             self.outcome.sends += 1;
             self.outcome.refused += u64::from(taken_bytes == 0);

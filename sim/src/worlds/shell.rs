@@ -5,24 +5,15 @@ use ackpace_core::Machine;
 use ackpace_core::congestion::Delay;
 use ackpace_core::conn::{Held, Part, Plan, Span, StreamId, TcpEvent, TcpSample, Want};
 use ackpace_core::disk;
-use ackpace_core::send::Refill;
 use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
-use ackpace_core::worker::{In, Out, Received, SendPolicy, Worker};
+use ackpace_core::worker::{In, Out, Received, SendOrder, SendPolicy, Worker};
 
 use super::laws::Progress;
 use super::socket::settings;
 use super::store::Store;
 
-/// Bytes for a socket.
-pub(super) struct Offer {
-    pub len_bytes: u64,
-    /// Others follow at once.
-    pub more: bool,
-    pub refill: Option<Refill>,
-}
-
-/// What became of them.
+/// What became of the bytes that a socket was offered.
 pub(super) struct Given {
     pub taken_bytes: u64,
     pub full: bool,
@@ -37,7 +28,7 @@ pub(super) trait Clients {
     /// What it asked for.
     fn plan(&self, nth: usize) -> Plan;
     /// Gives bytes to its socket.
-    fn give(&mut self, nth: usize, offer: &Offer, now: Instant) -> Given;
+    fn give(&mut self, nth: usize, order: &SendOrder, now: Instant) -> Given;
     /// What TCP_INFO would tell.
     fn sample(&mut self, nth: usize, now: Instant) -> TcpSample;
     /// Its socket is given nothing for a while, and becomes writable when less than this is left in it.
@@ -169,22 +160,8 @@ impl<C: Clients> Shell<C> {
                 self.clients.ended(nth);
                 self.release(stream, u64::MAX);
             }
-            Out::Send {
-                stream,
-                part,
-                from_bytes,
-                len_bytes,
-                held,
-                more,
-                refill,
-                ..
-            } => {
-                let offer = Offer {
-                    len_bytes,
-                    more,
-                    refill,
-                };
-                let told = self.send(stream, (part, from_bytes), held, offer);
+            Out::Send(order) => {
+                let told = self.send(&order);
                 self.on(told);
             }
             Out::Underfed {
@@ -236,20 +213,19 @@ impl<C: Clients> Shell<C> {
     }
 
     /// Gives bytes to a socket. Returns what the worker is told.
-    fn send(
-        &mut self,
-        stream: StreamId,
-        (part, from_bytes): (u16, u64),
-        held: Held,
-        mut offer: Offer,
-    ) -> In {
+    fn send(&mut self, order: &SendOrder) -> In {
+        let mut order = *order;
+        let SendOrder {
+            stream, part, held, ..
+        } = order;
         let (nth, now) = (stream.conn.index as usize, self.now);
         let response = &mut self.responses[nth];
-        response.progress.check(part, from_bytes, offer.len_bytes);
+        let asked = order.span;
+        (response.progress).check(part, asked.offset_bytes, asked.len_bytes);
         let file = response.file;
         let mut span = Span {
-            offset_bytes: response.from_bytes + from_bytes,
-            len_bytes: offer.len_bytes,
+            offset_bytes: response.from_bytes + asked.offset_bytes,
+            ..asked
         };
         let store = self.store.as_mut().filter(|_| part == 1);
         if let Some(store) = &store {
@@ -259,9 +235,9 @@ impl<C: Clients> Shell<C> {
             }
             match held {
                 Held::Slots => store.leases.check(stream, span),
-                Held::PageCache => offer.len_bytes = store.cached.resident_bytes(file, span),
+                Held::PageCache => order.span.len_bytes = store.cached.resident_bytes(file, span),
             }
-            if offer.len_bytes == 0 {
+            if order.span.len_bytes == 0 {
                 return In::Missing { stream };
             }
         }
@@ -269,7 +245,7 @@ impl<C: Clients> Shell<C> {
             taken_bytes,
             full,
             unsent_bytes,
-        } = self.clients.give(nth, &offer, now);
+        } = self.clients.give(nth, &order, now);
         span.len_bytes = taken_bytes;
         response.progress.sent(taken_bytes);
         if part == 1 && taken_bytes > 0 {

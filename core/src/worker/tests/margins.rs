@@ -44,8 +44,9 @@ impl Bench {
 /// The connections whose `Send` is among the orders, and how much each socket should take.
 fn sends(outs: &[Out]) -> Vec<(u32, u64)> {
     let sends = outs.iter().filter_map(|out| match out {
-        Out::Send { stream, refill, .. } => {
-            Some((stream.conn.index, refill.expect("margins are on").bytes))
+        Out::Send(order) => {
+            let refill = order.refill.expect("margins are on");
+            Some((order.stream.conn.index, refill.bytes))
         }
         _ => None,
     });
@@ -173,7 +174,7 @@ fn the_first_window_of_a_later_response_is_paced_for_a_round_trip() {
     let place = |wanted: fn(&Out) -> bool| outs.iter().position(wanted);
     let (pace, send) = (
         place(|out| matches!(out, Out::Pace { .. })),
-        place(|out| matches!(out, Out::Send { .. })),
+        place(|out| matches!(out, Out::Send(_))),
     );
     assert!(pace < send, "before anything is sent");
     assert_eq!(paces(&bench.wait_us(20 * MS - 1)), []);

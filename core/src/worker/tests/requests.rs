@@ -9,14 +9,18 @@ fn a_response_is_sent_part_by_part_and_the_connection_waits_for_the_next() {
     let stream = bench.request(conn);
     let parts = [bytes(0), body(ResidencySource::Always, 7, 50), bytes(9)];
     let outs = bench.resolved(stream, plan(parts, true));
-    let send = |part, from_bytes, len_bytes, more| Out::Send {
-        stream,
-        part,
-        from_bytes,
-        len_bytes,
-        held: Held::PageCache,
-        more,
-        refill: None,
+    let send = |part, offset_bytes, len_bytes, more| {
+        Out::Send(SendOrder {
+            stream,
+            part,
+            span: Span {
+                offset_bytes,
+                len_bytes,
+            },
+            held: Held::PageCache,
+            more,
+            refill: None,
+        })
     };
     assert_eq!(outs, [send(0, 0, 100, true)]);
     assert_eq!(bench.sent(stream, 60, false), [send(0, 60, 40, true)]);
@@ -39,7 +43,7 @@ fn an_empty_part_at_the_end_holds_nothing_back() {
     let parts = [body(ResidencySource::Ask, 0, 0), bytes(0)];
     let outs = bench.resolved(stream, plan(parts, true));
     assert!(
-        matches!(outs[..], [Out::Send { more: false, .. }]),
+        matches!(outs[..], [Out::Send(SendOrder { more: false, .. })]),
         "{outs:?}"
     );
 }
@@ -110,15 +114,13 @@ fn answered_before_another(busy: u32) -> u32 {
                 let plan = plan([], true);
                 In::Resolved { stream, plan }
             }
-            Out::Send {
-                stream, len_bytes, ..
-            } => {
+            Out::Send(order) => {
                 answered += 1;
                 if answered == 3 {
                     let (conn, event) = (other, TcpEvent::Readable);
                     bench.worker.on(In::Tcp { conn, event }, bench.now);
                 }
-                let (taken_bytes, full) = (len_bytes, false);
+                let (stream, taken_bytes, full) = (order.stream, order.span.len_bytes, false);
                 In::Sent {
                     stream,
                     taken_bytes,
@@ -280,7 +282,10 @@ fn a_listing_is_made_and_sent_slice_by_slice() {
     let conn = bench.client(0);
     let stream = bench.request(conn);
     let outs = bench.resolved(stream, plan([Part::Slices], true));
-    assert!(matches!(outs[..], [Out::Send { more: true, .. }]));
+    assert!(matches!(
+        outs[..],
+        [Out::Send(SendOrder { more: true, .. })]
+    ));
     assert_eq!(bench.sent(stream, 100, false), [Out::Slice(stream)]);
     let sliced = |bench: &mut Bench, len_bytes, last| {
         bench.tell(In::Sliced {
@@ -292,20 +297,18 @@ fn a_listing_is_made_and_sent_slice_by_slice() {
     let outs = sliced(&mut bench, 20, false);
     assert!(matches!(
         outs[..],
-        [Out::Send {
-            part: 1,
-            from_bytes: 0,
-            len_bytes: 20,
-            more: true,
-            ..
-        }]
+        [Out::Send(SendOrder { more: true, .. })]
     ));
+    assert_eq!(send_of(&outs), Some((1, 0, 20)));
     let outs = bench.sent(stream, 5, false);
     assert_eq!(send_of(&outs), Some((1, 5, 15)));
     assert_eq!(bench.sent(stream, 15, false), [Out::Slice(stream)]);
     assert_eq!(sliced(&mut bench, 0, false), [Out::Slice(stream)]);
     let outs = sliced(&mut bench, 3, true);
-    assert!(matches!(outs[..], [Out::Send { more: false, .. }]));
+    assert!(matches!(
+        outs[..],
+        [Out::Send(SendOrder { more: false, .. })]
+    ));
     assert_eq!(bench.sent(stream, 3, false), [], "done, nothing to forget");
 }
 

@@ -32,7 +32,7 @@ fn caps(outs: &[Out]) -> Vec<u64> {
 
 fn lowats(outs: &[Out]) -> Vec<u32> {
     let sends = outs.iter().filter_map(|out| match out {
-        Out::Send { refill, .. } => Some(refill.expect("margins are on").lowat_bytes),
+        Out::Send(order) => Some(order.refill.expect("margins are on").lowat_bytes),
         _ => None,
     });
     sends.collect()
@@ -68,7 +68,7 @@ fn a_response_has_a_cap_before_its_first_byte_and_is_filled_by_it() {
     let place = |wanted: fn(&Out) -> bool| outs.iter().position(wanted);
     let (cap, send) = (
         place(|out| matches!(out, Out::Cap { .. })),
-        place(|out| matches!(out, Out::Send { .. })),
+        place(|out| matches!(out, Out::Send(_))),
     );
     assert!(cap < send, "{outs:?}");
     assert_eq!(
@@ -107,7 +107,7 @@ fn a_cap_below_the_least_counts_as_that() {
         let outs = bench.tcp(conn, TcpEvent::Writable);
         assert_eq!(lowats(&outs), [CAP_BYTES_MIN as u32]);
         let calls = outs.iter().find_map(|out| match out {
-            Out::Send { refill, .. } => refill.map(|refill| refill.epollout_bytes),
+            Out::Send(order) => order.refill.map(|refill| refill.epollout_bytes),
             _ => None,
         });
         assert!(calls > Some(0), "{cap_bytes}: {outs:?}");

@@ -391,7 +391,7 @@ fn a_late_worker_that_finds_no_more_of_a_request_ends_it() {
         let outs = bench.received(conn, received);
         outs.iter().find_map(|out| match out {
             Out::Close { why, .. } => Some(*why),
-            Out::Shutdown(_) => Some(Why::BodyTimeout), // it lingers
+            Out::Shutdown(_) => Some(Why::Done), // it lingers
             _ => None,
         })
     };
@@ -404,5 +404,5 @@ fn a_late_worker_that_finds_no_more_of_a_request_ends_it() {
         None,
         "there may be more"
     );
-    assert_eq!(why(skips, Received::Nothing), Some(Why::BodyTimeout));
+    assert_eq!(why(skips, Received::Nothing), Some(Why::Done));
 }

@@ -10,40 +10,43 @@ use ackpace_core::residency::{Means, is_long, means};
 use ackpace_core::why::Why;
 use rustix::io::Errno;
 
-use super::promised::Promised;
-use super::{NOTHING, Sent, send_error};
-use crate::store::file::VersionCheck;
+use super::{NOTHING, Promised, Sent, send_error};
+use crate::store::file::{File, VersionCheck};
 use crate::transport::Transport;
 
 /// Sends bytes that are believed to be in the page cache, by sendfile(2) or by a copy through the buffer `copied`.
 pub(super) fn send_cached(
     transport: &Transport,
-    promised: &Promised,
+    (file, promised): (&File, &Promised),
     span: Span,
     copied: &mut [u8],
 ) -> Sent {
-    match means(promised.file.residency, promised.file.wait()) {
-        Means::Copy => send_copied(transport, promised, span, copied)
-            .unwrap_or_else(|| send_by_sendfile(transport, promised, span)),
-        Means::Sendfile => send_by_sendfile(transport, promised, span),
+    match means(file.residency, file.wait()) {
+        Means::Copy => send_copied(transport, (file, promised), span, copied)
+            .unwrap_or_else(|| send_by_sendfile(transport, (file, promised), span)),
+        Means::Sendfile => send_by_sendfile(transport, (file, promised), span),
     }
 }
 
 /// Sends bytes by sendfile(2), which waits for those that are missing. A file that is truncated meanwhile ends the call early, as a
 /// full socket does. The worker asks epoll to look at the socket in both cases, and the next order shows which it was.
-fn send_by_sendfile(transport: &Transport, promised: &Promised, span: Span) -> Sent {
-    match promised.check_version() {
+fn send_by_sendfile(
+    transport: &Transport,
+    (file, promised): (&File, &Promised),
+    span: Span,
+) -> Sent {
+    match promised.check_version(file) {
         VersionCheck::Same => {}
         VersionCheck::NotYet => return NOTHING, // the next order asks again
         VersionCheck::Changed => return Sent::Broken(Why::FileChanged),
     }
-    let clock = promised.turn.clock;
+    let clock = promised.clock;
     let began = clock.now();
-    match transport.send_file(&promised.file.fd, span) {
+    match transport.send_file(&file.fd, span) {
         Ok(0) => Sent::Broken(Why::FileChanged),
         Ok(taken_bytes) => {
             let took_us = clock.now().since_us(began);
-            promised.file.has_waited(taken_bytes, took_us);
+            file.has_waited(taken_bytes, took_us);
             Sent::Taken {
                 taken_bytes,
                 refused: taken_bytes < span.len_bytes,
@@ -54,12 +57,15 @@ fn send_by_sendfile(transport: &Transport, promised: &Promised, span: Span) -> S
     }
 }
 
-/// What an error of sendfile(2) means, which may be one of the socket or of the file.
+/// What an error of sendfile(2) means, which may be one of the socket or of the file. An error of the connection is told once: the
+/// socket has it no more.
 fn send_file_error(transport: &Transport, error: Errno) -> Sent {
+    let is_of_connection = matches!(
+        error,
+        Errno::PIPE | Errno::CONNRESET | Errno::TIMEDOUT | Errno::HOSTUNREACH | Errno::NETUNREACH
+    );
     match send_error(error) {
-        Sent::Reset if error != Errno::PIPE && !transport.is_dead() => {
-            Sent::Broken(Why::ReadFailed)
-        }
+        Sent::Reset if !is_of_connection && !transport.is_dead() => Sent::Broken(Why::ReadFailed),
         sent => sent,
     }
 }
@@ -70,7 +76,7 @@ fn send_file_error(transport: &Transport, error: Errno) -> Sent {
 /// After the socket has taken bytes, an error is not returned, since these must be counted: the next order meets it again.
 fn send_copied(
     transport: &Transport,
-    promised: &Promised,
+    (file, promised): (&File, &Promised),
     span: Span,
     copied: &mut [u8],
 ) -> Option<Sent> {
@@ -79,7 +85,7 @@ fn send_copied(
         let rest = span.behind(taken_bytes);
         let most =
             usize::try_from(rest.len_bytes).map_or(copied.len(), |len| len.min(copied.len()));
-        let read = (promised.file).read_cached(rest.offset_bytes, &mut copied[..most]);
+        let read = file.read_cached(rest.offset_bytes, &mut copied[..most]);
         let read = match read {
             Ok(read) if read > 0 => read,
             _ if taken_bytes > 0 => break,
@@ -88,14 +94,14 @@ fn send_copied(
             Err(Errno::IO) => return Some(Sent::Broken(Why::ReadFailed)),
             Err(_) => return Some(Sent::Missing),
         };
-        match promised.check_version() {
+        match promised.check_version(file) {
             VersionCheck::Same => {}
             VersionCheck::Changed if taken_bytes == 0 => {
                 return Some(Sent::Broken(Why::FileChanged));
             }
             VersionCheck::NotYet | VersionCheck::Changed => break, // the next order asks again
         }
-        match transport.send_texts(&[IoSlice::new(&copied[..read])], false) {
+        match transport.send_slices(&[IoSlice::new(&copied[..read])], false) {
             Ok(taken) => {
                 taken_bytes += taken;
                 refused = taken < read as u64;
@@ -119,11 +125,9 @@ mod tests {
     use ackpace_core::units::Instant;
     use rustix::fs::{Advice, fadvise};
 
-    use super::super::promised::Turn;
     use super::*;
     use crate::clock::Clock;
     use crate::store::closing::Descriptor;
-    use crate::store::file::File;
 
     const LEN: u64 = 256 << 10;
 
@@ -162,13 +166,10 @@ mod tests {
     fn sent(file: &Arc<File>, offset_bytes: u64, len_bytes: u64) -> (Sent, Vec<u8>) {
         let version = file.version().expect("an open file");
         let promised = Promised {
-            file,
-            version: &version,
+            version,
             promise: Promise::OneVersion,
-            turn: Turn {
-                began: Instant::default(),
-                clock: Clock::start(),
-            },
+            now: Instant::default(),
+            clock: Clock::start(),
         };
         let span = Span {
             offset_bytes,
@@ -178,7 +179,7 @@ mod tests {
         socket.set_nonblocking(true).expect("a socket");
         let transport = Transport::new(socket.into());
         let mut room = vec![0; 16 << 10];
-        let sent = send_cached(&transport, &promised, span, &mut room);
+        let sent = send_cached(&transport, (file, &promised), span, &mut room);
         drop(transport);
         let mut came = Vec::new();
         client.read_to_end(&mut came).expect("what was sent");
@@ -204,8 +205,11 @@ mod tests {
             means(Errno::AGAIN),
             Sent::Taken { refused: true, .. }
         ));
+        // The call has taken these along, so the socket looks sound.
+        for error in [Errno::PIPE, Errno::CONNRESET, Errno::TIMEDOUT] {
+            assert!(matches!(means(error), Sent::Reset), "{error}");
+        }
         drop(client);
-        assert!(matches!(means(Errno::PIPE), Sent::Reset));
     }
 
     #[test]

@@ -8,11 +8,11 @@ use std::collections::BTreeSet;
 use ackpace_core::conn::{Plan, ResidencySource, Span, TcpEvent, TcpSample};
 use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
-use ackpace_core::worker::Received;
+use ackpace_core::worker::{Received, SendOrder};
 
 use super::{Download, World};
 use crate::worlds::response::plan;
-use crate::worlds::shell::{Clients, Given, Offer};
+use crate::worlds::shell::{Clients, Given};
 use crate::worlds::socket::{Socket, one_request};
 
 /// The sockets of all clients, and when something happens on each.
@@ -149,9 +149,9 @@ impl Clients for Paths {
         plan(download.file, rest, ResidencySource::Ask)
     }
 
-    fn give(&mut self, nth: usize, offer: &Offer, now: Instant) -> Given {
+    fn give(&mut self, nth: usize, order: &SendOrder, now: Instant) -> Given {
         let socket = self.drained(nth, now);
-        let taken_bytes = socket.give(offer.len_bytes, offer.refill);
+        let taken_bytes = socket.give(order.span.len_bytes, order.refill);
         let (full, unsent_bytes) = (socket.full, Some(socket.unsent_bytes));
         self.renew(nth);
         Given {

@@ -13,7 +13,7 @@ use ackpace_core::limits::{READ_BYTES_LONG_MAX, SEND_BYTES_MAX};
 use ackpace_core::rate::Flow;
 use ackpace_core::units::{Instant, MIB};
 use ackpace_core::why::Why;
-use ackpace_core::worker::{Exported, In, LocalFile, Out, Received, Stage, Worker};
+use ackpace_core::worker::{Exported, In, LocalFile, Out, Received, SendOrder, Stage, Worker};
 
 use super::client::PLACES;
 use super::input::Input;
@@ -114,13 +114,9 @@ impl LoneWorker<'_> {
     /// Every send, probe and want must lie in the response that it is for.
     fn check(&self, out: &Out) {
         let (stream, inside) = match *out {
-            Out::Send {
-                stream,
-                part,
-                from_bytes,
-                len_bytes,
-                ..
-            } => {
+            Out::Send(SendOrder {
+                stream, part, span, ..
+            }) => {
                 let plan = self.worker.plan(stream).expect("a response to send of");
                 let most_bytes = match plan.parts.get(usize::from(part)) {
                     Some(Part::Bytes(_)) => plan.texts(part).map(|t| t.len() as u64).sum(),
@@ -128,9 +124,12 @@ impl LoneWorker<'_> {
                     Some(Part::Slices) => u64::MAX,
                     None => 0,
                 };
-                let end_bytes = from_bytes.checked_add(len_bytes);
+                let end_bytes = span.offset_bytes.checked_add(span.len_bytes);
                 let fits = end_bytes.is_some_and(|end| end <= most_bytes);
-                (stream, fits && (1..=SEND_BYTES_MAX).contains(&len_bytes))
+                (
+                    stream,
+                    fits && (1..=SEND_BYTES_MAX).contains(&span.len_bytes),
+                )
             }
             Out::Probe { stream, span, .. } => (stream, self.is_of_body(stream, span)),
             Out::Cap { conn, .. } => {
@@ -300,15 +299,13 @@ impl LoneWorker<'_> {
                     last,
                 });
             }
-            Out::Send {
-                stream, len_bytes, ..
-            } => {
+            Out::Send(SendOrder { stream, span, .. }) => {
                 match self.input.below(8) {
                     0 => return self.on(In::Missing { stream }),
                     1 => self.on(In::Waited { stream }),
                     _ => {}
                 }
-                let taken_bytes = self.input.pick(&[len_bytes, len_bytes / 3, 0, 1]);
+                let taken_bytes = self.input.pick(&[span.len_bytes, span.len_bytes / 3, 0, 1]);
                 let unsent_bytes = self
                     .input
                     .pick(&[Some(0), None, Some(70_000), Some(1 << 32)]);

@@ -5,7 +5,6 @@ use ackpace_core::conn::{
     Held, ObjectId, Part, Plan, Promise, ResidencySource, Span, StreamId, Version, Want, WantSeq,
 };
 use ackpace_core::disk::{self, ReadId};
-use ackpace_core::send::Refill;
 use ackpace_core::units::Instant;
 use ackpace_core::why::Chosen;
 use ackpace_core::why::Why;
@@ -203,14 +202,4 @@ pub(super) fn want(stream: StreamId, object: ObjectId, span: Span, numbers: [u32
         answers: heard,
         signals,
     }
-}
-
-/// An order to send.
-pub(super) struct Order {
-    pub stream: StreamId,
-    pub part: u16,
-    pub from_bytes: u64,
-    pub len_bytes: u64,
-    pub held: Held,
-    pub refill: Option<Refill>,
 }

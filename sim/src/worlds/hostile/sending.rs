@@ -6,10 +6,9 @@ use ackpace_core::limits::SEND_BYTES_MAX;
 use ackpace_core::rate::Flow;
 use ackpace_core::units::MIB;
 use ackpace_core::why::Why;
-use ackpace_core::worker::In;
+use ackpace_core::worker::{In, SendOrder};
 
 use super::client::{ClientState, check_slots};
-use super::messages::Order;
 use super::response::Response;
 use super::shell::Run;
 
@@ -21,7 +20,7 @@ enum Unsent {
 
 impl Run<'_> {
     /// Offers a socket what its share has room for.
-    pub fn send(&mut self, order: &Order) {
+    pub fn send(&mut self, order: &SendOrder) {
         let cut = self.input.once_in(5);
         let (now, stream) = (self.now, order.stream);
         let body = self.check_order(order);
@@ -32,8 +31,8 @@ impl Run<'_> {
             let conn = stream.conn;
             self.on(In::SocketLevel { conn, held_bytes });
         }
-        let bounded = order.len_bytes > share_bytes;
-        let whole_bytes = order.len_bytes.min(share_bytes);
+        let bounded = order.span.len_bytes > share_bytes;
+        let whole_bytes = order.span.len_bytes.min(share_bytes);
         let mut len_bytes = whole_bytes;
         if let Some((object, span)) = body.filter(|_| len_bytes > 0) {
             let span = Span { len_bytes, ..span };
@@ -86,17 +85,17 @@ impl Run<'_> {
     }
 
     /// Checks an order against its response. For bytes of a file: which they are.
-    fn check_order(&mut self, order: &Order) -> Option<(ObjectId, Span)> {
+    fn check_order(&mut self, order: &SendOrder) -> Option<(ObjectId, Span)> {
         let client = client_of(&mut self.clients, order.stream);
         let response = under_way(&mut client.response, order.stream);
         assert!(!client.torn && !client.shut, "bytes behind the end");
-        let body = response.check(order.part, order.from_bytes, order.len_bytes);
+        let body = response.check(order.part, order.span.offset_bytes, order.span.len_bytes);
         if let Some(refill) = &order.refill {
             client.share.check_refill(refill);
         }
         let room_bytes = order.refill.map_or(u64::MAX, |refill| refill.bytes);
         assert!(
-            order.len_bytes <= SEND_BYTES_MAX.min(room_bytes),
+            order.span.len_bytes <= SEND_BYTES_MAX.min(room_bytes),
             "too much"
         );
         if let Some((object, span)) = body {
@@ -113,7 +112,7 @@ impl Run<'_> {
 
     /// How many bytes of the span the socket is offered. What another program dropped ends a copy, and is read by sendfile(2),
     /// which every second file is sent by.
-    fn confirm(&mut self, order: &Order, object: ObjectId, span: Span) -> Result<u64, Unsent> {
+    fn confirm(&mut self, order: &SendOrder, object: ObjectId, span: Span) -> Result<u64, Unsent> {
         let file = &mut self.files[object.index as usize];
         let resident_bytes = match order.held {
             Held::PageCache => file.resident_bytes(span).min(span.len_bytes),

@@ -15,7 +15,7 @@ use super::disk_thread::{Ask, DiskThread};
 use super::input::Input;
 use super::mailbox::Mailboxes;
 use super::memory::{File, FilledSlots};
-use super::messages::{Answer, Order, WantCompletion};
+use super::messages::{Answer, WantCompletion};
 use super::response::{Response, residency};
 use super::settings::{disk_settings, settings, share_bytes};
 use super::trace::Trace;
@@ -229,24 +229,8 @@ impl<'a> Run<'a> {
             }
             Out::Ended(stream) => self.ended(stream, &out),
             Out::Slice(stream) => self.ask_slice(stream, &out),
-            Out::Send {
-                stream,
-                part,
-                from_bytes,
-                len_bytes,
-                held,
-                refill,
-                ..
-            } => {
-                self.living(stream.conn, &out);
-                let order = Order {
-                    stream,
-                    part,
-                    from_bytes,
-                    len_bytes,
-                    held,
-                    refill,
-                };
+            Out::Send(order) => {
+                self.living(order.stream.conn, &out);
                 self.send(&order);
             }
             Out::Underfed {

@@ -2,11 +2,11 @@
 
 use ackpace_core::conn::{Held, Plan, ResidencySource, Span, TcpEvent, TcpSample, Want};
 use ackpace_core::units::Instant;
-use ackpace_core::worker::{In, Received};
+use ackpace_core::worker::{In, Received, SendOrder};
 
 use super::{BEGINNING_MS, NOTED_EACH_MS, Reader, ReadingClient, Supply, World, instant};
 use crate::worlds::response::{CHOSEN, plan, whole};
-use crate::worlds::shell::{Clients, Given, Offer};
+use crate::worlds::shell::{Clients, Given};
 use crate::worlds::socket::conn_id;
 use crate::worlds::tcp_socket::TcpSocket;
 
@@ -78,11 +78,11 @@ impl Clients for Peers {
         }
     }
 
-    fn give(&mut self, nth: usize, offer: &Offer, now: Instant) -> Given {
+    fn give(&mut self, nth: usize, order: &SendOrder, now: Instant) -> Given {
         let peer = &mut self.all[nth];
         let age_ms = now.us / 1_000 - peer.client.starts_ms;
-        let (more, socket) = (offer.more, &mut peer.socket);
-        let taken_bytes = socket.give(offer.len_bytes, more, offer.refill, age_ms);
+        let (more, socket) = (order.more, &mut peer.socket);
+        let taken_bytes = socket.give(order.span.len_bytes, more, order.refill, age_ms);
         let full = socket.is_full();
         Given {
             taken_bytes,

@@ -86,7 +86,7 @@ fn a_send_that_was_not_executed_yet_is_the_next_machines() {
     assert!(forgets, "no cancellation");
     assert!(matches!(
         bench.worker.outs.front(),
-        Some(Out::Send { part: 2, .. })
+        Some(Out::Send(SendOrder { part: 2, .. }))
     ));
     let outs = bench.tell(In::Export {
         conn: stream.conn,

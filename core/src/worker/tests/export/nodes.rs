@@ -236,7 +236,7 @@ impl Node {
             Out::Forget(stream) => drop(self.wants.remove(&stream)),
             Out::Release(stream) => drop(self.slots.remove(&stream)),
             Out::Ended(stream) => drop(self.slots.remove(&stream)),
-            Out::Send { .. } => self.send(client, &out),
+            Out::Send(order) => self.send(client, &order),
             Out::Sample(conn) => {
                 // What a socket just took is not acknowledged in the same moment.
                 let event = TcpEvent::Sample(unacked(client.full.into()));
@@ -249,19 +249,19 @@ impl Node {
         }
     }
 
-    fn send(&mut self, client: &mut Client, out: &Out) {
-        let &Out::Send {
+    fn send(&mut self, client: &mut Client, order: &SendOrder) {
+        let &SendOrder {
             stream,
             part,
-            from_bytes,
-            len_bytes,
+            span:
+                Span {
+                    offset_bytes: from_bytes,
+                    len_bytes,
+                },
             held,
             refill,
             ..
-        } = out
-        else {
-            panic!("{out:?}")
-        };
+        } = order;
         let room_bytes = refill.map_or(u64::MAX, |refill| refill.bytes);
         let left_bytes = client.cut_bytes - client.got.len() as u64;
         let kernel_bytes = left_bytes.min(1 + self.dice.below(2 * WINDOW));
@@ -319,7 +319,7 @@ impl Node {
             match self.worker.poll(self.now).expect("an answer") {
                 Out::Export { exported, .. } => break exported,
                 Out::Keep { why, .. } => panic!("kept: {why:?}"),
-                Out::Send { .. } => panic!("a byte of the next machine"),
+                Out::Send(_) => panic!("a byte of the next machine"),
                 out => self.obey(client, out),
             }
         };
