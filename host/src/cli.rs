@@ -17,7 +17,8 @@ use ackpace_host_base::tell;
 /// wrong command line or something that the operator has to mend.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     match run(arguments) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
         Err(failure) => {
             match &failure {
                 Failure::Usage(_) => failure.print(),
@@ -28,12 +29,10 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<(), Failure> {
-    match Options::try_parse_from(arguments)?.command {
-        Command::Doctor { json } => {
-            doctor::run(json);
-            Ok(())
-        }
+/// `false`: it ran, and found something wrong.
+fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<bool, Failure> {
+    let done = match Options::try_parse_from(arguments)?.command {
+        Command::Doctor { json } => return Ok(doctor::run(json)),
         Command::Tune(Tune {
             ask: Some(Ask::Status { json, metrics }),
             ..
@@ -42,7 +41,8 @@ fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<(), Failure> {
         Command::Tune(options) => tune::run(&options),
         Command::Passes => passes::serve(),
         Command::Receive(command) => ackpace_receive::run(&command),
-    }
+    };
+    done.map(|()| true)
 }
 
 fn shown(json: bool, metrics: bool) -> Result<(), Failure> {

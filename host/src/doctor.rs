@@ -4,7 +4,6 @@ use std::fs;
 use std::io;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
-use std::thread;
 use std::time::Duration;
 
 use ackpace_share::outside::Setting;
@@ -14,7 +13,7 @@ use ackpace_host_base::capabilities::{self, CapabilitySet};
 use ackpace_host_base::failure::Failure;
 use ackpace_host_base::tell;
 use ackpace_receive::filter::Filter;
-use ackpace_receive::{exact, guard, priority, watch};
+use ackpace_receive::{guard, watch};
 
 use crate::cgroups;
 use crate::kernel::{Order, has_bpf};
@@ -49,14 +48,16 @@ impl Finding {
     }
 }
 
-/// Looks at everything and tells.
-pub fn run(json: bool) {
-    for finding in findings() {
+/// Looks at everything and tells. Whether nothing is lost.
+pub fn run(json: bool) -> bool {
+    let findings = findings();
+    for finding in &findings {
         match json {
-            true => tell!("{}", serde_json::to_string(&finding).unwrap_or_default()),
+            true => tell!("{}", serde_json::to_string(finding).unwrap_or_default()),
             false => tell!("{}", finding.line()),
         }
     }
+    findings.iter().all(|finding| finding.ok)
 }
 
 /// For how long a pass may hang until that is told.
@@ -154,34 +155,10 @@ fn of_receive(all: &mut Findings) {
         "what stands above, and Linux 5.17 or later; then ask again",
     );
     all.look(
-        "tracepoints of lost locks",
-        attached(guard::open(&nobody).map(drop)),
-        GUARD,
-        "what stands above, and Linux 6.3 or later; then ask again",
-    );
-    all.look(
-        "CAP_SYS_NICE",
-        either(
-            capabilities::has(CapabilitySet::SYS_NICE),
-            "held",
-            "not held",
-        ),
-        GUARD,
-        "run it as root, or AmbientCapabilities=CAP_SYS_NICE in its unit",
-    );
-    // Tried on a thread that ends.
-    let real_time = thread::spawn(priority::become_real_time).join();
-    all.look(
-        "real time for the guard",
-        either(real_time.unwrap_or(false), "allowed", "refused"),
-        "some milliseconds of each extra turn on a busy machine: the guard then waits for a core itself",
-        "CAP_SYS_NICE; and in version 1, a CPU cgroup with cpu.rt_runtime_us above 0, as the topmost one has",
-    );
-    all.look(
         "schedulers by BPF",
-        exact::can_schedule().map(|()| "none is in charge".to_owned()),
-        "'receive guard --exact', an experiment",
-        "Linux 6.12 or later with CONFIG_SCHED_CLASS_EXT, and no other scheduler of that kind",
+        guard::can_schedule().map(|()| "none is in charge".to_owned()),
+        GUARD,
+        "Linux 6.19 or later with CONFIG_SCHED_CLASS_EXT, and no other scheduler of that kind",
     );
 }
 

@@ -214,9 +214,7 @@ mod tests {
             "x receive watch --once --for 3",
             "x receive watch --for 0",
             "x receive watch --pid 0",
-            "x receive guard --restore --port 80",
-            "x receive guard --restore --exact",
-            "x receive guard --exact --dry-run",
+            "x receive guard --exact",
         ] {
             assert!(parsed(line).is_err(), "{line}");
         }
@@ -224,9 +222,7 @@ mod tests {
             "x doctor --json",
             "x tune --restore",
             "x tune status --metrics",
-            "x receive guard --restore",
-            "x receive guard --port 80 --pid 7 --dry-run --json",
-            "x receive guard --exact --port 80 --pid 7 --json",
+            "x receive guard --port 80 --pid 7 --json",
             "x receive advise --pid 7 --json",
             "x receive watch --port 80,443 --pid 7 --for 3 --json",
             "x tune --budget 1MiB --port 80,443 --address ::1,10.0.0.0/8 --policy window --once --dry-run --json",

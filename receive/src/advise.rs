@@ -5,7 +5,7 @@ use ackpace_host_base::failure::Failure;
 use ackpace_host_base::tell;
 use serde::Serialize;
 
-use crate::facts::{self, Class, Facts, Process};
+use crate::facts::{self, Class, Facts, Group, Process};
 
 /// One setting.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -85,6 +85,12 @@ pub fn advice(facts: &Facts) -> Vec<Advice> {
     all
 }
 
+/// A cgroup's path, fit for a terminal: whoever may make cgroups gives them names.
+fn shown(group: &Group) -> String {
+    let path = group.path.display().to_string();
+    path.replace(char::is_control, "?")
+}
+
 fn known<T: ToString>(value: &Result<T, String>) -> String {
     match value {
         Ok(value) => value.to_string(),
@@ -94,11 +100,11 @@ fn known<T: ToString>(value: &Result<T, String>) -> String {
 
 fn preemption(facts: &Facts) -> Advice {
     let change = match facts.preemption.as_deref() {
-        Ok("none" | "voluntary") => {
+        Ok(mode) if mode.starts_with("none") || mode.starts_with("voluntary") => {
             "nothing to gain: the kernel takes the core from a call only where it offers it, which a receiver does between \
              two parts of a long backlog. 'full' would take it anywhere in a copy"
         }
-        Ok("lazy") => {
+        Ok(mode) if mode.starts_with("lazy") => {
             "preempt=none (kernel command line, or /sys/kernel/debug/sched/preempt) takes the core from a call only where it \
              offers it, so a receiver loses it with the lock less often; other tasks wait longer for the end of a call"
         }
@@ -201,7 +207,7 @@ fn nice(facts: &Facts, process: &Process) -> Advice {
 fn weight(process: &Process) -> Advice {
     let group = process.group.as_ref();
     let now = match group.and_then(|group| Some((group, group.weight.as_ref()?))) {
-        Some((group, weight)) => format!("{weight} ({})", group.path.display()),
+        Some((group, weight)) => format!("{weight} ({})", shown(group)),
         None => "in no CPU cgroup of its own".to_owned(),
     };
     of(

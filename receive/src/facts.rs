@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Policies of sched(7), as far as they matter here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,9 +107,29 @@ fn text(path: &Path) -> Result<String, String> {
 
 fn preemption() -> Result<String, String> {
     let path = "/sys/kernel/debug/sched/preempt";
-    let told = text(Path::new(path))?;
-    let mode = in_brackets(&told).ok_or_else(|| format!("{path} names no mode"));
-    mode.map(str::to_owned)
+    let told = text(Path::new(path)).and_then(|told| {
+        let mode = in_brackets(&told).ok_or_else(|| format!("{path} names no mode"));
+        mode.map(str::to_owned)
+    });
+    told.or_else(|why| built_preemption().ok_or(why))
+}
+
+/// What the kernel was built with, if /proc/config.gz tells. The command line may have chosen another one.
+fn built_preemption() -> Option<String> {
+    let config = Path::new("/proc/config.gz");
+    let told = Command::new("gzip").arg("-dc").arg(config).output().ok()?;
+    Some(format!("{}, as it was built", built(&String::from_utf8_lossy(&told.stdout))?))
+}
+
+fn built(config: &str) -> Option<&'static str> {
+    let modes = [
+        ("CONFIG_PREEMPT_NONE=y", "none"),
+        ("CONFIG_PREEMPT_VOLUNTARY=y", "voluntary"),
+        ("CONFIG_PREEMPT_LAZY=y", "lazy"),
+        ("CONFIG_PREEMPT=y", "full"),
+    ];
+    let is_set = |option: &str| config.lines().any(|line| line == option);
+    modes.into_iter().find(|(option, _)| is_set(option)).map(|(_, mode)| mode)
 }
 
 /// `none voluntary (full)`: the one that is chosen.
@@ -228,6 +249,13 @@ mod tests {
         assert_eq!(in_brackets("none"), None);
         assert!(has_hrtick("PLACE_LAG HRTICK"));
         assert!(!has_hrtick("PLACE_LAG NO_HRTICK"));
+    }
+
+    #[test]
+    fn the_built_preemption_is_read() {
+        let config = "# CONFIG_PREEMPT_NONE is not set\nCONFIG_PREEMPT_BUILD=y\nCONFIG_PREEMPT_LAZY=y\n";
+        assert_eq!(built(config), Some("lazy"));
+        assert_eq!(built("CONFIG_HZ=250\n"), None);
     }
 
     #[test]

@@ -18,6 +18,8 @@ pub struct Filter {
     pub ports: Vec<u16>,
     /// This process alone.
     pub pid: Option<u32>,
+    /// When that started, in ticks: its number may be another's later.
+    started: Option<u64>,
     /// The local ports that the kernel chooses for clients, first and last.
     pub ephemeral: (u16, u16),
 }
@@ -33,14 +35,15 @@ impl Filter {
                 "--port takes {PORTS_MAX} ports at most: leave it out to watch all"
             )));
         }
-        if let Some(pid) = pid {
-            fs::metadata(format!("/proc/{pid}"))
-                .map_err(|_| Failure::operator(format!("--pid {pid}: there is no such process")))?;
-        }
+        let started = pid.map(|pid| {
+            let there = started(pid);
+            there.ok_or_else(|| Failure::operator(format!("--pid {pid}: there is no such process")))
+        });
         let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range");
         Ok(Filter {
             ports: ports.to_vec(),
             pid,
+            started: started.transpose()?,
             ephemeral: ephemeral(&range.unwrap_or_default()).unwrap_or(EPHEMERAL),
         })
     }
@@ -51,6 +54,11 @@ impl Filter {
             ports: vec![0],
             ..Filter::default()
         }
+    }
+
+    /// The one process that is meant has ended.
+    pub fn is_over(&self) -> bool {
+        self.pid.is_some_and(|pid| started(pid) != self.started)
     }
 
     /// As a `struct meant`.
@@ -82,6 +90,16 @@ impl Display for Filter {
     }
 }
 
+/// When a process started (proc_pid_stat(5)); `None`: there is none of this number, or it has ended.
+fn started(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, fields) = stat.rsplit_once(')')?;
+    let mut fields = fields.split_whitespace();
+    let state = fields.next()?;
+    let start = fields.nth(18)?.parse().ok();
+    start.filter(|_| !matches!(state, "Z" | "X"))
+}
+
 /// From `32768\t60999`.
 fn ephemeral(text: &str) -> Option<(u16, u16)> {
     let mut numbers = text.split_whitespace().map(str::parse);
@@ -97,6 +115,19 @@ mod tests {
         assert_eq!(ephemeral("32768\t60999\n"), Some((32_768, 60_999)));
         assert_eq!(ephemeral("1024"), None);
         assert_eq!(ephemeral("1 99999"), None);
+    }
+
+    #[test]
+    fn a_process_is_over_when_it_ends_whoever_has_its_number_then() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("it starts");
+        let mut filter = Filter::of(&[], Some(child.id())).expect("it runs");
+        assert!(!filter.is_over());
+        filter.started = filter.started.map(|ticks| ticks - 1);
+        assert!(filter.is_over(), "another one");
+        let filter = Filter::of(&[], Some(child.id())).expect("it runs");
+        child.kill().expect("our own");
+        child.wait().expect("our own");
+        assert!(filter.is_over() && !Filter::nobody().is_over());
     }
 
     #[test]

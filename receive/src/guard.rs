@@ -1,423 +1,242 @@
-//! `receive guard`: gives a receiver an extra turn, and has it pay for that afterwards.
+//! `receive guard`: gives a receiver an extra turn, and has it pay for that afterwards (Wu and Crawford), by a scheduler of our own
+//! for all usual tasks of the machine (`receive/src/bpf/guard.bpf.c`, sched_ext). It knows fair shares by weight and this rule.
 //!
-//! A thread that loses its core while it owns its socket's lock is *raised*: it gets the strongest nice value until its receive
-//! call ends. What it ran meanwhile is its debt to the other threads. Then it *pays*: it runs at a weaker nice value than its own
-//! until its debt is gone. Last it has its own nice value back. [`super::turns`] decides all of that (its header has a table of
-//! these levels); this file hears the kernel, carries out the orders, and undoes everything at its end.
-//!
-//! A guard may be killed at any time. So each change is recorded before it is made ([`super::ledger`]), and the next start
-//! restores what the record still has.
+//! Nothing has to be undone: when this process ends, however it ends, the kernel's own scheduler has all tasks again.
 
+use std::fmt::{Display, Formatter, Result as Formatted};
+use std::fs;
 use std::io;
 use std::path::Path;
-use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use ackpace_host_base::bpf::{Aligned, Program, Ring};
+use ackpace_host_base::bpf::{self, Aligned, Program};
 use ackpace_host_base::capabilities::{self, CapabilitySet};
-use ackpace_host_base::clock::{Clock, monotonic_ns};
 use ackpace_host_base::failure::Failure;
+use ackpace_host_base::fields::Fields;
 use ackpace_host_base::lock::{Lock, RUN_DIR};
-use ackpace_host_base::signals::{self, Caught};
-use ackpace_host_base::{object, say, tell};
+use ackpace_host_base::{object, say, signals, tell};
 use serde::Serialize;
 
-use crate::exact::Exact;
+use crate::facts;
 use crate::filter::Filter;
-use crate::ledger::{Entry, Ledger};
 use crate::options::Guard;
-use crate::priority;
-use crate::turns::{GuardEvent, LevelOrder, TurnCounts, Turns};
+use crate::turn::TURN_OWED_US_MAX;
 
 static OBJECT: &Aligned<[u8]> = object!("guard");
-const NEEDS: &str = "this kernel has no BTF, or lacks a tracepoint or a function that the program uses: Linux 6.3 or later \
-                     has all";
-/// How often those who pay are looked at, in milliseconds: one who has paid may pay so long in excess.
-const PAID_LOOK_MS_MAX: u64 = 20;
-/// How often it looks for a signal, at least.
-const LOOK: Duration = Duration::from_millis(200);
+const NEEDS: &str = "this kernel has no sched_ext (CONFIG_SCHED_CLASS_EXT, Linux 6.19 or later), or lacks a function that the \
+                     program uses: it was run on Linux 7.2. 'receive advise' says what helps elsewhere";
+/// Cores of a machine (`CORES_MAX`), a queue each. More: refused.
+const CORES_MAX: usize = 256;
 
-/// Guards until it is stopped. With `--restore` it only undoes what a killed guard has left.
+/// How often it looks whether the kernel has ended the scheduler.
+const LOOK: Duration = Duration::from_millis(200);
+/// Where a kernel with sched_ext tells whether a scheduler by BPF is in charge.
+const STATE: &str = "/sys/kernel/sched_ext/state";
+/// What a kernel without sched_ext is told.
+const LACKS: &str = "this kernel has no sched_ext";
+/// The slice where the kernel does not tell its own: between those of machines with one core and with eight.
+const SLICE_NS: u64 = 1_500_000;
+
+/// Guards until it is stopped.
 ///
 /// # Errors
-/// What the operator has to mend, or what failed. All changes are undone first; if some can't be, the record keeps them.
+/// What the operator has to mend, or what failed.
 pub fn run(options: &Guard) -> Result<(), Failure> {
     let signals = signals::catch()?;
+    let filter = Filter::of(&options.port, options.pid)?;
     let _lock = Lock::take(
         &Path::new(RUN_DIR).join("guard.lock"),
         "guards this machine",
     )?;
-    let mut ledger = open_ledger()?;
-    let undone = undo(&mut ledger)?;
-    if options.restore {
-        say!("receive: {undone} threads have back what they had");
-        return Ok(());
-    }
-    if undone > 0 {
-        say!("receive: an earlier guard was killed: {undone} threads have back what they had");
-    }
-    let filter = Filter::of(&options.port, options.pid)?;
-    if options.exact {
-        let exact = Exact::open(&filter)?;
-        let stopped = begin(
-            &filter,
-            CapabilitySet::BPF,
-            signals,
-            "the scheduler of this machine",
-        )?;
-        let result = exact.wait(&stopped);
-        let counts = exact.counted()?;
-        report(options, &counts, &counts.to_string());
-        return result;
-    }
-    let (_program, events) = open(&filter)?;
-    let runs_as = match priority::become_real_time() {
-        true => "a real-time task",
-        false => "a usual task (real time is refused here)",
-    };
-    let stopped = begin(&filter, CapabilitySet::SYS_NICE, signals, runs_as)?;
-    let mut guard = GuardSession {
-        turns: Turns::default(),
-        nice: NiceSetter::new(ledger),
-        clock: Clock::start(),
-        dry_run: options.dry_run,
-    };
-    let result = guard.drive(events, &stopped);
-    let undone = undo(&mut guard.nice.ledger).map(|_| ());
-    let counts = &guard.turns.counts;
-    report(options, counts, &summary(counts, guard.nice.left_alone));
-    result.and(undone)
-}
-
-/// Attaches the program that tells of lost cores, and what it tells.
-///
-/// # Errors
-/// The kernel refuses; what to do.
-pub fn open(filter: &Filter) -> Result<(Program, Ring<GuardEvent>), Failure> {
-    let mut program = Program::load(OBJECT, NEEDS, None)?;
-    filter.choose(&program, &filter.meant().map(u32::to_ne_bytes).concat())?;
-    let events = program.events(GuardEvent::parse)?;
-    program.attach()?;
-    Ok((program, events))
-}
-
-/// Once all is set up that needs privileges: drops every capability but `kept`, begins to wait for the signal that ends the
-/// guard, and tells the operator what is guarded.
-fn begin(
-    filter: &Filter,
-    kept: CapabilitySet,
-    signals: Caught,
-    runs_as: &str,
-) -> Result<Receiver<()>, Failure> {
-    capabilities::keep_only(kept)?;
+    let scheduler = Scheduler::open(&filter)?;
+    capabilities::keep_only(CapabilitySet::BPF)?;
     let stopped = signals.hear()?;
-    say!("receive: guards {filter} as {runs_as}; Ctrl-C ends it");
-    Ok(stopped)
+    say!("receive: guards {filter} as the scheduler of this machine; Ctrl-C ends it");
+    let result = scheduler.wait(&filter, &stopped);
+    let counts = scheduler.counted()?;
+    match options.json {
+        true => tell!("{}", serde_json::to_string(&counts).unwrap_or_default()),
+        false => say!("{counts}"),
+    }
+    result
 }
 
-/// Tells what a guard has done: with `--json` as an object on standard output, else in `words` on standard error.
-fn report(options: &Guard, counts: &impl Serialize, words: &str) {
-    match options.json {
-        true => tell!("{}", serde_json::to_string(counts).unwrap_or_default()),
-        false => say!("{words}"),
+/// What the scheduler has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct GuardCounts {
+    /// Slices that ended while the lock was owned.
+    pub lost: u64,
+    /// Of these, those after which the thread ran on.
+    pub turns: u64,
+    /// It owed too much to run on, or any longer.
+    pub owed_too_much: u64,
+    /// Turns at whose end the thread gave its core away.
+    pub yielded: u64,
+    /// What all turns took, microseconds.
+    pub charged_us: u64,
+    /// Why the kernel has ended the scheduler (`enum scx_exit_kind`); 0: it has not.
+    pub ended: u64,
+}
+
+impl GuardCounts {
+    /// From a `struct guard_counts`.
+    fn parse(bytes: &[u8]) -> GuardCounts {
+        let mut fields = Fields(bytes);
+        GuardCounts {
+            lost: fields.long(),
+            turns: fields.long(),
+            owed_too_much: fields.long(),
+            yielded: fields.long(),
+            charged_us: fields.long() / 1_000,
+            ended: fields.long(),
+        }
     }
 }
 
-fn open_ledger() -> Result<Ledger, Failure> {
-    let path = Path::new(RUN_DIR).join("guard.ledger");
-    Ledger::open(&path).map_err(|error| Failure::runtime(format!("{}: {error}", path.display())))
+/// In words.
+impl Display for GuardCounts {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Formatted {
+        write!(
+            f,
+            "receive: {} slices ended with the lock; {} extra turns, {} of them given away at the end of the call; {} us charged; \
+             {} ended or refused since too much was owed",
+            self.lost, self.turns, self.yielded, self.charged_us, self.owed_too_much
+        )
+    }
 }
 
-fn ledger_failure(error: io::Error) -> Failure {
-    Failure::runtime(format!("the record of changed threads: {error}"))
-}
-
-/// Gives all threads of the record their own nice values back, also if some of that fails. Returns how many it has restored:
-/// those that have ended, or have what somebody else has set, are left alone.
+/// Whether this kernel would take a scheduler now; if not, why. It only looks, since a scheduler that is attached has the whole
+/// machine.
 ///
 /// # Errors
-/// Some could not be restored: they stay in the record, for the next start. Or the record can't be written.
-fn undo(ledger: &mut Ledger) -> Result<u64, Failure> {
-    let (mut undone, mut left) = (0, 0);
-    for entry in ledger.entries() {
-        match restore(entry) {
-            Err(error) if !priority::is_lasting(&error) => left += 1,
-            restored => {
-                undone += u64::from(restored.unwrap_or(false));
-                ledger.strike(entry.thread).map_err(ledger_failure)?;
-            }
+/// Why not.
+pub fn can_schedule() -> Result<(), String> {
+    allows(fs::read_to_string(STATE))
+}
+
+fn allows(state: io::Result<String>) -> Result<(), String> {
+    let state = state.map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => format!("{LACKS} (CONFIG_SCHED_CLASS_EXT)"),
+        _ => format!("{STATE}: {error}"),
+    })?;
+    match state.trim() {
+        "disabled" => Ok(()),
+        other => Err(format!("another scheduler by BPF is in charge ({other})")),
+    }
+}
+
+/// The scheduler, in charge as long as this lives; then all tasks are the kernel's own again.
+pub struct Scheduler(Program);
+
+impl Scheduler {
+    /// Loads the scheduler and puts it in charge.
+    ///
+    /// # Errors
+    /// The kernel refuses; what to do.
+    pub fn open(filter: &Filter) -> Result<Scheduler, Failure> {
+        if !OBJECT.0.is_empty() {
+            can_schedule().map_err(|why| {
+                Failure::operator(format!(
+                    "guard: {why}: it takes Linux 6.19 or later with CONFIG_SCHED_CLASS_EXT; 'receive advise' says what helps here"
+                ))
+            })?;
         }
-    }
-    match left {
-        0 => ledger.clear().map_err(ledger_failure).map(|()| undone),
-        _ => Err(Failure::runtime(format!(
-            "{left} threads could not be given back what they had: run 'ackpace-host receive guard --restore'"
-        ))),
-    }
-}
-
-/// Gives a thread its own nice value back. `false`: it has its own, or what somebody else has set.
-fn restore(entry: Entry) -> io::Result<bool> {
-    // A guard may be killed before or after a change, so the thread has `to` or `from`.
-    for from in [entry.to, entry.from] {
-        if from != entry.own && priority::set(entry.thread, from, entry.own)? {
-            return Ok(true);
+        let cores = bpf::cores()?;
+        if cores > CORES_MAX {
+            return Err(Failure::operator(format!(
+                "guard knows {CORES_MAX} cores at most, this machine has {cores}"
+            )));
         }
+        let mut program = Program::load(OBJECT, NEEDS, None)?;
+        // The kernel's own slice, so that nothing else changes.
+        let slice_ns = facts::slice_ns().unwrap_or(SLICE_NS);
+        let times_ns = [slice_ns, TURN_OWED_US_MAX * 1_000];
+        filter.choose(&program, &settings(filter, times_ns, cores as u32))?;
+        program.attach()?;
+        Ok(Scheduler(program))
     }
-    Ok(false)
-}
 
-/// What the guard has done, in words.
-fn summary(counts: &TurnCounts, left_alone: u64) -> String {
-    format!(
-        "receive: the core was lost with the lock {} times; {} extra turns, {} of them cut; {} us charged, {} us paid; none \
-         for {} who owed too much, {} beyond the bound, {} left alone",
-        counts.lost,
-        counts.turns,
-        counts.cut,
-        counts.charged_us,
-        counts.paid_us,
-        counts.owed_too_much,
-        counts.too_many,
-        left_alone
-    )
-}
+    /// What it has done so far.
+    ///
+    /// # Errors
+    /// As bpf(2).
+    pub fn counted(&self) -> Result<GuardCounts, Failure> {
+        Ok(GuardCounts::parse(&self.0.only("counts")?))
+    }
 
-/// A guard that runs.
-struct GuardSession {
-    /// Decides who gets a turn, and who pays.
-    turns: Turns,
-    nice: NiceSetter,
-    clock: Clock,
-    /// Nothing is changed: what would be done is only counted.
-    dry_run: bool,
-}
-
-/// Sets nice values, and keeps the record of that.
-struct NiceSetter {
-    /// The threads that do not have their own nice value now, by us.
-    ledger: Ledger,
-    /// Orders about these that have failed for a passing reason: they are tried again.
-    again: Vec<LevelOrder>,
-    /// How many threads were left alone: they had ended, or had what somebody else has set.
-    left_alone: u64,
-}
-
-impl GuardSession {
-    fn drive(
-        &mut self,
-        mut events: Ring<GuardEvent>,
-        stopped: &Receiver<()>,
-    ) -> Result<(), Failure> {
-        let mut heard: Vec<GuardEvent> = Vec::new();
-        loop {
-            events.wait(self.wait(), &mut heard)?;
-            for event in heard.drain(..) {
-                // A thread stays raised until the order that follows, so the delay counts as time that it ran.
-                let late_us = monotonic_ns().saturating_sub(event.at_ns) / 1_000;
-                let order = self.turns.on(&event, late_us, self.clock.now());
-                self.carry_out(order)?;
-            }
-            for order in self.turns.poll(self.clock.now()) {
-                self.carry_out(Some(order))?;
-            }
-            // Threads that pay owe run time. The machine hears how long each has run, and orders its own nice value back once its
-            // debt is gone.
-            for thread in self.turns.paying() {
-                match priority::ran_us(thread) {
-                    Ok(ran_us) => {
-                        let order = self.turns.ran(thread, ran_us);
-                        self.carry_out(order)?;
-                    }
-                    Err(error) if priority::is_lasting(&error) => {
-                        self.turns.forget(thread);
-                        self.nice.ledger.strike(thread).map_err(ledger_failure)?;
-                    }
-                    Err(_) => {} // it is asked again
-                }
-            }
-            for order in std::mem::take(&mut self.nice.again) {
-                self.carry_out(Some(order))?;
-            }
-            if stopped.try_recv() != Err(TryRecvError::Empty) {
+    /// Waits until it is stopped, or the one process that is meant ends.
+    ///
+    /// # Errors
+    /// The kernel has ended the scheduler.
+    fn wait(&self, filter: &Filter, stopped: &Receiver<()>) -> Result<(), Failure> {
+        while stopped.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+            if filter.is_over() {
                 return Ok(());
             }
-        }
-    }
-
-    /// How long to wait for an event: until something has to be done without one.
-    fn wait(&self) -> Duration {
-        let now = self.clock.now();
-        let until = self
-            .turns
-            .deadline()
-            .map(|at| Duration::from_micros(at.since_us(now)));
-        let looks =
-            (!self.turns.paying().is_empty()).then_some(Duration::from_millis(PAID_LOOK_MS_MAX));
-        let least = until.into_iter().chain(looks).min().unwrap_or(LOOK);
-        // epoll_wait(2) counts milliseconds. Less than one would be rounded down to 0, and this loop would spin.
-        least.clamp(Duration::from_millis(1), LOOK)
-    }
-
-    /// Sets what is ordered, if anything is. The machine forgets a thread that is left alone.
-    fn carry_out(&mut self, order: Option<LevelOrder>) -> Result<(), Failure> {
-        let Some(order) = order.filter(|_| !self.dry_run) else {
-            return Ok(());
-        };
-        if !self.nice.set(order)? {
-            self.turns.forget(order.thread);
+            let ended = self.counted()?.ended;
+            if ended != 0 {
+                return Err(Failure::runtime(format!(
+                    "the kernel has ended the scheduler (reason {ended}); 'dmesg' tells why"
+                )));
+            }
         }
         Ok(())
     }
 }
 
-impl NiceSetter {
-    /// Nothing is changed yet.
-    fn new(ledger: Ledger) -> NiceSetter {
-        NiceSetter {
-            ledger,
-            again: Vec::new(),
-            left_alone: 0,
-        }
-    }
-
-    /// Sets the nice value of a level, if the thread has now what it should have. `false`: it is left alone.
-    ///
-    /// # Errors
-    /// The record can't be written. A guard that can't record its changes is to end, and to restore everything.
-    fn set(&mut self, order: LevelOrder) -> Result<bool, Failure> {
-        let LevelOrder { thread, level } = order;
-        self.again.retain(|order| order.thread != thread);
-        let before = self.ledger.of(thread);
-        let known = before.map_or_else(
-            || priority::nice(thread).map(|nice| (nice, nice)),
-            |entry| Ok((entry.own, entry.to)),
-        );
-        let set = match known {
-            Ok((own, from)) => {
-                let to = level.nice(own);
-                // To restore a thread needs no new line: the one that it has says what it has now.
-                if to != own {
-                    let entry = Entry {
-                        thread,
-                        own,
-                        from,
-                        to,
-                    };
-                    self.ledger.write(entry).map_err(ledger_failure)?;
-                }
-                priority::set(thread, from, to).map(|set| (set, to == own))
-            }
-            Err(error) => Err(error),
-        };
-        match set {
-            Ok((true, false)) => return Ok(true),
-            Ok((true, true)) => {}
-            Err(error) if before.is_some() && !priority::is_lasting(&error) => {
-                self.again.push(order);
-                return Ok(true);
-            }
-            Ok((false, _)) | Err(_) => self.left_alone += 1,
-        }
-        self.ledger.strike(thread).map_err(ledger_failure)?;
-        Ok(matches!(set, Ok((true, _))))
-    }
+/// A `struct guard_settings`, with a slice and what a thread may owe.
+fn settings(filter: &Filter, times_ns: [u64; 2], cores: u32) -> Vec<u8> {
+    let [by_port, pid] = filter.meant();
+    let mut bytes = times_ns.map(u64::to_ne_bytes).concat();
+    bytes.extend([by_port, pid, cores, 0].map(u32::to_ne_bytes).concat());
+    bytes
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::turns::{Level, Thread};
-    use std::path::PathBuf;
-    use std::{fs, thread};
-
-    /// A setter whose record is a new file of this name.
-    fn setter(name: &str) -> (NiceSetter, PathBuf) {
-        let path = std::env::temp_dir().join(format!("ackpace-{name}-{}", std::process::id()));
-        let ledger = Ledger::open(&path).expect("room for a file");
-        (NiceSetter::new(ledger), path)
-    }
-
-    /// A thread that has `to` by us, of its own value `own`.
-    fn changed(thread: Thread, own: i32, to: i32) -> Entry {
-        let from = own;
-        Entry {
-            thread,
-            own,
-            from,
-            to,
-        }
-    }
-
-    fn own_level(thread: Thread) -> LevelOrder {
-        let level = Level::Own;
-        LevelOrder { thread, level }
-    }
 
     #[test]
-    fn a_thread_that_can_not_be_restored_now_stays_in_the_record_and_keeps_no_other_from_it() {
-        // A thread of its own, which may not make itself stronger any more: setpriority(2) refuses, and the thread lives on.
-        let checked = thread::spawn(|| {
-            priority::become_usual();
-            let stuck = priority::calling_thread();
-            let (tell, told) = std::sync::mpsc::channel();
-            let (end, ends) = std::sync::mpsc::channel::<()>();
-            let other = thread::spawn(move || {
-                // Nobody without a capability may change a thread that has it.
-                capabilities::keep_only(CapabilitySet::empty())
-                    .expect("giving up is always allowed");
-                tell.send(priority::calling_thread()).expect("it is heard");
-                let _ = ends.recv();
-            });
-            let weaker = told.recv().expect("it told");
-            capabilities::keep_only(CapabilitySet::empty()).expect("giving up is always allowed");
-            let has = |thread| priority::nice(thread);
-            let Ok(now) = has(stuck) else {
-                return; // idle priority, which is not touched
-            };
-            let (mut setter, path) = setter("stuck");
-            // To become stronger is refused now; to become weaker is not.
-            for entry in [changed(stuck, now - 1, now), changed(weaker, 19, now)] {
-                setter.ledger.write(entry).expect("room");
-            }
-            assert!(setter.set(own_level(stuck)).expect("a record"));
-            assert_eq!(setter.again, [own_level(stuck)], "it is tried again");
-            let kept = undo(&mut setter.ledger).expect_err("it is refused again");
-            assert!(kept.to_string().contains("1 threads"), "{kept}");
-            assert_eq!(has(weaker).expect("it lives"), 19);
-            let mut left = Ledger::open(&path).expect("a file");
-            assert_eq!(left.entries().len(), 1, "it stays");
-            left.write(changed(stuck, 19, now)).expect("its own line");
-            assert_eq!(undo(&mut left).expect("that one is allowed"), 1);
-            assert_eq!(has(stuck).expect("it lives"), 19);
-            fs::remove_file(&path).expect("our own file");
-            drop(end);
-            other.join().expect("no panic");
-        });
-        checked.join().expect("no panic");
-    }
-
-    #[test]
-    fn a_thread_that_has_ended_is_forgotten() {
-        let (mut setter, path) = setter("ended");
-        let ended = Thread {
-            started_ns: 0,
-            ..priority::calling_thread()
+    fn counts_are_read_in_their_order() {
+        let longs = [1u64, 2, 3, 4, 5_999, 1 << 40];
+        let bytes: Vec<u8> = longs.into_iter().flat_map(u64::to_ne_bytes).collect();
+        let counts = GuardCounts {
+            lost: 1,
+            turns: 2,
+            owed_too_much: 3,
+            yielded: 4,
+            charged_us: 5,
+            ended: 1 << 40,
         };
-        setter.ledger.write(changed(ended, 0, -20)).expect("room");
-        assert!(!setter.set(own_level(ended)).expect("a record"));
-        assert_eq!(setter.left_alone, 1);
-        assert!(setter.ledger.entries().is_empty() && setter.again.is_empty());
-        fs::remove_file(&path).expect("our own file");
+        assert_eq!(GuardCounts::parse(&bytes), counts);
     }
 
     #[test]
-    fn a_change_that_can_not_be_recorded_is_not_made() {
-        let full = Ledger::open(Path::new("/dev/full")).expect("Linux has it");
-        let (thread, level) = (priority::calling_thread(), Level::Paying);
-        let before = priority::nice(thread).ok();
-        let set = NiceSetter::new(full).set(LevelOrder { thread, level });
-        assert!(set.is_err() || before.is_none());
-        assert_eq!(priority::nice(thread).ok(), before);
+    fn settings_stand_in_their_order() {
+        let filter = Filter {
+            ports: vec![80],
+            pid: Some(7),
+            ..Filter::default()
+        };
+        let bytes = settings(&filter, [1 << 40, 3], 2);
+        let mut fields = Fields(&bytes);
+        assert_eq!([fields.long(), fields.long()], [1 << 40, 3]);
+        let words: [u32; 4] = std::array::from_fn(|_| fields.word());
+        assert_eq!(words, [1, 7, 2, 0]);
+    }
+
+    #[test]
+    fn a_scheduler_is_tried_only_where_there_is_room_for_one() {
+        assert_eq!(allows(Ok("disabled\n".to_owned())), Ok(()));
+        let other = allows(Ok("enabled\n".to_owned())).unwrap_err();
+        assert!(other.contains("in charge (enabled)"), "{other}");
+        let none = allows(Err(io::ErrorKind::NotFound.into())).unwrap_err();
+        assert!(none.contains(LACKS), "{none}");
+        let refused = allows(Err(io::ErrorKind::PermissionDenied.into())).unwrap_err();
+        assert!(
+            refused.contains(STATE) && !refused.contains(LACKS),
+            "{refused}"
+        );
     }
 }

@@ -3,26 +3,21 @@
 //! A process that loses its core while it owns its socket's lock leaves segments without an answer until it is back, and
 //! the sender's timer may expire meanwhile. [`watch`] measures how long segments wait; [`rows`] is what the kernel counts,
 //! [`report`] what is made of it, [`page`] how it is told. [`advise`] tells what of the machine's settings bears on that
-//! ([`facts`]), and changes nothing. [`guard`] gives such a process an extra turn, which it pays back; [`exact`] does so by a
-//! scheduler of its own.
+//! ([`facts`]), and changes nothing. [`guard`] gives such a process an extra turn, which it pays back, by a scheduler of its own.
 //!
-//! Pure are [`turn`], the paper's rule and a fair form of it; [`turns`], the machine of `guard`; and what reads and shows
+//! Pure are [`turn`], the paper's rule and a fair form of it; and what reads and shows
 //! ([`rows`], [`report`], [`page`]). `tests/receiving/` has the paper's own scheduler and experiments, simulated.
 
 pub mod advise;
 pub mod counters;
-pub mod exact;
 pub mod facts;
 pub mod filter;
 pub mod guard;
-pub mod ledger;
 pub mod options;
 pub mod page;
-pub mod priority;
 pub mod report;
 pub mod rows;
 pub mod turn;
-pub mod turns;
 pub mod watch;
 
 use ackpace_host_base::failure::Failure;

@@ -10,7 +10,8 @@ const WATCH_S_MAX: u64 = 86_400;
 pub enum Receive {
     /// Measure how long segments wait for TCP and for their process, and who held a socket's lock
     Watch(Watch),
-    /// Give a receiver that lost its core with its socket's lock an extra turn, and take it back, until stopped
+    /// Let a receiver that owns its socket's lock run on when its slice ends, and take that back, until stopped: by a scheduler
+    /// for all usual tasks of the machine (sched_ext, Linux 6.19 or later)
     Guard(Guard),
     /// Tell which settings bear on that: their present values, what changing them would do, what was measured
     Advise {
@@ -32,15 +33,6 @@ pub struct Guard {
     /// Only this process
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
     pub pid: Option<u32>,
-    /// Raise nobody, and tell at the end what would have been done
-    #[arg(long)]
-    pub dry_run: bool,
-    /// Let it run on at once, by a scheduler of our own for all usual tasks of the machine (sched_ext): an experiment
-    #[arg(long, conflicts_with = "dry_run")]
-    pub exact: bool,
-    /// Undo what a killed instance has left, and end
-    #[arg(long, conflicts_with_all = ["port", "pid", "dry_run", "exact", "json"])]
-    pub restore: bool,
     /// Counts as a JSON object, at the end
     #[arg(long)]
     pub json: bool,

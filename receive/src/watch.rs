@@ -53,7 +53,7 @@ pub fn run(options: &Watch) -> Result<(), Failure> {
         let wait = Duration::from_secs(seconds.unwrap_or(1));
         let is_over = stopped.recv_timeout(wait) != Err(RecvTimeoutError::Timeout);
         tell(&report()?, options.json);
-        if is_over || seconds.is_some() {
+        if is_over || seconds.is_some() || filter.is_over() {
             return Ok(());
         }
     }

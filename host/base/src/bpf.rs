@@ -10,9 +10,9 @@ mod none;
 #[cfg(feature = "bpf")]
 mod program;
 #[cfg(not(feature = "bpf"))]
-pub use none::{Program, Ring, cores};
+pub use none::{Program, cores};
 #[cfg(feature = "bpf")]
-pub use program::{Program, Ring, cores};
+pub use program::{Program, cores};
 
 /// An object file for the kernel, on an address as ELF wants it; empty in a build without BPF.
 #[repr(C, align(8))]

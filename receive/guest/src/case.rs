@@ -36,12 +36,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub enum Help {
     /// Nothing.
     None,
+    /// `receive guard`, for somebody else: its scheduler without its rule.
+    Scheduler,
     /// `receive guard`.
     Guard,
-    /// `receive guard --exact`, for somebody else: its scheduler without its rule.
-    Scheduler,
-    /// `receive guard --exact`.
-    Exact,
 }
 
 /// Parameters of a case.
@@ -66,7 +64,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// Question, preemption, slice, loops and help, such as `guard/lazy/1400/10/exact`.
+    /// Question, preemption, slice, loops and help, such as `guard/lazy/1400/10/guard`.
     pub fn label(&self) -> String {
         let help = serde_json::to_string(&self.help).unwrap_or_default();
         let help = help.trim_matches('"');
@@ -251,9 +249,8 @@ impl Processes {
         let guard = |rest: &[&str]| host("guard", BOTH_CORES, rest).map(Some);
         let guard = match case.help {
             Help::None => None,
+            Help::Scheduler => guard(&["--port", NOBODYS_PORT])?,
             Help::Guard => guard(&["--port", &port])?,
-            Help::Scheduler => guard(&["--exact", "--port", NOBODYS_PORT])?,
-            Help::Exact => guard(&["--exact", "--port", &port])?,
         };
         let count = PathBuf::from("/tmp/count");
         let _ = fs::remove_file(&count);

@@ -82,7 +82,7 @@ fn cases(preempt: &str, slice_us: u64, rounds: u32, seconds: u64) -> Vec<Case> {
     let mut cases = Vec::new();
     for _ in 0..rounds {
         for (preempt, slice_us) in worlds {
-            for help in [Help::None, Help::Guard, Help::Scheduler, Help::Exact] {
+            for help in [Help::None, Help::Scheduler, Help::Guard] {
                 cases.push(Case {
                     name: "guard".to_owned(),
                     preempt: preempt.to_owned(),
@@ -93,7 +93,7 @@ fn cases(preempt: &str, slice_us: u64, rounds: u32, seconds: u64) -> Vec<Case> {
             }
         }
         for loops in TABLE_7_LOOPS {
-            for help in [Help::None, Help::Guard, Help::Exact] {
+            for help in [Help::None, Help::Guard] {
                 cases.push(Case {
                     name: "table-7".to_owned(),
                     loops,

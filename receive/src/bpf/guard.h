@@ -1,27 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause
-// What the program of `receive guard` tells user space. `receive/src/turns.rs` has the same layout.
+// What the scheduler of `receive guard` and user space tell each other. `receive/src/guard.rs` has the same
+// layout.
 
 #pragma once
 
-// Bytes of the ring of events, 40 and 8 each. Full: the event is lost, and counted; a turn whose end is lost is cut.
-#define EVENTS_BYTES_MAX 65536
+// A bound; receive/src/guard.rs gives its reason.
+#define CORES_MAX 256
 
-enum { EVENT_LOST = 1, EVENT_ENDED = 2 };
-
-struct event {
-	__u64 at_ns;
-	// Since EVENT_LOST: for how long the thread had a core.
-	__u64 ran_ns;
-	// With the number, it tells a thread from all others (proc_pid_stat(5), starttime).
-	__u64 started_ns;
-	__u32 tid;
-	__u32 tgid;
-	__u32 kind;
-	// Packets stand on the backlog.
-	__u32 has_backlog;
+struct guard_settings {
+	__u64 slice_ns;
+	// What a thread may owe.
+	__u64 owed_ns_most;
+	struct meant meant;
+	__u32 cores;
+	__u32 unused;
 };
 
-// Events that found no room.
-struct guard_missed {
-	__u64 events;
+struct guard_counts {
+	// Slices of a thread that receives which ended while it owned its socket's lock.
+	__u64 lost;
+	// Of these: it ran on.
+	__u64 turns;
+	// It owed too much to run on, or any longer.
+	__u64 owed_too_much;
+	// Its call ended within the turn, and it gave the core away.
+	__u64 yielded;
+	// What all turns took.
+	__u64 charged_ns;
+	// The kernel has ended the scheduler, for this reason (enum scx_exit_kind).
+	__u64 ended;
 };

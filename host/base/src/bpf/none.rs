@@ -2,9 +2,7 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::marker::PhantomData;
 use std::path::Path;
-use std::time::Duration;
 
 use super::{Aligned, Entry, no_bpf};
 use crate::failure::Failure;
@@ -12,9 +10,6 @@ use crate::failure::Failure;
 /// See the real one.
 #[derive(Clone, Copy)]
 pub struct Program(Infallible);
-
-/// See the real one.
-pub struct Ring<T>(Infallible, PhantomData<T>);
 
 /// See the real one.
 ///
@@ -61,17 +56,6 @@ impl Program {
     }
 
     pub fn attach_to(&mut self, _: &Path) -> Result<(), Failure> {
-        match self.0 {}
-    }
-
-    pub fn events<T>(&self, _: fn(&[u8]) -> Option<T>) -> Result<Ring<T>, Failure> {
-        match self.0 {}
-    }
-}
-
-#[expect(missing_docs, clippy::missing_errors_doc, reason = "see the real one")]
-impl<T> Ring<T> {
-    pub fn wait(&mut self, _: Duration, _: &mut Vec<T>) -> Result<(), Failure> {
         match self.0 {}
     }
 }

@@ -1,11 +1,8 @@
 //! The same by libbpf.
 
-use std::cell::RefCell;
 use std::io::Read;
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::rc::Rc;
-use std::time::Duration;
 
 use libbpf_rs::{
     ErrorKind, Iter, Link, Map, MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder,
@@ -180,47 +177,6 @@ impl Program {
         let link = self.links.first();
         let link = link.ok_or_else(|| Failure::runtime("the iterator is not attached"))?;
         Iter::new(link).map_err(failed)
-    }
-
-    /// The ring `events`, with how an event is read.
-    ///
-    /// # Errors
-    /// As bpf(2).
-    pub fn events<T: 'static>(&self, parse: fn(&[u8]) -> Option<T>) -> Result<Ring<T>, Failure> {
-        let heard = Rc::new(RefCell::new(Vec::new()));
-        let into = Rc::clone(&heard);
-        let events = self.map("events")?;
-        let mut builder = RingBufferBuilder::new();
-        let hear = move |bytes: &[u8]| {
-            into.borrow_mut().extend(parse(bytes));
-            0
-        };
-        builder.add(&events, hear).map_err(failed)?;
-        let ring = builder.build().map_err(failed)?;
-        Ok(Ring { ring, heard })
-    }
-}
-
-/// The ring in which a program tells of events.
-pub struct Ring<T> {
-    ring: RingBuffer<'static>,
-    heard: Rc<RefCell<Vec<T>>>,
-}
-
-impl<T> Ring<T> {
-    /// Waits for events, at most so long, and takes what is there.
-    ///
-    /// # Errors
-    /// As epoll_wait(2).
-    pub fn wait(&mut self, most: Duration, events: &mut Vec<T>) -> Result<(), Failure> {
-        match self.ring.poll(most) {
-            Err(error) if error.kind() != ErrorKind::Interrupted => {
-                return Err(Failure::runtime(format!("the ring of events: {error}")));
-            }
-            _ => {}
-        }
-        events.append(&mut self.heard.borrow_mut());
-        Ok(())
     }
 }
 
