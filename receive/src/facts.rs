@@ -118,7 +118,10 @@ fn preemption() -> Result<String, String> {
 fn built_preemption() -> Option<String> {
     let config = Path::new("/proc/config.gz");
     let told = Command::new("gzip").arg("-dc").arg(config).output().ok()?;
-    Some(format!("{}, as it was built", built(&String::from_utf8_lossy(&told.stdout))?))
+    Some(format!(
+        "{}, as it was built",
+        built(&String::from_utf8_lossy(&told.stdout))?
+    ))
 }
 
 fn built(config: &str) -> Option<&'static str> {
@@ -129,7 +132,10 @@ fn built(config: &str) -> Option<&'static str> {
         ("CONFIG_PREEMPT=y", "full"),
     ];
     let is_set = |option: &str| config.lines().any(|line| line == option);
-    modes.into_iter().find(|(option, _)| is_set(option)).map(|(_, mode)| mode)
+    modes
+        .into_iter()
+        .find(|(option, _)| is_set(option))
+        .map(|(_, mode)| mode)
 }
 
 /// `none voluntary (full)`: the one that is chosen.
@@ -253,7 +259,8 @@ mod tests {
 
     #[test]
     fn the_built_preemption_is_read() {
-        let config = "# CONFIG_PREEMPT_NONE is not set\nCONFIG_PREEMPT_BUILD=y\nCONFIG_PREEMPT_LAZY=y\n";
+        let config =
+            "# CONFIG_PREEMPT_NONE is not set\nCONFIG_PREEMPT_BUILD=y\nCONFIG_PREEMPT_LAZY=y\n";
         assert_eq!(built(config), Some("lazy"));
         assert_eq!(built("CONFIG_HZ=250\n"), None);
     }

@@ -119,7 +119,10 @@ mod tests {
 
     #[test]
     fn a_process_is_over_when_it_ends_whoever_has_its_number_then() {
-        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("it starts");
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .expect("it starts");
         let mut filter = Filter::of(&[], Some(child.id())).expect("it runs");
         assert!(!filter.is_over());
         filter.started = filter.started.map(|ticks| ticks - 1);

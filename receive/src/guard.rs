@@ -214,16 +214,12 @@ mod tests {
 
     #[test]
     fn settings_stand_in_their_order() {
-        let filter = Filter {
-            ports: vec![80],
-            pid: Some(7),
-            ..Filter::default()
-        };
+        let filter = Filter::of(&[80], Some(std::process::id())).expect("this process");
         let bytes = settings(&filter, [1 << 40, 3], 2);
         let mut fields = Fields(&bytes);
         assert_eq!([fields.long(), fields.long()], [1 << 40, 3]);
         let words: [u32; 4] = std::array::from_fn(|_| fields.word());
-        assert_eq!(words, [1, 7, 2, 0]);
+        assert_eq!(words, [1, std::process::id(), 2, 0]);
     }
 
     #[test]

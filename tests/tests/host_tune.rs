@@ -364,7 +364,7 @@ fn a_dry_run_and_a_look_change_nothing_that_lasts() {
     let sender = Sender::start("127.0.0.1:0", 2);
     let port = sender.port.to_string();
     let dry = tune(&format!(
-        "--budget 1MiB --port {port} --dry-run --once --json"
+        "--budget 128KiB --port {port} --dry-run --once --json"
     ));
     assert!(dry.success, "{}", dry.err);
     let told = dry
@@ -375,7 +375,7 @@ fn a_dry_run_and_a_look_change_nothing_that_lasts() {
     assert_eq!(told, 2, "{}", dry.out);
     assert!(sender.is_untouched());
     let once = tune(&format!(
-        "--budget 1MiB --port {port} --once --policy equal"
+        "--budget 128KiB --port {port} --once --policy equal"
     ));
     assert!(
         once.success && once.out.contains("2 match, 2 share, 2 tuned"),
@@ -439,7 +439,7 @@ fn the_sockets_of_a_cgroup_are_held_until_it_is_gone() {
         client = TcpStream::connect("127.0.0.1:8081").ok();
         client.is_some()
     });
-    let tuning = start(&format!("--budget 1MiB --cgroup {}", cgroup.path("")));
+    let tuning = start(&format!("--budget {LITTLE} --cgroup {}", cgroup.path("")));
     eventually("its socket is held", || status("tuned") == 1);
     assert_eq!(status("sockets"), 1);
     assert!(

@@ -137,8 +137,8 @@ fn table_7(outcomes: &[&Outcome]) -> String {
          |---|---|---|---|---|---|---|\n",
     );
     for (loops, paper) in [(1, "52.58"), (3, "28.38"), (4, "23.8"), (9, "13.86")] {
-        let all = [Help::None, Help::Guard]
-            .map(|help| with(outcomes, help, |case| case.loops == loops));
+        let all =
+            [Help::None, Help::Guard].map(|help| with(outcomes, help, |case| case.loops == loops));
         let shares = all
             .each_ref()
             .map(|some| each(some, |one| format!("{:.2}", 100.0 * share(one))));

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use libbpf_rs::{
     ErrorKind, Iter, Link, Map, MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder,
-    ProgramType, RingBuffer, RingBufferBuilder,
+    ProgramType,
 };
 
 use super::{Aligned, Entry, no_bpf};
