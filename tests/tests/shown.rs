@@ -208,6 +208,7 @@ for end in ["interrupt", "terminate"]:
     before = termios.tcgetattr(theirs)
     def session():
         os.setsid()
+        signal.signal(signal.SIGINT, signal.SIG_DFL) # whoever runs the tests in the background ignores it
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     top = subprocess.Popen(sys.argv[1:], stdin=theirs, stdout=theirs, stderr=theirs, preexec_fn=session)
     text = seen(lambda text: len(pages(text)) >= 2)
