@@ -3,8 +3,8 @@
 //! SIGTERM nor SIGKILL ends its process. So the process that decides makes no passes: it asks one that has CAP_BPF and nothing else to
 //! do, waits for each answer with a bound, and can always end.
 //!
-//! They talk by a socket, in frames: what it is and its length (`u32` each), then its bytes. A question ([`Ask`]) has frames
-//! of data as its answer, and one that ends it ([`Told`]).
+//! They talk by a socket, in frames: what it is and its length (`u32` each), then its bytes. A question has frames of
+//! data as its answer, and one that ends it.
 
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;

@@ -33,7 +33,7 @@ use crate::tally::Tally;
 const SOCKETS_MAX: usize = 131_072;
 
 /// Nothing is divided until all sockets together hold one part in this of the budget. Less: clients that would never need the memory
-/// are held up. More: what they send within a second, until the next look, may exceed it.
+/// are held up, for 4 % longer. More: what they send within a second, until the next look, may exceed it.
 const DIVIDES_FROM_PART: u64 = 16;
 /// Nothing is divided any more when they hold less than one part in this, though each may have its share. More: sockets that queue up
 /// where nothing holds them would be divided and let go in turns.

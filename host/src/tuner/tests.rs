@@ -249,20 +249,23 @@ fn one_that_matches_no_more_has_back_what_it_had() {
 #[test]
 fn nobody_is_held_up_while_all_hold_little_and_all_are_let_go_when_they_do_again() {
     let mut small = socket(1);
-    small.sample.unacked_bytes = BUDGET_BYTES / 4;
+    small.sample.unacked_bytes = BUDGET_BYTES / 32;
     let mut other = socket(2);
-    other.sample.unacked_bytes = BUDGET_BYTES / 5;
+    other.sample.unacked_bytes = BUDGET_BYTES / 40;
     let (mut tuner, mut sockets) = (tuner(false), vec![small, other]);
     assert_eq!(run(&mut tuner, &mut sockets, at(0), at(2_500)), []);
-    assert_eq!(tuner.tally.held_bytes, BUDGET_BYTES / 4 + BUDGET_BYTES / 5);
-    // Together they hold half of it, and then less, as sockets with shares do.
-    sockets[1].sample.unacked_bytes = BUDGET_BYTES / 4;
+    assert_eq!(
+        tuner.tally.held_bytes,
+        BUDGET_BYTES / 32 + BUDGET_BYTES / 40
+    );
+    // Together they hold a sixteenth of it, and then less, as sockets with shares do.
+    sockets[1].sample.unacked_bytes = BUDGET_BYTES / 32;
     run(&mut tuner, &mut sockets, at(2_500), at(3_600));
     assert_eq!(tuner.tally.tuned, 2);
     sockets[1].sample.unacked_bytes = 0;
     run(&mut tuner, &mut sockets, at(3_600), at(5_600));
-    assert_eq!(tuner.tally.tuned, 2, "a quarter is held");
-    sockets[0].sample.unacked_bytes = BUDGET_BYTES / 9;
+    assert_eq!(tuner.tally.tuned, 2, "half of that is held");
+    sockets[0].sample.unacked_bytes = BUDGET_BYTES / 70;
     run(&mut tuner, &mut sockets, at(5_600), at(7_000));
     assert_eq!((tuner.tally.tuned, tuner.tally.given_back["ample"]), (0, 2));
     assert!(tuner.tally.left_alone.is_empty());
