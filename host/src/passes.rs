@@ -189,8 +189,9 @@ impl Passes {
         command
             .arg("passes")
             .stdin(Stdio::from(OwnedFd::from(theirs)));
-        // Ctrl-C is for the one who decides.
-        command.stdout(Stdio::null()).process_group(0);
+        // It says what it has to say in frames: whoever reads our lines must not wait for a process that hangs.
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        command.process_group(0); // Ctrl-C is for the one who decides
         let mut passes = Passes {
             child: command.spawn().map_err(|error| failed(&error))?,
             stream,
