@@ -2,8 +2,8 @@
 //! belong to this user, and nobody else may read them.
 
 use std::fs::{DirBuilder, File};
-use std::io::{Read, Seek, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
@@ -15,15 +15,9 @@ use crate::failure::Failure;
 /// Where locks, sockets and records are.
 pub const RUN_DIR: &str = "/run/ackpace-host";
 
-/// The right, as long as it or a copy of its descriptor lives.
+/// The right, as long as it lives.
 #[derive(Debug)]
 pub struct Lock(File);
-
-impl AsFd for Lock {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
 
 impl Lock {
     /// Takes the lock at this path. `does`: what the one does who has it, for whoever finds it taken.
@@ -57,23 +51,16 @@ impl Lock {
                 let _ = writeln!(file, "{}", std::process::id());
                 Ok(Lock(file))
             }
-            Err(Errno::WOULDBLOCK) => Err(Failure::operator(taken(&mut file, does))),
+            Err(Errno::WOULDBLOCK) => {
+                let mut pid = String::new();
+                let _ = file.read_to_string(&mut pid);
+                Err(Failure::operator(format!(
+                    "process {} {does} already; two would undo each other: stop it first",
+                    pid.trim()
+                )))
+            }
             Err(error) => Err(failed(&error)),
         }
-    }
-}
-
-/// Who has the lock, and what to do.
-fn taken(file: &mut File, does: &str) -> String {
-    let mut pid = String::new();
-    let _ = file.rewind().and_then(|()| file.read_to_string(&mut pid));
-    let pid: u32 = pid.trim().parse().unwrap_or(0);
-    match Path::new(&format!("/proc/{pid}")).exists() {
-        true => format!("process {pid} {does} already; two would undo each other: stop it first"),
-        false => format!(
-            "process {pid} has ended, but what it asked of the kernel has not: a process that it left undoes everything \
-             when that is over; try again then"
-        ),
     }
 }
 
@@ -142,20 +129,5 @@ mod tests {
             assert!(why.contains("is user 65534's"), "{why}");
         }
         fs::remove_dir_all(&path).expect("our own");
-    }
-
-    #[test]
-    fn who_has_a_lock_is_named_and_so_is_one_who_has_left_it_to_the_kernel() {
-        let path = std::env::temp_dir().join(format!("ackpace-lock-{}", std::process::id()));
-        for (pid, words) in [
-            (std::process::id().to_string(), "already"),
-            ("4194305".to_owned(), "has ended"),
-        ] {
-            fs::write(&path, pid).expect("a file");
-            let mut file = File::open(&path).expect("just now");
-            let told = taken(&mut file, "tunes");
-            assert!(told.contains(words), "{told}");
-        }
-        fs::remove_file(&path).expect("our own");
     }
 }
