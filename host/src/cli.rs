@@ -21,7 +21,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(false) => ExitCode::from(1),
         Err(failure) => {
             match &failure {
-                Failure::Usage(_) => failure.print(),
+                Failure::Usage(error) => _ = error.print(),
                 _ => Lines::new().write(To::Errors, format!("ackpace-host: {failure}")),
             }
             ExitCode::from(failure.exit_code())

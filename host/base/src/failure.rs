@@ -33,16 +33,4 @@ impl Failure {
             Failure::Runtime(_) => 1,
         }
     }
-
-    /// Prints the message, on the stream where it belongs.
-    pub fn print(&self) {
-        match self {
-            Failure::Usage(error) => {
-                let _ = error.print();
-            }
-            Failure::Operator(line) | Failure::Runtime(line) => {
-                say!("ackpace-host: {line}");
-            }
-        }
-    }
 }
