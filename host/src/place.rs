@@ -92,14 +92,9 @@ pub fn clear_dead() {
 /// It can't be mounted, or what is mounted there would vanish with this process, and the records with it. Or the folder is another
 /// user's.
 pub fn ensure_pin_folder() -> Result<(), Failure> {
+    sees_records()?;
     if is_bpf_fs() {
         return lock::own_folder(Path::new(PIN_DIR));
-    }
-    if has_mounts_of_its_own() {
-        return Err(Failure::operator(format!(
-            "no BPF file system at {BPF_DIR}, and this mount namespace ends with the process (`ip netns exec` makes such \
-             ones): after a kill nothing could be undone. Use `nsenter --net=/run/netns/NAME ackpace-host ...`"
-        )));
     }
     let options = CString::new("mode=700").ok();
     rustix::mount::mount(
@@ -117,6 +112,22 @@ pub fn ensure_pin_folder() -> Result<(), Failure> {
     lock::own_folder(Path::new(PIN_DIR))
 }
 
+/// Refuses where records may be that are not seen from here, or would vanish with this process: there is no BPF file system, and the
+/// mount namespace is not known to be the first one's.
+///
+/// # Errors
+/// As above; what to do.
+pub fn sees_records() -> Result<(), Failure> {
+    if is_bpf_fs() || !has_mounts_of_its_own() {
+        return Ok(());
+    }
+    Err(Failure::operator(format!(
+        "no BPF file system at {BPF_DIR}, and this mount namespace may not be the machine's (`ip netns exec` makes a new one): \
+         records of changed sockets that are kept elsewhere are not seen from it, and new ones would vanish with it. Use \
+         `nsenter --net=/run/netns/NAME ackpace-host ...`; if the machine itself has none, mount it there first: '{MOUNT}'"
+    )))
+}
+
 /// Whether [`ensure_pin_folder`] has a chance where none is mounted.
 pub fn may_mount() -> bool {
     !has_mounts_of_its_own() && capabilities::has(CapabilitySet::SYS_ADMIN)
@@ -127,12 +138,13 @@ pub fn is_bpf_fs() -> bool {
     rustix::fs::statfs(BPF_DIR).is_ok_and(|kind| kind.f_type == BPF_FS_MAGIC)
 }
 
+/// Whether this mount namespace is another than that of the first process, or is not known to be the same.
 fn has_mounts_of_its_own() -> bool {
     let space = |process: &str| {
         fs::metadata(format!("/proc/{process}/ns/mnt")).map(|meta| (meta.dev(), meta.ino()))
     };
     match (space("self"), space("1")) {
         (Ok(own), Ok(first)) => own != first,
-        _ => false,
+        _ => true,
     }
 }

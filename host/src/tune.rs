@@ -56,6 +56,7 @@ pub fn run(options: &Tune) -> Result<(), Failure> {
 /// Another instance runs, or the kernel refuses.
 pub fn restore() -> Result<(), Failure> {
     let place = Place::here()?;
+    place::sees_records()?;
     let _lock = Lock::take(&place.lock, DOES)?;
     place::clear_dead();
     if !place.pin.exists() {

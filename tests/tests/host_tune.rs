@@ -13,8 +13,8 @@ use std::process::Stdio;
 use std::{fs, thread};
 
 use ackpace_tests::{
-    Cgroup, Outcome, Program, Setup, Tree, client, eventually, host, host_can, host_start,
-    limit_receive_buffer, network_apart, pattern, skip,
+    Cgroup, Outcome, Program, Setup, Tree, client, eventually, host, host_binary, host_can,
+    host_start, limit_receive_buffer, network_apart, pattern, run, skip,
 };
 
 /// So little that each of a few sockets is clamped at once.
@@ -244,6 +244,22 @@ fn what_a_killed_one_left_is_undone_by_restore_or_the_next() {
         "{}",
         again.err
     );
+}
+
+/// As `ip netns exec` does: a new mount namespace, with a /sys of its own.
+#[test]
+fn where_records_can_not_be_seen_restore_does_not_say_that_there_are_none() {
+    if !apart() {
+        return;
+    }
+    let Some(mut unshare) = client("unshare") else {
+        return;
+    };
+    let script = "umount -l /sys/fs/bpf; exec \"$0\" tune --restore";
+    let host = host_binary().to_str().expect("UTF-8");
+    let refused = run(unshare.args(["--mount", "sh", "-c", script, host]));
+    assert_eq!(refused.code, Some(2), "{}", refused.err);
+    assert!(refused.err.contains("nsenter"), "{}", refused.err);
 }
 
 #[test]
