@@ -19,6 +19,7 @@ mod program;
 mod server;
 mod text;
 mod throttle;
+mod trap;
 mod tree;
 mod watched;
 
@@ -36,6 +37,7 @@ pub use program::Program;
 pub use server::{Server, Setup, metric};
 pub use text::{Rng, pattern};
 pub use throttle::Throttle;
+pub use trap::Trap;
 pub use tree::{Tree, rested};
 pub use watched::Watched;
 

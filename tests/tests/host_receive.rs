@@ -5,9 +5,9 @@
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::{ptr, thread};
+use std::thread;
 
-use ackpace_tests::{Program, host, host_can, host_watch, network_apart, skip};
+use ackpace_tests::{Program, Trap, host, host_can, host_watch, network_apart, skip};
 
 /// What must have waited for more than a second.
 const ALL_LONG: &str = "[0,0,0,0,0,3]";
@@ -86,62 +86,6 @@ fn sleeps_with_data(at: &str) {
     assert_eq!(watching.end(libc::SIGINT), Some(0));
 }
 
-/// A page of memory on which a system call sleeps until it is released (userfaultfd(2)).
-struct Trap {
-    fd: libc::c_int,
-    page: *mut u8,
-}
-
-const PAGE: usize = 4_096;
-const UFFDIO_API: libc::c_ulong = 0xc018_aa3f;
-const UFFDIO_REGISTER: libc::c_ulong = 0xc020_aa00;
-const UFFDIO_ZEROPAGE: libc::c_ulong = 0xc020_aa04;
-const MODE_MISSING: u64 = 1;
-
-impl Trap {
-    fn new() -> Option<Trap> {
-        // SAFETY: no pointers; the descriptor is new.
-        let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) } as libc::c_int;
-        if fd < 0 {
-            return None;
-        }
-        let access = libc::PROT_READ | libc::PROT_WRITE;
-        let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: the kernel chooses the place.
-        let page = unsafe { libc::mmap(ptr::null_mut(), PAGE, access, kind, -1, 0) };
-        assert_ne!(page, libc::MAP_FAILED, "mmap");
-        let trap = Trap {
-            fd,
-            page: page.cast(),
-        };
-        let (mut api, mut range) = ([0xaa, 0, 0], [page as u64, PAGE as u64, MODE_MISSING, 0]);
-        // SAFETY: each argument has the size that its number names, and lives through the call.
-        let is_set = unsafe {
-            libc::ioctl(fd, UFFDIO_API, api.as_mut_ptr()) == 0
-                && libc::ioctl(fd, UFFDIO_REGISTER, range.as_mut_ptr()) == 0
-        };
-        is_set.then_some(trap)
-    }
-
-    /// Whoever sleeps on it goes on.
-    fn release(&self) {
-        let mut range = [self.page as u64, PAGE as u64, 0, 0];
-        // SAFETY: as above.
-        let done = unsafe { libc::ioctl(self.fd, UFFDIO_ZEROPAGE, range.as_mut_ptr()) };
-        assert_eq!(done, 0, "UFFDIO_ZEROPAGE: {}", io::Error::last_os_error());
-    }
-}
-
-impl Drop for Trap {
-    fn drop(&mut self) {
-        // SAFETY: our own; nobody uses them any more.
-        unsafe {
-            libc::munmap(self.page.cast(), PAGE);
-            libc::close(self.fd);
-        }
-    }
-}
-
 #[test]
 fn what_waits_behind_the_lock_of_a_receiver_that_sleeps_is_told_apart() {
     if !apart() {
@@ -151,7 +95,7 @@ fn what_waits_behind_the_lock_of_a_receiver_that_sleeps_is_told_apart() {
         return skip("userfaultfd(2) is refused here");
     };
     let (watching, mut receiver, mut sender) = watched("127.0.0.1:0");
-    let at = trap.page as usize;
+    let at = trap.page_address();
     sender.write_all(&[7; 100]).expect("room");
     let reader = thread::spawn(move || {
         // A first call, by which the thread is known; then one that sleeps in the middle of the copy.
