@@ -4,7 +4,6 @@ use std::fs;
 use std::io;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
-use std::time::Duration;
 
 use ackpace_share::outside::Setting;
 use serde::Serialize;
@@ -59,9 +58,6 @@ pub fn run(json: bool) -> bool {
     }
     findings.iter().all(|finding| finding.ok)
 }
-
-/// For how long a pass may hang until that is told.
-const LOOK_WITHIN: Duration = Duration::from_secs(3);
 
 const TUNE: &str = "'tune'";
 const WATCH: &str = "'receive watch'";
@@ -235,7 +231,7 @@ fn lockdown() -> Result<String, String> {
 
 /// Loads the program and looks once.
 fn looked() -> Result<String, Failure> {
-    let mut passes = tune::start_within(LOOK_WITHIN, None, &Matching::default())?;
+    let mut passes = tune::passes(None, &Matching::default())?;
     let mut sockets = 0;
     passes.look(0, &mut View::default(), |view| sockets += view.matched())?;
     Ok(format!(
@@ -254,7 +250,7 @@ fn set_and_given_back() -> Result<String, String> {
         ports: vec![port],
         ..Matching::default()
     };
-    let mut passes = tune::start_within(LOOK_WITHIN, None, &matching).map_err(told)?;
+    let mut passes = tune::passes(None, &matching).map_err(told)?;
     // It has sent nothing yet.
     let mut seen = None;
     let looked = passes.look(0, &mut View::default(), |view| {

@@ -28,6 +28,8 @@ use crate::snapshot::{ANSWER_BYTES, Answer, View};
 
 /// A pass takes milliseconds, and some hundred with the most sockets. One that takes so long hangs.
 const STUCK_AFTER: Duration = Duration::from_secs(1);
+/// A pass that hangs for so long is given up, unless this process waits for it until it is stopped.
+const GIVE_UP_AFTER: Duration = Duration::from_secs(3);
 /// How often who waits looks for a signal, and tells that a pass hangs.
 const LOOK: Duration = Duration::from_millis(100);
 /// A frame's bytes. Longer: the one at the other end is not ours.
@@ -153,12 +155,14 @@ fn hear(stream: &mut UnixStream) -> io::Result<Option<(u32, Vec<u8>)>> {
 pub struct Passes {
     child: Child,
     stream: UnixStream,
-    /// Hears that this process is to end.
-    stopped: Receiver<()>,
+    /// Hears that this process is to end; `None`: a pass that hangs is given up.
+    stopped: Option<Receiver<()>>,
     is_stopped: bool,
     /// A pass has hung for so long that it was given up: there will be no other.
     is_given_up: bool,
-    /// Told every [`LOOK`] for how long a pass hangs.
+    /// The present pass hangs.
+    is_stuck: bool,
+    /// Told every [`LOOK`] for how long a pass hangs, and 0 at its end.
     on_stuck: Box<dyn FnMut(Duration)>,
     ticks_per_s: u32,
     /// CPU time of the process so far.
@@ -167,17 +171,11 @@ pub struct Passes {
 }
 
 impl Passes {
-    /// Starts the process, from the binary `program`, and opens the kernel's program for what matches. `pin`: where the records of
-    /// changed sockets are; `None`: they end with the process. `stopped` hears when a pass that hangs is to be given up.
+    /// Starts the process, from the binary `program`. A pass that hangs is given up after some seconds.
     ///
     /// # Errors
-    /// The kernel refuses; what to do.
-    pub fn start(
-        program: &Path,
-        pin: Option<&Path>,
-        matching: &Matching,
-        stopped: Receiver<()>,
-    ) -> Result<Passes, Failure> {
+    /// It can't be started.
+    pub fn start(program: &Path) -> Result<Passes, Failure> {
         let failed = |error: &dyn std::fmt::Display| {
             Failure::runtime(format!("{}: {error}", program.display()))
         };
@@ -192,35 +190,45 @@ impl Passes {
         // It says what it has to say in frames: whoever reads our lines must not wait for a process that hangs.
         command.stdout(Stdio::null()).stderr(Stdio::null());
         command.process_group(0); // Ctrl-C is for the one who decides
-        let mut passes = Passes {
+        Ok(Passes {
             child: command.spawn().map_err(|error| failed(&error))?,
             stream,
-            stopped,
+            stopped: None,
             is_stopped: false,
             is_given_up: false,
+            is_stuck: false,
             on_stuck: Box::new(|_| {}),
             ticks_per_s: 0,
             cpu_us: 0,
             heard: Vec::new(),
-        };
+        })
+    }
+
+    /// From now on one that hangs is waited for until `stopped` hears that this process is to end. `told` hears every tenth of a second
+    /// for how long it hangs, and 0 when it hangs no more.
+    pub fn wait_until(&mut self, stopped: Receiver<()>, told: impl FnMut(Duration) + 'static) {
+        self.stopped = Some(stopped);
+        self.on_stuck = Box::new(told);
+    }
+
+    /// Opens the kernel's program for what matches. `pin`: where the records of changed sockets are; `None`: they end with the process.
+    ///
+    /// # Errors
+    /// The kernel refuses; what to do.
+    pub fn open(&mut self, pin: Option<&Path>, matching: &Matching) -> Result<(), Failure> {
         let open = Open {
             pin: pin.map(Path::to_owned),
             matching: matching.clone(),
         };
-        let open = serde_json::to_vec(&open).map_err(|error| failed(&error))?;
-        passes.ask(OPEN, &open, |_| 0)?;
-        Ok(passes)
-    }
-
-    /// From now on `told` hears every tenth of a second for how long a pass hangs.
-    pub fn on_stuck(&mut self, told: impl FnMut(Duration) + 'static) {
-        self.on_stuck = Box::new(told);
+        let open =
+            serde_json::to_vec(&open).map_err(|error| Failure::runtime(error.to_string()))?;
+        self.ask(OPEN, &open, |_| 0)
     }
 
     /// Waits so long, or until this process is to end: `true`.
     pub fn is_stopped_within(&mut self, wait: Duration) -> bool {
-        if !self.is_stopped {
-            let heard = self.stopped.recv_timeout(wait);
+        if let (Some(stopped), false) = (&self.stopped, self.is_stopped) {
+            let heard = stopped.recv_timeout(wait);
             self.is_stopped = heard != Err(RecvTimeoutError::Timeout);
         }
         self.is_stopped
@@ -321,6 +329,9 @@ impl Passes {
                     held.drain(..taken);
                 }
                 what if what == Told::Done as u32 => {
+                    if std::mem::take(&mut self.is_stuck) {
+                        (self.on_stuck)(Duration::ZERO);
+                    }
                     let mut fields = Fields(&bytes);
                     self.ticks_per_s = fields.word();
                     self.cpu_us += fields.long();
@@ -374,14 +385,19 @@ impl Passes {
         if waited < STUCK_AFTER {
             return Ok(());
         }
+        self.is_stuck = true;
         (self.on_stuck)(waited);
-        if !self.is_stopped_within(Duration::ZERO) {
+        let is_over = match self.stopped {
+            Some(_) => self.is_stopped_within(Duration::ZERO),
+            None => waited >= GIVE_UP_AFTER,
+        };
+        if !is_over {
             return Ok(());
         }
         self.is_given_up = true;
         Err(Failure::runtime(format!(
-            "a pass over the sockets has hung for {} s: another process keeps the lock of a socket of its own. Settings stay \
-             as they are until 'ackpace-host tune --restore' or the next start, once process {} is gone",
+            "a pass over the sockets has hung for {} s: another process keeps the lock of a socket of its own. What an instance has \
+             set stays until 'ackpace-host tune --restore' or the next start, once that process lets go and process {} is gone",
             waited.as_secs(),
             self.child.id()
         )))

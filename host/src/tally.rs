@@ -174,7 +174,7 @@ impl Tally {
             when(
                 self.stuck_s > 0,
                 &format!(
-                    "             STUCK since {} s: a process keeps the lock of a socket of its own; nothing is divided meanwhile\n",
+                    "             STUCK for {} s: a process keeps the lock of a socket of its own; nothing is divided meanwhile\n",
                     self.stuck_s
                 )
             )

@@ -5,8 +5,6 @@ use std::collections::HashMap;
 use std::fs;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::Path;
-use std::sync::mpsc;
-use std::thread;
 use std::time::Duration;
 
 use ackpace_host_base::capabilities::{self, CapabilitySet};
@@ -19,6 +17,7 @@ use ackpace_host_base::signals::{self, Caught};
 use crate::cgroups::ChosenCgroup;
 use crate::journal::Journal;
 use crate::kernel::Order;
+use crate::lines::{Lines, To};
 use crate::matching::Matching;
 use crate::options::Tune;
 use crate::passes::Passes;
@@ -32,8 +31,10 @@ const SNAPSHOTS_OF_ONCE: u64 = 2;
 
 /// The binary that is running.
 const OWN_BINARY: &str = "/proc/self/exe";
-/// For how long `--restore` waits for a pass that hangs.
-const RESTORE_WITHIN: Duration = Duration::from_secs(3);
+/// A pass that hangs is told of after this time. Less: lines on a machine that is merely busy.
+const TOLD_AFTER: Duration = Duration::from_secs(2);
+const HANGS: &str = "tune: a pass hangs, since a process keeps the lock of a socket of its own; nothing is divided until it lets go. \
+                     `grep -lE 'tcp_(send|recv)msg' /proc/[0-9]*/task/*/stack` usually names it";
 /// What an instance does, for a second one.
 const DOES: &str = "tunes this network namespace";
 
@@ -64,27 +65,20 @@ pub fn restore() -> Result<(), Failure> {
         say!("tune: there is nothing to undo in this network namespace");
         return Ok(());
     }
-    let mut passes = start_within(RESTORE_WITHIN, Some(&place.pin), &Matching::default())?;
+    let mut passes = passes(Some(&place.pin), &Matching::default())?;
     let undone = end(&mut passes, &place)?;
     say!("tune: {undone} sockets have back what they had");
     Ok(())
 }
 
-/// Passes that are given up after this time if one hangs.
+/// Passes by this binary, which are given up if one hangs.
 ///
 /// # Errors
-/// As [`Passes::start`].
-pub fn start_within(
-    within: Duration,
-    pin: Option<&Path>,
-    matching: &Matching,
-) -> Result<Passes, Failure> {
-    let (stop, stopped) = mpsc::channel();
-    thread::spawn(move || {
-        thread::sleep(within);
-        let _ = stop.send(());
-    });
-    Passes::start(Path::new(OWN_BINARY), pin, matching, stopped)
+/// As [`Passes::start`] and [`Passes::open`].
+pub fn passes(pin: Option<&Path>, matching: &Matching) -> Result<Passes, Failure> {
+    let mut passes = Passes::start(Path::new(OWN_BINARY))?;
+    passes.open(pin, matching)?;
+    Ok(passes)
 }
 
 /// What lives as long as `tune` does.
@@ -129,13 +123,11 @@ impl TuneSession {
         if lock.is_some() {
             place::ensure_pin_folder()?;
         }
-        let pin = lock.is_some().then_some(&*place.pin);
-        let mut passes = Passes::start(Path::new(OWN_BINARY), pin, &matching, signals.hear()?)?;
-        capabilities::keep_only(CapabilitySet::empty())?;
+        let mut passes = Passes::start(Path::new(OWN_BINARY))?;
+        capabilities::keep_only(CapabilitySet::empty())?; // before a thread starts
         let clock = Clock::start();
         let board = Board::default();
-        let shown = board.clone();
-        passes.on_stuck(move |waited| shown.stuck(waited));
+        passes.wait_until(signals.hear()?, tell_of_hangs(&board));
         let mut session = TuneSession {
             tuner: Tuner::new(chosen(options), clock.now()),
             passes,
@@ -149,27 +141,37 @@ impl TuneSession {
         };
         session.tuner.tally.pid = std::process::id();
         session.tuner.tally.policy = options.policy.name().to_owned();
-        session.begin(place, lock, options)?;
+        if let Some(lock) = lock {
+            session.hold(place, lock)?;
+        }
+        session.begin(&matching, options)?;
         Ok(session)
     }
 
+    /// Tells others from now on that this instance tunes.
+    fn hold(&mut self, place: Place, lock: Lock) -> Result<(), Failure> {
+        self.board.show(&self.tuner.tally);
+        let socket = status::answer_at(&place.socket, &self.board)
+            .map_err(|error| Failure::runtime(format!("{}: {error}", place.socket.display())))?;
+        self.held = Some(Held {
+            place,
+            _lock: lock,
+            _socket: socket,
+        });
+        Ok(())
+    }
+
     /// Undoes what an earlier instance left, and refuses a budget that is too small for the sockets that are there.
-    fn begin(&mut self, place: Place, lock: Option<Lock>, options: &Tune) -> Result<(), Failure> {
-        if let Some(lock) = lock {
+    fn begin(&mut self, matching: &Matching, options: &Tune) -> Result<(), Failure> {
+        let pin = self.held.as_ref().map(|held| &*held.place.pin);
+        self.passes.open(pin, matching)?;
+        if pin.is_some() {
             let undone = give_all_back(&mut self.passes)?;
             if undone > 0 {
                 self.journal.say(format_args!(
                     "an earlier instance was killed: {undone} sockets have back what they had"
                 ));
             }
-            let socket = status::answer_at(&place.socket, &self.board).map_err(|error| {
-                Failure::runtime(format!("{}: {error}", place.socket.display()))
-            })?;
-            self.held = Some(Held {
-                place,
-                _lock: lock,
-                _socket: socket,
-            });
         }
         let cgroup = self.look_for_cgroup();
         let (mut sockets, mut sending) = (0, 0);
@@ -321,6 +323,24 @@ impl TuneSession {
             ));
         }
         Ok(())
+    }
+}
+
+/// Shows for how long a pass hangs, and says when that begins and ends.
+fn tell_of_hangs(board: &Board) -> impl FnMut(Duration) + use<> {
+    let (board, mut lines, mut told) = (board.clone(), Lines::new(), Duration::ZERO);
+    move |waited| {
+        board.stuck(waited);
+        if waited >= TOLD_AFTER {
+            if told.is_zero() {
+                lines.write(To::Errors, HANGS);
+            }
+            told = waited;
+        } else if waited.is_zero() && !told.is_zero() {
+            let line = format!("tune: the pass goes on, after {} s", told.as_secs());
+            lines.write(To::Errors, line);
+            told = waited;
+        }
     }
 }
 

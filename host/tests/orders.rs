@@ -4,7 +4,6 @@ use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::path::Path;
-use std::sync::mpsc;
 use std::time::Duration;
 
 use ackpace_host::kernel::{Order, has_bpf};
@@ -12,13 +11,6 @@ use ackpace_host::matching::Matching;
 use ackpace_host::passes::Passes;
 use ackpace_host::snapshot::{Outcome, View};
 use ackpace_share::outside::Setting;
-
-/// Never hears that it is to end.
-fn never() -> mpsc::Receiver<()> {
-    let (stop, stopped) = mpsc::channel();
-    std::mem::forget(stop);
-    stopped
-}
 
 /// A listener in a network namespace of this thread's own, and passes for the sockets of its port; `None`: said why
 /// not.
@@ -48,8 +40,9 @@ fn opened(test: &str) -> Option<(TcpListener, Passes)> {
         ..Matching::default()
     };
     let binary = Path::new(env!("CARGO_BIN_EXE_ackpace-host"));
-    match Passes::start(binary, None, &matching, never()) {
-        Ok(passes) => Some((listener, passes)),
+    let mut passes = Passes::start(binary).expect("the binary of this package");
+    match passes.open(None, &matching) {
+        Ok(()) => Some((listener, passes)),
         Err(why) => {
             println!("skipped: {test}: {why}");
             None
