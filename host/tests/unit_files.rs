@@ -7,11 +7,13 @@ use std::{env, fs};
 const BINARY: &str = env!("CARGO_BIN_EXE_ackpace-host");
 const INSTALLED: &str = "/usr/local/bin/ackpace-host";
 
-/// Each file, with the rights that its program uses.
+/// Each file, with the exit codes after which a restart does not help.
 const UNITS: [(&str, &str); 2] = [
-    ("ackpace-host-tune.service", "CAP_BPF CAP_PERFMON"),
-    ("ackpace-host-guard.service", "CAP_BPF CAP_PERFMON"),
+    ("ackpace-host-tune.service", "2"),
+    ("ackpace-host-guard.service", "1 2"),
 ];
+/// The rights that both programs use.
+const RIGHTS: &str = "CAP_BPF CAP_PERFMON";
 
 fn text(unit: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(unit);
@@ -46,9 +48,9 @@ fn their_commands_are_understood() {
 
 #[test]
 fn they_give_the_rights_that_are_used_and_what_both_can_do_without_is_taken() {
-    for (unit, rights) in UNITS {
+    for (unit, lasting) in UNITS {
         let text = text(unit);
-        assert_eq!(values(&text, "CapabilityBoundingSet"), [rights], "{unit}");
+        assert_eq!(values(&text, "CapabilityBoundingSet"), [RIGHTS], "{unit}");
         assert_eq!(values(&text, "RuntimeDirectory"), ["ackpace-host"]);
         // Each keeps its record there for the next start, and the other one's, too.
         for name in [
@@ -62,7 +64,11 @@ fn they_give_the_rights_that_are_used_and_what_both_can_do_without_is_taken() {
             assert_eq!(values(&text, name), ["yes"], "{unit}: {name}");
         }
         assert_eq!(values(&text, "ProtectSystem"), ["strict"], "{unit}");
-        assert_eq!(values(&text, "RestartPreventExitStatus"), ["2"], "{unit}");
+        assert_eq!(
+            values(&text, "RestartPreventExitStatus"),
+            [lasting],
+            "{unit}"
+        );
         let families = values(&text, "RestrictAddressFamilies");
         assert_eq!(families.len(), 1, "{unit}");
     }
