@@ -20,8 +20,7 @@ impl Trap {
     /// A new one; `None` where the kernel refuses.
     pub fn new() -> Option<Trap> {
         // SAFETY: no pointers; the descriptor is new.
-        let mut fd =
-            unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) } as libc::c_int;
+        let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) } as libc::c_int;
         if fd < 0 {
             return None;
         }
