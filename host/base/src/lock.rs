@@ -39,7 +39,7 @@ impl Lock {
 
     fn try_take(path: &Path, does: &str) -> Result<Lock, Failure> {
         let failed = |error: &dyn std::fmt::Display| {
-            Failure::runtime(format!("{}: {error}; run it as root", path.display()))
+            Failure::operator(format!("{}: {error}; run it as root", path.display()))
         };
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR);
@@ -70,7 +70,7 @@ impl Lock {
 /// It is another user's, or no folder.
 pub fn own_folder(path: &Path) -> Result<(), Failure> {
     let failed = |error: &dyn std::fmt::Display| {
-        Failure::runtime(format!("{}: {error}; run it as root", path.display()))
+        Failure::operator(format!("{}: {error}; run it as root", path.display()))
     };
     let mut builder = DirBuilder::new();
     builder.recursive(true).mode(0o700);
@@ -123,6 +123,8 @@ mod tests {
         let link = path.join("link");
         symlink("/tmp", &link).expect("our own folder");
         assert!(own_folder(&link).is_err(), "it leads elsewhere");
+        let refused = own_folder(Path::new("/proc/none")).expect_err("nobody may make it");
+        assert_eq!(refused.exit_code(), 2, "a restart does not help");
         if rustix::process::geteuid().is_root() {
             std::os::unix::fs::chown(&path, Some(65_534), None).expect("root may");
             let why = own_folder(&path).expect_err("another user's").to_string();
