@@ -7,7 +7,7 @@ use ackpace_share::SEND_POOL_BYTES_MAX;
 use ackpace_share::eatbt::Need;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use ackpace_receive::options::Receive;
+use ackpace_receive::options::{Receive, port};
 
 use crate::matching::{Matching, Prefix};
 
@@ -46,16 +46,16 @@ pub enum Command {
 }
 
 /// `tune`.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct Tune {
     /// What to ask of an instance that runs.
     #[command(subcommand)]
     pub ask: Option<Ask>,
     /// The memory for all sockets that match, unsent and in flight, such as 256MiB
-    #[arg(long, value_name = "SIZE", value_parser = size, required_unless_present = "restore")]
+    #[arg(long, value_name = "SIZE", value_parser = size, required_unless_present = "restore", allow_hyphen_values = true)]
     pub budget: Option<u64>,
     /// Only sockets with these local ports, such as 80,443
-    #[arg(long, value_name = "PORT", value_delimiter = ',')]
+    #[arg(long, value_name = "PORT", value_delimiter = ',', value_parser = port)]
     pub port: Vec<u16>,
     /// Only sockets with these local addresses or prefixes, such as 10.0.0.0/8
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
@@ -69,7 +69,7 @@ pub struct Tune {
     /// Change nothing, and tell what would be changed
     #[arg(long)]
     pub dry_run: bool,
-    /// Divide once, tell what was changed, undo it and end
+    /// Divide twice, a second apart, tell what was changed, undo it and end
     #[arg(long)]
     pub once: bool,
     /// Undo what a killed instance has left, and end
@@ -78,6 +78,9 @@ pub struct Tune {
     /// Changes as JSON objects, one a line, on standard output
     #[arg(long)]
     pub json: bool,
+    /// No line for each change
+    #[arg(long)]
+    pub quiet: bool,
 }
 
 /// What to ask of an instance that runs.
@@ -95,9 +98,10 @@ pub enum Ask {
 }
 
 /// How send memory is divided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Policy {
     /// By what each connection can use (SSBT's E-ATBT)
+    #[default]
     ByNeed,
     /// By the present congestion window (ATBT)
     Window,
@@ -156,6 +160,9 @@ fn size(text: &str) -> Result<u64, String> {
         "m" | "mi" | "mib" => 20,
         "g" | "gi" | "gib" => 30,
         "t" | "ti" | "tib" => 40,
+        "kb" | "mb" | "gb" | "tb" => {
+            return Err("not a size: units are powers of 1024, written KiB, MiB or GiB".to_owned());
+        }
         _ => return Err("not a size: write 64KiB, 256MiB or 2GiB".to_owned()),
     };
     let bytes = number
@@ -208,6 +215,9 @@ mod tests {
             "x tune --budget 1MiB status",
             "x tune --budget 1MiB --port 70000",
             "x tune --budget 1MiB --address here",
+            "x tune --budget 1MiB --port 0",
+            "x tune --budget 1MiB --port 80-90",
+            "x tune --budget -5MiB",
             "x tune status --json --metrics",
             "x tune --budget 1MiB --policy kernel",
             "x receive",
@@ -221,6 +231,7 @@ mod tests {
         for line in [
             "x doctor --json",
             "x tune --restore",
+            "x tune --budget 1MiB --port=80,443 --quiet",
             "x tune status --metrics",
             "x receive guard --port 80 --pid 7 --json",
             "x receive advise --pid 7 --json",

@@ -5,6 +5,20 @@ use clap::{Args, Subcommand};
 /// How long `--for` may watch, in seconds. More: refused, since a page is told each second without it.
 const WATCH_S_MAX: u64 = 86_400;
 
+/// A port of `--port`.
+///
+/// # Errors
+/// It is none.
+pub fn port(text: &str) -> Result<u16, String> {
+    match text.trim().parse() {
+        Ok(0) | Err(_) => Err(
+            "not a port: write ports from 1 to 65535, such as 80,443; there are no ranges"
+                .to_owned(),
+        ),
+        Ok(port) => Ok(port),
+    }
+}
+
 /// `receive`.
 #[derive(Debug, Subcommand)]
 pub enum Receive {
@@ -28,7 +42,7 @@ pub enum Receive {
 #[derive(Debug, Args)]
 pub struct Guard {
     /// Only services with these ports, at this end or the other, such as 80,443
-    #[arg(long, value_name = "PORT", value_delimiter = ',')]
+    #[arg(long, value_name = "PORT", value_delimiter = ',', value_parser = port)]
     pub port: Vec<u16>,
     /// Only this process
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
@@ -42,7 +56,7 @@ pub struct Guard {
 #[derive(Debug, Args)]
 pub struct Watch {
     /// Only services with these ports, at this end or the other, such as 80,443
-    #[arg(long, value_name = "PORT", value_delimiter = ',')]
+    #[arg(long, value_name = "PORT", value_delimiter = ',', value_parser = port)]
     pub port: Vec<u16>,
     /// Only what this process receives
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
@@ -56,4 +70,18 @@ pub struct Watch {
     /// A JSON object for each page
     #[arg(long)]
     pub json: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_may_have_spaces_around_it_and_is_not_0_or_a_range() {
+        assert_eq!((port("80"), port(" 443")), (Ok(80), Ok(443)));
+        for text in ["", "0", "80-90", "65536", "http", "-1"] {
+            let why = port(text).expect_err(text);
+            assert!(why.contains("80,443"), "{text}: {why}");
+        }
+    }
 }
