@@ -7,6 +7,7 @@ use ackpace_share::outside::{NONE_SEGMENTS, Setting};
 use serde::Serialize;
 
 use crate::lines::{Lines, To};
+use crate::options::Tune;
 use crate::tuner::Change;
 
 /// Lines of the log for changes in a second. More: counted, and one line tells how many.
@@ -18,6 +19,8 @@ pub struct Journal {
     lines: Lines,
     /// JSON on standard output, not text on standard error.
     json: bool,
+    /// No lines for changes.
+    quiet: bool,
     /// Nothing is changed: the lines say what would be.
     dry_run: bool,
     /// The second that is under way, how many lines it has, and how many were held back in it.
@@ -44,11 +47,12 @@ struct Line {
 
 impl Journal {
     /// One without lines.
-    pub fn new(json: bool, dry_run: bool) -> Journal {
+    pub fn new(options: &Tune) -> Journal {
         Journal {
             lines: Lines::new(),
-            json,
-            dry_run,
+            json: options.json,
+            quiet: options.quiet,
+            dry_run: options.dry_run,
             second: 0,
             told: 0,
             held_back: 0,
@@ -58,7 +62,7 @@ impl Journal {
     /// Tells of a change that was carried out, unless it is one too many in its second.
     pub fn change(&mut self, change: &Change, now: Instant) {
         self.turn(now);
-        if !self.has_room() {
+        if self.quiet || !self.has_room() {
             return;
         }
         let line = Line::of(change, self.dry_run);
@@ -90,17 +94,24 @@ impl Journal {
         has
     }
 
-    /// A second is over: tells how many changes have no line.
+    /// Another second may have begun, with room for other lines.
     pub fn turn(&mut self, now: Instant) {
         let second = now.us / US_PER_S;
         if second == self.second {
             return;
         }
-        if self.held_back > 0 && !self.json {
-            let held_back = self.held_back;
-            self.say(format_args!("{held_back} more changes in a second"));
+        self.flush();
+        (self.second, self.told) = (second, 0);
+    }
+
+    /// Tells how many changes have no line until now.
+    pub fn flush(&mut self) {
+        let held_back = std::mem::take(&mut self.held_back);
+        match (held_back, self.json) {
+            (0, _) => {}
+            (_, true) => self.tell(format!("{{\"held_back\":{held_back}}}")),
+            (_, false) => self.say(format_args!("{held_back} more changes in a second")),
         }
-        (self.second, self.told, self.held_back) = (second, 0, 0);
     }
 }
 
@@ -197,7 +208,7 @@ mod tests {
 
     #[test]
     fn so_many_lines_a_second_and_the_rest_is_counted() {
-        let mut journal = Journal::new(true, true);
+        let mut journal = Journal::new(&Tune::default());
         let at = |us| Instant { us };
         journal.turn(at(10));
         let told = (0..50).filter(|_| journal.has_room()).count() as u64;

@@ -132,7 +132,7 @@ impl TuneSession {
             tuner: Tuner::new(chosen(options), clock.now()),
             passes,
             clock,
-            journal: Journal::new(options.json, options.dry_run),
+            journal: Journal::new(options),
             board,
             cgroup,
             view: View::default(),
@@ -183,7 +183,7 @@ impl TuneSession {
             sending += view.snapshots.iter().filter(sends).count() as u64;
         })?;
         let budget_bytes = self.tuner.tally.budget_bytes;
-        if sending * FLOOR_BYTES > budget_bytes && !options.dry_run {
+        if sending * FLOOR_BYTES > budget_bytes {
             let text = format!(
                 "--budget {budget_bytes} B is too little: {sending} connections send now, and each has {FLOOR_BYTES} B at \
                  least; give {} KiB or more",
@@ -212,6 +212,7 @@ impl TuneSession {
         loop {
             self.turn()?;
             if options.once && self.tuner.tally.passes >= SNAPSHOTS_OF_ONCE {
+                self.journal.flush();
                 let words = self.last_words(options.json);
                 self.journal.tell(words.trim_end().to_owned());
                 return Ok(());
@@ -316,6 +317,7 @@ impl TuneSession {
 
     /// Undoes everything, and tells.
     fn end(&mut self) -> Result<(), Failure> {
+        self.journal.flush();
         if let Some(held) = self.held.take() {
             let undone = end(&mut self.passes, &held.place)?;
             self.journal.say(format_args!(

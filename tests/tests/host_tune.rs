@@ -403,6 +403,20 @@ fn a_dry_run_and_a_look_change_nothing_that_lasts() {
 }
 
 #[test]
+fn what_has_no_line_is_counted() {
+    if !apart() {
+        return;
+    }
+    let many = Sender::start("127.0.0.1:0", 24);
+    let port = many.port;
+    let dry = format!("--budget 1MiB --port {port} --dry-run --once --json");
+    let told = tune(&dry).out;
+    assert!(told.contains("{\"held_back\":4}"), "{told}");
+    let told = tune(&format!("{dry} --quiet")).out;
+    assert_eq!(told.lines().count(), 1, "the state at the end: {told}");
+}
+
+#[test]
 fn what_can_not_be_is_refused_by_one_clear_line() {
     if !apart() {
         return;
@@ -415,6 +429,7 @@ fn what_can_not_be_is_refused_by_one_clear_line() {
     let little = format!("--budget 8KiB --port {port}");
     for (options, part) in [
         (&*little, "give 17 KiB or more"),
+        (&*format!("{little} --dry-run"), "give 17 KiB or more"),
         (&*cgroup, "--port"),
         ("--budget 1MiB --cgroup /nonexistent", "No such file"),
         ("--budget much", "256MiB"),
