@@ -48,19 +48,21 @@ impl ChosenCgroup {
 }
 
 /// The directory for a path as an operator gives it: absolute, or below the place where version 2 is mounted
-/// (`system.slice/nginx.service`).
+/// (`system.slice/nginx.service`, or with a slash before that, as systemd tells it).
 ///
 /// # Errors
 /// What is wrong with it, and what to do.
 pub fn directory(path: &Path) -> Result<PathBuf, String> {
     let shown = path.display();
-    let given = match path.is_absolute() {
-        true => path.to_owned(),
-        false => mounted()
-            .ok_or_else(|| {
-                format!("--cgroup {shown}: no cgroups of version 2 are mounted here; use --port or --address instead")
-            })?
-            .join(path),
+    let below = mounted().map(|top| top.join(path.strip_prefix("/").unwrap_or(path)));
+    let given = match below {
+        Some(below) if path.is_relative() || below.exists() => below,
+        _ if path.is_absolute() => path.to_owned(),
+        _ => {
+            return Err(format!(
+                "--cgroup {shown}: no cgroups of version 2 are mounted here; use --port or --address instead"
+            ));
+        }
     };
     let kind = rustix::fs::statfs(&given).map_err(|error| format!("--cgroup {shown}: {error}"))?;
     match kind.f_type {
@@ -94,6 +96,13 @@ mod tests {
         );
         let error = directory(Path::new("/none/such")).expect_err("nothing");
         assert!(error.contains("No such file"), "{error}");
+    }
+
+    #[test]
+    fn a_leading_slash_may_mean_the_top_of_all_cgroups() {
+        if let Some(top) = mounted() {
+            assert_eq!(directory(Path::new("/")), Ok(top));
+        }
     }
 
     #[test]

@@ -204,6 +204,11 @@ impl TuneSession {
             "{word} {budget_bytes} B {} among {sockets} sockets that match now",
             options.policy.name()
         ));
+        if sockets == 0 && self.cgroup.is_some() {
+            self.journal.say(
+                "a connection is of the cgroup in which its listener was made: restart a program that was moved since",
+            );
+        }
         Ok(())
     }
 
