@@ -67,10 +67,11 @@ struct Open {
 pub fn serve() -> Result<(), Failure> {
     let gone = |error: io::Error| Failure::runtime(format!("whoever asks for passes: {error}"));
     let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
+    let _ = rustix::thread::set_name(c"ackpace-host"); // not "exe", after /proc/self/exe
     let stream = rustix::io::dup(io::stdin()).map_err(|error| gone(error.into()))?;
     let mut stream = UnixStream::from(stream);
-    let Some((OPEN, asked)) = hear(&mut stream).map_err(gone)? else {
-        return Err(Failure::operator("'passes' is a part of 'tune'"));
+    let Ok(Some((OPEN, asked))) = hear(&mut stream) else {
+        return Err(Failure::operator("'passes' is internal; run 'tune'"));
     };
     let opened = serde_json::from_slice::<Open>(&asked)
         .map_err(|error| Failure::runtime(error.to_string()))
@@ -185,6 +186,7 @@ impl Passes {
             .map_err(|error| failed(&error))?;
         let mut command = Command::new(program);
         command
+            .arg0("ackpace-host")
             .arg("passes")
             .stdin(Stdio::from(OwnedFd::from(theirs)));
         // It says what it has to say in frames: whoever reads our lines must not wait for a process that hangs.

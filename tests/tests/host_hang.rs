@@ -47,6 +47,10 @@ fn a_start_says_that_a_pass_hangs_and_can_end() {
     let tuning = host_start("tune --budget 1MiB");
     tuning.err_line(&["a pass hangs"]);
     assert!(has_none(tuning.pid()));
+    let pid = tuning.pid();
+    let child = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("it runs");
+    let name = fs::read_to_string(format!("/proc/{}/comm", child.trim())).expect("it hangs");
+    assert_eq!(name, "ackpace-host\n");
     let status = host("tune status").out;
     assert!(status.contains("STUCK for"), "{status}");
     let stopped = Instant::now();
