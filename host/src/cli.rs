@@ -32,7 +32,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 /// `false`: it ran, and found something wrong.
 fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<bool, Failure> {
     let done = match Options::try_parse_from(arguments)?.command {
-        Command::Doctor { json } => return Ok(doctor::run(json)),
+        Command::Doctor { about, json } => return Ok(doctor::run(about, json)),
         Command::Tune(Tune {
             ask: Some(Ask::Status { json, metrics }),
             ..

@@ -17,6 +17,7 @@ use ackpace_receive::{guard, watch};
 use crate::cgroups;
 use crate::kernel::{Order, has_bpf};
 use crate::matching::Matching;
+use crate::options::About;
 use crate::place;
 use crate::snapshot::{Answer, Outcome, View};
 use crate::tune;
@@ -39,7 +40,7 @@ pub struct Finding {
 impl Finding {
     fn line(&self) -> String {
         let mark = if self.ok { "ok  " } else { "LOST" };
-        let mut line = format!("{mark} {:24} {}", self.what, self.seen);
+        let mut line = format!("{mark} {:26} {}", self.what, self.seen);
         if let (Some(lost), Some(cure)) = (self.lost, self.cure) {
             line += &format!("\n     lost: {lost}\n     cure: {cure}");
         }
@@ -47,9 +48,9 @@ impl Finding {
     }
 }
 
-/// Looks at everything and tells. Whether nothing is lost.
-pub fn run(json: bool) -> bool {
-    let findings = findings();
+/// Looks at everything, or what is needed for one command, and tells. Whether nothing is lost.
+pub fn run(about: Option<About>, json: bool) -> bool {
+    let findings = findings(about);
     for finding in &findings {
         match json {
             true => tell!("{}", serde_json::to_string(finding).unwrap_or_default()),
@@ -59,6 +60,7 @@ pub fn run(json: bool) -> bool {
     findings.iter().all(|finding| finding.ok)
 }
 
+const ALL: &str = "'tune', 'receive watch' and 'receive guard'";
 const TUNE: &str = "'tune'";
 const WATCH: &str = "'receive watch'";
 const GUARD: &str = "'receive guard'";
@@ -87,46 +89,53 @@ impl Findings {
     }
 }
 
-fn findings() -> Vec<Finding> {
+fn findings(about: Option<About>) -> Vec<Finding> {
     let mut all = Findings::default();
     of_programs(&mut all);
-    of_receive(&mut all);
-    of_machine(&mut all);
+    if about != Some(About::Receive) {
+        of_tune(&mut all);
+    }
+    if about != Some(About::Tune) {
+        of_receive(&mut all);
+    }
     all.0
 }
 
 /// What it takes to load a program, and whether that works.
 fn of_programs(all: &mut Findings) {
-    all.look("kernel", kernel(), TUNE, "Linux 5.16 or later");
+    all.look("kernel", kernel(), ALL, "Linux 5.16 or later");
     all.look(
         "programs for the kernel",
         either(has_bpf(), "in this binary", "not in this binary"),
-        TUNE,
+        ALL,
         "apt-get install clang-14 libbpf-dev libelf-dev zlib1g-dev pkg-config make, then cargo build --release \
          -p ackpace-host --features bpf",
     );
     all.look(
         "types of the kernel (BTF)",
         is_there("/sys/kernel/btf/vmlinux"),
-        TUNE,
+        ALL,
         "a kernel with CONFIG_DEBUG_INFO_BTF, as distributions have; and /sys in a container",
     );
-    let cure = "run it as root, or AmbientCapabilities=CAP_BPF CAP_PERFMON in its unit";
-    all.look("CAP_BPF", held(CapabilitySet::BPF), TUNE, cure);
-    all.look("CAP_PERFMON", held(CapabilitySet::PERFMON), TUNE, cure);
+    let cure = "run it as root; a unit keeps both by CapabilityBoundingSet=CAP_BPF CAP_PERFMON";
+    all.look("CAP_BPF", held(CapabilitySet::BPF), ALL, cure);
+    all.look("CAP_PERFMON", held(CapabilitySet::PERFMON), ALL, cure);
     all.look(
         "lockdown",
         lockdown(),
-        TUNE,
+        ALL,
         "lockdown=integrity, not confidentiality, on the kernel's command line",
     );
+}
+
+fn of_tune(all: &mut Findings) {
     let looked = looked().map_err(told);
     let can_look = looked.is_ok();
     all.look(
         "iterator over TCP",
         looked,
         TUNE,
-        "what stands above; then ask again",
+        "fix the items above and run doctor again",
     );
     if can_look {
         all.look(
@@ -136,6 +145,7 @@ fn of_programs(all: &mut Findings) {
             "Linux 5.16 or later, whose iterator may set socket options",
         );
     }
+    of_machine(all);
 }
 
 fn of_receive(all: &mut Findings) {
@@ -148,7 +158,7 @@ fn of_receive(all: &mut Findings) {
         "tracepoints of receivers",
         attached(watch::open(&nobody).map(drop)),
         WATCH,
-        "what stands above, and Linux 5.17 or later; then ask again",
+        "fix the items above, take Linux 5.17 or later, and run doctor again",
     );
     all.look(
         "schedulers by BPF",
@@ -168,6 +178,12 @@ fn of_machine(all: &mut Findings) {
         },
         "undoing changes after a kill, and so 'tune'",
         place::MOUNT,
+    );
+    all.look(
+        "lock and record",
+        place::may_write().map(|()| "their folders may be written".to_owned()),
+        TUNE,
+        "run it as root",
     );
     all.look(
         "cgroups",
@@ -332,7 +348,12 @@ mod tests {
 
     #[test]
     fn each_thing_that_is_lost_has_a_cure() {
-        for finding in findings() {
+        assert!(
+            findings(Some(About::Tune))
+                .iter()
+                .all(|it| it.lost != Some(GUARD))
+        );
+        for finding in findings(None) {
             let line = finding.line();
             assert_eq!(finding.ok, !line.contains("cure: "), "{line}");
             assert!(finding.ok || line.len() > 60, "{line}");

@@ -30,6 +30,8 @@ pub struct Options {
 pub enum Command {
     /// Tell what this kernel and these rights allow, what is lost, and how to get it
     Doctor {
+        /// Look only at what this command needs
+        about: Option<About>,
         /// A JSON object a line
         #[arg(long)]
         json: bool,
@@ -43,6 +45,15 @@ pub enum Command {
     /// Tell how long TCP segments wait for the programs that receive them, and what bears on it
     #[command(subcommand)]
     Receive(Receive),
+}
+
+/// What `doctor` looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum About {
+    /// What `tune` needs
+    Tune,
+    /// What `receive` needs
+    Receive,
 }
 
 /// `tune`.
@@ -230,6 +241,7 @@ mod tests {
         }
         for line in [
             "x doctor --json",
+            "x doctor tune",
             "x tune --restore",
             "x tune --budget 1MiB --port=80,443 --quiet",
             "x tune status --metrics",

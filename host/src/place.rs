@@ -11,6 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use ackpace_host_base::lock::{self, Lock, RUN_DIR};
+use rustix::fs::Access;
 use rustix::mount::MountFlags;
 
 use ackpace_host_base::capabilities::{self, CapabilitySet};
@@ -131,6 +132,19 @@ pub fn sees_records() -> Result<(), Failure> {
 /// Whether [`ensure_pin_folder`] has a chance where none is mounted.
 pub fn may_mount() -> bool {
     !has_mounts_of_its_own() && capabilities::has(CapabilitySet::SYS_ADMIN)
+}
+
+/// Whether this user may write to the folders of lock and record, or make them.
+///
+/// # Errors
+/// Which one not.
+pub fn may_write() -> Result<(), String> {
+    let paths = [RUN_DIR, PIN_DIR].map(Path::new);
+    let there = paths.map(|path| path.ancestors().find(|it| it.exists()).unwrap_or(path));
+    let access = Access::WRITE_OK | Access::EXEC_OK;
+    there.into_iter().try_for_each(|path| {
+        rustix::fs::access(path, access).map_err(|error| format!("{}: {error}", path.display()))
+    })
 }
 
 /// Whether one is mounted.
