@@ -37,7 +37,7 @@ impl ChosenCgroup {
             return (id, None);
         }
         let what = match is_gone {
-            true => "is gone: its sockets have back what they had",
+            true => "is gone: the original settings of its sockets are restored",
             false => "is there again",
         };
         (

@@ -145,7 +145,7 @@ impl Display for Line {
             local, peer, why, ..
         } = self;
         if self.given_back {
-            return write!(f, "give back {local} > {peer}: {why}");
+            return write!(f, "restore {local} > {peer}: {why}");
         }
         write!(f, "set {local} > {peer}:")?;
         let shown = |of: Option<u32>| of.map_or("none".to_owned(), |number| number.to_string());
@@ -202,7 +202,7 @@ mod tests {
         );
         assert_eq!(
             line(None, Why::GiveBack(HandsOff::Lowat)),
-            "give back 10.0.0.1:80 > [2001:db8::1]:5: program_set_lowat"
+            "restore 10.0.0.1:80 > [2001:db8::1]:5: program_set_lowat"
         );
     }
 

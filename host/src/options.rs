@@ -28,7 +28,7 @@ pub struct Options {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Tell what this kernel and these rights allow, what is lost, and how to get it
+    /// Show what this kernel and these rights allow, what is lost, and how to get it
     Doctor {
         /// Look only at what this command needs
         about: Option<About>,
@@ -36,13 +36,13 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Divide one send memory among the TCP connections of any program, until stopped
+    /// Divide a fixed amount of send memory among TCP connections of any program, until stopped
     #[command(args_conflicts_with_subcommands = true)]
     Tune(Tune),
     /// Make passes over sockets for `tune`, which starts it
     #[command(hide = true)]
     Passes,
-    /// Tell how long TCP segments wait for the programs that receive them, and what bears on it
+    /// Show how long TCP segments wait for the programs that receive them, and what bears on it
     #[command(subcommand)]
     Receive(Receive),
 }
@@ -62,7 +62,7 @@ pub struct Tune {
     /// What to ask of an instance that runs.
     #[command(subcommand)]
     pub ask: Option<Ask>,
-    /// The memory for all sockets that match, unsent and in flight, such as 256MiB
+    /// Memory for all sockets that match, unsent and in flight, such as 256MiB
     #[arg(long, value_name = "SIZE", value_parser = size, required_unless_present = "restore", allow_hyphen_values = true)]
     pub budget: Option<u64>,
     /// Only sockets with these local ports, such as 80,443
@@ -77,19 +77,19 @@ pub struct Tune {
     /// How it is divided
     #[arg(long, value_enum, default_value_t = Policy::ByNeed)]
     pub policy: Policy,
-    /// Change nothing, and tell what would be changed
+    /// Change nothing, and print what would be changed
     #[arg(long)]
     pub dry_run: bool,
-    /// Divide twice, a second apart, tell what was changed, undo it and end
+    /// Divide twice, a second apart, print the result, undo it and exit
     #[arg(long)]
     pub once: bool,
-    /// Undo what a killed instance has left, and end
+    /// Undo what a killed instance has left, and exit
     #[arg(long, conflicts_with_all = ["budget", "dry_run", "once"])]
     pub restore: bool,
-    /// Changes as JSON objects, one a line, on standard output
+    /// Print changes as JSON objects, one a line, on standard output
     #[arg(long)]
     pub json: bool,
-    /// No line for each change
+    /// Print no line for each change
     #[arg(long)]
     pub quiet: bool,
 }
@@ -97,7 +97,7 @@ pub struct Tune {
 /// What to ask of an instance that runs.
 #[derive(Debug, Subcommand)]
 pub enum Ask {
-    /// How it stands
+    /// Show the state of the running instance
     Status {
         /// As a JSON object
         #[arg(long, conflicts_with = "metrics")]

@@ -102,9 +102,9 @@ pub fn ask(path: &Path, question: &str) -> Result<String, Failure> {
     let stream = UnixStream::connect(path);
     let told = stream.and_then(|stream| hear(stream, question));
     let told = told.map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => Failure::runtime(
-            "nothing tunes this network namespace: 'ackpace-host tune --budget 256MiB' would",
-        ),
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+            Failure::runtime("no instance is running in this network namespace")
+        }
         io::ErrorKind::PermissionDenied => Failure::operator(
             "only root and the user of the instance that tunes may ask: run it as root, as by sudo",
         ),
@@ -177,7 +177,7 @@ mod tests {
             ask(&path, "status")
                 .expect_err("gone")
                 .to_string()
-                .contains("nothing tunes")
+                .contains("no instance is running")
         );
     }
 

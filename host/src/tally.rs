@@ -73,15 +73,15 @@ gauge sockets_tuned tuned - Sockets that hold a setting of ours.
 gauge sockets_clamped clamped - Sockets whose window is clamped.
 gauge sockets_beyond beyond - Sockets beyond what is tuned at once.
 gauge dividing is_dividing - 1 while sockets are held to their shares.
-gauge short is_short - 1 if the budget is below what the sockets have at least.
+gauge short is_short - 1 if the budget is less than the minimum for the sockets.
 counter void_total void - Orders for sockets that others changed or closed meanwhile.
 counter refused_total refused - Orders that the kernel refused.
-counter passes_total passes - Looks at all sockets.
+counter passes_total passes - Passes over all sockets.
 gauge pass_stuck_seconds stuck_s - For how long the present pass has hung.
 counter cpu_microseconds_total cpu_us - CPU time of all passes.
 gauge sockets_left_alone left_alone why Sockets that are left alone, by reason.
 counter changes_total changes cause Changes, by cause.
-counter given_back_total given_back why Sockets given back what they had, by reason.";
+counter given_back_total given_back why Sockets whose original settings were restored, by reason.";
 
 impl Tally {
     /// Counts a change.
@@ -130,11 +130,11 @@ impl Tally {
         let beyond = self.beyond;
         format!(
             "process      {} divides {} {}{}\n\
-             memory       shares {}, held {} and from before {} (kernel memory {})\n\
+             memory       shares {}, held {}; {} still queued from before tuning (kernel memory {})\n\
              sockets      {} match, {} share, {} {}, {} of them clamped\n{}{}\
              left alone   {}\n\
              changes      {}\n\
-             given back   {}; void {}, refused {}\n\
+             restored     {}; {} orders obsolete, {} refused by the kernel\n\
              passes       {}, the last one took {} us of CPU time\n{}",
             self.pid,
             mib(self.budget_bytes),
@@ -142,7 +142,7 @@ impl Tally {
             match (self.dry_run, self.is_dividing) {
                 (true, _) => ", dry run: nothing is changed",
                 (false, true) => "",
-                (false, false) => "; they hold little, so nothing is held up",
+                (false, false) => "; memory use is low, so no socket is limited",
             },
             mib(self.shares_bytes),
             mib(self.held_bytes),
@@ -158,11 +158,11 @@ impl Tally {
             self.clamped,
             when(
                 self.is_short,
-                "             the budget is below what they have at least\n"
+                "             the budget is less than the minimum for these connections; usage may exceed it\n"
             ),
             when(
                 beyond > 0,
-                &format!("             {beyond} more are beyond what is tuned at once\n")
+                &format!("             {beyond} more are not tuned: too many at once\n")
             ),
             list(&self.left_alone),
             list(&self.changes),
@@ -174,7 +174,7 @@ impl Tally {
             when(
                 self.stuck_s > 0,
                 &format!(
-                    "             STUCK for {} s: a process keeps the lock of a socket of its own; nothing is divided meanwhile\n",
+                    "             STUCK for {} s: a process holds the lock of its socket; nothing is divided meanwhile\n",
                     self.stuck_s
                 )
             )

@@ -22,7 +22,7 @@ use crate::matching::Matching;
 use crate::options::Tune;
 use crate::passes::Passes;
 use crate::place::{self, Place};
-use crate::snapshot::{Answer, Outcome, SocketSnapshot, View};
+use crate::snapshot::{Answer, Outcome, View};
 use crate::status::{self, Board};
 use crate::tuner::{Action, Change, FLOOR_BYTES, Tuner, TunerSettings};
 
@@ -67,7 +67,7 @@ pub fn restore() -> Result<(), Failure> {
     }
     let mut passes = passes(Some(&place.pin), &Matching::default())?;
     let undone = end(&mut passes, &place)?;
-    say!("tune: {undone} sockets have back what they had");
+    say!("tune: original settings restored on {undone} sockets");
     Ok(())
 }
 
@@ -161,7 +161,7 @@ impl TuneSession {
         Ok(())
     }
 
-    /// Undoes what an earlier instance left, and refuses a budget that is too small for the sockets that are there.
+    /// Undoes what an earlier instance left, and takes a first look.
     fn begin(&mut self, matching: &Matching, options: &Tune) -> Result<(), Failure> {
         let pin = self.held.as_ref().map(|held| &*held.place.pin);
         self.passes.open(pin, matching)?;
@@ -169,31 +169,14 @@ impl TuneSession {
             let undone = give_all_back(&mut self.passes)?;
             if undone > 0 {
                 self.journal.say(format_args!(
-                    "an earlier instance was killed: {undone} sockets have back what they had"
+                    "an earlier instance was killed; original settings restored on {undone} sockets"
                 ));
             }
         }
         let cgroup = self.look_for_cgroup();
-        let (mut sockets, mut sending) = (0, 0);
-        self.passes.look(cgroup, &mut self.view, |view| {
-            let sends = |one: &&SocketSnapshot| {
-                one.is_matched && one.is_open && one.sample.unacked_bytes > 0
-            };
-            sockets += view.matched();
-            sending += view.snapshots.iter().filter(sends).count() as u64;
-        })?;
-        let budget_bytes = self.tuner.tally.budget_bytes;
-        if sending * FLOOR_BYTES > budget_bytes {
-            let text = format!(
-                "--budget {budget_bytes} B is too little: {sending} connections send now, and each has {FLOOR_BYTES} B at \
-                 least; give {} KiB or more",
-                (sending * FLOOR_BYTES).div_ceil(1_024)
-            );
-            if let Some(held) = self.held.take() {
-                end(&mut self.passes, &held.place)?;
-            }
-            return Err(Failure::operator(text));
-        }
+        let (mut sockets, budget_bytes) = (0, self.tuner.tally.budget_bytes);
+        self.passes
+            .look(cgroup, &mut self.view, |view| sockets += view.matched())?;
         self.board.show(&self.tuner.tally);
         let word = if options.dry_run {
             "would divide"
@@ -263,10 +246,11 @@ impl TuneSession {
             tally.pass_cpu_us = us;
         }
         if tally.is_short && !was_short {
-            self.journal.say(format_args!("the budget of {} B is below what {} connections have at least, {FLOOR_BYTES} B each: it is exceeded; \
-                 give more, or match fewer sockets",
+            self.journal.say(format_args!(
+                "--budget {} B is less than the minimum for {} connections ({} KiB); usage will exceed it",
                 tally.budget_bytes,
-                tally.sharing
+                tally.sharing,
+                (tally.sharing * FLOOR_BYTES).div_ceil(1_024)
             ));
         }
         self.board.show(&self.tuner.tally);
@@ -326,7 +310,7 @@ impl TuneSession {
         if let Some(held) = self.held.take() {
             let undone = end(&mut self.passes, &held.place)?;
             self.journal.say(format_args!(
-                "ended; {undone} sockets have back what they had"
+                "stopped; original settings restored on {undone} sockets"
             ));
         }
         Ok(())
@@ -367,7 +351,7 @@ fn give_all_back(passes: &mut Passes) -> Result<u64, Failure> {
     match passes.changed()? {
         0 => Ok(before),
         left => Err(Failure::runtime(format!(
-            "the kernel refuses to give back what {left} sockets had: 'ackpace-host tune --restore' tries again"
+            "the kernel refuses to restore the settings of {left} sockets: 'ackpace-host tune --restore' tries again"
         ))),
     }
 }

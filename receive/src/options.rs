@@ -24,10 +24,10 @@ pub fn port(text: &str) -> Result<u16, String> {
 pub enum Receive {
     /// Measure how long segments wait for TCP and for their process, and who held a socket's lock
     Watch(Watch),
-    /// Let a receiver that owns its socket's lock run on when its slice ends, and take that back, until stopped: by a scheduler
-    /// for all usual tasks of the machine (sched_ext, Linux 6.19 or later)
+    /// Let a receiver that owns its socket's lock finish its call when its slice ends, then deduct the time, until stopped: by a
+    /// scheduler for all normal tasks of the machine (sched_ext, Linux 6.19 or later)
     Guard(Guard),
-    /// Tell which settings bear on that: their present values, what changing them would do, what was measured
+    /// Show which settings bear on that: their present values, what changing them would do, what was measured
     Advise {
         /// Tell of this process, too
         #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]

@@ -52,7 +52,8 @@ fn one(of: &Receiver) -> String {
     let queues = &of.queues;
     let _ = writeln!(
         text,
-        "  queues: receive {} B now, {} most; backlog {} most; out of order {} now, {} most",
+        "  queues: receive {} B now in all, at most {} B in one; backlog at most {} B in one; out of order {} B now in all, at most {} B \
+         in one",
         grouped(queues.receive_bytes),
         grouped(queues.receive_bytes_most.into()),
         grouped(queues.backlog_bytes_most.into()),
@@ -194,7 +195,8 @@ mod tests {
              segments                       <1ms       1-10ms     10-100ms    100-200ms     200ms-1s          >1s\n  \
              T_wait, to TCP              122,657          744          896           40          300           75\n  \
              \x20 behind the lock                 0            0            0            0            0           75\n  \
-             queues: receive 1,234,567 B now, 0 most; backlog 0 most; out of order 0 now, 0 most\n  \
+             queues: receive 1,234,567 B now in all, at most 0 B in one; backlog at most 0 B in one; out of order 0 B now in all, at \
+             most 0 B in one\n  \
              lock: held 2 of 10 times when the core was lost, 0 with packets behind it; last by rxrecv (78), which lost it to \
              spin\n  \
              sender, on this machine: RTO 204.1 ms, 205.0 most; 1 timeouts\n\
