@@ -76,7 +76,7 @@ pub fn clear_dead() {
     for space in spaces.collect::<BTreeSet<u64>>() {
         let place = Place::of(space);
         // An instance that runs has the lock, and so has this one.
-        let Ok(_lock) = Lock::take(&place.lock, "") else {
+        let Ok(Some(_lock)) = Lock::take_free(&place.lock) else {
             continue;
         };
         if !place.pin.exists() || is_empty_record(&place.pin).unwrap_or(false) {
@@ -139,12 +139,17 @@ pub fn may_mount() -> bool {
 /// # Errors
 /// Which one not.
 pub fn may_write() -> Result<(), String> {
-    let paths = [RUN_DIR, PIN_DIR].map(Path::new);
-    let there = paths.map(|path| path.ancestors().find(|it| it.exists()).unwrap_or(path));
-    let access = Access::WRITE_OK | Access::EXEC_OK;
-    there.into_iter().try_for_each(|path| {
-        rustix::fs::access(path, access).map_err(|error| format!("{}: {error}", path.display()))
-    })
+    let user = rustix::process::geteuid().as_raw();
+    for path in [RUN_DIR, PIN_DIR].map(Path::new) {
+        let owner = fs::symlink_metadata(path).map_or(user, |meta| meta.uid());
+        if owner != user {
+            return Err(format!("{} is user {owner}'s", path.display()));
+        }
+        let there = path.ancestors().find(|it| it.exists()).unwrap_or(path);
+        rustix::fs::access(there, Access::WRITE_OK | Access::EXEC_OK)
+            .map_err(|error| format!("{}: {error}", there.display()))?;
+    }
+    Ok(())
 }
 
 /// Whether one is mounted.

@@ -1,11 +1,13 @@
 //! The right to change something alone: a locked file in [`RUN_DIR`], which names the process that has it. Folder and file
 //! belong to this user, and nobody else may read them.
 
-use std::fs::{DirBuilder, File};
-use std::io::{Read, Write};
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -14,6 +16,10 @@ use crate::failure::Failure;
 
 /// Where locks, sockets and records are.
 pub const RUN_DIR: &str = "/run/ackpace-host";
+
+/// For so long it is waited for: a `--restore` in another network namespace takes it for a moment, to clear up.
+const WAITS: Duration = Duration::from_secs(1);
+const AGAIN: Duration = Duration::from_millis(20);
 
 /// The right, as long as it lives.
 #[derive(Debug)]
@@ -25,42 +31,66 @@ impl Lock {
     /// # Errors
     /// Another instance has it: its process is named. Or the folder or the file is another user's, or can't be made.
     pub fn take(path: &Path, does: &str) -> Result<Lock, Failure> {
+        let until = Instant::now() + WAITS;
+        loop {
+            if let Some(lock) = Lock::take_free(path)? {
+                return Ok(lock);
+            }
+            if Instant::now() >= until {
+                let pid = fs::read_to_string(path).unwrap_or_default();
+                return Err(Failure::operator(format!(
+                    "process {} {does} already; two would undo each other: stop it first",
+                    pid.trim()
+                )));
+            }
+            thread::sleep(AGAIN);
+        }
+    }
+
+    /// Takes the lock at this path; `None`: another process has it.
+    ///
+    /// # Errors
+    /// The folder or the file is another user's, or can't be made.
+    pub fn take_free(path: &Path) -> Result<Option<Lock>, Failure> {
         own_folder(Path::new(RUN_DIR))?;
         loop {
-            let lock = Lock::try_take(path, does)?;
+            let Some(lock) = Lock::try_take(path)? else {
+                return Ok(None);
+            };
             // Whoever had it may have removed the file before it was locked here.
             let stat = |path: &Path| rustix::fs::stat(path).map(|stat| (stat.st_dev, stat.st_ino));
             let own = rustix::fs::fstat(&lock.0).map(|stat| (stat.st_dev, stat.st_ino));
             if own.is_ok() && own == stat(path) {
-                return Ok(lock);
+                return Ok(Some(lock));
             }
         }
     }
 
-    fn try_take(path: &Path, does: &str) -> Result<Lock, Failure> {
-        let failed = |error: &dyn std::fmt::Display| {
-            Failure::operator(format!("{}: {error}; run it as root", path.display()))
-        };
+    fn try_take(path: &Path) -> Result<Option<Lock>, Failure> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR);
-        let mut file = File::from(file.map_err(|error| failed(&error))?);
+        let mut file = File::from(file.map_err(|error| failed(path, error))?);
         make_own(&file, FileType::RegularFile, 0o600, path)?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {
                 let _ = file.set_len(0);
                 let _ = writeln!(file, "{}", std::process::id());
-                Ok(Lock(file))
+                Ok(Some(Lock(file)))
             }
-            Err(Errno::WOULDBLOCK) => {
-                let mut pid = String::new();
-                let _ = file.read_to_string(&mut pid);
-                Err(Failure::operator(format!(
-                    "process {} {does} already; two would undo each other: stop it first",
-                    pid.trim()
-                )))
-            }
-            Err(error) => Err(failed(&error)),
+            Err(Errno::WOULDBLOCK) => Ok(None),
+            Err(error) => Err(failed(path, error)),
         }
+    }
+}
+
+/// Without the right to do it, the administrator has to act; what else is wrong may pass.
+fn failed(path: &Path, error: impl Into<io::Error>) -> Failure {
+    let error = error.into();
+    let text = format!("{}: {error}", path.display());
+    match error.kind() {
+        ErrorKind::PermissionDenied => Failure::operator(text + "; run it as root"),
+        ErrorKind::ReadOnlyFilesystem => Failure::operator(text),
+        _ => Failure::runtime(text),
     }
 }
 
@@ -69,22 +99,19 @@ impl Lock {
 /// # Errors
 /// It is another user's, or no folder.
 pub fn own_folder(path: &Path) -> Result<(), Failure> {
-    let failed = |error: &dyn std::fmt::Display| {
-        Failure::operator(format!("{}: {error}; run it as root", path.display()))
-    };
     let mut builder = DirBuilder::new();
     builder.recursive(true).mode(0o700);
-    builder.create(path).map_err(|error| failed(&error))?;
+    builder.create(path).map_err(|error| failed(path, error))?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let folder = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| failed(&error))?;
+    let folder =
+        rustix::fs::open(path, flags, Mode::empty()).map_err(|error| failed(path, error))?;
     make_own(&folder, FileType::Directory, 0o700, path)
 }
 
 /// Takes all rights of others away from what this user owns.
 fn make_own(open: &impl AsFd, kind: FileType, mode: u32, path: &Path) -> Result<(), Failure> {
     let shown = path.display();
-    let failed = |error: Errno| Failure::runtime(format!("{shown}: {error}"));
-    let stat = rustix::fs::fstat(open).map_err(failed)?;
+    let stat = rustix::fs::fstat(open).map_err(|error| failed(path, error))?;
     let user = rustix::process::geteuid().as_raw();
     if stat.st_uid != user || FileType::from_raw_mode(stat.st_mode) != kind {
         return Err(Failure::operator(format!(
@@ -95,7 +122,9 @@ fn make_own(open: &impl AsFd, kind: FileType, mode: u32, path: &Path) -> Result<
     }
     match stat.st_mode & 0o777 == mode {
         true => Ok(()),
-        false => rustix::fs::fchmod(open, Mode::from_raw_mode(mode)).map_err(failed),
+        false => {
+            rustix::fs::fchmod(open, Mode::from_raw_mode(mode)).map_err(|error| failed(path, error))
+        }
     }
 }
 
@@ -123,7 +152,7 @@ mod tests {
         let link = path.join("link");
         symlink("/tmp", &link).expect("our own folder");
         assert!(own_folder(&link).is_err(), "it leads elsewhere");
-        let refused = own_folder(Path::new("/proc/none")).expect_err("nobody may make it");
+        let refused = own_folder(Path::new("/sys/none")).expect_err("nobody may make it");
         assert_eq!(refused.exit_code(), 2, "a restart does not help");
         if rustix::process::geteuid().is_root() {
             std::os::unix::fs::chown(&path, Some(65_534), None).expect("root may");
