@@ -19,6 +19,7 @@ use ackpace_host_base::capabilities::{self, CapabilitySet};
 use ackpace_host_base::clock::thread_cpu_ns;
 use ackpace_host_base::failure::Failure;
 use ackpace_host_base::fields::Fields;
+use ackpace_host_base::signals;
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
@@ -67,6 +68,8 @@ struct Open {
 pub fn serve() -> Result<(), Failure> {
     let gone = |error: io::Error| Failure::runtime(format!("whoever asks for passes: {error}"));
     let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
+    // Whoever ends a service as a whole signals both: this one is needed until all is undone. It ends with its parent.
+    let _caught = signals::catch()?;
     let _ = rustix::thread::set_name(c"ackpace-host"); // not "exe", after /proc/self/exe
     let stream = rustix::io::dup(io::stdin()).map_err(|error| gone(error.into()))?;
     let mut stream = UnixStream::from(stream);
