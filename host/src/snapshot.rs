@@ -85,7 +85,8 @@ pub struct SocketSnapshot {
     pub buffer_is_fixed: bool,
     /// It is one of those that were asked for.
     pub is_matched: bool,
-    /// It may send: ESTABLISHED or CLOSE_WAIT.
+    /// It may hold what is to be sent: ESTABLISHED or CLOSE_WAIT; or its program has closed it before all was sent: FIN_WAIT1, CLOSING or
+    /// LAST_ACK.
     pub is_open: bool,
 }
 
@@ -260,7 +261,7 @@ impl SocketSnapshot {
             send_buffer_bytes,
             buffer_is_fixed: flags & 4 != 0,
             is_matched: flags & 2 != 0,
-            is_open: matches!(state, 1 | 8),
+            is_open: matches!(state, 1 | 4 | 8 | 9 | 11),
         })
     }
 }
@@ -316,6 +317,13 @@ mod tests {
         assert_eq!((flow.acked_bytes, flow.busy_us), (5 << 32 | 9, US_PER_S));
         assert_eq!(snapshot.sample.path.cwnd_bytes, 14_480);
         assert!(snapshot.is_open);
+        let mut is_open = |state: u8| {
+            put(&mut bytes, 144, &[state]);
+            SocketSnapshot::parse(&bytes, 250).is_some_and(|it| it.is_open)
+        };
+        let open: Vec<u8> = (1..12).filter(|state| is_open(*state)).collect();
+        assert_eq!(open, [1, 4, 8, 9, 11], "linux/tcp_states.h");
+        put(&mut bytes, 144, &[1]);
         let mut view = View::default();
         assert_eq!(view.take(&bytes[..SNAPSHOT_BYTES - 1], 250), None);
         assert_eq!(view.take(&bytes, 250), Some(SNAPSHOT_BYTES));
