@@ -39,6 +39,9 @@ const DIVIDES_FROM_PART: u64 = 16;
 /// where nothing holds them would be divided and let go in turns.
 const DIVIDES_TO_PART: u64 = 64;
 
+/// For so long they have to hold less than that. Less: one client who stalls and goes has all others divided and let go in turns.
+const DIVIDES_ON_US: u64 = 30_000_000;
+
 /// What each socket has at least: two segments in flight and one unsent, of an Ethernet.
 pub const FLOOR_BYTES: u64 = 3 * ETHERNET_SEGMENT_BYTES;
 
@@ -157,8 +160,9 @@ pub struct Tuner {
     dirty: bool,
     /// What all members held at the last look, unsent and in flight.
     held_bytes: u64,
-    /// They are held to their shares: memory is not ample.
+    /// They are held to their shares: memory is not ample; and until when at least.
     divides: bool,
+    divides_until: Instant,
     /// What was counted.
     pub tally: Tally,
 }
@@ -184,6 +188,7 @@ impl Tuner {
             dirty: false,
             held_bytes: 0,
             divides: false,
+            divides_until: now,
             tally: Tally {
                 budget_bytes: chosen.budget_bytes,
                 dry_run: chosen.dry_run,
@@ -267,7 +272,10 @@ impl Tuner {
             true => DIVIDES_TO_PART,
             false => DIVIDES_FROM_PART,
         };
-        self.divides = self.held_bytes >= self.chosen.budget_bytes / part;
+        if self.held_bytes >= self.chosen.budget_bytes / part {
+            self.divides_until = now.plus_us(DIVIDES_ON_US);
+        }
+        self.divides = now < self.divides_until;
         self.dirty = true;
         self.sampled(Vec::new(), None, now);
     }
