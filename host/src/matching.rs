@@ -63,9 +63,10 @@ impl FromStr for Prefix {
             let bits = bits.parse().ok().filter(|bits| *bits <= most);
             bits.ok_or_else(|| format!("{text}: a prefix of this kind has 0 to {most} bits"))
         })?;
+        let mask = u128::MAX.checked_shl(128 - before - bits).unwrap_or(0);
         Ok(Prefix {
             bits: before + bits,
-            octets: octets.octets(),
+            octets: (octets.to_bits() & mask).to_be_bytes(),
         })
     }
 }
@@ -91,6 +92,9 @@ mod tests {
     fn prefixes_are_read_and_wrong_ones_named() {
         for (text, bits, first, last) in [
             ("10.1.0.0/16", 112, 0, 0),
+            ("10.1.2.3/16", 112, 0, 0),
+            ("10.1.2.3/0", 96, 0, 0),
+            ("2001:db8::7/0", 0, 0, 0),
             ("10.1.2.3", 128, 0, 3),
             ("0.0.0.0/0", 96, 0, 0),
             ("2001:db8::7", 128, 0x20, 7),
