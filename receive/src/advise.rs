@@ -2,6 +2,7 @@
 //! whether that was measured. It reads, and changes nothing.
 
 use ackpace_host_base::failure::Failure;
+use ackpace_host_base::fields::is_unsafe;
 use ackpace_host_base::tell;
 use serde::Serialize;
 
@@ -88,7 +89,7 @@ pub fn advice(facts: &Facts) -> Vec<Advice> {
 /// A cgroup's path, fit for a terminal: whoever may make cgroups gives them names.
 fn shown(group: &Group) -> String {
     let path = group.path.display().to_string();
-    path.replace(char::is_control, "?")
+    path.replace(is_unsafe, "?")
 }
 
 fn known<T: ToString>(value: &Result<T, String>) -> String {

@@ -5,6 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use ackpace_host_base::fields::is_unsafe;
+
 /// Policies of sched(7), as far as they matter here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
@@ -158,7 +160,7 @@ fn process(pid: u32) -> Process {
         pid,
         name: text(&proc.join("comm"))
             .unwrap_or_default()
-            .replace(char::is_control, "?"),
+            .replace(is_unsafe, "?"),
         scheduling: scheduling(pid).map_err(|error| error.to_string()),
         group: group_path(&groups, &mounts).map(group),
         autogroup: text(&proc.join("autogroup")).ok(),

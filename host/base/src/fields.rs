@@ -32,6 +32,30 @@ impl Fields<'_> {
         let bytes: [u8; 16] = self.take();
         let end = bytes.iter().position(|byte| *byte == 0);
         let text = String::from_utf8_lossy(&bytes[..end.unwrap_or(16)]);
-        text.replace(char::is_control, "?")
+        text.replace(is_unsafe, "?")
+    }
+}
+
+/// Whether a terminal may do something else with it than to show it: control characters, and those that change directions or are not
+/// seen.
+pub fn is_unsafe(sign: char) -> bool {
+    let formats = [
+        '\u{200b}'..='\u{200f}',
+        '\u{2028}'..='\u{202e}',
+        '\u{2060}'..='\u{206f}',
+    ];
+    sign.is_control()
+        || formats.iter().any(|range| range.contains(&sign))
+        || matches!(sign, '\u{61c}' | '\u{feff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_obeys_is_not_shown() {
+        assert!("\x1b\n\u{202e}\u{2066}\u{200b}".chars().all(is_unsafe));
+        assert!(!"nginx: worker (é)".contains(is_unsafe));
     }
 }
