@@ -6,6 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 
 use ackpace_share::outside::Setting;
+use rustix::net::sockopt;
 use serde::Serialize;
 
 use ackpace_host_base::capabilities::{self, CapabilitySet};
@@ -267,10 +268,11 @@ fn set_and_given_back() -> Result<String, String> {
         ..Matching::default()
     };
     let mut passes = tune::passes(None, &matching).map_err(told)?;
-    // It has sent nothing yet.
+    // It has sent nothing yet. Others may have its port, too.
+    let own = sockopt::socket_cookie(&client).map_err(|error| broken(error.into()))?;
     let mut seen = None;
     let looked = passes.look(0, &mut View::default(), |view| {
-        seen = seen.or(view.quiet.first().copied())
+        seen = seen.or(view.quiet.iter().find(|it| it.cookie == own).copied())
     });
     looked.map_err(told)?;
     let seen = seen.ok_or("our own connection is not seen")?;
