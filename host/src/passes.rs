@@ -6,6 +6,7 @@
 //! They talk by a socket, in frames: what it is and its length (`u32` each), then its bytes. A question has frames of
 //! data as its answer, and one that ends it.
 
+use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -31,6 +32,8 @@ use crate::snapshot::{ANSWER_BYTES, Answer, View};
 const STUCK_AFTER: Duration = Duration::from_secs(1);
 /// A pass that hangs for so long is given up, unless this process waits for it until it is stopped.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(3);
+/// A pass that waits for a core does not hang. One that takes so long is given up likewise.
+const BUSY_MAX: Duration = Duration::from_secs(30);
 /// How often who waits looks for a signal, and tells that a pass hangs.
 const LOOK: Duration = Duration::from_millis(100);
 /// A frame's bytes. Longer: the one at the other end is not ours.
@@ -186,6 +189,7 @@ impl Passes {
         let (stream, theirs) = UnixStream::pair().map_err(|error| failed(&error))?;
         stream
             .set_read_timeout(Some(LOOK))
+            .and_then(|()| stream.set_write_timeout(Some(BUSY_MAX)))
             .map_err(|error| failed(&error))?;
         let mut command = Command::new(program);
         command
@@ -387,7 +391,7 @@ impl Passes {
     /// There is no answer yet to what was asked at that time. One that hangs is given up if this process is to end.
     fn waits(&mut self, asked_at: Instant) -> Result<(), Failure> {
         let waited = asked_at.elapsed();
-        if waited < STUCK_AFTER {
+        if waited < STUCK_AFTER || (waited < BUSY_MAX && self.is_runnable()) {
             return Ok(());
         }
         self.is_stuck = true;
@@ -406,6 +410,12 @@ impl Passes {
             waited.as_secs(),
             self.child.id()
         )))
+    }
+
+    /// Whether the process runs or waits for a core, by proc_pid_stat(5).
+    fn is_runnable(&self) -> bool {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()));
+        stat.is_ok_and(|stat| stat.contains(") R "))
     }
 
     /// The process does not answer any more.
