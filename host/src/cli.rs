@@ -5,12 +5,12 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::lines::{Lines, To};
 use crate::options::{Ask, Command, Options, Tune};
 use crate::place::Place;
 use crate::tally::Tally;
 use crate::{doctor, passes, status, tune};
 use ackpace_host_base::failure::Failure;
+use ackpace_host_base::lines::{Lines, To};
 use ackpace_host_base::tell;
 
 /// Runs one command line, whose first argument is the name of the program. The exit code: 0 done, 1 failed at run time, 2

@@ -6,9 +6,9 @@ use ackpace_core::units::{Instant, US_PER_S};
 use ackpace_share::outside::{NONE_SEGMENTS, Setting};
 use serde::Serialize;
 
-use crate::lines::{Lines, To};
 use crate::options::Tune;
 use crate::tuner::Change;
+use ackpace_host_base::lines::{Lines, To};
 
 /// Lines of the log for changes in a second. More: counted, and one line tells how many.
 const CHANGE_LINES_PER_S_MAX: u64 = 20;

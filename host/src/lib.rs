@@ -13,7 +13,6 @@ pub mod cli;
 pub mod doctor;
 pub mod journal;
 pub mod kernel;
-pub mod lines;
 pub mod matching;
 pub mod options;
 pub mod passes;

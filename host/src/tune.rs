@@ -17,7 +17,6 @@ use ackpace_host_base::signals::{self, Caught};
 use crate::cgroups::ChosenCgroup;
 use crate::journal::Journal;
 use crate::kernel::Order;
-use crate::lines::{Lines, To};
 use crate::matching::Matching;
 use crate::options::Tune;
 use crate::passes::Passes;
@@ -25,6 +24,7 @@ use crate::place::{self, Place};
 use crate::snapshot::{Answer, Outcome, View};
 use crate::status::{self, Board};
 use crate::tuner::{Action, Change, FLOOR_BYTES, Tuner, TunerSettings};
+use ackpace_host_base::lines::{Lines, To};
 
 /// After so many snapshots `--once` is done: by the second one rates are known.
 const SNAPSHOTS_OF_ONCE: u64 = 2;

@@ -14,8 +14,9 @@ use ackpace_host_base::bpf::{self, Aligned, Program};
 use ackpace_host_base::capabilities::{self, CapabilitySet};
 use ackpace_host_base::failure::Failure;
 use ackpace_host_base::fields::Fields;
+use ackpace_host_base::lines::{Lines, To};
 use ackpace_host_base::lock::{Lock, RUN_DIR};
-use ackpace_host_base::{object, say, signals, tell};
+use ackpace_host_base::{object, signals};
 use serde::Serialize;
 
 use crate::facts;
@@ -52,12 +53,19 @@ pub fn run(options: &Guard) -> Result<(), Failure> {
     let scheduler = Scheduler::open(&filter)?;
     capabilities::keep_only(CapabilitySet::BPF)?;
     let stopped = signals.hear()?;
-    say!("receive: guards {filter} as the scheduler of this machine; Ctrl-C ends it");
+    let mut lines = Lines::new();
+    lines.write(
+        To::Errors,
+        format!("receive: guards {filter} as the scheduler of this machine; Ctrl-C ends it"),
+    );
     let result = scheduler.wait(&filter, &stopped);
     let counts = scheduler.counted()?;
     match options.json {
-        true => tell!("{}", serde_json::to_string(&counts).unwrap_or_default()),
-        false => say!("{counts}"),
+        true => lines.write(
+            To::Output,
+            serde_json::to_string(&counts).unwrap_or_default(),
+        ),
+        false => lines.write(To::Errors, counts.to_string()),
     }
     result
 }

@@ -8,7 +8,8 @@ use ackpace_host_base::capabilities::{self, CapabilitySet};
 use ackpace_host_base::clock::{Clock, monotonic_ns};
 use ackpace_host_base::failure::Failure;
 use ackpace_host_base::fields::Fields;
-use ackpace_host_base::{object, say, signals, tell};
+use ackpace_host_base::lines::{Lines, To};
+use ackpace_host_base::{object, signals};
 
 use crate::counters::Counters;
 use crate::filter::Filter;
@@ -20,6 +21,9 @@ use crate::rows::{Sender, Service, Watched, Who};
 static OBJECT: &Aligned<[u8]> = object!("receive");
 const NEEDS: &str = "this kernel has no BTF, or lacks a tracepoint or a function that the program uses: Linux 5.17 or \
                      later has all";
+
+/// Pages that wait for a reader, some of up to a megabyte. More: dropped.
+const PAGES_WAITING_MAX: usize = 8;
 
 /// Watches until it is stopped, or as long as it was told.
 ///
@@ -48,21 +52,29 @@ pub fn run(options: &Watch) -> Result<(), Failure> {
     } else {
         options.seconds
     };
-    say!("receive: watches {filter}; Ctrl-C ends it");
+    let mut lines = Lines::of_at_most(PAGES_WAITING_MAX);
+    lines.write(
+        To::Errors,
+        format!("receive: watches {filter}; Ctrl-C ends it"),
+    );
     loop {
         let wait = Duration::from_secs(seconds.unwrap_or(1));
-        let is_over = stopped.recv_timeout(wait) != Err(RecvTimeoutError::Timeout);
-        tell(&report()?, options.json);
-        if is_over || seconds.is_some() || filter.is_over() {
+        let is_stopped = stopped.recv_timeout(wait) != Err(RecvTimeoutError::Timeout);
+        lines.write(To::Output, told(&report()?, options.json));
+        if is_stopped || lines.is_closed() {
+            return Ok(());
+        }
+        if seconds.is_some() || filter.is_over() {
+            lines.finish(&stopped);
             return Ok(());
         }
     }
 }
 
-fn tell(report: &Report, json: bool) {
+fn told(report: &Report, json: bool) -> String {
     match json {
-        true => tell!("{}", serde_json::to_string(report).unwrap_or_default()),
-        false => tell!("{:.1} s:\n{}", report.watched_us as f64 / 1e6, page(report)),
+        true => serde_json::to_string(report).unwrap_or_default(),
+        false => format!("{:.1} s:\n{}", report.watched_us as f64 / 1e6, page(report)),
     }
 }
 

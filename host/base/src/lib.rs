@@ -23,5 +23,6 @@ pub mod capabilities;
 pub mod clock;
 pub mod failure;
 pub mod fields;
+pub mod lines;
 pub mod lock;
 pub mod signals;

@@ -2,7 +2,9 @@
 //! writes; what it can't keep up with is dropped and counted, and never holds up what else there is to do.
 
 use std::io::{self, Write};
-use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TryRecvError};
 use std::thread;
 use std::time::Duration;
 
@@ -10,6 +12,8 @@ use std::time::Duration;
 const WAITING_MAX: usize = 1_024;
 /// How long the end waits until all are written.
 const END_WITHIN: Duration = Duration::from_millis(500);
+/// How often who waits for longer looks for a signal.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Where a line goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,32 +29,49 @@ pub enum To {
 pub struct Lines {
     waiting: Option<SyncSender<(To, String)>>,
     written: Receiver<()>,
+    /// Nobody reads standard output any more.
+    is_closed: Arc<AtomicBool>,
     dropped: u64,
 }
 
 impl Lines {
     /// Starts the thread.
     pub fn new() -> Lines {
-        Lines::with(|to, line| {
+        Lines::of_at_most(WAITING_MAX)
+    }
+
+    /// Likewise, for so many lines that wait.
+    pub fn of_at_most(lines: usize) -> Lines {
+        Lines::with(lines, |to, line| {
             let line = format!("{line}\n");
-            // A closed stream is no reason to end, least of all with something that has to be undone.
-            let _ = match to {
+            match to {
                 To::Output => io::stdout().write_all(line.as_bytes()),
                 To::Errors => io::stderr().write_all(line.as_bytes()),
-            };
+            }
         })
     }
 
-    fn with(mut write: impl FnMut(To, String) + Send + 'static) -> Lines {
-        let (waiting, lines) = mpsc::sync_channel::<(To, String)>(WAITING_MAX);
+    fn with(
+        most: usize,
+        mut write: impl FnMut(To, String) -> io::Result<()> + Send + 'static,
+    ) -> Lines {
+        let (waiting, lines) = mpsc::sync_channel::<(To, String)>(most);
         let (end, written) = mpsc::channel();
+        let is_closed = Arc::new(AtomicBool::new(false));
+        let closed = Arc::clone(&is_closed);
         thread::spawn(move || {
-            lines.into_iter().for_each(|(to, line)| write(to, line));
+            for (to, line) in lines {
+                // A closed stream is no reason to end where something has to be undone.
+                if write(to, line).is_err() && to == To::Output {
+                    closed.store(true, Ordering::Relaxed);
+                }
+            }
             drop(end);
         });
         Lines {
             waiting: Some(waiting),
             written,
+            is_closed,
             dropped: 0,
         }
     }
@@ -67,6 +88,19 @@ impl Lines {
             }
         }
         self.dropped += u64::from(waiting.try_send((to, line.into())).is_err());
+    }
+
+    /// Nobody reads standard output any more.
+    pub fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Relaxed)
+    }
+
+    /// Waits until all is written, or `stopped` hears that this process is to end.
+    pub fn finish(mut self, stopped: &Receiver<()>) {
+        self.waiting = None;
+        while self.written.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout)
+            && stopped.try_recv() == Err(TryRecvError::Empty)
+        {}
     }
 }
 
@@ -89,12 +123,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_reader_who_is_gone_is_noticed() {
+        let (_never, stopped) = mpsc::channel();
+        for (to, is_closed) in [(To::Errors, false), (To::Output, true)] {
+            let mut lines = Lines::with(1, |_, _| Err(io::ErrorKind::BrokenPipe.into()));
+            lines.write(to, "x");
+            let closed = Arc::clone(&lines.is_closed);
+            lines.finish(&stopped);
+            assert_eq!(closed.load(Ordering::Relaxed), is_closed);
+        }
+    }
+
+    #[test]
     fn who_does_not_read_holds_up_nobody_and_hears_how_many_were_dropped() {
         let (go_on, paused) = mpsc::channel::<()>();
         let (tell, told) = mpsc::channel();
-        let mut lines = Lines::with(move |to, line| {
+        let mut lines = Lines::with(WAITING_MAX, move |to, line| {
             let _ = paused.recv();
             let _ = tell.send((to, line));
+            Ok(())
         });
         for nth in 0..2 * WAITING_MAX {
             lines.write(To::Output, nth.to_string());
