@@ -16,6 +16,8 @@
 #define OPS_ENQ_MIGRATION_DISABLED 16 // SCX_OPS_ENQ_MIGRATION_DISABLED
 #define KICK_PREEMPT 2 // SCX_KICK_PREEMPT
 #define WEIGHT_USUAL 100
+// Nice 19 has 1. Beside a hundred busy threads it would wait for half a minute, after which the kernel ends the scheduler.
+#define WEIGHT_LEAST 10
 
 enum scx_exit_kind { SCX_EXIT_NONE };
 
@@ -125,7 +127,9 @@ static __always_inline __u64 weight_of(const struct task_struct *task)
 {
 	__u64 weight = task->scx.weight;
 
-	return weight ? weight : WEIGHT_USUAL;
+	if (!weight)
+		return WEIGHT_USUAL;
+	return weight > WEIGHT_LEAST ? weight : WEIGHT_LEAST;
 }
 
 SEC("struct_ops/select_cpu")
