@@ -201,6 +201,12 @@ fn sockets_are_held_while_it_runs_and_others_never() {
     );
     assert!(four.is_held(), "the second one changed nothing");
 
+    // Both of its processes hear it, as by systemctl kill.
+    let children = format!("/proc/{0}/task/{0}/children", tuning.pid());
+    let child = fs::read_to_string(children).expect("it runs");
+    // SAFETY: no pointers; the process lives as long as its parent.
+    let sent = unsafe { libc::kill(child.trim().parse().expect("one child"), libc::SIGTERM) };
+    assert_eq!(sent, 0);
     assert_eq!(tuning.end(libc::SIGTERM), Some(0));
     assert!(four.is_untouched() && six.is_untouched() && other.is_untouched());
     let none = tune("status");
