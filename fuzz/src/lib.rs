@@ -29,6 +29,9 @@ pub const TARGETS: &[Target] = &[
     target("config", targets::config::config),
     target("accept_encoding", targets::accept_encoding::accept_encoding),
     target("body_skip", targets::body_skip::body_skip),
+    target("response_head", targets::response_head::response_head),
+    target("response_body", targets::response_body::response_body),
+    target("caching", targets::caching::caching),
     // Answers to orders, also late, repeated and wrong ones, and messages about unknown connections and streams. No order
     // exceeds what it is for, and a message causes few orders.
     target("worker_machine", hostile::worker_alone),

@@ -22,12 +22,33 @@ pub const RANGES_MAX: usize = HEAD_BYTES_MAX / "0-0,".len();
 /// Bytes before each range in a multipart answer: 141 and the media type.
 pub const PART_HEAD_BYTES_MAX: usize = 141 + MEDIA_TYPE_BYTES_MAX;
 
-/// Bytes of text in one response. The longest is a redirect to a target of full length; the part heads of
+/// Bytes of text in one response. The longest is a redirect to a target of full length, or an origin's with all its
+/// fields; the part heads of
 /// [`RANGES_COMMON`] ranges are shorter, and those of more are charged when they are made. The bounds on its inputs keep a response below this.
 pub const PLAN_BYTES_MAX: usize = TARGET_BYTES_MAX + (4 << 10);
 
+/// Bytes of the head of an origin's response; content security policies and cookies make some longer than 16 KiB. Above:
+/// the response is refused.
+pub const RESPONSE_HEAD_BYTES_MAX: usize = 32 << 10;
+/// Field lines in the head of an origin's response. Object stores send about 30 and one for each item of a user's
+/// metadata. Above: the response is refused.
+pub const RESPONSE_FIELDS_MAX: usize = 200;
+
+/// Bytes of the lines of an origin's response that are passed through. Nginx has 4 or 8 KiB for a whole head. Above: the
+/// response is refused.
+pub const PASSED_FIELDS_BYTES_MAX: usize = 8 << 10;
+/// Bytes of the lines that are stored with an object, and repeated in its responses. Above: the response is not stored
+/// but passed through.
+pub const STORED_FIELDS_BYTES_MAX: usize = 4 << 10;
+/// A plan has room for them: in place of a target, or beside the heads of parts and 1 KiB of other lines.
+const _: () = assert!(PASSED_FIELDS_BYTES_MAX <= TARGET_BYTES_MAX);
+const _: () = assert!(
+    STORED_FIELDS_BYTES_MAX + RANGES_COMMON * PART_HEAD_BYTES_MAX + (1 << 10) <= PLAN_BYTES_MAX
+);
+
 /// Offsets inside a head are kept in 16 bits.
 const _: () = assert!(HEAD_BYTES_MAX <= u16::MAX as usize);
+const _: () = assert!(RESPONSE_HEAD_BYTES_MAX <= u16::MAX as usize);
 /// A target of full length must leave room for a usable head.
 const _: () = assert!(TARGET_BYTES_MAX * 2 <= HEAD_BYTES_MAX);
 

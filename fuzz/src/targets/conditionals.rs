@@ -16,7 +16,7 @@ pub fn conditionals(data: &[u8]) {
         return;
     };
     let ours = file(LEN_BYTES);
-    let validators = Validators::new(&ours.times, LEN_BYTES, None, CONTEXT.now_unix_s);
+    let validators = ours.validators;
     let verdict = evaluate(&request, &validators);
     check_cause(&request, &validators, verdict);
     check_precedence(data, &request, &validators, verdict);

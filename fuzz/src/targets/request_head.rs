@@ -4,7 +4,7 @@ use ackpace_wire::http::fields::Field;
 use ackpace_wire::http::{Parsed, Request, Version, host, parse, plan, target};
 use ackpace_wire::limits::{FIELDS_MAX, HEAD_BYTES_MAX, TARGET_BYTES_MAX};
 
-use super::{CONTEXT, check_plan, file};
+use super::{CONTEXT, check_head_bytes, check_plan, file};
 
 /// Laws: a verdict on some bytes stands whatever follows. An accepted head has no bare CR or LF, one Host and one
 /// length, and means the same to `httparse`. Every outcome has a well-formed response.
@@ -57,14 +57,8 @@ fn check_earlier(early: &Parsed<'_>, late: &Parsed<'_>) {
 }
 
 fn check_bytes(head: &[u8]) {
-    assert!(head.len() <= HEAD_BYTES_MAX && head.ends_with(b"\r\n\r\n"));
-    for (at, &byte) in head.iter().enumerate() {
-        match byte {
-            b'\r' => assert_eq!(head.get(at + 1), Some(&b'\n')),
-            b'\n' => assert_eq!(head[at - 1], b'\r'),
-            _ => assert!(byte >= b' ' && byte != 0x7f || byte == b'\t'),
-        }
-    }
+    assert!(head.len() <= HEAD_BYTES_MAX);
+    check_head_bytes(head);
     let without_its_end = parse(&head[..head.len() - 1]);
     assert!(matches!(without_its_end, Parsed::Incomplete));
 }

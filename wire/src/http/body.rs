@@ -1,14 +1,18 @@
-//! Skips the body of a request, which no answer of a file server depends on (RFC 9112 sections 6 and 7.1). The
-//! framing is still checked strictly: an error in it would make the next request start in the wrong place.
+//! Finds payload and end of a body (RFC 9112 sections 6 and 7.1): [`BodyReader`] for that of a response, [`BodySkip`] for
+//! that of a request, which no answer of a file server depends on. The framing is checked strictly: an error in it
+//! would make the next message start in the wrong place.
+
+use std::ops::Range;
 
 use super::fields::is_token_byte;
 use super::request::RequestBody;
+use super::response::Framing;
 use super::status::Reject;
 
-/// Bytes of one chunk-size line of a request body, including extensions and without CRLF. Nobody sends
-/// extensions to a file server. Above: 400.
+/// Bytes of one chunk-size line, including extensions and without CRLF. Nobody sends extensions to a file server, and
+/// origins hardly any. Above: 400, or a bad response.
 const CHUNK_LINE_BYTES_MAX: usize = 1 << 10;
-/// Bytes of the trailer section of a request body, which the server ignores. Above: 400.
+/// Bytes of the trailer section of a body, which is ignored. Above: 400, or a bad response.
 const TRAILER_BYTES_MAX: usize = 8 << 10;
 
 /// What one call of [`BodySkip::skip`] did.
@@ -20,10 +24,54 @@ pub struct Skipped {
     pub done: bool,
 }
 
-/// Finds the end of one body. The result does not depend on how the input is split into pieces. The server
-/// decides how much it is willing to skip, by counting `consumed_bytes`.
+/// Finds the end of the body of one request. The result does not depend on how the input is split into pieces. The
+/// server decides how much it is willing to skip, by counting `consumed_bytes`.
 #[derive(Clone, Copy, Debug)]
-pub struct BodySkip {
+pub struct BodySkip(BodyReader);
+
+impl BodySkip {
+    /// Starts at the first byte of a body with this framing.
+    pub const fn new(body: RequestBody) -> Self {
+        Self(BodyReader::new(match body {
+            RequestBody::None => Framing::None,
+            RequestBody::Length(len_bytes) => Framing::Length(len_bytes),
+            RequestBody::Chunked => Framing::Chunked,
+        }))
+    }
+
+    /// Takes the next bytes of the connection.
+    ///
+    /// # Errors
+    /// 400 where [`BodyReader::next`] fails. Every later call returns the same error.
+    pub fn skip(&mut self, bytes: &[u8]) -> Result<Skipped, Reject> {
+        let mut consumed_bytes = 0;
+        loop {
+            let piece = self.0.next(&bytes[consumed_bytes..]);
+            let piece = piece.map_err(Reject::bad)?;
+            consumed_bytes += piece.consumed_bytes;
+            if piece.data.is_empty() {
+                break;
+            }
+        }
+        Ok(Skipped {
+            consumed_bytes,
+            done: self.0.is_done(),
+        })
+    }
+}
+
+/// What one call of [`BodyReader::next`] found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Bytes at the start of the input that belong to the body. Call again with the rest unless `data` is empty.
+    pub consumed_bytes: usize,
+    /// The payload among them, one run. Empty: the input or the body has ended.
+    pub data: Range<usize>,
+}
+
+/// Finds the payload of one body. The result does not depend on how the input is split into pieces.
+#[derive(Clone, Copy, Debug)]
+pub struct BodyReader {
     state: State,
     /// Length of the current chunk-size line, or of the whole trailer section.
     line_len_bytes: usize,
@@ -33,6 +81,8 @@ pub struct BodySkip {
 enum State {
     /// Bytes left of a body of known length.
     Length(u64),
+    /// A body that ends with the connection.
+    UntilClose,
     /// Inside the hex digits of a chunk size.
     Size {
         size_bytes: u64,
@@ -55,16 +105,17 @@ enum State {
     TrailerLf,
     EndLf,
     Done,
-    Failed(Reject),
+    Failed(&'static str),
 }
 
-impl BodySkip {
+impl BodyReader {
     /// Starts at the first byte of a body with this framing.
-    pub const fn new(body: RequestBody) -> Self {
-        let state = match body {
-            RequestBody::None => State::Done,
-            RequestBody::Length(len_bytes) => State::Length(len_bytes),
-            RequestBody::Chunked => SIZE_START,
+    pub const fn new(framing: Framing) -> Self {
+        let state = match framing {
+            Framing::None | Framing::Length(0) => State::Done,
+            Framing::Length(len_bytes) => State::Length(len_bytes),
+            Framing::Chunked => SIZE_START,
+            Framing::UntilClose => State::UntilClose,
         };
         Self {
             state,
@@ -72,18 +123,35 @@ impl BodySkip {
         }
     }
 
-    /// Takes the next bytes of the connection.
+    /// True once the body has ended; what follows is the next message. Never true for one that
+    /// [ends with the connection](Self::needs_end).
+    pub fn is_done(&self) -> bool {
+        self.state == State::Done
+    }
+
+    /// True if only the end of the connection ends this body. For any other that is not done, such an end means that
+    /// bytes are missing.
+    pub fn needs_end(&self) -> bool {
+        self.state == State::UntilClose
+    }
+
+    /// Takes the next bytes of the connection, up to the end of the first run of payload among them.
     ///
     /// # Errors
-    /// 400 for a chunk size that does not fit 64 bits, a missing CR LF, a bare CR or LF, a malformed trailer,
+    /// A sentence for a chunk size that does not fit 64 bits, a missing CR LF, a bare CR or LF, a malformed trailer,
     /// and lines above their bounds. Every later call returns the same error.
-    pub fn skip(&mut self, bytes: &[u8]) -> Result<Skipped, Reject> {
+    pub fn next(&mut self, bytes: &[u8]) -> Result<Piece, &'static str> {
         let mut at = 0;
         loop {
+            let from = at;
             self.state = match self.state {
                 State::Done => break,
-                State::Failed(reject) => return Err(reject),
+                State::Failed(why) => return Err(why),
                 _ if at == bytes.len() => break,
+                State::UntilClose => {
+                    at = bytes.len();
+                    State::UntilClose
+                }
                 State::Length(left) => match pass(left, bytes.len(), &mut at) {
                     0 => State::Done,
                     left => State::Length(left),
@@ -93,34 +161,43 @@ impl BodySkip {
                     left => State::Data(left),
                 },
                 state => {
-                    let byte = bytes[at];
+                    self.state = self.framing_byte(state, bytes[at]);
                     at += 1;
-                    self.bounded(state)
-                        .and_then(|()| next(state, byte))
-                        .unwrap_or_else(State::Failed)
+                    continue;
                 }
             };
-            if self.state == SIZE_START {
-                self.line_len_bytes = 0;
-            }
+            return Ok(Piece {
+                consumed_bytes: at,
+                data: from..at,
+            });
         }
-        Ok(Skipped {
+        Ok(Piece {
             consumed_bytes: at,
-            done: self.state == State::Done,
+            data: at..at,
         })
     }
 
+    /// The state after one byte that is no payload.
+    fn framing_byte(&mut self, state: State, byte: u8) -> State {
+        let bounded = self.bounded(state).and_then(|()| next(state, byte));
+        let state = bounded.unwrap_or_else(State::Failed);
+        if state == SIZE_START {
+            self.line_len_bytes = 0;
+        }
+        state
+    }
+
     /// Counts one byte of a line against its bound.
-    fn bounded(&mut self, state: State) -> Result<(), Reject> {
+    fn bounded(&mut self, state: State) -> Result<(), &'static str> {
         self.line_len_bytes += 1;
         match state {
             State::Size { .. } | State::Extension { .. }
                 if self.line_len_bytes > CHUNK_LINE_BYTES_MAX =>
             {
-                Err(Reject::bad("A chunk-size line of the body is too long."))
+                Err("A chunk-size line of the body is too long.")
             }
             State::TrailerName | State::TrailerValue if self.line_len_bytes > TRAILER_BYTES_MAX => {
-                Err(Reject::bad("The trailer of the body is too long."))
+                Err("The trailer of the body is too long.")
             }
             _ => Ok(()),
         }
@@ -141,14 +218,14 @@ fn pass(left: u64, len_bytes: usize, at: &mut usize) -> u64 {
 }
 
 /// The state after one byte of framing.
-fn next(state: State, byte: u8) -> Result<State, Reject> {
+fn next(state: State, byte: u8) -> Result<State, &'static str> {
     match (state, byte) {
         (State::Size { size_bytes, digits }, _) if byte.is_ascii_hexdigit() => {
             size_digit(size_bytes, digits, byte)
         }
-        (State::Size { digits: 0, .. }, _) => Err(Reject::bad(
-            "A chunk of the body does not start with its size.",
-        )),
+        (State::Size { digits: 0, .. }, _) => {
+            Err("A chunk of the body does not start with its size.")
+        }
         (State::Size { size_bytes, .. } | State::Extension { size_bytes, .. }, b'\r') => {
             Ok(State::SizeLf { size_bytes })
         }
@@ -169,7 +246,7 @@ fn next(state: State, byte: u8) -> Result<State, Reject> {
                 _ => started && byte > b' ' && byte != 0x7f,
             };
             if !fits {
-                return Err(Reject::bad("A chunk size is followed by no extension."));
+                return Err("A chunk size is followed by no extension.");
             }
             Ok(State::Extension {
                 size_bytes,
@@ -192,25 +269,23 @@ fn next(state: State, byte: u8) -> Result<State, Reject> {
         }
         (State::TrailerLf, b'\n') => Ok(State::TrailerStart),
         (State::TrailerStart | State::TrailerName | State::TrailerValue, _) => {
-            Err(Reject::bad("The trailer of the body is malformed."))
+            Err("The trailer of the body is malformed.")
         }
-        (State::Size { .. } | State::DataCr | State::DataLf, _) => Err(Reject::bad(
-            "A chunk of the body does not end where its size says.",
-        )),
-        _ => Err(Reject::bad(
-            "A CR without its LF is in the framing of the body.",
-        )),
+        (State::Size { .. } | State::DataCr | State::DataLf, _) => {
+            Err("A chunk of the body does not end where its size says.")
+        }
+        _ => Err("A CR without its LF is in the framing of the body."),
     }
 }
 
-fn size_digit(size_bytes: u64, digits: u32, byte: u8) -> Result<State, Reject> {
+fn size_digit(size_bytes: u64, digits: u32, byte: u8) -> Result<State, &'static str> {
     let digit = match byte {
         b'0'..=b'9' => byte - b'0',
         _ => (byte | 32) - b'a' + 10,
     };
     // 16 digits fill 64 bits; nobody needs leading zeros beyond them.
     if digits == 16 {
-        return Err(Reject::bad("A chunk size of the body is too large."));
+        return Err("A chunk size of the body is too large.");
     }
     Ok(State::Size {
         size_bytes: (size_bytes << 4) | u64::from(digit),
@@ -220,9 +295,9 @@ fn size_digit(size_bytes: u64, digits: u32, byte: u8) -> Result<State, Reject> {
 
 #[cfg(test)]
 mod tests {
-    use super::{BodySkip, CHUNK_LINE_BYTES_MAX, Skipped, TRAILER_BYTES_MAX};
-    use crate::http::RequestBody;
+    use super::{BodyReader, BodySkip, CHUNK_LINE_BYTES_MAX, Piece, Skipped, TRAILER_BYTES_MAX};
     use crate::http::testing::config;
+    use crate::http::{Framing, RequestBody};
     use proptest::prelude::*;
 
     /// Length of the body if it ended, `None` if more input is needed, `Err` if it is malformed.
@@ -308,6 +383,17 @@ mod tests {
     }
 
     #[test]
+    fn a_body_without_a_length_ends_with_its_connection_alone() {
+        let mut body = BodyReader::new(Framing::UntilClose);
+        let piece = body.next(b"0\r\n\r\n").expect("any bytes");
+        assert_eq!((piece.consumed_bytes, piece.data), (5, 0..5));
+        assert!(body.needs_end() && !body.is_done());
+        for framing in [Framing::None, Framing::Length(0)] {
+            assert!(BodyReader::new(framing).is_done(), "{framing:?}");
+        }
+    }
+
+    #[test]
     fn an_error_is_final() {
         let mut body = BodySkip::new(RequestBody::Chunked);
         let first = body.skip(b"zz");
@@ -365,9 +451,10 @@ mod tests {
         }
 
         #[test]
-        fn every_body_that_a_client_would_send_is_skipped_whole(
+        fn every_body_that_a_peer_would_send_is_read_and_skipped_whole(
             chunks in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 1..40), 0..5),
             next in proptest::collection::vec(any::<u8>(), 0..9),
+            step_bytes in 1usize..50,
         ) {
             let mut bytes = Vec::new();
             for chunk in &chunks {
@@ -379,6 +466,14 @@ mod tests {
             let len_bytes = bytes.len();
             bytes.extend(next);
             prop_assert_eq!(chunked(&bytes), Ok(Some(len_bytes)));
+            let (mut body, mut at, mut payload) = (BodyReader::new(Framing::Chunked), 0, Vec::new());
+            while !body.is_done() {
+                let end = bytes.len().min(at + step_bytes);
+                let Piece { consumed_bytes, data } = body.next(&bytes[at..end]).expect("a good body");
+                payload.extend(&bytes[at..end][data]);
+                at += consumed_bytes;
+            }
+            prop_assert_eq!((at, payload), (len_bytes, chunks.concat()));
         }
     }
 }

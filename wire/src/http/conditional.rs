@@ -40,6 +40,24 @@ impl Validators {
             last_modified_is_strong: old && !times.is_fresh(now_unix_s),
         }
     }
+
+    /// The validators that an origin sent, with the Date of its response. Last-Modified is strong if it lies at least a
+    /// minute before Date (RFC 9110 section 8.8.2.2).
+    pub fn foreign(
+        etag: Option<ETag>,
+        last_modified_unix_s: Option<u64>,
+        date_unix_s: Option<u64>,
+    ) -> Self {
+        const STRONG_AFTER_S: u64 = 60;
+        let age_s = date_unix_s
+            .zip(last_modified_unix_s)
+            .map(|(date_s, modified_s)| date_s.saturating_sub(modified_s));
+        Self {
+            etag,
+            last_modified_unix_s,
+            last_modified_is_strong: age_s.is_some_and(|age_s| age_s >= STRONG_AFTER_S),
+        }
+    }
 }
 
 /// The result of the preconditions.
@@ -271,6 +289,15 @@ mod tests {
         assert_eq!(at(99, 100), Some(99));
         assert!(!Validators::new(&Times::of(1000), 1, None, 100).last_modified_is_strong);
         assert!(Validators::new(&Times::of(98), 1, None, 100).last_modified_is_strong);
+    }
+
+    #[test]
+    fn an_origins_date_is_strong_a_minute_before_its_response() {
+        let strong =
+            |modified, date| Validators::foreign(None, modified, date).last_modified_is_strong;
+        assert!(strong(Some(40), Some(100)));
+        assert!(!strong(Some(41), Some(100)) && !strong(Some(900), Some(100)));
+        assert!(!strong(None, Some(100)) && !strong(Some(40), None));
     }
 
     #[test]

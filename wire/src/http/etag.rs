@@ -63,13 +63,14 @@ impl Times {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ETag {
     bytes: [u8; Self::ROOM],
-    len: usize,
+    len: u8,
     weak: bool,
 }
 
 impl ETag {
-    /// Two quotes, an `i`, three 64-bit numbers in hex, nanoseconds, two dashes and a coding.
-    const ROOM: usize = 2 + 1 + 16 + 1 + 16 + 9 + 1 + 16 + "-zst".len();
+    /// Our own need 66: two quotes, an `i`, three 64-bit numbers in hex, nanoseconds, two dashes and a coding. An
+    /// origin's may be longer: a hash of 256 bits in hex, and a word beside it. Above: it counts as none.
+    const ROOM: usize = 128;
 
     /// The tag of a file of `len_bytes`, last modified at these times and sent in `coding` at `now_unix_s`; `None`: nothing tells
     /// its versions apart.
@@ -111,9 +112,30 @@ impl ETag {
         Some(tag)
     }
 
+    /// An origin's tag: the value of its ETag field. `None` for anything but one tag, of at most 128 bytes without the
+    /// `W/` of a weak one.
+    pub fn foreign(value: &[u8]) -> Option<Self> {
+        let (Some(Given { opaque, weak }), []) = one(value) else {
+            return None;
+        };
+        let mut tag = Self {
+            bytes: [0; Self::ROOM],
+            len: 0,
+            weak,
+        };
+        tag.push((opaque.len() <= Self::ROOM).then_some(opaque)?);
+        Some(tag)
+    }
+
+    /// Appends the tag as a field has it: with the `W/` of a weak one.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(if self.weak { b"W/" } else { b"" });
+        out.extend_from_slice(self.opaque());
+    }
+
     /// The opaque tag with its quotes, without the `W/` of a weak one.
     pub fn opaque(&self) -> &[u8] {
-        &self.bytes[..self.len]
+        &self.bytes[..usize::from(self.len)]
     }
 
     /// True if two different contents may have this tag.
@@ -122,8 +144,9 @@ impl ETag {
     }
 
     fn push(&mut self, text: &[u8]) {
-        self.bytes[self.len..self.len + text.len()].copy_from_slice(text);
-        self.len += text.len();
+        let start = usize::from(self.len);
+        self.bytes[start..start + text.len()].copy_from_slice(text);
+        self.len += text.len() as u8; // at most `ROOM`, or the line above had failed
     }
 
     fn push_hex(&mut self, number: u64) {
@@ -282,6 +305,33 @@ mod tests {
                 weak,
                 "{changed_unix_s} {now_unix_s}"
             );
+        }
+    }
+
+    #[test]
+    fn an_origins_tag_is_taken_as_it_is_or_not_at_all() {
+        let of_len = |len: usize| format!("\"{}\"", "x".repeat(len - 2));
+        let weak = format!("W/{}", of_len(128));
+        for value in ["\"\"", "W/\"a,b\"", "\"\u{e4}\"", &of_len(128), &weak] {
+            let tag = ETag::foreign(value.as_bytes()).expect("a tag");
+            let mut written = Vec::new();
+            tag.write(&mut written);
+            assert_eq!(written, value.as_bytes());
+            assert_eq!(tag.is_weak(), value.starts_with("W/"));
+        }
+        for value in [
+            "",
+            "a",
+            "\"a",
+            "\"a\",",
+            "\"a\", \"b\"",
+            "w/\"a\"",
+            "\"a b\"",
+            " \"a\"",
+            "\"\r\"",
+            &of_len(129),
+        ] {
+            assert_eq!(ETag::foreign(value.as_bytes()), None, "{value}");
         }
     }
 

@@ -1,6 +1,7 @@
-//! The field section of a request head: an index of the fields that matter, without copies.
+//! The field section of a head: an index of the fields that matter, without copies.
 
-/// A field that some part of the server reads.
+/// A field that some part of the server reads. Those up to User-Agent are indexed, since every request is asked for
+/// some of them; the others are searched for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Field {
@@ -34,27 +35,70 @@ pub enum Field {
     Referer,
     /// RFC 9110 section 10.1.5
     UserAgent,
+    /// RFC 9110 section 11.6.2
+    Authorization,
+    /// RFC 9111 section 5.2
+    CacheControl,
+    /// RFC 9110 section 8.8.3
+    ETag,
+    /// RFC 9110 section 8.8.2
+    LastModified,
+    /// RFC 9110 section 8.3
+    ContentType,
+    /// RFC 9110 section 14.4
+    ContentRange,
+    /// RFC 9110 section 8.4
+    ContentEncoding,
+    /// RFC 9110 section 14.3
+    AcceptRanges,
+    /// RFC 9111 section 5.3
+    Expires,
+    /// RFC 9111 section 5.1
+    Age,
+    /// RFC 9110 section 6.6.1
+    Date,
+    /// RFC 9110 section 12.5.5
+    Vary,
+    /// RFC 6265 section 4.1
+    SetCookie,
+    /// RFC 9110 section 10.2.2
+    Location,
 }
 
-const COUNT: usize = Field::UserAgent as usize + 1;
+const INDEXED: usize = Field::UserAgent as usize + 1;
 
 impl Field {
     /// The field of this name, in any case; `None` for a name that no part of the server reads.
     fn of(name: &[u8]) -> Option<Self> {
+        let first = name.first()? | 32;
         let (text, field): (&[u8], Self) = match name.len() {
-            4 => (b"host", Self::Host),
+            3 => (b"age", Self::Age),
+            4 if first == b'h' => (b"host", Self::Host),
+            4 if first == b'd' => (b"date", Self::Date),
+            4 if first == b'v' => (b"vary", Self::Vary),
+            4 => (b"etag", Self::ETag),
             5 => (b"range", Self::Range),
-            6 if name[0] | 32 == b'a' => (b"accept", Self::Accept),
+            6 if first == b'a' => (b"accept", Self::Accept),
             6 => (b"expect", Self::Expect),
+            7 if first == b'e' => (b"expires", Self::Expires),
             7 => (b"referer", Self::Referer),
-            8 if name[3] == b'R' || name[3] == b'r' => (b"if-range", Self::IfRange),
+            8 if first == b'l' => (b"location", Self::Location),
+            8 if name[3] | 32 == b'r' => (b"if-range", Self::IfRange),
             8 => (b"if-match", Self::IfMatch),
-            10 if name[0] | 32 == b'c' => (b"connection", Self::Connection),
+            10 if first == b'c' => (b"connection", Self::Connection),
+            10 if first == b's' => (b"set-cookie", Self::SetCookie),
             10 => (b"user-agent", Self::UserAgent),
-            13 => (b"if-none-match", Self::IfNoneMatch),
+            12 => (b"content-type", Self::ContentType),
+            13 if first == b'i' => (b"if-none-match", Self::IfNoneMatch),
+            13 if first == b'l' => (b"last-modified", Self::LastModified),
+            13 if name[1] | 32 == b'u' => (b"authorization", Self::Authorization),
+            13 if name[1] | 32 == b'c' => (b"accept-ranges", Self::AcceptRanges),
+            13 if name[1] | 32 == b'o' => (b"content-range", Self::ContentRange),
+            13 => (b"cache-control", Self::CacheControl),
             14 => (b"content-length", Self::ContentLength),
             15 => (b"accept-encoding", Self::AcceptEncoding),
-            17 if name[0] | 32 == b'i' => (b"if-modified-since", Self::IfModifiedSince),
+            16 => (b"content-encoding", Self::ContentEncoding),
+            17 if first == b'i' => (b"if-modified-since", Self::IfModifiedSince),
             17 => (b"transfer-encoding", Self::TransferEncoding),
             19 => (b"if-unmodified-since", Self::IfUnmodifiedSince),
             _ => return None,
@@ -70,11 +114,12 @@ struct Slot {
     len: u16,
 }
 
-/// A checked field section. Looking up a field takes constant time; only repeated lines need another scan.
+/// A checked field section. Looking up an indexed field takes constant time; others and repeated lines need another
+/// scan.
 #[derive(Clone, Copy, Debug)]
 pub struct Fields<'a> {
     section: &'a [u8],
-    slots: [Slot; COUNT],
+    slots: [Slot; INDEXED],
     repeated: u16,
 }
 
@@ -84,7 +129,7 @@ impl<'a> Fields<'a> {
         debug_assert!(section.len() <= usize::from(u16::MAX));
         Self {
             section,
-            slots: [Slot::default(); COUNT],
+            slots: [Slot::default(); INDEXED],
             repeated: 0,
         }
     }
@@ -92,7 +137,9 @@ impl<'a> Fields<'a> {
     /// Records one checked line: `name`, and a value of `len` bytes at offset `at` of the section.
     pub(super) fn note(&mut self, name: &[u8], at: usize, len: usize) {
         let Some(field) = Field::of(name) else { return };
-        let slot = &mut self.slots[field as usize];
+        let Some(slot) = self.slots.get_mut(field as usize) else {
+            return;
+        };
         if slot.at != 0 {
             self.repeated |= 1 << field as u16;
         } else if let (Ok(at), Ok(len)) = (u16::try_from(at), u16::try_from(len)) {
@@ -107,13 +154,18 @@ impl<'a> Fields<'a> {
 
     /// The value of the first line of this name, without the white space around it.
     pub fn first(&self, field: Field) -> Option<&'a [u8]> {
-        let Slot { at, len } = self.slots[field as usize];
+        let Some(&Slot { at, len }) = self.slots.get(field as usize) else {
+            return self.scan(field).next();
+        };
         (at != 0).then(|| &self.section[usize::from(at)..usize::from(at) + usize::from(len)])
     }
 
     /// True if more than one line has this name.
     pub fn is_repeated(&self, field: Field) -> bool {
-        self.repeated & (1 << field as u16) != 0
+        match (field as usize) < INDEXED {
+            true => self.repeated & (1 << field as u16) != 0,
+            false => self.scan(field).nth(1).is_some(),
+        }
     }
 
     /// The value of a field that takes one value; `None` also if the field is repeated.
@@ -126,14 +178,16 @@ impl<'a> Fields<'a> {
 
     /// The values of all lines of this name, in order: for fields that are lists (RFC 9110 section 5.3).
     pub fn values(&self, field: Field) -> impl Iterator<Item = &'a [u8]> + Clone + use<'a> {
-        let repeated = self.is_repeated(field);
-        let first = self.first(field).filter(|_| !repeated);
-        let searched = if repeated { self.section } else { &[] };
-        let all = Lines { rest: searched };
-        first.into_iter().chain(
-            all.filter(move |(name, _)| Field::of(name) == Some(field))
-                .map(|(_, value)| value),
-        )
+        let needs_scan = field as usize >= INDEXED || self.is_repeated(field);
+        let first = (!needs_scan).then(|| self.first(field)).flatten();
+        let scan = needs_scan.then(|| self.scan(field));
+        first.into_iter().chain(scan.into_iter().flatten())
+    }
+
+    /// As [`Fields::values`], without the index.
+    fn scan(&self, field: Field) -> impl Iterator<Item = &'a [u8]> + Clone + use<'a> {
+        let of_field = move |(name, _): &(&[u8], &[u8])| Field::of(name) == Some(field);
+        self.iter().filter(of_field).map(|(_, value)| value)
     }
 
     /// All lines in order, as pairs of name and value.
@@ -180,6 +234,13 @@ pub fn members<'a>(values: impl Iterator<Item = &'a [u8]>) -> impl Iterator<Item
         .filter(|member| !member.is_empty())
 }
 
+/// The number that decimal digits alone write; `None` also above 64 bits.
+pub(super) fn decimal(text: &[u8]) -> Option<u64> {
+    let digits = std::str::from_utf8(text).ok()?;
+    let all_digits = digits.bytes().all(|byte| byte.is_ascii_digit());
+    digits.parse().ok().filter(|_| all_digits)
+}
+
 /// True for the bytes of a token (RFC 9110 section 5.6.2).
 pub const fn is_token_byte(byte: u8) -> bool {
     TOKEN[byte as usize]
@@ -199,9 +260,9 @@ const TOKEN: [bool; 256] = {
 
 #[cfg(test)]
 mod tests {
-    use super::{Field, Fields, members, trim};
+    use super::{Field, Fields, decimal, members, trim};
 
-    const ALL: [(&str, Field); 15] = [
+    const ALL: [(&str, Field); 29] = [
         ("Host", Field::Host),
         ("Connection", Field::Connection),
         ("Content-Length", Field::ContentLength),
@@ -217,6 +278,20 @@ mod tests {
         ("Accept-Encoding", Field::AcceptEncoding),
         ("Referer", Field::Referer),
         ("User-Agent", Field::UserAgent),
+        ("Authorization", Field::Authorization),
+        ("Cache-Control", Field::CacheControl),
+        ("ETag", Field::ETag),
+        ("Last-Modified", Field::LastModified),
+        ("Content-Type", Field::ContentType),
+        ("Content-Range", Field::ContentRange),
+        ("Content-Encoding", Field::ContentEncoding),
+        ("Accept-Ranges", Field::AcceptRanges),
+        ("Expires", Field::Expires),
+        ("Age", Field::Age),
+        ("Date", Field::Date),
+        ("Vary", Field::Vary),
+        ("Set-Cookie", Field::SetCookie),
+        ("Location", Field::Location),
     ];
 
     #[test]
@@ -235,7 +310,7 @@ mod tests {
 
     #[test]
     fn repeated_lines_keep_their_order_and_are_no_single_value() {
-        let section = b"Accept: a\r\nX: y\r\naccept:b , c\r\n";
+        let section = b"Accept: a\r\nX: y\r\naccept:b , c\r\nAge: 1\r\nVary: a\r\nVARY: b\r\n";
         let mut fields = Fields::new(section);
         fields.note(b"Accept", 8, 1);
         fields.note(b"X", 14, 1);
@@ -247,7 +322,30 @@ mod tests {
         let all: Vec<_> = members(values.into_iter()).collect();
         assert_eq!(all, [b"a", b"b", b"c"]);
         assert_eq!(fields.values(Field::Range).count(), 0);
-        assert_eq!(fields.iter().count(), 3);
+        assert_eq!(fields.iter().count(), 6);
+        // These are not indexed.
+        assert_eq!(fields.single(Field::Age), Some(&b"1"[..]));
+        assert_eq!(fields.first(Field::Vary), Some(&b"a"[..]));
+        assert_eq!(fields.single(Field::Vary), None);
+        assert_eq!(fields.values(Field::Vary).count(), 2);
+        assert_eq!(fields.first(Field::Date), None);
+    }
+
+    #[test]
+    fn a_number_is_digits_alone_within_64_bits() {
+        assert_eq!(decimal(b"0018446744073709551615"), Some(u64::MAX));
+        for text in [
+            "",
+            "+1",
+            "-1",
+            " 1",
+            "1 ",
+            "0x1",
+            "1.0",
+            "18446744073709551616",
+        ] {
+            assert_eq!(decimal(text.as_bytes()), None, "{text}");
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use super::date;
+use super::etag::ETag;
 use super::status::Status;
 
 /// A head under construction. Field values come from this crate or were checked by it: no value may hold a CR
@@ -15,13 +16,23 @@ impl Head {
     /// Starts with the status line and Date (RFC 9110 section 6.6.1). The version is always HTTP/1.1, the one
     /// that *we* speak (section 6.2), whatever the client sent.
     pub fn new(status: Status, now_unix_s: u64) -> Self {
-        let mut bytes = Vec::with_capacity(384);
-        bytes.extend_from_slice(b"HTTP/1.1 ");
-        bytes.extend_from_slice(status.line().as_bytes());
-        bytes.extend_from_slice(b"\r\n");
-        let mut head = Self { bytes };
+        let mut head = Self::undated(status.line());
         head.date("Date", now_unix_s);
         head
+    }
+
+    /// Starts with the status line alone: `line` is its code and reason phrase.
+    pub(super) fn undated(line: &str) -> Self {
+        let mut bytes = Vec::with_capacity(384);
+        bytes.extend_from_slice(b"HTTP/1.1 ");
+        bytes.extend_from_slice(line.as_bytes());
+        bytes.extend_from_slice(b"\r\n");
+        Self { bytes }
+    }
+
+    /// Adds whole lines that were checked before, each with its CR LF.
+    pub(super) fn lines(&mut self, lines: &[u8]) {
+        self.bytes.extend_from_slice(lines);
     }
 
     /// Adds a field with a value of bytes. Control bytes, which no caller should pass, are left out.
@@ -44,6 +55,13 @@ impl Head {
         self.bytes.extend_from_slice(name.as_bytes());
         self.bytes.extend_from_slice(b": ");
         date::write(unix_s, &mut self.bytes);
+        self.bytes.extend_from_slice(b"\r\n");
+    }
+
+    /// Adds a field with an entity tag.
+    pub(super) fn tag(&mut self, tag: &ETag) {
+        self.bytes.extend_from_slice(b"ETag: ");
+        tag.write(&mut self.bytes);
         self.bytes.extend_from_slice(b"\r\n");
     }
 

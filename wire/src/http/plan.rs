@@ -3,8 +3,12 @@
 //! Byte n of an answer is a function of its [`Plan`] alone, so a connection can be resumed or handed over at
 //! any byte. A plan does no I/O: it names spans of the file, and the shell sends them.
 
+pub mod relay;
+
+pub use relay::{relayed, through};
+
 use super::conditional::{self, Validators, Verdict};
-use super::etag::{ETag, Times};
+use super::etag::ETag;
 use super::head::Head;
 use super::negotiation::Coding;
 use super::range::{self, Ranges, Span};
@@ -26,7 +30,7 @@ pub struct Plan {
     pub keep_alive: bool,
     /// Length of the head, at the start of the first part. An access log does not count these bytes.
     pub head_len_bytes: u64,
-    /// Bytes after the head; `None` for a stream, whose length is unknown until it ends.
+    /// Bytes after the head; `None` for a stream whose length is unknown until it ends.
     pub body_len_bytes: Option<u64>,
     /// True unless the tag is weak: all bytes of the file must come from one version.
     pub one_version: bool,
@@ -46,25 +50,31 @@ pub enum Part {
     },
     /// Bytes generated while they are sent; always the last part.
     Stream {
-        /// True: sent in chunks (RFC 9112 section 7.1), see [`push_chunk`]. False: ended by closing the
-        /// connection.
+        /// True: sent in chunks (RFC 9112 section 7.1), see [`push_chunk`]. False: ended by its length if
+        /// [`Plan::body_len_bytes`] says one, else by closing the connection.
         chunked: bool,
     },
 }
 
-/// The state of a file at the time of the answer.
+/// The state of a file at the time of the answer, or of an origin's object.
 #[derive(Clone, Copy, Debug)]
 pub struct Representation<'a> {
     /// Its length.
     pub len_bytes: u64,
-    /// The times of its last change.
-    pub times: Times,
-    /// Its media type.
+    /// Its validators.
+    pub validators: Validators,
+    /// Its media type; empty if an origin sent none.
     pub content_type: &'a str,
     /// The content coding of the file (a precompressed sibling); `None` for the plain file.
     pub coding: Option<Coding>,
     /// True if another Accept-Encoding could have selected another file: the answer then carries Vary.
     pub vary: bool,
+    /// Further lines that an origin sent, from [`relay::stored`]; empty for a file.
+    pub fields: &'a [u8],
+    /// The Date that the origin sent, in seconds since 1970; `None` for a file, whose answers are dated by the clock.
+    pub date_unix_s: Option<u64>,
+    /// Its age for a client, sent as Age (RFC 9111 section 5.1); `None` for a file.
+    pub age_s: Option<u64>,
 }
 
 /// Inputs of an answer other than request and file.
@@ -85,10 +95,9 @@ pub struct Context {
 /// `request` is GET or HEAD and has no [`Request::refusal`]. HEAD gets the head of a GET without Range, since
 /// RFC 9110 section 14.2 defines Range for GET alone.
 pub fn file(request: &Request<'_>, file: &Representation<'_>, context: &Context) -> Plan {
-    let validators = Validators::new(&file.times, file.len_bytes, file.coding, context.now_unix_s);
-    match conditional::evaluate(request, &validators) {
+    match conditional::evaluate(request, &file.validators) {
         Verdict::Proceed => {}
-        Verdict::NotModified => return not_modified(request, file, &validators, context),
+        Verdict::NotModified => return not_modified(request, file, context),
         Verdict::Failed => {
             let why = "The file is not the version that was asked for.";
             return refuse(request, Status::PreconditionFailed, why, context);
@@ -97,11 +106,10 @@ pub fn file(request: &Request<'_>, file: &Representation<'_>, context: &Context)
     let range = request
         .range()
         .filter(|_| request.method == Method::Get)
-        .filter(|_| conditional::range_holds(request, &validators));
+        .filter(|_| conditional::range_holds(request, &file.validators));
     let answer = FileAnswer {
         request,
         file,
-        validators: &validators,
         context,
     };
     let ranges = range.map_or(Ranges::Ignored, |value| {
@@ -116,7 +124,7 @@ pub fn file(request: &Request<'_>, file: &Representation<'_>, context: &Context)
         },
     };
     Plan {
-        one_version: validators.etag.is_none_or(|tag| !tag.is_weak()),
+        one_version: (file.validators.etag).is_none_or(|tag| !tag.is_weak()),
         ..plan
     }
 }
@@ -163,7 +171,7 @@ pub fn listing(request: &Request<'_>, content_type: &str, context: &Context) -> 
     if has_body && chunked {
         head.field("Transfer-Encoding", b"chunked");
     }
-    let mut plan = finish(head, Status::Ok, request.version, keep_alive, 0);
+    let mut plan = finish(head, Status::Ok.code(), request.version, keep_alive, 0);
     if has_body {
         plan.parts.push(Part::Stream { chunked });
         plan.body_len_bytes = None;
@@ -176,7 +184,8 @@ pub fn options(request: &Request<'_>, context: &Context) -> Plan {
     let mut head = Head::new(Status::NoContent, context.now_unix_s);
     head.field("Allow", ALLOW);
     let keep_alive = keeps_alive(request, context);
-    finish(head, Status::NoContent, request.version, keep_alive, 0)
+    let status = Status::NoContent.code();
+    finish(head, status, request.version, keep_alive, 0)
 }
 
 /// Appends `data` as one chunk (RFC 9112 section 7.1). Empty data adds nothing, since an empty chunk would end
@@ -198,14 +207,13 @@ pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 struct FileAnswer<'a> {
     request: &'a Request<'a>,
     file: &'a Representation<'a>,
-    validators: &'a Validators,
     context: &'a Context,
 }
 
 impl FileAnswer<'_> {
     fn whole(&self) -> Plan {
         let mut head = self.head(Status::Ok);
-        head.field("Content-Type", self.file.content_type.as_bytes());
+        self.content_type(&mut head);
         head.field_fmt("Content-Length", format_args!("{}", self.file.len_bytes));
         let mut plan = self.finish(head, Status::Ok);
         if self.request.method != Method::Head {
@@ -222,7 +230,7 @@ impl FileAnswer<'_> {
 
     fn one_range(&self, span: Span) -> Plan {
         let mut head = self.head(Status::PartialContent);
-        head.field("Content-Type", self.file.content_type.as_bytes());
+        self.content_type(&mut head);
         head.field_fmt("Content-Length", format_args!("{}", span.len_bytes));
         let (first, last) = (span.offset_bytes, span.last_byte());
         head.field_fmt(
@@ -263,17 +271,28 @@ impl FileAnswer<'_> {
     fn part_head(&self, boundary: &str, span: &Span) -> Vec<u8> {
         let (first, last) = (span.offset_bytes, span.last_byte());
         let (content_type, len_bytes) = (self.file.content_type, self.file.len_bytes);
+        let content_type = match content_type {
+            "" => "",
+            _ => &format!("Content-Type: {content_type}\r\n"),
+        };
         format!(
-            "\r\n--{boundary}\r\nContent-Type: {content_type}\r\n\
+            "\r\n--{boundary}\r\n{content_type}\
              Content-Range: bytes {first}-{last}/{len_bytes}\r\n\r\n"
         )
         .into_bytes()
     }
 
+    fn content_type(&self, head: &mut Head) {
+        if !self.file.content_type.is_empty() {
+            head.field("Content-Type", self.file.content_type.as_bytes());
+        }
+    }
+
     /// A function of the file's version and of the ranges: every mirror answers the same request with the same
     /// bytes. With 128 bits it does not occur in the file by chance.
     fn boundary(&self, spans: &[Span]) -> String {
-        let tag = self.validators.etag.as_ref().map_or(&[][..], ETag::opaque);
+        let tag = self.file.validators.etag.as_ref();
+        let tag = tag.map_or(&[][..], ETag::opaque);
         let mut low = fnv(0xcbf2_9ce4_8422_2325, tag);
         for span in spans {
             low = fnv(low, &span.offset_bytes.to_be_bytes());
@@ -284,18 +303,19 @@ impl FileAnswer<'_> {
     }
 
     fn head(&self, status: Status) -> Head {
-        let mut head = Head::new(status, self.context.now_unix_s);
+        let mut head = file_head(status, self.file, self.context);
         if let Some(coding) = self.file.coding {
             head.field("Content-Encoding", coding.token().as_bytes());
         }
-        validator_fields(&mut head, self.file, self.validators);
+        validator_fields(&mut head, self.file);
         head.field("Accept-Ranges", b"bytes");
+        head.lines(self.file.fields);
         head
     }
 
     fn finish(&self, head: Head, status: Status) -> Plan {
         let keep_alive = keeps_alive(self.request, self.context);
-        finish(head, status, self.request.version, keep_alive, 0)
+        finish(head, status.code(), self.request.version, keep_alive, 0)
     }
 }
 
@@ -306,14 +326,21 @@ fn fnv(state: u64, bytes: &[u8]) -> u64 {
     })
 }
 
-fn validator_fields(head: &mut Head, file: &Representation<'_>, validators: &Validators) {
-    if let Some(unix_s) = validators.last_modified_unix_s {
+/// Status line, Date and Age.
+fn file_head(status: Status, file: &Representation<'_>, context: &Context) -> Head {
+    let mut head = Head::new(status, file.date_unix_s.unwrap_or(context.now_unix_s));
+    if let Some(age_s) = file.age_s {
+        head.field_fmt("Age", format_args!("{age_s}"));
+    }
+    head
+}
+
+fn validator_fields(head: &mut Head, file: &Representation<'_>) {
+    if let Some(unix_s) = file.validators.last_modified_unix_s {
         head.date("Last-Modified", unix_s);
     }
-    if let Some(tag) = &validators.etag {
-        let weak = if tag.is_weak() { "W/" } else { "" };
-        let tag = std::str::from_utf8(tag.opaque()).unwrap_or_default();
-        head.field_fmt("ETag", format_args!("{weak}{tag}"));
+    if let Some(tag) = &file.validators.etag {
+        head.tag(tag);
     }
     if file.vary {
         head.field("Vary", b"Accept-Encoding");
@@ -321,16 +348,13 @@ fn validator_fields(head: &mut Head, file: &Representation<'_>, validators: &Val
 }
 
 /// RFC 9110 section 15.4.5: only the fields that could update a cached response, and no body.
-fn not_modified(
-    request: &Request<'_>,
-    file: &Representation<'_>,
-    validators: &Validators,
-    context: &Context,
-) -> Plan {
-    let mut head = Head::new(Status::NotModified, context.now_unix_s);
-    validator_fields(&mut head, file, validators);
+fn not_modified(request: &Request<'_>, file: &Representation<'_>, context: &Context) -> Plan {
+    let mut head = file_head(Status::NotModified, file, context);
+    validator_fields(&mut head, file);
+    relay::push_metadata(file.fields, &mut head);
     let keep_alive = keeps_alive(request, context);
-    finish(head, Status::NotModified, request.version, keep_alive, 0)
+    let status = Status::NotModified.code();
+    finish(head, status, request.version, keep_alive, 0)
 }
 
 fn unsatisfiable(request: &Request<'_>, file: &Representation<'_>, context: &Context) -> Plan {
@@ -368,7 +392,7 @@ fn message(
     let version = request.map_or(Version::Http11, |request| request.version);
     let keep_alive =
         request.is_some_and(|request| keeps_alive(request, context)) && !status.closes();
-    let mut plan = finish(head, status, version, keep_alive, body.len() as u64);
+    let mut plan = finish(head, status.code(), version, keep_alive, body.len() as u64);
     if let Some(Part::Bytes(bytes)) = plan.parts.first_mut() {
         bytes.extend_from_slice(body.as_bytes());
     }
@@ -382,7 +406,7 @@ const fn keeps_alive(request: &Request<'_>, context: &Context) -> bool {
 /// Adds Connection (`close`, or `keep-alive` to an HTTP/1.0 client) where needed, and ends the head.
 fn finish(
     mut head: Head,
-    status: Status,
+    status: u16,
     version: Version,
     keep_alive: bool,
     body_len_bytes: u64,
@@ -394,7 +418,7 @@ fn finish(
     }
     let head = head.finish();
     Plan {
-        status: status.code(),
+        status,
         keep_alive,
         head_len_bytes: head.len() as u64,
         body_len_bytes: Some(body_len_bytes),

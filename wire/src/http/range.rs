@@ -1,5 +1,6 @@
 //! Byte ranges (RFC 9110 section 14): the spans of a file that a Range field asks for.
 
+use super::ask::AskedRange;
 use super::fields::trim;
 use crate::limits::RANGES_COMMON;
 
@@ -89,6 +90,17 @@ pub fn evaluate(value: &[u8], len_bytes: u64, ranges_max: usize) -> Ranges {
         }
         _ => Ranges::Ignored,
     }
+}
+
+/// The first range of a field's value, as an origin can be asked for it before its length is known. `None` without one.
+pub fn first(value: &[u8]) -> Option<AskedRange> {
+    let (unit, specs) = value.split_at_checked(b"bytes=".len())?;
+    let mut specs = specs.split(|&byte| byte == b',').map(trim);
+    let spec = Spec::parse(specs.find(|spec| !spec.is_empty())?)?;
+    unit.eq_ignore_ascii_case(b"bytes=").then_some(match spec {
+        Spec::From { first, last } => AskedRange::Span { first, last },
+        Spec::Suffix { len_bytes } => AskedRange::Suffix(len_bytes),
+    })
 }
 
 /// One range-spec (RFC 9110 section 14.1.1). Numbers beyond 64 bits saturate: no file is that long.

@@ -1,7 +1,7 @@
 //! A well-formed request, and the meaning of its fields for the connection (RFC 9110 sections 7, 9 and 10, RFC
 //! 9112 sections 3, 6 and 9).
 
-use super::fields::{Field, Fields, is_token_byte, members};
+use super::fields::{Field, Fields, decimal, is_token_byte, members};
 use super::host;
 use super::status::{Reject, Status};
 use super::target;
@@ -51,7 +51,7 @@ impl<'a> Method<'a> {
     }
 }
 
-/// The HTTP version of a request.
+/// The HTTP version of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
     /// HTTP/1.0: no chunks, one request per connection unless the client asks for more
@@ -61,7 +61,7 @@ pub enum Version {
 }
 
 impl Version {
-    /// The version as written in the request line.
+    /// The version as written in the first line.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Http10 => "HTTP/1.0",
@@ -302,9 +302,7 @@ fn framing(version: Version, fields: &Fields<'_>) -> Result<RequestBody, Reject>
 }
 
 fn content_length(value: &[u8]) -> Result<RequestBody, Reject> {
-    let digits = std::str::from_utf8(value).ok();
-    let digits = digits.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
-    let len_bytes = digits.and_then(|text| text.parse().ok());
+    let len_bytes = decimal(value);
     let len_bytes = len_bytes.ok_or(Reject::bad("Content-Length is not a number of bytes."))?;
     Ok(match len_bytes {
         0 => RequestBody::None,
@@ -326,8 +324,8 @@ fn expectation(version: Version, fields: &Fields<'_>) -> Expect {
     expect
 }
 
-/// RFC 9112 section 9.3: `close` wins, and HTTP/1.0 must ask for a persistent connection.
-fn wants_keep_alive(version: Version, fields: &Fields<'_>) -> bool {
+/// RFC 9112 section 9.3: `close` wins, and HTTP/1.0 must ask for a persistent connection. The same holds for a response.
+pub(super) fn wants_keep_alive(version: Version, fields: &Fields<'_>) -> bool {
     let mut keep_alive = version == Version::Http11;
     for member in members(fields.values(Field::Connection)) {
         if member.eq_ignore_ascii_case(b"close") {

@@ -38,15 +38,19 @@ pub enum Status {
     InternalServerError = 500,
     /// An unknown method or transfer coding.
     NotImplemented = 501,
+    /// The origin's response is malformed or not what was asked for.
+    BadGateway = 502,
     /// The server is out of a resource or is shutting down.
     ServiceUnavailable = 503,
+    /// The origin did not answer in time, or the client wanted a stored response alone.
+    GatewayTimeout = 504,
     /// Neither HTTP/1.0 nor HTTP/1.1.
     VersionNotSupported = 505,
 }
 
 impl Status {
     /// Every status, for tables and tests.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 21] = [
         Self::Ok,
         Self::NoContent,
         Self::PartialContent,
@@ -64,7 +68,9 @@ impl Status {
         Self::HeaderFieldsTooLarge,
         Self::InternalServerError,
         Self::NotImplemented,
+        Self::BadGateway,
         Self::ServiceUnavailable,
+        Self::GatewayTimeout,
         Self::VersionNotSupported,
     ];
 
@@ -93,7 +99,9 @@ impl Status {
             Self::HeaderFieldsTooLarge => "431 Request Header Fields Too Large",
             Self::InternalServerError => "500 Internal Server Error",
             Self::NotImplemented => "501 Not Implemented",
+            Self::BadGateway => "502 Bad Gateway",
             Self::ServiceUnavailable => "503 Service Unavailable",
+            Self::GatewayTimeout => "504 Gateway Timeout",
             Self::VersionNotSupported => "505 HTTP Version Not Supported",
         }
     }

@@ -2,7 +2,7 @@
 
 use proptest::test_runner::{Config, RngSeed};
 
-use super::{Context, Parsed, Request, parse};
+use super::{Asked, Context, Parsed, ParsedResponse, Request, Response, parse, parse_response};
 use crate::limits::RANGES_MAX;
 
 /// The seed of all property tests here: every machine draws the same inputs.
@@ -26,6 +26,17 @@ pub(crate) fn request(bytes: &[u8]) -> Request<'_> {
             request,
             head_len_bytes,
         } if head_len_bytes == bytes.len() => request,
+        other => panic!("{:?}: {other:?}", String::from_utf8_lossy(bytes)),
+    }
+}
+
+/// The answer to a GET in these bytes.
+pub(crate) fn response(bytes: &[u8]) -> Response<'_> {
+    match parse_response(bytes, Asked::Get) {
+        ParsedResponse::Complete {
+            response,
+            head_len_bytes,
+        } if head_len_bytes == bytes.len() => response,
         other => panic!("{:?}: {other:?}", String::from_utf8_lossy(bytes)),
     }
 }

@@ -3,6 +3,7 @@ use proptest::prelude::*;
 use super::{
     Context, Part, Plan, Representation, error, file, listing, options, push_chunk, redirect,
 };
+use crate::http::conditional::Validators;
 use crate::http::target::folder_reference;
 use crate::http::testing::{at, config, get, request};
 use crate::http::{Coding, Reject, Status, Times};
@@ -11,17 +12,24 @@ use crate::limits::{MEDIA_TYPE_BYTES_MAX, PART_HEAD_BYTES_MAX};
 const NOW: u64 = 1_000_000_000; // Sun, 09 Sep 2001 01:46:40 GMT
 const MODIFIED: i64 = 784_111_777; // Sun, 06 Nov 1994 08:49:37 GMT
 
-fn html(len_bytes: u64) -> Representation<'static> {
+pub(super) fn html(len_bytes: u64) -> Representation<'static> {
+    changed_at(&Times::of(MODIFIED), len_bytes, None)
+}
+
+fn changed_at(times: &Times, len_bytes: u64, coding: Option<Coding>) -> Representation<'static> {
     Representation {
         len_bytes,
-        times: Times::of(MODIFIED),
+        validators: Validators::new(times, len_bytes, coding, NOW),
         content_type: "text/html; charset=utf-8",
-        coding: None,
+        coding,
         vary: false,
+        fields: &[],
+        date_unix_s: None,
+        age_s: None,
     }
 }
 
-fn head_of(plan: &Plan) -> String {
+pub(super) fn head_of(plan: &Plan) -> String {
     match plan.parts.first() {
         Some(Part::Bytes(bytes)) => {
             let (head, _) = bytes.split_at(plan.head_len_bytes as usize);
@@ -32,7 +40,7 @@ fn head_of(plan: &Plan) -> String {
 }
 
 /// The value of a field that may occur once at most.
-fn field(plan: &Plan, name: &str) -> Option<String> {
+pub(super) fn field(plan: &Plan, name: &str) -> Option<String> {
     let head = head_of(plan);
     let mut values = head.split("\r\n").filter_map(|line| {
         let (given, value) = line.split_once(": ")?;
@@ -44,7 +52,7 @@ fn field(plan: &Plan, name: &str) -> Option<String> {
 }
 
 /// The bytes sent after the head, for a file whose byte n is n mod 251.
-fn body_of(plan: &Plan) -> Vec<u8> {
+pub(super) fn body_of(plan: &Plan) -> Vec<u8> {
     let mut wire = Vec::new();
     for part in &plan.parts {
         match part {
@@ -179,8 +187,7 @@ fn a_range_beyond_the_end_is_a_416_that_says_how_long_the_file_is() {
 fn a_304_has_validators_and_no_body_rfc_9110_section_15_4_5() {
     let sibling = Representation {
         vary: true,
-        coding: Some(Coding::Gzip),
-        ..html(1000)
+        ..changed_at(&Times::of(MODIFIED), 1000, Some(Coding::Gzip))
     };
     let head = get("If-None-Match: \"2ebc98a1-3e8-gz\"\r\nRange: bytes=0-\r\n");
     let plan = file(&request(&head), &sibling, &at(NOW));
@@ -208,8 +215,7 @@ fn a_failed_precondition_is_a_412() {
 fn a_coded_file_names_its_coding_and_ranges_count_coded_bytes_rfc_9110_section_14_1_2() {
     let sibling = Representation {
         vary: true,
-        coding: Some(Coding::Zstd),
-        ..html(100)
+        ..changed_at(&Times::of(MODIFIED), 100, Some(Coding::Zstd))
     };
     let plan = file(&request(&get("Range: bytes=-1\r\n")), &sibling, &at(NOW));
     assert_eq!(field(&plan, "Content-Encoding").as_deref(), Some("zstd"));
@@ -222,13 +228,11 @@ fn a_coded_file_names_its_coding_and_ranges_count_coded_bytes_rfc_9110_section_1
 #[test]
 fn last_modified_is_never_later_than_date_and_a_fresh_file_has_a_weak_tag() {
     let of = |modified_unix_s| {
-        let future = Representation {
-            times: Times {
-                changed_unix_s: 0,
-                ..Times::of(modified_unix_s)
-            },
-            ..html(1)
+        let times = Times {
+            changed_unix_s: 0,
+            ..Times::of(modified_unix_s)
         };
+        let future = changed_at(&times, 1, None);
         let plan = file(&request(&get("")), &future, &at(NOW));
         let tag = field(&plan, "ETag").unwrap_or_default();
         let same = field(&plan, "Date") == field(&plan, "Last-Modified");

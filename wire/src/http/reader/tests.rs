@@ -1,8 +1,8 @@
 use proptest::prelude::*;
 
-use super::{Method, Parsed, Request, Version, parse};
+use super::{Method, Parsed, Request, parse};
 use crate::http::testing::{config, get, request};
-use crate::http::{RequestBody, Status};
+use crate::http::{RequestBody, Status, Version};
 use crate::limits::{
     FIELDS_MAX, HEAD_BYTES_MAX, LEADING_EMPTY_LINES_MAX, METHOD_BYTES_MAX, TARGET_BYTES_MAX,
 };
