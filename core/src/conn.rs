@@ -221,7 +221,10 @@ impl Plan {
         });
         let made = self.parts.iter().any(|part| matches!(part, Part::Slices));
         match self.promised_bytes() {
-            Some(promised_bytes) => !made && all == Some(promised_bytes),
+            // What is made is counted as it is sent.
+            Some(promised_bytes) => {
+                all.is_some_and(|all| all == promised_bytes || made && all < promised_bytes)
+            }
             None => made && all.is_some() && self.body_len_bytes.is_none(),
         }
     }
@@ -240,21 +243,14 @@ impl Plan {
 /// The memory in which bytes wait to be sent. Part of the contract with the disk machine.
 ///
 /// Both variants are done with a byte when the kernel has taken it: sendfile(2) holds the pages itself, and slots are
-/// copied. A variant whose memory the kernel only refers to (MSG_ZEROCOPY; memory counted by references) is done with it
-/// when the client has acknowledged it, and has to bring:
-///
-/// - a release by acknowledged bytes: the shell frees what was sent in one function, by a position in the file, and the
-///   position becomes that of the acknowledged byte (`TcpSample::unacked_bytes`, or the socket's error queue);
-/// - a holder that outlives the stream: `Out::Ended` comes when the kernel has taken the last byte, and `Out::Close` may
-///   leave bytes in flight. Until they are acknowledged, or the socket is gone, the memory belongs to the connection;
-/// - an `Out::Release` that frees only what was not sent;
-/// - its bytes in flight in the account of the pool, whose size counts on slots that come back with the send: a window
-///   for each client, not the part of a read that it has not been sent.
+/// copied. The slab of a gateway counts as page cache: it is asked about, and its bytes may be gone. What packets in flight
+/// refer to is held by the shell (`server/src/worker/pins.rs`), and the machines need not know.
 ///
 /// Nobody compares variants: each answers what its users ask, so that a further one can't be forgotten anywhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
-    /// The kernel's page cache, sent by sendfile(2). Nobody holds the bytes: they may be evicted before they are sent.
+    /// The kernel's page cache, or a gateway's slab, sent by sendfile(2). Nobody holds the bytes: they may be evicted before
+    /// they are sent.
     PageCache,
     /// Slots of the device's pool, read past the page cache for one stream. The shell holds them; each is free as soon
     /// as its last byte is sent.

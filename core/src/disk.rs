@@ -9,6 +9,7 @@
 //! nothing. Where a file is popular, or several read at one place, they are read through the page cache, window by window,
 //! once for all (`disk/flights.rs`).
 
+mod arriving;
 mod decisions;
 mod delay;
 mod flights;
@@ -61,6 +62,8 @@ pub struct Disk {
     scheduler: Scheduler,
     /// The reads in the device.
     flights: Vec<Flight>,
+    /// Reads that are done, and hold slots for which their reader has not asked yet (`disk/arriving.rs`).
+    resting: Vec<Flight>,
     /// Look-ups of names that need the device now.
     look_ups: u32,
     /// Slots of the pool that are taken.
@@ -95,6 +98,7 @@ impl Disk {
             objects: Objects::new(settings.memory_bytes, settings.page_cache_bytes),
             scheduler: Scheduler::new(settings.order),
             flights: Vec::new(),
+            resting: Vec::new(),
             look_ups: 0,
             slots_used: 0,
             slots_lacking: 0,
@@ -168,8 +172,12 @@ impl Disk {
         if let Some(standing) = congested {
             self.delay(id, &standing, now);
         }
-        if !self.join_flight(id, &want) {
-            self.enqueue(id);
+        if self.take_rest(id, Some(&want), now) {
+            return;
+        }
+        match self.join_flight(id, &want) {
+            Some(nth) => self.hand_on(nth, Some(id), now),
+            None => self.enqueue(id),
         }
     }
 
@@ -195,6 +203,8 @@ impl Disk {
         for flight in &mut self.flights {
             flight.waiters.retain(|waiter| *waiter != id);
         }
+        self.take_rest(id, None, now);
+        self.cancel_abandoned();
         let due = matches!(
             reader.position,
             Some(Position::Due(_) | Position::DueRest(..) | Position::Urgent(_))
@@ -325,6 +335,8 @@ impl Disk {
             urgent: matches!(chosen.reason, Reason::First),
             chosen: (id, chosen, now),
             waiters: alloc::vec![id],
+            came_bytes: 0,
+            handed_bytes: 0,
         };
         match into {
             Destination::Slots(slots) => {
@@ -354,7 +366,13 @@ impl Disk {
         let flight = self.flights.swap_remove(nth);
         self.model.done(flight.span.len_bytes, now);
         let landed = flight.land(result, now);
+        let Some(flight) = self.rest(flight, &landed) else {
+            return;
+        };
         for id in flight.waiters {
+            if self.has_answer(id) {
+                continue; // a part of the read was its answer
+            }
             if id.is_gone() {
                 self.leave(id, now);
             } else {
@@ -370,7 +388,7 @@ impl Disk {
             return;
         };
         let want = reader.want;
-        let Some(out) = landed.answer(id, &want) else {
+        let Some(out) = landed.answer(id, &want, self.settings.arriving) else {
             return self.enqueue(id);
         };
         let there = common(want.span, landed.span);
@@ -392,6 +410,8 @@ impl Machine for Disk {
                 layout,
                 direct,
             } => self.mapped(object, layout, direct),
+            In::Begun { read, object, span } => self.begun(read, object, span, now),
+            In::Part { read, len_bytes } => self.part(read, len_bytes, now),
             In::Done { read, result } => self.done(read, result, now),
             In::Freed(slots) => self.slots_used = self.slots_used.saturating_sub(slots),
             In::LookUps(look_ups) => self.look_ups = look_ups,

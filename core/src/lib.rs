@@ -24,12 +24,15 @@ pub mod disk;
 pub mod limits;
 pub mod machine;
 pub mod model;
+pub mod payload;
 pub mod prefetch;
 pub mod rate;
 pub mod residency;
 pub mod response_cache;
 pub mod send;
+pub mod tier;
 pub mod units;
+pub mod upstream;
 pub mod why;
 pub mod worker;
 

@@ -27,6 +27,10 @@ pub(super) struct Flight {
     pub chosen: (ReaderId, Chosen, Instant),
     /// Readers that get bytes of it. When it begins, the first is the one for which it was chosen.
     pub waiters: Vec<ReaderId>,
+    /// Bytes from its start that have arrived, where they arrive in order.
+    pub came_bytes: u64,
+    /// Bytes from its start that are its reader's, of a flight into slots.
+    pub handed_bytes: u64,
 }
 
 /// Which path a read takes, and why.
@@ -70,15 +74,15 @@ impl Disk {
     }
 
     /// The reader waits for the first flight that brings its next byte, and leaves all others. A flight into slots serves only
-    /// those who wait for it already. `false`: none brings that byte.
-    pub(super) fn join_flight(&mut self, id: ReaderId, want: &Want) -> bool {
-        let mut waits = false;
-        for flight in &mut self.flights {
+    /// those who wait for it already. Returned is its place; `None`: none brings that byte.
+    pub(super) fn join_flight(&mut self, id: ReaderId, want: &Want) -> Option<usize> {
+        let mut joined = None;
+        for (nth, flight) in self.flights.iter_mut().enumerate() {
             let waiting = flight.waiters.contains(&id);
             let brings =
-                flight.object == want.object && flight.span.contains(want.span.offset_bytes);
-            if !waits && brings && (waiting || !flight.held.is_own_memory()) {
-                waits = true;
+                flight.object == want.object && flight.to_come().contains(want.span.offset_bytes);
+            if joined.is_none() && brings && (waiting || !flight.held.is_own_memory()) {
+                joined = Some(nth);
                 if !waiting {
                     flight.waiters.push(id);
                 }
@@ -86,7 +90,8 @@ impl Disk {
                 flight.waiters.retain(|waiter| *waiter != id);
             }
         }
-        waits
+        self.cancel_abandoned();
+        joined
     }
 
     /// All queued readers whose next byte is brought by this new flight into the page cache join it: their wants leave the
@@ -122,6 +127,11 @@ pub(super) struct Landed {
 }
 
 impl Flight {
+    /// What it may still bring a reader: all of it, but for the slots that are a reader's already.
+    pub(super) fn to_come(&self) -> Span {
+        self.span.behind(self.handed_bytes)
+    }
+
     /// What the read, which has completed, is to those who wait for it.
     pub(super) fn land(&self, result: Result<u64, ReadError>, now: Instant) -> Landed {
         let (chosen_for, chosen, begun_at) = self.chosen;
@@ -139,11 +149,17 @@ impl Flight {
             chosen: (chosen_for, Chosen { took_us, ..chosen }),
         }
     }
+
+    /// What has arrived of it so far, as a read that brought no more.
+    pub(super) fn landed_so_far(&self, now: Instant) -> Landed {
+        self.land(Ok(self.came_bytes), now)
+    }
 }
 
 impl Landed {
-    /// The answer to a want; `None`: its bytes were not tried.
-    pub fn answer(&self, id: ReaderId, want: &Want) -> Option<Out> {
+    /// The answer to a want; `None`: its bytes were not tried. A file has no bytes behind those of a short read, but an origin
+    /// that gave some (`is_arriving`) may have more.
+    pub fn answer(&self, id: ReaderId, want: &Want, is_arriving: bool) -> Option<Out> {
         let Want { stream, seq, .. } = *want;
         let failed = |error| Out::Failed { stream, seq, error };
         if let Some(span) = common(want.span, self.span) {
@@ -159,6 +175,7 @@ impl Landed {
         match self.result {
             Err(error) if is_behind(want.span, error) => None,
             Err(error) => Some(failed(error)),
+            Ok(_) if is_arriving => None,
             Ok(_) => Some(failed(ReadError {
                 errno: 0,
                 offset_bytes: want.span.offset_bytes,

@@ -34,6 +34,9 @@ pub struct Settings {
     pub spindles: u32,
     /// K, the queue depth: reads given to the device at once; `None`: by how long they take (`disk/room.rs`).
     pub reads: Option<u32>,
+    /// The device is an origin: its bytes arrive one after the other, are handed on before the read is done
+    /// (`disk/arriving.rs`), and a read can be cancelled.
+    pub arriving: bool,
 }
 
 impl Settings {
@@ -49,12 +52,25 @@ impl Settings {
         rotational: true,
         spindles: 1,
         reads: None,
+        arriving: false,
     };
 }
 
 /// Number of a read, unique in one machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReadId(pub u64);
+
+impl ReadId {
+    /// The number of a read that the shell began, apart from those that the machine gives.
+    pub const fn of_shell(nth: u64) -> ReadId {
+        ReadId(nth | 1 << 63)
+    }
+
+    /// Whether the shell began this read.
+    pub const fn is_of_shell(self) -> bool {
+        self.0 >> 63 == 1
+    }
+}
 
 /// Where and how a read failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +114,23 @@ pub enum In {
         /// before the failure were read.
         result: Result<u64, ReadError>,
     },
+    /// A read that the machine did not order brings bytes into the page cache: the shell asked an origin what it has, and
+    /// the answer begins with them. `Part` and `Done` follow.
+    Begun {
+        /// The read, by a number of the shell's own ([`ReadId::of_shell`]).
+        read: ReadId,
+        /// The object.
+        object: ObjectId,
+        /// The bytes that it will bring.
+        span: Span,
+    },
+    /// Bytes of a read have arrived, of a device whose bytes arrive in order ([`Settings::arriving`]).
+    Part {
+        /// The read.
+        read: ReadId,
+        /// So many from its start are there.
+        len_bytes: u64,
+    },
     /// This many slots of the pool are free again.
     Freed(u32),
     /// The number of files of the device that are being looked up or mapped, from now on. Each is a read of which the
@@ -127,6 +160,8 @@ pub enum Out {
         /// Where the bytes go.
         into: Destination,
     },
+    /// Nobody wants what is left of this read any more. If it is under way, end it if it can be ended; `Done` follows.
+    Cancel(ReadId),
     /// Tell the stream that bytes from the start of its want are in memory.
     Fetched {
         /// The read.

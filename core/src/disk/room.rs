@@ -148,7 +148,12 @@ impl Disk {
                 let whole = (read_bytes / SLOT_BYTES).max(1);
                 let short = u64::from(slots) < whole;
                 let bound = if short { LengthBound::Memory } else { bound };
-                (in_slots(want.span, slots), Destination::Slots(slots), bound)
+                let filled = self.filled(slots);
+                (
+                    in_slots(want.span, filled),
+                    Destination::Slots(slots),
+                    bound,
+                )
             }
             ReadPath::Indirect => (first(want.span, read_bytes), Destination::PageCache, bound),
         };

@@ -1,6 +1,7 @@
 //! The machine's behaviour, tested by hand: faults in [`faults`], the sharing of files in [`sharing`].
 //! `sim/src/worlds/hostile/` has shells that do random things.
 
+mod arriving;
 mod faults;
 mod memory;
 mod rests;

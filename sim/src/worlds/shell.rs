@@ -100,12 +100,23 @@ impl<C: Clients> Shell<C> {
         self.disk_turn();
         while std::mem::take(&mut woken) || self.has_answers() {
             while let Some(answer) = self.store.as_mut().and_then(|s| s.answers.pop_front()) {
+                self.free_void(&answer);
                 self.on(answer);
             }
             while let Some(out) = self.worker.poll(self.now) {
                 self.execute(out);
             }
             self.disk_turn();
+        }
+    }
+
+    /// Slots that come for a stream that has left are freed at once.
+    fn free_void(&mut self, answer: &In) {
+        if let In::Fetched { stream, seq, .. } = *answer {
+            let void = !self.worker.awaits(stream, seq);
+            if let Some(store) = self.store.as_mut().filter(|_| void) {
+                store.release(stream, u64::MAX, self.now);
+            }
         }
     }
 

@@ -7,7 +7,7 @@ mod faults;
 use std::collections::{BTreeMap, VecDeque};
 
 use ackpace_core::Machine;
-use ackpace_core::conn::{ObjectId, Span, StreamId};
+use ackpace_core::conn::{Held, ObjectId, Span, StreamId};
 use ackpace_core::disk::{self, Disk, Extent, Layout, ReadError, ReadId};
 use ackpace_core::limits::SLOT_BYTES;
 use ackpace_core::units::Instant;
@@ -42,6 +42,27 @@ pub struct Reads {
     pub dead_read_bytes: u64,
 }
 
+/// Parts in which a read's bytes arrive.
+const PARTS: u64 = 3;
+
+/// Slots of a read that nobody has been given yet.
+struct LandedSlots {
+    slots: u32,
+    /// The offset in the file of their first byte.
+    from_bytes: u64,
+}
+
+impl LandedSlots {
+    /// Those that hold the bytes up to this one; the next byte is in another slot.
+    fn hand_on(&mut self, until_bytes: u64) -> u32 {
+        let slots = (until_bytes - self.from_bytes).div_ceil(SLOT_BYTES) as u32;
+        self.from_bytes = until_bytes;
+        assert!(slots <= self.slots, "more slots than the read has");
+        self.slots -= slots;
+        slots
+    }
+}
+
 /// The disk machine, and what it orders about.
 pub(super) struct Store {
     pub disk: Disk,
@@ -52,9 +73,11 @@ pub(super) struct Store {
     /// From one file's first byte on the device to the next one's.
     each_bytes: u64,
     faults: Faults,
+    /// Whether bytes arrive one after the other.
+    arriving: bool,
     pub in_flight: BTreeMap<ReadId, ReadInFlight>,
-    /// The slots of the read that has just ended, as long as nobody has them.
-    landed: Option<(ReadId, u32)>,
+    /// The slots of reads that have ended, as long as nobody has them.
+    landed: BTreeMap<ReadId, LandedSlots>,
     pub leases: Leases,
     /// Slots of the pool that are taken.
     pub slots: u32,
@@ -89,8 +112,9 @@ impl Store {
             each_bytes: device.size_bytes() / u64::from(files.max(1)) / 4096 * 4096,
             device,
             faults: Faults::default(),
+            arriving: disk.arriving,
             in_flight: BTreeMap::new(),
-            landed: None,
+            landed: BTreeMap::new(),
             leases: Leases::default(),
             slots: 0,
             memory_bytes: disk.memory_bytes,
@@ -155,7 +179,7 @@ impl Store {
     }
 
     fn read_done(&mut self, read: ReadId, failed: bool, now: Instant) {
-        let Some(flight) = self.in_flight.remove(&read) else {
+        let Some(flight) = self.in_flight.get(&read).copied() else {
             return;
         };
         let (file, span) = (flight.object.index, flight.span);
@@ -167,7 +191,11 @@ impl Store {
         let bad_bytes = bad_bytes.filter(|bad| *bad < span.offset_bytes + there_bytes);
         let good_bytes = bad_bytes.map_or(there_bytes, |bad| bad - span.offset_bytes);
         if flight.slots > 0 {
-            self.landed = Some((read, flight.slots));
+            let landed = LandedSlots {
+                slots: flight.slots,
+                from_bytes: span.offset_bytes,
+            };
+            self.landed.insert(read, landed);
         } else {
             let len_bytes = good_bytes;
             self.cached.fill(file, Span { len_bytes, ..span });
@@ -183,10 +211,17 @@ impl Store {
             }
             None => Ok(there_bytes),
         };
+        // An origin's bytes arrive one after the other.
+        for nth in 1..PARTS * u64::from(self.arriving) {
+            let len_bytes = good_bytes * nth / PARTS;
+            self.on(disk::In::Part { read, len_bytes }, now);
+            self.turn(now);
+        }
+        self.in_flight.remove(&read);
         self.on(disk::In::Done { read, result }, now);
         self.turn(now);
-        if let Some((_, slots)) = self.landed.take() {
-            self.free(slots, now);
+        if !self.disk.rests(read) {
+            self.give_up(read, now);
         }
     }
 
@@ -213,6 +248,11 @@ impl Store {
                     span,
                     into,
                 } => self.read(read, object, span, into, now),
+                disk::Out::Cancel(read) => {
+                    if !self.in_flight.contains_key(&read) {
+                        self.give_up(read, now);
+                    }
+                }
                 disk::Out::Fetched {
                     read,
                     stream,
@@ -221,8 +261,13 @@ impl Store {
                     held,
                     chosen,
                 } => {
-                    if let Some((_, slots)) = self.landed.take_if(|(of, _)| *of == read) {
+                    if let Some(landed) = self.landed.get_mut(&read).filter(|_| held == Held::Slots)
+                    {
+                        let slots = landed.hand_on(span.end_bytes());
                         self.leases.lend(stream, Lease { span, slots });
+                    }
+                    if !self.in_flight.contains_key(&read) && !self.disk.rests(read) {
+                        self.give_up(read, now); // one slot is more than its bytes need
                     }
                     self.answers.push_back(In::Fetched {
                         stream,
@@ -248,6 +293,13 @@ impl Store {
         let freed = self.leases.take_back(stream, before_bytes);
         if freed > 0 {
             self.free(freed, now);
+        }
+    }
+
+    /// Frees the slots of a read that nobody was given.
+    fn give_up(&mut self, read: ReadId, now: Instant) {
+        if let Some(landed) = self.landed.remove(&read) {
+            self.free(landed.slots, now);
         }
     }
 

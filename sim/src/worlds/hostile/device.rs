@@ -85,6 +85,7 @@ impl Run<'_> {
                 span,
                 into,
             } => self.read(read, object, span, into),
+            Out::Cancel(_) => unreachable!("disks can't end a read"),
             Out::Fetched { .. } | Out::Failed { .. } => self.answer(&out),
         }
     }

@@ -64,6 +64,7 @@ pub(super) fn disk_settings(input: &mut Input<'_>) -> disk::Settings {
         rotational: input.once_in(2),
         spindles: 1,
         reads: input.pick(&[None, None, Some(1), Some(3)]),
+        arriving: false,
     }
 }
 

@@ -113,6 +113,7 @@ fn settings(dice: &mut Dice) -> disk::Settings {
         rotational: dice.once_in(2),
         spindles: dice.pick(&[1, 1, 4]),
         reads: dice.pick(&[None, None, Some(1), Some(3)]),
+        arriving: dice.once_in(4),
     }
 }
 
