@@ -51,6 +51,37 @@ pub enum Answer {
     Nothing,
 }
 
+/// What a gateway keeps and has done.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CacheState {
+    pub version: u32,
+    /// Targets of which something is known.
+    pub objects: u64,
+    pub kept_bytes: u64,
+    pub allocated_bytes: u64,
+    pub size_bytes: u64,
+    pub pinned_segments: u64,
+    /// Requests by how they were answered.
+    pub answers: Vec<(String, u64)>,
+    pub origins: Vec<OriginState>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OriginState {
+    pub origin: String,
+    pub requests: u64,
+    pub fetched_bytes: u64,
+    pub faults: u64,
+    pub connections: u64,
+}
+
+/// How much was forgotten.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Purged {
+    pub version: u32,
+    pub objects: u64,
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Top {
     pub version: u32,

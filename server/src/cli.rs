@@ -65,6 +65,7 @@ fn run(
         Some(("doctor", matches)) => doctor(load(matches, variables)?),
         Some(("top", matches)) => top(matches),
         Some(("why", matches)) => why(matches),
+        Some(("cache", matches)) => cache(matches),
         Some(("completions", matches)) => completions(matches),
         Some(("man", _)) => man(),
         Some(("help", matches)) => print_help(matches),
@@ -77,7 +78,7 @@ pub fn command() -> Command {
     let commands = [
         with_help(
             options(serve_command()),
-            &["ackpace serve [OPTIONS] [DIR|FILE]"],
+            &["ackpace serve [OPTIONS] [DIR|FILE|URL]"],
             &[],
         ),
         looking(
@@ -89,6 +90,7 @@ pub fn command() -> Command {
         looking("doctor", "Tell what this kernel and these rights allow"),
         top_command(),
         why_command(),
+        cache_command(),
         completions_command(),
         with_help(
             Command::new("man").about("Print the man page"),
@@ -111,7 +113,7 @@ pub fn command() -> Command {
                 .long("version")
                 .help("Print the version"),
         );
-    let usage = ["ackpace [OPTIONS] [DIR|FILE]", "ackpace COMMAND"];
+    let usage = ["ackpace [OPTIONS] [DIR|FILE|URL]", "ackpace COMMAND"];
     with_help(root, &usage, &commands).subcommands(commands)
 }
 
@@ -158,6 +160,33 @@ fn why_command() -> Command {
     ]);
     let usage = "ackpace why [--json] [--admin PATH] CONN|DEVICE";
     with_help(command, &[usage], &[])
+}
+
+fn cache_command() -> Command {
+    let what = Arg::new("what")
+        .value_name("status|purge")
+        .value_parser(["status", "purge"])
+        .help("What is kept and was fetched; or forget what begins with PREFIX")
+        .required(true);
+    let prefix = Arg::new("prefix")
+        .value_name("PREFIX")
+        .help("Beginning of the paths to forget, as the origin is asked for them; / for all");
+    let about = "Look at what a gateway keeps of its origins, or forget some of it";
+    let command = Command::new("cache").about(about).args([
+        what,
+        prefix,
+        switch(
+            "stale",
+            "Don't forget: ask the origin before it is sent again",
+        ),
+        switch("json", "A JSON object, units in the names"),
+        admin_argument(),
+    ]);
+    let usage = [
+        "ackpace cache status [--json] [--admin PATH]",
+        "ackpace cache purge [--stale] [--admin PATH] PREFIX",
+    ];
+    with_help(command, &usage, &[])
 }
 
 fn switch(name: &'static str, help: &'static str) -> Arg {
@@ -337,6 +366,21 @@ fn why(matches: &ArgMatches) -> Result<(), Failure> {
         connection,
         matches.get_flag("json"),
     )
+}
+
+fn cache(matches: &ArgMatches) -> Result<(), Failure> {
+    let (path, prefix) = (admin_path(matches), matches.get_one::<String>("prefix"));
+    let purges = matches
+        .get_one::<String>("what")
+        .is_some_and(|what| what == "purge");
+    match (purges, prefix) {
+        (true, Some(prefix)) => client::purge(path.as_deref(), prefix, matches.get_flag("stale")),
+        (true, None) => Err(Failure::operator(
+            "name what to forget: a prefix such as /pub/, or / for all",
+        )),
+        (false, Some(_)) => Err(Failure::operator("status takes no prefix")),
+        (false, None) => client::cache(path.as_deref(), matches.get_flag("json")),
+    }
 }
 
 fn completions(matches: &ArgMatches) -> Result<(), Failure> {

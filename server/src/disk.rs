@@ -3,6 +3,7 @@
 //! the completions to the workers. It decides nothing, and sleeps until the next event.
 
 mod budget;
+mod handle;
 mod readers;
 mod snapshot;
 mod start;
@@ -20,29 +21,32 @@ use ackpace_core::machine::Machine;
 use ackpace_core::residency::Way;
 use ackpace_core::units::Instant;
 use ackpace_core::why::Chosen;
-use crossbeam_channel::{Receiver, Sender};
+use crossbeam_channel::Receiver;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use self::budget::Budget;
+pub(crate) use self::budget::Budget;
 pub use self::budget::SLOT_COST_BYTES;
+pub(crate) use self::handle::DiskHandle;
 use self::readers::{Finished, ReaderJob, Readers};
 pub use self::snapshot::DeviceAnswer;
+pub(crate) use self::snapshot::{Question, answer};
 pub use self::start::{Disks, tell_lacking};
 pub use self::tally::DeviceTally;
-use self::wanted::Wanted;
+pub(crate) use self::wanted::Wanted;
 use crate::clock::Clock;
 use crate::ledger::Ledger;
 use crate::log::Seldom;
 use crate::mailbox::{Mailboxes, ThreadWaker};
+use crate::source::Source;
 use crate::store::device::{Device, Devices};
 use crate::store::file::File;
-use crate::store::pool::{Lease, Pool};
+use crate::store::pool::Lease;
 use crate::store::ring::{self, Ring};
 
 /// A message from a worker to a disk.
 #[derive(Debug)]
 pub enum DiskAsk {
-    Want(Want, Arc<File>),
+    Want(Want, Source),
     Forget(StreamId),
 }
 
@@ -95,7 +99,7 @@ impl Channel {
     /// Leaves a completion for its connection, and wakes the worker. One for a later want, left by another disk, stays: a
     /// thread that was kept from its core may answer a connection that has departed when the next one in that slot has its
     /// answer.
-    fn tell(&self, mut completion: Completion) {
+    pub(crate) fn tell(&self, mut completion: Completion) {
         loop {
             let (stream, seq) = completion.want();
             match self.completions.put(stream.conn.index, completion) {
@@ -110,39 +114,6 @@ impl Channel {
 /// Whether a want of a slot is later than another one of that slot.
 fn is_after((stream, seq): (StreamId, WantSeq), (of, of_seq): (StreamId, WantSeq)) -> bool {
     of.is_before(stream) || of == stream && of_seq.is_before(seq)
-}
-
-/// A request for a snapshot of the device; the answer goes back by this channel.
-type Question = Sender<DeviceAnswer>;
-
-/// A disk thread as the workers see it.
-pub struct DiskHandle {
-    asks: Vec<Mailboxes<DiskAsk>>,
-    waker: Arc<ThreadWaker>,
-    pool: Arc<Pool>,
-    tally: DeviceTally,
-    questions: Sender<Question>,
-}
-
-impl DiskHandle {
-    /// Leaves a message; [`DiskHandle::wake`] wakes the disk thread for it.
-    pub fn ask(&self, worker: u16, place: u32, ask: DiskAsk) {
-        self.asks[usize::from(worker)].put(place, ask);
-    }
-
-    pub fn tally(&self) -> &DeviceTally {
-        &self.tally
-    }
-
-    /// Wakes the disk thread: once a turn is enough.
-    pub fn wake(&self) {
-        self.waker.wake();
-    }
-
-    /// Whether the disk thread was awake since this was last asked ([`ThreadWaker::was_awake`]).
-    pub fn was_awake(&self) -> bool {
-        self.waker.was_awake()
-    }
 }
 
 #[derive(Clone)]
@@ -167,7 +138,7 @@ pub struct Context {
 
 struct Shell {
     disk: Disk,
-    files: Wanted,
+    files: Wanted<File>,
     /// The slots of the read that has just completed, until the machine says which stream gets them.
     landed: Option<(ReadId, Lease, Span)>,
     handle: Arc<DiskHandle>,
@@ -236,9 +207,9 @@ impl Shell {
         if slots_lacking > 0 {
             self.budget.lacks(now);
         }
-        self.publish();
+        self.handle.publish(&self.disk);
         self.log_notice();
-        self.answer(now);
+        answer(&self.questions, &self.disk, now);
     }
 
     fn memory_came_back(&mut self, now: Instant) {
@@ -336,18 +307,19 @@ impl Shell {
 
     fn hear_workers(&mut self, now: Instant) {
         let handle = Arc::clone(&self.handle);
-        for asks in &handle.asks {
-            while let Some(ask) = asks.take() {
-                self.hear(ask, now);
-            }
+        while let Some(ask) = handle.next_ask() {
+            self.hear(ask, now);
         }
     }
 
     fn hear(&mut self, ask: DiskAsk, now: Instant) {
         match ask {
-            DiskAsk::Want(want, file) => {
+            DiskAsk::Want(want, Source::File(file)) => {
                 self.files.add(want.stream, file);
                 self.disk.on(In::Want(want), now);
+            }
+            DiskAsk::Want(_, Source::Object(_)) => {
+                debug_assert!(false, "objects are wanted from the upstream");
             }
             DiskAsk::Forget(stream) => {
                 self.files.remove(stream);
@@ -375,6 +347,7 @@ impl Shell {
                 span,
                 into,
             } => self.read(read, object, span, into, now),
+            Out::Cancel(_) => {} // the kernel can't
             Out::Fetched {
                 read,
                 stream,

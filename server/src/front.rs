@@ -5,6 +5,7 @@
 //! between two slices.
 
 pub mod charge;
+pub mod fetching;
 pub mod http;
 pub mod listing;
 pub mod names;

@@ -63,7 +63,10 @@ pub fn write_while_read(out: &impl AsFd, text: &[u8]) -> rustix::io::Result<()> 
 }
 
 fn lines(options: &ServeOptions, site: &Site, urls: &[String]) -> Vec<String> {
-    let served = site.shown(site.root.only().unwrap_or_default());
+    let served = match &site.gateway {
+        Some(gateway) => gateway.to_string(),
+        None => site.shown(site.root.only().unwrap_or_default()),
+    };
     let served = shown_path(Path::new(&served));
     let served = if served.len() > 1 {
         served.trim_end_matches('/')
@@ -74,6 +77,12 @@ fn lines(options: &ServeOptions, site: &Site, urls: &[String]) -> Vec<String> {
     let mut lines: Vec<String> = listens
         .map(|(listen, url)| format!("serving {served} at {url}{}", reach(listen, url)))
         .collect();
+    if let Some(gateway) = &site.gateway {
+        lines.push(gateway.keeps());
+        lines.extend(gateway.slab.lost().map(str::to_owned));
+        lines.extend(needs::lost());
+        return lines;
+    }
     for (path, dir) in site.root.places() {
         let (how, lost) = reading(site, dir, site.root.only());
         lines.push(format!("reading {}: {how}", shown_path(path)));

@@ -22,6 +22,7 @@ use rustix::thread::futex;
 use self::lanes::{Lanes, Taken};
 use crate::front::listing::{Listing, Slice};
 use crate::front::site::{Query, Site, SiteAnswer};
+pub use crate::interest::JobInterest;
 use crate::mailbox::ThreadWaker;
 use crate::sched;
 use crate::store::closing;
@@ -83,6 +84,7 @@ pub enum Done {
 }
 
 /// The queue of results to a worker.
+#[derive(Clone)]
 pub struct Return {
     worker: usize,
     results: Arc<Mutex<Results>>,
@@ -121,7 +123,7 @@ impl Return {
     }
 
     /// Leaves a result. In a full queue the worker makes room in its next turns; one that has ended makes none.
-    fn put(&self, stream: StreamId, done: Done) {
+    pub(crate) fn put(&self, stream: StreamId, done: Done) {
         let mut results = self.lock();
         while results.len() >= self.results_max && Arc::strong_count(&self.results) > 1 {
             drop(results);
@@ -199,12 +201,6 @@ impl Waiting {
     fn is_wanted(&self) -> bool {
         self.wanted.strong_count() > 0
     }
-}
-
-/// Who has it wants a job done. A job that nobody wants any more is skipped, so departed clients leave no work.
-#[derive(Debug)]
-pub struct JobInterest {
-    _wanted: Arc<()>,
 }
 
 /// Jobs that wait and the threads that wait for them.
@@ -287,16 +283,16 @@ impl Jobs {
         if !self.admit(&job) {
             return None;
         }
-        let wanted = Arc::new(());
+        let (interest, wanted) = JobInterest::new();
         let waiting = Waiting {
             worker: usize::from(stream.worker),
             stream,
             job,
-            wanted: Arc::downgrade(&wanted),
+            wanted,
         };
         self.arrived.push((device, waiting));
         self.wake_one();
-        Some(JobInterest { _wanted: wanted })
+        Some(interest)
     }
 
     /// Counts a job that comes from a worker, unless there are too many or they hold too much.

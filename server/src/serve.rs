@@ -35,8 +35,9 @@ use crate::options::{LogTarget, ServeOptions, Size, Workers, display_duration};
 use crate::resolver::{Inbox, Resolver, Return};
 use crate::shares::{self, Shares, descriptors_allowed};
 use crate::signals::Caught;
-use crate::sites::{site, watch_root};
+use crate::sites::{site, take_cache_folder, watch_root};
 use crate::store::closing;
+use crate::upstream;
 use crate::worker::{HandOver, Shared, Worker, WorkerContext};
 
 /// Checks whether this machine can serve what the options name.
@@ -113,6 +114,7 @@ pub fn run(loaded: Loaded, signals: Caught, inherited: u64) -> Result<(), Failur
     descriptors::reserve(shares.descriptors());
     let ledger = Arc::new(shares.ledger());
     let site = Arc::new(site(&options, &given, &shares, &ledger)?);
+    take_cache_folder(&site, &options, &given, &shares)?;
     let (controls, mode) = (&options.congestion_control, options.unix_mode);
     // From here on a stop is orderly: no file of a socket stays behind.
     signals
@@ -235,6 +237,7 @@ fn start(
         (clock, &seldom),
     );
     closing::start(descriptors::allowed());
+    start_upstream(&site, &returns, &disks)?;
     let resolver = Resolver::start(&site, returns, places, shares.queries_bytes)?;
     let dividing = dividing(options, shares, &channels, clock);
     if let Some(dividing) = &dividing {
@@ -299,6 +302,20 @@ fn disks_of(
         device_bytes: shares.device_bytes(),
         seldom: Arc::clone(seldom),
     }))
+}
+
+/// The thread of the origins, if there are some.
+fn start_upstream(site: &Site, returns: &[Return], disks: &Disks) -> io::Result<()> {
+    let Some(gateway) = &site.gateway else {
+        return Ok(());
+    };
+    let handle = upstream::start(upstream::Context {
+        gateway: Arc::clone(gateway),
+        returns: returns.to_vec(),
+        disk: disks.context().clone(),
+    })?;
+    disks.enter(gateway.device, handle);
+    Ok(())
 }
 
 /// The counts of each address's connections, if these have a bound.
@@ -423,5 +440,6 @@ fn disk_settings(options: &ServeOptions, shares: &Shares) -> disk::Settings {
         rotational: true,
         spindles: 1,
         reads: None,
+        arriving: false,
     }
 }

@@ -6,6 +6,8 @@ mod owners;
 pub mod text;
 
 use ackpace_core::limits as core;
+use ackpace_core::payload::SEGMENT_BYTES;
+use ackpace_core::tier::FILE_MEMORY_BYTES;
 use ackpace_core::units::{KIB, MIB};
 
 pub use self::descriptors::allowed as descriptors_allowed;
@@ -20,6 +22,7 @@ use crate::log::LOG_QUEUE_BYTES_MAX;
 use crate::memory::{self, Usable};
 use crate::options::{LogTarget, SendMemory, ServeOptions, Size};
 use crate::store::file::FILE_BYTES;
+use crate::store::tier;
 
 /// One device slot for so much of `memory_max`, bytes, since each costs threads and tables. Less memory: fewer slots,
 /// two at least.
@@ -46,6 +49,10 @@ pub struct Shares {
     /// Memory for reading ahead from all disks together, while others use none of theirs: `prefetch_memory`, or all of
     /// that.
     pub prefetch_bytes: u64,
+    /// Payload of origins; 0 without one.
+    pub slab_bytes: u64,
+    /// What is known of the files of `cache_dir`; 0 without it.
+    pub tier_index_bytes: u64,
     /// Names of all listings under way and their READMEs, an eighth of the memory or [`core::LISTING_BYTES_MAX`]; 0: nothing is listed.
     pub listing_bytes: u64,
     /// Responses with more than [`ackpace_wire::limits::RANGES_COMMON`] ranges.
@@ -129,6 +136,14 @@ impl Shares {
             connections_per_worker: CONNECTIONS_MIN,
             object_cache_bytes: options.object_cache.resolve(usable.bytes).min(cache_bytes),
             prefetch_bytes: 0,
+            slab_bytes: match options.has_origin() {
+                true => slab_bytes(options.cache_memory, usable.bytes, memory_bytes),
+                false => 0,
+            },
+            tier_index_bytes: match options.tier_dir() {
+                Some(_) => tier_index_bytes(options.cache_size, memory_bytes),
+                None => 0,
+            },
             listing_bytes: match options.listing {
                 true => core::LISTING_BYTES_MAX.min(cache_bytes),
                 false => 0,
@@ -240,6 +255,28 @@ fn memory_bytes(memory_max: Size, usable: Usable) -> u64 {
         Size::Auto if usable.by_cgroup => Size::Percent(CGROUP_PERCENT).resolve(usable.bytes),
         Size::Auto => Size::Percent(MACHINE_PERCENT).resolve(usable.bytes),
         given => given.resolve(usable.bytes),
+    }
+}
+
+/// Whole segments: half of the memory, or what is asked for.
+fn slab_bytes(cache_memory: Size, usable_bytes: u64, memory_bytes: u64) -> u64 {
+    let most_bytes = memory_bytes / 2;
+    let asked_bytes = match cache_memory {
+        Size::Auto => most_bytes,
+        given => given.resolve(usable_bytes).min(memory_bytes),
+    };
+    asked_bytes / SEGMENT_BYTES * SEGMENT_BYTES
+}
+
+/// A 32nd of the memory, or what the smallest files need, of which so many have room on the disk.
+fn tier_index_bytes(cache_size: Size, memory_bytes: u64) -> u64 {
+    let most_bytes = memory_bytes / 32;
+    match cache_size {
+        Size::Bytes(bytes) => {
+            let files = bytes / tier::FILE_BYTES_MIN + 1;
+            most_bytes.min(files.saturating_mul(FILE_MEMORY_BYTES))
+        }
+        Size::Percent(_) | Size::Auto => most_bytes,
     }
 }
 

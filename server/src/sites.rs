@@ -13,13 +13,17 @@ use crate::failure::Failure;
 use crate::front::charge::Room;
 use crate::front::shelf::Shelf;
 use crate::front::site::Site;
+use crate::gateway::{Address, Catalog, Gateway};
 use crate::ledger::Ledger;
-use crate::options::{ServeOptions, Sibling};
+use crate::mailbox::ThreadWaker;
+use crate::options::{ServeOptions, Sibling, Size, is_url};
 use crate::shares::Shares;
 use crate::store::device::Devices;
 use crate::store::files::Files;
 use crate::store::root::Root;
 use crate::store::served::ServedDirectory;
+use crate::store::slab::Slab;
+use crate::store::tier::{self, Tier, TierError};
 
 /// How often a thread looks whether the root is there. Longer: clients are told for so long that single files are not there,
 /// or can't be read.
@@ -33,10 +37,14 @@ pub fn site(
     ledger: &Arc<Ledger>,
 ) -> Result<Site, Failure> {
     let devices = Arc::new(Devices::default().at_most(shares.devices));
+    let gateway = gateway(options, given, shares, &devices)?;
     let hide = Hide::new(&options.hide)
         .ok_or_else(|| Failure::operator("hide: a pattern that matches no name"))?;
     let (follow, allowed) = (options.follow_symlinks, &options.allow_roots);
-    let root = Root::open(&options.root, follow, allowed, hide);
+    let root = match &gateway {
+        Some(_) => Root::nothing(),
+        None => Root::open(&options.root, follow, allowed, hide),
+    };
     let types = options
         .types
         .iter()
@@ -62,7 +70,92 @@ pub fn site(
             .collect(),
         shelf: Shelf::new(shares.listing_bytes, Some(Arc::clone(ledger))),
         ranges: Room::new(shares.ranges_bytes, Some(Arc::clone(ledger))),
+        gateway,
     })
+}
+
+/// The gateway, if origins are served.
+fn gateway(
+    options: &ServeOptions,
+    given: &Layer,
+    shares: &Shares,
+    devices: &Devices,
+) -> Result<Option<Arc<Gateway>>, Failure> {
+    if !options.has_origin() {
+        return Ok(None);
+    }
+    let root = options.root.to_str().filter(|root| is_url(root));
+    if root.is_none() && config::is_given(given, "root") {
+        let text = "a directory and an origin can't be served together; leave one out";
+        return Err(Failure::operator(format!(
+            "{}: {text}",
+            config::place(given, "origin")
+        )));
+    }
+    let texts = root
+        .into_iter()
+        .chain(options.origin.iter().map(String::as_str));
+    let origins = texts.map(Address::parse).collect::<Result<Vec<_>, _>>();
+    let failed = |option: &'static str, error: &dyn std::fmt::Display| {
+        Failure::operator(format!("{}: {error}", config::place(given, option)))
+    };
+    let origins = origins.map_err(|error| failed("origin", &error))?;
+    let dir = Some(&*options.slab_dir).filter(|dir| dir.as_os_str() != "auto");
+    let slab = Slab::open(dir, shares.slab_bytes);
+    let mut slab = slab.map_err(|error| failed("cache_memory", &error))?;
+    match options.tier_dir() {
+        Some(dir) => tier::inspect(dir).map_err(|error| cache_dir_failure(given, &error))?,
+        None if config::is_given(given, "cache_size") => {
+            let text = "there is no cache_dir of this size; name one, or leave this out";
+            return Err(failed("cache_size", &text));
+        }
+        None => {}
+    }
+    if options.compare.copies {
+        slab = slab.copied();
+    }
+    let name = origins.first().map(ToString::to_string).unwrap_or_default();
+    let waker = ThreadWaker::new();
+    let waker = waker.map_err(|error| Failure::runtime(format!("eventfd: {error}")))?;
+    let places = shares.connections_per_worker as usize * usize::from(shares.workers);
+    Ok(Some(Arc::new(Gateway::new(
+        origins,
+        devices.origin(&name),
+        (
+            Catalog::new(shares.catalog_bytes() as usize),
+            Arc::new(slab),
+        ),
+        2 * places,
+        Arc::new(waker),
+    ))))
+}
+
+/// Takes the cache folder of a gateway, if it has one, for as long as the process lives.
+pub fn take_cache_folder(
+    site: &Site,
+    options: &ServeOptions,
+    given: &Layer,
+    shares: &Shares,
+) -> Result<(), Failure> {
+    let (Some(gateway), Some(dir)) = (&site.gateway, options.tier_dir()) else {
+        return Ok(());
+    };
+    let bytes = |of_bytes| match options.cache_size {
+        Size::Auto => of_bytes / 10,
+        size => size.resolve(of_bytes),
+    };
+    let tier = Tier::open(dir, bytes, shares.tier_files())
+        .map_err(|error| cache_dir_failure(given, &error))?;
+    gateway.tier.get_or_init(|| Arc::new(tier));
+    Ok(())
+}
+
+fn cache_dir_failure(given: &Layer, error: &TierError) -> Failure {
+    let text = format!("{}: {error}", config::place(given, "cache_dir"));
+    match error.may_pass() {
+        true => Failure::not_now(text),
+        false => Failure::operator(text),
+    }
 }
 
 /// Starts the threads that look whether what is served is there; they may hang, and nobody waits for them.

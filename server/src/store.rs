@@ -4,6 +4,7 @@
 //! tell its version. [`residency`] says what the page cache has, [`reader`] reads what it lacks, and [`device`],
 //! [`leaves`] and [`magic`] know the disks below. Past the page cache: [`direct`] opens a file with O_DIRECT; [`reader`]
 //! and [`ring`] read it in the steps of [`progress`], into memory that [`pool`] lends.
+//! What comes from an origin and several clients want is kept in a [`slab`], and on disk in a [`tier`].
 
 pub mod attributes;
 pub(crate) mod closing;
@@ -22,3 +23,5 @@ pub(crate) mod residency;
 pub mod ring;
 pub mod root;
 pub(crate) mod served;
+pub mod slab;
+pub mod tier;

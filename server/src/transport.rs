@@ -47,10 +47,10 @@ impl Transport {
     /// Sends a span of a file from the page cache, and returns how many bytes of it the socket took; 0 at the end of the file.
     /// Errors: EAGAIN when the socket takes nothing; EIO when a page can't be read; EINVAL when the file system has no
     /// sendfile(2), as parts of /proc; the socket's error.
-    pub fn send_file(&self, file: &OwnedFd, span: Span) -> rustix::io::Result<u64> {
+    pub fn send_file(&self, file: impl AsFd, span: Span) -> rustix::io::Result<u64> {
         let mut at_bytes = span.offset_bytes;
         loop {
-            match rustix::fs::sendfile(&self.0, file, Some(&mut at_bytes), span.len_bytes as usize)
+            match rustix::fs::sendfile(&self.0, &file, Some(&mut at_bytes), span.len_bytes as usize)
             {
                 Err(Errno::INTR) => {}
                 result => return result.map(|taken| taken as u64),
@@ -100,7 +100,7 @@ mod tests {
             offset_bytes: 4,
             len_bytes: 100,
         };
-        assert_eq!(transport.send_file(&file.into(), span), Ok(6), "to its end");
+        assert_eq!(transport.send_file(&file, span), Ok(6), "to its end");
         transport.shutdown();
         let mut came = String::new();
         client.read_to_string(&mut came).expect("all of it");

@@ -9,8 +9,10 @@ mod answer;
 mod conns;
 mod divide;
 mod events;
+mod fetch;
 mod handover;
 mod moves;
+mod pins;
 mod report;
 mod sending;
 mod snapshot;
@@ -73,6 +75,8 @@ pub struct Worker {
     response_cache: ResponseCache,
     draining: bool,
     giving: Giving,
+    /// When to look whether clients have acknowledged pieces of the slab.
+    pins_due: Option<Instant>,
     /// The disk threads to wake at the end of the turn, a bit each.
     disks_to_wake: u64,
     /// What this turn may still do.
@@ -88,7 +92,11 @@ impl Worker {
         self.tally.thread.set(thread.unsigned_abs().into());
         let mut events = Vec::with_capacity(EVENTS_PER_TURN_MAX);
         while !self.is_over() {
-            let due = [self.decider.sleeps_until(), self.response_cache.closes_at()];
+            let due = [
+                self.decider.sleeps_until(),
+                self.response_cache.closes_at(),
+                self.pins_due,
+            ];
             let due = due.into_iter().flatten().min();
             let timeout = due.map(|at| timespec(at.since_us(self.now())));
             events.clear();
@@ -105,6 +113,7 @@ impl Worker {
             );
             self.turn(&events, begun);
             self.response_cache.close_files(begun);
+            self.release_pins(begun);
             self.report_load(begun);
             self.publish();
             let took_us = self.now().since_us(begun);
@@ -345,8 +354,8 @@ impl Worker {
 
     fn probe(&mut self, stream: StreamId, span: Span, now: Instant) {
         let conn = self.conns.get(stream.conn);
-        let file = conn.and_then(|conn| conn.body.file.as_ref());
-        let is_resident = file.is_some_and(|file| file.is_resident(span));
+        let source = conn.and_then(|conn| conn.body.source.as_ref());
+        let is_resident = source.is_some_and(|source| source.is_resident(span));
         let probed = In::Probed {
             stream,
             is_resident,
@@ -358,7 +367,7 @@ impl Worker {
         let Some(conn) = self.conns.get(want.stream.conn) else {
             return;
         };
-        let Some(file) = conn.body.file.clone() else {
+        let Some(source) = conn.body.source.clone() else {
             return;
         };
         let device = want.object.device;
@@ -368,7 +377,7 @@ impl Worker {
                 disk.ask(
                     want.stream.worker,
                     want.stream.conn.index,
-                    DiskAsk::Want(want, file),
+                    DiskAsk::Want(want, source),
                 );
                 self.disks_to_wake |= 1 << device;
             }

@@ -12,10 +12,11 @@ use super::metric::{Metric, MetricType, SampleSource, Value, counter, gauge};
 use super::{Board, WorkerChannel};
 use crate::count::Count;
 use crate::divider::Dividing;
+use crate::gateway::Answered;
 use crate::tally::SendPath;
 
 /// `requests_total` and the like, in the order of the page.
-pub const METRICS: [Metric; 57] = [
+pub const METRICS: [Metric; 67] = [
     gauge(
         "start_time_seconds",
         "When the server started, since 1970.",
@@ -348,6 +349,89 @@ pub const METRICS: [Metric; 57] = [
         "log_lost_lines",
         "Lines that were lost since the log is written too slowly, or a write failed.",
         SampleSource::Log(|counts| Value::Whole(counts.lost)),
+    ),
+    counter(
+        "gateway_answers",
+        "Requests to a gateway by how they were answered. Many missed ones: clients want different things, or origins say no-store; failed: look at the log.",
+        SampleSource::Gateway("how", &Answered::NAMES, |gateway, at| {
+            Value::Whole(gateway.tally.answered(at))
+        }),
+    ),
+    gauge(
+        "slab_bytes",
+        "Memory for payload of origins: what it may be, what it takes, and the payload that it keeps.",
+        SampleSource::Gateway("of", &["size", "allocated", "kept"], |gateway, at| {
+            let counts = gateway.slab.counts();
+            let all = [
+                gateway.slab.len_bytes(),
+                counts.allocated_bytes,
+                counts.kept_bytes,
+            ];
+            Value::Whole(all[at])
+        }),
+    ),
+    gauge(
+        "slab_segments",
+        "Segments of 2 MiB of that memory: all, in use, and pinned, since packets refer to them. Over half of them pinned: payload is copied; raise cache_memory.",
+        SampleSource::Gateway("of", &["all", "used", "pinned"], |gateway, at| {
+            let counts = gateway.slab.counts();
+            let all = [
+                counts.segments,
+                counts.segments_used,
+                counts.segments_pinned,
+            ];
+            Value::Whole(all[at].into())
+        }),
+    ),
+    counter(
+        "origin_requests",
+        "Requests to an origin.",
+        SampleSource::Origin(|origin| Value::Whole(origin.requests.load(Relaxed))),
+    ),
+    counter(
+        "origin_bytes",
+        "Bytes from an origin, heads included. Over sent bytes: what caching saves.",
+        SampleSource::Origin(|origin| Value::Whole(origin.fetched_bytes.load(Relaxed))),
+    ),
+    counter(
+        "origin_faults",
+        "Connections to an origin that failed, or whose responses were not as they should be. It is left alone for a while after each: look at the log.",
+        SampleSource::Origin(|origin| Value::Whole(origin.faults.load(Relaxed))),
+    ),
+    gauge(
+        "origin_connections",
+        "Connections to an origin now. At 32, further requests to it wait.",
+        SampleSource::Origin(|origin| Value::Whole(origin.links.load(Relaxed))),
+    ),
+    gauge(
+        "tier_bytes",
+        "Payload of origins on disk (cache_dir).",
+        SampleSource::Gateway("of", &["kept"], |gateway, _| {
+            Value::Whole(gateway.tier.get().map_or(0, |tier| tier.kept().1))
+        }),
+    ),
+    counter(
+        "tier_reads",
+        "Reads from cache_dir, and how many of its files were damaged and are fetched again. Damaged ones without a power failure: look at the disk.",
+        SampleSource::Gateway("how", &["read", "damaged"], |gateway, at| {
+            let tally = gateway.tier.get().map(|tier| tier.tally());
+            let all = tally.map(|tally| [&tally.reads, &tally.damaged]);
+            Value::Whole(all.map_or(0, |all| all[at].load(Relaxed)))
+        }),
+    ),
+    counter(
+        "tier_writes",
+        "Windows that went to cache_dir, that were left out since its disk is slower than its origin, that made room for others, and that could not be written. Failed: look at the log.",
+        SampleSource::Gateway(
+            "how",
+            &["written", "skipped", "evicted", "failed"],
+            |gateway, at| {
+                let tally = gateway.tier.get().map(|tier| tier.tally());
+                let all = tally
+                    .map(|tally| [&tally.writes, &tally.skipped, &tally.evicted, &tally.errors]);
+                Value::Whole(all.map_or(0, |all| all[at].load(Relaxed)))
+            },
+        ),
     ),
 ];
 

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use super::place;
 use super::questions::Subject;
 use super::view;
-use crate::answers::{Explained, Refusal, Top};
+use crate::answers::{CacheState, Explained, Purged, Refusal, Top};
 use crate::failure::Failure;
 use crate::limits::TOP_CONNECTIONS_MAX;
 
@@ -105,6 +105,33 @@ pub fn why(path: Option<&Path>, target: &str, json: bool) -> Result<(), Failure>
         false => view::why(&explained),
     };
     print(&text).map(drop)
+}
+
+/// `ackpace cache status`.
+pub fn cache(path: Option<&Path>, json: bool) -> Result<(), Failure> {
+    let line = AdminConnection::open(path)?.ask("cache")?;
+    let state: CacheState = parse(&line)?;
+    let text = match json {
+        true => line,
+        false => view::cache(&state),
+    };
+    print(&text).map(drop)
+}
+
+/// `ackpace cache purge PREFIX`.
+pub fn purge(path: Option<&Path>, prefix: &str, only_stale: bool) -> Result<(), Failure> {
+    if prefix.contains(char::is_whitespace) {
+        let text = "a prefix has no spaces: write them as %20, as the server asks its origin";
+        return Err(Failure::operator(text));
+    }
+    let what = if only_stale { "stale" } else { "purge" };
+    let line = AdminConnection::open(path)?.ask(&format!("{what} {prefix}"))?;
+    let purged: Purged = parse(&line)?;
+    let done = match only_stale {
+        true => "will be asked about before they are sent again",
+        false => "are forgotten",
+    };
+    print(&format!("{} objects {done}\n", purged.objects)).map(drop)
 }
 
 /// Prints; `false` if nobody reads the output any more (`| head`).

@@ -2,6 +2,7 @@
 
 use super::{Board, WorkerChannel};
 use crate::disk;
+use crate::gateway::{Gateway, OriginTally};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricType {
@@ -29,6 +30,14 @@ pub enum SampleSource {
         fn(&WorkerChannel, usize) -> Value,
     ),
     Disk(fn(&disk::DeviceTally) -> Value),
+    /// Of a gateway, one for each value of a label.
+    Gateway(
+        &'static str,
+        &'static [&'static str],
+        fn(&Gateway, usize) -> Value,
+    ),
+    /// Of each origin of a gateway.
+    Origin(fn(&OriginTally) -> Value),
     Log(fn(&crate::log::Counts) -> Value),
     /// The lengths of turns, over all workers.
     Turns,

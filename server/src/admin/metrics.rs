@@ -95,6 +95,21 @@ impl Page {
                     );
                 }
             }
+            SampleSource::Gateway(label, names, value) => {
+                let gateway = board.shared.site.gateway.iter();
+                for (gateway, (at, name)) in gateway
+                    .flat_map(|gateway| names.iter().enumerate().map(move |of| (gateway, of)))
+                {
+                    self.sample(metric, &format!("{label}=\"{name}\""), value(gateway, at));
+                }
+            }
+            SampleSource::Origin(value) => {
+                let gateway = board.shared.site.gateway.iter();
+                let origins = gateway.flat_map(|of| of.origins.iter().zip(&of.tally.origins));
+                for (origin, tally) in origins {
+                    self.sample(metric, &format!("origin=\"{origin}\""), value(tally));
+                }
+            }
             SampleSource::Log(value) => {
                 let logs = [
                     ("access", board.access_log.counts()),
@@ -187,6 +202,8 @@ mod tests {
                 SampleSource::WorkerBy(label, ..) => format!("`worker`, `{label}`"),
                 SampleSource::By(label, ..) => format!("`{label}`"),
                 SampleSource::Disk(_) => "`device`".to_owned(),
+                SampleSource::Gateway(label, ..) => format!("`{label}`"),
+                SampleSource::Origin(_) => "`origin`".to_owned(),
                 SampleSource::Log(_) => "`log`".to_owned(),
                 SampleSource::Turns => "`le`".to_owned(),
             };

@@ -5,6 +5,7 @@
 //! (connections, decisions) or of a disk comes from its own thread, on demand: the data path pays nothing for it while
 //! nobody asks.
 
+mod cached;
 mod catalog;
 pub mod client;
 mod control;

@@ -14,7 +14,7 @@ use ackpace_core::why::Wait;
 use crossbeam_channel::{Receiver, RecvTimeoutError, TrySendError, bounded};
 use serde::Serialize;
 
-use super::{Board, device};
+use super::{Board, cached, device};
 use crate::answers::{
     Answer, Ask, Connection, Explained, Question, Refusal, Server, Target, Told, Top, VERSION,
     WorkerRow,
@@ -37,6 +37,10 @@ enum Request {
     Top(usize),
     All,
     Why(Subject),
+    /// What a gateway keeps.
+    Cache,
+    /// Forget what a gateway knows of targets that begin so; or only ask about it again.
+    Purge(String, bool),
 }
 
 /// The subject of `why`.
@@ -55,6 +59,14 @@ pub fn answer(line: &[u8], board: &Board) -> (Vec<u8>, Option<Rest>) {
             let (bytes, rest) = Rest::of(top(0, board));
             return (bytes, Some(rest));
         }
+        Ok(Request::Cache) => match cached::state(board) {
+            Ok(cache) => json(&cache),
+            Err(error) => refusal(&error),
+        },
+        Ok(Request::Purge(prefix, only_stale)) => match cached::purge(board, &prefix, only_stale) {
+            Ok(purged) => json(&purged),
+            Err(error) => refusal(&error),
+        },
         Ok(Request::Why(subject)) => match why(&subject, board) {
             Ok(explained) => json(&explained),
             Err(error) => refusal(&error),
@@ -162,6 +174,9 @@ fn parse(line: &[u8]) -> Result<Request, String> {
             Ok(most) => Ok(Request::Top(TOP_CONNECTIONS_MAX.min(most))),
             Err(_) => Err(usage()),
         },
+        ["ackpace/1", "cache"] => Ok(Request::Cache),
+        ["ackpace/1", "purge", prefix] => Ok(Request::Purge(prefix.to_owned(), false)),
+        ["ackpace/1", "stale", prefix] => Ok(Request::Purge(prefix.to_owned(), true)),
         ["ackpace/1", "why", target] => Ok(Request::Why(target.parse()?)),
         [version, ..] if version.starts_with("ackpace/") && version != "ackpace/1" => Err(format!(
             "this server speaks ackpace/{VERSION}: use the ackpace of its release, {}",
@@ -317,7 +332,7 @@ fn explained(target: Target, board: &Board) -> Result<Explained, String> {
             return Ok(Explained {
                 version: VERSION,
                 now: match &connection {
-                    Some(connection) => sentences(connection),
+                    Some(connection) => sentences(connection, origin(board).as_deref()),
                     None => vec!["the connection is closed".to_owned()],
                 },
                 connection: connection.map(|connection| *connection),
@@ -343,7 +358,22 @@ fn last(mut decisions: Vec<Told>) -> Vec<Told> {
     decisions
 }
 
-fn sentences(connection: &Connection) -> Vec<String> {
+/// What a response of a gateway waits for in place of a disk.
+fn origin(board: &Board) -> Option<String> {
+    let gateway = board.shared.site.gateway.as_ref()?;
+    let mut started = board.shared.disks.started();
+    let (_, handle) = started.find(|(device, _)| *device == usize::from(gateway.device))?;
+    let tally = handle.tally();
+    let reads = tally.reads.load(Relaxed);
+    let usual = tally.service_us.load(Relaxed).checked_div(reads).map(Time);
+    let usual = usual.map_or_else(String::new, |usual| {
+        format!("; a read from there takes {usual} in the mean")
+    });
+    Some(format!("its origin, {gateway}{usual}"))
+}
+
+/// `origin` stands in place of the disk.
+fn sentences(connection: &Connection, origin: Option<&str>) -> Vec<String> {
     let Connection { id, peer, .. } = connection;
     let Some(response) = &connection.response else {
         let phase = &connection.phase;
@@ -369,7 +399,10 @@ fn sentences(connection: &Connection) -> Vec<String> {
             Wait::Turn => String::new(),
             _ => format!(", for {} now", Time(response.wait_us)),
         };
-        sentences.push(format!("it waits for {}{since}", wait.sentence()));
+        sentences.push(match origin.filter(|_| wait == Wait::Disk) {
+            Some(origin) => format!("it waits{since}, for {origin}"),
+            None => format!("it waits for {}{since}", wait.sentence()),
+        });
     }
     sentences.extend(window(connection));
     sentences.extend(path(connection));
@@ -510,7 +543,7 @@ mod tests {
             ..Connection::default()
         };
         assert_eq!(
-            sentences(&connection),
+            sentences(&connection, None),
             [
                 "192.0.2.1:4242 (connection 0.3.1) gets /a.iso: 1.0 MB are with the kernel, 4.0 MB are left, after 10 s",
                 "it waits for its client, which does not read: its receive window is closed or full, for 8.5 s now",

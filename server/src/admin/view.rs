@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use ackpace_core::units::{Bytes, Time};
 
-use crate::answers::{Connection, Explained, Top};
+use crate::answers::{CacheState, Connection, Explained, Top};
 use crate::options::acts_on_a_terminal;
 
 /// Lines, and characters of each, that are visible.
@@ -171,6 +171,34 @@ pub fn why(explained: &Explained) -> String {
     for told in &explained.decisions {
         let ago = format!("{} ago", Time(told.ago_us));
         let _ = writeln!(page, "{ago:>12}: {}", plain(&told.text));
+    }
+    page
+}
+
+/// The page of `cache status`.
+pub fn cache(state: &CacheState) -> String {
+    let mut page = format!(
+        "{} of payload kept in {} of {}; {} objects known\n",
+        Bytes(state.kept_bytes),
+        Bytes(state.allocated_bytes),
+        Bytes(state.size_bytes),
+        state.objects,
+    );
+    let answers = state.answers.iter();
+    let answers: Vec<String> = answers
+        .map(|(how, count)| format!("{} {count}", plain(how)))
+        .collect();
+    let _ = writeln!(page, "requests: {}", answers.join(", "));
+    for origin in &state.origins {
+        let _ = writeln!(
+            page,
+            "{}: {} requests, {} fetched, {} faults, {} connections",
+            plain(&origin.origin),
+            origin.requests,
+            Bytes(origin.fetched_bytes),
+            origin.faults,
+            origin.connections,
+        );
     }
     page
 }

@@ -160,7 +160,7 @@ mod tests {
         };
         let layer = Layer::from([("root".to_owned(), given)]);
         let expected = "# What to serve\n\
-            root = \"/\u{fffd}\"                              # command line DIR|FILE; not UTF-8, which TOML cannot write\n";
+            root = \"/\u{fffd}\"                              # command line DIR|FILE|URL; not UTF-8, which TOML cannot write\n";
         assert_eq!(effective(&layer), expected);
     }
 }

@@ -414,7 +414,7 @@ mod tests {
     fn a_place_is_what_the_operator_wrote() {
         let path = PathBuf::from("a.toml");
         let origins = [
-            (Origin::CommandLine, "--allow-roots", "DIR|FILE"),
+            (Origin::CommandLine, "--allow-roots", "DIR|FILE|URL"),
             (
                 Origin::Environment("ACKPACE_X".to_owned()),
                 "ACKPACE_X",

@@ -285,7 +285,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(compared, 13, "5 durations, 4 numbers and 4 sizes");
+        assert_eq!(compared, 15, "5 durations, 4 numbers and 6 sizes");
     }
 
     #[test]

@@ -230,9 +230,9 @@ mod tests {
             .iter()
             .map(|s| format!("{} {} {}", s.key, s.name(), s.variable()))
             .collect();
-        assert_eq!(names[0], "root DIR|FILE ACKPACE_ROOT");
+        assert_eq!(names[0], "root DIR|FILE|URL ACKPACE_ROOT");
         assert!(names.contains(&"rate_min --rate-min ACKPACE_RATE_MIN".to_owned()));
-        assert_eq!(names.len(), 30);
+        assert_eq!(names.len(), 35);
     }
 
     #[test]

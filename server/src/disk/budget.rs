@@ -13,7 +13,7 @@ use crate::store::pool::Pool;
 pub const SLOT_COST_BYTES: u64 = SLOT_BYTES + 32;
 
 /// What the thread has of the ledger, and when that is divided again.
-pub(super) struct Budget {
+pub(crate) struct Budget {
     ledger: Arc<Ledger>,
     /// The slots that the machine may use; `None`: it was not told yet.
     slots: Option<u32>,

@@ -1,15 +1,16 @@
 //! Snapshots of a device for an operator. They cost nothing while nobody asks.
 
-use std::time::Duration;
-
-use ackpace_core::disk::DeviceState;
+use ackpace_core::disk::{DeviceState, Disk};
 use ackpace_core::units::Instant;
 use ackpace_core::why::Decision;
-use crossbeam_channel::bounded;
+use crossbeam_channel::{Receiver, Sender};
 
-use super::{DiskHandle, Shell};
+use super::Shell;
 use crate::answers::Told;
 use crate::limits::{DECISIONS_SHOWN_MAX, QUESTIONS_PER_TURN_MAX};
+
+/// A request for a snapshot of the device; the answer goes back by this channel.
+pub(crate) type Question = Sender<DeviceAnswer>;
 
 pub enum DeviceAnswer {
     Serves(Box<DeviceSnapshot>),
@@ -23,37 +24,21 @@ pub struct DeviceSnapshot {
     pub decisions: Vec<Told>,
 }
 
-impl DiskHandle {
-    /// Asks the thread; `None` if it does not answer within `timeout`.
-    pub fn snapshot(&self, timeout: Duration) -> Option<DeviceAnswer> {
-        let (reply, told) = bounded(1);
-        self.questions.try_send(reply).ok()?;
-        self.wake();
-        told.recv_timeout(timeout).ok()
+/// Answers those who ask for a snapshot.
+pub(crate) fn answer(questions: &Receiver<Question>, disk: &Disk, now: Instant) {
+    for reply in questions.try_iter().take(QUESTIONS_PER_TURN_MAX) {
+        let more = disk.decisions().count().saturating_sub(DECISIONS_SHOWN_MAX);
+        let decisions = disk.decisions().skip(more);
+        let snapshot = DeviceSnapshot {
+            state: disk.state(),
+            decisions: decisions.map(|decision| told(decision, now)).collect(),
+        };
+        // The receiver may have timed out.
+        let _ = reply.try_send(DeviceAnswer::Serves(Box::new(snapshot)));
     }
 }
 
 impl Shell {
-    pub(super) fn answer(&mut self, now: Instant) {
-        for _ in 0..QUESTIONS_PER_TURN_MAX {
-            let Ok(reply) = self.questions.try_recv() else {
-                return;
-            };
-            let more = self
-                .disk
-                .decisions()
-                .count()
-                .saturating_sub(DECISIONS_SHOWN_MAX);
-            let decisions = self.disk.decisions().skip(more);
-            let snapshot = DeviceSnapshot {
-                state: self.disk.state(),
-                decisions: decisions.map(|decision| told(decision, now)).collect(),
-            };
-            // The receiver may have timed out.
-            let _ = reply.try_send(DeviceAnswer::Serves(Box::new(snapshot)));
-        }
-    }
-
     /// Logs the decisions that an operator should see, in the words of `ackpace why`.
     pub(super) fn log_notice(&mut self) {
         if let Some(notice) = self.disk.take_notice() {

@@ -12,13 +12,12 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use super::budget::Budget;
 use super::readers::Readers;
-use super::tally::DeviceTally;
 use super::wanted::Wanted;
 use super::{Completion, Context, DeviceAnswer, DiskAsk, DiskHandle, Question, Shell};
 use crate::descriptors;
 use crate::limits::{DEVICES_MAX, QUESTIONS_PER_TURN_MAX};
 use crate::log::{Seldom, Topic};
-use crate::mailbox::{Mailboxes, ThreadWaker};
+use crate::mailbox::ThreadWaker;
 use crate::sched;
 use crate::store::pool::Pool;
 use crate::store::ring::{self, Ring};
@@ -53,6 +52,16 @@ impl Disks {
         place.get().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
+    /// What each thread is given.
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// Enters a thread of another kind, which is there from the start.
+    pub fn enter(&self, device: u16, handle: Arc<DiskHandle>) {
+        let _ = self.handles[usize::from(device) % DEVICES_MAX].set(handle);
+    }
+
     /// The threads that were started, by number.
     pub fn started(&self) -> impl Iterator<Item = (usize, &DiskHandle)> {
         let handles = self.handles.iter().enumerate();
@@ -84,17 +93,12 @@ fn start(index: u16, context: &Context) -> io::Result<Arc<DiskHandle>> {
     // None of it is ours until it is claimed from the ledger.
     let pool = Arc::new(Pool::new(slots, Arc::clone(&waker))?);
     let (questions, asked) = bounded(1);
-    let handle = Arc::new(DiskHandle {
-        questions,
-        asks: context
-            .channels
-            .iter()
-            .map(|_| Mailboxes::new(context.places))
-            .collect(),
+    let handle = Arc::new(DiskHandle::new(
+        context,
         pool,
-        waker: Arc::clone(&waker),
-        tally: DeviceTally::default(),
-    });
+        Arc::clone(&waker),
+        questions,
+    ));
     let starting = Starting {
         index,
         settings,

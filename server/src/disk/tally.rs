@@ -3,9 +3,6 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use ackpace_core::disk::ReadError;
-use ackpace_core::limits::SLOT_BYTES;
-
-use super::Shell;
 
 /// The counters of a device's thread.
 #[derive(Debug, Default)]
@@ -44,40 +41,11 @@ pub struct DeviceTally {
 }
 
 impl DeviceTally {
-    pub(super) fn count(&self, result: Result<u64, ReadError>, service_us: u64, direct: bool) {
+    pub(crate) fn count(&self, result: Result<u64, ReadError>, service_us: u64, direct: bool) {
         self.reads.fetch_add(1, Relaxed);
         self.failed.fetch_add(result.is_err().into(), Relaxed);
         self.bytes.fetch_add(result.unwrap_or(0), Relaxed);
         self.service_us.fetch_add(service_us, Relaxed);
         self.direct.fetch_add(direct.into(), Relaxed);
-    }
-}
-
-impl Shell {
-    /// Publishes the load of the device.
-    pub(super) fn publish(&self) {
-        let (tally, load, model) = (&self.handle.tally, self.disk.load(), self.disk.model());
-        tally.streams.store(load.streams, Relaxed);
-        tally
-            .rates_bytes_per_s
-            .store(load.rates_bytes_per_s, Relaxed);
-        let delayed = self.disk.delayed();
-        tally.delayed.store(delayed.wants, Relaxed);
-        tally.delayed_bytes.store(delayed.bytes, Relaxed);
-        tally.target_us.store(self.disk.target_us(), Relaxed);
-        tally.positioning_us.store(model.positioning_us(), Relaxed);
-        tally
-            .media_bytes_per_s
-            .store(model.media_bytes_per_s(), Relaxed);
-        tally.reads_max.store(self.disk.reads_max() as u64, Relaxed);
-        let in_flight = self.disk.reads_in_flight() as u64;
-        tally.in_flight.store(in_flight, Relaxed);
-        let pool = &self.handle.pool;
-        let used = pool.slots().saturating_sub(pool.free_slots());
-        let used_bytes = u64::from(used) * SLOT_BYTES;
-        tally.memory_used_bytes.store(used_bytes, Relaxed);
-        tally.memory_bytes.store(load.memory_bytes, Relaxed);
-        let waits = self.disk.slots_lacking() > 0;
-        tally.memory_waits.fetch_add(waits.into(), Relaxed);
     }
 }

@@ -13,6 +13,7 @@ use super::start::Starting;
 use super::*;
 use crate::ledger::Ledger;
 use crate::store::files::Files;
+use crate::store::pool::Pool;
 use ackpace_core::disk::ReadId;
 use ackpace_core::units::Instant;
 
@@ -148,7 +149,7 @@ fn want(index: u32, heard: u32, from_bytes: u64) -> DiskAsk {
         answers: heard,
         signals: 0,
     };
-    DiskAsk::Want(want, file)
+    DiskAsk::Want(want, Source::File(file))
 }
 
 fn stream_of(ask: &DiskAsk) -> StreamId {

@@ -6,22 +6,22 @@ use std::sync::Arc;
 use ackpace_core::conn::{ObjectId, StreamId};
 
 use crate::limits::UNCANCELLED_FILES_MAX;
-use crate::store::file::File;
+use crate::source::Named;
 
 /// Holds a stream's file from its first want until the stream is forgotten.
-pub(super) struct Wanted {
+pub(crate) struct Wanted<T> {
     /// Whether the reads of streams that left are cancelled.
     cancel: bool,
     /// The file of each connection, by worker and slot.
     by_slot: HashMap<(u16, u32), ObjectId>,
-    by_object: HashMap<ObjectId, (Arc<File>, u32)>,
+    by_object: HashMap<ObjectId, (Arc<T>, u32)>,
     /// Files of departed streams that are read all the same (`cancel` off).
-    uncancelled: VecDeque<Arc<File>>,
+    uncancelled: VecDeque<Arc<T>>,
 }
 
-impl Wanted {
+impl<T: Named> Wanted<T> {
     /// `cancel`: the reads of streams that left are cancelled, so their files are not needed.
-    pub fn new(cancel: bool) -> Wanted {
+    pub fn new(cancel: bool) -> Wanted<T> {
         Wanted {
             cancel,
             by_slot: HashMap::new(),
@@ -31,8 +31,8 @@ impl Wanted {
     }
 
     /// Adds a want, in place of the earlier one of its connection: the mailbox may have replaced the message that its stream left.
-    pub fn add(&mut self, stream: StreamId, file: Arc<File>) {
-        let (slot, object) = ((stream.worker, stream.conn.index), file.id);
+    pub fn add(&mut self, stream: StreamId, file: Arc<T>) {
+        let (slot, object) = ((stream.worker, stream.conn.index), file.name());
         if self.by_slot.get(&slot) == Some(&object) {
             return;
         }
@@ -65,9 +65,9 @@ impl Wanted {
     }
 
     /// The file, if a want or an uncancelled read refers to it.
-    pub fn get(&self, object: ObjectId) -> Option<Arc<File>> {
+    pub fn get(&self, object: ObjectId) -> Option<Arc<T>> {
         let wanted = self.by_object.get(&object).map(|(file, _)| file);
-        let uncancelled = || self.uncancelled.iter().find(|file| file.id == object);
+        let uncancelled = || self.uncancelled.iter().find(|file| file.name() == object);
         wanted.or_else(uncancelled).map(Arc::clone)
     }
 
@@ -84,6 +84,7 @@ mod tests {
     use rustix::fs::{MemfdFlags, memfd_create};
 
     use crate::store::device::Devices;
+    use crate::store::file::File;
     use crate::store::files::Files;
 
     fn files() -> [Arc<File>; 2] {

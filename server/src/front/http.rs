@@ -19,12 +19,15 @@ use ackpace_wire::listing::Format;
 use rustix::io::Errno;
 
 use super::charge::Charge;
+use super::fetching::asked_of;
 use super::plain;
 use super::planning::{
-    PARTS_COMMON, cached_core_plan, closes, context, core_plan, planned, query_of, ranges_room,
+    BodyOf, PARTS_COMMON, cached_core_plan, closes, context, core_plan, planned, query_of,
+    ranges_room,
 };
 use super::site::{Query, Site, SiteAnswer};
 use crate::clock::unix_ms;
+use crate::gateway::Asked;
 use crate::log::{BRIEF_HELD_BYTES, Record, RequestText};
 use crate::response_cache::{CachedResponse, Content, Key};
 use crate::transport::Transport;
@@ -106,6 +109,8 @@ pub enum Task {
     Answer(CorePlan),
     /// The site has to look up a path.
     Find(Query),
+    /// An origin has it.
+    Fetch(Asked),
 }
 
 /// The surroundings of a connection: what planning a response depends on besides it.
@@ -264,7 +269,7 @@ impl Front {
     }
 
     /// The request at the start of the buffer: a whole one, since the machine was told of it.
-    fn request(&self) -> Result<Request<'_>, Reject> {
+    pub fn request(&self) -> Result<Request<'_>, Reject> {
         match parse(self.unused()) {
             Parsed::Complete { request, .. } => Ok(request),
             Parsed::Reject(reject) => Err(reject),
@@ -276,7 +281,7 @@ impl Front {
     pub fn task(&mut self, nth: u16, refuse: bool, around: &Surroundings<'_>) -> Task {
         let request = self.request();
         match self.query(&request, refuse, around) {
-            Ok(query) => Task::Find(query),
+            Ok(task) => task,
             Err(plan) => {
                 let text = self.text(&request, around);
                 self.recorded(nth, plan.status, text);
@@ -292,7 +297,7 @@ impl Front {
         request: &Result<Request<'_>, Reject>,
         refuse: bool,
         around: &Surroundings<'_>,
-    ) -> Result<Query, Plan> {
+    ) -> Result<Task, Plan> {
         let context = context(around.draining);
         let request = request.as_ref();
         let request = request.map_err(|reject| plan::error(None, reject, &context))?;
@@ -316,7 +321,16 @@ impl Front {
         if request.method == Method::Options || target.form == Form::Asterisk {
             return Err(plan::options(request, &Context { close, ..context }));
         }
-        Ok(query_of(request, &target, around.site))
+        Ok(match around.site.gateway {
+            Some(_) => Task::Fetch(asked_of(request, &target, self.head())),
+            None => Task::Find(query_of(request, &target, around.site)),
+        })
+    }
+
+    /// The head of the request at the start of the buffer.
+    pub fn head(&self) -> &[u8] {
+        let unused = self.unused();
+        unused.get(..self.head_len).unwrap_or(unused)
     }
 
     /// What is wrong with the part of the request's body that has arrived. A fault that shows later only ends the
@@ -354,13 +368,10 @@ impl Front {
             Err(reject) => (None, plan::error(None, reject, &context)),
         };
         let text = self.text(&request, around);
-        let file = match answer {
-            SiteAnswer::File(served) => Some(served),
-            _ => None,
-        };
+        let body = BodyOf::answer(answer);
         self.ranges = ranges.filter(|_| plan.parts.len() > PARTS_COMMON);
         self.recorded(nth, plan.status, text);
-        core_plan(plan, file)
+        core_plan(plan, body)
     }
 
     /// What the access log will say of a request; `None` without a log.

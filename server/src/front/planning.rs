@@ -2,11 +2,16 @@
 
 use std::sync::Arc;
 
-use ackpace_core::conn::{Part as CorePart, Plan as CorePlan, Promise};
+use ackpace_core::conn::{
+    ObjectId, Part as CorePart, Plan as CorePlan, Promise, ResidencySource, Version as CoreVersion,
+};
 use ackpace_core::limits::BODY_SKIP_BYTES_MAX;
+use ackpace_core::upstream::Fault;
 use ackpace_wire::content_type;
+use ackpace_wire::http::conditional::Validators;
 use ackpace_wire::http::fields::Field;
 use ackpace_wire::http::negotiation::prefers_json;
+use ackpace_wire::http::plan::relay;
 use ackpace_wire::http::range;
 use ackpace_wire::http::target::{self, Target};
 use ackpace_wire::http::{
@@ -20,6 +25,7 @@ use smallvec::{SmallVec, smallvec};
 use super::charge::Charge;
 use super::site::{Query, Served, Site, SiteAnswer};
 use crate::clock::unix_ms;
+use crate::gateway::Found;
 use crate::response_cache::{CachedResponse, Content};
 
 /// What the site has to look up for a request.
@@ -73,7 +79,33 @@ pub(super) fn planned(
 ) -> Plan {
     let error = |status, why| plan::error(Some(request), &Reject { status, why }, context);
     match answer {
-        SiteAnswer::File(served) => plan::file(request, &representation(served, site), context),
+        SiteAnswer::File(served) => {
+            let file = representation(served, site, context.now_unix_s);
+            plan::file(request, &file, context)
+        }
+        SiteAnswer::Object(found) => {
+            let fields = object_fields(found);
+            let object = object_representation(found, &fields, context.now_unix_s);
+            plan::file(request, &object, context)
+        }
+        SiteAnswer::Relayed {
+            status,
+            fields,
+            body,
+        } => relay::relayed(request, *status, fields, body.to_vec(), context),
+        SiteAnswer::Through(through) => {
+            let (fields, len_bytes) = (&through.fields, through.len_bytes);
+            relay::through(request, through.status, fields, len_bytes, context)
+        }
+        SiteAnswer::NoAnswer(Fault::Silent) => error(
+            Status::GatewayTimeout,
+            "The server behind this one does not answer in time.",
+        ),
+        SiteAnswer::NoAnswer(_) => error(
+            Status::BadGateway,
+            "The server behind this one can't be reached, or does not answer as it should.",
+        ),
+        SiteAnswer::NotCached => error(Status::GatewayTimeout, "It is not cached."),
         SiteAnswer::Slash => {
             let reference = target::folder_reference(request.target);
             plan::redirect(request, Status::MovedPermanently, &reference, context)
@@ -99,14 +131,43 @@ pub(super) fn planned(
     }
 }
 
-fn representation<'a>(served: &'a Served, site: &'a Site) -> Representation<'a> {
+fn representation<'a>(served: &'a Served, site: &'a Site, now_unix_s: u64) -> Representation<'a> {
     let content_type = content_type::of(&served.name, &site.types);
+    let coding = (served.coding).or_else(|| content_type::coding(&served.name, content_type));
+    let len_bytes = served.version.len_bytes;
     Representation {
-        len_bytes: served.version.len_bytes,
-        times: served.times,
+        len_bytes,
+        validators: Validators::new(&served.times, len_bytes, coding, now_unix_s),
         content_type,
-        coding: (served.coding).or_else(|| content_type::coding(&served.name, content_type)),
+        coding,
         vary: served.vary,
+        fields: &[],
+        date_unix_s: None,
+        age_s: None,
+    }
+}
+
+/// The fields of an object's response: those of its origin, and what the cache did (RFC 9211).
+fn object_fields(found: &Found) -> Vec<u8> {
+    let status = format!("Cache-Status: ackpace; {}\r\n", found.how.status());
+    [&found.object.fields, status.as_bytes()].concat()
+}
+
+fn object_representation<'a>(
+    found: &'a Found,
+    fields: &'a [u8],
+    now_unix_s: u64,
+) -> Representation<'a> {
+    let (object, validity) = (&found.object, &found.validity);
+    Representation {
+        len_bytes: object.len_bytes,
+        validators: object.validators,
+        content_type: &object.content_type,
+        coding: None,
+        vary: false,
+        fields,
+        date_unix_s: validity.date_unix_s,
+        age_s: Some(validity.age_s(now_unix_s)),
     }
 }
 
@@ -123,34 +184,62 @@ pub(super) fn ranges_room(
     answer: &SiteAnswer,
     site: &Site,
 ) -> Option<Charge> {
-    let SiteAnswer::File(served) = answer else {
-        return None;
+    let content_type = match answer {
+        SiteAnswer::File(served) => content_type::of(&served.name, &site.types),
+        SiteAnswer::Object(found) => &found.object.content_type,
+        _ => return None,
     };
     let more = range::most(request.range()?).checked_sub(RANGES_COMMON + 1)? + 1;
-    let content_type = content_type::of(&served.name, &site.types);
     site.ranges.claim(more * (RANGE_BYTES + content_type.len()))
 }
 
 /// The most parts of a plan for which the connection has memory of its own.
 pub(super) const PARTS_COMMON: usize = 2 * RANGES_COMMON + 2;
 
+/// What the bodies of a plan are of.
+#[derive(Clone, Copy)]
+pub(super) struct BodyOf {
+    object: ObjectId,
+    version: CoreVersion,
+    residency: ResidencySource,
+}
+
+impl BodyOf {
+    /// What an answer has to send; `None`: nothing but text.
+    pub fn answer(answer: &SiteAnswer) -> Option<BodyOf> {
+        match answer {
+            SiteAnswer::File(served) => Some(BodyOf {
+                object: served.file.id,
+                version: served.version,
+                residency: served.file.residency,
+            }),
+            SiteAnswer::Object(found) => Some(BodyOf {
+                object: found.object.id,
+                version: found.object.version(),
+                residency: ResidencySource::Ask, // the slab tells
+            }),
+            _ => None,
+        }
+    }
+}
+
 /// A plan in the types of the machines.
-pub(super) fn core_plan(plan: Plan, file: Option<&Served>) -> CorePlan {
-    let part = |part: Part| match (part, file) {
+pub(super) fn core_plan(plan: Plan, body: Option<BodyOf>) -> CorePlan {
+    let part = |part: Part| match (part, body) {
         (
             Part::File {
                 offset_bytes,
                 len_bytes,
             },
-            Some(served),
+            Some(body),
         ) => CorePart::Body {
-            object: served.file.id,
-            version: served.version,
+            object: body.object,
+            version: body.version,
             promise: match plan.one_version {
                 true => Promise::OneVersion,
                 false => Promise::Prefix,
             },
-            residency: served.file.residency,
+            residency: body.residency,
             span: ackpace_core::conn::Span {
                 offset_bytes,
                 len_bytes,

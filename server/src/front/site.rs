@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ackpace_core::conn::Version;
+use ackpace_core::upstream::Fault;
 use ackpace_wire::content_type::{self, Overrides};
 use ackpace_wire::http::Times;
 use ackpace_wire::http::negotiation::{Coding, choose_coding};
@@ -14,6 +15,8 @@ use rustix::fs::Stat;
 use super::charge::Room;
 use super::listing::{Around, Listing};
 use super::shelf::Shelf;
+use crate::gateway::{Found as FoundObject, Gateway, Through};
+use crate::source::Source;
 use crate::store::attributes::version;
 use crate::store::closing::Descriptor;
 use crate::store::device::Devices;
@@ -41,6 +44,8 @@ pub struct Site {
     pub shelf: Shelf,
     /// The memory of responses with many ranges.
     pub ranges: Room,
+    /// The origins that are served in place of a directory.
+    pub gateway: Option<Arc<Gateway>>,
 }
 
 /// The parts of a request that decide what it finds.
@@ -57,6 +62,20 @@ pub struct Query {
 
 pub enum SiteAnswer {
     File(Served),
+    /// An object of an origin.
+    Object(FoundObject),
+    /// A short response of an origin that is no object, as it is.
+    Relayed {
+        status: u16,
+        fields: Box<[u8]>,
+        body: Arc<[u8]>,
+    },
+    /// A response of an origin that passes through.
+    Through(Through),
+    /// No origin answers.
+    NoAnswer(Fault),
+    /// Only what is cached was asked for, and this is not.
+    NotCached,
     /// A directory: the client is to ask again with a slash at the end.
     Slash,
     /// The one file that is served has this name.
@@ -236,6 +255,15 @@ impl Site {
         }
     }
 
+    /// For messages: a source as the operator knows it.
+    pub fn shown_source(&self, source: &Source) -> String {
+        match (source, &self.gateway) {
+            (Source::File(file), _) => self.shown(&file.path),
+            (Source::Object(object), Some(gateway)) => gateway.shown(&object.target),
+            (Source::Object(object), None) => object.target.escape_ascii().to_string(),
+        }
+    }
+
     pub fn around(&self) -> Around<'_> {
         Around {
             root: &self.root,
@@ -245,6 +273,9 @@ impl Site {
 
     /// For messages: a path below the root as the operator knows it.
     pub fn shown(&self, path: &[u8]) -> String {
+        if let Some(gateway) = &self.gateway {
+            return gateway.shown(&[b"/", path].concat());
+        }
         use std::os::unix::ffi::OsStrExt;
         self.root
             .path()
@@ -300,6 +331,7 @@ pub(crate) mod tests {
             siblings: Vec::new(),
             shelf: Shelf::new(1 << 20, None),
             ranges: Room::default(),
+            gateway: None,
         }
     }
 

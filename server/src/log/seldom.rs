@@ -40,6 +40,10 @@ pub enum Topic {
     FileChanged,
     /// A file could not be read on while it was sent.
     Unreadable,
+    /// An origin does not answer, or not as it should.
+    Origin,
+    /// The cache folder can't be read or written.
+    Tier,
 }
 
 impl Topic {

@@ -31,6 +31,8 @@ pub struct Compare {
     pub pacing: bool,
     /// `moves`: when workers give live connections to each other.
     pub moves: Moves,
+    /// `payload`: whether payload of origins is copied when it is sent, and written over in place.
+    pub copies: bool,
     /// `share`, with `send_need`: how send memory is divided, if it is.
     pub share: Policy,
 }
@@ -43,7 +45,7 @@ struct Parameters {
     need: Option<Need>,
 }
 
-const KEYS: [&str; 12] = [
+const KEYS: [&str; 13] = [
     "prefetch",
     "prefetch_time",
     "prefetch_size",
@@ -54,6 +56,7 @@ const KEYS: [&str; 12] = [
     "send",
     "pacing",
     "moves",
+    "payload",
     "share",
     "send_need",
 ];
@@ -69,6 +72,7 @@ impl Default for Compare {
             eager: false,
             pacing: true,
             moves: Moves::ByLoad,
+            copies: false,
             share: Policy::ByNeed(Need::Law),
         }
     }
@@ -130,6 +134,7 @@ impl Compare {
                 ];
                 self.order = one_of(how, &orders)?;
             }
+            "payload" => self.copies = one_of(how, &[("kept", false), ("copy", true)])?,
             "cancel" => self.cancel = one_of(how, &[("on", true), ("off", false)])?,
             "delay" => {
                 let ways = [
@@ -244,7 +249,7 @@ mod tests {
 
     #[test]
     fn what_is_not_allowed_gets_what_is_the_nearest_first() {
-        let keys = "cancel, prefetch, prefetch_time, prefetch_size, order, delay, read, send, pacing, moves, share, send_need";
+        let keys = "cancel, prefetch, prefetch_time, prefetch_size, order, delay, read, send, pacing, moves, payload, share, send_need";
         let neither = "is neither none nor WHAT=HOW, such as prefetch=paper";
         for (words, expected) in [
             ("", format!("\"\" {neither}")),

@@ -18,6 +18,11 @@ pub fn path(text: OsString) -> Result<PathBuf, ValueError> {
     Ok(PathBuf::from(text))
 }
 
+/// Whether a root is the URL of an origin and no path.
+pub fn is_url(text: &str) -> bool {
+    text.starts_with("http://") || text.starts_with("https://")
+}
+
 /// The name of a file within a directory.
 pub fn file_name(text: &str) -> Result<String, ValueError> {
     let names_a_file =

@@ -1,6 +1,6 @@
 //! The options of `ackpace serve`, one by one: what `--help` and the manual page say of each.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ackpace_core::limits::CONNECTIONS_MAX;
@@ -21,7 +21,9 @@ const HOUR_MS: u64 = 60 * MINUTE_MS;
 #[derive(Debug, Clone, PartialEq, Eq, clap::Args)]
 #[command(next_help_heading = "What to serve")]
 pub struct ServeOptions {
-    /// Directory to serve, or one file
+    /// Directory or file to serve, or the URL of an origin
+    ///
+    /// With a URL (`http://mirror.example/pub`) the server is a cache in front of that origin: docs/gateway.md.
     ///
     /// A directory is served as it is: `GET /a/b` sends the file `a/b` in it. A single file is served under the name that
     /// is given here, also where that is a link, and `/` leads to it. The directory is opened once at the start;
@@ -30,10 +32,62 @@ pub struct ServeOptions {
     /// file.
     ///
     /// Default: the current directory, so that `ackpace` alone shares what you are looking at with this machine.
-    /// Range: a directory or regular file that can be read.
-    #[arg(value_name = "DIR|FILE", default_value = ".", value_hint = ValueHint::AnyPath,
+    /// Range: a directory or regular file that can be read, or an http URL.
+    #[arg(value_name = "DIR|FILE|URL", default_value = ".", value_hint = ValueHint::AnyPath,
           value_parser = OsStringValueParser::new().try_map(names::path))]
     pub root: PathBuf,
+
+    /// One more origin with the same content
+    ///
+    /// The first origin that works is asked. When it fails, the next one is, also in the middle of a response, if it has the
+    /// same version (ETag, or Last-Modified and length). Repeat the option for several. The first one may stand in place of
+    /// the directory.
+    ///
+    /// Default: none. Range: at most 16 http URLs without user, query and fragment.
+    #[arg(long, value_name = "URL", help_heading = "Gateway")]
+    pub origin: Vec<String>,
+
+    /// Memory for payload of origins
+    ///
+    /// Bytes that several clients want are kept here in the form in which they leave, and go out without a copy. It is part of
+    /// `memory_max`. Without an origin none is taken.
+    ///
+    /// Default: `auto`, half of `memory_max`. Range: 16MiB or more, or 1% to 90%. Or auto. Memory: this much.
+    #[arg(long, value_name = "SIZE", default_value = "auto", help_heading = "Gateway",
+          value_parser = |text: &str| size::auto_or_within(text, 16 << 20, 90))]
+    pub cache_memory: Size,
+
+    /// Directory of a tmpfs for payload of origins
+    ///
+    /// Its pages should be huge (`mount -t tmpfs -o huge=always`), or sending takes a copy. Nothing is left behind there.
+    ///
+    /// Default: `auto`, a tmpfs of the server's own, which root can make, and other users where the kernel lets them make user
+    /// namespaces. Range: a directory of a tmpfs in which this user may create files. Or auto.
+    #[arg(long, value_name = "DIR", default_value = "auto", value_hint = ValueHint::DirPath, help_heading = "Gateway",
+          value_parser = OsStringValueParser::new().try_map(names::path))]
+    pub slab_dir: PathBuf,
+
+    /// Directory in which payload of origins is kept
+    ///
+    /// What several clients want goes here, too, and is read from here when it has left memory, also after a restart. Make it
+    /// yours alone (`chmod 700`); it is made if it is missing. It should be on ext4, XFS or btrfs. One instance uses it at a time.
+    /// Its files are copies, and may be removed while the server is stopped. Others in it are left alone.
+    ///
+    /// Default: `off`, so that a restart begins with nothing. Range: a directory of this user, to which no other may write. Or off.
+    #[arg(long, value_name = "DIR", default_value = "off", value_hint = ValueHint::DirPath, help_heading = "Gateway",
+          value_parser = OsStringValueParser::new().try_map(names::path))]
+    pub cache_dir: PathBuf,
+
+    /// How much of its disk `cache_dir` may take
+    ///
+    /// What was kept first leaves first, unless it was read lately. A percentage is one of the file system's size. A part of `memory_max` remembers the files: 160 bytes
+    /// for each MiB, and a 32nd of it at most.
+    ///
+    /// Default: `auto`, a tenth of the file system's size, so that a disk with other users stays usable. Range: 16MiB or
+    /// more, or 1% to 90%. Or auto.
+    #[arg(long, value_name = "SIZE", default_value = "auto", help_heading = "Gateway",
+          value_parser = |text: &str| size::auto_or_within(text, 16 << 20, 90))]
+    pub cache_size: Size,
 
     /// File to send for a directory
     ///
@@ -375,4 +429,18 @@ pub struct ServeOptions {
     #[arg(long, value_name = "WHAT=HOW[,WHAT=HOW..]", default_value = "none", help_heading = "Comparison",
           value_parser = Compare::parse)]
     pub compare: Compare,
+}
+
+impl ServeOptions {
+    /// Whether origins are served, and not a directory.
+    pub fn has_origin(&self) -> bool {
+        let root = self.root.to_str();
+        !self.origin.is_empty() || root.is_some_and(names::is_url)
+    }
+
+    /// The cache folder, if origins are served and there is one. A folder of that name is `./off`.
+    pub fn tier_dir(&self) -> Option<&Path> {
+        let is_used = self.has_origin() && self.cache_dir.as_os_str() != "off";
+        is_used.then_some(&*self.cache_dir)
+    }
 }

@@ -1,6 +1,8 @@
 //! Each owner of memory, and what it costs at worst.
 
 use ackpace_core::limits as core;
+use ackpace_core::payload::tables_bytes_max;
+use ackpace_core::tier::FILE_MEMORY_BYTES;
 use ackpace_wire::limits as wire;
 
 use super::{AHEAD_COST_BYTES, Shares};
@@ -16,6 +18,7 @@ use crate::resolver::RESULT_BYTES;
 use crate::store::closing::CLOSING_LANES;
 use crate::store::file::FILE_BYTES;
 use crate::store::files::KNOWN_BYTES;
+use crate::store::tier;
 
 /// Threads other than the workers, the divider and those of devices: the resolvers, two logs, control, signals, the watchdog's, one
 /// that looks after the root, one that measures a device, and those that close files.
@@ -96,6 +99,11 @@ impl Shares {
                 "what is read ahead of clients, and where it lies, at least",
                 AHEAD_COST_BYTES,
             ),
+            at_start(
+                "payload of origins, and what is known of it",
+                self.slab_bytes + self.catalog_bytes() + tables_bytes_max(self.slab_bytes),
+            ),
+            at_start("what is known of the cache folder", self.tier_bytes()),
             Owner {
                 name: "names of listings under way, and pages being made of them",
                 at_start_bytes: aside_bytes,
@@ -125,6 +133,24 @@ impl Shares {
                     + COPIED_BYTES_MAX as u64 * workers,
             ),
         ]
+    }
+
+    /// What is known of the objects of origins: a sixteenth of their payload.
+    pub fn catalog_bytes(&self) -> u64 {
+        self.slab_bytes / 16
+    }
+
+    /// Files of the cache folder that can be remembered.
+    pub fn tier_files(&self) -> usize {
+        usize::try_from(self.tier_index_bytes / FILE_MEMORY_BYTES).unwrap_or(usize::MAX)
+    }
+
+    /// What is known of the files, and what waits for them; 0 without a cache folder.
+    fn tier_bytes(&self) -> u64 {
+        match self.tier_index_bytes {
+            0 => 0,
+            index_bytes => index_bytes + tier::QUEUES_BYTES + THREAD_BYTES * tier::THREADS,
+        }
     }
 
     /// The cost of a disk when it is first read from: its threads, its mailboxes, and what it remembers.

@@ -49,6 +49,8 @@ pub struct Device {
 enum DeviceKey {
     /// Its disks.
     Disks(Box<[u64]>),
+    /// The origins of a gateway.
+    Origin(String),
     /// The name of a pool whose disks are not known.
     Pool(String),
     /// The number and kind of a file system of which nothing is known: a further mount of it has the same device.
@@ -218,6 +220,24 @@ impl Devices {
         }
     }
 
+    /// A device for the origins of a gateway, of which nothing but their name is known.
+    pub fn origin(&self, name: &str) -> u16 {
+        let _meeting = self.meeting.lock().unwrap_or_else(PoisonError::into_inner);
+        self.enter(DeviceKey::Origin(name.to_owned()), |index, key| Device {
+            index,
+            rotational: false,
+            names: [name.to_owned()].into(),
+            disks: Box::default(),
+            memory: false,
+            key,
+            readahead_bytes: AtomicU64::new(0),
+            latency: Arc::default(),
+            overlay: false,
+            look_ups: AtomicU32::new(0),
+        })
+        .index
+    }
+
     /// The device of an index that was given out.
     pub fn get(&self, index: u16) -> Option<&Device> {
         self.places.get(usize::from(index))?.get()
@@ -243,15 +263,8 @@ impl Devices {
             Some(pool) => DeviceKey::Pool(pool),
             None => DeviceKey::FileSystem(st_dev, magic),
         };
-        let mut all = self.met_so_far();
-        if let Some(same) = all.find(|device| device.key == key) {
-            return same;
-        }
-        let places = &self.places[..self.places_max];
-        let free = places.iter().position(|place| place.get().is_none());
-        let index = free.unwrap_or(places.len() - 1);
-        self.places[index].get_or_init(|| Device {
-            index: index as u16,
+        self.enter(key, |index, key| Device {
+            index,
             rotational: below.rotational && !memory,
             names: disks
                 .iter()
@@ -265,6 +278,18 @@ impl Devices {
             overlay: magic == Some(Magic::OVERLAYFS),
             look_ups: AtomicU32::new(0),
         })
+    }
+
+    /// The device with this key, or a new one in a free place, or the last one.
+    fn enter(&self, key: DeviceKey, device: impl FnOnce(u16, DeviceKey) -> Device) -> &Device {
+        let mut all = self.met_so_far();
+        if let Some(same) = all.find(|device| device.key == key) {
+            return same;
+        }
+        let places = &self.places[..self.places_max];
+        let free = places.iter().position(|place| place.get().is_none());
+        let index = free.unwrap_or(places.len() - 1);
+        self.places[index].get_or_init(|| device(index as u16, key))
     }
 
     /// A file system that was met. Never waits: while another one is entered, it may be missing.

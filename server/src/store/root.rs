@@ -131,6 +131,13 @@ impl Root {
         }
     }
 
+    /// Serves nothing: what is served lies elsewhere.
+    pub fn nothing() -> Result<Root, RootError> {
+        let root = Root::open(Path::new("/"), FollowSymlinks::None, &[], Hide::default())?;
+        let only = Some(b"\0".to_vec()); // no name has a NUL
+        Ok(Root { only, ..root })
+    }
+
     /// Serves one file of the place, by the name that the operator gave. Where that is a link, he named what it leads to:
     /// it may lead out of the place to the directory where it leads now.
     fn serve_only(&mut self, path: &Path) -> Result<(), RootError> {

@@ -10,15 +10,18 @@ use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
 use ackpace_core::worker::{In, Worker as Decider};
 
+use super::fetch::varies;
 use super::report::tell_refused;
 use super::{Shared, Worker};
 use crate::clock::unix_ms;
 use crate::front::http::{Surroundings, Task};
 use crate::front::planning::cached_core_plan;
 use crate::front::site::{Served, SiteAnswer};
+use crate::gateway::{Answered, Ask, Found};
 use crate::log::{AccessHandle, Topic};
 use crate::resolver::{Done, Job};
 use crate::response_cache::{CachedResponse, Content, Key, ResponseCache};
+use crate::source::Source;
 use crate::store::root::Wait;
 use crate::store::served::Presence;
 use crate::tally::Tally;
@@ -37,7 +40,7 @@ impl Worker {
             .and_then(|key| self.response_cache.get(key, now))
         {
             if let CachedResponse::Open { file, .. } = found.response {
-                conn.body.file = Some(Arc::clone(file));
+                conn.body.source = Some(Source::File(Arc::clone(file)));
             }
             let plan = (conn.front).cached_plan(stream.nth, found.response, found.content, &around);
             conn.from_response_cache = true;
@@ -67,6 +70,7 @@ impl Worker {
                     }
                 }
             }
+            Task::Fetch(asked) => self.fetch(stream, asked, now),
         }
     }
 
@@ -121,10 +125,12 @@ impl Worker {
                 );
             }
             Done::Sliced(Err(error), _) => {
-                let text = format_args!(
-                    "a listing could not be read to its end: {error}; look at its disk (dmesg)"
-                );
-                self.shared.seldom.tell(Topic::Listing, None, text, now);
+                if self.shared.site.gateway.is_none() {
+                    let text = format_args!(
+                        "a listing could not be read to its end: {error}; look at its disk (dmesg)"
+                    );
+                    self.shared.seldom.tell(Topic::Listing, None, text, now);
+                }
                 self.decider.on(
                     In::Failed {
                         stream,
@@ -142,9 +148,13 @@ impl Worker {
             return;
         };
         conn.listing.slice = Vec::new(); // it is sent
-        let listing = conn.listing.rest.take();
-        conn.job =
-            listing.and_then(|listing| self.shared.resolver.submit(stream, Job::Slice(listing)));
+        conn.job = match (&self.shared.site.gateway, &conn.listing.pass) {
+            (Some(gateway), Some(pass)) => gateway.ask(stream, Ask::Next(pass.0)),
+            _ => {
+                let listing = conn.listing.rest.take();
+                listing.and_then(|listing| self.shared.resolver.submit(stream, Job::Slice(listing)))
+            }
+        };
         if conn.job.is_none() {
             self.decider.on(
                 In::Failed {
@@ -157,11 +167,15 @@ impl Worker {
     }
 
     /// Plans the response to a request whose path was looked up.
-    fn answer(&mut self, stream: StreamId, answer: SiteAnswer, now: Instant) {
+    pub(super) fn answer(&mut self, stream: StreamId, answer: SiteAnswer, now: Instant) {
         let around = around(&self.shared, self.draining, &self.log, &self.decider);
         let Some(conn) = self.conns.get(stream.conn) else {
             return;
         };
+        let varies = |found: &Found| varies(&conn.front, &found.object.vary);
+        if matches!(&answer, SiteAnswer::Object(found) if varies(found)) {
+            return self.fetch_alone(stream, now);
+        }
         let answer = match answer {
             SiteAnswer::NotFound | SiteAnswer::Listing(_) | SiteAnswer::Failed(_)
                 if around.site.root.presence() != Presence::Here =>
@@ -170,6 +184,9 @@ impl Worker {
             }
             answer => answer,
         };
+        if let Some(gateway) = &around.site.gateway {
+            gateway.tally.count(answered(&answer));
+        }
         let mut plan = conn
             .front
             .plan(stream.nth, &answer, conn.listing.format, &around);
@@ -193,7 +210,9 @@ impl Worker {
             now,
         );
         match answer {
-            SiteAnswer::File(served) => conn.body.file = Some(served.file),
+            SiteAnswer::File(served) => conn.body.source = Some(Source::File(served.file)),
+            SiteAnswer::Object(found) => conn.body.source = Some(Source::Object(found.object)),
+            SiteAnswer::Through(through) => conn.listing.pass = Some(through.pass),
             SiteAnswer::Listing(listing) => conn.listing.rest = listing,
             SiteAnswer::Exhausted => self.response_cache.shed(), // it may be what holds the descriptors
             _ => {}
@@ -240,6 +259,15 @@ fn cache_response(
     let plan = cached_core_plan(&response, &content, key.keep_alive);
     let kept = response_cache.keep(key, content, response, now);
     kept.then_some(plan)
+}
+
+/// How an answer counts for a gateway.
+fn answered(answer: &SiteAnswer) -> Answered {
+    match answer {
+        SiteAnswer::Object(found) => found.how.into(),
+        SiteAnswer::Relayed { .. } | SiteAnswer::Through(_) => Answered::Passed,
+        _ => Answered::Failed,
+    }
 }
 
 /// Publishes the size of the response cache.

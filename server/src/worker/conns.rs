@@ -12,11 +12,13 @@ use ackpace_share::bound::Bound;
 use ackpace_wire::access_log::Remote;
 use ackpace_wire::listing::Format;
 
+use super::pins::Pins;
 use crate::disk::SlotBytes;
 use crate::front::http::Front;
 use crate::front::listing::Listing;
+use crate::gateway::Pass;
 use crate::resolver::JobInterest;
-use crate::store::file::File;
+use crate::source::Source;
 use crate::tcp::Accepted;
 use crate::transport::Transport;
 
@@ -46,16 +48,18 @@ pub struct Conn {
     pub bound: Option<Bound>,
     /// Its congestion control, once that was asked for.
     pub control: Option<Control>,
+    /// Pieces of the slab that its packets refer to.
+    pub pins: Pins,
     /// The device whose disk thread may hold a want of the present stream: a want that is repeated is answered twice, so
     /// only the order to forget clears it.
     pub asked: Option<u16>,
 }
 
-/// The file that a body is of, and what is known of it.
+/// What a body is of, and what is known of it.
 #[derive(Default)]
 pub struct Body {
     /// `None`: no body is being sent.
-    pub file: Option<Arc<File>>,
+    pub source: Option<Source>,
     /// What was read for its client past the page cache and is not sent yet, in the order of the file.
     pub pieces: VecDeque<SlotBytes>,
     /// Some went by sendfile(2). So the socket may still refer to pages of the file, and whoever writes to it changes bytes
@@ -67,6 +71,8 @@ pub struct Body {
 pub struct ListingSlices {
     pub format: Format,
     pub rest: Option<Box<Listing>>,
+    /// The response of an origin that passes through, in place of a listing.
+    pub pass: Option<Arc<Pass>>,
     /// The slice that is being sent.
     pub slice: Vec<u8>,
 }
@@ -119,6 +125,7 @@ impl Conn {
             lowat_bytes,
             bound: None,
             control: None,
+            pins: Pins::default(),
             asked: None,
         }
     }
@@ -206,6 +213,19 @@ impl Conns {
     pub fn get(&mut self, id: ConnId) -> Option<&mut Conn> {
         let place = self.places.get_mut(id.index as usize)?;
         place.conn.as_mut().filter(|conn| conn.id == id)
+    }
+
+    /// Gives up the pieces of the slab that clients have acknowledged. Returns whether some are left.
+    pub fn release_pins(&mut self) -> bool {
+        let mut left = false;
+        for conn in self
+            .places
+            .iter_mut()
+            .filter_map(|place| place.conn.as_mut())
+        {
+            left |= conn.pins.release(&conn.transport);
+        }
+        left
     }
 
     /// The connection of a client, if it is there.

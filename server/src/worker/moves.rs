@@ -90,7 +90,7 @@ impl Worker {
         conn.transport.set_pace(None);
         (conn.bound, conn.job) = (None, None);
         conn.body = Body {
-            file: conn.body.file.take(),
+            source: conn.body.source.take(),
             used_sendfile: conn.body.used_sendfile,
             ..Body::default()
         };

@@ -53,10 +53,10 @@ impl Worker {
         now: Instant,
     ) {
         let conn = self.conns.get(stream.conn);
-        let Some(file) = conn.and_then(|conn| conn.body.file.as_ref()) else {
+        let Some(source) = conn.and_then(|conn| conn.body.source.as_ref()) else {
             return;
         };
-        let file = self.shared.site.shown(&file.path);
+        let file = self.shared.site.shown_source(source);
         let offset_bytes = error.offset_bytes;
         if why == Why::ReadFailed {
             let error = io::Error::from_raw_os_error(error.errno);
@@ -73,8 +73,8 @@ impl Worker {
     /// A response can't go on, since its file is not what was promised or can't be read.
     pub(super) fn tell_broken(&mut self, stream: StreamId, at_bytes: u64, why: Why, now: Instant) {
         let conn = self.conns.get(stream.conn);
-        if let Some(file) = conn.and_then(|conn| conn.body.file.as_ref()) {
-            let file = self.shared.site.shown(&file.path);
+        if let Some(source) = conn.and_then(|conn| conn.body.source.as_ref()) {
+            let file = self.shared.site.shown_source(source);
             self.tell_ended(&file, at_bytes, why, now);
         }
     }
@@ -148,7 +148,12 @@ pub(super) fn tell_refused(
                 "503: too many requests wait for a disk that does not answer; look at it (dmesg)"
             ),
         ),
+        SiteAnswer::NoAnswer(_) => {} // the upstream's thread tells of its origins
         SiteAnswer::File(_)
+        | SiteAnswer::Object(_)
+        | SiteAnswer::Relayed { .. }
+        | SiteAnswer::Through(_)
+        | SiteAnswer::NotCached
         | SiteAnswer::Slash
         | SiteAnswer::Elsewhere(_)
         | SiteAnswer::Listing(_)

@@ -9,6 +9,7 @@
 //! ([`ackpace_share::bound`]).
 
 mod cached;
+mod slab;
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -24,12 +25,15 @@ use rustix::io::Errno;
 use smallvec::SmallVec;
 
 use self::cached::send_cached;
+use self::slab::send_slab;
 use super::Worker;
 use super::conns::Conn;
 use super::events::{EventSource, INTEREST, data_of};
+use super::pins;
 use crate::clock::Clock;
 use crate::disk::SlotBytes;
 use crate::limits::{SLICES_MAX, TEXTS_MAX};
+use crate::source::Source;
 use crate::store::file::{File, VersionCheck};
 use crate::tally::SendPath;
 use crate::transport::Transport;
@@ -50,6 +54,15 @@ impl Promised {
     /// Whether bytes of the file may be sent as those of the promised version. The kernel is asked now.
     fn check_version(&self, file: &File) -> VersionCheck {
         file.check_version(&self.version, self.promise, self.now)
+    }
+
+    /// The same of anything.
+    fn check(&self, source: &Source) -> VersionCheck {
+        match source {
+            Source::File(file) => self.check_version(file),
+            Source::Object(object) if object.is_changed() => VersionCheck::Changed,
+            Source::Object(_) => VersionCheck::Same,
+        }
     }
 }
 
@@ -197,6 +210,9 @@ impl Worker {
                 send_body(conn, &mut self.copied, held, &promised, span)
             }
         };
+        if conn.pins.has_some() {
+            self.pins_due.get_or_insert(now.plus_us(pins::LOOK_EACH_US));
+        }
         if let (Sent::Taken { taken_bytes, .. }, Some(owed_bytes)) = (&sent, &mut conn.owed_bytes) {
             *owed_bytes = owed_bytes.saturating_sub(*taken_bytes);
         }
@@ -292,15 +308,18 @@ fn send_body(
     promised: &Promised,
     span: Span,
 ) -> Sent {
-    let Some(file) = &conn.body.file else {
+    let Some(source) = &conn.body.source else {
         return Sent::Broken(Why::ReadFailed);
     };
-    let sent = match held {
-        Held::PageCache => {
+    let sent = match (held, source) {
+        (Held::PageCache, Source::File(file)) => {
             conn.body.used_sendfile = true;
             send_cached(&conn.transport, (file, promised), span, copied)
         }
-        Held::Slots => {
+        (Held::PageCache, Source::Object(object)) => {
+            send_slab(&conn.transport, object, span, &mut conn.pins)
+        }
+        (Held::Slots, _) => {
             // After sendfile(2) the socket may still refer to pages of the file, which a writer can change. So the version
             // is checked again: a response with changed bytes must not end as if it were complete.
             let check_again = conn.body.used_sendfile;
@@ -310,7 +329,7 @@ fn send_body(
             send_pieces(
                 &conn.transport,
                 &mut conn.body.pieces,
-                (file, promised),
+                (source, promised),
                 span,
             )
         }
@@ -345,11 +364,11 @@ fn send_path(part: &Part, held: Held, from_response_cache: bool) -> SendPath {
 fn send_pieces(
     transport: &Transport,
     pieces: &mut VecDeque<SlotBytes>,
-    (file, promised): (&File, &Promised),
+    (source, promised): (&Source, &Promised),
     span: Span,
 ) -> Sent {
     if pieces.iter().any(|piece| !piece.version_checked) {
-        match promised.check_version(file) {
+        match promised.check(source) {
             VersionCheck::Same => {}
             VersionCheck::NotYet => return NOTHING, // the next order asks again
             VersionCheck::Changed => return Sent::Broken(Why::FileChanged),

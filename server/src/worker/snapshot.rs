@@ -108,9 +108,9 @@ impl Worker {
             .map_or_else(|| "unix".to_owned(), |peer| peer.to_string());
         let object = conn
             .body
-            .file
+            .source
             .as_ref()
-            .map(|file| self.shared.site.shown(&file.path));
+            .map(|source| self.shared.site.shown_source(source));
         let response = snapshot.response.map(|response| Response {
             wait: response.wait.name().to_owned(),
             wait_us: response.wait_us,

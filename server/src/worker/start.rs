@@ -137,6 +137,7 @@ impl Worker {
             response_cache: ResponseCache::new(response_cache_bytes).with_ledger(ledger),
             draining: false,
             giving: Giving::default(),
+            pins_due: None,
             disks_to_wake: 0,
             budget: Budget::default(),
             tally,

@@ -60,6 +60,28 @@ impl Lease {
         }
     }
 
+    /// A lease of its first `slots` slots, which this one has no more: its first byte is the one behind them.
+    ///
+    /// # Panics
+    /// If some of them went back, or it has fewer.
+    pub fn split_front(&mut self, slots: u32) -> Lease {
+        assert!(
+            self.released == 0 && slots <= self.slots,
+            "{slots} of {self:?}"
+        );
+        let (mut front, mut left) = (Runs::new(), slots);
+        while left > 0 {
+            let count = self.runs[0].count.min(left);
+            front.push(self.runs[0].split_front(count));
+            if self.runs[0].count == 0 {
+                self.runs.remove(0);
+            }
+            left -= count;
+        }
+        self.slots -= slots;
+        Lease::new(Arc::clone(&self.pool), front, slots)
+    }
+
     /// Whether the byte at this place is in a slot that it still has.
     pub fn has(&self, at_bytes: u64) -> bool {
         let gone_bytes = u64::from(self.released) * SLOT_BYTES;

@@ -1,0 +1,126 @@
+//! One connection to an origin: its socket, the request that goes out, and the bytes of the response that are not used yet.
+
+use std::io::IoSliceMut;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use ackpace_core::upstream::TaskId;
+use ackpace_wire::http::{Asked, BodyReader};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvFlags, SendFlags, SocketFlags, SocketType, connect,
+    ipproto, recv, recvmsg, send, socket_with, sockopt,
+};
+
+/// A connection to an origin.
+pub struct Link {
+    socket: OwnedFd,
+    pub origin: u16,
+    /// What it carries.
+    pub task: Option<TaskId>,
+    /// The request as far as the socket has not taken it.
+    out: Vec<u8>,
+    /// What was received and is not used up: a head, and what came behind it.
+    pub received: Vec<u8>,
+    pub step: Step,
+    /// Interim responses before the present one.
+    pub interims: u32,
+}
+
+/// What comes next from an origin.
+pub enum Step {
+    /// The connection does not stand yet.
+    Connecting,
+    /// Nothing.
+    Idle,
+    /// The head of a response.
+    Head(Asked),
+    /// The body of one.
+    Body {
+        reader: BodyReader,
+        /// Its bytes to come, if it is nothing but payload.
+        left_bytes: Option<u64>,
+        /// The connection may be used again afterwards.
+        keep: bool,
+        /// Its payload is dropped.
+        skipped: bool,
+    },
+}
+
+impl Link {
+    /// Begins to connect.
+    pub fn connect(origin: u16, to: SocketAddr) -> rustix::io::Result<Link> {
+        let family = match to {
+            SocketAddr::V4(_) => AddressFamily::INET,
+            SocketAddr::V6(_) => AddressFamily::INET6,
+        };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
+        sockopt::set_tcp_nodelay(&socket, true)?;
+        match connect(&socket, &to) {
+            Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(Link {
+            socket,
+            origin,
+            task: None,
+            out: Vec::new(),
+            received: Vec::new(),
+            step: Step::Connecting,
+            interims: 0,
+        })
+    }
+
+    /// Whether the connection stands, once epoll has said something.
+    pub fn connected(&self) -> rustix::io::Result<()> {
+        match sockopt::socket_error(&self.socket)? {
+            Ok(()) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether the origin has said something unasked, or has closed. What comes next would be taken for its response.
+    pub fn is_spoilt(&self) -> bool {
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        !matches!(recv(&self.socket, &mut [0], flags), Err(Errno::AGAIN))
+    }
+
+    /// Sends a request.
+    pub fn ask(&mut self, task: TaskId, asked: Asked, request: Vec<u8>) -> rustix::io::Result<()> {
+        (self.task, self.step, self.interims) = (Some(task), Step::Head(asked), 0);
+        self.out = request;
+        self.flush()
+    }
+
+    /// Sends what is left of the request, as far as the socket takes it.
+    pub fn flush(&mut self) -> rustix::io::Result<()> {
+        while !self.out.is_empty() {
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            match send(&self.socket, &self.out, flags) {
+                Ok(taken) => drop(self.out.drain(..taken)),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Receives into memory, wherever it lies; 0 is the end.
+    pub fn receive(&self, into: &mut [IoSliceMut<'_>]) -> rustix::io::Result<usize> {
+        loop {
+            let mut none = RecvAncillaryBuffer::default();
+            match recvmsg(&self.socket, into, &mut none, RecvFlags::DONTWAIT) {
+                Err(Errno::INTR) => {}
+                received => return received.map(|received| received.bytes),
+            }
+        }
+    }
+}
+
+impl AsFd for Link {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

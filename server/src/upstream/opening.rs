@@ -1,0 +1,353 @@
+//! Asks an origin what it has at a target. The request asks for the first bytes that are wanted, so that they come along: an
+//! object's go into the slab. All who ask for the target meanwhile wait for the same answer.
+
+use std::sync::{Arc, Weak};
+
+use ackpace_core::conn::{Span, StreamId};
+use ackpace_core::disk::{In, ReadId};
+use ackpace_core::limits::FIRST_READ_BYTES;
+use ackpace_core::machine::Machine;
+use ackpace_core::units::Instant;
+use ackpace_core::upstream::{self, Fault, Kind, LinkId, TaskId};
+use ackpace_wire::http::ask::{AskedRange, Condition};
+use ackpace_wire::http::caching::is_for_all;
+use ackpace_wire::http::plan::relay;
+use ackpace_wire::http::{Asked as Method, Response};
+
+use super::reading::{Into, Reading};
+use super::receiving::Verdict;
+use super::{Job, Upstream};
+use crate::clock::unix_ms;
+use crate::front::site::SiteAnswer;
+use crate::gateway::{Address, Asked, Found, Hint, How, LookUp, Object};
+use crate::resolver::Done;
+
+/// A response that is no object is kept whole for all who wait for it if its body is so short, and it is for all. If not, it
+/// passes, to each of them by itself.
+const SHORT_BYTES_MAX: usize = 64 << 10;
+/// Clients that wait for one answer. More: they are asked for one by one.
+const WAITERS_MAX: usize = 16_384;
+
+/// Who waits for an answer, and what it asked.
+struct Waiter {
+    stream: StreamId,
+    asked: Asked,
+    interest: Weak<()>,
+}
+
+/// How much is asked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// The first bytes that are wanted.
+    Part,
+    /// The head alone, since the part that was asked for is not there.
+    Head,
+    /// All, since a part of nothing can't be asked for.
+    Whole,
+}
+
+/// A question under way.
+pub(super) struct Opening {
+    target: Box<[u8]>,
+    hint: Hint,
+    step: Step,
+    waiters: Vec<Waiter>,
+    /// The object that was there, which has to be asked about.
+    stale: Option<Arc<Object>>,
+    /// A short response that is being received.
+    short: Option<Short>,
+}
+
+struct Short {
+    status: u16,
+    fields: Box<[u8]>,
+    body: Vec<u8>,
+}
+
+impl Opening {
+    pub fn method(&self) -> Method {
+        match (self.hint, self.step) {
+            (Hint::Head, _) | (_, Step::Head) => Method::Head,
+            _ => Method::Get,
+        }
+    }
+
+    pub fn request(&self, origin: &Address) -> Result<Vec<u8>, &'static str> {
+        let range = match (self.step, self.hint) {
+            (Step::Head | Step::Whole, _) | (_, Hint::Head) => None,
+            (Step::Part, Hint::Span(first, last)) => Some(AskedRange::Span {
+                first,
+                last: last.min(first.saturating_add(FIRST_READ_BYTES - 1)),
+            }),
+            (Step::Part, Hint::Last(len_bytes)) => {
+                Some(AskedRange::Suffix(len_bytes.min(FIRST_READ_BYTES)))
+            }
+        };
+        let stale = self.stale.as_ref();
+        let condition = stale.map_or(Condition::None, |object| object.if_changed());
+        origin.request(self.method(), &self.target, range, condition)
+    }
+
+    /// Keeps bytes of a short response.
+    pub fn collect(&mut self, bytes: &[u8]) {
+        if let Some(short) = &mut self.short {
+            let room = (SHORT_BYTES_MAX + 1).saturating_sub(short.body.len());
+            short
+                .body
+                .extend_from_slice(&bytes[..bytes.len().min(room)]);
+        }
+    }
+
+    fn is_too_long(&self) -> bool {
+        let short = self.short.as_ref();
+        short.is_some_and(|short| short.body.len() > SHORT_BYTES_MAX)
+    }
+}
+
+fn object_as(object: &Arc<Object>, how: How) -> SiteAnswer {
+    SiteAnswer::Object(Found {
+        object: Arc::clone(object),
+        validity: object.validity(),
+        how,
+    })
+}
+
+impl Upstream {
+    /// A stream wants to know what is at a target.
+    pub(super) fn open(
+        &mut self,
+        stream: StreamId,
+        asked: Asked,
+        interest: Weak<()>,
+        now: Instant,
+    ) {
+        let waiter = Waiter {
+            stream,
+            asked,
+            interest,
+        };
+        if let Some(task) = self.opening.get(&waiter.asked.target) {
+            if let Some(Job::Open(opening)) = self.jobs.get_mut(task) {
+                if opening.waiters.len() < WAITERS_MAX {
+                    return opening.waiters.push(waiter);
+                }
+            }
+        }
+        let (target, hint) = (waiter.asked.target.clone(), waiter.asked.hint);
+        self.ask_about(target, hint, vec![waiter], now);
+    }
+
+    /// A stale object was sent, and its origin is asked about it.
+    pub(super) fn refresh(&mut self, target: Box<[u8]>, now: Instant) {
+        if !self.opening.contains_key(&target) {
+            self.ask_about(target, Hint::Head, Vec::new(), now);
+        }
+    }
+
+    fn ask_about(&mut self, target: Box<[u8]>, hint: Hint, waiters: Vec<Waiter>, now: Instant) {
+        let stale = match self.gateway.catalog.look_up(&target, unix_ms() / 1000) {
+            // It has become known since it was asked for.
+            LookUp::Fresh(object) => {
+                let answer = |waiter| self.answer_waiter(waiter, object_as(&object, How::Hit));
+                return waiters.iter().for_each(answer);
+            }
+            LookUp::Stale(object, _) => Some(object),
+            LookUp::Passes | LookUp::Unknown => None,
+        };
+        let opening = Opening {
+            target: target.clone(),
+            hint,
+            step: Step::Part,
+            waiters,
+            stale,
+            short: None,
+        };
+        let task = self.begin(Kind::Open, Job::Open(opening), now);
+        self.opening.insert(target, task);
+    }
+
+    /// The head of an answer.
+    pub(super) fn opened(
+        &mut self,
+        task: TaskId,
+        response: &Response<'_>,
+        now: Instant,
+    ) -> Verdict {
+        let Some(Job::Open(opening)) = self.jobs.get_mut(&task) else {
+            return Verdict::Skip;
+        };
+        let now_unix_s = unix_ms() / 1000;
+        let step = opening.step;
+        match response.status {
+            304 => {
+                let Some(object) = opening.stale.take() else {
+                    return Verdict::Fault(Fault::Bad, "304 to a request without a condition");
+                };
+                object.renew(response, now_unix_s);
+                self.found(task, &object, How::Revalidated);
+                return Verdict::Skip;
+            }
+            416 if step == Step::Part => {
+                let step = match opening.hint {
+                    Hint::Span(0, _) | Hint::Last(_) => Step::Whole,
+                    Hint::Span(..) | Hint::Head => Step::Head,
+                };
+                self.ask_again(task, step, now);
+                return Verdict::Skip;
+            }
+            500..=599 if opening.stale.is_some() => {
+                return Verdict::Fault(Fault::Bad, "an error of the server");
+            }
+            _ => {}
+        }
+        if let Some((mut parts, span)) = Object::parts_of(response, &opening.target, now_unix_s) {
+            parts.id = self.object_id();
+            let object = Arc::new(Object::new(parts, Arc::clone(&self.gateway.slab)));
+            return self.found_object(task, object, span, now);
+        }
+        self.gateway.catalog.passes(&opening.target, now_unix_s);
+        let short = response
+            .len_bytes
+            .is_none_or(|len| len <= SHORT_BYTES_MAX as u64);
+        let short = short && opening.method() == Method::Get && is_for_all(response);
+        let fields = relay::passed(response).ok().filter(|_| short);
+        let fields = fields.map(|fields| self.gateway.local(&fields));
+        let Some(fields) = fields else {
+            self.let_pass(task, now);
+            return Verdict::Skip;
+        };
+        opening.short = Some(Short {
+            status: response.status,
+            fields: fields.into(),
+            body: Vec::new(),
+        });
+        Verdict::Take
+    }
+
+    /// The answer is an object, some of whose bytes follow.
+    fn found_object(
+        &mut self,
+        task: TaskId,
+        object: Arc<Object>,
+        span: Option<Span>,
+        now: Instant,
+    ) -> Verdict {
+        let stale = match self.jobs.get_mut(&task) {
+            Some(Job::Open(opening)) => opening.stale.take(),
+            _ => None,
+        };
+        // The same version with other validity keeps its bytes.
+        let object = match stale.filter(|stale| stale.is_same(&object)) {
+            Some(stale) => {
+                stale.revalue(object.validity());
+                stale
+            }
+            None => {
+                self.gateway.catalog.enter(&object);
+                object
+            }
+        };
+        let span = span.filter(|span| span.len_bytes > 0 && !object.is_resident(*span));
+        let first = span.map(|span| Span {
+            len_bytes: span.len_bytes.min(FIRST_READ_BYTES),
+            ..span
+        });
+        let lease = first.and_then(|first| self.gateway.slab.lease(first.len_bytes));
+        // Told before the workers, whose streams will want these bytes.
+        let read = first.filter(|_| lease.is_some()).map(|span| {
+            let read = ReadId::of_shell(self.number());
+            let object = object.id;
+            self.disk.on(In::Begun { read, object, span }, now);
+            (read, span)
+        });
+        self.found(task, &object, How::Missed);
+        let (Some((read, span)), Some(lease)) = (read, lease) else {
+            return Verdict::Skip;
+        };
+        let reading = Reading::new(read, object, span, Into::Slab(lease), now);
+        self.jobs.insert(task, Job::Read(reading));
+        self.reads.insert(read, task);
+        Verdict::Take
+    }
+
+    /// All who wait for the answer get this object. The job is done but for what its task still receives.
+    fn found(&mut self, task: TaskId, object: &Arc<Object>, how: How) {
+        let Some(Job::Open(opening)) = self.jobs.remove(&task) else {
+            return;
+        };
+        self.opening.remove(&opening.target);
+        for waiter in &opening.waiters {
+            self.answer_waiter(waiter, object_as(object, how));
+        }
+    }
+
+    fn answer_waiter(&self, waiter: &Waiter, answer: SiteAnswer) {
+        if waiter.interest.strong_count() > 0 {
+            self.return_to(waiter.stream, Done::Found(answer));
+        }
+    }
+
+    /// The same question in another form, on another task.
+    fn ask_again(&mut self, task: TaskId, step: Step, now: Instant) {
+        if let Some(Job::Open(opening)) = self.jobs.remove(&task) {
+            let target = opening.target.clone();
+            let opening = Opening { step, ..opening };
+            let task = self.begin(Kind::Open, Job::Open(opening), now);
+            self.opening.insert(target, task);
+        }
+    }
+
+    /// What is there can't be kept: each who waits asks for itself.
+    fn let_pass(&mut self, task: TaskId, now: Instant) {
+        let Some(Job::Open(opening)) = self.jobs.remove(&task) else {
+            return;
+        };
+        self.opening.remove(&opening.target);
+        for waiter in opening.waiters {
+            self.pass(waiter.stream, waiter.asked, waiter.interest, now);
+        }
+    }
+
+    /// Bytes of a short response came; it may be longer than it may be.
+    pub(super) fn collected(&mut self, link: LinkId, task: TaskId, now: Instant) {
+        let Some(Job::Open(opening)) = self.jobs.get(&task) else {
+            return;
+        };
+        if opening.is_too_long() {
+            self.let_pass(task, now);
+            self.links.remove(&link);
+            self.machine.on(upstream::In::Drop(task), now);
+        }
+    }
+
+    /// A short response is complete.
+    pub(super) fn open_ended(&mut self, opening: Opening, _now: Instant) {
+        self.opening.remove(&opening.target);
+        let Some(short) = opening.short else { return };
+        let body: Arc<[u8]> = short.body.into();
+        for waiter in &opening.waiters {
+            let relayed = SiteAnswer::Relayed {
+                status: short.status,
+                fields: short.fields.clone(),
+                body: Arc::clone(&body),
+            };
+            self.answer_waiter(waiter, relayed);
+        }
+    }
+
+    /// No origin answers. What is stale may be better than nothing (RFC 9111 section 4.2.4).
+    pub(super) fn open_failed(&mut self, opening: Opening, fault: Fault, _now: Instant) {
+        self.opening.remove(&opening.target);
+        let now_unix_s = unix_ms() / 1000;
+        let stale = opening
+            .stale
+            .filter(|object| object.validity().is_usable_on_error(now_unix_s));
+        for waiter in &opening.waiters {
+            let answer = match &stale {
+                Some(object) => object_as(object, How::Stale),
+                None => SiteAnswer::NoAnswer(fault),
+            };
+            self.answer_waiter(waiter, answer);
+        }
+    }
+}
