@@ -176,6 +176,33 @@ impl Conn {
         self.unread.drain(..len).collect()
     }
 
+    /// Reads these bytes, or as many of them as come before the connection ends. Returns how many; fails at another byte.
+    #[track_caller]
+    pub fn compare(&mut self, expected: &[u8]) -> usize {
+        let mut piece = vec![0; 256 << 10];
+        let ahead = self.unread.len().min(expected.len());
+        assert!(self.unread[..ahead] == expected[..ahead], "other bytes");
+        self.unread.drain(..ahead);
+        let mut at = ahead;
+        while at < expected.len() {
+            let room = piece.len().min(expected.len() - at);
+            let read = match self.stream.read(&mut piece[..room]) {
+                Ok(read) => read,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    panic!("nothing more came after {at} of {} bytes", expected.len())
+                }
+                Err(_) => return at, // a reset
+            };
+            if read == 0 {
+                return at;
+            }
+            let same = piece[..read] == expected[at..at + read];
+            assert!(same, "other bytes within {read} behind {at}");
+            at += read;
+        }
+        at
+    }
+
     /// Reads until the server closes.
     pub fn rest(&mut self) -> Vec<u8> {
         while self.fill().expect("an orderly end in time") > 0 {}

@@ -35,6 +35,49 @@ pub fn reset_on_drop(stream: &TcpStream) {
     set_option(stream, libc::SO_LINGER, &linger, "SO_LINGER");
 }
 
+/// Drops two of a hundred segments for this socket at random, as a bad link does (SO_ATTACH_FILTER, socket(7)). Returns whether
+/// the kernel lets this user do that.
+#[must_use]
+pub fn lossy(stream: &TcpStream) -> bool {
+    const RANDOM: u32 = (libc::SKF_AD_OFF + 56) as u32; // SKF_AD_RANDOM
+    let line = |code: u32, jt, k| libc::sock_filter {
+        code: code as u16,
+        jt,
+        jf: 0,
+        k,
+    };
+    let mut lines = [
+        line(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, RANDOM),
+        line(
+            libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K,
+            1,
+            u32::MAX / 50,
+        ),
+        line(libc::BPF_RET | libc::BPF_K, 0, 0),
+        line(libc::BPF_RET | libc::BPF_K, 0, u32::MAX),
+    ];
+    let program = libc::sock_fprog {
+        len: lines.len() as u16,
+        filter: lines.as_mut_ptr(),
+    };
+    // SAFETY: the kernel copies the program, which lives until the call returns.
+    let result = unsafe {
+        libc::setsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            (&raw const program).cast(),
+            size_of_val(&program) as libc::socklen_t,
+        )
+    };
+    let error = io::Error::last_os_error();
+    if result != 0 && error.raw_os_error() == Some(libc::EPERM) {
+        return false;
+    }
+    assert_eq!(result, 0, "{error}");
+    true
+}
+
 /// Makes a reader's receive window small, so that a server soon has to wait for it.
 pub fn limit_receive_buffer(stream: &TcpStream, len_bytes: usize) {
     let len_bytes = len_bytes as libc::c_int;

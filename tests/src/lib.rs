@@ -15,6 +15,7 @@ mod host;
 mod hung;
 pub mod hunter;
 mod kernel;
+mod origin;
 mod program;
 mod server;
 mod text;
@@ -31,8 +32,9 @@ pub use host::{Cgroup, host, host_can, host_start, host_watch, network_apart};
 pub use hung::HungThread;
 pub use kernel::{
     Mapped, OpenWatch, allocate, cached_bytes, connect_with, done, forget_cached, has_direct,
-    hide_from_child, limit_receive_buffer, mounts_apart, raise_own_limit, reset_on_drop,
+    hide_from_child, limit_receive_buffer, lossy, mounts_apart, raise_own_limit, reset_on_drop,
 };
+pub use origin::{Answer, Asked, Content, Origin, Step};
 pub use program::Program;
 pub use server::{Server, Setup, metric};
 pub use text::{Rng, pattern};

@@ -203,7 +203,13 @@ impl Server {
 
     /// Waits until it serves, and learns its address.
     pub fn greeted(&mut self) {
-        self.out_line(&["reading "]);
+        let first = self.out_line(&["serving "]);
+        let is_gateway = first.starts_with("serving http");
+        self.out_line(&[if is_gateway {
+            "payload that "
+        } else {
+            "reading "
+        }]);
         let text = self.out();
         let line = text.lines().find(|line| line.starts_with("serving "));
         // The path that is served may hold " at " too.

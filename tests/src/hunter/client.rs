@@ -155,7 +155,7 @@ impl Swarm<'_> {
             .receive_bytes
             .map(|bytes| 2 * bytes as u64 + self.send_buffer_bytes);
         Rules {
-            disk_fails: self.weather.mood == Mood::Fails,
+            disk_fails: self.weather.mood == Mood::Fails || self.weather.gateway,
             busy: self.weather.busy,
             in_buffers_bytes: in_buffers.unwrap_or(u64::MAX),
         }

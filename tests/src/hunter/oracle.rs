@@ -16,7 +16,7 @@ use super::wrong::{Kind, Wrong, shown};
 /// What else the weather excuses.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
-    /// The disk fails: any response may be 500 or end early.
+    /// The disk or the origin fails: any response may be an error or end early.
     pub disk_fails: bool,
     /// Memory is scarce: any response may be 503.
     pub busy: bool,
@@ -381,7 +381,7 @@ impl Judge<'_> {
             return match (self.ask.subject, head.status) {
                 (Subject::Listing, 200) | (Subject::Nothing, 404) => Ok(()),
                 (_, 503) if self.rules.busy => Ok(()),
-                (_, 500) if self.rules.disk_fails => Ok(()),
+                (_, 500 | 502 | 504) if self.rules.disk_fails => Ok(()),
                 _ => wrong("an answer that it can't have"),
             };
         };
@@ -426,7 +426,8 @@ impl Judge<'_> {
                 }
             }
             503 if self.rules.busy => Ok(()),
-            500 if self.rules.disk_fails || changed => Ok(()),
+            500 if changed => Ok(()),
+            500 | 502 | 504 if self.rules.disk_fails => Ok(()),
             _ => wrong("an answer that it can't have"),
         }
     }

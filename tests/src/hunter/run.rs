@@ -13,7 +13,7 @@ use super::watch::{self, Extremes};
 use super::weather::{Weather, course};
 use super::world::World;
 use super::wrong::{Kind, Wrong};
-use crate::{Server, command, run, server_binary};
+use crate::{Rng, Server, Setup, command, run, server_binary};
 
 /// A weather ends after this many findings.
 const FINDINGS: usize = 300;
@@ -83,15 +83,18 @@ impl Hunt {
             "weather {} (seed {}): {weather:?}",
             weather.name, self.seed
         ));
-        let server = world
-            .setup()
-            .args(&self.arguments(weather)[..])
-            .args("--metrics 0")
-            .start();
+        let origin = weather.gateway.then(|| Origin::start(&world));
+        let setup = match &origin {
+            Some(origin) => Setup::new(origin.server.url()),
+            None => world.setup(),
+        };
+        let setup = setup.args(&self.arguments(weather)[..]);
+        let server = setup.args("--metrics 0").start();
         world.serves(server.pid());
         let findings = Findings::new(self.logs(), weather.name, start, server.metrics());
         let begun = Instant::now();
-        let (total, seen) = self.storm(&Arc::new(world), weather, server, &findings, seed);
+        let (total, seen) =
+            self.storm((&Arc::new(world), origin), weather, server, &findings, seed);
         let count = findings.count();
         let (sums, s) = (total.sums, begun.elapsed().as_secs_f64());
         self.logs().say(&format!(
@@ -126,7 +129,7 @@ impl Hunt {
 
     fn storm(
         &self,
-        world: &Arc<World>,
+        (world, origin): (&Arc<World>, Option<Origin>),
         weather: &Weather,
         mut server: Server,
         findings: &Findings,
@@ -138,7 +141,7 @@ impl Hunt {
             AtomicBool::new(false),
         );
         let (pid, address) = (server.pid(), server.address());
-        let promised = promised_bytes(&self.arguments(weather));
+        let promised = promised_bytes(&self.arguments(weather), weather.gateway);
         let swarm = Swarm {
             world,
             address,
@@ -151,6 +154,9 @@ impl Hunt {
         let until = Instant::now() + self.each;
         let result = std::thread::scope(|scope| {
             world.others(scope);
+            if let Some(origin) = origin {
+                scope.spawn(|| origin.fails(world, seed, &over));
+            }
             let swarm = scope.spawn(|| swarm.run(seed));
             let watch = scope.spawn(|| watch::workers(pid, promised, findings, &over));
             let small = scope.spawn(|| watch::small(address, findings, &over, &dead));
@@ -183,9 +189,44 @@ impl Hunt {
     }
 }
 
+/// The server behind a gateway.
+struct Origin {
+    server: Server,
+    /// Where it listens: an address from which no client calls, so that its port stays free while it is away.
+    place: String,
+}
+
+impl Origin {
+    fn start(world: &World) -> Origin {
+        let server = world.setup().listen("127.0.77.1:0").start();
+        let place = server.address().to_string();
+        Origin { server, place }
+    }
+
+    /// Is killed and comes back, again and again until the world is calm; stays until it is over.
+    fn fails(self, world: &World, seed: u64, over: &AtomicBool) {
+        let Origin { mut server, place } = self;
+        let mut rng = Rng::new(seed ^ 9);
+        while !world.is_over() {
+            world.rest(500 + rng.below(3000) as u64);
+            server.kill();
+            world.rest(rng.below(400) as u64);
+            server = world.setup().listen(&place).start();
+        }
+        while !over.load(Ordering::Acquire) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
 /// The memory bound that the server states (`ackpace limits`), in bytes.
-fn promised_bytes(args: &[&str]) -> u64 {
-    let limits = run(command(server_binary()).arg("limits").args(args));
+fn promised_bytes(args: &[&str], is_gateway: bool) -> u64 {
+    let mut limits = command(server_binary());
+    limits.arg("limits").args(args);
+    if is_gateway {
+        limits.arg("http://origin.invalid");
+    }
+    let limits = run(&mut limits);
     watch::promised_bytes(&limits.out).unwrap_or_else(|| panic!("no sum in {limits:?}"))
 }
 

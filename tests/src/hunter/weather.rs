@@ -49,6 +49,8 @@ pub struct Weather {
     /// Two thirds of all requests go to this many files; 0: all files are equally popular.
     pub popular: usize,
     pub others: Others,
+    /// Whether the server is a gateway in front of an origin with the files, which is killed now and then.
+    pub gateway: bool,
     /// Whether responses may be 503.
     pub busy: bool,
     /// How long a response may stall while the disk works.
@@ -86,6 +88,7 @@ const USUAL: Weather = Weather {
     files: (14, 8 * MIB),
     popular: 0,
     others: QUIET,
+    gateway: false,
     busy: false,
     stall_s: 45,
 };
@@ -102,7 +105,7 @@ const fn reads(fills: u64, drops: u64) -> Others {
     }
 }
 
-pub const ALL: [Weather; 9] = [
+pub const ALL: [Weather; 10] = [
     // More clients than there are places for; most of them leave after a moment.
     Weather {
         name: "crowd",
@@ -246,6 +249,16 @@ pub const ALL: [Weather; 9] = [
         },
         files: (14, 16 * MIB),
         others: reads(5, 10),
+        ..USUAL
+    },
+    // A gateway with little memory, whose origin is killed now and then.
+    Weather {
+        name: "gateway",
+        args: "--workers 2 --cache-memory 32MiB",
+        clients: 40,
+        files: (14, 16 * MIB),
+        popular: 5,
+        gateway: true,
         ..USUAL
     },
 ];

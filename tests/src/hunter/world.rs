@@ -180,7 +180,8 @@ impl World {
         unsafe { libc::syncfs(root.as_raw_fd()) };
     }
 
-    fn is_over(&self) -> bool {
+    /// Whether others are to stop.
+    pub fn is_over(&self) -> bool {
         self.over.load(Ordering::Acquire)
     }
 
@@ -225,7 +226,7 @@ impl World {
     }
 
     /// Pauses between two acts; returns early if the weather is over.
-    fn rest(&self, ms: u64) {
+    pub fn rest(&self, ms: u64) {
         let until = Instant::now() + Duration::from_millis(ms);
         while !self.is_over() && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(ms.min(20)));
