@@ -25,6 +25,7 @@ mod lock;
 mod metrics;
 mod multiply;
 mod needs;
+mod origin;
 mod outcome;
 mod page;
 mod peers;

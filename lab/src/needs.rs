@@ -13,10 +13,11 @@ const ALLOWED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
 
 /// The requirements of an experiment that this machine does not meet, in words; empty if the experiment can run.
 pub fn lacks(experiment: &Experiment) -> Vec<&'static str> {
-    let (mut throttled, mut emulated, mut wan, mut cubic, mut perf) =
-        (false, false, false, false, false);
+    let (mut throttled, mut emulated, mut wan, mut cubic, mut perf, mut origin) =
+        (false, false, false, false, false, false);
     for point in expand(&experiment.sweep, false) {
         let scenario = (experiment.scenario)(&point);
+        origin |= scenario.place.origin.is_some();
         throttled |= matches!(scenario.place.disk, Disk::Throttled { .. });
         emulated |= matches!(scenario.place.disk, Disk::Emulated { .. });
         if let Network::Wan { topology, .. } = &scenario.place.network {
@@ -66,6 +67,11 @@ pub fn lacks(experiment: &Experiment) -> Vec<&'static str> {
             cubic,
             has_cubic,
             "cubic in net.ipv4.tcp_allowed_congestion_control (add it with sysctl -w)",
+        ),
+        (
+            origin,
+            sbin("nginx"),
+            "nginx, which is the origin (package nginx)",
         ),
         (perf, there(profile::PROGRAM), "perf (package linux-perf)"),
     ];

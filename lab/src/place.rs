@@ -2,6 +2,7 @@
 
 use crate::corpus::Set;
 use ackpace_lab_wan::Topology;
+use std::net::Ipv4Addr;
 
 /// The place of an experiment. Points with equal places share one.
 #[derive(Clone, Debug, serde::Serialize)]
@@ -17,6 +18,9 @@ pub struct Place {
     /// Limit of what sockets hold, in a v1 group: other memory is not scarcer for it. A v2 group counts it as memory in any
     /// case, so there the memory limit bounds both.
     pub sockets_limit_bytes: Option<u64>,
+    /// Where an origin of the same files listens, for contenders that are gateways: an address of the loopback or of a path of
+    /// the WAN. `None`: there is no origin.
+    pub origin: Option<Ipv4Addr>,
 }
 
 impl Place {
@@ -44,6 +48,7 @@ impl Place {
             network: Network::Loopback,
             memory_limit_bytes: None,
             sockets_limit_bytes: None,
+            origin: None,
         }
     }
 }

@@ -5,7 +5,8 @@ use crate::cgroup::{self, Group};
 use crate::corpus::{self, Set};
 use crate::environment::{self, Cores};
 use crate::leftovers;
-use crate::peers::{Contender, Running, Site, StartEnvironment};
+use crate::origin::Origin;
+use crate::peers::{Contender, Kind, Running, Site, StartEnvironment};
 use crate::place::{self, Network, Place, Receive};
 use crate::sockets::Sockets;
 use crate::throttle::LoopDisk;
@@ -15,11 +16,14 @@ use ackpace_lab_base::pages::{self, Pinned};
 use ackpace_lab_disk::{CorpusFile, Disk, NO_ELEVATOR};
 use ackpace_lab_wan::Wan;
 use ackpace_lab_wan::topology::SERVER;
-use rustix::mount::{MountFlags, mount};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+
+/// Where an origin listens.
+const ORIGIN_PORT: u16 = 7700;
 
 /// The constants of a run.
 pub struct Lab {
@@ -68,6 +72,10 @@ impl<'a> Testbed<'a> {
                 (Some(Arc::new(wan)), sockets, IpAddr::V4(SERVER))
             }
         };
+        let origin = match place.origin {
+            None => None,
+            Some(ip) => Some(Arc::new(origin(lab, ip, &storage.root, wan.as_deref())?)),
+        };
         Ok(Self {
             lab,
             place: place.clone(),
@@ -76,6 +84,7 @@ impl<'a> Testbed<'a> {
                 sockets: Arc::new(sockets),
                 disk: storage.emulated,
                 wan,
+                origin,
             },
             address,
             ports: 8001..,
@@ -86,6 +95,9 @@ impl<'a> Testbed<'a> {
 
     /// Drops from memory what must not be cached, and resets the disk's counters.
     pub fn before_round(&self) -> Result<()> {
+        if let Some(origin) = &self.instruments.origin {
+            origin.mark();
+        }
         let (place::Disk::Throttled { cached, .. } | place::Disk::Emulated { cached, .. }) =
             &self.place.disk
         else {
@@ -150,7 +162,13 @@ impl<'a> Testbed<'a> {
             address: SocketAddr::new(self.address, port),
             connections,
             memory_limit_bytes: self.place.memory_limit_bytes,
+            origin: self
+                .instruments
+                .origin
+                .as_ref()
+                .map(|origin| origin.address),
         };
+        fresh_caches(&self.lab.scratch, contender.kind)?;
         let environment = StartEnvironment {
             cores: &self.lab.cores,
             group: self.group()?,
@@ -255,6 +273,40 @@ fn storage(lab: &Lab, place: &Place) -> Result<Storage> {
         }
     }
     Ok(storage)
+}
+
+/// Starts the origin of a place on the clients' core, in their network.
+fn origin(lab: &Lab, ip: Ipv4Addr, root: &Path, wan: Option<&Wan>) -> Result<Origin> {
+    let place = |command| {
+        let mut command = environment::on_core(command, lab.cores.load_core, &[]);
+        if let Some(wan) = wan {
+            wan.client().enter_before_exec(&mut command);
+        }
+        command
+    };
+    let sockets = match wan {
+        None => Sockets::open()?,
+        Some(wan) => wan.client().run(Sockets::open)?,
+    };
+    let listens = || sockets.listening(ORIGIN_PORT);
+    let address = SocketAddr::from((ip, ORIGIN_PORT));
+    Origin::start(address, root, &lab.scratch, place, listens)
+}
+
+/// Empties the folders in which a peer keeps what it has from an origin: one on the disk, and one of a tmpfs that is new.
+/// The mount is the run's own, and goes with it.
+fn fresh_caches(scratch: &Path, kind: Kind) -> Result<()> {
+    if kind != Kind::NginxGateway {
+        return Ok(());
+    }
+    let (disk, memory) = (scratch.join("cache-disk"), scratch.join("cache-memory"));
+    let _ = std::fs::remove_dir_all(&disk); // it need not be there
+    let _ = unmount(&memory, UnmountFlags::DETACH); // nor need the mount
+    for folder in [&disk, &memory] {
+        std::fs::create_dir_all(folder).doing(|| folder.display().to_string())?;
+    }
+    let what = || memory.display().to_string();
+    mount("tmpfs", &memory, "tmpfs", MountFlags::empty(), None).doing(what)
 }
 
 fn core_of(receive: Receive, cores: Cores) -> usize {

@@ -3,6 +3,7 @@
 
 use crate::cpu::{self, Core, Spent, Usage};
 use crate::metrics::Values;
+use crate::origin::{self, Origin};
 use crate::peers::Running;
 use crate::sampler::Sampler;
 use crate::sockets::{Queues, Sockets};
@@ -27,6 +28,8 @@ pub struct Instruments {
     pub disk: Option<Arc<Disk>>,
     /// The emulated network.
     pub wan: Option<Arc<Wan>>,
+    /// The origin of gateways.
+    pub origin: Option<Arc<Origin>>,
 }
 
 /// An open window.
@@ -40,6 +43,7 @@ pub struct Watch<'a> {
     wan: Option<ackpace_lab_wan::Counters>,
     sampler: Option<Sampler<Vec<Queues>>>,
     start: Instant,
+    start_us: u64,
 }
 
 /// A closed window.
@@ -48,6 +52,7 @@ pub struct Watched {
     spent: Spent,
     softirq_s: f64,
     values: Values,
+    origin_bytes: Option<u64>,
 }
 
 /// The work that clients received in the window; costs are given relative to it.
@@ -74,6 +79,7 @@ impl<'a> Watch<'a> {
             lab: cpu::own_usage()?,
             sampler,
             start: Instant::now(),
+            start_us: origin::now_us(),
         })
     }
 
@@ -99,6 +105,13 @@ impl<'a> Watch<'a> {
         if let (Some(wan), Some(before)) = (&self.instruments.wan, &self.wan) {
             add_wan(&mut values, before, &wan.counters()?);
         }
+        let mut origin_bytes = None;
+        if let Some(origin) = &self.instruments.origin {
+            let (bytes, fetches) = origin.fetched(self.start_us, origin::now_us())?;
+            values.set("origin_bytes_per_s", bytes as f64 / elapsed_s);
+            values.set("origin_requests_per_s", fetches as f64 / elapsed_s);
+            origin_bytes = Some(bytes);
+        }
         if let Some(sampler) = self.sampler {
             add_queues(&mut values, &sampler.end()?);
         }
@@ -107,6 +120,7 @@ impl<'a> Watch<'a> {
             spent,
             softirq_s: core.softirq_s - self.core.softirq_s,
             values,
+            origin_bytes,
         })
     }
 }
@@ -119,10 +133,13 @@ impl Watched {
             spent,
             softirq_s,
             mut values,
+            origin_bytes,
         } = self;
         let gb = work.body_bytes as f64 / 1e9;
         if work.body_bytes > 0 {
             values.set("goodput_bytes_per_s", work.body_bytes as f64 / elapsed_s);
+            let over = origin_bytes.map(|bytes| bytes as f64 / work.body_bytes as f64);
+            values.set_some("origin_over_goodput", over);
             values.set("cpu_s_per_gb", spent.used_s / gb);
             values.set("softirq_s_per_gb", softirq_s / gb);
             values.set("voluntary_per_gb", spent.voluntary as f64 / gb);

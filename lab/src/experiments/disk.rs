@@ -192,14 +192,19 @@ pub fn place(files: &[Set], memory_mib: u64) -> Place {
 /// still be the pages that the server sent, held in memory and charged to the server. A limit of 128 MB would
 /// soon be full, and the kernel would kill the server.
 pub fn remote(place: Place, mut classes: Vec<Class>) -> Scenario {
+    behind(own_paths(&mut classes), place, classes)
+}
+
+/// Gives each class a path without limits.
+pub fn own_paths(classes: &mut [Class]) -> Vec<PathSpec> {
     let mut path = Vec::new();
-    for (net, class) in (1..).zip(&mut classes) {
+    for (net, class) in (1..).zip(classes) {
         let last = class.clients;
         let range = format!("10.{net}.0.1-10.{net}.{}.{}", last / 256, last % 256);
         path.push(PathSpec::new(&class.name, &range));
         class.source = Some(range);
     }
-    behind(path, place, classes)
+    path
 }
 
 /// Clients behind these paths.

@@ -6,6 +6,7 @@ mod documents;
 mod films;
 mod memory;
 mod network;
+mod origin;
 mod ssbt;
 
 use crate::experiment::Experiment;
@@ -50,6 +51,11 @@ pub fn all() -> Vec<Experiment> {
         documents::fig18,
         documents::web,
         network::tune_nginx,
+        origin::hits,
+        origin::crowd,
+        origin::miss,
+        origin::reset,
+        origin::mix,
     ];
     all.iter().map(|experiment| experiment()).collect()
 }

@@ -1,6 +1,6 @@
 //! ackpace: one worker, as the peers have, no access log, defaults otherwise.
 
-use super::{Site, bare};
+use super::{Kind, Site, bare};
 use std::path::Path;
 use std::process::Command;
 
@@ -16,12 +16,20 @@ const ARGS: [&str; 8] = [
     "info",
 ];
 
-/// The command that serves the site; options may repeat one of ours, and then count instead of it.
-pub fn command(site: &Site, build: &Path, options: &[String]) -> Command {
+/// What it serves: the place's files, or its origin.
+pub fn served(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Gateway => "http://@ORIGIN@",
+        _ => "@ROOT@",
+    }
+}
+
+/// The command that serves it at the site's address; options may repeat one of ours, and then count instead of it.
+pub fn command(site: &Site, what: &str, build: &Path, options: &[String]) -> Command {
     let mut command = bare(&build.to_string_lossy());
     command
         .arg("serve")
-        .arg(site.root)
+        .arg(what)
         .arg("--listen")
         .arg(site.address.to_string());
     command.args(args(options));
@@ -29,9 +37,9 @@ pub fn command(site: &Site, build: &Path, options: &[String]) -> Command {
 }
 
 /// The arguments, for the record.
-pub fn config(options: &[String]) -> String {
+pub fn config(what: &str, options: &[String]) -> String {
     let args = args(options).join(" ");
-    format!("ackpace serve @ROOT@ --listen @IP@:@PORT@ {args}")
+    format!("ackpace serve {what} --listen @IP@:@PORT@ {args}")
 }
 
 /// Our defaults that the options don't name, and the options.
@@ -59,7 +67,7 @@ mod tests {
     #[test]
     fn an_option_takes_the_place_of_a_default() {
         let options = ["--workers=2".to_owned(), "--rate-min".into(), "0".into()];
-        let text = config(&options);
+        let text = config("@ROOT@", &options);
         assert!(
             text.ends_with("off --log-level info --workers=2 --rate-min 0"),
             "{text}"

@@ -27,6 +27,12 @@ pub enum Kind {
     ApachePrefork,
     /// h2o.
     H2o,
+    /// Ours before the place's origin.
+    Gateway,
+    /// nginx before the place's origin, one worker.
+    NginxGateway,
+    /// Varnish before the place's origin.
+    Varnish,
 }
 
 /// A program with its settings: who takes part.
@@ -106,6 +112,19 @@ const PRESETS: &[Preset] = &[
         "prefork MPM, a process for each connection",
     ),
     ("h2o", Kind::H2o, &[], "one thread"),
+    (
+        "gateway",
+        Kind::Gateway,
+        &[],
+        "this project's server before an origin, one worker",
+    ),
+    (
+        "nginx-slice",
+        Kind::NginxGateway,
+        &["sendfile on", "tcp_nopush on"],
+        "nginx before an origin, with its slice module",
+    ),
+    ("varnish", Kind::Varnish, &[], "Varnish before an origin"),
 ];
 
 /// Most that a read of nginx with `directio` takes.
@@ -127,6 +146,8 @@ pub struct Site<'a> {
     pub connections: usize,
     /// Its memory, page cache included, if that has a limit.
     pub memory_limit_bytes: Option<u64>,
+    /// The origin, for gateways.
+    pub origin: Option<SocketAddr>,
 }
 
 /// Name, version and configuration of a contender, for the record.
@@ -212,8 +233,8 @@ impl Contender {
         let options: Vec<&str> = words.collect();
         match (Self::preset(name), options.is_empty()) {
             (contender, true) => Ok(contender),
-            (contender, false) if contender.kind == Kind::Ackpace => {
-                Ok(contender.with(&format!("ackpace {}", options.join(" ")), &options))
+            (contender, false) if matches!(contender.kind, Kind::Ackpace | Kind::Gateway) => {
+                Ok(contender.with(text, &options))
             }
             _ => Err(format!(
                 "{name} takes no options here; settings of peers are in lab/peers/ and in the experiments"
@@ -270,7 +291,9 @@ impl Contender {
         let (version, config) = match Program::of(self.kind) {
             None => {
                 let build = self.build.as_deref().unwrap_or(ackpace);
-                (says(build, "--version")?, ackpace::config(&self.options))
+                let what = ackpace::served(self.kind);
+                let config = ackpace::config(what, &self.options);
+                (says(build, "--version")?, config)
             }
             Some(program) => {
                 let version = says(Path::new(program.path), program.version)?;
@@ -292,7 +315,8 @@ impl Contender {
         match Program::of(self.kind) {
             None => {
                 let build = self.build.as_deref().unwrap_or(site.ackpace);
-                Ok(ackpace::command(site, build, &self.options))
+                let what = fill(ackpace::served(self.kind), &site.places());
+                Ok(ackpace::command(site, &what, build, &self.options))
             }
             Some(program) => program.command(site, &self.options),
         }
@@ -311,23 +335,31 @@ fn bare(program: &str) -> Command {
 /// Fills the places that all templates share and writes the configuration to `NAME` in the scratch directory.
 fn write_config(site: &Site, name: &str, config: &str) -> Result<PathBuf> {
     let path = site.scratch.join(name);
-    // Probes and listeners beside; and nginx closes idle ones when it has less than a sixteenth left.
-    let connections = site.connections + site.connections / 8 + 1024;
-    let places = [
-        ("ROOT", site.root.to_string_lossy().into_owned()),
-        ("SCRATCH", site.scratch.to_string_lossy().into_owned()),
-        ("IP", site.address.ip().to_string()),
-        ("PORT", site.address.port().to_string()),
-        ("CONNECTIONS", connections.to_string()),
-        ("WORKERS", site.connections.max(200).to_string()),
-        ("BUFFER", format!("{}k", buffer_bytes(site) >> 10)),
-    ];
-    let places: Vec<(&str, &str)> = places
-        .iter()
-        .map(|(name, value)| (*name, value.as_str()))
-        .collect();
-    std::fs::write(&path, fill(config, &places)).doing(|| path.display().to_string())?;
+    std::fs::write(&path, fill(config, &site.places())).doing(|| path.display().to_string())?;
     Ok(path)
+}
+
+impl Site<'_> {
+    /// What stands for the places that all templates share.
+    fn places(&self) -> Vec<(&'static str, String)> {
+        // Probes and listeners beside; and nginx closes idle ones when it has less than a sixteenth left.
+        let connections = self.connections + self.connections / 8 + 1024;
+        let mut places = vec![
+            ("ROOT", self.root.to_string_lossy().into_owned()),
+            ("SCRATCH", self.scratch.to_string_lossy().into_owned()),
+            ("IP", self.address.ip().to_string()),
+            ("PORT", self.address.port().to_string()),
+            ("CONNECTIONS", connections.to_string()),
+            ("WORKERS", self.connections.max(200).to_string()),
+            ("BUFFER", format!("{}k", buffer_bytes(self) >> 10)),
+        ];
+        if let Some(origin) = self.origin {
+            places.push(("ORIGIN", origin.to_string()));
+            places.push(("ORIGIN_IP", origin.ip().to_string()));
+            places.push(("ORIGIN_PORT", origin.port().to_string()));
+        }
+        places
+    }
 }
 
 /// A buffer for each connection that all may have at once: 1 MB, or what three quarters of the memory give, since a
@@ -342,10 +374,10 @@ fn buffer_bytes(site: &Site) -> u64 {
 }
 
 /// Replaces each `@NAME@`.
-fn fill(template: &str, places: &[(&str, &str)]) -> String {
+fn fill(template: &str, places: &[(&str, impl AsRef<str>)]) -> String {
     let mut text = template.to_owned();
     for (name, value) in places {
-        text = text.replace(&format!("@{name}@"), value);
+        text = text.replace(&format!("@{name}@"), value.as_ref());
     }
     text
 }

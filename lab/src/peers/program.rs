@@ -52,16 +52,40 @@ const APACHE: Program = Program {
     template: include_str!("../../peers/apache.conf"),
     args: &["-DFOREGROUND", "-f"],
 };
+const NGINX_GATEWAY: Program = Program {
+    template: include_str!("../../peers/nginx-gateway.conf"),
+    ..NGINX
+};
+const VARNISH: Program = Program {
+    path: "/usr/sbin/varnishd",
+    package: "varnish",
+    version: "-V",
+    name: "varnish.vcl",
+    template: include_str!("../../peers/varnish.vcl"),
+    args: &[
+        "-F",
+        "-j",
+        "none",
+        "-T",
+        "none",
+        "-n",
+        "@SCRATCH@/varnish",
+        "-a",
+        "@IP@:@PORT@",
+    ],
+};
 const APACHE_MODULES: &str = "/usr/lib/apache2/modules";
 
 impl Program {
     /// The program of a peer; `None` for ours.
     pub fn of(kind: Kind) -> Option<&'static Self> {
         match kind {
-            Kind::Ackpace => None,
+            Kind::Ackpace | Kind::Gateway => None,
             Kind::Nginx => Some(&NGINX),
             Kind::Lighttpd => Some(&LIGHTTPD),
             Kind::H2o => Some(&H2O),
+            Kind::NginxGateway => Some(&NGINX_GATEWAY),
+            Kind::Varnish => Some(&VARNISH),
             Kind::ApachePrefork => Some(&APACHE),
         }
     }
@@ -69,10 +93,13 @@ impl Program {
     /// The command that serves a site; writes its configuration first.
     pub fn command(&self, site: &Site, options: &[String]) -> Result<Command> {
         let path = write_config(site, self.name, &self.config(options))?;
-        let scratch = site.scratch.to_string_lossy();
+        let places = site.places();
         let mut command = bare(self.path);
         let args = self.args.iter();
-        command.args(args.map(|arg| arg.replace("@SCRATCH@", &scratch)));
+        command.args(args.map(|arg| fill(arg, &places)));
+        if self.package == "varnish" {
+            command.args(options).arg("-f");
+        }
         command.arg(&path);
         Ok(command)
     }
@@ -87,18 +114,23 @@ impl Program {
         if !lines.is_empty() && self.package == "nginx" {
             lines.push(""); // for the last semicolon
         }
-        let lines = lines.join(if self.package == "nginx" {
-            ";\n    "
-        } else {
-            "\n"
+        let lines = lines.join(match self.package {
+            "nginx" => ";\n    ",
+            "varnish" => " ",
+            _ => "\n",
         });
+        // What else it was told goes into the record as a comment.
+        let arguments = match self.package {
+            "varnish" => format!("\n# {} {lines}\n", self.args.join(" ")),
+            _ => String::new(),
+        };
         let places = [
             ("LISTEN", listen.collect::<String>()),
             ("LINES", lines),
             ("MODULES", apache_modules()),
         ];
         let places = places.each_ref().map(|(name, text)| (*name, text.as_str()));
-        fill(self.template, &places)
+        fill(self.template, &places) + &arguments
     }
 }
 

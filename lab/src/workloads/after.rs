@@ -3,6 +3,7 @@
 
 use crate::corpus::{Set, below};
 use crate::metrics::Values;
+use crate::origin::{self, Origin};
 use crate::testbed::Testbed;
 use ackpace_lab_base::error::{LabError, Result};
 use ackpace_lab_base::pages;
@@ -14,6 +15,8 @@ use std::sync::Arc;
 
 /// A read that reaches the disk later than this after the resets was submitted for departed clients.
 const GRACE_US: u64 = 5_000;
+/// What an order takes to an origin whose round trip is 10 ms, and a ms since its log has whole ones.
+const TO_ORIGIN_US: u64 = 6_000;
 /// Period after the resets for which the disk's work is examined.
 const AFTERWARDS_US: u64 = 5_000_000;
 
@@ -68,37 +71,49 @@ fn files_named<'a>(testbed: &'a Testbed, name: &str) -> Result<&'a Set> {
     set.ok_or_else(|| LabError::Setup(format!("no files are named {name}")))
 }
 
-/// Clients that left while their disk's reads are logged.
+/// A log of reads.
+pub enum Log {
+    /// Of the emulated disk.
+    Disk(Arc<Disk>),
+    /// Of the origin, whose ranges count as reads.
+    Origin(Arc<Origin>),
+}
+
+/// Clients that left while reads for them are logged.
 pub struct Gone {
-    disk: Arc<Disk>,
+    log: Log,
     class: String,
     at_us: u64,
 }
 
 impl Gone {
-    /// Starts to log the disk's reads; `None` without an emulated disk.
-    pub fn logged(testbed: &Testbed) -> Option<Arc<Disk>> {
+    /// Starts to log the origin's reads, or where there is none those of the disk; `None` without an emulated disk.
+    pub fn logged(testbed: &Testbed) -> Option<Log> {
+        if let Some(origin) = &testbed.instruments.origin {
+            return Some(Log::Origin(origin.clone())); // it always does
+        }
         let disk = testbed.instruments.disk.clone()?;
         disk.log(true);
-        Some(disk)
+        Some(Log::Disk(disk))
     }
 
     /// The class has left now.
-    pub fn now(disk: Arc<Disk>, class: String) -> Self {
-        Self {
-            at_us: disk.counters().now_us,
-            disk,
-            class,
-        }
+    pub fn now(log: Log, class: String) -> Self {
+        let at_us = match &log {
+            Log::Disk(disk) => disk.counters().now_us,
+            Log::Origin(_) => origin::now_us(),
+        };
+        Self { at_us, log, class }
     }
 
-    /// Ends the log and adds the figures of the disk's work for departed clients.
-    pub fn add(self, values: &mut Values) {
-        let after = after(
-            &self.disk.log(false),
-            self.at_us,
-            &format!("{}-", self.class),
-        );
+    /// Ends the log and adds the figures of what was read for departed clients.
+    pub fn add(self, values: &mut Values) -> Result<()> {
+        let (reads, grace_us) = match &self.log {
+            Log::Disk(disk) => (disk.log(false), GRACE_US),
+            Log::Origin(origin) => (origin.reads()?, GRACE_US + TO_ORIGIN_US),
+        };
+        let dead = format!("{}-", self.class);
+        let after = after(&reads, (self.at_us, grace_us), &dead);
         values.set("dead_reads", after.dead_reads as f64);
         values.set("dead_read_bytes", after.dead_bytes as f64);
         let all_bytes = after.served_dead_bytes + after.served_living_bytes;
@@ -106,6 +121,7 @@ impl Gone {
             let share = after.served_living_bytes as f64 / all_bytes as f64;
             values.set("living_disk_share", share);
         }
+        Ok(())
     }
 }
 
@@ -124,11 +140,11 @@ struct After {
 }
 
 /// Evaluates a disk's log. Files of departed clients begin with `dead`.
-fn after(log: &[LoggedRead], at_us: u64, dead: &str) -> After {
+fn after(log: &[LoggedRead], (at_us, grace_us): (u64, u64), dead: &str) -> After {
     let mut after = After::default();
     for read in log {
         let dead = read.file.starts_with(dead);
-        if dead && read.arrived_us > at_us + GRACE_US {
+        if dead && read.arrived_us > at_us + grace_us {
             after.dead_reads += 1;
             after.dead_bytes += read.len_bytes;
         }
@@ -168,7 +184,7 @@ mod tests {
             served_dead_bytes: 3 * 4096,
             served_living_bytes: 4096,
         };
-        assert_eq!(after(&log, 1_000, "gone-"), expected);
+        assert_eq!(after(&log, (1_000, GRACE_US), "gone-"), expected);
     }
 
     #[test]

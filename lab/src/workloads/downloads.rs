@@ -81,7 +81,7 @@ impl Downloads {
             values.set("probe_idle_p50_us", idle.p50_us);
         }
         drop(load); // a draining server would wait for it
-        super::finish(server, &mut values)?;
+        super::finish(server, testbed, &mut values)?;
         let detail = serde_json::json!({ "tally": tally, "idle": idle, "busy": busy });
         Ok(RoundResult { values, detail })
     }

@@ -94,12 +94,16 @@ fn check_congestion_control(load: &mut Load, server: &Running, testbed: &Testbed
     Err(LabError::contender(&server.name, what))
 }
 
-/// Reads the group's peak and the memory before the end, and ends the server.
-fn finish(server: Running, values: &mut Values) -> Result<()> {
+/// Reads the group's peak and the memory before the end, and ends the server. What it fetched from an origin is known then.
+fn finish(server: Running, testbed: &Testbed, values: &mut Values) -> Result<()> {
     if let Some(peak_bytes) = server.group.memory_peak_bytes() {
         values.set("memory_peak_bytes", peak_bytes as f64);
     }
     let resident_bytes = crate::cpu::resident_bytes(server.pid())?;
     values.set("resident_bytes", resident_bytes as f64);
-    server.stop()
+    server.stop()?;
+    match &testbed.instruments.origin {
+        Some(origin) => origin.add(values),
+        None => Ok(()),
+    }
 }

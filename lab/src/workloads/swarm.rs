@@ -8,14 +8,16 @@ use self::figures::{add, disk_over_goodput, refuse_wrong_bytes, residence_s, wor
 use self::process::Process;
 use super::after::{Gone, curves, keeper, resident_share};
 use super::{RoundResult, RoundTimes};
+use crate::corpus::Set;
 use crate::metrics::Values;
 use crate::multiply::{Counted, Multiplication};
 use crate::peers::Running;
+use crate::probe::{Latencies, Probe, Prober};
 use crate::sampler::Sampler;
 use crate::scrape::Scrape;
 use crate::shares::{self, Shares};
 use crate::testbed::Testbed;
-use crate::watch::Watch;
+use crate::watch::{Instruments, Watch};
 use ackpace_lab_base::error::{Doing, LabError, Result};
 use ackpace_lab_swarm::command::SwarmCommand;
 use ackpace_lab_swarm::summary::Summary;
@@ -72,6 +74,11 @@ pub struct Swarm {
     pub multiplies: bool,
     /// Whether the server's estimates of its clients' rates are read at both ends of the window.
     pub believed: bool,
+    /// The window ends when no client wants anything any more.
+    pub until_done: bool,
+    /// A small file for which the origin is asked in the window from the server's place. First bytes are then also given as
+    /// what they take longer than that.
+    pub asks_origin_for: Option<Set>,
     /// Samples the shares of the send memory, which are steady from so many seconds of the window on.
     pub shares_steady_s: Option<f64>,
 }
@@ -88,6 +95,8 @@ impl Swarm {
             ideal_bytes_per_s: None,
             multiplies: false,
             believed: false,
+            until_done: false,
+            asks_origin_for: None,
             shares_steady_s: None,
         }
     }
@@ -122,7 +131,9 @@ impl Swarm {
         let watch = Watch::begin(&server, &testbed.instruments, true)?;
         let counted = multiplication.as_mut().map(Counted::begin).transpose()?;
         let sampler = self.sampler(testbed)?;
+        let asked = self.ask_origin(testbed)?;
         let gone = self.window(&mut swarm, testbed, times.window)?;
+        let asked = asked.map(Probe::stop).transpose()?;
         let shares = sampler.map(Sampler::end).transpose()?;
         let late = self.believed.then(ask).transpose()?;
         let multiplied = counted.map(Counted::end).transpose()?;
@@ -137,7 +148,7 @@ impl Swarm {
         values.set_some("resident_before_share", before_share);
         values.set_some("resident_share", after_share);
         if let Some(gone) = gone {
-            gone.add(&mut values);
+            gone.add(&mut values)?;
         }
         values.extend(multiplied.unwrap_or_default());
         add_beliefs(&mut values, &summary, early, late);
@@ -149,8 +160,9 @@ impl Swarm {
         values.set_some("socket_memory_bytes", socket_bytes.map(|n| n as f64));
         add(&mut values, &summary);
         self.add_shares(&mut values);
+        add_origin(&mut values, asked);
         refuse_wrong_bytes(&server.name, &summary)?;
-        super::finish(server, &mut values)?;
+        super::finish(server, testbed, &mut values)?;
         let detail = serde_json::to_value(&summary).map_err(std::io::Error::from);
         let mut detail = detail.doing(|| "the swarm's summary".into())?;
         if self.curves {
@@ -173,6 +185,20 @@ impl Swarm {
             swarm.await_second()?;
         }
         Ok(swarm)
+    }
+
+    /// Starts to ask the origin for a small file, if that is wanted.
+    fn ask_origin(&self, testbed: &Testbed) -> Result<Option<Probe>> {
+        let Instruments { origin, wan, .. } = &testbed.instruments;
+        let (Some(set), Some(origin), Some(wan)) = (self.asks_origin_for, origin, wan) else {
+            return Ok(None);
+        };
+        let (path, len_bytes) = set.list().swap_remove(0);
+        let start = || {
+            let prober = Prober::connect("the origin", origin.address, &path, len_bytes)?;
+            Ok(Some(prober.start()))
+        };
+        wan.server().run(start)
     }
 
     /// Starts to sample shares of the send memory, if they are asked for.
@@ -221,14 +247,43 @@ impl Swarm {
                 (Event::Mark { path, mark }, Some(wan)) => wan.mark(path, *mark)?,
                 (Event::Mark { .. }, None) => {}
                 (Event::Leave { class }, _) => {
-                    let disk = Gone::logged(testbed);
+                    let log = Gone::logged(testbed);
                     swarm.order(&SwarmCommand::Leave(class.clone()))?;
-                    gone = disk.map(|disk| Gone::now(disk, class.clone()));
+                    gone = log.map(|log| Gone::now(log, class.clone()));
                 }
             }
         }
-        swarm.hear_for(window.saturating_sub(start.elapsed()))?;
+        let left = window.saturating_sub(start.elapsed());
+        match self.until_done {
+            true => swarm.hear_until_done(left)?,
+            false => swarm.hear_for(left)?,
+        }
         Ok(gone)
+    }
+}
+
+/// Adds what the origin itself takes to answer, and how much longer the first byte takes by way of the server.
+fn add_origin(values: &mut Values, asked: Option<Latencies>) {
+    let Some(asked) = asked else {
+        return;
+    };
+    for (key, first_byte, origin_us, more) in [
+        (
+            "origin_p50_us",
+            "ttfb_p50_us",
+            asked.p50_us,
+            "ttfb_over_origin_p50_us",
+        ),
+        (
+            "origin_p99_us",
+            "ttfb_p99_us",
+            asked.p99_us,
+            "ttfb_over_origin_p99_us",
+        ),
+    ] {
+        values.set(key, origin_us);
+        let first_us = values.get(first_byte);
+        values.set_some(more, first_us.map(|first_us| first_us - origin_us));
     }
 }
 

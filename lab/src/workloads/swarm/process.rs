@@ -80,6 +80,19 @@ impl Process {
         Ok(())
     }
 
+    /// The same until no client wants anything any more, for `most` at most.
+    pub fn hear_until_done(&mut self, most: Duration) -> Result<()> {
+        let start = Instant::now();
+        while let Some(left) = most.checked_sub(start.elapsed()) {
+            self.hear_for(left.min(Duration::from_millis(100)))?;
+            let last = self.seconds.last();
+            if last.is_some_and(|last| last.classes.iter().all(|class| class.active == 0)) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     fn say(&mut self, order: &SwarmCommand) -> Result<()> {
         let Some(input) = &mut self.input else {
             return Err(self.gone());
