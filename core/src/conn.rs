@@ -222,9 +222,8 @@ impl Plan {
         let made = self.parts.iter().any(|part| matches!(part, Part::Slices));
         match self.promised_bytes() {
             // What is made is counted as it is sent.
-            Some(promised_bytes) => {
-                all.is_some_and(|all| all == promised_bytes || made && all < promised_bytes)
-            }
+            Some(promised_bytes) if made => all.is_some_and(|all| all < promised_bytes),
+            Some(promised_bytes) => all == Some(promised_bytes),
             None => made && all.is_some() && self.body_len_bytes.is_none(),
         }
     }
@@ -445,6 +444,7 @@ mod tests {
         assert!(plan(Some(8), &[text(3), body.clone()]).is_sound());
         assert!(plan(Some(0), &[text(3)]).is_sound());
         assert!(plan(None, &[text(3), Part::Slices]).is_sound());
+        assert!(plan(Some(9), &[text(3), Part::Slices]).is_sound());
         assert!(!plan(Some(7), &[text(3), body.clone()]).is_sound());
         assert!(!plan(Some(9), &[text(3), body.clone()]).is_sound());
         assert!(!plan(None, &[text(3), body]).is_sound());

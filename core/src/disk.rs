@@ -388,7 +388,7 @@ impl Disk {
             return;
         };
         let want = reader.want;
-        let Some(out) = landed.answer(id, &want, self.settings.arriving) else {
+        let Some(out) = landed.answer(id, &want) else {
             return self.enqueue(id);
         };
         let there = common(want.span, landed.span);

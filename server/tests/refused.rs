@@ -194,7 +194,7 @@ fn a_directory_that_is_not_there_is_told_with_the_option_that_names_it() {
             &[],
             format!("a.toml:1: root: {gone}"),
         ),
-        (&["gone"], &[], format!("DIR|FILE: {gone}")),
+        (&["gone"], &[], format!("DIR|FILE|URL: {gone}")),
         (
             &[],
             &[("ACKPACE_ROOT", "gone")],
@@ -337,7 +337,7 @@ fn a_refused_path_can_do_nothing_to_the_terminal() {
         (
             &[],
             &["serve", "gone\u{1b}[2J/"],
-            "DIR|FILE: gone\\u{1b}[2J/: ",
+            "DIR|FILE|URL: gone\\u{1b}[2J/: ",
         ),
     ] {
         let run = Run(&directory, variables);

@@ -157,9 +157,8 @@ impl Flight {
 }
 
 impl Landed {
-    /// The answer to a want; `None`: its bytes were not tried. A file has no bytes behind those of a short read, but an origin
-    /// that gave some (`is_arriving`) may have more.
-    pub fn answer(&self, id: ReaderId, want: &Want, is_arriving: bool) -> Option<Out> {
+    /// The answer to a want; `None`: its bytes were not tried.
+    pub fn answer(&self, id: ReaderId, want: &Want) -> Option<Out> {
         let Want { stream, seq, .. } = *want;
         let failed = |error| Out::Failed { stream, seq, error };
         if let Some(span) = common(want.span, self.span) {
@@ -175,7 +174,6 @@ impl Landed {
         match self.result {
             Err(error) if is_behind(want.span, error) => None,
             Err(error) => Some(failed(error)),
-            Ok(_) if is_arriving => None,
             Ok(_) => Some(failed(ReadError {
                 errno: 0,
                 offset_bytes: want.span.offset_bytes,

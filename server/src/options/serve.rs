@@ -37,58 +37,6 @@ pub struct ServeOptions {
           value_parser = OsStringValueParser::new().try_map(names::path))]
     pub root: PathBuf,
 
-    /// One more origin with the same content
-    ///
-    /// The first origin that works is asked. When it fails, the next one is, also in the middle of a response, if it has the
-    /// same version (ETag, or Last-Modified and length). Repeat the option for several. The first one may stand in place of
-    /// the directory.
-    ///
-    /// Default: none. Range: at most 16 http URLs without user, query and fragment.
-    #[arg(long, value_name = "URL", help_heading = "Gateway")]
-    pub origin: Vec<String>,
-
-    /// Memory for payload of origins
-    ///
-    /// Bytes that several clients want are kept here in the form in which they leave, and go out without a copy. It is part of
-    /// `memory_max`. Without an origin none is taken.
-    ///
-    /// Default: `auto`, half of `memory_max`. Range: 16MiB or more, or 1% to 90%. Or auto. Memory: this much.
-    #[arg(long, value_name = "SIZE", default_value = "auto", help_heading = "Gateway",
-          value_parser = |text: &str| size::auto_or_within(text, 16 << 20, 90))]
-    pub cache_memory: Size,
-
-    /// Directory of a tmpfs for payload of origins
-    ///
-    /// Its pages should be huge (`mount -t tmpfs -o huge=always`), or sending takes a copy. Nothing is left behind there.
-    ///
-    /// Default: `auto`, a tmpfs of the server's own, which root can make, and other users where the kernel lets them make user
-    /// namespaces. Range: a directory of a tmpfs in which this user may create files. Or auto.
-    #[arg(long, value_name = "DIR", default_value = "auto", value_hint = ValueHint::DirPath, help_heading = "Gateway",
-          value_parser = OsStringValueParser::new().try_map(names::path))]
-    pub slab_dir: PathBuf,
-
-    /// Directory in which payload of origins is kept
-    ///
-    /// What several clients want goes here, too, and is read from here when it has left memory, also after a restart. Make it
-    /// yours alone (`chmod 700`); it is made if it is missing. It should be on ext4, XFS or btrfs. One instance uses it at a time.
-    /// Its files are copies, and may be removed while the server is stopped. Others in it are left alone.
-    ///
-    /// Default: `off`, so that a restart begins with nothing. Range: a directory of this user, to which no other may write. Or off.
-    #[arg(long, value_name = "DIR", default_value = "off", value_hint = ValueHint::DirPath, help_heading = "Gateway",
-          value_parser = OsStringValueParser::new().try_map(names::path))]
-    pub cache_dir: PathBuf,
-
-    /// How much of its disk `cache_dir` may take
-    ///
-    /// What was kept first leaves first, unless it was read lately. A percentage is one of the file system's size. A part of `memory_max` remembers the files: 160 bytes
-    /// for each MiB, and a 32nd of it at most.
-    ///
-    /// Default: `auto`, a tenth of the file system's size, so that a disk with other users stays usable. Range: 16MiB or
-    /// more, or 1% to 90%. Or auto.
-    #[arg(long, value_name = "SIZE", default_value = "auto", help_heading = "Gateway",
-          value_parser = |text: &str| size::auto_or_within(text, 16 << 20, 90))]
-    pub cache_size: Size,
-
     /// File to send for a directory
     ///
     /// The first of these names that exists in a requested directory is sent in place of a listing. Repeat the option
@@ -169,6 +117,58 @@ pub struct ServeOptions {
     /// `application/octet-stream`. Range: at most 256 extensions of 1 to 64 bytes; media types of at most 255 bytes.
     #[arg(long, value_name = "EXT=TYPE", value_parser = TypeOverride::parse)]
     pub types: Vec<TypeOverride>,
+
+    /// One more origin with the same content
+    ///
+    /// The first origin that works is asked. When it fails, the next one is, also in the middle of a response, if it has the
+    /// same version (ETag, or Last-Modified and length). Repeat the option for several. The first one may stand in place of
+    /// the directory.
+    ///
+    /// Default: none. Range: at most 16 http URLs without user, query and fragment.
+    #[arg(long, value_name = "URL", help_heading = "Gateway")]
+    pub origin: Vec<String>,
+
+    /// Memory for payload of origins
+    ///
+    /// Bytes that several clients want are kept here in the form in which they leave, and go out without a copy. It is part of
+    /// `memory_max`. Without an origin none is taken.
+    ///
+    /// Default: `auto`, half of `memory_max`. Range: 16MiB or more, or 1% to 90%. Or auto. Memory: this much.
+    #[arg(long, value_name = "SIZE", default_value = "auto", help_heading = "Gateway",
+          value_parser = |text: &str| size::auto_or_within(text, 16 << 20, 90))]
+    pub cache_memory: Size,
+
+    /// Directory of a tmpfs for payload of origins
+    ///
+    /// Its pages should be huge (`mount -t tmpfs -o huge=always`), or sending takes a copy. Nothing is left behind there.
+    ///
+    /// Default: `auto`, a tmpfs of the server's own, which root can make, and other users where the kernel lets them make user
+    /// namespaces. Range: a directory of a tmpfs in which this user may create files. Or auto.
+    #[arg(long, value_name = "DIR", default_value = "auto", value_hint = ValueHint::DirPath, help_heading = "Gateway",
+          value_parser = OsStringValueParser::new().try_map(names::path))]
+    pub slab_dir: PathBuf,
+
+    /// Directory in which payload of origins is kept
+    ///
+    /// What several clients want goes here, too, and is read from here when it has left memory, also after a restart. Make it
+    /// yours alone (`chmod 700`); it is made if it is missing. It should be on ext4, XFS or btrfs. One instance uses it at a time.
+    /// Its files are copies, and may be removed while the server is stopped. Others in it are left alone.
+    ///
+    /// Default: `off`, so that a restart begins with nothing. Range: a directory of this user, to which no other may write. Or off.
+    #[arg(long, value_name = "DIR", default_value = "off", value_hint = ValueHint::DirPath, help_heading = "Gateway",
+          value_parser = OsStringValueParser::new().try_map(names::path))]
+    pub cache_dir: PathBuf,
+
+    /// How much of its disk `cache_dir` may take
+    ///
+    /// What was kept first leaves first, unless it was read lately. A percentage is one of the file system's size. A part of `memory_max` remembers the files: 160 bytes
+    /// for each MiB, and a 32nd of it at most.
+    ///
+    /// Default: `auto`, a tenth of the file system's size, so that a disk with other users stays usable. Range: 16MiB or
+    /// more, or 1% to 90%. Or auto.
+    #[arg(long, value_name = "SIZE", default_value = "auto", help_heading = "Gateway",
+          value_parser = |text: &str| size::auto_or_within(text, 16 << 20, 90))]
+    pub cache_size: Size,
 
     /// Where to listen; repeat it for several
     ///
