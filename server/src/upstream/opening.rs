@@ -205,7 +205,12 @@ impl Upstream {
             let object = Arc::new(Object::new(parts, Arc::clone(&self.gateway.slab)));
             return self.found_object(task, object, span, now);
         }
-        self.gateway.catalog.passes(&opening.target, now_unix_s);
+        // An error may be over soon, and an object there: only of what is no object is each asked for by itself.
+        match (response.status, opening.stale.take()) {
+            (200 | 206, _) => self.gateway.catalog.passes(&opening.target, now_unix_s),
+            (404 | 410, Some(gone)) => self.gateway.catalog.leave(&gone),
+            _ => {}
+        }
         let short = response
             .len_bytes
             .is_none_or(|len| len <= SHORT_BYTES_MAX as u64);
