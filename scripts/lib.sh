@@ -165,6 +165,28 @@ ensure_clients() {
         warn "missing:$clients_lacking; the tests that need them are skipped (cure: sudo apt-get install$clients_lacking)"
 }
 
+# An object store for the tests of gateways.
+MOTO_VERSION=5.2.5
+
+# ensure_moto TARGET: provides moto's server in TARGET/tools/moto. Not fatal: the tests that need it are skipped.
+ensure_moto() {
+    moto_dir=$1/tools/moto
+    [ "$(cat "$moto_dir/version" 2>/dev/null)" != "$MOTO_VERSION" ] || return 0
+    moto_log=$(mktemp) || return 0
+    say "installing moto $MOTO_VERSION (pip)"
+    rm -rf "$moto_dir"
+    python3 -c 'import ensurepip' 2>/dev/null || apt_install python3-venv || true
+    if python3 -m venv "$moto_dir" >"$moto_log" 2>&1 &&
+        "$moto_dir/bin/pip" install --quiet "moto[server]==$MOTO_VERSION" >>"$moto_log" 2>&1; then
+        echo "$MOTO_VERSION" >"$moto_dir/version"
+    else
+        tail -n 3 "$moto_log" >&2
+        warn "missing: moto; the tests of buckets are skipped (cure: python3-venv and a network)"
+        rm -rf "$moto_dir"
+    fi
+    rm -f "$moto_log"
+}
+
 # ensure_bpf: provides what ackpace-host's programs for the kernel are built with. Fails where that can't be had: the tests
 # that need it are skipped then.
 ensure_bpf() {

@@ -2,11 +2,14 @@
 //! that several clients want ([`Slab`]). What is not known is asked of the upstream's thread (`server/src/upstream.rs`),
 //! whose answers come as those of a resolver do.
 
+mod access;
 mod address;
 mod ask;
 mod catalog;
 mod object;
+mod s3;
 mod tally;
+mod tls;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -14,11 +17,13 @@ use std::sync::{Arc, OnceLock};
 use ackpace_core::conn::StreamId;
 use crossbeam_queue::SegQueue;
 
+pub use self::access::Access;
 pub use self::address::Address;
-pub use self::ask::{Asked, Hint, Pass, Through};
+pub use self::ask::{Asked, Hint, Index, Pass, Through};
 pub use self::catalog::{Catalog, LookUp};
 pub use self::object::{Found, How, Object};
 pub use self::tally::{Answered, GatewayTally, OriginTally};
+pub use self::tls::{Tls, told as tls_told};
 use crate::interest::JobInterest;
 use crate::mailbox::ThreadWaker;
 use crate::store::slab::Slab;
@@ -60,6 +65,12 @@ pub struct Waiting {
 /// What is served, and how to ask for it.
 pub struct Gateway {
     pub origins: Vec<Address>,
+    /// For those of them that are reached by TLS.
+    pub tls: Option<Tls>,
+    /// The names of index files, if the origins are buckets.
+    pub index: Vec<String>,
+    /// Whether folders of buckets are listed.
+    pub listing: bool,
     /// Its number among the devices.
     pub device: u16,
     pub catalog: Catalog,
@@ -87,6 +98,9 @@ impl Gateway {
         Gateway {
             tally: GatewayTally::new(origins.len()),
             origins,
+            tls: None,
+            index: Vec::new(),
+            listing: false,
             device,
             catalog,
             slab,
@@ -97,6 +111,26 @@ impl Gateway {
             held_bytes: AtomicU64::new(0),
             waker,
         }
+    }
+
+    /// Reaches origins by TLS.
+    pub fn by(self, tls: Option<Tls>) -> Gateway {
+        Gateway { tls, ..self }
+    }
+
+    /// Answers for folders of buckets with the first of these index files that is there, or else with a listing.
+    pub fn folders(self, index: Vec<String>, listing: bool) -> Gateway {
+        Gateway {
+            index,
+            listing,
+            ..self
+        }
+    }
+
+    /// Whether the origins are buckets: all are, or none.
+    pub fn has_buckets(&self) -> bool {
+        let first = self.origins.first();
+        first.is_some_and(|origin| origin.bucket.is_some())
     }
 
     /// Asks the upstream's thread, which answers as long as the [`JobInterest`] is there. `None`: too much is asked already.
@@ -139,11 +173,12 @@ impl Gateway {
             let (name, place) = line.split_at(line.len().min(LOCATION.len()));
             let mut origins = self.origins.iter();
             let is_location = name.eq_ignore_ascii_case(LOCATION);
+            let place = place.strip_suffix(b"\r\n").unwrap_or(place);
             match origins
                 .find_map(|origin| origin.local(place))
                 .filter(|_| is_location)
             {
-                Some(local) => lines.extend_from_slice(&[name, local].concat()),
+                Some(local) => lines.extend_from_slice(&[name, &local, b"\r\n"].concat()),
                 None => lines.extend_from_slice(line),
             }
         }

@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::front::charge::Room;
 use crate::front::shelf::Shelf;
 use crate::front::site::Site;
-use crate::gateway::{Address, Catalog, Gateway};
+use crate::gateway::{Access, Address, Catalog, Gateway, Tls};
 use crate::ledger::Ledger;
 use crate::mailbox::ThreadWaker;
 use crate::options::{ServeOptions, Sibling, Size, is_url};
@@ -95,11 +95,13 @@ fn gateway(
     let texts = root
         .into_iter()
         .chain(options.origin.iter().map(String::as_str));
-    let origins = texts.map(Address::parse).collect::<Result<Vec<_>, _>>();
     let failed = |option: &'static str, error: &dyn std::fmt::Display| {
         Failure::operator(format!("{}: {error}", config::place(given, option)))
     };
-    let origins = origins.map_err(|error| failed("origin", &error))?;
+    let origins = origins(options, given, texts.collect(), &failed)?;
+    let by_tls = origins.iter().any(|origin| origin.tls);
+    let tls = by_tls.then(Tls::load).transpose();
+    let tls = tls.map_err(|error| failed("origin", &error))?;
     let dir = Some(&*options.slab_dir).filter(|dir| dir.as_os_str() != "auto");
     let slab = Slab::open(dir, shares.slab_bytes);
     let mut slab = slab.map_err(|error| failed("cache_memory", &error))?;
@@ -118,7 +120,7 @@ fn gateway(
     let waker = ThreadWaker::new();
     let waker = waker.map_err(|error| Failure::runtime(format!("eventfd: {error}")))?;
     let places = shares.connections_per_worker as usize * usize::from(shares.workers);
-    Ok(Some(Arc::new(Gateway::new(
+    let gateway = Gateway::new(
         origins,
         devices.origin(&name),
         (
@@ -127,7 +129,44 @@ fn gateway(
         ),
         2 * places,
         Arc::new(waker),
-    ))))
+    );
+    let gateway = gateway
+        .by(tls)
+        .folders(options.index.clone(), options.listing);
+    Ok(Some(Arc::new(gateway)))
+}
+
+/// The origins of these texts: buckets all, or none.
+fn origins(
+    options: &ServeOptions,
+    given: &Layer,
+    texts: Vec<&str>,
+    failed: &dyn Fn(&'static str, &dyn std::fmt::Display) -> Failure,
+) -> Result<Vec<Address>, Failure> {
+    let has_buckets = texts.iter().any(|text| text.starts_with("s3://"));
+    let of_buckets = ["s3_endpoint", "s3_credentials_file"];
+    let in_vain = of_buckets.iter().find(|key| config::is_given(given, key));
+    if let Some(option) = in_vain.filter(|_| !has_buckets) {
+        let why = "there is no s3:// origin that would need it; name one, or leave this out";
+        return Err(failed(option, &why));
+    }
+    let access = match has_buckets {
+        true => Access::of(
+            Some(&*options.s3_endpoint).filter(|url| *url != "auto"),
+            Some(&*options.s3_credentials_file).filter(|file| file.as_os_str() != "auto"),
+            |name| std::env::var(name).ok(),
+        ),
+        false => Ok(Access::default()),
+    };
+    let access = access.map_err(|error| failed(error.option(), &error))?;
+    let origins = texts.into_iter().map(|text| access.address(text));
+    let origins = origins.collect::<Result<Vec<_>, _>>();
+    let origins = origins.map_err(|error| failed("origin", &error))?;
+    if has_buckets && origins.iter().any(|origin| origin.bucket.is_none()) {
+        let why = "buckets and other origins can't stand in for each other";
+        return Err(failed("origin", &why));
+    }
+    Ok(origins)
 }
 
 /// Takes the cache folder of a gateway, if it has one, for as long as the process lives.

@@ -8,14 +8,17 @@
 //! | [`Reading`] | bytes of an object | completions, as a disk's |
 //! | [`Passing`] | a response for one client | slices, as a listing's |
 
+mod folders;
 mod link;
 mod names;
 mod opening;
+mod pages;
 mod passing;
 mod reading;
 mod receiving;
 mod start;
 mod tiered;
+mod tls;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -34,13 +37,14 @@ use rustix::event::epoll::{self, Event, EventData, EventFlags};
 
 use self::link::Link;
 use self::names::Names;
-use self::opening::Opening;
+use self::opening::{Opening, Waiter};
 use self::passing::Passing;
 use self::reading::Reading;
 pub use self::start::{Context, start};
+use self::tls::Broken;
 use crate::clock::Clock;
 use crate::disk::{Budget, Channel, Completion, DiskAsk, DiskHandle, Question, Wanted};
-use crate::gateway::{Ask, Gateway, Object, Waiting};
+use crate::gateway::{Ask, Gateway, Object, Waiting, tls_told};
 use crate::log::{Seldom, Topic};
 use crate::resolver::{Done, Return};
 use crate::store::tier::TierHandle;
@@ -224,6 +228,14 @@ impl Upstream {
         }) = gateway.next_ask()
         {
             match ask {
+                Ask::Open(asked) if gateway.has_buckets() && asked.target.ends_with(b"/") => {
+                    let waiter = Waiter {
+                        stream,
+                        asked,
+                        interest,
+                    };
+                    self.open_folder(waiter, 0, now);
+                }
                 Ask::Open(asked) if asked.private => self.pass(stream, asked, interest, now),
                 Ask::Open(asked) => self.open(stream, asked, interest, now),
                 Ask::Refresh(target) => self.refresh(target, now),
@@ -281,7 +293,11 @@ impl Upstream {
     fn connect(&mut self, id: LinkId, origin: u16, now: Instant) {
         let names = &mut self.names[usize::from(origin)];
         let opened = names.next().and_then(|address| {
-            let link = Link::connect(origin, address).map_err(|error| error.to_string())?;
+            let host = &self.gateway.origins[usize::from(origin)];
+            let tls = (self.gateway.tls.as_ref()).filter(|_| host.tls);
+            let tls = tls.map(|tls| tls.connection(&host.host)).transpose();
+            let tls = tls.map_err(|error| error.to_string())?;
+            let link = Link::connect(origin, address, tls).map_err(|error| error.to_string())?;
             let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
             epoll::add(&self.epoll, &link, EventData::new_u64(id.0), flags)
                 .map_err(|error| error.to_string())?;
@@ -407,6 +423,15 @@ impl Upstream {
         if let Some(back) = self.returns.get(usize::from(stream.worker)) {
             back.put(stream, done);
         }
+    }
+
+    fn tell_broken(&self, origin: u16, broken: &Broken, now: Instant) {
+        let text = match broken {
+            Broken::Socket(error) => error.to_string(),
+            Broken::Tls(error) => tls_told(error, &self.gateway.origins[usize::from(origin)].host),
+            Broken::Cut => "it ended the connection before that stood".to_owned(),
+        };
+        self.tell_origin(origin, &text, now);
     }
 
     fn tell_origin(&self, origin: u16, error: &str, now: Instant) {

@@ -15,11 +15,13 @@ mod host;
 mod hung;
 pub mod hunter;
 mod kernel;
+mod moto;
 mod origin;
 mod program;
 mod server;
 mod text;
 mod throttle;
+mod tls_origin;
 mod trap;
 mod tree;
 mod watched;
@@ -34,11 +36,13 @@ pub use kernel::{
     Mapped, OpenWatch, allocate, cached_bytes, connect_with, done, forget_cached, has_direct,
     hide_from_child, limit_receive_buffer, lossy, mounts_apart, raise_own_limit, reset_on_drop,
 };
+pub use moto::moto;
 pub use origin::{Answer, Asked, Content, Origin, Step};
 pub use program::Program;
 pub use server::{Server, Setup, metric};
 pub use text::{Rng, pattern};
 pub use throttle::Throttle;
+pub use tls_origin::{Authority, Certificate, TlsOrigin};
 pub use trap::Trap;
 pub use tree::{Tree, rested};
 pub use watched::Watched;

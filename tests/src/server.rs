@@ -17,6 +17,7 @@ pub struct Setup {
     root: PathBuf,
     listen: Vec<OsString>,
     args: Vec<OsString>,
+    variables: Vec<(OsString, OsString)>,
     user: Option<u32>,
     descriptors_max: Option<u64>,
     before: Option<Box<dyn FnMut() -> io::Result<()> + Send + Sync>>,
@@ -29,6 +30,7 @@ impl Setup {
             root: root.as_ref().to_owned(),
             listen: vec!["127.0.0.1:0".into()],
             args: Vec::new(),
+            variables: Vec::new(),
             user: None,
             descriptors_max: None,
             before: None,
@@ -44,6 +46,12 @@ impl Setup {
     /// Adds arguments.
     pub fn args(mut self, args: &(impl Words + ?Sized)) -> Setup {
         self.args.extend(args.words());
+        self
+    }
+
+    /// Sets a variable of its environment.
+    pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Setup {
+        self.variables.push((name.into(), value.into()));
         self
     }
 
@@ -135,6 +143,7 @@ impl Setup {
         // Servers of tests leave nothing where the servers of users are looked for.
         server.env("ACKPACE_ADMIN", "off");
         server.args(&self.args).arg(&self.root);
+        server.envs(self.variables);
         let (user, descriptors_max, mut before) = (self.user, self.descriptors_max, self.before);
         // SAFETY: between fork and exec the child makes system calls only and allocates nothing.
         unsafe {
@@ -204,7 +213,8 @@ impl Server {
     /// Waits until it serves, and learns its address.
     pub fn greeted(&mut self) {
         let first = self.out_line(&["serving "]);
-        let is_gateway = first.starts_with("serving http");
+        let gateways = ["serving http", "serving s3://"];
+        let is_gateway = gateways.iter().any(|start| first.starts_with(start));
         self.out_line(&[if is_gateway {
             "payload that "
         } else {

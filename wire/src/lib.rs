@@ -12,5 +12,6 @@ pub mod hide;
 pub mod http;
 pub mod limits;
 pub mod listing;
+pub mod s3;
 pub mod tcp_info;
 mod text;

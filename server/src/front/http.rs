@@ -321,8 +321,11 @@ impl Front {
         if request.method == Method::Options || target.form == Form::Asterisk {
             return Err(plan::options(request, &Context { close, ..context }));
         }
-        Ok(match around.site.gateway {
-            Some(_) => Task::Fetch(asked_of(request, &target, self.head())),
+        Ok(match &around.site.gateway {
+            Some(gateway) => {
+                let asked = asked_of(request, &target, self.head(), gateway);
+                Task::Fetch(asked.map_err(|reject| error(&reject, close))?)
+            }
             None => Task::Find(query_of(request, &target, around.site)),
         })
     }

@@ -30,8 +30,6 @@ use crate::response_cache::{CachedResponse, Content};
 
 /// What the site has to look up for a request.
 pub(super) fn query_of(request: &Request<'_>, target: &Target<'_>, site: &Site) -> Query {
-    let json =
-        target.query == Some(b"json") || prefers_json(request.fields().values(Field::Accept));
     let listed = request.method != Method::Head;
     let accept_encoding = request.fields().values(Field::AcceptEncoding);
     Query {
@@ -40,9 +38,25 @@ pub(super) fn query_of(request: &Request<'_>, target: &Target<'_>, site: &Site) 
             true => Box::default(),
             false => accept_encoding.map(Box::from).collect(),
         },
-        format: if json { Format::Json } else { Format::Html },
+        format: format_of(request, target),
         chunked: listed.then_some(request.version == Version::Http11),
     }
+}
+
+/// The form of a listing that a request asks for.
+fn format_of(request: &Request<'_>, target: &Target<'_>) -> Format {
+    let accept = || request.fields().values(Field::Accept);
+    let is_json = target.query == Some(b"json") || prefers_json(accept());
+    if is_json { Format::Json } else { Format::Html }
+}
+
+/// The form of a listing that the request in a head asks for.
+pub fn listed_of(head: &[u8]) -> Format {
+    let Parsed::Complete { request, .. } = parse(head) else {
+        return Format::default();
+    };
+    let target = target::resolve(request.target);
+    target.map_or_else(|_| Format::default(), |target| format_of(&request, &target))
 }
 
 /// The decoded path in a request head, without its first slash; empty if there is none.

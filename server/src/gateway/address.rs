@@ -1,10 +1,26 @@
 //! The address of an origin, as operators write it.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use ackpace_wire::http::ask::{self, Ask, AskedRange, Condition};
-use ackpace_wire::http::{Asked, Parsed, parse};
+use ackpace_wire::http::fields::Field;
+use ackpace_wire::http::plan::location::{Home, location};
+use ackpace_wire::http::{Asked, Method, Parsed, parse};
+use jiff::Timestamp;
 use url::{Host, Url};
+
+use super::s3::Bucket;
+
+/// The fields of a client's request that a bucket gets.
+const OF_BUCKETS: [(&str, Field); 6] = [
+    ("Range", Field::Range),
+    ("If-Range", Field::IfRange),
+    ("If-Match", Field::IfMatch),
+    ("If-None-Match", Field::IfNoneMatch),
+    ("If-Modified-Since", Field::IfModifiedSince),
+    ("If-Unmodified-Since", Field::IfUnmodifiedSince),
+];
 
 /// An origin: where it is reached, and what all targets there begin with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,24 +34,32 @@ pub struct Address {
     pub authority: String,
     /// What stands before each target: empty, or a path that begins with a slash and does not end with one.
     pub base: String,
+    /// It is a bucket, and requests to it are signed.
+    pub bucket: Option<Bucket>,
     shown: String,
 }
 
 /// Why a text is no address of an origin.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text}: {why}; write it like http://mirror.example/pub")]
+#[error("{text}: {why}; write it like http://mirror.example/pub or s3://bucket/prefix")]
 pub struct AddressError {
     text: String,
     why: String,
 }
 
+impl AddressError {
+    pub(super) fn new(text: &str, why: &str) -> AddressError {
+        AddressError {
+            text: text.to_owned(),
+            why: why.to_owned(),
+        }
+    }
+}
+
 impl Address {
     /// Parses an `http` or `https` URL.
     pub fn parse(text: &str) -> Result<Address, AddressError> {
-        let failed = |why: &str| AddressError {
-            text: text.to_owned(),
-            why: why.to_owned(),
-        };
+        let failed = |why: &str| AddressError::new(text, why);
         let url = Url::parse(text).map_err(|error| failed(&error.to_string()))?;
         let tls = match url.scheme() {
             "http" => false,
@@ -64,8 +88,18 @@ impl Address {
             tls,
             authority,
             base: url.path().trim_end_matches('/').to_owned(),
+            bucket: None,
             shown: url.as_str().trim_end_matches('/').to_owned(),
         })
+    }
+
+    /// The same place with a bucket, by the text that names it.
+    pub(super) fn of_bucket(self, bucket: Bucket, text: &str) -> Address {
+        Address {
+            bucket: Some(bucket),
+            shown: text.trim_end_matches('/').to_owned(),
+            ..self
+        }
     }
 
     /// The head of a request of the gateway's own.
@@ -77,42 +111,90 @@ impl Address {
         range: Option<AskedRange>,
         condition: Condition<'_>,
     ) -> Result<Vec<u8>, &'static str> {
-        let mut head = Vec::new();
-        let ask = Ask {
+        let condition = match condition {
+            // If-Range is not among what S3 promises to understand.
+            Condition::RangeOfTag(tag) if self.bucket.is_some() => Condition::Match(tag),
+            condition => condition,
+        };
+        self.head(&Ask {
             method,
-            target: &self.target(target),
+            target: &self.target(method, target)?,
             host: self.authority.as_bytes(),
             range,
             condition,
             lines: &[],
-        };
-        ask::ask(&ask, &mut head)?;
-        Ok(head)
+        })
     }
 
-    /// The head of a request that passes a client's on.
+    /// The head of a request that passes a client's on. To a bucket go only the fields that say which bytes are wanted.
     /// Errors: As there, and if the client's is none.
     pub fn passed(&self, target: &[u8], head: &[u8]) -> Result<Vec<u8>, &'static str> {
         let Parsed::Complete { request, .. } = parse(head) else {
             return Err("no request to pass on");
         };
-        let mut passed = Vec::new();
+        let method = match request.method {
+            Method::Head => Asked::Head,
+            _ => Asked::Get,
+        };
+        let target = self.target(method, target)?;
         let host = self.authority.as_bytes();
-        ask::pass(&request, &self.target(target), host, &[], &mut passed)?;
-        Ok(passed)
+        if self.bucket.is_none() {
+            let mut passed = Vec::new();
+            ask::pass(&request, &target, host, &[], &mut passed)?;
+            return Ok(passed);
+        }
+        let fields = request.fields();
+        let lines = OF_BUCKETS
+            .iter()
+            .filter_map(|(name, field)| Some((*name, fields.single(*field)?)));
+        self.head(&Ask {
+            method,
+            target: &target,
+            host,
+            range: None,
+            condition: Condition::None,
+            lines: &lines.collect::<Vec<_>>(),
+        })
     }
 
-    /// A target as this origin has it.
-    fn target(&self, target: &[u8]) -> Vec<u8> {
-        [self.base.as_bytes(), target].concat()
+    /// The head of a request for a page of a folder's listing.
+    /// Errors: As there, and if this is no bucket.
+    pub fn page(&self, folder: &[u8], token: Option<&str>) -> Result<Vec<u8>, &'static str> {
+        let bucket = self.bucket.as_ref().ok_or("no bucket to list")?;
+        self.head(&Ask {
+            method: Asked::Get,
+            target: &bucket.page(folder, token, Timestamp::now())?,
+            host: self.authority.as_bytes(),
+            range: None,
+            condition: Condition::None,
+            lines: &[],
+        })
     }
 
-    /// The target of a place at this origin, as Location has it; `None`: it is elsewhere. What would begin with two slashes is
-    /// elsewhere, too: clients would read the name of a host there.
-    pub fn local<'a>(&self, place: &'a [u8]) -> Option<&'a [u8]> {
-        let below = place.strip_prefix(self.shown.as_bytes());
-        let below = below.or_else(|| place.strip_prefix(self.base.as_bytes()));
-        below.filter(|below| below.starts_with(b"/") && !below.starts_with(b"//"))
+    fn head(&self, ask: &Ask<'_>) -> Result<Vec<u8>, &'static str> {
+        let mut head = Vec::new();
+        ask::ask(ask, &mut head)?;
+        Ok(head)
+    }
+
+    /// A target as this origin has it; of a bucket, signed now.
+    fn target(&self, method: Asked, target: &[u8]) -> Result<Vec<u8>, &'static str> {
+        let path = [self.base.as_bytes(), target].concat();
+        let Some(bucket) = &self.bucket else {
+            return Ok(path);
+        };
+        let path = std::str::from_utf8(&path).map_err(|_| "The key is not encoded.")?;
+        bucket.signed(method, path, &[], Timestamp::now())
+    }
+
+    /// The target of a place at this origin, as Location has it; `None`: it is elsewhere.
+    pub fn local<'a>(&self, place: &'a [u8]) -> Option<Cow<'a, [u8]>> {
+        let home = Home {
+            tls: self.tls,
+            authority: &self.authority,
+            base: &self.base,
+        };
+        location(place, &home)
     }
 
     /// The address without a slash at its end.
@@ -158,14 +240,13 @@ mod tests {
         let origin = Address::parse("http://a.example:81/pub").expect("an address");
         let local = |place: &'static str| {
             let local = origin.local(place.as_bytes());
-            local.map(|local| std::str::from_utf8(local).expect("a part of a text"))
+            local.map(|local| String::from_utf8(local.into_owned()).expect("a part of a text"))
         };
-        assert_eq!(local("http://a.example:81/pub/x?y"), Some("/x?y"));
-        assert_eq!(local("/pub/x"), Some("/x"));
+        assert_eq!(local("http://a.example:81/pub/x?y"), Some("/x?y".into()));
+        assert_eq!(local("/pub/x"), Some("/x".into()));
         for elsewhere in [
             "http://a.example:81/public",
             "http://a.example:811/pub/x",
-            "http://a.example:81/pub//evil.example",
             "//evil.example/pub/x",
             "/x",
             "x",

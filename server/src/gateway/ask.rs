@@ -28,12 +28,24 @@ pub struct Asked {
     pub only_if_cached: bool,
     /// A body without a length goes out in chunks.
     pub chunked: bool,
+    /// The target is that of an index file of this folder of a bucket.
+    pub index_of: Option<Index>,
+}
+
+/// An index file that is looked for.
+#[derive(Clone, Debug)]
+pub struct Index {
+    /// The target of the folder, which ends with a slash.
+    pub folder: Box<[u8]>,
+    /// Which of the names it is.
+    pub nth: usize,
 }
 
 impl Asked {
     /// Memory that it takes.
     pub fn held_bytes(&self) -> u64 {
-        (self.target.len() + self.head.len()) as u64
+        let folder = self.index_of.as_ref().map_or(0, |index| index.folder.len());
+        (self.target.len() + self.head.len() + folder) as u64
     }
 }
 

@@ -20,7 +20,8 @@ pub fn path(text: OsString) -> Result<PathBuf, ValueError> {
 
 /// Whether a root is the URL of an origin and no path.
 pub fn is_url(text: &str) -> bool {
-    text.starts_with("http://") || text.starts_with("https://")
+    let schemes = ["http://", "https://", "s3://"];
+    schemes.iter().any(|scheme| text.starts_with(scheme))
 }
 
 /// The name of a file within a directory.

@@ -23,7 +23,9 @@ const HOUR_MS: u64 = 60 * MINUTE_MS;
 pub struct ServeOptions {
     /// Directory or file to serve, or the URL of an origin
     ///
-    /// With a URL (`http://mirror.example/pub`) the server is a cache in front of that origin: docs/gateway.md.
+    /// With a URL (`http://mirror.example/pub`) the server is a cache in front of that origin: docs/gateway.md. So it is with
+    /// a bucket of Amazon S3 or a store like it (`s3://bucket/prefix`): a path is a key, one that ends with a slash an
+    /// index file or a listing. A missing key gets 404, also where the store says 403 as it does to who may not list it.
     ///
     /// A directory is served as it is: `GET /a/b` sends the file `a/b` in it. A single file is served under the name that
     /// is given here, also where that is a link, and `/` leads to it. The directory is opened once at the start;
@@ -32,7 +34,7 @@ pub struct ServeOptions {
     /// file.
     ///
     /// Default: the current directory, so that `ackpace` alone shares what you are looking at with this machine.
-    /// Range: a directory or regular file that can be read, or an http URL.
+    /// Range: a directory or regular file that can be read, or an http, https or s3 URL.
     #[arg(value_name = "DIR|FILE|URL", default_value = ".", value_hint = ValueHint::AnyPath,
           value_parser = OsStringValueParser::new().try_map(names::path))]
     pub root: PathBuf,
@@ -124,9 +126,31 @@ pub struct ServeOptions {
     /// same version (ETag, or Last-Modified and length). Repeat the option for several. The first one may stand in place of
     /// the directory.
     ///
-    /// Default: none. Range: at most 16 http URLs without user, query and fragment.
+    /// Default: none. Range: at most 16 http and https URLs without user, query and fragment, or s3 URLs.
     #[arg(long, value_name = "URL", help_heading = "Gateway")]
     pub origin: Vec<String>,
+
+    /// Where the buckets of `s3://` are
+    ///
+    /// The URL of an object store with the interface of Amazon S3, such as MinIO (`http://127.0.0.1:9000`) or Google's
+    /// (`https://storage.googleapis.com`); the name of the bucket stands in its paths. The region is that of AWS_REGION or
+    /// AWS_DEFAULT_REGION, or else us-east-1.
+    ///
+    /// Default: `auto`, which is Amazon: `https://BUCKET.s3.REGION.amazonaws.com`. Range: an http or https URL without user,
+    /// query and fragment. Or auto.
+    #[arg(long, value_name = "URL", default_value = "auto", help_heading = "Gateway")]
+    pub s3_endpoint: String,
+
+    /// File with the credentials for `s3://`
+    ///
+    /// Lines `aws_access_key_id = ...`, `aws_secret_access_key = ...` and, for temporary credentials,
+    /// `aws_session_token = ...`, as in `~/.aws/credentials`; of several sections, `[default]`. It is read at the start.
+    ///
+    /// Default: `auto`, the variables AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN; without these, requests
+    /// are not signed, as public buckets allow. Range: a file of at most 64 KiB that can be read. Or auto.
+    #[arg(long, value_name = "FILE", default_value = "auto", value_hint = ValueHint::FilePath, help_heading = "Gateway",
+          value_parser = OsStringValueParser::new().try_map(names::path))]
+    pub s3_credentials_file: PathBuf,
 
     /// Memory for payload of origins
     ///

@@ -8,13 +8,17 @@ use ackpace_core::upstream::TaskId;
 use ackpace_wire::http::{Asked, BodyReader};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvFlags, SendFlags, SocketFlags, SocketType, connect,
-    ipproto, recv, recvmsg, send, socket_with, sockopt,
+    AddressFamily, RecvAncillaryBuffer, RecvFlags, SocketFlags, SocketType, connect, ipproto,
+    recvmsg, socket_with, sockopt,
 };
+use rustls::client::UnbufferedClientConnection;
+
+use super::tls::{Broken, Session, send_all};
 
 /// A connection to an origin.
 pub struct Link {
     socket: OwnedFd,
+    tls: Option<Box<Session>>,
     pub origin: u16,
     /// What it carries.
     pub task: Option<TaskId>,
@@ -48,8 +52,12 @@ pub enum Step {
 }
 
 impl Link {
-    /// Begins to connect.
-    pub fn connect(origin: u16, to: SocketAddr) -> rustix::io::Result<Link> {
+    /// Begins to connect, by TLS if that is given.
+    pub fn connect(
+        origin: u16,
+        to: SocketAddr,
+        tls: Option<UnbufferedClientConnection>,
+    ) -> rustix::io::Result<Link> {
         let family = match to {
             SocketAddr::V4(_) => AddressFamily::INET,
             SocketAddr::V6(_) => AddressFamily::INET6,
@@ -63,6 +71,7 @@ impl Link {
         }
         Ok(Link {
             socket,
+            tls: tls.map(|tls| Box::new(Session::new(tls))),
             origin,
             task: None,
             out: Vec::new(),
@@ -73,42 +82,53 @@ impl Link {
     }
 
     /// Whether the connection stands, once epoll has said something.
-    pub fn connected(&self) -> rustix::io::Result<()> {
-        match sockopt::socket_error(&self.socket)? {
-            Ok(()) => Ok(()),
-            Err(error) => Err(error),
+    pub fn connected(&mut self) -> Result<bool, Broken> {
+        if let Err(error) = sockopt::socket_error(&self.socket)? {
+            return Err(Broken::Socket(error));
+        }
+        match &mut self.tls {
+            Some(tls) => tls.shake(&self.socket),
+            None => Ok(true),
         }
     }
 
     /// Whether the origin has said something unasked, or has closed. What comes next would be taken for its response.
-    pub fn is_spoilt(&self) -> bool {
-        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        !matches!(recv(&self.socket, &mut [0], flags), Err(Errno::AGAIN))
+    pub fn is_spoilt(&mut self) -> bool {
+        let received = self.receive(&mut [IoSliceMut::new(&mut [0])]);
+        !matches!(received, Err(Errno::AGAIN))
     }
 
     /// Sends a request.
-    pub fn ask(&mut self, task: TaskId, asked: Asked, request: Vec<u8>) -> rustix::io::Result<()> {
+    pub fn ask(&mut self, task: TaskId, asked: Asked, request: Vec<u8>) -> Result<(), Broken> {
         (self.task, self.step, self.interims) = (Some(task), Step::Head(asked), 0);
-        self.out = request;
-        self.flush()
+        match &mut self.tls {
+            Some(tls) => tls.send(&self.socket, request),
+            None => {
+                self.out = request;
+                Ok(self.flush()?)
+            }
+        }
     }
 
     /// Sends what is left of the request, as far as the socket takes it.
     pub fn flush(&mut self) -> rustix::io::Result<()> {
-        while !self.out.is_empty() {
-            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            match send(&self.socket, &self.out, flags) {
-                Ok(taken) => drop(self.out.drain(..taken)),
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => break,
-                Err(error) => return Err(error),
-            }
+        match &mut self.tls {
+            Some(tls) => tls.flush(&self.socket),
+            None => send_all(&self.socket, &mut self.out),
         }
-        Ok(())
     }
 
     /// Receives into memory, wherever it lies; 0 is the end.
-    pub fn receive(&self, into: &mut [IoSliceMut<'_>]) -> rustix::io::Result<usize> {
+    pub fn receive(&mut self, into: &mut [IoSliceMut<'_>]) -> rustix::io::Result<usize> {
+        if let Some(tls) = &mut self.tls {
+            return tls
+                .receive(&self.socket, into)
+                .map_err(|broken| match broken {
+                    Broken::Socket(error) => error,
+                    // The end of the bytes may not be the end of the response.
+                    Broken::Tls(_) | Broken::Cut => Errno::CONNABORTED,
+                });
+        }
         loop {
             let mut none = RecvAncillaryBuffer::default();
             match recvmsg(&self.socket, into, &mut none, RecvFlags::DONTWAIT) {

@@ -13,6 +13,7 @@ use ackpace_wire::http::ask::{AskedRange, Condition};
 use ackpace_wire::http::caching::is_for_all;
 use ackpace_wire::http::plan::relay;
 use ackpace_wire::http::{Asked as Method, Response};
+use ackpace_wire::s3;
 
 use super::reading::{Into, Reading};
 use super::receiving::Verdict;
@@ -29,10 +30,10 @@ const SHORT_BYTES_MAX: usize = 64 << 10;
 const WAITERS_MAX: usize = 16_384;
 
 /// Who waits for an answer, and what it asked.
-struct Waiter {
-    stream: StreamId,
-    asked: Asked,
-    interest: Weak<()>,
+pub(super) struct Waiter {
+    pub stream: StreamId,
+    pub asked: Asked,
+    pub interest: Weak<()>,
 }
 
 /// How much is asked for.
@@ -59,6 +60,7 @@ pub(super) struct Opening {
 }
 
 struct Short {
+    origin: u16,
     status: u16,
     fields: Box<[u8]>,
     body: Vec<u8>,
@@ -173,6 +175,7 @@ impl Upstream {
         response: &Response<'_>,
         now: Instant,
     ) -> Verdict {
+        let origin = self.origin_of(task);
         let Some(Job::Open(opening)) = self.jobs.get_mut(&task) else {
             return Verdict::Skip;
         };
@@ -200,8 +203,15 @@ impl Upstream {
             }
             _ => {}
         }
+        let refuses = self.gateway.has_buckets() && response.status >= 300;
+        if refuses {
+            return self.keep_short(task, origin, response.status, Vec::new());
+        }
         if let Some((mut parts, span)) = Object::parts_of(response, &opening.target, now_unix_s) {
             parts.id = self.object_id();
+            if self.gateway.has_buckets() {
+                parts.vary = Box::default(); // it gets no field by which an answer could vary
+            }
             let object = Arc::new(Object::new(parts, Arc::clone(&self.gateway.slab)));
             return self.found_object(task, object, span, now);
         }
@@ -221,11 +231,19 @@ impl Upstream {
             self.let_pass(task, now);
             return Verdict::Skip;
         };
-        opening.short = Some(Short {
-            status: response.status,
-            fields: fields.into(),
-            body: Vec::new(),
-        });
+        self.keep_short(task, origin, response.status, fields)
+    }
+
+    /// A response that is no object is received whole.
+    fn keep_short(&mut self, task: TaskId, origin: u16, status: u16, fields: Vec<u8>) -> Verdict {
+        if let Some(Job::Open(opening)) = self.jobs.get_mut(&task) {
+            opening.short = Some(Short {
+                origin,
+                status,
+                fields: fields.into(),
+                body: Vec::new(),
+            });
+        }
         Verdict::Take
     }
 
@@ -326,8 +344,12 @@ impl Upstream {
     }
 
     /// A short response is complete.
-    pub(super) fn open_ended(&mut self, opening: Opening, _now: Instant) {
+    pub(super) fn open_ended(&mut self, opening: Opening, now: Instant) {
         self.opening.remove(&opening.target);
+        let refuses = |short: &Short| self.gateway.has_buckets() && short.status >= 300;
+        if opening.short.as_ref().is_some_and(refuses) {
+            return self.bucket_answered(opening, now);
+        }
         let Some(short) = opening.short else { return };
         let body: Arc<[u8]> = short.body.into();
         for waiter in &opening.waiters {
@@ -337,6 +359,24 @@ impl Upstream {
                 body: Arc::clone(&body),
             };
             self.answer_waiter(waiter, relayed);
+        }
+    }
+
+    /// A bucket has no object there. Clients get nothing of its answer, which names keys and who asked.
+    fn bucket_answered(&mut self, mut opening: Opening, now: Instant) {
+        let Some(short) = opening.short.take() else {
+            return;
+        };
+        let code = s3::error_code(&short.body);
+        if !s3::is_missing(short.status, code) {
+            self.tell_refused(short.origin, short.status, code, now);
+            return self.open_failed(opening, Fault::Bad, now);
+        }
+        if let Some(object) = opening.stale {
+            self.gateway.catalog.leave(&object);
+        }
+        for waiter in opening.waiters {
+            self.missing(waiter, now);
         }
     }
 

@@ -13,6 +13,7 @@ use ackpace_wire::http::{
     Asked as Method, Framing, Method as RequestMethod, Parsed, Response, parse,
 };
 
+use super::pages::Pages;
 use super::receiving::Verdict;
 use super::{Job, Upstream};
 use crate::front::listing::Slice;
@@ -25,25 +26,27 @@ const WAITING_BYTES_MAX: usize = 16 * SLICE_BYTES;
 
 /// A response under way.
 pub(super) struct Passing {
-    stream: StreamId,
-    asked: Asked,
+    pub stream: StreamId,
+    pub asked: Asked,
     /// Who waits for the head.
-    interest: Weak<()>,
+    pub interest: Weak<()>,
     /// Who will ask for the bytes, once the head is told.
-    pass: Option<Weak<Pass>>,
-    number: u64,
-    waiting: Vec<u8>,
+    pub pass: Option<Weak<Pass>>,
+    pub number: u64,
+    /// It is a listing, made of pages of a bucket.
+    pub pages: Option<Pages>,
+    pub waiting: Vec<u8>,
     /// Bytes that the head promises and that have not come; `None`: only the end tells.
     owed_bytes: Option<u64>,
     /// The next slice is asked for.
     wanted: bool,
     /// Its bytes go out in chunks.
-    chunked: bool,
-    end: End,
+    pub chunked: bool,
+    pub end: End,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
+pub(super) enum End {
     /// More is to come.
     Open,
     /// All has come.
@@ -55,6 +58,7 @@ enum End {
 impl Passing {
     pub fn method(&self) -> Method {
         match parse(&self.asked.head) {
+            _ if self.pages.is_some() => Method::Get,
             Parsed::Complete { request, .. } if request.method == RequestMethod::Head => {
                 Method::Head
             }
@@ -63,7 +67,10 @@ impl Passing {
     }
 
     pub fn request(&self, origin: &Address) -> Result<Vec<u8>, &'static str> {
-        origin.passed(&self.asked.target, &self.asked.head)
+        match &self.pages {
+            Some(pages) => pages.request(origin),
+            None => origin.passed(&self.asked.target, &self.asked.head),
+        }
     }
 
     /// Whether the client's request is one that may be answered with this status: it would take a part for all.
@@ -81,7 +88,10 @@ impl Passing {
 
     /// Takes bytes of the body.
     pub fn take(&mut self, bytes: &[u8]) {
-        self.waiting.extend_from_slice(bytes);
+        match &mut self.pages {
+            Some(pages) => pages.take(bytes),
+            None => self.waiting.extend_from_slice(bytes),
+        }
     }
 
     /// Whether its client has to take something before more comes.
@@ -89,9 +99,14 @@ impl Passing {
         self.waiting.len() >= WAITING_BYTES_MAX
     }
 
-    /// Whether its client has the head.
+    /// Whether its client has the head, so that it can't begin anew. A page of a listing can.
     pub fn has_begun(&self) -> bool {
-        self.pass.is_some()
+        self.pass.is_some() && self.pages.is_none()
+    }
+
+    /// Whether its client has all that came, and waits for more.
+    pub fn is_drained(&self) -> bool {
+        self.wanted && self.waiting.is_empty() && self.end == End::Open
     }
 
     /// Whether its client has left.
@@ -111,8 +126,9 @@ impl Passing {
         if self.end == End::Broken && self.waiting.is_empty() {
             return Some(Err(std::io::ErrorKind::UnexpectedEof.into()));
         }
-        let body = std::mem::take(&mut self.waiting);
-        let last = self.end == End::Whole;
+        let mut body = std::mem::take(&mut self.waiting);
+        self.waiting = body.split_off(body.len().min(WAITING_BYTES_MAX));
+        let last = self.end == End::Whole && self.waiting.is_empty();
         let bytes = match self.chunked {
             true => {
                 let mut bytes = Vec::with_capacity(body.len() + 32);
@@ -139,12 +155,25 @@ impl Upstream {
         interest: Weak<()>,
         now: Instant,
     ) {
+        self.pass_pages(stream, asked, interest, None, now);
+    }
+
+    /// The same; with pages it is a listing.
+    pub(super) fn pass_pages(
+        &mut self,
+        stream: StreamId,
+        asked: Asked,
+        interest: Weak<()>,
+        pages: Option<Pages>,
+        now: Instant,
+    ) {
         let passing = Passing {
             stream,
             asked,
             interest,
             pass: None,
             number: self.number(),
+            pages,
             waiting: Vec::new(),
             owed_bytes: None,
             wanted: false,
@@ -161,8 +190,13 @@ impl Upstream {
         &mut self,
         task: TaskId,
         response: &Response<'_>,
-        _now: Instant,
+        now: Instant,
     ) -> Verdict {
+        if self.gateway.has_buckets() {
+            if let Some(verdict) = self.bucket_passing(task, response.status, now) {
+                return verdict;
+            }
+        }
         let Some(Job::Pass(passing)) = self.jobs.get_mut(&task) else {
             return Verdict::Skip;
         };
@@ -209,6 +243,7 @@ impl Upstream {
         let was_full = passing.is_full();
         passing.wanted = true;
         self.pass_moved(task, now);
+        self.next_page(task, now);
         if was_full {
             let link = self.links.iter();
             let link = link
@@ -238,6 +273,9 @@ impl Upstream {
 
     /// The response is complete.
     pub(super) fn pass_ended(&mut self, mut passing: Passing, now: Instant) {
+        if passing.pages.is_some() {
+            return self.page_ended(passing, now);
+        }
         passing.end = End::Whole;
         self.rest_of(passing, now);
     }
@@ -256,11 +294,12 @@ impl Upstream {
     }
 
     /// What has come of a response waits for its client, without a connection.
-    fn rest_of(&mut self, passing: Passing, now: Instant) {
+    pub(super) fn rest_of(&mut self, passing: Passing, now: Instant) {
         let (number, task) = (passing.number, TaskId(self.number()));
         self.jobs.insert(task, Job::Pass(passing));
         self.passes.insert(number, task);
         self.pass_moved(task, now);
+        self.next_page(task, now);
     }
 
     /// Ends the responses whose clients have left.

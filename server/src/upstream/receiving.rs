@@ -55,13 +55,14 @@ impl Upstream {
                 return;
             }
             match link.connected() {
-                Ok(()) => {
+                Ok(true) => {
                     link.step = Step::Idle;
                     return self.machine.on(In::Connected(id), now);
                 }
-                Err(error) => {
+                Ok(false) => return,
+                Err(broken) => {
                     let origin = link.origin;
-                    self.tell_origin(origin, &error.to_string(), now);
+                    self.tell_broken(origin, &broken, now);
                     return self.broken(id, Fault::Unreachable, now);
                 }
             }
@@ -91,9 +92,9 @@ impl Upstream {
         match link.step {
             Step::Connecting => Heard::Nothing,
             // An origin that says something unasked, or closes: the connection is of no use.
-            Step::Idle => match link.receive(&mut [IoSliceMut::new(&mut [0])]) {
-                Err(Errno::AGAIN) => Heard::Nothing,
-                _ => self.gone(id, now),
+            Step::Idle => match link.is_spoilt() {
+                true => self.gone(id, now),
+                false => Heard::Nothing,
             },
             Step::Head(_) => self.hear_head(id, now),
             Step::Body { .. } => self.hear_body(id, now),

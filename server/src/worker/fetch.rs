@@ -10,7 +10,7 @@ use crate::clock::unix_ms;
 use crate::front::fetching::asked_of;
 use crate::front::http::Front;
 use crate::front::site::SiteAnswer;
-use crate::gateway::{Ask, Asked, Found, How, LookUp};
+use crate::gateway::{Ask, Asked, Found, Gateway, How, LookUp};
 
 /// Whether the present request would get another response than one without its fields, by these values of Vary.
 pub(super) fn varies(front: &Front, vary: &[u8]) -> bool {
@@ -19,12 +19,13 @@ pub(super) fn varies(front: &Front, vary: &[u8]) -> bool {
 }
 
 /// The question to an origin for the present request, for its client alone.
-fn private(front: &Front) -> Option<Asked> {
+fn private(front: &Front, gateway: &Gateway) -> Option<Asked> {
     let request = front.request().ok()?;
     let target = target::resolve(request.target).ok()?;
+    let asked = asked_of(&request, &target, front.head(), gateway).ok()?;
     Some(Asked {
         private: true,
-        ..asked_of(&request, &target, front.head())
+        ..asked
     })
 }
 
@@ -70,8 +71,11 @@ impl Worker {
 
     /// Asks for the present request for its client alone.
     pub(super) fn fetch_alone(&mut self, stream: StreamId, now: Instant) {
-        let conn = self.conns.get(stream.conn);
-        if let Some(asked) = conn.and_then(|conn| private(&conn.front)) {
+        let gateway = self.shared.site.gateway.clone();
+        let (Some(conn), Some(gateway)) = (self.conns.get(stream.conn), gateway) else {
+            return;
+        };
+        if let Some(asked) = private(&conn.front, &gateway) {
             self.ask_upstream(stream, asked, now);
         }
     }

@@ -35,7 +35,7 @@ pub mod response;
 pub mod status;
 pub mod target;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 
 pub use ask::{Ask, AskedRange, Condition};
 pub use body::{BodyReader, BodySkip, Piece, Skipped};

@@ -3,6 +3,7 @@
 //! Byte n of an answer is a function of its [`Plan`] alone, so a connection can be resumed or handed over at
 //! any byte. A plan does no I/O: it names spans of the file, and the shell sends them.
 
+pub mod location;
 pub mod relay;
 
 pub use relay::{relayed, through};

@@ -91,7 +91,7 @@ fn is_plain(raw: &[u8]) -> bool {
 }
 
 /// The authority of an absolute target, unchecked.
-pub(super) fn authority(raw: &[u8]) -> Option<&[u8]> {
+pub(crate) fn authority(raw: &[u8]) -> Option<&[u8]> {
     let rest = after_scheme(raw)?;
     Some(&rest[..authority_len(rest)])
 }

@@ -88,6 +88,9 @@ pub(super) fn entry(entry: &Entry<'_>, out: &mut Vec<u8>) {
         } else {
             b"<a href=\""
         });
+        if entry.name.is_empty() {
+            out.extend_from_slice(b"./"); // a slash alone leads to the root
+        }
         push_percent_encoded(entry.name, out);
         out.extend_from_slice(slash);
         out.extend_from_slice(b"\">");

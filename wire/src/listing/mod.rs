@@ -61,7 +61,8 @@ impl EntryKind {
 /// One name in the directory.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'a> {
-    /// The name as the file system has it: any bytes but `/` and NUL, at most 255 of them, never `.` or `..`.
+    /// The name as the file system has it: any bytes but `/` and NUL, at most 255 of them, never `.` or `..`. A bucket has longer
+    /// ones too, up to 1,024 bytes, and folders with an empty one.
     pub name: &'a [u8],
     /// Its type.
     pub kind: EntryKind,
