@@ -141,7 +141,13 @@ fn an_object_that_changes_is_the_new_one_and_one_that_goes_is_gone() {
     assert_eq!(again.field("Cache-Status"), Some("ackpace; hit; fwd=stale"));
     assert!(again.body == old);
     store.put("x", ask_each_time, &new);
-    assert!(server.get("/x", "").body == new);
+    let changed = server.get("/x", "");
+    let (status, len) = (changed.status, changed.body.len());
+    assert!(
+        changed.body == new,
+        "{status}, {len} bytes, {:?}",
+        changed.field("Cache-Status")
+    );
     store.ask("DELETE", &format!("/{BUCKET}/x"), "", b"");
     assert_eq!(server.get("/x", "").status, 404);
 }
