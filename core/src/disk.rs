@@ -263,7 +263,7 @@ impl Disk {
         let mut passed = false;
         for id in candidates.into_iter().flatten() {
             let reader = self.readers.get(&id)?;
-            let (position, is_first) = (reader.position?, reader.want.answers == 0);
+            let (position, is_first) = (reader.position?, reader.nth() == 0);
             // The first candidate may be passed over so often: while its slots are lacking, or while a first read in the device
             // holds it back.
             let patient = self.bypassed < BYPASSES_MAX;
@@ -289,13 +289,13 @@ impl Disk {
     /// The want of this reader becomes a read, unless its slots are lacking.
     fn read_for(&mut self, id: ReaderId, target_us: u64, now: Instant) -> Option<Out> {
         let reader = self.readers.get(&id)?;
-        let (want, position) = (reader.want, reader.position?);
+        let (want, nth, position) = (reader.want, reader.nth(), reader.position?);
         let path = self.read_path(id, &want, now);
-        let (span, into, bound) = self.length(&want, path, target_us, now)?;
+        let (span, into, bound) = self.length(&want, nth, path, target_us, now)?;
         let chosen = Chosen {
             reason: match position {
                 _ if id.is_gone() => Reason::Left,
-                Position::Urgent(_) if want.answers > 0 => Reason::Rest,
+                Position::Urgent(_) if nth > 0 => Reason::Rest,
                 Position::Urgent(_) => Reason::First,
                 _ if has_underrun(&want, now) => Reason::Late,
                 _ => Reason::Due,

@@ -48,7 +48,7 @@ impl Disk {
             Position::Due(_) | Position::DueRest(..) => true,
             Position::Later(_) => false,
         };
-        let asked = self.read_need(&before, self.target_us(), now);
+        let asked = self.read_need(&before, before.answers, self.target_us(), now);
         let (read_bytes, _) = self.settings.prefetch.read_bytes(&asked);
         Some(CongestedWant {
             due,

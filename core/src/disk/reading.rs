@@ -20,18 +20,26 @@ pub(super) struct Reader {
     pub served: Option<u64>,
     /// Its want is put off: it becomes due as if the stream ran dry then.
     pub put_off_to: Option<Instant>,
+    /// What an origin was asked first ([`super::In::Begun`]) gave it bytes before its first want.
+    pub was_fed: bool,
 }
 
 impl Reader {
     /// A stream that begins to read, with its first want.
-    pub fn new(want: Want) -> Reader {
+    pub fn new(want: Want, was_fed: bool) -> Reader {
         Reader {
             want,
             position: None,
             answered: None,
             served: None,
             put_off_to: None,
+            was_fed,
         }
+    }
+
+    /// The number of its next read, from 0 on.
+    pub fn nth(&self) -> u32 {
+        self.want.answers.saturating_add(self.was_fed.into())
     }
 
     /// The next byte of the file that it lacks.
@@ -76,7 +84,8 @@ impl Disk {
     pub(super) fn enter(&mut self, id: ReaderId, want: Want, now: Instant) {
         self.objects.enter(id, &want, now);
         self.add_rate(want.rate_bytes_per_s);
-        self.readers.insert(id, Reader::new(want));
+        let was_fed = self.settings.arriving && want.underrun_at > now;
+        self.readers.insert(id, Reader::new(want, was_fed));
     }
 
     /// Keeps the read of a stream that left, as a server does that cannot cancel its requests.
@@ -127,7 +136,7 @@ impl Disk {
                 .unwrap_or_else(|| self.settings.prefetch.dry_at(underrun_at, rate_bytes_per_s)),
             device_bytes: self.objects.device_bytes(object, span.offset_bytes),
             served: reader.served,
-            is_first: reader.want.answers == 0 && !id.is_gone(),
+            is_first: reader.nth() == 0 && !id.is_gone(),
             rest_dry_at: rest_dry_at(&reader.want).filter(|_| !id.is_gone()),
         })
     }

@@ -131,11 +131,12 @@ impl Disk {
     pub(super) fn length(
         &mut self,
         want: &Want,
+        nth: u32,
         path: ReadPath,
         target_us: u64,
         now: Instant,
     ) -> Option<(Span, Destination, LengthBound)> {
-        let need = self.read_need(want, target_us, now);
+        let need = self.read_need(want, nth, target_us, now);
         let (read_bytes, bound) = self.settings.prefetch.read_bytes(&need);
         let (span, into, bound) = match path {
             ReadPath::Crowd | ReadPath::Popular => (
@@ -162,13 +163,19 @@ impl Disk {
     }
 
     /// The evidence from which the policy computes the length of a read for a want.
-    pub(super) fn read_need(&self, want: &Want, target_us: u64, now: Instant) -> ReadNeed {
+    pub(super) fn read_need(
+        &self,
+        want: &Want,
+        nth: u32,
+        target_us: u64,
+        now: Instant,
+    ) -> ReadNeed {
         let free = self.slots_max().saturating_sub(self.slots_used);
         ReadNeed {
             target_us,
             margin_us: want.underrun_at.since_us(now),
             rate_bytes_per_s: self.rate_for(want, now),
-            nth: want.answers,
+            nth,
             rest_bytes: want.span.len_bytes,
             most_bytes: self.model.read_bytes_max(),
             free_bytes: u64::from(free) * SLOT_BYTES,

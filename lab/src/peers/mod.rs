@@ -214,15 +214,15 @@ impl Contender {
     }
 
     /// From the command line: the name of a preset, "ackpace --option value" for ours with options, which is then
-    /// its name, or "ackpace@PATH --option value" for another build of ours, whose name is that of its file.
+    /// its name, or "ackpace@PATH --option value" for another build of ours, whose name is that of its file; "gateway" likewise.
     ///
     /// # Errors
     /// Another name, options for another program, a build that is no file or whose name is a preset's.
     pub fn parse(text: &str) -> std::result::Result<Self, String> {
         let mut words = text.split_whitespace();
         let name = words.next().unwrap_or_default();
-        if let Some(path) = name.strip_prefix("ackpace@") {
-            return Self::build(path, &words.collect::<Vec<_>>());
+        if let Some((preset @ ("ackpace" | "gateway"), path)) = name.split_once('@') {
+            return Self::build(preset, path, &words.collect::<Vec<_>>());
         }
         if !PRESETS.iter().any(|preset| preset.0 == name) {
             return Err(format!(
@@ -243,7 +243,7 @@ impl Contender {
     }
 
     /// Another build of ours, so that before and after run in the same rounds.
-    fn build(path: &str, options: &[&str]) -> std::result::Result<Self, String> {
+    fn build(preset: &str, path: &str, options: &[&str]) -> std::result::Result<Self, String> {
         let file = PathBuf::from(path);
         let called = file.file_name().unwrap_or_default().to_string_lossy();
         if !file.is_file() {
@@ -259,7 +259,7 @@ impl Contender {
             .collect();
         Ok(Self {
             build: std::path::absolute(&file).ok(),
-            ..Self::preset("ackpace").with(&words.join(" "), options)
+            ..Self::preset(preset).with(&words.join(" "), options)
         })
     }
 

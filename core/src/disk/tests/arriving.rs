@@ -173,3 +173,15 @@ fn no_stream_is_forgotten_whatever_ends_its_read() {
     orders(&mut disk, NOW);
     assert_eq!(disk.forgotten(), []);
 }
+
+#[test]
+fn a_stream_that_has_bytes_of_the_opening_is_read_for_as_for_the_second_time() {
+    let mut disk = Disk::new(ORIGIN);
+    let fed = Want {
+        underrun_at: NOW.plus_us(1),
+        ..want(0, 0, FIRST_READ_BYTES, 1)
+    };
+    disk.on(In::Want(fed), NOW);
+    let (_, whole, _) = read_of(&orders(&mut disk, NOW)[0]);
+    assert!(whole.len_bytes <= READ_BYTES_MIN, "{whole:?}");
+}
