@@ -179,6 +179,7 @@ fn a_stream_that_has_bytes_of_the_opening_is_read_for_as_for_the_second_time() {
     let mut disk = Disk::new(ORIGIN);
     let fed = Want {
         underrun_at: NOW.plus_us(1),
+        rate_bytes_per_s: 0,
         ..want(0, 0, FIRST_READ_BYTES, 1)
     };
     disk.on(In::Want(fed), NOW);
