@@ -28,8 +28,10 @@ const TRIES_EACH: u32 = 2;
 pub struct Settings {
     /// Origins, at least one; the first that works is asked.
     pub origins: u16,
-    /// Links to one origin. More tasks: they wait. So an origin that hangs holds up itself alone.
+    /// Links to one origin for what is kept. More tasks: they wait. So an origin that hangs holds up itself alone.
     pub links_max: u32,
+    /// Responses that pass through at a time, each by a link of its own for as long as its client takes. More: they wait.
+    pub passes_max: u32,
     /// From the order to connect until the connection stands.
     pub connect_us: u64,
     /// From the request to the end of the response's head.
@@ -55,7 +57,7 @@ pub enum Kind {
     Open,
     /// Bytes of an object.
     Read,
-    /// A response that goes through to one client, at that client's pace: at most half of the links.
+    /// A response that goes through to one client, at that client's pace.
     Pass,
 }
 
@@ -343,10 +345,11 @@ impl Links {
             return Some(self.ask(id, task, now));
         }
         let connecting = |link: &&Link| link.state == State::Connecting;
-        let waiting = self.ready().count();
         let links = self.links.values().filter(of_origin);
-        if links.clone().filter(connecting).count() >= waiting
-            || links.count() >= self.settings.links_max as usize
+        let is_pass = |task: &Task| task.kind == Kind::Pass; // these are counted when they are ready
+        let full = links.clone().count() >= self.settings.links_max as usize + self.passes();
+        if full && !self.tasks.get(&task).is_some_and(is_pass)
+            || links.filter(connecting).count() >= self.ready().count()
         {
             return None;
         }
@@ -365,10 +368,7 @@ impl Links {
 
     /// The tasks that may have a link, first the one whose turn it is.
     fn ready(&self) -> impl Iterator<Item = TaskId> + '_ {
-        let passes = self.tasks.values();
-        let passes = passes.filter(|task| task.kind == Kind::Pass && task.link.is_some());
-        let more = (self.settings.links_max / 2).max(1) as usize;
-        let more = more.saturating_sub(passes.count());
+        let more = self.settings.passes_max as usize - self.passes();
         let [open, read, pass] = &self.waiting;
         let reads = match self.reads_wait_until {
             Some(_) => 0,
@@ -378,6 +378,14 @@ impl Links {
             .chain(read.iter().take(reads))
             .chain(pass.iter().take(more))
             .copied()
+    }
+
+    /// Responses that pass through now.
+    fn passes(&self) -> usize {
+        let tasks = self.tasks.values();
+        tasks
+            .filter(|task| task.kind == Kind::Pass && task.link.is_some())
+            .count()
     }
 
     fn ask(&mut self, id: LinkId, task: TaskId, now: Instant) -> Out {

@@ -106,10 +106,17 @@ pub(super) fn planned(
             status,
             fields,
             body,
-        } => relay::relayed(request, *status, fields, body.to_vec(), context),
+        } => {
+            let fields = [fields, &b"Cache-Status: ackpace; fwd=uri-miss\r\n"[..]].concat();
+            relay::relayed(request, *status, &fields, body.to_vec(), context)
+        }
         SiteAnswer::Through(through) => {
-            let (fields, len_bytes) = (&through.fields, through.len_bytes);
-            relay::through(request, through.status, fields, len_bytes, context)
+            let fields = [
+                &through.fields,
+                &b"Cache-Status: ackpace; fwd=bypass\r\n"[..],
+            ]
+            .concat();
+            relay::through(request, through.status, &fields, through.len_bytes, context)
         }
         SiteAnswer::NoAnswer(Fault::Silent) => error(
             Status::GatewayTimeout,
@@ -163,7 +170,11 @@ fn representation<'a>(served: &'a Served, site: &'a Site, now_unix_s: u64) -> Re
 
 /// The fields of an object's response: those of its origin, and what the cache did (RFC 9211).
 fn object_fields(found: &Found) -> Vec<u8> {
-    let status = format!("Cache-Status: ackpace; {}\r\n", found.how.status());
+    let collapsed = if found.collapsed { "; collapsed" } else { "" };
+    let status = format!(
+        "Cache-Status: ackpace; {}{collapsed}\r\n",
+        found.how.status()
+    );
     [&found.object.fields, status.as_bytes()].concat()
 }
 

@@ -13,6 +13,7 @@ use ackpace_wire::http::fields::Field;
 use ackpace_wire::http::plan::relay;
 use ackpace_wire::http::{ContentRange, Framing, Response, range};
 
+use super::ask::Hint;
 use crate::store::slab::Slab;
 
 /// How long a stale object is sent if no origin answers and it does not say: a day.
@@ -84,14 +85,21 @@ pub struct Found {
     pub object: Arc<Object>,
     pub validity: Validity,
     pub how: How,
+    /// An origin was asked for somebody else already, and the answer is for both.
+    pub collapsed: bool,
 }
 
 /// How a request met its object: the words of Cache-Status (RFC 9211).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
+    /// All that it asks for is in memory.
     Hit,
+    /// It is known, and bytes that the request asks for are not in memory.
+    Partial,
     /// It was not known.
     Missed,
+    /// It was stale, and the origin has another version.
+    Changed,
     /// It was stale, and the origin said that it is the same.
     Revalidated,
     /// It was stale, and is sent all the same.
@@ -103,9 +111,11 @@ impl How {
     pub fn status(self) -> &'static str {
         match self {
             How::Hit => "hit",
+            How::Partial => "fwd=partial",
             How::Missed => "fwd=uri-miss",
-            How::Revalidated => "hit; fwd=stale",
-            How::Stale => "hit; fwd=stale; detail=stale",
+            How::Changed => "fwd=stale",
+            How::Revalidated => "fwd=stale; fwd-status=304",
+            How::Stale => "hit; detail=stale",
         }
     }
 }
@@ -303,6 +313,30 @@ impl Object {
     /// Whether all of the span is there.
     pub fn is_resident(&self, span: Span) -> bool {
         self.slab.covers(self.id, span)
+    }
+
+    /// How a request meets an object that is fresh.
+    pub fn met(&self, hint: Hint) -> How {
+        let span = match hint {
+            Hint::Head => None,
+            Hint::Span(first, last) => {
+                let end_bytes = last.saturating_add(1).min(self.len_bytes);
+                let len_bytes = end_bytes.saturating_sub(first);
+                Some((first, len_bytes))
+            }
+            Hint::Last(len_bytes) => {
+                let len_bytes = len_bytes.min(self.len_bytes);
+                Some((self.len_bytes - len_bytes, len_bytes))
+            }
+        };
+        let is_there = span.is_none_or(|(offset_bytes, len_bytes)| {
+            let span = Span {
+                offset_bytes,
+                len_bytes,
+            };
+            len_bytes == 0 || self.is_resident(span)
+        });
+        if is_there { How::Hit } else { How::Partial }
     }
 
     /// What tells this version apart from all others of any object of any origin, also in another process: the origin, the

@@ -7,8 +7,10 @@ use super::object::How;
 /// How a request was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answered {
-    /// From what is known, without asking an origin. Its bytes may still have to be fetched.
+    /// From memory.
     Hit,
+    /// It is known, and bytes that are asked for have to be fetched, or read from the cache folder.
+    Partial,
     /// An origin was asked what it has there.
     Missed,
     /// An origin said that what is known is the same.
@@ -22,15 +24,23 @@ pub enum Answered {
 }
 
 impl Answered {
-    pub const NAMES: [&'static str; 6] =
-        ["hit", "missed", "revalidated", "stale", "passed", "failed"];
+    pub const NAMES: [&'static str; 7] = [
+        "hit",
+        "partial",
+        "missed",
+        "revalidated",
+        "stale",
+        "passed",
+        "failed",
+    ];
 }
 
 impl From<How> for Answered {
     fn from(how: How) -> Answered {
         match how {
             How::Hit => Answered::Hit,
-            How::Missed => Answered::Missed,
+            How::Partial => Answered::Partial,
+            How::Missed | How::Changed => Answered::Missed,
             How::Revalidated => Answered::Revalidated,
             How::Stale => Answered::Stale,
         }

@@ -15,7 +15,7 @@ use super::{Job, Upstream};
 use crate::clock::unix_ms;
 use crate::front::planning::listed_of;
 use crate::front::site::SiteAnswer;
-use crate::gateway::{Asked, Found, How, Index, LookUp, Pass, Through};
+use crate::gateway::{Asked, Found, Index, LookUp, Pass, Through};
 use crate::resolver::Done;
 
 /// Listings under way, each of which holds a page. More: 503.
@@ -65,10 +65,12 @@ impl Upstream {
             .look_up(&asked.target, unix_ms() / 1000)
         {
             LookUp::Fresh(object) => {
+                let how = object.met(asked.hint);
                 let found = Found {
                     validity: object.validity(),
                     object,
-                    how: How::Hit,
+                    how,
+                    collapsed: false,
                 };
                 self.answer_to(stream, &interest, SiteAnswer::Object(found));
             }

@@ -106,11 +106,12 @@ impl Opening {
     }
 }
 
-fn object_as(object: &Arc<Object>, how: How) -> SiteAnswer {
+fn object_as(object: &Arc<Object>, how: How, collapsed: bool) -> SiteAnswer {
     SiteAnswer::Object(Found {
         object: Arc::clone(object),
         validity: object.validity(),
         how,
+        collapsed,
     })
 }
 
@@ -150,7 +151,8 @@ impl Upstream {
         let stale = match self.gateway.catalog.look_up(&target, unix_ms() / 1000) {
             // It has become known since it was asked for.
             LookUp::Fresh(object) => {
-                let answer = |waiter| self.answer_waiter(waiter, object_as(&object, How::Hit));
+                let how = object.met(hint);
+                let answer = |waiter| self.answer_waiter(waiter, object_as(&object, how, false));
                 return waiters.iter().for_each(answer);
             }
             LookUp::Stale(object, _) => Some(object),
@@ -259,6 +261,10 @@ impl Upstream {
             Some(Job::Open(opening)) => opening.stale.take(),
             _ => None,
         };
+        let how = match stale {
+            Some(_) => How::Changed,
+            None => How::Missed,
+        };
         // The same version with other validity keeps its bytes.
         let object = match stale.filter(|stale| stale.is_same(&object)) {
             Some(stale) => {
@@ -283,7 +289,7 @@ impl Upstream {
             self.disk.on(In::Begun { read, object, span }, now);
             (read, span)
         });
-        self.found(task, &object, How::Missed);
+        self.found(task, &object, how);
         let (Some((read, span)), Some(lease)) = (read, lease) else {
             return Verdict::Skip;
         };
@@ -299,8 +305,8 @@ impl Upstream {
             return;
         };
         self.opening.remove(&opening.target);
-        for waiter in &opening.waiters {
-            self.answer_waiter(waiter, object_as(object, how));
+        for (nth, waiter) in opening.waiters.iter().enumerate() {
+            self.answer_waiter(waiter, object_as(object, how, nth > 0));
         }
     }
 
@@ -389,7 +395,7 @@ impl Upstream {
             .filter(|object| object.validity().is_usable_on_error(now_unix_s));
         for waiter in &opening.waiters {
             let answer = match &stale {
-                Some(object) => object_as(object, How::Stale),
+                Some(object) => object_as(object, How::Stale, false),
                 None => SiteAnswer::NoAnswer(fault),
             };
             self.answer_waiter(waiter, answer);

@@ -22,7 +22,7 @@ use crate::gateway::{Address, Asked, Pass, Through};
 use crate::resolver::Done;
 
 /// Bytes of a response that wait for its client. More: the origin waits.
-const WAITING_BYTES_MAX: usize = 16 * SLICE_BYTES;
+const WAITING_BYTES_MAX: usize = 8 * SLICE_BYTES;
 
 /// A response under way.
 pub(super) struct Passing {

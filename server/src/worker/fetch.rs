@@ -44,7 +44,10 @@ impl Worker {
             return self.answer(stream, SiteAnswer::NotCached, now);
         }
         let (object, how) = match known {
-            LookUp::Fresh(object) => (object, How::Hit),
+            LookUp::Fresh(object) => {
+                let how = object.met(asked.hint);
+                (object, how)
+            }
             LookUp::Stale(object, true) => {
                 // Nobody waits for the answer.
                 drop(gateway.ask(stream, Ask::Refresh(asked.target)));
@@ -65,6 +68,7 @@ impl Worker {
             validity: object.validity(),
             object,
             how,
+            collapsed: false,
         };
         self.answer(stream, SiteAnswer::Object(found), now);
     }

@@ -29,12 +29,16 @@ fn files_of_all_lengths_come_right_cold_and_warm() {
         origin.put(&target, &lasting(bytes.clone(), "v"));
         let mut conn = server.connect();
         assert_eq!(whole(&mut conn, &target, &bytes), "ackpace; fwd=uri-miss");
+        // A single reader's bytes pass, but for the first ones. The second one's stay.
+        let second = match len <= 128 * KIB {
+            true => "ackpace; hit",
+            false => "ackpace; fwd=partial",
+        };
+        assert_eq!(whole(&mut conn, &target, &bytes), second);
         for _ in 0..2 {
             assert_eq!(whole(&mut conn, &target, &bytes), "ackpace; hit");
-            assert_eq!(
-                whole(&mut server.connect(), &target, &bytes),
-                "ackpace; hit"
-            );
+            let other = whole(&mut server.connect(), &target, &bytes);
+            assert_eq!(other, "ackpace; hit");
         }
     }
 }

@@ -17,15 +17,23 @@ fn a_hundred_clients_of_one_cold_object_cost_one_fetch() {
     origin.put("/a", &lasting(bytes.clone(), "v"));
     let server = gateway(&origin, "");
     let conns: Vec<_> = (0..100).map(|_| server.begin("/a", "")).collect();
+    let asked = AtomicUsize::new(0);
     thread::scope(|scope| {
         for mut conn in conns {
-            let bytes = &bytes;
+            let (bytes, asked) = (&bytes, &asked);
             scope.spawn(move || {
-                assert_eq!(conn.head().status, 200);
-                assert_eq!(conn.compare(bytes), bytes.len());
+                let head = conn.head();
+                let status = head.field("Cache-Status");
+                asked.fetch_add(
+                    (status == Some("ackpace; fwd=uri-miss")).into(),
+                    Ordering::Relaxed,
+                );
+                assert_eq!((head.status, conn.compare(bytes)), (200, bytes.len()));
             });
         }
     });
+    let asked = asked.into_inner();
+    assert_eq!(asked, 1, "the others share its question, or come later");
     let sent = origin.sent_bytes() as f64 / bytes.len() as f64;
     println!("fetched {sent:.3} times");
     assert!(sent < 1.1, "fetched {sent:.3} times");

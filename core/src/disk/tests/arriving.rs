@@ -184,5 +184,5 @@ fn a_stream_that_has_bytes_of_the_opening_is_read_for_as_for_the_second_time() {
     };
     disk.on(In::Want(fed), NOW);
     let (_, whole, _) = read_of(&orders(&mut disk, NOW)[0]);
-    assert!(whole.len_bytes <= READ_BYTES_MIN, "{whole:?}");
+    assert!(whole.len_bytes < FIRST_READ_BYTES, "{whole:?}");
 }
