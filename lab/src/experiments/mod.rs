@@ -54,6 +54,7 @@ pub fn all() -> Vec<Experiment> {
         origin::hits,
         origin::crowd,
         origin::miss,
+        origin::by_length,
         origin::reset,
         origin::mix,
     ];

@@ -229,26 +229,72 @@ pub fn miss() -> Experiment {
         ..frame("origin-miss", "Misses of a gateway", |at| {
             match at.count("asked") {
                 0 => {
-                    let classes = vec![ranges(20, "sparse", 10 << 30)];
+                    let classes = vec![ranges(20, "sparse", 10 << 30, 64 << 10)];
                     Scenario::swarm(near_flash(&[SPARSE]), classes)
                 }
                 1 => far_misses(NEW, Class::new("all", 20, Objects::any("new", 20_000))),
-                _ => far_misses(KNOWN, ranges(20, "known", 1 << 30)),
+                _ => far_misses(KNOWN, ranges(20, "known", 1 << 30, 64 << 10)),
             }
         })
     }
 }
 
-fn ranges(clients: u32, set: &str, len_bytes: u64) -> Class {
+fn ranges(clients: u32, set: &str, object_bytes: u64, len_bytes: u64) -> Class {
     let object = Objects {
-        len_bytes: Some(len_bytes),
+        len_bytes: Some(object_bytes),
         ..Objects::one(set)
     };
     Class {
-        part: Part::Range {
-            len_bytes: 64 << 10,
-        },
+        part: Part::Range { len_bytes },
         ..Class::new("all", clients, object)
+    }
+}
+
+const WARM: Set = Set::files("warm", 1, 64 << 20);
+
+/// Figures 3 and 4 of the network-centric cache, for HTTP.
+pub fn by_length() -> Experiment {
+    let asked = ["all hit", "all miss"];
+    Experiment {
+        asks: "Four clients ask for ranges of 4 to 48 KB at random places, as fast as they are answered: of an object of 64 MB that lies in memory, or of one of \
+            10 GB that does not fit. What do goodput and the CPU time of a byte gain if payload is not copied? The paper's clients ask by NFS.",
+        source: "network-centric cache, Figures 3 and 4",
+        contenders: vec![
+            gateway("gateway", "256M", &[]),
+            gateway("copying", "256M", &["--compare", "payload=copy"]),
+            nginx("512m", "memory"),
+        ],
+        subject: "gateway",
+        sweep: vec![
+            Axis::named("asked", "asked", &asked),
+            Axis::new(
+                "length",
+                "length of a range, KB",
+                &[4.0, 8.0, 16.0, 32.0, 48.0],
+            ),
+        ],
+        pace: Pace::of([3, 1], 4.0, [4.0, 2.0]),
+        judged: "
+            goodput_bytes_per_s / copying, nginx-slice
+            cpu_s_per_gb / copying, nginx-slice
+            cpu_us_per_request / copying, nginx-slice",
+        ..frame(
+            "origin-ranges",
+            "Ranges of 4 to 48 KB through a gateway",
+            |at| {
+                let len_bytes = (at.count("length") as u64) << 10;
+                match at.count("asked") {
+                    0 => {
+                        let class = ranges(4, "warm", 64 << 20, len_bytes);
+                        Scenario::swarm(near(Place::memory(&[WARM])), vec![class])
+                    }
+                    _ => {
+                        let class = ranges(4, "sparse", 10 << 30, len_bytes);
+                        Scenario::swarm(near_flash(&[SPARSE]), vec![class])
+                    }
+                }
+            },
+        )
     }
 }
 
