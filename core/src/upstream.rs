@@ -4,22 +4,17 @@
 //! A *task* is one request and its response. The shell knows what it asks for. All origins have the same, so a task that one
 //! does not answer goes to the next; a task whose response breaks off goes on where it broke off, as the shell asks for the rest.
 
+mod origins;
 #[cfg(test)]
 mod tests;
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
+use self::origins::Origins;
 use crate::machine::Machine;
-use crate::units::{Instant, US_PER_S};
+use crate::units::Instant;
 
-/// An origin that failed is left alone for this time, twice as long after each further failure.
-const DOWN_US_MIN: u64 = US_PER_S / 2;
-/// For no longer than this.
-const DOWN_US_MAX: u64 = 30 * US_PER_S;
-/// Failures in a row from which an origin that can't be reached often recovers: it restarts. Bytes for responses under way wait for it so long, since
-/// these can't become errors any more. More failures: they are asked for, and fail, as everything else.
-const PATIENT_FAULTS: u32 = 2;
 /// How often a task that brings nothing is tried with each origin. More: it fails.
 const TRIES_EACH: u32 = 2;
 
@@ -28,10 +23,8 @@ const TRIES_EACH: u32 = 2;
 pub struct Settings {
     /// Origins, at least one; the first that works is asked.
     pub origins: u16,
-    /// Links to one origin for what is kept. More tasks: they wait. So an origin that hangs holds up itself alone.
-    pub links_max: u32,
-    /// Responses that pass through at a time, each by a link of its own for as long as its client takes. More: they wait.
-    pub passes_max: u32,
+    /// Tasks of each [`Kind`] that have a link at a time. More: they wait, so that none of the kinds starves another.
+    pub links_max: [u32; 3],
     /// From the order to connect until the connection stands.
     pub connect_us: u64,
     /// From the request to the end of the response's head.
@@ -50,10 +43,10 @@ pub struct LinkId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId(pub u64);
 
-/// What a task is, which decides when its turn comes.
+/// What a task is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A client waits for the head of its response: before all others.
+    /// A client waits for the head of its response. It waits for a link for [`Settings::answer_us`] at most.
     Open,
     /// Bytes of an object.
     Read,
@@ -149,23 +142,17 @@ struct Task {
     tries: u32,
     /// Its last fault.
     fault: Fault,
-}
-
-#[derive(Clone, Copy, Default)]
-struct Origin {
-    faults: u32,
-    down_until: Instant,
-    /// The last of them was that no connection came about.
-    is_unreachable: bool,
+    /// When it came, or lost its link.
+    since: Instant,
 }
 
 /// Chooses links for tasks.
 pub struct Links {
     settings: Settings,
-    origins: Vec<Origin>,
+    origins: Origins,
     links: BTreeMap<LinkId, Link>,
     tasks: BTreeMap<TaskId, Task>,
-    /// Tasks without a link, by kind, first those whose clients wait for a head.
+    /// Tasks without a link, by kind.
     waiting: [VecDeque<TaskId>; 3],
     outs: VecDeque<Out>,
     next: u64,
@@ -178,7 +165,7 @@ impl Links {
     pub fn new(settings: Settings) -> Links {
         Links {
             settings,
-            origins: alloc::vec![Origin::default(); usize::from(settings.origins.max(1))],
+            origins: Origins::new(settings.origins),
             links: BTreeMap::new(),
             tasks: BTreeMap::new(),
             waiting: Default::default(),
@@ -188,41 +175,16 @@ impl Links {
         }
     }
 
+    /// Whether an origin is left alone after failures.
+    pub fn is_down(&self, origin: u16, now: Instant) -> bool {
+        self.origins.is_down(origin, now)
+    }
+
     /// The links to an origin, and how many of them carry a task.
     pub fn count(&self, origin: u16) -> (usize, usize) {
         let links = || self.links.values().filter(|link| link.origin == origin);
         let busy = links().filter(|link| link.task.is_some()).count();
         (links().count(), busy)
-    }
-
-    /// Whether an origin is left alone after failures.
-    pub fn is_down(&self, origin: u16, now: Instant) -> bool {
-        let origin = self.origins.get(usize::from(origin));
-        origin.is_some_and(|origin| origin.down_until > now)
-    }
-
-    /// The origin to ask: the first that is not left alone, or else the one whose time is over soonest.
-    fn origin(&self, now: Instant) -> u16 {
-        let up = self
-            .origins
-            .iter()
-            .position(|origin| origin.down_until <= now);
-        let soonest = || {
-            let all = self.origins.iter().enumerate();
-            all.min_by_key(|(_, origin)| origin.down_until)
-                .map(|(nth, _)| nth)
-        };
-        up.or_else(soonest).unwrap_or(0) as u16
-    }
-
-    /// When an origin is asked again that could not be reached lately; `None`: one can be, or none is expected to recover soon.
-    fn recovers_at(&self, now: Instant) -> Option<Instant> {
-        let mut origins = self.origins.iter();
-        if origins.any(|origin| origin.down_until <= now || !origin.is_unreachable) {
-            return None;
-        }
-        let lately = (self.origins.iter()).filter(|origin| origin.faults <= PATIENT_FAULTS);
-        lately.map(|origin| origin.down_until).min()
     }
 
     fn drop_task(&mut self, id: TaskId) {
@@ -253,7 +215,7 @@ impl Links {
         let Some(link) = self.links.get(&id) else {
             return;
         };
-        self.origins[usize::from(link.origin)] = Origin::default();
+        self.origins.works(link.origin);
         if let Some(task) = link.task.and_then(|task| self.tasks.get_mut(&task)) {
             task.tries = 0;
         }
@@ -264,7 +226,7 @@ impl Links {
             return;
         };
         (link.state, link.since, link.reused) = (State::Idle, now, true);
-        self.origins[usize::from(link.origin)] = Origin::default();
+        self.origins.works(link.origin);
         if let Some(task) = link.task.take() {
             self.tasks.remove(&task);
         }
@@ -290,28 +252,24 @@ impl Links {
                 .collect();
             all.into_iter().for_each(|id| self.close(id));
         } else if task.is_some() || fault == Fault::Unreachable {
-            self.blame(origin, now);
-            self.origins[usize::from(origin)].is_unreachable = fault == Fault::Unreachable;
+            self.origins.blame(origin, fault, now);
         }
         let Some(id) = task else { return };
         let Some(task) = self.tasks.get_mut(&id) else {
             return;
         };
-        (task.link, task.fault) = (None, fault);
-        task.tries += u32::from(!stale);
-        self.waiting[task.kind as usize].push_front(id);
-        self.give_up();
-    }
-
-    /// An origin failed.
-    fn blame(&mut self, origin: u16, now: Instant) {
-        let origin = &mut self.origins[usize::from(origin)];
-        if origin.down_until > now {
-            return; // several links fail together
+        (task.link, task.fault, task.since) = (None, fault, now);
+        task.tries += match fault {
+            _ if stale => 0,
+            Fault::Silent => TRIES_EACH, // that took long enough
+            _ => 1,
+        };
+        let waiting = &mut self.waiting[task.kind as usize];
+        match task.kind {
+            Kind::Open if !stale => waiting.push_back(id),
+            _ => waiting.push_front(id),
         }
-        origin.faults = (origin.faults + 1).min(16);
-        let down_us = (DOWN_US_MIN << (origin.faults - 1)).min(DOWN_US_MAX);
-        origin.down_until = now.plus_us(down_us);
+        self.give_up();
     }
 
     /// Tasks that were tried too often fail.
@@ -332,9 +290,9 @@ impl Links {
     /// The next task gets an idle link, or has one opened for it.
     fn assign(&mut self, now: Instant) -> Option<Out> {
         let reads_wait = !self.waiting[Kind::Read as usize].is_empty();
-        self.reads_wait_until = self.recovers_at(now).filter(|_| reads_wait);
+        self.reads_wait_until = self.origins.recovers_at(now).filter(|_| reads_wait);
         let task = self.ready().next()?;
-        let origin = self.origin(now);
+        let origin = self.origins.choose(now);
         let of_origin = |link: &&Link| link.origin == origin;
         let idle = self.links.iter().rev();
         let idle = idle
@@ -346,11 +304,7 @@ impl Links {
         }
         let connecting = |link: &&Link| link.state == State::Connecting;
         let links = self.links.values().filter(of_origin);
-        let is_pass = |task: &Task| task.kind == Kind::Pass; // these are counted when they are ready
-        let full = links.clone().count() >= self.settings.links_max as usize + self.passes();
-        if full && !self.tasks.get(&task).is_some_and(is_pass)
-            || links.filter(connecting).count() >= self.ready().count()
-        {
+        if links.filter(connecting).count() >= self.ready().count() {
             return None;
         }
         self.next += 1;
@@ -368,24 +322,16 @@ impl Links {
 
     /// The tasks that may have a link, first the one whose turn it is.
     fn ready(&self) -> impl Iterator<Item = TaskId> + '_ {
-        let more = self.settings.passes_max as usize - self.passes();
-        let [open, read, pass] = &self.waiting;
-        let reads = match self.reads_wait_until {
-            Some(_) => 0,
-            None => read.len(),
-        };
-        open.iter()
-            .chain(read.iter().take(reads))
-            .chain(pass.iter().take(more))
-            .copied()
-    }
-
-    /// Responses that pass through now.
-    fn passes(&self) -> usize {
-        let tasks = self.tasks.values();
-        tasks
-            .filter(|task| task.kind == Kind::Pass && task.link.is_some())
-            .count()
+        let mut more = self.settings.links_max.map(|most| most as usize);
+        for task in self.tasks.values().filter(|task| task.link.is_some()) {
+            let more = &mut more[task.kind as usize];
+            *more = more.saturating_sub(1);
+        }
+        if self.reads_wait_until.is_some() {
+            more[Kind::Read as usize] = 0;
+        }
+        let by_kind = self.waiting.iter().zip(more);
+        by_kind.flat_map(|(waiting, more)| waiting.iter().take(more).copied())
     }
 
     fn ask(&mut self, id: LinkId, task: TaskId, now: Instant) -> Out {
@@ -428,16 +374,28 @@ impl Links {
                 _ => self.broken(id, Fault::Silent, now),
             }
         }
+        while let Some((id, _)) = self.oldest().filter(|(_, ends_at)| *ends_at <= now) {
+            let tried = self.tasks.get(&id).filter(|task| task.tries > 0);
+            let fault = tried.map_or(Fault::Silent, |task| task.fault);
+            self.drop_task(id);
+            self.outs.push_back(Out::Failed(id, fault));
+        }
+    }
+
+    /// The question that waits for a link first in turn, and when it has waited for too long.
+    fn oldest(&self) -> Option<(TaskId, Instant)> {
+        let id = *self.waiting[Kind::Open as usize].front()?;
+        let since = self.tasks.get(&id)?.since;
+        Some((id, since.plus_us(self.settings.answer_us)))
     }
 
     /// Tasks that wait for a connection which does not come about have been tried, too.
     fn unreachable(&mut self, now: Instant) {
-        let all_down = self.origins.iter().all(|origin| origin.down_until > now);
-        if !all_down {
+        if !self.origins.all_are_down(now) {
             return;
         }
         let [open, read, pass] = &self.waiting;
-        let reads = match self.recovers_at(now) {
+        let reads = match self.origins.recovers_at(now) {
             Some(_) => 0,
             None => read.len(),
         };
@@ -462,6 +420,7 @@ impl Machine for Links {
                     link: None,
                     tries: 0,
                     fault: Fault::Unreachable,
+                    since: now,
                 };
                 self.tasks.insert(id, task);
                 self.waiting[kind as usize].push_back(id);
@@ -495,6 +454,7 @@ impl Machine for Links {
         }
         let links = self.links.values();
         let ends = links.filter_map(|link| self.ends_at(link));
-        ends.chain(self.reads_wait_until).min()
+        let asked = self.oldest().map(|(_, ends_at)| ends_at);
+        ends.chain(asked).chain(self.reads_wait_until).min()
     }
 }

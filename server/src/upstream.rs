@@ -51,7 +51,7 @@ use crate::store::tier::TierHandle;
 
 /// Events of connections that are heard in one turn. More: the next turn hears them.
 const EVENTS_MAX: usize = 64;
-/// How long the thread sleeps while responses pass through, whose clients may leave without a word.
+/// How long the thread sleeps while clients wait for answers or responses, who may leave without a word.
 const PASSES_EACH_US: u64 = 1_000_000;
 /// The event of the waker; links count from 1.
 const WAKER: u64 = 0;
@@ -118,7 +118,8 @@ impl Upstream {
     /// How long it may sleep.
     fn timeout(&self) -> Option<Timespec> {
         let now = self.clock.now();
-        let passes = (!self.passes.is_empty()).then(|| now.plus_us(PASSES_EACH_US));
+        let waiting = !self.passes.is_empty() || !self.opening.is_empty();
+        let passes = waiting.then(|| now.plus_us(PASSES_EACH_US));
         let postponed = (!self.postponed.is_empty()).then(|| now.plus_us(reading::ROOM_EACH_US));
         let eager = (!self.eager.is_empty()).then_some(now);
         let due = [
@@ -158,6 +159,7 @@ impl Upstream {
         if now.since_us(self.looked_at) >= PASSES_EACH_US {
             self.looked_at = now;
             self.end_passes(now);
+            self.end_openings(now);
         }
         self.retry_postponed(now);
         self.pump(now);
@@ -319,6 +321,11 @@ impl Upstream {
         let Some(link) = self.links.get_mut(&id) else {
             return;
         };
+        if let Some(Job::Open(opening)) = self.jobs.get(&task) {
+            if !opening.is_wanted() {
+                return self.end_opening(task, now);
+            }
+        }
         let nth = usize::from(link.origin);
         let origin = &self.gateway.origins[nth];
         self.gateway.tally.origins[nth]

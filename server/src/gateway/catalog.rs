@@ -42,6 +42,7 @@ struct Table {
     entries: HashMap<Arc<[u8]>, Entry>,
     by_age: VecDeque<Arc<[u8]>>,
     held_bytes: usize,
+    purges: u64,
 }
 
 /// The table. In a full one, what was not asked for since it was looked at last makes room (second chance).
@@ -80,18 +81,29 @@ impl Catalog {
         }
     }
 
-    /// The origin has this object there. Another version that was there has changed.
-    pub fn enter(&self, object: &Arc<Object>) {
-        let before = self.put(&object.target, Kept::Object(Arc::clone(object)));
+    /// How often targets were forgotten.
+    pub fn purges(&self) -> u64 {
+        self.read().purges
+    }
+
+    /// The origin has this object there. Another version that was there has changed. If targets were forgotten since the origin
+    /// was asked, the answer may be older than that, and is not kept.
+    pub fn enter(&self, object: &Arc<Object>, purges: u64) {
+        let table = self.write();
+        if table.purges != purges {
+            return;
+        }
+        let before = self.put(table, &object.target, Kept::Object(Arc::clone(object)));
         if let Some(Kept::Object(before)) = before.filter(|before| !before.is(object)) {
             before.has_changed();
         }
     }
 
-    /// What the origin has there can't be kept.
-    pub fn passes(&self, target: &[u8], now_unix_s: u64) {
+    /// What the origin has there can't be kept. Whether an object that was there has `changed`; if not, responses under way go on.
+    pub fn passes(&self, target: &[u8], changed: bool, now_unix_s: u64) {
         let until_unix_s = now_unix_s + PASSED_S;
-        if let Some(Kept::Object(before)) = self.put(target, Kept::Passes { until_unix_s }) {
+        let before = self.put(self.write(), target, Kept::Passes { until_unix_s });
+        if let Some(Kept::Object(before)) = before.filter(|_| changed) {
             before.has_changed();
         }
     }
@@ -113,6 +125,7 @@ impl Catalog {
     /// wanted. Returns how many.
     pub fn purge(&self, prefix: &[u8], only_stale: bool) -> usize {
         let mut table = self.write();
+        table.purges += 1;
         let keys: Vec<Arc<[u8]>> = (table.entries.keys())
             .filter(|key| key.starts_with(prefix))
             .cloned()
@@ -138,8 +151,12 @@ impl Catalog {
         (table.entries.len(), table.held_bytes)
     }
 
-    fn put(&self, target: &[u8], kept: Kept) -> Option<Kept> {
-        let mut table = self.write();
+    fn put(
+        &self,
+        mut table: RwLockWriteGuard<'_, Table>,
+        target: &[u8],
+        kept: Kept,
+    ) -> Option<Kept> {
         let key: Arc<[u8]> = target.into();
         let before = table.remove(&key);
         table.held_bytes += cost_bytes(&key, &kept);

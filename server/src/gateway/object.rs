@@ -160,14 +160,23 @@ impl Object {
         *self.validity.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The origin said by this 304 that it is still the same.
-    pub fn renew(&self, response: &Response<'_>, now_unix_s: u64) {
+    /// The origin said by this 304 that it is still the same. `false`: it means another version, or one that may not be kept.
+    pub fn renew(&self, response: &Response<'_>, now_unix_s: u64) -> bool {
+        let etag = response
+            .fields()
+            .single(Field::ETag)
+            .and_then(ETag::foreign);
+        let validity = Validity::of(response, now_unix_s);
+        if etag.is_some() && !self.is_of(response) || validity.freshness.not_storable.is_some() {
+            return false;
+        }
         let before = self.validity();
         let freshness = (before.freshness).renewed(response, now_unix_s, now_unix_s);
         self.revalue(Validity {
             freshness,
-            ..Validity::of(response, now_unix_s)
+            ..validity
         });
+        true
     }
 
     /// The origin said that it is still the same, and how long it stays so.

@@ -55,6 +55,10 @@ pub(super) struct Opening {
     waiters: Vec<Waiter>,
     /// The object that was there, which has to be asked about.
     stale: Option<Arc<Object>>,
+    /// A stale object is sent meanwhile, so nobody waits for the answer.
+    refreshes: bool,
+    /// [`Catalog::purges`] when it was asked.
+    purges: u64,
     /// A short response that is being received.
     short: Option<Short>,
 }
@@ -88,6 +92,15 @@ impl Opening {
         let stale = self.stale.as_ref();
         let condition = stale.map_or(Condition::None, |object| object.if_changed());
         origin.request(self.method(), &self.target, range, condition)
+    }
+
+    /// Whether someone still wants the answer.
+    pub fn is_wanted(&self) -> bool {
+        self.refreshes
+            || self
+                .waiters
+                .iter()
+                .any(|waiter| waiter.interest.strong_count() > 0)
     }
 
     /// Keeps bytes of a short response.
@@ -162,12 +175,39 @@ impl Upstream {
             target: target.clone(),
             hint,
             step: Step::Part,
+            refreshes: waiters.is_empty(),
+            purges: self.gateway.catalog.purges(),
             waiters,
             stale,
             short: None,
         };
         let task = self.begin(Kind::Open, Job::Open(opening), now);
         self.opening.insert(target, task);
+    }
+
+    /// Ends questions whose clients have all left, and forgets the others that have.
+    pub(super) fn end_openings(&mut self, now: Instant) {
+        let mut left = Vec::new();
+        for (id, job) in &mut self.jobs {
+            let Job::Open(opening) = job else { continue };
+            opening
+                .waiters
+                .retain(|waiter| waiter.interest.strong_count() > 0);
+            if !opening.is_wanted() {
+                left.push(*id);
+            }
+        }
+        for task in left {
+            self.end_opening(task, now);
+        }
+    }
+
+    /// Nobody wants the answer any more.
+    pub(super) fn end_opening(&mut self, task: TaskId, now: Instant) {
+        if let Some(Job::Open(opening)) = self.jobs.remove(&task) {
+            self.opening.remove(&opening.target);
+            self.machine.on(upstream::In::Drop(task), now);
+        }
     }
 
     /// The head of an answer.
@@ -188,8 +228,12 @@ impl Upstream {
                 let Some(object) = opening.stale.take() else {
                     return Verdict::Fault(Fault::Bad, "304 to a request without a condition");
                 };
-                object.renew(response, now_unix_s);
-                self.found(task, &object, How::Revalidated);
+                if object.renew(response, now_unix_s) {
+                    self.found(task, &object, How::Revalidated);
+                } else {
+                    self.gateway.catalog.leave(&object);
+                    self.ask_again(task, step, now);
+                }
                 return Verdict::Skip;
             }
             416 if step == Step::Part => {
@@ -206,6 +250,11 @@ impl Upstream {
             _ => {}
         }
         let refuses = self.gateway.has_buckets() && response.status >= 300;
+        if response.status == 403 && refuses && opening.method() == Method::Head {
+            opening.hint = Hint::Span(0, 0); // only the answer to GET says why
+            self.ask_again(task, Step::Part, now);
+            return Verdict::Skip;
+        }
         if refuses {
             return self.keep_short(task, origin, response.status, Vec::new());
         }
@@ -219,7 +268,13 @@ impl Upstream {
         }
         // An error may be over soon, and an object there: only of what is no object is each asked for by itself.
         match (response.status, opening.stale.take()) {
-            (200 | 206, _) => self.gateway.catalog.passes(&opening.target, now_unix_s),
+            // A head alone does not say whether its object could be kept.
+            (200 | 206, _) if opening.method() == Method::Head => {}
+            (200 | 206, before) => {
+                let same = before.is_some_and(|before| before.is_of(response));
+                let catalog = &self.gateway.catalog;
+                catalog.passes(&opening.target, !same, now_unix_s);
+            }
             (404 | 410, Some(gone)) => self.gateway.catalog.leave(&gone),
             _ => {}
         }
@@ -257,9 +312,9 @@ impl Upstream {
         span: Option<Span>,
         now: Instant,
     ) -> Verdict {
-        let stale = match self.jobs.get_mut(&task) {
-            Some(Job::Open(opening)) => opening.stale.take(),
-            _ => None,
+        let (stale, purges) = match self.jobs.get_mut(&task) {
+            Some(Job::Open(opening)) => (opening.stale.take(), opening.purges),
+            _ => (None, 0),
         };
         let how = match stale {
             Some(_) => How::Changed,
@@ -272,7 +327,7 @@ impl Upstream {
                 stale
             }
             None => {
-                self.gateway.catalog.enter(&object);
+                self.gateway.catalog.enter(&object, purges);
                 object
             }
         };

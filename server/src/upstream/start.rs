@@ -22,13 +22,13 @@ use crate::store::pool::Pool;
 
 /// Bytes that are received at once where they can't go straight where they belong.
 const COPIED_BYTES: usize = 64 << 10;
-/// Links to one origin for what is kept. More requests wait. It bounds what one origin that hangs can hold up, and its load.
-const LINKS_MAX: u32 = 32;
+/// Questions to the origins at a time. More wait. It bounds what one origin that hangs can hold up, and its load.
+const OPENINGS_MAX: u32 = 32;
+/// Reads at a time, likewise.
+const READS_MAX: u32 = 24;
 /// Responses that pass through at a time. More wait: each holds a connection of the origin for as long as its client takes, and up to
 /// 128 KiB here.
 const PASSES_MAX: u32 = 128;
-/// Of these, reads may have so many: the rest is for clients that wait for the head of a response.
-const READS_MAX: u32 = 24;
 /// From the order to connect until the connection stands. Longer: the origin is down.
 const CONNECT: std::time::Duration = std::time::Duration::from_secs(5);
 /// From a request to the end of the response's head.
@@ -50,8 +50,7 @@ pub struct Context {
 fn links(gateway: &Gateway) -> upstream::Settings {
     upstream::Settings {
         origins: gateway.origins.len() as u16,
-        links_max: LINKS_MAX,
-        passes_max: PASSES_MAX,
+        links_max: [OPENINGS_MAX, READS_MAX, PASSES_MAX],
         connect_us: duration_us(CONNECT),
         answer_us: duration_us(ANSWER),
         silence_us: duration_us(SILENCE),
