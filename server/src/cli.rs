@@ -18,8 +18,9 @@ use crate::options::{ServeOptions, shown, shown_path};
 use crate::{descriptors, doctor, help, named_paths, serve};
 
 const ABOUT: &str = "Serve files over HTTP at the pace of their acknowledgements";
-const LONG_ABOUT: &str = "ackpace serves a directory, or one file, over HTTP/1.1 to browsers, download tools, package managers and players. \
-    It lets what TCP knows of each client decide what is read ahead and what is sent.\n\n\
+const LONG_ABOUT: &str = "ackpace serves a directory, one file, or what another HTTP server or an S3 bucket has, over HTTP/1.1 to browsers, download tools, \
+    package managers and players. It lets what TCP knows of each client decide what is read ahead and what is sent.\n\n\
+    With a URL in place of a directory it is a gateway, a cache for GET and HEAD in front of that origin.\n\n\
     Without a command it serves: `ackpace DIR` is `ackpace serve DIR`. A directory that is named like a command is reached by `./`. \
     Without any option only this machine can reach the server; `--listen :8080` opens it to all.\n\n\
     SIGTERM and SIGINT stop the server after the answers under way.";
@@ -170,7 +171,7 @@ fn cache_command() -> Command {
         .required(true);
     let prefix = Arg::new("prefix")
         .value_name("PREFIX")
-        .help("Beginning of the paths to forget, as the origin is asked for them; / for all");
+        .help("Beginning of the paths to forget, as clients ask for them; / for all");
     let about = "Look at what a gateway keeps of its origins, or forget some of it";
     let command = Command::new("cache").about(about).args([
         what,

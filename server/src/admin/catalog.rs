@@ -400,7 +400,7 @@ pub const METRICS: [Metric; 67] = [
     ),
     gauge(
         "origin_connections",
-        "Connections to an origin now. At 32, further requests to it wait.",
+        "Connections to an origin now.",
         SampleSource::Origin(|origin| Value::Whole(origin.links.load(Relaxed))),
     ),
     gauge(

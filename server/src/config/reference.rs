@@ -83,7 +83,7 @@ pub fn reference() -> String {
          - `-c, --config FILE` (or `ACKPACE_CONFIG`): the configuration file.\n\
          - `-p, --port N` (or `ACKPACE_PORT`): short for `--listen 127.0.0.1:N`; added to what `--listen` says.\n\
          - `-t`: the same as `ackpace check`.\n\
-         - The directory or file has no option of its own. One that is named like a command is reached by `./`.\n"
+         - The directory, file or URL has no option of its own. A directory or file that is named like a command is reached by `./`.\n"
     );
     let mut heading = None;
     for setting in Setting::all() {
@@ -174,7 +174,7 @@ pub fn manual(command: &Command, serve: &Command) -> std::io::Result<String> {
     man.render_name_section(&mut page)?;
     let mut roff = Roff::new();
     roff.control("SH", ["SYNOPSIS"]);
-    for line in ["[OPTIONS] [DIR|FILE]", "COMMAND [OPTIONS]"] {
+    for line in ["[OPTIONS] [DIR|FILE|URL]", "COMMAND [OPTIONS]"] {
         roff.text([bold("ackpace"), roman(format!(" {line}"))]);
         roff.control("br", []);
     }

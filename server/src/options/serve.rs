@@ -23,9 +23,8 @@ const HOUR_MS: u64 = 60 * MINUTE_MS;
 pub struct ServeOptions {
     /// Directory or file to serve, or the URL of an origin
     ///
-    /// With a URL (`http://mirror.example/pub`) the server is a cache in front of that origin: docs/gateway.md. So it is with
-    /// a bucket of Amazon S3 or a store like it (`s3://bucket/prefix`): a path is a key, one that ends with a slash an
-    /// index file or a listing. A missing key gets 404, also where the store says 403 as it does to who may not list it.
+    /// With a URL the server is a gateway, a cache in front of that origin: docs/gateway.md. The origin is another HTTP server
+    /// (`http://mirror.example/pub`), or a bucket of Amazon S3 or of a store like it (`s3://bucket/prefix`).
     ///
     /// A directory is served as it is: `GET /a/b` sends the file `a/b` in it. A single file is served under the name that
     /// is given here, also where that is a link, and `/` leads to it. The directory is opened once at the start;
@@ -42,7 +41,8 @@ pub struct ServeOptions {
     /// File to send for a directory
     ///
     /// The first of these names that exists in a requested directory is sent in place of a listing. Repeat the option
-    /// for several names; they are tried in order. An empty list (`--index=`) turns this off.
+    /// for several names; they are tried in order. An empty list (`--index=`) turns this off. A gateway to a bucket does the
+    /// same for a path that ends with a slash; other origins choose index files themselves.
     ///
     /// Default: what web servers agree on. Range: at most 256 names of files, without `/`.
     #[arg(long, value_name = "NAME", default_values = ["index.html"], value_parser = names::file_name)]
@@ -91,7 +91,7 @@ pub struct ServeOptions {
     /// half files that rsync keeps with `--delay-updates` (`.~tmp~`) or `--partial-dir=.rsync-partial`. Other dot files,
     /// such as `.well-known`, are served. So are rsync's temporary names (`.film.mkv.Xa3b9Q`), as honest ones may look
     /// the same (`.index.sha256`): add `.*.??????` where you have none of these. The list is no fence: a home directory
-    /// has more secrets than it names. Serve a directory that is for others.
+    /// has more secrets than it names. Serve a directory that is for others. A gateway hides nothing that its origin serves.
     /// Range: at most 256 patterns of 1 to 255 bytes, without `/`.
     #[arg(long, value_name = "PATTERN", value_parser = names::pattern,
           default_values = [".git", ".hg", ".svn", ".env*", ".ht*", ".git-credentials", ".netrc", ".*_history", ".ssh", ".gnupg", ".aws",
@@ -154,8 +154,8 @@ pub struct ServeOptions {
 
     /// Memory for payload of origins
     ///
-    /// Bytes that several clients want are kept here in the form in which they leave, and go out without a copy. It is part of
-    /// `memory_max`. Without an origin none is taken.
+    /// Bytes that several clients want are kept here in the form in which they leave, and are sent without a copy. This memory is
+    /// part of `memory_max`. Without an origin none is taken.
     ///
     /// Default: `auto`, half of `memory_max`. Range: 16MiB or more, or 1% to 90%. Or auto. Memory: this much.
     #[arg(long, value_name = "SIZE", default_value = "auto", help_heading = "Gateway",
@@ -164,19 +164,21 @@ pub struct ServeOptions {
 
     /// Directory of a tmpfs for payload of origins
     ///
-    /// Its pages should be huge (`mount -t tmpfs -o huge=always`), or sending takes a copy. Nothing is left behind there.
+    /// Mount it with huge pages (`mount -t tmpfs -o huge=always`), or payload is copied when it is sent. No file is left behind
+    /// there.
     ///
-    /// Default: `auto`, a tmpfs of the server's own, which root can make, and other users where the kernel lets them make user
-    /// namespaces. Range: a directory of a tmpfs in which this user may create files. Or auto.
+    /// Default: `auto`, a tmpfs of the server's own. Root can make one, and other users where the kernel lets them make user
+    /// namespaces; a systemd unit with RestrictNamespaces= does not. Range: a directory of a tmpfs in which this user may create files. Or auto.
     #[arg(long, value_name = "DIR", default_value = "auto", value_hint = ValueHint::DirPath, help_heading = "Gateway",
           value_parser = OsStringValueParser::new().try_map(names::path))]
     pub slab_dir: PathBuf,
 
     /// Directory in which payload of origins is kept
     ///
-    /// What several clients want goes here, too, and is read from here when it has left memory, also after a restart. Make it
-    /// yours alone (`chmod 700`); it is made if it is missing. It should be on ext4, XFS or btrfs. One instance uses it at a time.
-    /// Its files are copies, and may be removed while the server is stopped. Others in it are left alone.
+    /// What several clients want is written here, too, and read from here when it has left memory, also after a restart. The
+    /// directory is made if it is missing; one that is there must be the server's alone (`chmod 700`), on ext4, XFS or btrfs. One
+    /// server uses it at a time. Its files are copies: remove them as you like while the server is stopped. Other files in it are
+    /// left alone.
     ///
     /// Default: `off`, so that a restart begins with nothing. Range: a directory of this user, to which no other may write. Or off.
     #[arg(long, value_name = "DIR", default_value = "off", value_hint = ValueHint::DirPath, help_heading = "Gateway",
@@ -185,8 +187,8 @@ pub struct ServeOptions {
 
     /// How much of its disk `cache_dir` may take
     ///
-    /// What was kept first leaves first, unless it was read lately. A percentage is one of the file system's size. A part of `memory_max` remembers the files: 160 bytes
-    /// for each MiB, and a 32nd of it at most.
+    /// What was kept first leaves first, unless it was read lately. A percentage is of the file system's size. Remembering the
+    /// files takes 160 bytes of `memory_max` for each MiB, and at most a 32nd of it.
     ///
     /// Default: `auto`, a tenth of the file system's size, so that a disk with other users stays usable. Range: 16MiB or
     /// more, or 1% to 90%. Or auto.
@@ -283,8 +285,8 @@ pub struct ServeOptions {
     /// Where metrics are served: off or ADDR
     ///
     /// `/metrics` is OpenMetrics (or Prometheus' text format), `/healthz` says that the process lives, `/readyz` that
-    /// it takes new clients: 503 while it is stopping, or if the directory that it serves is not there. An address is
-    /// written as with `--listen`; there is no TLS and no password, so keep it to this machine or a network that you
+    /// it takes new clients: 503 while it is stopping, or if the directory that it serves is not there. The origins of a
+    /// gateway are not asked. An address is written as with `--listen`; there is no TLS and no password, so keep it to this machine or a network that you
     /// trust. A scrape wakes each worker once. docs/operating/metrics.md lists the metrics.
     ///
     /// Default: off, as a port that nobody asked for is one too many. Range: off, or a TCP address.
@@ -294,8 +296,8 @@ pub struct ServeOptions {
 
     /// For `ackpace top`: auto, off or PATH
     ///
-    /// A unix socket by which `ackpace top` and `ackpace why` look inside; nothing can be changed by it. Its mode is
-    /// 600: only the user of the server, and root, may look. `auto` names the socket after the process and puts it
+    /// A unix socket by which `ackpace top`, `why` and `cache status` look inside. All that it can change is what a gateway
+    /// keeps (`ackpace cache purge`). Its mode is 600: only the user of the server, and root, may use it. `auto` names the socket after the process and puts it
     /// where these commands look: in the folder that systemd gives (RuntimeDirectory), in $XDG_RUNTIME_DIR/ackpace,
     /// for root in /run/ackpace, else in a folder of the user in $TMPDIR or /tmp. `./off` names a file called `off`.
     ///

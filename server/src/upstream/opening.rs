@@ -94,6 +94,21 @@ impl Opening {
         origin.request(self.method(), &self.target, range, condition)
     }
 
+    /// What is asked for instead after a response of this status; `None`: it is an answer. Whether it `refuses`: of a bucket.
+    fn other_step(&mut self, status: u16, refuses: bool) -> Option<Step> {
+        match (status, self.step) {
+            (416, Step::Part) => Some(match self.hint {
+                Hint::Span(0, _) | Hint::Last(_) => Step::Whole,
+                Hint::Span(..) | Hint::Head => Step::Head,
+            }),
+            (403, _) if refuses && self.method() == Method::Head => {
+                self.hint = Hint::Span(0, 0); // only the answer to GET says why
+                Some(Step::Part)
+            }
+            _ => None,
+        }
+    }
+
     /// Whether someone still wants the answer.
     pub fn is_wanted(&self) -> bool {
         self.refreshes
@@ -222,38 +237,17 @@ impl Upstream {
             return Verdict::Skip;
         };
         let now_unix_s = unix_ms() / 1000;
-        let step = opening.step;
+        let refuses = self.gateway.has_buckets() && response.status >= 300;
+        if let Some(step) = opening.other_step(response.status, refuses) {
+            self.ask_again(task, step, now);
+            return Verdict::Skip;
+        }
         match response.status {
-            304 => {
-                let Some(object) = opening.stale.take() else {
-                    return Verdict::Fault(Fault::Bad, "304 to a request without a condition");
-                };
-                if object.renew(response, now_unix_s) {
-                    self.found(task, &object, How::Revalidated);
-                } else {
-                    self.gateway.catalog.leave(&object);
-                    self.ask_again(task, step, now);
-                }
-                return Verdict::Skip;
-            }
-            416 if step == Step::Part => {
-                let step = match opening.hint {
-                    Hint::Span(0, _) | Hint::Last(_) => Step::Whole,
-                    Hint::Span(..) | Hint::Head => Step::Head,
-                };
-                self.ask_again(task, step, now);
-                return Verdict::Skip;
-            }
+            304 => return self.unchanged(task, response, now),
             500..=599 if opening.stale.is_some() => {
                 return Verdict::Fault(Fault::Bad, "an error of the server");
             }
             _ => {}
-        }
-        let refuses = self.gateway.has_buckets() && response.status >= 300;
-        if response.status == 403 && refuses && opening.method() == Method::Head {
-            opening.hint = Hint::Span(0, 0); // only the answer to GET says why
-            self.ask_again(task, Step::Part, now);
-            return Verdict::Skip;
         }
         if refuses {
             return self.keep_short(task, origin, response.status, Vec::new());
@@ -289,6 +283,24 @@ impl Upstream {
             return Verdict::Skip;
         };
         self.keep_short(task, origin, response.status, fields)
+    }
+
+    /// An origin says that a stale object is what is there.
+    fn unchanged(&mut self, task: TaskId, response: &Response<'_>, now: Instant) -> Verdict {
+        let stale = match self.jobs.get_mut(&task) {
+            Some(Job::Open(opening)) => opening.stale.take(),
+            _ => None,
+        };
+        let Some(object) = stale else {
+            return Verdict::Fault(Fault::Bad, "304 to a request without a condition");
+        };
+        if object.renew(response, unix_ms() / 1000) {
+            self.found(task, &object, How::Revalidated);
+        } else {
+            self.gateway.catalog.leave(&object);
+            self.ask_again(task, Step::Part, now);
+        }
+        Verdict::Skip
     }
 
     /// A response that is no object is received whole.

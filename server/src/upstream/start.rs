@@ -23,7 +23,7 @@ use crate::store::pool::Pool;
 /// Bytes that are received at once where they can't go straight where they belong.
 const COPIED_BYTES: usize = 64 << 10;
 /// Questions to the origins at a time. More wait. It bounds what one origin that hangs can hold up, and its load.
-const OPENINGS_MAX: u32 = 32;
+const OPENINGS_MAX: u32 = 128;
 /// Reads at a time, likewise.
 const READS_MAX: u32 = 24;
 /// Responses that pass through at a time. More wait: each holds a connection of the origin for as long as its client takes, and up to
