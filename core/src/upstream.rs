@@ -241,7 +241,7 @@ impl Links {
         let Some(link) = self.links.get(&id) else {
             return;
         };
-        let (origin, task) = (link.origin, link.task);
+        let (origin, task, was) = (link.origin, link.task, link.state);
         let stale = link.reused && link.state == State::Asked && fault == Fault::Closed;
         self.close(id);
         if stale {
@@ -253,6 +253,9 @@ impl Links {
             all.into_iter().for_each(|id| self.close(id));
         } else if task.is_some() || fault == Fault::Unreachable {
             self.origins.blame(origin, fault, now);
+        }
+        if was == State::Connecting {
+            self.unreachable(now);
         }
         let Some(id) = task else { return };
         let Some(task) = self.tasks.get_mut(&id) else {
@@ -432,14 +435,7 @@ impl Machine for Links {
             In::Paused(link, true) => self.enter(link, State::Paused, now),
             In::Paused(link, false) => self.enter(link, State::Body, now),
             In::Done { link, keep } => self.done(link, keep, now),
-            In::Broken(link, fault) => {
-                let connecting = self.links.get(&link);
-                let connecting = connecting.is_some_and(|link| link.state == State::Connecting);
-                self.broken(link, fault, now);
-                if connecting {
-                    self.unreachable(now);
-                }
-            }
+            In::Broken(link, fault) => self.broken(link, fault, now),
         }
     }
 

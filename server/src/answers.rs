@@ -61,6 +61,9 @@ pub struct CacheState {
     pub allocated_bytes: u64,
     pub size_bytes: u64,
     pub pinned_segments: u64,
+    /// The cache folder; null: there is none.
+    #[serde(default)]
+    pub folder: Option<FolderState>,
     /// Requests by how they were answered.
     pub answers: Vec<(String, u64)>,
     pub origins: Vec<OriginState>,
@@ -73,6 +76,20 @@ pub struct OriginState {
     pub fetched_bytes: u64,
     pub faults: u64,
     pub connections: u64,
+}
+
+/// What a gateway keeps in its cache folder (`cache_dir`).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FolderState {
+    pub path: String,
+    /// Files, each with a window of 1 MiB of an object or less.
+    pub windows: u64,
+    /// What they take of the disk.
+    pub kept_bytes: u64,
+    pub size_bytes: u64,
+    /// Reads that brought bytes from there in place of an origin, since the start.
+    pub reads: u64,
+    pub read_bytes: u64,
 }
 
 /// How much was forgotten.

@@ -88,7 +88,10 @@ pub fn command() -> Command {
         ),
         looking("config", "Print every value that holds, with its origin"),
         looking("limits", "Print every bound and the memory they add up to"),
-        looking("doctor", "Tell what this kernel and these rights allow"),
+        looking(
+            "doctor",
+            "Tell what kernel and rights allow, and which origins answer",
+        ),
         top_command(),
         why_command(),
         cache_command(),
@@ -151,7 +154,7 @@ fn top_command() -> Command {
 fn why_command() -> Command {
     let connection = Arg::new("connection")
         .value_name("CONN|DEVICE")
-        .help("ADDRESS:PORT of its client, or its name in `ackpace top`; a device's number in the metrics, or its disk, such as sda")
+        .help("ADDRESS:PORT of its client, or its name in `ackpace top`; a device's number in the metrics, its disk, such as sda, or the URL of an origin")
         .required(true);
     let about = "Explain a connection or a disk: what waits for what, and why";
     let command = Command::new("why").about(about).args([
@@ -185,7 +188,7 @@ fn cache_command() -> Command {
     ]);
     let usage = [
         "ackpace cache status [--json] [--admin PATH]",
-        "ackpace cache purge [--stale] [--admin PATH] PREFIX",
+        "ackpace cache purge [--stale] [--json] [--admin PATH] PREFIX",
     ];
     with_help(command, &usage, &[])
 }
@@ -371,16 +374,17 @@ fn why(matches: &ArgMatches) -> Result<(), Failure> {
 
 fn cache(matches: &ArgMatches) -> Result<(), Failure> {
     let (path, prefix) = (admin_path(matches), matches.get_one::<String>("prefix"));
+    let (stale, json) = (matches.get_flag("stale"), matches.get_flag("json"));
     let purges = matches
         .get_one::<String>("what")
         .is_some_and(|what| what == "purge");
     match (purges, prefix) {
-        (true, Some(prefix)) => client::purge(path.as_deref(), prefix, matches.get_flag("stale")),
+        (true, Some(prefix)) => client::purge(path.as_deref(), prefix, stale, json),
         (true, None) => Err(Failure::operator(
             "name what to forget: a prefix such as /pub/, or / for all",
         )),
         (false, Some(_)) => Err(Failure::operator("status takes no prefix")),
-        (false, None) => client::cache(path.as_deref(), matches.get_flag("json")),
+        (false, None) => client::cache(path.as_deref(), json),
     }
 }
 

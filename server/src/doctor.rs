@@ -1,9 +1,12 @@
 //! `ackpace doctor`: what this kernel and these rights allow a server with this configuration, what is lost, and how to get
 //! it.
 
+mod origins;
+
 use std::fs::{self, File};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use ackpace_core::conn::Span;
 use ackpace_core::units::MIB;
@@ -14,7 +17,7 @@ use crate::options::{ServeOptions, Size};
 use crate::shares::{Shares, descriptors_allowed};
 use crate::store::residency::cached_pages;
 use crate::store::ring::{self, Ring};
-use crate::{greeting, memory, needs, serve};
+use crate::{greeting, memory, needs, serve, sites};
 
 /// A line for each thing. What a server with these options would refuse, `ackpace check` tells ([`crate::serve::check`]).
 pub fn page(loaded: &Loaded) -> String {
@@ -29,6 +32,7 @@ pub fn page(loaded: &Loaded) -> String {
     if let Ok(shares) = serve::divided(options) {
         lines.push(memory(&shares, options, given));
         lines.push(shares.tell_descriptors(given, descriptors_allowed()));
+        lines.extend(gateway(&shares, options, given));
     }
     lines.push(others());
     lines.into_iter().map(|line| line + "\n").collect()
@@ -119,6 +123,16 @@ fn memory(shares: &Shares, options: &ServeOptions, given: &Layer) -> String {
         shares.memory_bytes / MIB,
         shares.connections_per_worker
     )
+}
+
+/// What a gateway needs. Options that make none are told by the check that follows.
+fn gateway(shares: &Shares, options: &ServeOptions, given: &Layer) -> Vec<String> {
+    if !options.has_origin() {
+        return Vec::new();
+    }
+    let site = sites::site(options, given, shares, &Arc::new(shares.ledger()));
+    let gateway = site.ok().and_then(|site| site.gateway);
+    gateway.map_or_else(Vec::new, |gateway| origins::lines(&gateway))
 }
 
 fn others() -> String {

@@ -42,6 +42,9 @@ pub enum Ask {
 /// Memory of all that is asked and not heard yet. More: the request is answered 503.
 const ASKED_BYTES_MAX: u64 = 8 << 20;
 
+/// What the operator is told of an origin that says nothing.
+pub const NO_ANSWER: &str = "it closed the connection before an answer";
+
 /// How the line of that field begins.
 const LOCATION: &[u8] = b"Location: ";
 

@@ -4,9 +4,15 @@ use std::path::Path;
 
 use crate::options::{AdminAt, Listen, LogTarget, ServeOptions, shown_path};
 
-/// A line for each of them, such as `root: /srv/mirror`.
+/// A line for each of them, such as `root: /srv/mirror`, or `origin: http://mirror.example/pub`.
 pub fn lines(options: &ServeOptions) -> Vec<String> {
-    let mut paths: Vec<(&str, &Path)> = vec![("root", &options.root)];
+    let origins = options.origins().map(|(_, url)| Path::new(url));
+    let origins = origins.map(|url| format!("origin: {}", shown_path(url)));
+    let mut paths: Vec<(&str, &Path)> = Vec::new();
+    match options.has_origin() {
+        true => paths.extend(options.tier_dir().map(|dir| ("cache_dir", dir))),
+        false => paths.push(("root", &options.root)),
+    }
     let allowed = options.allow_roots.iter();
     paths.extend(allowed.map(|root| ("allow_roots", root.as_path())));
     for listen in &options.listen {
@@ -25,7 +31,7 @@ pub fn lines(options: &ServeOptions) -> Vec<String> {
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         format!("{key}: {}", shown_path(&path))
     };
-    paths.into_iter().map(line).collect()
+    origins.chain(paths.into_iter().map(line)).collect()
 }
 
 #[cfg(test)]
@@ -57,5 +63,12 @@ mod tests {
             format!("access_log: {here}/../log"),
         ];
         assert_eq!(lines(&options), expected);
+        options.root = "http://a.example/pub".into();
+        options.cache_dir = "cache".into();
+        let origin = [
+            "origin: http://a.example/pub".to_owned(),
+            format!("cache_dir: {here}/cache"),
+        ];
+        assert_eq!(lines(&options)[..2], origin);
     }
 }

@@ -94,8 +94,14 @@ impl Shares {
                     " or start fewer workers (--workers)",
                 ),
             };
+            let less = match options.cache_memory {
+                size if shares.slab_bytes > memory_bytes / 2 => {
+                    format!(", lower --cache-memory ({size})")
+                }
+                _ => String::new(),
+            };
             return Err(format!(
-                "{} is {} MiB here, and {them} {} MiB; raise it{fewer}",
+                "{} is {} MiB here, and {them} {} MiB; raise it{less}{fewer}",
                 options.memory_max,
                 memory_bytes / MIB,
                 // With more memory some shares grow, by less than half of it.

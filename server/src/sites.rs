@@ -16,11 +16,11 @@ use crate::front::site::Site;
 use crate::gateway::{Access, Address, Catalog, Gateway, Tls};
 use crate::ledger::Ledger;
 use crate::mailbox::ThreadWaker;
-use crate::options::{ServeOptions, Sibling, Size, is_url};
+use crate::options::{ServeOptions, Sibling, Size, has_port, shown_path};
 use crate::shares::Shares;
 use crate::store::device::Devices;
 use crate::store::files::Files;
-use crate::store::root::Root;
+use crate::store::root::{Root, RootError};
 use crate::store::served::ServedDirectory;
 use crate::store::slab::Slab;
 use crate::store::tier::{self, Tier, TierError};
@@ -49,13 +49,7 @@ pub fn site(
         .types
         .iter()
         .map(|pair| (pair.extension.as_str(), pair.media_type.as_str()));
-    let root = root.map_err(|error| {
-        let text = format!("{}: {error}", config::place(given, error.option));
-        match error.may_pass {
-            true => Failure::not_now(text),
-            false => Failure::operator(text),
-        }
-    });
+    let root = root.map_err(|error| root_failure(options, given, &error));
     Ok(Site {
         root: root?.with(Arc::clone(&devices)),
         files: Files::default(),
@@ -74,6 +68,25 @@ pub fn site(
     })
 }
 
+fn root_failure(options: &ServeOptions, given: &Layer, error: &RootError) -> Failure {
+    let place = config::place(given, error.option);
+    let shown = shown_path(&options.root);
+    if error.option == "root" && has_port(&shown) && !options.root.exists() {
+        return Failure::operator(format!(
+            "{place}: {shown} is neither here nor the URL of an origin, which begins with http://, https:// or s3://"
+        ));
+    }
+    failure(error.may_pass, format!("{place}: {error}"))
+}
+
+/// `may_pass`: a later start may do.
+fn failure(may_pass: bool, text: String) -> Failure {
+    match may_pass {
+        true => Failure::not_now(text),
+        false => Failure::operator(text),
+    }
+}
+
 /// The gateway, if origins are served.
 fn gateway(
     options: &ServeOptions,
@@ -84,32 +97,28 @@ fn gateway(
     if !options.has_origin() {
         return Ok(None);
     }
-    let root = options.root.to_str().filter(|root| is_url(root));
-    if root.is_none() && config::is_given(given, "root") {
+    let texts: Vec<_> = options.origins().collect();
+    let has_root = texts.iter().any(|(option, _)| *option == "root");
+    if !has_root && config::is_given(given, "root") {
         let text = "a directory and an origin can't be served together; leave one out";
-        return Err(Failure::operator(format!(
-            "{}: {text}",
-            config::place(given, "origin")
-        )));
+        return Err(refused(given, "origin", &text));
     }
-    let texts = root
-        .into_iter()
-        .chain(options.origin.iter().map(String::as_str));
-    let failed = |option: &'static str, error: &dyn std::fmt::Display| {
-        Failure::operator(format!("{}: {error}", config::place(given, option)))
-    };
-    let origins = origins(options, given, texts.collect(), &failed)?;
-    let by_tls = origins.iter().any(|origin| origin.tls);
-    let tls = by_tls.then(Tls::load).transpose();
-    let tls = tls.map_err(|error| failed("origin", &error))?;
+    let origins = origins(options, given, &texts)?;
+    let of_tls = origins.iter().zip(&texts).find(|(origin, _)| origin.tls);
+    let tls = of_tls.map(|(_, (option, _))| Tls::load().map_err(|error| (*option, error)));
+    let tls = tls.transpose();
+    let tls = tls.map_err(|(option, error)| refused(given, option, &error))?;
     let dir = Some(&*options.slab_dir).filter(|dir| dir.as_os_str() != "auto");
     let slab = Slab::open(dir, shares.slab_bytes);
-    let mut slab = slab.map_err(|error| failed("cache_memory", &error))?;
+    let mut slab = slab.map_err(|error| {
+        let place = config::named(given, error.option());
+        failure(error.may_pass(), format!("{place}: {error}"))
+    })?;
     match options.tier_dir() {
         Some(dir) => tier::inspect(dir).map_err(|error| cache_dir_failure(given, &error))?,
         None if config::is_given(given, "cache_size") => {
             let text = "there is no cache_dir of this size; name one, or leave this out";
-            return Err(failed("cache_size", &text));
+            return Err(refused(given, "cache_size", &text));
         }
         None => {}
     }
@@ -136,19 +145,22 @@ fn gateway(
     Ok(Some(Arc::new(gateway)))
 }
 
-/// The origins of these texts: buckets all, or none.
+fn refused(given: &Layer, option: &str, error: &dyn std::fmt::Display) -> Failure {
+    Failure::operator(format!("{}: {error}", config::named(given, option)))
+}
+
+/// The origins of these texts, each with the option that has it: buckets all, or none.
 fn origins(
     options: &ServeOptions,
     given: &Layer,
-    texts: Vec<&str>,
-    failed: &dyn Fn(&'static str, &dyn std::fmt::Display) -> Failure,
+    texts: &[(&'static str, &str)],
 ) -> Result<Vec<Address>, Failure> {
-    let has_buckets = texts.iter().any(|text| text.starts_with("s3://"));
+    let has_buckets = options.has_bucket();
     let of_buckets = ["s3_endpoint", "s3_credentials_file"];
     let in_vain = of_buckets.iter().find(|key| config::is_given(given, key));
     if let Some(option) = in_vain.filter(|_| !has_buckets) {
         let why = "there is no s3:// origin that would need it; name one, or leave this out";
-        return Err(failed(option, &why));
+        return Err(refused(given, option, &why));
     }
     let access = match has_buckets {
         true => Access::of(
@@ -158,13 +170,22 @@ fn origins(
         ),
         false => Ok(Access::default()),
     };
-    let access = access.map_err(|error| failed(error.option(), &error))?;
-    let origins = texts.into_iter().map(|text| access.address(text));
-    let origins = origins.collect::<Result<Vec<_>, _>>();
-    let origins = origins.map_err(|error| failed("origin", &error))?;
-    if has_buckets && origins.iter().any(|origin| origin.bucket.is_none()) {
-        let why = "buckets and other origins can't stand in for each other";
-        return Err(failed("origin", &why));
+    let access = access.map_err(|error| match error.option() {
+        Some(option) => {
+            let place = config::named(given, option);
+            failure(error.may_pass(), format!("{place}: {error}"))
+        }
+        None => Failure::operator(error.to_string()),
+    })?;
+    let mut origins = Vec::new();
+    for (option, text) in texts {
+        let address = access.address(text);
+        let address = address.map_err(|error| refused(given, option, &error))?;
+        if has_buckets && address.bucket.is_none() {
+            let why = "buckets and other origins can't stand in for each other";
+            return Err(refused(given, option, &format!("{text}: {why}")));
+        }
+        origins.push(address);
     }
     Ok(origins)
 }
@@ -190,11 +211,8 @@ pub fn take_cache_folder(
 }
 
 fn cache_dir_failure(given: &Layer, error: &TierError) -> Failure {
-    let text = format!("{}: {error}", config::place(given, "cache_dir"));
-    match error.may_pass() {
-        true => Failure::not_now(text),
-        false => Failure::operator(text),
-    }
+    let place = config::place(given, "cache_dir");
+    failure(error.may_pass(), format!("{place}: {error}"))
 }
 
 /// Starts the threads that look whether what is served is there; they may hang, and nobody waits for them.

@@ -53,6 +53,8 @@ use crate::store::tier::TierHandle;
 const EVENTS_MAX: usize = 64;
 /// How long the thread sleeps while clients wait for answers or responses, who may leave without a word.
 const PASSES_EACH_US: u64 = 1_000_000;
+/// What comes of an origin that fails, in the words of the log.
+const REFUSED: &str = "its clients get 502 or what is cached";
 /// The event of the waker; links count from 1.
 const WAKER: u64 = 0;
 
@@ -96,6 +98,8 @@ struct Upstream {
     budget: Budget,
     clock: Clock,
     seldom: Arc<Seldom>,
+    /// A bucket's 403 was told.
+    is_denial_told: bool,
     /// When responses that pass were last looked at for clients that left.
     looked_at: Instant,
     /// Links that have more to say than one turn hears.
@@ -287,7 +291,7 @@ impl Upstream {
         match out {
             upstream::Out::Connect { link, origin } => self.connect(link, origin, now),
             upstream::Out::Ask { link, task } => self.ask(link, task, now),
-            upstream::Out::Close(link) => drop(self.links.remove(&link)),
+            upstream::Out::Close(link) => self.close(link, now),
             upstream::Out::Failed(task, fault) => self.failed(task, fault, now),
         }
     }
@@ -316,6 +320,24 @@ impl Upstream {
         }
     }
 
+    /// The machine has no use for a link: it is idle, or nobody wants its task, or its origin has been silent for too long.
+    fn close(&mut self, id: LinkId, now: Instant) {
+        let Some(link) = self.links.remove(&id) else {
+            return;
+        };
+        let is_wanted = link.task.is_none_or(|task| self.jobs.contains_key(&task));
+        let Some(why) = link.why_silent().filter(|_| is_wanted) else {
+            return;
+        };
+        let origin = usize::from(link.origin);
+        if link.task.is_none() {
+            self.names[origin].failed();
+        }
+        let faults = &self.gateway.tally.origins[origin].faults;
+        faults.fetch_add(1, Relaxed);
+        self.tell_origin(link.origin, why, now);
+    }
+
     /// Writes the request of a task, or of what is left of it.
     fn ask(&mut self, id: LinkId, task: TaskId, now: Instant) {
         let Some(link) = self.links.get_mut(&id) else {
@@ -341,7 +363,8 @@ impl Upstream {
             }
         };
         if link.is_spoilt() {
-            return self.broken(id, Fault::Closed, now);
+            self.gone(id, now);
+            return;
         }
         let (method, request) = asked;
         match request.map(|request| link.ask(task, method, request)) {
@@ -441,9 +464,18 @@ impl Upstream {
         self.tell_origin(origin, &text, now);
     }
 
+    /// An origin failed, and is left alone for a while.
     fn tell_origin(&self, origin: u16, error: &str, now: Instant) {
+        let then = match self.gateway.origins.len() {
+            1 => REFUSED,
+            _ => "the next origin is asked",
+        };
+        self.tell_of(origin, &format!("{error}; {then}"), now);
+    }
+
+    fn tell_of(&self, origin: u16, text: &str, now: Instant) {
         let address = self.gateway.origins[usize::from(origin)].to_string();
-        let text = format_args!("{error}; its clients get 502 or what is cached");
+        let text = format_args!("{text}");
         self.seldom.tell(Topic::Origin, Some(&address), text, now);
     }
 }

@@ -227,14 +227,20 @@ fn credentials_come_from_a_file_and_without_any_nothing_is_signed() {
     let server = store.setup("", "");
     let server = server
         .args(&["--s3-credentials-file", file.to_str().expect("a name")])
+        .args("--metrics 127.0.0.1:0")
         .start();
     assert_eq!(server.get("/x", "").text(), "private");
+    assert_eq!(server.get("/missing", "").status, 404);
+    let answers = |how| server.sum("ackpace_gateway_answers_total", &[how]);
+    let counts = ["how=\"passed\"", "how=\"failed\""].map(answers);
+    assert_eq!(counts, [1.0, 0.0], "that it is missing is an answer");
     let anonymous = store.setup("", "").start();
     assert_eq!(
         anonymous.get("/x", "").status,
         404,
         "as S3 says 403 where it does not say that there is no key"
     );
+    anonymous.err_line(&["403 (AccessDenied)", "clients get 404", "no credentials"]);
     assert_eq!(anonymous.get("/y", "").text(), "public");
     let half = store.setup("", "").env("AWS_ACCESS_KEY_ID", "a");
     half.assert_refused(&["AWS_SECRET_ACCESS_KEY"]);

@@ -114,6 +114,8 @@ pub struct Outcome {
     pub duration_us: u64,
     /// Why the response ended early; `None` if it is complete.
     pub why: Option<&'static str>,
+    /// What Cache-Status says after the name of the cache; `None` if no cache is asked.
+    pub cache: Option<&'static str>,
 }
 
 /// Appends one line with its line feed: at most [`crate::limits::ACCESS_LOG_LINE_BYTES_MAX`] bytes.
@@ -215,6 +217,13 @@ fn push_json((line, fields): &LogFields<'_>, outcome: &Outcome, out: &mut Vec<u8
     push_json_ms("duration_ms", outcome.duration_us, out);
     push_json_field("referer", referer, out);
     push_json_field("user_agent", user_agent, out);
+    if let Some(cache) = outcome.cache {
+        let cache = LogField {
+            bytes: cache.as_bytes(),
+            cut: false,
+        };
+        push_json_field("cache", Some(cache), out);
+    }
     out.push(b'}');
 }
 

@@ -212,6 +212,19 @@ fn a_task_that_no_origin_answers_fails_in_the_end() {
 }
 
 #[test]
+fn a_task_fails_in_the_end_if_no_connection_comes_about() {
+    let mut links = Links::new(SETTINGS);
+    let mut told = task(&mut links, 1, Kind::Open, at(0));
+    for _ in 0..20 {
+        match links.deadline() {
+            Some(next) => told.extend(outs(&mut links, next)),
+            None => break,
+        }
+    }
+    assert!(told.contains(&Out::Failed(TaskId(1), Fault::Unreachable)));
+}
+
+#[test]
 fn whoever_says_nothing_for_too_long_is_given_up_but_not_one_whose_client_is_slow() {
     let mut links = Links::new(SETTINGS);
     let link = asked(&mut links, 1, at(0));

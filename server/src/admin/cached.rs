@@ -3,8 +3,9 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::Board;
-use crate::answers::{CacheState, OriginState, Purged, VERSION};
+use crate::answers::{CacheState, FolderState, OriginState, Purged, VERSION};
 use crate::gateway::{Answered, Gateway};
+use crate::store::tier::Tier;
 
 fn gateway(board: &Board) -> Result<&Gateway, String> {
     let gateway = board.shared.site.gateway.as_deref();
@@ -22,6 +23,7 @@ pub fn state(board: &Board) -> Result<CacheState, String> {
         allocated_bytes: counts.allocated_bytes,
         size_bytes: gateway.slab.len_bytes(),
         pinned_segments: counts.segments_pinned.into(),
+        folder: gateway.tier.get().map(|tier| folder(tier)),
         answers: Answered::NAMES
             .iter()
             .enumerate()
@@ -37,6 +39,19 @@ pub fn state(board: &Board) -> Result<CacheState, String> {
             })
             .collect(),
     })
+}
+
+fn folder(tier: &Tier) -> FolderState {
+    let ((path, size_bytes), (windows, kept_bytes)) = (tier.place(), tier.kept());
+    let tally = tier.tally();
+    FolderState {
+        path: path.display().to_string(),
+        windows: windows as u64,
+        kept_bytes,
+        size_bytes,
+        reads: tally.reads.load(Relaxed),
+        read_bytes: tally.read_bytes.load(Relaxed),
+    }
 }
 
 pub fn purge(board: &Board, prefix: &str, only_stale: bool) -> Result<Purged, String> {

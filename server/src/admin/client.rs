@@ -119,7 +119,12 @@ pub fn cache(path: Option<&Path>, json: bool) -> Result<(), Failure> {
 }
 
 /// `ackpace cache purge PREFIX`.
-pub fn purge(path: Option<&Path>, prefix: &str, only_stale: bool) -> Result<(), Failure> {
+pub fn purge(
+    path: Option<&Path>,
+    prefix: &str,
+    only_stale: bool,
+    json: bool,
+) -> Result<(), Failure> {
     if prefix.contains(char::is_whitespace) {
         let text = "a prefix has no spaces: write them as %20, as the server asks its origin";
         return Err(Failure::operator(text));
@@ -127,11 +132,11 @@ pub fn purge(path: Option<&Path>, prefix: &str, only_stale: bool) -> Result<(), 
     let what = if only_stale { "stale" } else { "purge" };
     let line = AdminConnection::open(path)?.ask(&format!("{what} {prefix}"))?;
     let purged: Purged = parse(&line)?;
-    let done = match only_stale {
-        true => "will be asked about before they are sent again",
-        false => "are forgotten",
+    let text = match json {
+        true => line,
+        false => view::purged(&purged, only_stale),
     };
-    print(&format!("{} objects {done}\n", purged.objects)).map(drop)
+    print(&text).map(drop)
 }
 
 /// Prints; `false` if nobody reads the output any more (`| head`).

@@ -8,18 +8,25 @@ use super::Board;
 use crate::answers::{DeviceRow, Explained, VERSION};
 use crate::disk::{DeviceAnswer, DiskHandle};
 use crate::limits::WORKER_ANSWER_MAX;
-use crate::options::shown;
+use crate::options::{is_url, shown};
 use crate::store::device::{Device, Devices};
 
 /// Whether the name could be a device's; no connection has such a name.
 pub fn may_be_name(text: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '-' | '_' | '!');
-    !text.is_empty() && text.chars().all(fits)
+    let is_word = !text.contains(|c: char| c.is_whitespace() || c.is_control());
+    !text.is_empty() && text.chars().all(fits) || is_url(text) && is_word
 }
 
 pub fn explained(name: &str, board: &Board) -> Result<Explained, String> {
-    let devices = &board.shared.site.devices;
-    let device = named(name, devices)?;
+    let site = &board.shared.site;
+    let gateway = site.gateway.as_ref();
+    let has_url = gateway.filter(|gateway| {
+        let mut origins = gateway.origins.iter();
+        origins.any(|origin| origin.shown() == name.trim_end_matches('/'))
+    });
+    let of_origin = has_url.and_then(|gateway| site.devices.get(gateway.device));
+    let device = of_origin.map_or_else(|| named(name, &site.devices), Ok)?;
     let mut started = board.shared.disks.started();
     let handle = started.find(|(index, _)| *index == usize::from(device.index));
     let (_, handle) = handle.ok_or_else(|| {
@@ -106,23 +113,27 @@ fn way_of_sending(device: &Device) -> &'static str {
 fn sentences(device: &Device, state: &DeviceState) -> Vec<String> {
     let load = &state.load;
     let ((target_us, target), (reads, depth)) = (state.target, state.depth);
-    let mut sentences = vec![
-        format!(
-            "device {} is read from by {} {}, {}/s in all",
-            device.shown(),
-            load.streams,
-            if load.streams == 1 {
-                "stream"
-            } else {
-                "streams"
-            },
-            Bytes(load.rates_bytes_per_s)
-        ),
-        format!(
+    let is_origin = device.is_origin();
+    let mut sentences = vec![format!(
+        "device {} is read from by {} {}, {}/s in all",
+        device.shown(),
+        load.streams,
+        if load.streams == 1 {
+            "stream"
+        } else {
+            "streams"
+        },
+        Bytes(load.rates_bytes_per_s)
+    )];
+    // An origin has no arm.
+    if !is_origin {
+        sentences.push(format!(
             "it positions for {} between two reads and gives {}/s while it reads",
             Time(state.positioning_us),
             Bytes(state.media_bytes_per_s)
-        ),
+        ));
+    }
+    sentences.extend([
         format!(
             "the target is {}, since {}",
             Time(target_us),
@@ -133,7 +144,7 @@ fn sentences(device: &Device, state: &DeviceState) -> Vec<String> {
             depth.sentence(),
             state.in_flight
         ),
-    ];
+    ]);
     let mut memory = format!(
         "{} of {} for reading ahead are in use",
         Bytes(state.used_bytes),
@@ -143,7 +154,9 @@ fn sentences(device: &Device, state: &DeviceState) -> Vec<String> {
         memory += &format!("; the next read waits for {}", Bytes(state.lacking_bytes));
     }
     sentences.push(memory);
-    sentences.push(way_of_sending(device).to_owned());
+    if !is_origin {
+        sentences.push(way_of_sending(device).to_owned());
+    }
     sentences
 }
 
@@ -174,10 +187,26 @@ mod tests {
 
     #[test]
     fn names_of_connections_and_of_devices_are_told_apart() {
-        for name in ["0", "sda", "/dev/nvme0n1", "dm-0", "cciss!c0d0"] {
+        for name in [
+            "0",
+            "sda",
+            "/dev/nvme0n1",
+            "dm-0",
+            "cciss!c0d0",
+            "s3://a/b",
+            "http://a:80/b",
+        ] {
             assert!(may_be_name(name), "{name}");
         }
-        for name in ["", "1.2", "192.0.2.1:80", "[::1]:80", "a b", "\u{1b}[2J"] {
+        for name in [
+            "",
+            "1.2",
+            "192.0.2.1:80",
+            "[::1]:80",
+            "a b",
+            "http://a b",
+            "\u{1b}[2J",
+        ] {
             assert!(!may_be_name(name), "{name}");
         }
     }

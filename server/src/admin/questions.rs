@@ -31,6 +31,10 @@ const TOP_PIECE_CONNECTIONS_MAX: usize = 32;
 /// Bytes of such a piece, before its last connection. More: a further piece.
 const TOP_PIECE_BYTES: usize = 64 << 10;
 
+/// What a response may wait for, and what stands in its place before an origin.
+const DISK: &str = "the disk";
+const ORIGIN: &str = "its origin";
+
 /// A request by the admin socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Request {
@@ -328,11 +332,17 @@ fn explained(target: Target, board: &Board) -> Result<Explained, String> {
     let silent = |answer: &&Result<Answer, Unanswered>| matches!(answer, Err(Unanswered::Silent));
     let silent = answers.iter().filter(silent).count();
     for answer in answers {
-        if let Ok(Answer::Why(connection, decisions)) = answer {
+        if let Ok(Answer::Why(connection, mut decisions)) = answer {
+            let origin = origin(board);
+            if origin.is_some() {
+                for told in &mut decisions {
+                    told.text = told.text.replace(DISK, ORIGIN);
+                }
+            }
             return Ok(Explained {
                 version: VERSION,
                 now: match &connection {
-                    Some(connection) => sentences(connection, origin(board).as_deref()),
+                    Some(connection) => sentences(connection, origin.as_deref()),
                     None => vec!["the connection is closed".to_owned()],
                 },
                 connection: connection.map(|connection| *connection),
@@ -413,8 +423,9 @@ fn sentences(connection: &Connection, origin: Option<&str>) -> Vec<String> {
         ));
     }
     sentences.push(rates(connection));
+    let slow = if origin.is_some() { ORIGIN } else { DISK };
     sentences.push(format!(
-        "it has stood still for the disk with nothing in its socket for {}, for its client for {}",
+        "it has stood still for {slow} with nothing in its socket for {}, for its client for {}",
         Time(response.waited_disk_us),
         Time(response.waited_net_us)
     ));

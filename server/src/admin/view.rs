@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use ackpace_core::units::{Bytes, Time};
 
-use crate::answers::{CacheState, Connection, Explained, Top};
+use crate::answers::{CacheState, Connection, Explained, Purged, Top};
 use crate::options::acts_on_a_terminal;
 
 /// Lines, and characters of each, that are visible.
@@ -178,12 +178,24 @@ pub fn why(explained: &Explained) -> String {
 /// The page of `cache status`.
 pub fn cache(state: &CacheState) -> String {
     let mut page = format!(
-        "{} of payload kept in {} of {}; {} objects known\n",
+        "{} of payload kept in {} of {}; {} known\n",
         Bytes(state.kept_bytes),
         Bytes(state.allocated_bytes),
         Bytes(state.size_bytes),
-        state.objects,
+        count(state.objects, "object"),
     );
+    if let Some(folder) = &state.folder {
+        let _ = writeln!(
+            page,
+            "{}: {} in {}, of {}; {}, {}",
+            plain(&folder.path),
+            Bytes(folder.kept_bytes),
+            count(folder.windows, "window"),
+            Bytes(folder.size_bytes),
+            count(folder.reads, "read"),
+            Bytes(folder.read_bytes),
+        );
+    }
     let answers = state.answers.iter();
     let answers: Vec<String> = answers
         .map(|(how, count)| format!("{} {count}", plain(how)))
@@ -192,15 +204,32 @@ pub fn cache(state: &CacheState) -> String {
     for origin in &state.origins {
         let _ = writeln!(
             page,
-            "{}: {} requests, {} fetched, {} faults, {} connections",
+            "{}: {}, {} fetched, {}, {}",
             plain(&origin.origin),
-            origin.requests,
+            count(origin.requests, "request"),
             Bytes(origin.fetched_bytes),
-            origin.faults,
-            origin.connections,
+            count(origin.faults, "fault"),
+            count(origin.connections, "connection"),
         );
     }
     page
+}
+
+/// What `cache purge` says.
+pub fn purged(purged: &Purged, only_stale: bool) -> String {
+    let objects = count(purged.objects, "object");
+    let done = match (only_stale, purged.objects) {
+        (true, 1) => "will be asked about before it is sent again",
+        (true, _) => "will be asked about before they are sent again",
+        (false, 1) => "is forgotten",
+        (false, _) => "are forgotten",
+    };
+    format!("{objects} {done}\n")
+}
+
+fn count(count: u64, thing: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {thing}{plural}")
 }
 
 fn bytes(value: Option<u64>) -> String {
@@ -227,7 +256,50 @@ pub fn plain(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::answers::{Response, Server, Told, WorkerRow};
+    use crate::answers::{FolderState, Response, Server, Told, VERSION, WorkerRow};
+
+    #[test]
+    fn the_cache_folder_has_a_line_and_one_object_is_not_two() {
+        let folder = FolderState {
+            path: "/var/cache/a".into(),
+            windows: 1,
+            kept_bytes: 1_000_000,
+            size_bytes: 2_000_000_000,
+            reads: 3,
+            read_bytes: 3_000_000,
+        };
+        let page = cache(&CacheState {
+            version: VERSION,
+            objects: 1,
+            kept_bytes: 0,
+            allocated_bytes: 0,
+            size_bytes: 0,
+            pinned_segments: 0,
+            folder: Some(folder),
+            answers: Vec::new(),
+            origins: Vec::new(),
+        });
+        let line = "/var/cache/a: 1.0 MB in 1 window, of 2.0 GB; 3 reads, 3.0 MB\n";
+        assert!(
+            page.contains(line) && page.contains("; 1 object known\n"),
+            "{page}"
+        );
+        for (objects, only_stale, text) in [
+            (1, false, "1 object is forgotten\n"),
+            (0, false, "0 objects are forgotten\n"),
+            (
+                1,
+                true,
+                "1 object will be asked about before it is sent again\n",
+            ),
+        ] {
+            let told = Purged {
+                version: VERSION,
+                objects,
+            };
+            assert_eq!(purged(&told, only_stale), text);
+        }
+    }
 
     #[test]
     fn marks_that_turn_a_line_do_not_reach_the_terminal() {

@@ -281,7 +281,34 @@ fn idle(options: &ServeOptions, given: &Layer) -> Vec<String> {
         let place = origin(given, "compare");
         format!("compare ({place}): share or send_need does nothing without a size as send_memory")
     });
-    idle.into_iter().filter_map(warning).chain(share).collect()
+    let idle = idle.into_iter().chain(elsewhere(options));
+    idle.filter_map(warning).chain(share).collect()
+}
+
+/// The keys that count without an origin only, or only with one: whether they are used, and if not, why.
+fn elsewhere(options: &ServeOptions) -> impl Iterator<Item = (&'static str, bool, &'static str)> {
+    let (has_origin, has_bucket) = (options.has_origin(), options.has_bucket());
+    let of_origins = [
+        "cache_memory",
+        "slab_dir",
+        "cache_dir",
+        "cache_size",
+        "s3_endpoint",
+        "s3_credentials_file",
+    ];
+    let of_directories = [
+        "follow_symlinks",
+        "allow_roots",
+        "hide",
+        "precompressed",
+        "types",
+    ];
+    let of_origins = of_origins.map(|key| (key, has_origin, "no origin is served"));
+    let in_vain = "origins are served, and no directory";
+    let of_directories = of_directories.map(|key| (key, !has_origin, in_vain));
+    let of_folders = ["index", "listing"].map(|key| (key, !has_origin || has_bucket, in_vain));
+    let both = of_directories.into_iter().chain(of_folders);
+    of_origins.into_iter().chain(both)
 }
 
 /// Takes the raw values of options out of `matches`.

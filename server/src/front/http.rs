@@ -83,6 +83,8 @@ pub struct Front {
 struct Noted {
     nth: u16,
     status: u16,
+    /// What the cache of a gateway did.
+    cache: Option<&'static str>,
     request: RequestText,
     ended: Option<Ended>,
 }
@@ -371,10 +373,12 @@ impl Front {
             Err(reject) => (None, plan::error(None, reject, &context)),
         };
         let text = self.text(&request, around);
-        let body = BodyOf::answer(answer);
         self.ranges = ranges.filter(|_| plan.parts.len() > PARTS_COMMON);
         self.recorded(nth, plan.status, text);
-        core_plan(plan, body)
+        if let Some(noted) = self.records.back_mut().filter(|noted| noted.nth == nth) {
+            noted.cache = answer.cache_status();
+        }
+        core_plan(plan, BodyOf::answer(answer))
     }
 
     /// What the access log will say of a request; `None` without a log.
@@ -412,6 +416,7 @@ impl Front {
         let noted = |request| Noted {
             nth,
             status,
+            cache: None,
             request,
             ended: None,
         };
@@ -451,6 +456,7 @@ impl Front {
         let at = self.records.iter().position(|noted| noted.nth == nth)?;
         let Noted {
             status,
+            cache,
             request,
             ended,
             ..
@@ -458,7 +464,6 @@ impl Front {
         if self.records.is_empty() {
             self.records.shrink_to(RECORDS_COMMON);
         }
-        let unix = remote == Remote::Unix;
         let ended = ended.unwrap_or_else(|| Ended {
             unix_ms: unix_ms(),
             later_us: 0,
@@ -468,11 +473,12 @@ impl Front {
             remote,
             status,
             bytes_sent: outcome.sent_bytes,
-            bytes_acked: (!unix).then_some(outcome.acked_bytes),
+            bytes_acked: (remote != Remote::Unix).then_some(outcome.acked_bytes),
             waited_disk_us: outcome.waited_disk_us,
             waited_net_us: outcome.waited_net_us,
             duration_us: outcome.took_us.saturating_add(ended.later_us).max(1),
             why: (!outcome.whole).then(|| outcome.why.name()),
+            cache,
         };
         Some(Record { request, outcome })
     }

@@ -98,7 +98,7 @@ pub(super) fn planned(
             plan::file(request, &file, context)
         }
         SiteAnswer::Object(found) => {
-            let fields = object_fields(found);
+            let fields = with_status(&found.object.fields, answer);
             let object = object_representation(found, &fields, context.now_unix_s);
             plan::file(request, &object, context)
         }
@@ -107,15 +107,11 @@ pub(super) fn planned(
             fields,
             body,
         } => {
-            let fields = [fields, &b"Cache-Status: ackpace; fwd=uri-miss\r\n"[..]].concat();
+            let fields = with_status(fields, answer);
             relay::relayed(request, *status, &fields, body.to_vec(), context)
         }
         SiteAnswer::Through(through) => {
-            let fields = [
-                &through.fields,
-                &b"Cache-Status: ackpace; fwd=bypass\r\n"[..],
-            ]
-            .concat();
+            let fields = with_status(&through.fields, answer);
             relay::through(request, through.status, &fields, through.len_bytes, context)
         }
         SiteAnswer::NoAnswer(Fault::Silent) => error(
@@ -168,14 +164,11 @@ fn representation<'a>(served: &'a Served, site: &'a Site, now_unix_s: u64) -> Re
     }
 }
 
-/// The fields of an object's response: those of its origin, and what the cache did (RFC 9211).
-fn object_fields(found: &Found) -> Vec<u8> {
-    let collapsed = if found.collapsed { "; collapsed" } else { "" };
-    let status = format!(
-        "Cache-Status: ackpace; {}{collapsed}\r\n",
-        found.how.status()
-    );
-    [&found.object.fields, status.as_bytes()].concat()
+/// These fields of an origin, and what the cache did (RFC 9211).
+fn with_status(fields: &[u8], answer: &SiteAnswer) -> Vec<u8> {
+    let status = answer.cache_status().unwrap_or_default();
+    let status = format!("Cache-Status: ackpace; {status}\r\n");
+    [fields, status.as_bytes()].concat()
 }
 
 fn object_representation<'a>(

@@ -15,7 +15,7 @@ use rustix::fs::Stat;
 use super::charge::Room;
 use super::listing::{Around, Listing};
 use super::shelf::Shelf;
-use crate::gateway::{Found as FoundObject, Gateway, Through};
+use crate::gateway::{Found as FoundObject, Gateway, How, Through};
 use crate::source::Source;
 use crate::store::attributes::version;
 use crate::store::closing::Descriptor;
@@ -97,6 +97,23 @@ pub enum SiteAnswer {
     Leased,
     /// The file system failed; the reason is for the log.
     Failed(String),
+}
+
+impl SiteAnswer {
+    /// What Cache-Status says of a response after the name of the cache; `None`: it is not sent.
+    pub fn cache_status(&self) -> Option<&'static str> {
+        match self {
+            SiteAnswer::Object(found) => Some(match (found.how, found.collapsed) {
+                (How::Missed, true) => "fwd=uri-miss; collapsed",
+                (How::Changed, true) => "fwd=stale; collapsed",
+                (How::Revalidated, true) => "fwd=stale; fwd-status=304; collapsed",
+                (how, _) => how.status(),
+            }),
+            SiteAnswer::Relayed { .. } => Some("fwd=uri-miss"),
+            SiteAnswer::Through(_) => Some("fwd=bypass"),
+            _ => None,
+        }
+    }
 }
 
 /// A file and the form in which it is sent.

@@ -1,6 +1,5 @@
 //! How origins are reached, by the options and the environment: buckets have a place and credentials.
 
-use std::fmt;
 use std::path::Path;
 
 use ackpace_wire::s3;
@@ -8,6 +7,7 @@ use rusty_s3::Credentials;
 
 use super::address::{Address, AddressError};
 use super::s3::Bucket;
+use crate::options::{is_bucket, shown};
 
 /// Where a bucket is if nothing says so.
 const REGION: &str = "us-east-1";
@@ -29,20 +29,31 @@ pub struct Access {
 pub enum AccessError {
     #[error("{0}")]
     Endpoint(#[from] AddressError),
+    #[error("{file}: {error}; name a file that this user may read")]
+    Unreadable { file: String, error: std::io::Error },
     #[error("{file}: {why}")]
-    File { file: String, why: String },
+    File { file: String, why: &'static str },
+    #[error("AWS_REGION: {0} is no region, such as eu-west-1")]
+    Region(String),
     #[error("{0} is set, and {1} is not; set both, or none for requests without a signature")]
     Half(&'static str, &'static str),
 }
 
 impl AccessError {
-    /// The option at fault.
-    pub fn option(&self) -> &'static str {
+    /// The option at fault, if it is none of the environment's variables, which messages name.
+    pub fn option(&self) -> Option<&'static str> {
         match self {
-            AccessError::Endpoint(_) => "s3_endpoint",
-            AccessError::File { .. } => "s3_credentials_file",
-            AccessError::Half(..) => "origin",
+            AccessError::Endpoint(_) => Some("s3_endpoint"),
+            AccessError::Unreadable { .. } | AccessError::File { .. } => {
+                Some("s3_credentials_file")
+            }
+            AccessError::Region(_) | AccessError::Half(..) => None,
         }
+    }
+
+    /// Whether a later start may find it mended.
+    pub fn may_pass(&self) -> bool {
+        matches!(self, AccessError::Unreadable { .. })
     }
 }
 
@@ -63,9 +74,15 @@ impl Access {
             },
         };
         let region = variable("AWS_REGION").or_else(|| variable("AWS_DEFAULT_REGION"));
+        let region = region.unwrap_or_else(|| REGION.to_owned());
+        // It is a part of Amazon's names of hosts. Other stores may call theirs as they like.
+        let is_sign = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+        if endpoint.is_none() && !region.bytes().all(is_sign) {
+            return Err(AccessError::Region(shown(&region)));
+        }
         Ok(Access {
             endpoint: endpoint.map(Address::parse).transpose()?,
-            region: region.unwrap_or_else(|| REGION.to_owned()),
+            region,
             credentials: keys.credentials()?,
         })
     }
@@ -75,7 +92,7 @@ impl Access {
     /// # Errors
     /// It is none, or has what can't be used.
     pub fn address(&self, text: &str) -> Result<Address, AddressError> {
-        if !text.starts_with("s3://") {
+        if !is_bucket(text) {
             return Address::parse(text);
         }
         let bucket = self.bucket(text);
@@ -87,9 +104,12 @@ impl Access {
     /// With an endpoint the name of the bucket stands in the path, as every store allows; at Amazon's it stands in the host's
     /// name, unless a dot in it would break the certificate.
     fn bucket(&self, text: &str) -> Result<Address, &'static str> {
-        let rest = text
-            .strip_prefix("s3://")
+        let (_, rest) = text
+            .split_once("://")
             .ok_or("it does not begin with s3://")?;
+        if rest.contains(['?', '#']) {
+            return Err("it has a query or a fragment");
+        }
         let (name, prefix) = rest.split_once('/').unwrap_or((rest, ""));
         let prefix = prefix.trim_end_matches('/');
         let in_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
@@ -97,9 +117,15 @@ impl Access {
         if !is_name || name.starts_with('.') || s3::has_dots(prefix.as_bytes()) {
             return Err("it has no bucket, or a segment . or ..");
         }
+        if self.endpoint.is_none() && !is_amazons(name) {
+            return Err(
+                "Amazon's buckets have names of 3 to 63 lower-case letters, digits, - and .",
+            );
+        }
         let host = format!("s3.{}.amazonaws.com", self.region);
         let amazon = |host: String| {
-            Address::parse(&format!("https://{host}")).map_err(|_| "AWS_REGION is no region")
+            Address::parse(&format!("https://{host}"))
+                .map_err(|_| "no name of a host has that bucket")
         };
         let (mut address, path) = match &self.endpoint {
             Some(endpoint) => (endpoint.clone(), format!("{}/{name}/", endpoint.base)),
@@ -123,8 +149,18 @@ impl Access {
             credentials: self.credentials.clone(),
         };
         address.base = String::from_utf8_lossy(&base).into_owned();
-        Ok(address.of_bucket(bucket, text))
+        Ok(address.of_bucket(bucket, &format!("s3://{rest}")))
     }
+}
+
+/// Whether Amazon lets a bucket have this name. Other stores may have rules of their own.
+fn is_amazons(name: &str) -> bool {
+    let is_sign = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let is_inner = |byte| is_sign(byte) || b"-.".contains(&byte);
+    let ends = [name.bytes().next(), name.bytes().last()];
+    (3..=63).contains(&name.len())
+        && name.bytes().all(is_inner)
+        && ends.into_iter().flatten().all(is_sign)
 }
 
 /// Credentials as they are given.
@@ -137,24 +173,22 @@ struct Keys {
 
 impl Keys {
     fn read(file: &Path) -> Result<Keys, AccessError> {
-        let failed = |why: &dyn fmt::Display| AccessError::File {
-            file: file.display().to_string(),
-            why: why.to_string(),
+        let name = || file.display().to_string();
+        let failed = |why| AccessError::File { file: name(), why };
+        let unreadable = |error| AccessError::Unreadable {
+            file: name(),
+            error,
         };
-        let len = std::fs::metadata(file)
-            .map_err(|error| failed(&error))?
-            .len();
+        let len = std::fs::metadata(file).map_err(unreadable)?.len();
         if len > CREDENTIALS_BYTES_MAX {
-            return Err(failed(
-                &"longer than 64 KiB; is it a file with credentials?",
-            ));
+            return Err(failed("longer than 64 KiB; is it a file with credentials?"));
         }
-        let text = std::fs::read_to_string(file).map_err(|error| failed(&error))?;
-        let keys = Keys::parse(&text);
+        let text = std::fs::read(file).map_err(unreadable)?;
+        let keys = Keys::parse(&String::from_utf8_lossy(&text));
         match keys.id.is_some() && keys.secret.is_some() {
             true => Ok(keys),
             false => Err(failed(
-                &"lines aws_access_key_id = ... and aws_secret_access_key = ... are missing",
+                "lines aws_access_key_id = ... and aws_secret_access_key = ... are missing",
             )),
         }
     }

@@ -38,15 +38,16 @@ fn signed_for(bucket: &Bucket, path: &str, query: &[(&str, &str)], for_s: u64) -
 fn the_place_of_a_bucket_is_in_the_path_or_in_the_name_of_the_host() {
     let amazon = access(None, &[("AWS_REGION", "eu-west-1")]);
     for (text, endpoint, authority, base) in [
-        ("s3://b", None, "b.s3.eu-west-1.amazonaws.com", ""),
+        ("S3://bkt", None, "bkt.s3.eu-west-1.amazonaws.com", ""),
         (
-            "s3://b/p q/",
+            "s3://bkt/p q/",
             None,
-            "b.s3.eu-west-1.amazonaws.com",
+            "bkt.s3.eu-west-1.amazonaws.com",
             "/p%20q",
         ),
         ("s3://a.b/p", None, "s3.eu-west-1.amazonaws.com", "/a.b/p"),
         ("s3://b/p", Some("http://[::1]:9000"), "[::1]:9000", "/b/p"),
+        ("s3://A_b", Some("http://a"), "a", "/A_b"),
         (
             "s3://b",
             Some("https://s.example/api/s3/"),
@@ -71,8 +72,13 @@ fn the_place_of_a_bucket_is_in_the_path_or_in_the_name_of_the_host() {
         "s3://a b",
         "s3://..",
         "s3://a/../b",
-        "s3://a?x",
+        "s3://abc?x",
+        "s3://abc/?x",
+        "s3://abc/#x",
         "s3://u@a",
+        "s3://My_Bucket",
+        "s3://ab",
+        "s3://-abc",
     ] {
         assert!(amazon.address(text).is_err(), "{text}");
     }
@@ -171,7 +177,7 @@ fn credentials_are_read_from_files_like_amazons() {
 
 #[test]
 fn what_is_shown_of_a_bucket_has_no_secret() {
-    let (address, bucket) = bucket("s3://b", &access(None, &keys()));
+    let (address, bucket) = bucket("s3://bkt", &access(None, &keys()));
     let shown = format!("{bucket:?} {address:?}");
     assert!(!shown.contains(SECRET) && !shown.contains(ID), "{shown}");
 }

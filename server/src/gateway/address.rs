@@ -60,6 +60,12 @@ impl Address {
     /// Parses an `http` or `https` URL.
     pub fn parse(text: &str) -> Result<Address, AddressError> {
         let failed = |why: &str| AddressError::new(text, why);
+        let (_, rest) = (text.split_once("://"))
+            .ok_or_else(|| failed("it begins with none of http://, https:// and s3://"))?;
+        // Url would take the first segment of the path for the host.
+        if rest.starts_with(['/', '\\']) {
+            return Err(failed("it has no host"));
+        }
         let url = Url::parse(text).map_err(|error| failed(&error.to_string()))?;
         let tls = match url.scheme() {
             "http" => false,
@@ -227,7 +233,7 @@ mod tests {
         let is = |host: &str, port, authority: &str, base: &str| {
             (host.to_owned(), port, authority.to_owned(), base.to_owned())
         };
-        assert_eq!(of("http://a.example"), is("a.example", 80, "a.example", ""));
+        assert_eq!(of("HTTP://A.example"), is("a.example", 80, "a.example", ""));
         assert_eq!(
             of("http://a.example:8080/pub/"),
             is("a.example", 8080, "a.example:8080", "/pub")
@@ -263,6 +269,9 @@ mod tests {
             ("ftp://a/", "neither http nor https"),
             ("http://me:secret@a/", "password"),
             ("http://a/?x", "query"),
+            ("http:///pub", "no host"),
+            ("http:a", "none of http://"),
+            ("a:80", "none of http://"),
         ] {
             let error = Address::parse(text).expect_err(text).to_string();
             assert!(error.contains(why), "{error}");

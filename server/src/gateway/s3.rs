@@ -26,6 +26,11 @@ pub struct Bucket {
 }
 
 impl Bucket {
+    /// Whether requests are signed.
+    pub fn is_signed(&self) -> bool {
+        self.credentials.is_some()
+    }
+
     /// The keys in a folder begin with this.
     pub fn prefix_of(&self, folder: &[u8]) -> String {
         let folder = s3::decode(folder.strip_prefix(b"/").unwrap_or(folder));

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use rustls::client::UnbufferedClientConnection;
 use rustls::crypto::ring;
 use rustls::pki_types::ServerName;
-use rustls::{CertificateError, ClientConfig, RootCertStore};
+use rustls::{
+    CertificateError, ClientConfig, ClientConnection, InvalidMessage, OtherError, RootCertStore,
+};
 
 /// Settings of all TLS connections to origins.
 #[derive(Clone)]
@@ -55,10 +57,21 @@ impl Tls {
     /// # Errors
     /// The host is neither a name nor an IP address.
     pub fn connection(&self, host: &str) -> Result<UnbufferedClientConnection, rustls::Error> {
-        let name = ServerName::try_from(host.to_owned());
-        let name = name.map_err(|_| rustls::Error::General(format!("{host} is no name")))?;
-        UnbufferedClientConnection::new(Arc::clone(&self.0), name)
+        UnbufferedClientConnection::new(Arc::clone(&self.0), name_of(host)?)
     }
+
+    /// The same for a thread that may wait.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn blocking(&self, host: &str) -> Result<ClientConnection, rustls::Error> {
+        ClientConnection::new(Arc::clone(&self.0), name_of(host)?)
+    }
+}
+
+fn name_of(host: &str) -> Result<ServerName<'static>, rustls::Error> {
+    let name = ServerName::try_from(host.to_owned());
+    name.map_err(|_| rustls::Error::General(format!("{host} is no name")))
 }
 
 impl fmt::Debug for Tls {
@@ -69,13 +82,24 @@ impl fmt::Debug for Tls {
 
 /// What an operator is told of a failed connection to this host.
 pub fn told(error: &rustls::Error, host: &str) -> String {
-    let rustls::Error::InvalidCertificate(why) = error else {
-        return format!("TLS: {error}");
+    let why = match error {
+        rustls::Error::InvalidCertificate(why) => why,
+        // What came is no record of TLS.
+        rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
+            return "it does not speak TLS: is it http://?".to_owned();
+        }
+        error => return format!("TLS: {error}"),
     };
     match why {
-        CertificateError::UnknownIssuer => {
-            "its certificate is from an authority that this system does not know: add that authority to the \
-             system's certificates, or name a file of it in SSL_CERT_FILE"
+        // Of one that signed itself, webpki says the latter.
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+            "its certificate is not from an authority that this system knows: add that authority, or the certificate if it signed \
+             itself, to the system's certificates, or name a file of it in SSL_CERT_FILE"
+                .to_owned()
+        }
+        CertificateError::Other(other) if is_authority(other) => {
+            "its certificate is that of an authority (CA:TRUE), which no server may have: make one for the server with CA:FALSE \
+             (openssl req -x509 ... -addext basicConstraints=CA:FALSE), and name a file of it in SSL_CERT_FILE"
                 .to_owned()
         }
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
@@ -86,4 +110,42 @@ pub fn told(error: &rustls::Error, host: &str) -> String {
         }
         why => format!("its certificate is not accepted: {why}"),
     }
+}
+
+/// webpki's errors about a certificate come wrapped.
+fn is_authority(other: &OtherError) -> bool {
+    other.0.to_string() == "CaUsedAsEndEntity"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_say_what_to_do() {
+        let told = |error| told(&error, "a.example");
+        let plain = rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType);
+        assert!(told(plain).contains("http://"));
+        let ours = |why| rustls::Error::InvalidCertificate(why);
+        for why in [
+            CertificateError::UnknownIssuer,
+            CertificateError::BadSignature,
+            CertificateError::Other(OtherError(Arc::new(Wrapped))),
+        ] {
+            let told = told(ours(why));
+            assert!(told.contains("SSL_CERT_FILE"), "{told}");
+        }
+    }
+
+    /// As webpki's error is shown.
+    #[derive(Debug)]
+    struct Wrapped;
+
+    impl fmt::Display for Wrapped {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("CaUsedAsEndEntity")
+        }
+    }
+
+    impl std::error::Error for Wrapped {}
 }

@@ -271,6 +271,7 @@ mod tests {
                 waited_net_us: 0,
                 duration_us: 0,
                 why: None,
+                cache: None,
             },
         }
     }

@@ -42,6 +42,8 @@ pub enum Topic {
     Unreadable,
     /// An origin does not answer, or not as it should.
     Origin,
+    /// An object of an origin was changed or could not be fetched while it was sent.
+    Object,
     /// The cache folder can't be read or written.
     Tier,
 }
@@ -144,8 +146,10 @@ impl Row {
     fn write(&self) {
         let times = (self.times > 1).then_some(self.times);
         let (file, text) = (self.file.as_deref(), &self.text);
-        match self.topic.level() {
-            Level::ERROR => tracing::error!(file, times, "{text}"),
+        match (self.topic, self.topic.level()) {
+            (Topic::Origin, _) => tracing::warn!(origin = file, times, "{text}"),
+            (Topic::Object, _) => tracing::warn!(object = file, times, "{text}"),
+            (_, Level::ERROR) => tracing::error!(file, times, "{text}"),
             _ => tracing::warn!(file, times, "{text}"),
         }
     }

@@ -20,7 +20,7 @@ pub use kinds::{
     CongestionControl, FollowSymlinks, LogFormat, LogLevel, SendMemory, Sibling, UnixMode, Workers,
 };
 pub use listen::Listen;
-pub use names::{TypeOverride, is_url};
+pub use names::{TypeOverride, has_port, is_bucket, is_url};
 pub use serve::ServeOptions;
 pub use size::Size;
 pub use targets::{AdminAt, LogTarget, MetricsAt};

@@ -18,10 +18,54 @@ pub fn path(text: OsString) -> Result<PathBuf, ValueError> {
     Ok(PathBuf::from(text))
 }
 
+/// What URLs of origins begin with, in upper or lower case.
+const SCHEMES: [&str; 3] = ["http", "https", "s3"];
+
 /// Whether a root is the URL of an origin and no path.
 pub fn is_url(text: &str) -> bool {
-    let schemes = ["http://", "https://", "s3://"];
-    schemes.iter().any(|scheme| text.starts_with(scheme))
+    text.split_once("://")
+        .is_some_and(|(scheme, _)| is_of_origins(scheme))
+}
+
+/// Whether it is the URL of a bucket.
+pub fn is_bucket(text: &str) -> bool {
+    text.split_once("://")
+        .is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("s3"))
+}
+
+fn is_of_origins(scheme: &str) -> bool {
+    let mut schemes = SCHEMES.iter();
+    schemes.any(|known| scheme.eq_ignore_ascii_case(known))
+}
+
+/// A directory, a file or the URL of an origin. A text that was meant as a URL is not taken for a path.
+pub fn root(text: OsString) -> Result<PathBuf, ValueError> {
+    let path = path(text)?;
+    match path.to_str() {
+        Some(text) if is_meant_as_url(text) && !is_url(text) => {
+            let shown = shown(text);
+            Err(ValueError::new(format!(
+                "{shown} is no URL of an origin, which begins with http://, https:// or s3://; a directory of that name is ./{shown}"
+            )))
+        }
+        _ => Ok(path),
+    }
+}
+
+fn is_meant_as_url(text: &str) -> bool {
+    let is_sign = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
+    text.split_once(':').is_some_and(|(scheme, rest)| {
+        let is_scheme = scheme.bytes().all(is_sign);
+        is_scheme && (rest.starts_with("//") || is_of_origins(scheme))
+    })
+}
+
+/// Whether a text begins with a host and a port, as in `mirror.example:80/pub`: a URL without its scheme.
+pub fn has_port(text: &str) -> bool {
+    let place = text.split('/').next().unwrap_or_default();
+    place
+        .rsplit_once(':')
+        .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
 }
 
 /// The name of a file within a directory.
@@ -116,6 +160,26 @@ mod tests {
         let usage = "matches no name: write a pattern for one name of a path, such as *.tmp";
         assert_eq!(text(pattern("a/*")), format!("a/* {usage}"));
         assert_eq!(text(pattern("")), format!("\"\" {usage}"));
+    }
+
+    #[test]
+    fn what_looks_like_a_url_is_one_or_is_refused() {
+        for url in ["http://a", "HTTPS://a/b", "S3://b"] {
+            assert!(is_url(url) && root(url.into()).is_ok(), "{url}");
+        }
+        assert!(is_bucket("S3://b") && !is_bucket("http://s3://b"));
+        for odd in ["htp://a", "ftp://a/", "://a", "s3:/b", "http:a", "HTTP:/a"] {
+            let told = text(root(odd.into()));
+            assert!(told.contains("http://, https:// or s3://"), "{told}");
+            assert!(told.ends_with(&format!("./{odd}")), "{told}");
+        }
+        for path in [".", "/srv", "./htp://a", "a/b://c", "a:b", "127.0.0.1:80"] {
+            assert_eq!(root(path.into()), Ok(path.into()));
+        }
+        assert!(has_port("127.0.0.1:80") && has_port("a.example:80/pub"));
+        for none in ["a", "a:b", ":80", "a/b:80", "a:70000"] {
+            assert!(!has_port(none), "{none}");
+        }
     }
 
     #[test]

@@ -33,9 +33,10 @@ pub struct ServeOptions {
     /// file.
     ///
     /// Default: the current directory, so that `ackpace` alone shares what you are looking at with this machine.
-    /// Range: a directory or regular file that can be read, or an http, https or s3 URL.
+    /// Range: a directory or regular file that can be read, or an http, https or s3 URL. A directory whose name looks like a URL
+    /// is `./NAME`.
     #[arg(value_name = "DIR|FILE|URL", default_value = ".", value_hint = ValueHint::AnyPath,
-          value_parser = OsStringValueParser::new().try_map(names::path))]
+          value_parser = OsStringValueParser::new().try_map(names::root))]
     pub root: PathBuf,
 
     /// File to send for a directory
@@ -460,8 +461,20 @@ pub struct ServeOptions {
 impl ServeOptions {
     /// Whether origins are served, and not a directory.
     pub fn has_origin(&self) -> bool {
-        let root = self.root.to_str();
-        !self.origin.is_empty() || root.is_some_and(names::is_url)
+        self.origins().next().is_some()
+    }
+
+    /// Whether buckets are among the origins.
+    pub fn has_bucket(&self) -> bool {
+        let mut origins = self.origins();
+        origins.any(|(_, url)| names::is_bucket(url))
+    }
+
+    /// The URLs of the origins, each with the key of its option.
+    pub fn origins(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let root = self.root.to_str().filter(|root| names::is_url(root));
+        let others = self.origin.iter().map(|url| ("origin", url.as_str()));
+        root.map(|url| ("root", url)).into_iter().chain(others)
     }
 
     /// The cache folder, if origins are served and there is one. A folder of that name is `./off`.

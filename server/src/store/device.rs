@@ -104,6 +104,11 @@ impl Device {
         name.parse() == Ok(self.index) || self.names.iter().any(|own| own == disk)
     }
 
+    /// Whether it stands for the origins of a gateway.
+    pub fn is_origin(&self) -> bool {
+        matches!(self.key, DeviceKey::Origin(_))
+    }
+
     /// Counts a look-up of a file, or of where it lies, which may wait for the disks.
     pub fn look_up(&self) -> UnderWay<'_> {
         UnderWay::begin(&self.look_ups)

@@ -43,7 +43,7 @@ const SEGMENTS_MAX: u64 = 1 << 22;
 #[derive(Debug, thiserror::Error)]
 pub enum SlabError {
     /// The size is out of range.
-    #[error("{0} bytes are no size for a slab; give it at least 16MiB, at most 8TiB")]
+    #[error("{0} bytes are no memory for payload; give it at least 16MiB, at most 8TiB")]
     Size(u64),
     /// The folder can't be used.
     #[error("{}: {error}; give --slab-dir a folder of a tmpfs in which this user may create files", dir.display())]
@@ -62,7 +62,8 @@ pub enum SlabError {
         bytes: u64,
     },
     /// The tmpfs of the folder has too little room.
-    #[error("{} has room for {free_bytes} bytes, not for {bytes}; mount -o remount,size={bytes} {}, or give the slab less", dir.display(), dir.display())]
+    #[error("{} has room for {} MiB, not for {} MiB; mount -o remount,size={bytes} {}, or --cache-memory {}MiB",
+        dir.display(), free_bytes >> 20, bytes >> 20, dir.display(), (free_bytes >> 20).max((SEGMENTS_MIN * SEGMENT_BYTES) >> 20))]
     NoRoom {
         /// The folder.
         dir: PathBuf,
@@ -72,13 +73,30 @@ pub enum SlabError {
         bytes: u64,
     },
     /// The memory can't be had or mapped.
-    #[error("memory for a slab of {bytes} bytes: {error}; give the slab less")]
+    #[error("{bytes} bytes of memory for payload: {error}; give it less")]
     Memory {
         /// Bytes that were asked for.
         bytes: u64,
         /// What the kernel said.
         error: io::Error,
     },
+}
+
+impl SlabError {
+    /// The key of the option at fault.
+    pub fn option(&self) -> &'static str {
+        match self {
+            SlabError::Size(_) | SlabError::Memory { .. } => "cache_memory",
+            SlabError::Folder { .. } | SlabError::NoTmpfs { .. } | SlabError::NoRoom { .. } => {
+                "slab_dir"
+            }
+        }
+    }
+
+    /// Whether a later start may find it mended: the tmpfs may not be mounted yet, or another instance uses it.
+    pub fn may_pass(&self) -> bool {
+        self.option() == "slab_dir"
+    }
 }
 
 /// What a slab has and keeps.

@@ -11,7 +11,7 @@ use super::opening::Waiter;
 use super::pages::Pages;
 use super::passing::{End, Passing};
 use super::receiving::Verdict;
-use super::{Job, Upstream};
+use super::{Job, REFUSED, Upstream};
 use crate::clock::unix_ms;
 use crate::front::planning::listed_of;
 use crate::front::site::SiteAnswer;
@@ -20,6 +20,7 @@ use crate::resolver::Done;
 
 /// Listings under way, each of which holds a page. More: 503.
 const LISTINGS_MAX: usize = 64;
+const NO_CREDENTIALS: &str = "no credentials were given: name a file of them in --s3-credentials-file, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY";
 
 impl Upstream {
     /// A stream wants what is at a target of a bucket that ends with a slash: the index file of this number, or what comes after
@@ -127,6 +128,9 @@ impl Upstream {
         let lists = passing.pages.is_some();
         let (stream, asked, interest) = (passing.stream, passing.asked, passing.interest);
         if !lists && s3::is_missing(status, None) {
+            if status == 403 {
+                self.tell_denied(origin, now);
+            }
             let waiter = Waiter {
                 stream,
                 asked,
@@ -134,25 +138,57 @@ impl Upstream {
             };
             return self.missing(waiter, now);
         }
-        let answer = match status {
-            403 => SiteAnswer::Forbidden("the object store does not let the gateway list it"),
-            _ => SiteAnswer::NoAnswer(Fault::Bad),
+        let (answer, told) = match status {
+            403 => {
+                let why = "the object store does not let the gateway list it";
+                (SiteAnswer::Forbidden(why), "clients that list get 403")
+            }
+            _ => (SiteAnswer::NoAnswer(Fault::Bad), REFUSED),
         };
-        self.tell_refused(origin, status, None, now);
+        self.tell_refused(origin, (status, None), told, now);
         self.answer_to(stream, &interest, answer);
     }
 
-    /// A bucket answered neither with an object nor that it is missing.
-    pub(super) fn tell_refused(&self, origin: u16, status: u16, code: Option<&str>, now: Instant) {
+    /// A bucket answered neither with an object nor that it is missing. `told`: what clients get.
+    pub(super) fn tell_refused(
+        &self,
+        origin: u16,
+        (status, code): (u16, Option<&str>),
+        told: &str,
+        now: Instant,
+    ) {
         let cure = match (status, code) {
-            (301 | 307, _) => "; is it in the region of AWS_REGION?",
-            (400 | 401 | 403, _) => "; look at its credentials, and the clock of this machine",
-            (404, _) => "; is there such a bucket?",
-            _ => "",
+            (301 | 307, _) => "is it in the region of AWS_REGION?",
+            (400 | 401 | 403, _) if !self.has_credentials(origin) => NO_CREDENTIALS,
+            (400 | 401 | 403, _) => "look at its credentials, and the clock of this machine",
+            (404, _) => "is there such a bucket?",
+            _ => "look at the store",
         };
         let code = code.unwrap_or("no code");
-        let text = format!("it answers {status} ({code}){cure}");
-        self.tell_origin(origin, &text, now);
+        let text = format!("it answers {status} ({code}), and {told}; {cure}");
+        self.tell_of(origin, &text, now);
+    }
+
+    /// A bucket says 403 for a key, as it does for a missing one to who may not list. Told once: that may be as it should be.
+    pub(super) fn tell_denied(&mut self, origin: u16, now: Instant) {
+        if std::mem::replace(&mut self.is_denial_told, true) {
+            return;
+        }
+        let cure = match self.has_credentials(origin) {
+            true => {
+                "let these credentials read it (s3:GetObject), and list it (s3:ListBucket) so that it tells one from the other"
+            }
+            false => NO_CREDENTIALS,
+        };
+        let text = format!(
+            "it answers 403 (AccessDenied), and clients get 404: a key may be missing, or may not be read; {cure}. This is told once"
+        );
+        self.tell_of(origin, &text, now);
+    }
+
+    fn has_credentials(&self, origin: u16) -> bool {
+        let bucket = &self.gateway.origins[usize::from(origin)].bucket;
+        bucket.as_ref().is_some_and(|bucket| bucket.is_signed())
     }
 
     /// A page is whole.

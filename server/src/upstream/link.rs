@@ -14,6 +14,7 @@ use rustix::net::{
 use rustls::client::UnbufferedClientConnection;
 
 use super::tls::{Broken, Session, send_all};
+use crate::gateway::NO_ANSWER;
 
 /// A connection to an origin.
 pub struct Link {
@@ -27,6 +28,8 @@ pub struct Link {
     /// What was received and is not used up: a head, and what came behind it.
     pub received: Vec<u8>,
     pub step: Step,
+    /// Requests that it has carried.
+    pub requests: u64,
     /// Interim responses before the present one.
     pub interims: u32,
 }
@@ -77,6 +80,7 @@ impl Link {
             out: Vec::new(),
             received: Vec::new(),
             step: Step::Connecting,
+            requests: 0,
             interims: 0,
         })
     }
@@ -98,9 +102,32 @@ impl Link {
         !matches!(received, Err(Errno::AGAIN))
     }
 
+    /// What the operator is told if the origin closes now; `None`: it may, as after a response and while nothing is asked.
+    pub fn why_gone(&self) -> Option<&'static str> {
+        match &self.step {
+            // On a connection that was used before, the request and the end may have met.
+            Step::Head(_) if self.requests > 1 && self.received.is_empty() => None,
+            Step::Idle if self.requests > 0 => None,
+            Step::Head(_) | Step::Idle => Some(NO_ANSWER),
+            Step::Body { skipped: false, .. } => Some("it broke off in the middle of a response"),
+            Step::Body { .. } | Step::Connecting => None,
+        }
+    }
+
+    /// What the operator is told if the origin has been silent for too long.
+    pub fn why_silent(&self) -> Option<&'static str> {
+        match &self.step {
+            Step::Connecting => Some("no connection came about in time"),
+            Step::Head(_) => Some("it does not answer in time"),
+            Step::Body { .. } => Some("it stopped in the middle of a response"),
+            Step::Idle => None,
+        }
+    }
+
     /// Sends a request.
     pub fn ask(&mut self, task: TaskId, asked: Asked, request: Vec<u8>) -> Result<(), Broken> {
         (self.task, self.step, self.interims) = (Some(task), Step::Head(asked), 0);
+        self.requests += 1;
         match &mut self.tls {
             Some(tls) => tls.send(&self.socket, request),
             None => {

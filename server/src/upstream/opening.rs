@@ -17,7 +17,7 @@ use ackpace_wire::s3;
 
 use super::reading::{Into, Reading};
 use super::receiving::Verdict;
-use super::{Job, Upstream};
+use super::{Job, REFUSED, Upstream};
 use crate::clock::unix_ms;
 use crate::front::site::SiteAnswer;
 use crate::gateway::{Address, Asked, Found, Hint, How, LookUp, Object};
@@ -442,8 +442,11 @@ impl Upstream {
         };
         let code = s3::error_code(&short.body);
         if !s3::is_missing(short.status, code) {
-            self.tell_refused(short.origin, short.status, code, now);
+            self.tell_refused(short.origin, (short.status, code), REFUSED, now);
             return self.open_failed(opening, Fault::Bad, now);
+        }
+        if short.status == 403 {
+            self.tell_denied(short.origin, now);
         }
         if let Some(object) = opening.stale {
             self.gateway.catalog.leave(&object);

@@ -34,7 +34,7 @@ pub(super) enum Verdict {
 }
 
 /// What one attempt to receive came to.
-enum Heard {
+pub(super) enum Heard {
     /// Some bytes, which were used.
     Some(u64),
     /// No more for now.
@@ -68,7 +68,8 @@ impl Upstream {
             }
         }
         if link.flush().is_err() {
-            return self.broken(id, Fault::Closed, now);
+            self.gone(id, now);
+            return;
         }
         let mut left_bytes = TURN_BYTES_MAX;
         while left_bytes > 0 {
@@ -101,7 +102,21 @@ impl Upstream {
         }
     }
 
-    fn gone(&mut self, id: LinkId, now: Instant) -> Heard {
+    /// The origin closed the connection.
+    pub(super) fn gone(&mut self, id: LinkId, now: Instant) -> Heard {
+        let link = self.links.get(&id);
+        if let Some((link, why)) = link.and_then(|link| Some((link, link.why_gone()?))) {
+            let task = link.task.and_then(|task| self.jobs.get(&task));
+            match (&link.step, task) {
+                (Step::Body { .. }, Some(Job::Pass(passing))) if passing.has_begun() => {
+                    self.tell_of(link.origin, &format!("{why}, which ends there"), now);
+                }
+                (Step::Body { .. }, _) => {
+                    self.tell_of(link.origin, &format!("{why}; the rest is asked for"), now);
+                }
+                _ => self.tell_origin(link.origin, why, now),
+            }
+        }
         self.broken(id, Fault::Closed, now);
         Heard::Over
     }

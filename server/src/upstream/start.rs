@@ -113,6 +113,7 @@ pub fn start(context: Context) -> io::Result<Arc<DiskHandle>> {
         budget: Budget::new(Arc::clone(&context.ledger)),
         clock: context.clock,
         seldom: context.seldom,
+        is_denial_told: false,
         looked_at: Instant { us: 0 },
         eager: Vec::new(),
         numbers: 0,

@@ -266,6 +266,10 @@ fn answered(answer: &SiteAnswer) -> Answered {
     match answer {
         SiteAnswer::Object(found) => found.how.into(),
         SiteAnswer::Relayed { .. } | SiteAnswer::Through(_) => Answered::Passed,
+        // What a bucket answers in other words.
+        SiteAnswer::NotFound | SiteAnswer::Gone | SiteAnswer::Forbidden(_) | SiteAnswer::Slash => {
+            Answered::Passed
+        }
         _ => Answered::Failed,
     }
 }

@@ -58,7 +58,9 @@ impl Worker {
         };
         let file = self.shared.site.shown_source(source);
         let offset_bytes = error.offset_bytes;
-        if why == Why::ReadFailed {
+        if source.object().is_some() {
+            self.tell_object(&file, offset_bytes, why, now);
+        } else if why == Why::ReadFailed {
             let error = io::Error::from_raw_os_error(error.errno);
             let text = format_args!(
                 "read failed at offset_bytes={offset_bytes}: {error}; the response ends here. Look at the disk (dmesg)"
@@ -75,8 +77,21 @@ impl Worker {
         let conn = self.conns.get(stream.conn);
         if let Some(source) = conn.and_then(|conn| conn.body.source.as_ref()) {
             let file = self.shared.site.shown_source(source);
-            self.tell_ended(&file, at_bytes, why, now);
+            match source.object() {
+                Some(_) => self.tell_object(&file, at_bytes, why, now),
+                None => self.tell_ended(&file, at_bytes, why, now),
+            }
         }
+    }
+
+    /// A response with an object of an origin ends early.
+    fn tell_object(&self, object: &str, at_bytes: u64, why: Why, now: Instant) {
+        let why = match why {
+            Why::FileChanged => "the origin has a new version: responses with the old one end",
+            _ => "no origin brings the rest: the response ends",
+        };
+        let text = format_args!("{why} at offset_bytes={at_bytes}");
+        (self.shared.seldom).tell(Topic::Object, Some(object), text, now);
     }
 
     fn tell_ended(&self, file: &str, at_bytes: u64, why: Why, now: Instant) {
@@ -141,6 +156,10 @@ pub(super) fn tell_refused(
                  oplocks`",
                 path()
             ),
+        ),
+        SiteAnswer::Crowded if shared.site.gateway.is_some() => seldom(
+            Topic::Crowded,
+            format_args!("503: too many requests wait for origins that do not answer"),
         ),
         SiteAnswer::Crowded => seldom(
             Topic::Crowded,

@@ -6,6 +6,7 @@ mod crowd;
 mod failing;
 mod hostile;
 mod nginx;
+mod told;
 
 use ackpace_tests::{Conn, Content, Origin, Server, Setup, pattern};
 

@@ -25,6 +25,7 @@ const OUTCOME: Outcome = Outcome {
     waited_net_us: 20,
     duration_us: 1_000_001,
     why: Some("reset by client"),
+    cache: None,
 };
 
 fn text(format: LineFormat, request: &RequestText<'_>, outcome: &Outcome) -> String {
@@ -52,6 +53,21 @@ fn each_format_writes_its_line() {
          \"waited_disk_ms\":1.500,\"waited_net_ms\":0.020,\"duration_ms\":1000.001,\
          \"referer\":\"https://example.org/\",\"user_agent\":\"curl/8.14.1\"}\n"
     );
+}
+
+#[test]
+fn only_json_says_what_the_cache_did() {
+    let outcome = Outcome {
+        cache: Some("fwd=stale; fwd-status=304"),
+        ..OUTCOME
+    };
+    let json = text(LineFormat::Json, &REQUEST, &outcome);
+    assert!(
+        json.ends_with(",\"cache\":\"fwd=stale; fwd-status=304\"}\n"),
+        "{json}"
+    );
+    let of = |outcome| text(LineFormat::Combined, &REQUEST, outcome);
+    assert_eq!(of(&outcome), of(&OUTCOME));
 }
 
 #[test]

@@ -149,7 +149,9 @@ pub fn file(dir: Option<&Path>, bytes: u64) -> Result<(OwnedFd, Option<String>),
 }
 
 fn lost(why: &str, cure: &str) -> String {
-    format!("payload is copied when it is sent, since the slab has no huge pages: {why}; {cure}")
+    format!(
+        "lost: huge pages for payload of origins: {why}. Until then it is copied when it is sent; {cure}"
+    )
 }
 
 /// A nameless file of this tmpfs.

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use ackpace_core::tier::Name;
 use rustix::fs::{
-    AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, flock, fstat, fstatvfs, linkat, mkdirat,
-    openat, statat, unlinkat,
+    Access, AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, access, flock, fstat, fstatvfs,
+    linkat, mkdirat, openat, statat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -72,13 +72,17 @@ impl TierError {
     }
 }
 
-/// Whether a folder that is there could be used, without a trace in it.
+/// Whether a folder that is there could be used, without a trace in it; or could be made.
 ///
 /// # Errors
-/// It belongs to others, or they may write to it, or it is no folder.
+/// It belongs to others, or they may write to it, or it is no folder, or the one in which it would be made is none.
 pub fn inspect(dir: &Path) -> Result<(), TierError> {
     match open_folder(dir) {
-        Err(Errno::NOENT) => Ok(()),
+        Err(Errno::NOENT) => {
+            let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty());
+            let may = Access::WRITE_OK | Access::EXEC_OK;
+            access(parent.unwrap_or(Path::new(".")), may).map_err(|error| failed(dir, error))
+        }
         opened => check_owner(dir, &opened.map_err(|error| failed(dir, error))?),
     }
 }
