@@ -79,6 +79,8 @@ pub struct Disk {
     next: u64,
     /// How congestion has put wants off.
     delayed: Delayed,
+    /// Until then nothing is read into the page cache, which lacked memory.
+    past_cache_until: Instant,
     /// When the levels were last compared with those of the last decisions.
     observed_at: Instant,
     /// The last decisions, for operators.
@@ -106,6 +108,7 @@ impl Disk {
             outs: VecDeque::new(),
             next: 0,
             delayed: Delayed::default(),
+            past_cache_until: Instant { us: 0 },
             observed_at: Instant { us: 0 },
             journal: Journal::new(0, 0, settings.memory_bytes),
         };
@@ -413,6 +416,7 @@ impl Machine for Disk {
             In::Begun { read, object, span } => self.begun(read, object, span, now),
             In::Part { read, len_bytes } => self.part(read, len_bytes, now),
             In::Done { read, result } => self.done(read, result, now),
+            In::NoMemory(read) => self.no_memory(read, now),
             In::Freed(slots) => self.slots_used = self.slots_used.saturating_sub(slots),
             In::LookUps(look_ups) => self.look_ups = look_ups,
             In::Budget { memory_bytes } => self.settings.memory_bytes = memory_bytes,

@@ -10,6 +10,7 @@ mod object;
 mod s3;
 mod tally;
 mod tls;
+pub mod via;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};

@@ -303,6 +303,7 @@ impl Worker {
                 conn,
                 epollout_bytes,
             } => self.watch_level(conn, epollout_bytes),
+            Out::Push(conn) => self.push(conn),
             Out::Pace {
                 conn,
                 rate_bytes_per_s,

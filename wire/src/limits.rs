@@ -34,6 +34,9 @@ pub const RESPONSE_HEAD_BYTES_MAX: usize = 32 << 10;
 /// metadata. Above: the response is refused.
 pub const RESPONSE_FIELDS_MAX: usize = 200;
 
+/// Bytes of what an origin has at a target: the longest file that any system can have. Above: the response is refused.
+pub const OBJECT_BYTES_MAX: u64 = i64::MAX as u64;
+
 /// Bytes of the lines of an origin's response that are passed through. Nginx has 4 or 8 KiB for a whole head. Above: the
 /// response is refused.
 pub const PASSED_FIELDS_BYTES_MAX: usize = 8 << 10;

@@ -9,11 +9,14 @@ use super::{Disk, Out, ReadId, ReaderId};
 use crate::conn::{Held, ObjectId, Span, Want};
 use crate::limits::SLOT_BYTES;
 use crate::prefetch::LengthBound;
-use crate::units::{Instant, KIB};
+use crate::units::{Instant, KIB, US_PER_S};
 use crate::why::{Chosen, Reason};
 
 /// A read for which nobody waits is ended if more than this is to come. Less: it costs less than another connection.
 const CANCELLED_BYTES_MIN: u64 = 128 * KIB;
+
+/// How long nothing is read into a page cache that had no memory. Then it is tried again.
+const NO_MEMORY_US: u64 = US_PER_S;
 
 impl Disk {
     /// Slots of a lease that a read fills: of several, one makes up for the one that stays partly empty.
@@ -63,6 +66,22 @@ impl Disk {
         self.objects.read(object, span.len_bytes, flight.held);
         self.model.begun(idle, now);
         self.flights.push(flight);
+    }
+
+    /// The page cache has no memory for a read. Each who waits for it gets a read of its own, into slots.
+    pub(super) fn no_memory(&mut self, read: ReadId, now: Instant) {
+        let Some(nth) = self.flights.iter().position(|flight| flight.read == read) else {
+            return;
+        };
+        let flight = self.flights.swap_remove(nth);
+        self.past_cache_until = now.plus_us(NO_MEMORY_US);
+        for id in flight.waiters {
+            if id.is_gone() {
+                self.leave(id, now);
+            } else if !self.has_answer(id) {
+                self.enqueue(id);
+            }
+        }
     }
 
     /// So many bytes from the read's start are there.

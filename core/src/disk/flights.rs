@@ -50,11 +50,14 @@ impl Disk {
     /// Which path a read for this reader takes: into the page cache if others need the bytes, too, past it otherwise, if
     /// that can be.
     pub(super) fn read_path(&self, id: ReaderId, want: &Want, now: Instant) -> ReadPath {
-        if self.objects.is_popular(want.object, now) {
+        let direct = self.settings.direct && self.objects.is_direct(want.object);
+        if direct && now < self.past_cache_until {
+            ReadPath::Direct
+        } else if self.objects.is_popular(want.object, now) {
             ReadPath::Popular
         } else if self.is_crowd(id, want) {
             ReadPath::Crowd
-        } else if self.settings.direct && self.objects.is_direct(want.object) {
+        } else if direct {
             ReadPath::Direct
         } else {
             ReadPath::Indirect

@@ -114,6 +114,8 @@ pub enum In {
         /// before the failure were read.
         result: Result<u64, ReadError>,
     },
+    /// There is no memory for a read into the page cache: those who wait for it want anew. Such reads are made past it for a while.
+    NoMemory(ReadId),
     /// A read that the machine did not order brings bytes into the page cache: the shell asked an origin what it has, and
     /// the answer begins with them. `Part` and `Done` follow.
     Begun {

@@ -58,11 +58,11 @@ impl Origins {
 
     /// When an origin is asked again that could not be reached lately; `None`: one can be, or none is expected to recover soon.
     pub fn recovers_at(&self, now: Instant) -> Option<Instant> {
-        let mut all = self.0.iter();
-        if all.any(|origin| origin.down_until <= now || !origin.is_unreachable) {
+        if !self.all_are_down(now) {
             return None;
         }
-        let lately = (self.0.iter()).filter(|origin| origin.faults <= PATIENT_FAULTS);
+        let restarts = |one: &&Origin| one.is_unreachable && one.faults <= PATIENT_FAULTS;
+        let lately = self.0.iter().filter(restarts);
         lately.map(|origin| origin.down_until).min()
     }
 

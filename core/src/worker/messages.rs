@@ -357,6 +357,8 @@ pub enum Out {
         /// Unsent bytes, at least 1.
         epollout_bytes: u32,
     },
+    /// The response is stalled for its disk. Send what is held back for the bytes that were to follow, if they may take long.
+    Push(ConnId),
     /// Send no faster than this (SO_MAX_PACING_RATE), bytes per second; `None`: as fast as TCP likes. It applies to
     /// what is sent from now on.
     Pace {

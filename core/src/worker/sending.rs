@@ -216,6 +216,7 @@ impl Worker {
         };
         let (wait, left_bytes) = (Wait::Disk, stream.left_bytes());
         let socket_bytes = supply.socket_bytes;
+        let is_held_back = core::mem::take(&mut stream.held_back);
         if stream.stall_for(wait, socket_bytes, &mut self.counts, now) {
             // The deadline of its want follows from a prediction. If its client reads at its own pace, that pace may change at any
             // time, and its receive buffer may take much at once. So the kernel is to tell if the prediction fails.
@@ -224,6 +225,8 @@ impl Worker {
                     conn: id.conn,
                     epollout_bytes,
                 });
+            } else if is_held_back {
+                self.outs.push_back(Out::Push(id.conn));
             }
             let what = What::Waits {
                 wait,

@@ -90,6 +90,8 @@ pub(super) struct Stream {
     pub sent_bytes: u64,
     /// What the socket has not yet taken of the last offer: the most that [`Stream::sent`] accepts.
     offered_bytes: u64,
+    /// The kernel may hold back the end of what it took last, since more was to follow.
+    pub held_back: bool,
     /// For how long it was stalled for its disk, and for its client, without the present stall.
     pub waited_disk_us: u64,
     pub waited_net_us: u64,
@@ -165,6 +167,7 @@ impl Stream {
             started_at,
             sent_bytes: 0,
             offered_bytes: 0,
+            held_back: false,
             waited_disk_us: now.since_us(started_at),
             waited_net_us: 0,
             part: 0,
@@ -223,8 +226,7 @@ impl Stream {
             };
             if self.at_bytes < len_bytes {
                 let left_bytes = len_bytes - self.at_bytes;
-                let slices_follow = matches!(self.slice, SliceState::Ready { last: false, .. });
-                return self.send(Held::PageCache, left_bytes, left_bytes, slices_follow);
+                return self.send(Held::PageCache, left_bytes, left_bytes);
             }
             self.leave_part(parts);
         }
@@ -343,7 +345,7 @@ impl Stream {
         };
         let FetchedPiece { end_bytes, held } = self.fetched.first().copied().unwrap_or(unfetched);
         if !held.is_evictable() {
-            return self.send(held, end_bytes - at_bytes, left_bytes, false);
+            return self.send(held, end_bytes - at_bytes, left_bytes);
         }
         let is_missing = self.missing_at == Some(at_bytes);
         let window = rest_of_window(at_bytes, end_bytes);
@@ -360,7 +362,7 @@ impl Stream {
             }
         }
         let ready_bytes = resident_bytes(residency_cache, body, window, end_bytes, now);
-        self.send(held, ready_bytes, left_bytes, false)
+        self.send(held, ready_bytes, left_bytes)
     }
 
     /// Asks whether these bytes of the file are in memory.
@@ -407,7 +409,7 @@ impl Stream {
 
     /// Offers what is ready of the rest of the part, in pieces short enough to let others have their turn. It never offers
     /// more than the head promises, whatever the parts hold.
-    fn send(&mut self, held: Held, ready_bytes: u64, left_bytes: u64, more: bool) -> StreamStep {
+    fn send(&mut self, held: Held, ready_bytes: u64, left_bytes: u64) -> StreamStep {
         let len_bytes = ready_bytes
             .min(left_bytes)
             .min(SEND_BYTES_MAX)
@@ -416,12 +418,14 @@ impl Stream {
         if len_bytes == 0 {
             return StreamStep::Broken(Why::Misframed);
         }
+        let more = len_bytes < left_bytes || self.parts_follow();
+        self.held_back = more;
         StreamStep::Send(SendSpan {
             part: self.part,
             from_bytes: self.at_bytes,
             len_bytes,
             held,
-            more: more || len_bytes < left_bytes || self.parts_follow(),
+            more,
         })
     }
 

@@ -100,7 +100,7 @@ fn ask(lines: &[u8], response: &Response<'_>) {
     let control = CacheControl::of(request.fields());
     assert_eq!(control, CacheControl::of(response.fields()));
     let mut out = Vec::new();
-    if pass(&request, b"/a", b"origin", &[], &mut out).is_ok() {
+    if pass(&request, b"/a", b"origin", &[], "ackpace", &mut out).is_ok() {
         let passed = whole_request(&out).expect("one head");
         assert_eq!(passed.host(), Some(&b"origin"[..]));
         assert!(passed.keep_alive && !passed.expect_continue);

@@ -3,32 +3,29 @@
 use ackpace_wire::http::ask::AskedRange;
 use ackpace_wire::http::caching::CacheControl;
 use ackpace_wire::http::range;
-use ackpace_wire::http::target::{self, Target};
-use ackpace_wire::http::{Method, Reject, Request, Version};
+use ackpace_wire::http::target;
+use ackpace_wire::http::{Method, Reject, Request, Status, Version};
 use ackpace_wire::s3;
 
-use crate::gateway::{Asked, Gateway, Hint};
+use crate::gateway::{Asked, Gateway, Hint, via};
+
+const LOOP: Reject = Reject {
+    status: Status::BadGateway,
+    why: "The request came through this server before: the server behind it leads back here.",
+};
 
 /// What an origin is asked for a request with this head. A bucket is asked for a key: it gets no query, and nothing by
 /// which a client shows who it is, so its objects are the same for all.
-/// Errors: No bucket can be asked for that.
-pub fn asked_of(
-    request: &Request<'_>,
-    target: &Target<'_>,
-    head: &[u8],
-    gateway: &Gateway,
-) -> Result<Asked, Reject> {
+/// Errors: No origin can be asked for that, or the gateway itself made the request.
+pub fn asked_of(request: &Request<'_>, head: &[u8], gateway: &Gateway) -> Result<Asked, Reject> {
     let has_buckets = gateway.has_buckets();
-    let mut encoded = Vec::new();
-    if has_buckets {
-        encoded = s3::target(request.target)?;
-    } else {
-        target::encode_path(&target.path, &mut encoded);
-        if let Some(query) = target.query {
-            encoded.push(b'?');
-            target::encode_query(query, &mut encoded);
-        }
+    if via::is_own(request) {
+        return Err(LOOP);
     }
+    let target = match has_buckets {
+        true => s3::target(request.target)?,
+        false => target::onward(request.target)?,
+    };
     let hint = match request.method {
         Method::Head => Hint::Head,
         _ => match request.range().and_then(range::first) {
@@ -41,7 +38,7 @@ pub fn asked_of(
     let mut names = request.fields().iter().map(|(name, _)| name);
     let is_own = names.any(|name| name.eq_ignore_ascii_case(b"authorization"));
     Ok(Asked {
-        target: encoded.into(),
+        target: target.into(),
         hint,
         head: head.into(),
         private: is_own && !has_buckets,

@@ -325,7 +325,7 @@ impl Front {
         }
         Ok(match &around.site.gateway {
             Some(gateway) => {
-                let asked = asked_of(request, &target, self.head(), gateway);
+                let asked = asked_of(request, self.head(), gateway);
                 Task::Fetch(asked.map_err(|reject| error(&reject, close))?)
             }
             None => Task::Find(query_of(request, &target, around.site)),

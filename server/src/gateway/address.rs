@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use url::{Host, Url};
 
 use super::s3::Bucket;
+use super::via;
 
 /// The fields of a client's request that a bucket gets.
 const OF_BUCKETS: [(&str, Field); 6] = [
@@ -129,6 +130,7 @@ impl Address {
             range,
             condition,
             lines: &[],
+            via: via::name(),
         })
     }
 
@@ -146,7 +148,7 @@ impl Address {
         let host = self.authority.as_bytes();
         if self.bucket.is_none() {
             let mut passed = Vec::new();
-            ask::pass(&request, &target, host, &[], &mut passed)?;
+            ask::pass(&request, &target, host, &[], via::name(), &mut passed)?;
             return Ok(passed);
         }
         let fields = request.fields();
@@ -160,6 +162,7 @@ impl Address {
             range: None,
             condition: Condition::None,
             lines: &lines.collect::<Vec<_>>(),
+            via: via::name(),
         })
     }
 
@@ -174,6 +177,7 @@ impl Address {
             range: None,
             condition: Condition::None,
             lines: &[],
+            via: via::name(),
         })
     }
 

@@ -24,6 +24,8 @@ pub struct Object {
     pub id: ObjectId,
     /// Below the addresses of the origins, as they are asked for it.
     pub target: Box<[u8]>,
+    /// The origin that has it: others may have nothing there yet.
+    pub origin: u16,
     pub len_bytes: u64,
     /// Its validators as clients compare them.
     pub validators: Validators,
@@ -124,6 +126,7 @@ impl How {
 pub struct Parts {
     pub id: ObjectId,
     pub target: Box<[u8]>,
+    pub origin: u16,
     pub len_bytes: u64,
     pub validators: Validators,
     pub content_type: Box<str>,
@@ -137,6 +140,7 @@ impl Object {
         Object {
             id: parts.id,
             target: parts.target,
+            origin: parts.origin,
             len_bytes: parts.len_bytes,
             validators: parts.validators,
             content_type: parts.content_type,
@@ -198,10 +202,12 @@ impl Object {
     }
 
     /// What a response says of the object at a target, and which of its bytes follow; `None`: it is none. An object has a
-    /// length, and a validator that tells its versions apart; where it is long, its origin has ranges.
+    /// length, and a validator that tells its versions apart; where it is long, its origin has ranges. One that answers with
+    /// all when it is asked for a part (`asked_part`) has none, whatever it says.
     pub fn parts_of(
         response: &Response<'_>,
         target: &[u8],
+        asked_part: bool,
         now_unix_s: u64,
     ) -> Option<(Parts, Option<Span>)> {
         let fields = response.fields();
@@ -229,7 +235,7 @@ impl Object {
             len_bytes: span.len_bytes,
         });
         let has_ranges = response.status == 206
-            || fields.single(Field::AcceptRanges) == Some(b"bytes")
+            || !asked_part && fields.single(Field::AcceptRanges) == Some(b"bytes")
             || span.is_some() && len_bytes <= FIRST_READ_BYTES;
         let validity = Validity::of(response, now_unix_s);
         let etag = fields.single(Field::ETag).and_then(ETag::foreign);
@@ -250,6 +256,7 @@ impl Object {
                 generation: 0,
             },
             target: target.into(),
+            origin: 0,
             len_bytes,
             validators,
             content_type: std::str::from_utf8(content_type).ok()?.into(),

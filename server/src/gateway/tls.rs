@@ -16,26 +16,43 @@ pub struct Tls(Arc<ClientConfig>);
 
 /// Why there can't be TLS.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "no certificate authority is known, so no https origin can be verified{why}; install them (apt-get install ca-certificates), or name a file of them in SSL_CERT_FILE"
-)]
-pub struct TlsError {
-    why: String,
+pub enum TlsError {
+    /// No authority is known.
+    #[error(
+        "no certificate authority is known, so no https origin can be verified{0}; install them (apt-get install ca-certificates), or name a file of them in SSL_CERT_FILE"
+    )]
+    None(String),
+    /// The file that is named is not there, or may not be read.
+    #[error(
+        "SSL_CERT_FILE names {file}, of which nothing can be read ({why}); correct it, or leave it out for the authorities that this system trusts"
+    )]
+    File {
+        /// The file.
+        file: String,
+        /// What the kernel said.
+        why: String,
+    },
 }
 
 impl Tls {
     /// Loads the certificate authorities that the system trusts, or those that SSL_CERT_FILE and SSL_CERT_DIR name.
     ///
     /// # Errors
-    /// There is none, or none can be read.
+    /// There is none, none can be read, or the file that is named can't be.
     pub fn load() -> Result<Tls, TlsError> {
+        if let Some(file) = std::env::var_os("SSL_CERT_FILE") {
+            std::fs::File::open(&file).map_err(|error| TlsError::File {
+                file: file.to_string_lossy().into_owned(),
+                why: error.to_string(),
+            })?;
+        }
         let found = rustls_native_certs::load_native_certs();
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(found.certs); // one that is not understood takes nothing from the others
         if roots.is_empty() {
             let why = found.errors.first();
             let why = why.map(|error| format!(" ({error})")).unwrap_or_default();
-            return Err(TlsError { why });
+            return Err(TlsError::None(why));
         }
         Ok(Tls::trusting(roots))
     }

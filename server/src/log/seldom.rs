@@ -44,6 +44,8 @@ pub enum Topic {
     Origin,
     /// An object of an origin was changed or could not be fetched while it was sent.
     Object,
+    /// The slab gets no memory.
+    Slab,
     /// The cache folder can't be read or written.
     Tier,
 }

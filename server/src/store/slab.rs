@@ -25,7 +25,7 @@ mod private;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ackpace_core::conn::{ObjectId, Span};
@@ -129,6 +129,8 @@ pub struct Slab {
     pinned_segments: AtomicU32,
     /// The last lease found no segment, and no pin has gone since.
     is_starved: AtomicBool,
+    /// Why the kernel gave the last segment that was opened no memory (errno); 0: it did.
+    refused: AtomicI32,
     is_copied: bool,
     lost: Option<String>,
 }
@@ -157,6 +159,7 @@ impl Slab {
             pins: (0..segments).map(|_| AtomicU32::new(0)).collect(),
             pinned_segments: AtomicU32::new(0),
             is_starved: AtomicBool::new(false),
+            refused: AtomicI32::new(0),
             is_copied: lost.is_some(),
             lost,
         })
@@ -194,6 +197,12 @@ impl Slab {
         leased
     }
 
+    /// Why the kernel has no memory for it: somebody else has filled the tmpfs. `None`: it has, as far as is known.
+    pub fn refused(&self) -> Option<io::Error> {
+        let errno = self.refused.load(Ordering::Relaxed);
+        (errno != 0).then(|| io::Error::from_raw_os_error(errno))
+    }
+
     fn reserve(self: &Arc<Slab>, len_bytes: u64, allocated: &mut [bool]) -> Option<SlabLease> {
         let mut table = locked(&self.table);
         let is_pinned = |segment| self.pins[segment as usize].load(Ordering::Acquire) > 0;
@@ -221,7 +230,10 @@ impl Slab {
             *is_allocated = false;
             self.allocated_segments.fetch_sub(1, Ordering::Relaxed);
         }
-        if self.memory.allocate(segment).is_err() {
+        let allocated = self.memory.allocate(segment);
+        let errno = (allocated.as_ref().err()).map_or(0, |error| error.raw_os_error().unwrap_or(0));
+        self.refused.store(errno, Ordering::Relaxed);
+        if allocated.is_err() {
             return false;
         }
         *is_allocated = true;

@@ -78,8 +78,9 @@ impl Opening {
         }
     }
 
-    pub fn request(&self, origin: &Address) -> Result<Vec<u8>, &'static str> {
-        let range = match (self.step, self.hint) {
+    /// The bytes that are asked for; `None`: all.
+    fn range(&self) -> Option<AskedRange> {
+        match (self.step, self.hint) {
             (Step::Head | Step::Whole, _) | (_, Hint::Head) => None,
             (Step::Part, Hint::Span(first, last)) => Some(AskedRange::Span {
                 first,
@@ -88,7 +89,11 @@ impl Opening {
             (Step::Part, Hint::Last(len_bytes)) => {
                 Some(AskedRange::Suffix(len_bytes.min(FIRST_READ_BYTES)))
             }
-        };
+        }
+    }
+
+    pub fn request(&self, origin: &Address) -> Result<Vec<u8>, &'static str> {
+        let range = self.range();
         let stale = self.stale.as_ref();
         let condition = stale.map_or(Condition::None, |object| object.if_changed());
         origin.request(self.method(), &self.target, range, condition)
@@ -233,6 +238,7 @@ impl Upstream {
         now: Instant,
     ) -> Verdict {
         let origin = self.origin_of(task);
+        let has_other = self.has_other(origin, now);
         let Some(Job::Open(opening)) = self.jobs.get_mut(&task) else {
             return Verdict::Skip;
         };
@@ -243,6 +249,9 @@ impl Upstream {
             return Verdict::Skip;
         }
         match response.status {
+            502..=504 if has_other => {
+                return Verdict::Fault(Fault::Bad, "it says that it can't answer now");
+            }
             304 => return self.unchanged(task, response, now),
             500..=599 if opening.stale.is_some() => {
                 return Verdict::Fault(Fault::Bad, "an error of the server");
@@ -252,7 +261,10 @@ impl Upstream {
         if refuses {
             return self.keep_short(task, origin, response.status, Vec::new());
         }
-        if let Some((mut parts, span)) = Object::parts_of(response, &opening.target, now_unix_s) {
+        let asked_part = opening.range().is_some();
+        let parts = Object::parts_of(response, &opening.target, asked_part, now_unix_s);
+        if let Some((mut parts, span)) = parts {
+            parts.origin = origin;
             parts.id = self.object_id();
             if self.gateway.has_buckets() {
                 parts.vary = Box::default(); // it gets no field by which an answer could vary
@@ -283,6 +295,14 @@ impl Upstream {
             return Verdict::Skip;
         };
         self.keep_short(task, origin, response.status, fields)
+    }
+
+    /// Whether another origin can be asked now.
+    fn has_other(&self, origin: u16, now: Instant) -> bool {
+        let others = 0..self.gateway.origins.len() as u16;
+        others
+            .filter(|other| *other != origin)
+            .any(|other| !self.machine.is_down(other, now))
     }
 
     /// An origin says that a stale object is what is there.

@@ -5,8 +5,8 @@ use ackpace_wire::s3::{self, Page};
 
 use crate::gateway::Address;
 
-/// Bytes of a page as a store sends it: 1,000 keys of 1 KiB, escaped. Longer: the listing breaks off.
-const PAGE_BYTES_MAX: usize = 8 << 20;
+/// Bytes of a page as a store sends it: 1,000 keys of 1 KiB. Longer: the listing breaks off.
+const PAGE_BYTES_MAX: usize = 2 << 20;
 /// Pages of a listing, of 1,000 names each: more than anybody reads, and half a minute of Amazon's time. More: it breaks off, so
 /// that nobody takes it for the whole, and the log says so.
 const PAGES_MAX: u32 = 1_000;
@@ -66,7 +66,7 @@ impl Pages {
         let body = std::mem::take(&mut self.body);
         self.is_asked = false;
         if body.len() > PAGE_BYTES_MAX {
-            return Err("a page of a listing with more than 8 MiB");
+            return Err("a page of a listing with more than 2 MiB");
         }
         let page = Page::parse(&body, prefix)?;
         let format = self.format;

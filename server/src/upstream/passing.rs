@@ -206,8 +206,9 @@ impl Upstream {
         if !passing.may_get(response.status) {
             return Verdict::Fault(Fault::Bad, "a part or 304 that was not asked for");
         }
-        let Ok(fields) = relay::passed(response) else {
-            return Verdict::Fault(Fault::Bad, "fields that can't be passed on");
+        let fields = match relay::passed(response) {
+            Ok(fields) => fields,
+            Err(_) => return Verdict::Refuse("a response with too many fields to be passed on"),
         };
         let pass = Arc::new(Pass(passing.number));
         passing.pass = Some(Arc::downgrade(&pass));

@@ -15,14 +15,18 @@ use ackpace_wire::http::{Asked as Method, ContentRange, Response};
 
 use super::receiving::Verdict;
 use super::{Job, Upstream};
+use crate::clock::unix_ms;
 use crate::disk::{ReadBytes, SlotBytes};
 use crate::gateway::{Address, Object};
+use crate::log::Topic;
 use crate::store::pool::Lease;
 use crate::store::slab::SlabLease;
 use ackpace_core::upstream::Fault;
 
 /// How often a read looks again for room in the slab, in which everything is in use.
 pub(super) const ROOM_EACH_US: u64 = 5_000;
+/// For how long. Slow clients may hold all segments for minutes; then those who wait for a read get its bytes in slots.
+const ROOM_US_MAX: u64 = 200_000;
 
 /// A read under way.
 pub(super) struct Reading {
@@ -36,6 +40,8 @@ pub(super) struct Reading {
     /// Of these, those that came before the present request.
     pub had_bytes: u64,
     pub begun_at: Instant,
+    /// Its origin sent all of the object in place of a part of it.
+    is_rangeless: bool,
 }
 
 /// Where the bytes of a read go.
@@ -70,6 +76,7 @@ impl Reading {
             got_bytes: 0,
             had_bytes: 0,
             begun_at: now,
+            is_rangeless: false,
         }
     }
 
@@ -89,8 +96,8 @@ impl Reading {
         origin.request(Method::Get, target, Some(range), condition)
     }
 
-    /// Whether a response brings what is to come.
-    pub fn head(&self, response: &Response<'_>) -> Verdict {
+    /// Whether a response of this origin brings what is to come.
+    pub fn head(&mut self, response: &Response<'_>, origin: u16) -> Verdict {
         let rest = self.rest();
         match response.status {
             206 => {
@@ -111,7 +118,14 @@ impl Reading {
             // It has no ranges, or this is another version.
             200 if !self.object.is_of(response) => Verdict::Changed,
             200 if rest.offset_bytes == 0 => Verdict::Take,
-            200 => Verdict::Fault(Fault::Bad, "the whole object in place of a part"),
+            200 => {
+                self.is_rangeless = true;
+                Verdict::Fault(Fault::Bad, "the whole object in place of a part")
+            }
+            404 | 410 if origin != self.object.origin => Verdict::Fault(
+                Fault::Bad,
+                "it has nothing where another origin has an object",
+            ),
             404 | 410 | 412 | 416 => Verdict::Changed,
             _ => Verdict::Fault(Fault::Bad, "an error in place of a part"),
         }
@@ -158,16 +172,17 @@ impl Reading {
         self.came(copied_bytes);
     }
 
-    /// Copies into slots what the slab has from the start of what is to come: the first bytes of an object may have come there
-    /// since its reader wanted them.
+    /// Copies what the slab has from the start of what is to come: the first bytes of an object come there with the answer about
+    /// it, and several readers read it whole.
     fn copy_from_slab(&mut self) {
         let object = Arc::clone(&self.object);
-        while matches!(self.into, Into::Slots { .. }) && self.rest().len_bytes > 0 {
+        while matches!(self.into, Into::Slots { .. } | Into::Slab(_)) && self.rest().len_bytes > 0 {
             let Some(there) = object.slab().find(object.id, self.rest()) else {
-                return;
+                break;
             };
             self.copy(there.bytes());
         }
+        self.had_bytes = self.got_bytes;
     }
 
     /// Takes the slots that hold the bytes of the read before `until_bytes`: all slots up to there, and the next byte comes into
@@ -231,9 +246,14 @@ impl Upstream {
             None => self.slab_lease(inside.len_bytes),
         };
         let waits = matches!(into, Into::Postponed);
+        if waits && self.has_no_memory(read, now, now) {
+            return;
+        }
         let mut reading = Reading::new(read, object, inside, into, now);
-        reading.copy_from_slab();
-        reading.had_bytes = reading.got_bytes;
+        // What is in a slab lease stays, and the tier may bring all.
+        if matches!(reading.into, Into::Slots { .. }) {
+            reading.copy_from_slab();
+        }
         if reading.rest().len_bytes == 0 {
             return self.filled.push_back(reading);
         }
@@ -248,8 +268,17 @@ impl Upstream {
 
     /// A read that has its memory begins: from the tier on disk, or where that has not got its first byte, from an origin.
     fn launch(&mut self, reading: Reading, now: Instant) {
-        if let Some(reading) = self.read_tier(reading) {
-            self.read_origin(reading, now);
+        let Some(mut reading) = self.read_tier(reading) else {
+            return;
+        };
+        reading.copy_from_slab();
+        if reading.rest().len_bytes == 0 {
+            return self.filled.push_back(reading);
+        }
+        let (read, len_bytes) = (reading.read, reading.got_bytes);
+        self.read_origin(reading, now);
+        if len_bytes > 0 {
+            self.disk.on(In::Part { read, len_bytes }, now); // it need not wait for the origin
         }
     }
 
@@ -265,13 +294,35 @@ impl Upstream {
         lease.map_or(Into::Postponed, Into::Slab)
     }
 
+    /// Whether the slab gets no memory from the kernel, or has had no room since then for too long. Those who wait for the read
+    /// then get its bytes in slots.
+    fn has_no_memory(&mut self, read: ReadId, since: Instant, now: Instant) -> bool {
+        if let Some(error) = self.gateway.slab.refused() {
+            let text = format_args!(
+                "{error}: no memory for what several clients want, so each has it fetched by itself; is the tmpfs of --slab-dir full of other files?"
+            );
+            self.seldom.tell(Topic::Slab, None, text, now);
+        } else if now.since_us(since) < ROOM_US_MAX {
+            return false;
+        }
+        self.disk.on(In::NoMemory(read), now);
+        true
+    }
+
     /// Reads that waited for room in the slab.
     pub(super) fn retry_postponed(&mut self, now: Instant) {
         while let Some(&task) = self.postponed.front() {
             if let Some(Job::Read(reading)) = self.jobs.get(&task) {
+                let (read, since) = (reading.read, reading.begun_at);
                 let into = self.slab_lease(reading.span.len_bytes);
                 if matches!(into, Into::Postponed) {
-                    return;
+                    if !self.has_no_memory(read, since, now) {
+                        return;
+                    }
+                    self.jobs.remove(&task);
+                    self.reads.remove(&read);
+                    self.postponed.pop_front();
+                    continue;
                 }
                 if let Some(Job::Read(reading)) = self.jobs.remove(&task) {
                     self.launch(Reading { into, ..reading }, now);
@@ -327,6 +378,10 @@ impl Upstream {
 
     /// No origin brings the rest of a read.
     pub(super) fn read_failed(&mut self, reading: Reading, now: Instant) {
+        if reading.is_rangeless && !reading.object.is_changed() {
+            let target = &reading.object.target;
+            self.gateway.catalog.passes(target, true, unix_ms() / 1000);
+        }
         let error = ReadError {
             errno: match reading.object.is_changed() {
                 true => 0,

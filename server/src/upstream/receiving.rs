@@ -29,6 +29,8 @@ pub(super) enum Verdict {
     Skip,
     /// It shows that the object has changed.
     Changed,
+    /// It can't be used, for which its origin is not to blame; why, for the log.
+    Refuse(&'static str),
     /// The origin is at fault; why, for the log.
     Fault(Fault, &'static str),
 }
@@ -186,8 +188,9 @@ impl Upstream {
         };
         link.step = body(false);
         self.machine.on(In::Head(id), now);
-        let verdict = match self.jobs.get(&task) {
-            Some(Job::Read(reading)) => reading.head(response),
+        let origin = link.origin;
+        let verdict = match self.jobs.get_mut(&task) {
+            Some(Job::Read(reading)) => reading.head(response, origin),
             Some(Job::Open(_)) => self.opened(task, response, now),
             Some(Job::Pass(_)) => self.passing(task, response, now),
             None => Verdict::Skip,
@@ -200,6 +203,7 @@ impl Upstream {
                 }
             }
             Verdict::Changed => return self.changed(id, task, now),
+            Verdict::Refuse(why) => return self.refused(id, task, why, now),
             Verdict::Fault(fault, why) => return self.at_fault(id, fault, why, now),
         }
         let mut behind = behind;
@@ -434,6 +438,15 @@ impl Upstream {
             self.gateway.catalog.leave(&reading.object);
             self.read_failed(reading, now);
         }
+    }
+
+    /// The response can't be used, and would be the same the next time: no other origin is asked.
+    fn refused(&mut self, id: LinkId, task: TaskId, why: &'static str, now: Instant) {
+        if let Some(link) = self.links.remove(&id) {
+            self.tell_origin(link.origin, why, now);
+        }
+        self.machine.on(In::Drop(task), now);
+        self.failed(task, Fault::Bad, now);
     }
 
     /// The origin is at fault: its connection ends, and the task is tried elsewhere or again.

@@ -3,7 +3,6 @@
 use ackpace_core::conn::StreamId;
 use ackpace_core::units::Instant;
 use ackpace_wire::http::caching::varies_for;
-use ackpace_wire::http::target;
 
 use super::Worker;
 use crate::clock::unix_ms;
@@ -21,8 +20,7 @@ pub(super) fn varies(front: &Front, vary: &[u8]) -> bool {
 /// The question to an origin for the present request, for its client alone.
 fn private(front: &Front, gateway: &Gateway) -> Option<Asked> {
     let request = front.request().ok()?;
-    let target = target::resolve(request.target).ok()?;
-    let asked = asked_of(&request, &target, front.head(), gateway).ok()?;
+    let asked = asked_of(&request, front.head(), gateway).ok()?;
     Some(Asked {
         private: true,
         ..asked

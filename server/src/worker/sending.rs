@@ -229,6 +229,17 @@ impl Worker {
         }
     }
 
+    /// Nothing follows for as long as an origin takes: sends what is held back. A disk is quicker than the kernel, which waits
+    /// for 200 ms, and one packet less is worth the wait.
+    pub(super) fn push(&mut self, conn: ConnId) {
+        let conn = self.conns.get(conn);
+        if let Some(conn) = conn.filter(|conn| matches!(conn.body.source, Some(Source::Object(_))))
+        {
+            conn.transport.cork(false);
+            conn.corked = false;
+        }
+    }
+
     /// The socket took bytes, perhaps none: the report for the machine, and for who watches.
     fn taken(
         &mut self,

@@ -191,6 +191,7 @@ impl<C: Clients> Shell<C> {
             }
             // Nobody is accepted, listed, logged or paced.
             Out::Accept(_) | Out::Listen(_) | Out::Pace { .. } | Out::Cap { .. } => {}
+            Out::Push(_) => {} // its sockets hold nothing back
             Out::Slice(_) | Out::Arrived { .. } | Out::Shutdown(_) => {}
             Out::Export { .. } | Out::Keep { .. } => unreachable!("nobody asked for it"),
         }

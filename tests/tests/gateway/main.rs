@@ -6,7 +6,9 @@ mod crowd;
 mod failing;
 mod hostile;
 mod nginx;
+mod onward;
 mod told;
+mod waits;
 
 use ackpace_tests::{Conn, Content, Origin, Server, Setup, pattern};
 

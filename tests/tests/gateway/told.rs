@@ -1,6 +1,6 @@
 //! What the operator of a gateway is told: by refused starts, by `check` and `doctor`, by the log.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::thread;
 
@@ -107,6 +107,7 @@ fn an_origin_without_tls_is_told_from_one_with_a_wrong_certificate() {
     let address = listener.local_addr().expect("an address");
     thread::spawn(move || {
         while let Ok((mut socket, _)) = listener.accept() {
+            let _ = socket.read(&mut [0; 4096]); // else its end is a reset
             let _ = socket.write_all(b"HTTP/1.1 400 \r\n\r\n"); // it may be closed already
         }
     });

@@ -65,6 +65,8 @@ pub struct Ask<'a> {
     pub condition: Condition<'a>,
     /// Further fields, such as those of a signature: names and values. They may not repeat those written here.
     pub lines: &'a [(&'a str, &'a [u8])],
+    /// The name of this gateway in Via (RFC 9110 section 7.6.3), a token.
+    pub via: &'a str,
 }
 
 /// Appends the head of a request to `out`.
@@ -89,12 +91,13 @@ fn write(ask: &Ask<'_>, out: &mut Vec<u8>) -> Result<(), &'static str> {
     }
     push_condition(&ask.condition, out)?;
     push_lines(ask.lines, out)?;
+    push_line(b"Via", format!("1.1 {}", ask.via).as_bytes(), out);
     out.extend_from_slice(b"\r\n");
     Ok(())
 }
 
 /// Appends the head of a request that passes a client's on: its own method and end-to-end fields, and Via (RFC 9110
-/// sections 7.6.1 and 7.6.3). Target and host are the origin's, `lines` as in [`Ask`]. A body is not passed on.
+/// sections 7.6.1 and 7.6.3). Target and host are the origin's, `lines` and `via` as in [`Ask`]. A body is not passed on.
 ///
 /// # Errors
 /// As for [`ask`], for other methods than GET and HEAD, and for a Connection that names too many fields.
@@ -103,10 +106,11 @@ pub fn pass(
     target: &[u8],
     host: &[u8],
     lines: &[(&str, &[u8])],
+    via: &str,
     out: &mut Vec<u8>,
 ) -> Result<(), &'static str> {
     let before = out.len();
-    let written = write_passed(request, target, host, lines, out);
+    let written = write_passed(request, target, host, lines, via, out);
     if written.is_err() {
         out.truncate(before);
     }
@@ -118,6 +122,7 @@ fn write_passed(
     target: &[u8],
     host: &[u8],
     lines: &[(&str, &[u8])],
+    via: &str,
     out: &mut Vec<u8>,
 ) -> Result<(), &'static str> {
     let method = match request.method {
@@ -130,7 +135,7 @@ fn write_passed(
     push_lines(lines, out)?;
     let version = request.version.as_str().trim_start_matches("HTTP/");
     // Writing into memory cannot fail.
-    let _ = write!(out, "Via: {version} ackpace\r\n\r\n");
+    let _ = write!(out, "Via: {version} {via}\r\n\r\n");
     Ok(())
 }
 
@@ -251,9 +256,10 @@ mod tests {
         range: None,
         condition: Condition::None,
         lines: &[],
+        via: "us",
     };
 
-    /// What is written after the lines that always stand there.
+    /// What is written between the lines that always stand there.
     fn more(one: &Ask<'_>) -> Result<String, &'static str> {
         const START: &str = "GET /a%20b?c HTTP/1.1\r\nHost: origin:81\r\n\
             User-Agent: ackpace\r\nAccept-Encoding: identity\r\n";
@@ -262,7 +268,10 @@ mod tests {
         request(&out);
         let text = String::from_utf8(out).expect("a head of ASCII");
         let rest = text.strip_prefix(START).expect("the usual start");
-        Ok(rest.strip_suffix("\r\n").expect("an end").to_owned())
+        Ok(rest
+            .strip_suffix("Via: 1.1 us\r\n\r\n")
+            .expect("an end")
+            .to_owned())
     }
 
     #[test]
@@ -371,11 +380,12 @@ mod tests {
             b"/x",
             b"origin",
             &[("x-sum", b"8")],
+            "us",
             &mut out,
         )
         .expect("a head");
         let want = "beforeHEAD /x HTTP/1.1\r\nHost: origin\r\nCookie: a=b\r\nAccept-Encoding: br\r\nVia: 1.1 a\r\n\
-            x-sum: 8\r\nVia: 1.0 ackpace\r\n\r\n";
+            x-sum: 8\r\nVia: 1.0 us\r\n\r\n";
         assert_eq!(String::from_utf8_lossy(&out), want);
     }
 
@@ -385,7 +395,7 @@ mod tests {
         let post = b"POST / HTTP/1.1\r\nHost: a\r\n\r\n";
         for head in [&many[..], post] {
             let mut out = b"before".to_vec();
-            assert!(pass(&request(head), b"/", b"a", &[], &mut out).is_err());
+            assert!(pass(&request(head), b"/", b"a", &[], "us", &mut out).is_err());
             assert_eq!(out, b"before");
         }
     }

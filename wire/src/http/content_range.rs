@@ -2,6 +2,7 @@
 
 use super::fields::decimal;
 use super::range::Span;
+use crate::limits::OBJECT_BYTES_MAX;
 
 /// The value of a Content-Range field of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,11 +23,12 @@ pub enum ContentRange {
 
 impl ContentRange {
     /// Reads one value. `None` for another unit, any other text, a part that is reversed or reaches past the length,
-    /// and numbers above 64 bits.
+    /// and numbers above [`OBJECT_BYTES_MAX`].
     pub fn parse(value: &[u8]) -> Option<Self> {
         let (unit, rest) = value.split_at_checked(b"bytes ".len())?;
         let slash = rest.iter().position(|&byte| byte == b'/')?;
         let (part, len) = (&rest[..slash], &rest[slash + 1..]);
+        let decimal = |text: &[u8]| decimal(text).filter(|number| *number <= OBJECT_BYTES_MAX);
         if !unit.eq_ignore_ascii_case(b"bytes ") {
             return None;
         }
@@ -39,8 +41,7 @@ impl ContentRange {
             b"*" => None,
             _ => Some(decimal(len)?),
         };
-        // A last byte at u64::MAX would belong to a representation whose length is no 64-bit number.
-        let inside = last < len_bytes.unwrap_or(u64::MAX);
+        let inside = last < len_bytes.unwrap_or(OBJECT_BYTES_MAX);
         (first <= last && inside).then(|| Self::Part {
             span: Span {
                 offset_bytes: first,
@@ -78,8 +79,8 @@ mod tests {
             ("bytes */1234", Some(Unsatisfied { len_bytes: 1234 })),
             ("bytes */0", Some(Unsatisfied { len_bytes: 0 })),
             (
-                "bytes 0-18446744073709551614/18446744073709551615",
-                part(0, u64::MAX, Some(u64::MAX)),
+                "bytes 0-9223372036854775806/9223372036854775807",
+                part(0, i64::MAX as u64, Some(i64::MAX as u64)),
             ),
         ] {
             assert_eq!(ContentRange::parse(value.as_bytes()), want, "{value}");
@@ -112,6 +113,9 @@ mod tests {
             "items 0-0/1",
             "bytes 0-18446744073709551615/*",
             "bytes 0-0/18446744073709551616",
+            "bytes 0-0/9223372036854775808",
+            "bytes 0-9223372036854775807/*",
+            "bytes */9223372036854775808",
             "bytes \u{661}-2/3",
         ] {
             assert_eq!(ContentRange::parse(value.as_bytes()), None, "{value}");

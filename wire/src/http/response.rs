@@ -8,7 +8,7 @@ use super::cursor::{Cursor, Stop};
 use super::fields::{Field, Fields, decimal};
 use super::request::{Version, wants_keep_alive};
 use super::status::Reject;
-use crate::limits::{RESPONSE_FIELDS_MAX, RESPONSE_HEAD_BYTES_MAX};
+use crate::limits::{OBJECT_BYTES_MAX, RESPONSE_FIELDS_MAX, RESPONSE_HEAD_BYTES_MAX};
 
 /// The method of the request that a response answers: a response to HEAD has no body, whatever its head says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,7 +153,8 @@ fn status(cursor: &mut Cursor<'_>) -> Result<u16, Stop> {
 fn length(fields: &Fields<'_>) -> Result<Option<u64>, Reject> {
     let mut len_bytes = None;
     for value in fields.values(Field::ContentLength) {
-        let this = decimal(value).ok_or(Reject::bad("Content-Length is not a number of bytes."))?;
+        let this = decimal(value).filter(|len_bytes| *len_bytes <= OBJECT_BYTES_MAX);
+        let this = this.ok_or(Reject::bad("Content-Length is not a number of bytes."))?;
         if len_bytes.is_some_and(|len_bytes| len_bytes != this) {
             let why = "The response has two different Content-Length fields.";
             return Err(Reject::bad(why));
@@ -288,6 +289,7 @@ mod tests {
             "Content-Length: -1\r\n",
             "Content-Length:\r\n",
             "Content-Length: 18446744073709551616\r\n",
+            "Content-Length: 9223372036854775808\r\n",
             "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n",
             "Transfer-Encoding: gzip, chunked\r\n",
             "Transfer-Encoding: identity\r\n",

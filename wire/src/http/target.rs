@@ -1,7 +1,10 @@
 //! The request target: turns what the client sent into a path that cannot leave the root.
 
+mod onward;
+
 use std::borrow::Cow;
 
+pub use self::onward::onward;
 use super::status::Reject;
 
 /// The form in which a target was sent (RFC 9112 section 3.2). Only CONNECT uses authority-form, and it never
@@ -46,6 +49,22 @@ pub fn resolve(raw: &[u8]) -> Result<Target<'_>, Reject> {
             query: None,
         });
     }
+    let Unresolved { form, path, query } = split(raw)?;
+    Ok(Target {
+        form,
+        path: normal_path(path)?,
+        query,
+    })
+}
+
+/// A target, as it was sent. Its path is never empty.
+struct Unresolved<'a> {
+    form: Form,
+    path: &'a [u8],
+    query: Option<&'a [u8]>,
+}
+
+fn split(raw: &[u8]) -> Result<Unresolved<'_>, Reject> {
     if raw.contains(&0) {
         return Err(NUL);
     }
@@ -65,11 +84,7 @@ pub fn resolve(raw: &[u8]) -> Result<Target<'_>, Reject> {
     let query = rest.get(path.len() + 1..);
     // `http://host` and `http://host?query` mean the root (RFC 9112 section 3.2.1)
     let path = if path.is_empty() { b"/" } else { path };
-    Ok(Target {
-        form,
-        path: normal_path(path)?,
-        query,
-    })
+    Ok(Unresolved { form, path, query })
 }
 
 /// Whether the target is its own path: nothing in it is to be decoded, cut off or resolved. Most are; one look at each byte
@@ -243,6 +258,8 @@ fn decode(path: &[u8]) -> Result<Vec<u8>, Reject> {
     Ok(decoded)
 }
 
+const ABOVE: Reject = Reject::bad("The path climbs above the root.");
+
 const NUL: Reject = Reject::bad("The path contains a NUL.");
 
 const BAD_ESCAPE: Reject =
@@ -267,9 +284,7 @@ fn resolve_segments(path: &[u8]) -> Result<Vec<u8>, Reject> {
             b"" | b"." => {}
             b".." => {
                 let parent = out.iter().rposition(|&byte| byte == b'/');
-                let Some(parent) = parent else {
-                    return Err(Reject::bad("The path climbs above the root."));
-                };
+                let parent = parent.ok_or(ABOVE)?;
                 out.truncate(parent);
             }
             _ => {

@@ -186,3 +186,28 @@ fn a_stream_that_has_bytes_of_the_opening_is_read_for_as_for_the_second_time() {
     let (_, whole, _) = read_of(&orders(&mut disk, NOW)[0]);
     assert!(whole.len_bytes < FIRST_READ_BYTES, "{whole:?}");
 }
+
+#[test]
+fn a_page_cache_without_memory_is_passed_by_for_a_while() {
+    let (mut disk, _) = disk_with(ORIGIN, 0);
+    let wants: Vec<In> = (0..4).map(|nth| In::Want(want(nth, 0, 0, 1))).collect();
+    wants.into_iter().for_each(|want| disk.on(want, NOW));
+    let outs = orders(&mut disk, NOW);
+    let shared = outs.iter().find_map(|out| match *out {
+        Out::Read {
+            read,
+            into: Destination::PageCache,
+            ..
+        } => Some(read),
+        _ => None,
+    });
+    disk.on(In::NoMemory(shared.expect("several want it")), NOW);
+    let anew = orders(&mut disk, NOW);
+    let reads = anew.iter().filter(|out| matches!(out, Out::Read { .. }));
+    let mut all = reads.clone();
+    assert!(reads.count() > 0, "{anew:?}");
+    assert!(
+        all.all(|out| matches!(read_of(out).2, Destination::Slots(_))),
+        "{anew:?}"
+    );
+}

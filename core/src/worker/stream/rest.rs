@@ -30,14 +30,15 @@ impl Stream {
         Some(promised_bytes.saturating_sub(self.sent_bytes))
     }
 
-    /// Whether a non-empty part follows. Otherwise the kernel must not hold back the last byte to wait for more.
+    /// Whether a non-empty part follows that is there soon. Otherwise the kernel must not hold back the last byte to wait for
+    /// more: whoever makes slices may take long over the next one.
     pub(super) fn parts_follow(&self) -> bool {
         let texts = self.plan.texts(self.part).count().max(1);
         let mut behind = self.plan.parts.iter().skip(usize::from(self.part) + texts);
         behind.any(|part| match part {
             Part::Bytes(bytes) => !bytes.is_empty(),
             Part::Body { span, .. } => span.len_bytes > 0,
-            Part::Slices => true,
+            Part::Slices => false,
         })
     }
 

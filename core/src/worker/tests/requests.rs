@@ -282,9 +282,10 @@ fn a_listing_is_made_and_sent_slice_by_slice() {
     let conn = bench.client(0);
     let stream = bench.request(conn);
     let outs = bench.resolved(stream, plan([Part::Slices], true));
+    // Nobody knows how long the next slice takes.
     assert!(matches!(
         outs[..],
-        [Out::Send(SendOrder { more: true, .. })]
+        [Out::Send(SendOrder { more: false, .. })]
     ));
     assert_eq!(bench.sent(stream, 100, false), [Out::Slice(stream)]);
     let sliced = |bench: &mut Bench, len_bytes, last| {
@@ -297,7 +298,7 @@ fn a_listing_is_made_and_sent_slice_by_slice() {
     let outs = sliced(&mut bench, 20, false);
     assert!(matches!(
         outs[..],
-        [Out::Send(SendOrder { more: true, .. })]
+        [Out::Send(SendOrder { more: false, .. })]
     ));
     assert_eq!(send_of(&outs), Some((1, 0, 20)));
     let outs = bench.sent(stream, 5, false);

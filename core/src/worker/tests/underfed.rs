@@ -93,3 +93,16 @@ fn where_the_path_sets_the_rate_the_prediction_suffices() {
     let watched = |out: &Out| matches!(out, Out::Underfed { .. });
     assert!(!outs.iter().any(watched), "{outs:?}");
 }
+
+#[test]
+fn what_is_held_back_leaves_when_the_next_bytes_are_not_there() {
+    let (mut bench, stream, outs) = stalled(RateSource::Path);
+    let pushes = |outs: &[Out]| {
+        let push = Out::Push(stream.conn);
+        outs.iter().filter(|out| **out == push).count()
+    };
+    assert_eq!(pushes(&outs), 1, "{outs:?}");
+    bench.wait_us(480 * KB);
+    let outs = bench.tcp(stream.conn, TcpEvent::Writable);
+    assert_eq!(pushes(&outs), 0, "nothing is held back any more: {outs:?}");
+}

@@ -240,7 +240,7 @@ impl<'a> Run<'a> {
                 assert!(epollout_bytes > 0, "it would never be writable");
                 self.living(conn, &out).awaits_writable = true;
             }
-            Out::Pace { conn, .. } | Out::Keep { conn, .. } => {
+            Out::Pace { conn, .. } | Out::Push(conn) | Out::Keep { conn, .. } => {
                 self.living(conn, &out);
             }
             Out::Cap { conn, cap_bytes } => {

@@ -244,7 +244,7 @@ impl Node {
             }
             Out::Arrived { stream, outcome } => client.logged.push((stream.nth, outcome)),
             Out::Shutdown(_) => client.shut = true,
-            Out::Underfed { .. } | Out::Pace { .. } => {}
+            Out::Underfed { .. } | Out::Push(_) | Out::Pace { .. } => {}
             other => panic!("{other:?}"),
         }
     }
