@@ -25,6 +25,7 @@ pub mod limits;
 pub mod machine;
 pub mod model;
 pub mod payload;
+pub mod place;
 pub mod prefetch;
 pub mod rate;
 pub mod residency;

@@ -10,9 +10,11 @@
 //! | [`delivery`] | clients, a disk, a page cache, faults | who gets what the disk can deliver? |
 //! | [`reading`] | clients that read at a pace of their own, perhaps a disk | does the worker estimate their rates, and who gets what? |
 //! | [`send_memory`] | connections that share the send memory | who gets which share? |
+//! | [`cluster`] | nodes with CPU, disk and cache, and what connects them | which node serves what, and what does a hand-off gain? |
 //! | [`hostile`] | messages in any order, from the bytes of an input | does any input break a law? |
 //! | [`soak`] | all of `hostile` and `delivery`, drawn by a seed | does any seed break a law? |
 
+pub mod cluster;
 pub mod delivery;
 pub mod hostile;
 mod laws;
