@@ -57,7 +57,7 @@ pub(super) struct Opening {
     stale: Option<Arc<Object>>,
     /// A stale object is sent meanwhile, so nobody waits for the answer.
     refreshes: bool,
-    /// [`Catalog::purges`] when it was asked.
+    /// [`crate::gateway::Catalog::purges`] when it was asked.
     purges: u64,
     /// A short response that is being received.
     short: Option<Short>,
