@@ -21,6 +21,7 @@ pub mod cache;
 pub mod congestion;
 pub mod conn;
 pub mod disk;
+pub mod handoff;
 pub mod limits;
 pub mod machine;
 pub mod model;

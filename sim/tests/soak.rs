@@ -47,7 +47,7 @@ fn fresh_seeds_break_no_law() {
 fn one_download() -> World {
     let drawn = parts(1).into_iter().find_map(|part| match part {
         Part::Downloads { world, .. } => Some(*world),
-        Part::Hostile { .. } => None,
+        Part::Hostile { .. } | Part::Handoff(_) => None,
     });
     let mut world = drawn.expect("worlds of downloads");
     world.downloads.truncate(1);

@@ -7,6 +7,7 @@
 
 pub mod access_log;
 pub mod civil;
+pub mod cluster;
 pub mod content_type;
 pub mod hide;
 pub mod http;

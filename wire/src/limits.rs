@@ -84,3 +84,24 @@ pub const ACCESS_LOG_LINE_BYTES_MAX: usize = 6
 /// Bytes of a media type in the `types` table; RFC 6838 4.2 allows 127 characters for each half. Above: refused
 /// at start.
 pub const MEDIA_TYPE_BYTES_MAX: usize = 255;
+
+/// Bytes of a node's name between nodes, as long as a label of DNS. Above: the stream is closed.
+pub const CLUSTER_NAME_BYTES_MAX: usize = 63;
+/// Bytes of an object's name between nodes: PATH_MAX. Above: the stream is closed; such a request is served at home.
+pub const CLUSTER_OBJECT_BYTES_MAX: usize = 4 << 10;
+/// Bytes of a name of congestion control: TCP_CA_NAME_MAX. Above: the stream is closed.
+pub const CLUSTER_CC_BYTES_MAX: usize = 16;
+/// Bytes of the head of a response that moves; those of files have some 300. Longer: the response does not move.
+pub const CLUSTER_HEAD_BYTES_MAX: usize = 1 << 10;
+/// Bytes of the client that travel with its connection, in the socket and unparsed together: one head. More: the
+/// connection does not move.
+pub const CLUSTER_QUEUE_BYTES_MAX: usize = HEAD_BYTES_MAX;
+/// Keys in one message on what came into a cache or left it. More: the next second tells them.
+pub const CLUSTER_KEYS_MAX: usize = 2 << 10;
+/// Bytes of the body of one message between nodes: an object, a head, the client's bytes and 512 for the rest. Above: the
+/// stream is closed, before memory is taken.
+pub const CLUSTER_BODY_BYTES_MAX: usize =
+    CLUSTER_OBJECT_BYTES_MAX + CLUSTER_HEAD_BYTES_MAX + CLUSTER_QUEUE_BYTES_MAX + 512;
+const _: () = assert!(CLUSTER_KEYS_MAX * 8 <= CLUSTER_BODY_BYTES_MAX);
+/// A window of TCP (RFC 7323 section 2.2). More in flight is impossible and refused.
+pub const TCP_WINDOW_BYTES_MAX: u32 = 1 << 30;

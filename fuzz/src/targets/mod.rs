@@ -4,6 +4,7 @@ pub mod accept_encoding;
 pub mod body_skip;
 pub mod bucket;
 pub mod caching;
+pub mod cluster;
 pub mod conditionals;
 pub mod config;
 pub mod ranges;

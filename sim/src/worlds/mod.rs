@@ -12,10 +12,13 @@
 //! | [`send_memory`] | connections that share the send memory | who gets which share? |
 //! | [`cluster`] | nodes with CPU, disk and cache, and what connects them | which node serves what, and what does a hand-off gain? |
 //! | [`hostile`] | messages in any order, from the bytes of an input | does any input break a law? |
+//! | [`handoff`] | nodes that hand each other live connections, and all that may befall them | do two ever send at a time, does a connection ever hang? |
 //! | [`soak`] | all of `hostile` and `delivery`, drawn by a seed | does any seed break a law? |
 
 pub mod cluster;
 pub mod delivery;
+mod dice;
+pub mod handoff;
 pub mod hostile;
 mod laws;
 pub mod reading;

@@ -7,11 +7,11 @@ use ackpace_core::prefetch::Prefetch;
 use ackpace_core::units::{Instant, KIB, MIB};
 use ackpace_core::worker::SendPolicy;
 
-use super::dice::Dice;
 use crate::models::disk::profile::{
     ArrayProfile, Discipline, DiskProfile, FlashProfile, Profile, QueueProfile, scsi_2003,
 };
 use crate::worlds::delivery::{Download, Fault, Faults, World};
+use crate::worlds::dice::Dice;
 use crate::worlds::socket::{Change, Client, Pace};
 
 /// Most clients of a world.

@@ -1,22 +1,23 @@
 //! Everything that the simulator can do to the machines, drawn by a seed. Each seed stands for some inputs of the hostile
-//! worlds, and for four worlds of downloads: one without faults, and three with disks that hang or fail, files that
+//! worlds, for thirty worlds of connections that move between nodes, and for four worlds of downloads: one without faults, and three with disks that hang or fail, files that
 //! change, pages that are dropped and pools that shrink.
 //!
 //! `cargo xtask soak --seeds N` runs as many seeds in a row; `sim/tests/soak.rs` runs a few.
 
-mod dice;
 mod draw;
 
 use std::fmt;
 
-use self::dice::Dice;
 use super::delivery::{Ending, Kept, Outcome, World};
-use super::hostile;
+use super::dice::Dice;
+use super::{handoff, hostile};
 
 /// Inputs of the hostile world of both machines, and of each machine alone, of one seed.
 const INPUTS: [usize; 3] = [80, 20, 20];
 /// Inputs have up to this many bytes.
 const INPUT_BYTES_MAX: u64 = 6_000;
+/// Worlds of connections that move between nodes, of one seed.
+const HANDOFFS: u64 = 30;
 /// The seeds that are multiples of this run their worlds of downloads twice, and compare.
 const COMPARED_EACH: u64 = 16;
 
@@ -43,6 +44,8 @@ pub enum Part {
         /// Length of its input.
         len_bytes: usize,
     },
+    /// A world of connections that move between nodes.
+    Handoff(handoff::World),
     /// A world of downloads.
     Downloads {
         /// The world.
@@ -63,6 +66,8 @@ pub struct Tally {
     pub early: u64,
     /// Reads.
     pub reads: u64,
+    /// Moves of connections between nodes, take-overs included.
+    pub moves: u64,
 }
 
 impl Tally {
@@ -72,6 +77,7 @@ impl Tally {
         self.whole += other.whole;
         self.early += other.early;
         self.reads += other.reads;
+        self.moves += other.moves;
     }
 }
 
@@ -82,10 +88,11 @@ impl fmt::Display for Tally {
             whole,
             early,
             reads,
+            moves,
         } = self;
         write!(
             f,
-            "{inputs} hostile inputs, {whole} downloads whole, {early} ended early, {reads} reads"
+            "{inputs} hostile inputs, {whole} downloads whole, {early} ended early, {reads} reads, {moves} moves"
         )
     }
 }
@@ -109,6 +116,9 @@ pub fn parts(seed: u64) -> Vec<Part> {
             world: Box::new(draw::world(&mut dice, faulty)),
             twice: seed % COMPARED_EACH == 0,
         });
+    }
+    for _ in 0..HANDOFFS {
+        parts.push(Part::Handoff(handoff::World::of(dice.any())));
     }
     parts
 }
@@ -136,6 +146,13 @@ impl Part {
                     ..Tally::default()
                 }
             }
+            Part::Handoff(world) => {
+                let outcome = world.run().unwrap_or_else(|law| panic!("{law}"));
+                Tally {
+                    moves: outcome.moved + outcome.returned + outcome.took_over,
+                    ..Tally::default()
+                }
+            }
             Part::Downloads { world, twice } => {
                 let outcome = world.run();
                 if *twice {
@@ -158,10 +175,10 @@ fn judge(outcome: &Outcome) -> Tally {
     );
     assert_eq!(outcome.kept, Kept::default(), "something is kept");
     Tally {
-        inputs: 0,
         whole: count(Ending::Whole).count() as u64,
         early: count(Ending::Early).count() as u64,
         reads: outcome.reads,
+        ..Tally::default()
     }
 }
 
@@ -176,6 +193,7 @@ impl fmt::Display for Part {
                 f,
                 "hostile world {world:?}, {len_bytes} bytes of input seed {seed}"
             ),
+            Part::Handoff(world) => write!(f, "{world:?}"),
             Part::Downloads { world, .. } => write!(f, "{world:#?}"),
         }
     }
