@@ -122,36 +122,7 @@ impl How {
     }
 }
 
-/// All that an object is made of.
-pub struct Parts {
-    pub id: ObjectId,
-    pub target: Box<[u8]>,
-    pub origin: u16,
-    pub len_bytes: u64,
-    pub validators: Validators,
-    pub content_type: Box<str>,
-    pub fields: Box<[u8]>,
-    pub vary: Box<[u8]>,
-    pub validity: Validity,
-}
-
 impl Object {
-    pub fn new(parts: Parts, slab: Arc<Slab>) -> Object {
-        Object {
-            id: parts.id,
-            target: parts.target,
-            origin: parts.origin,
-            len_bytes: parts.len_bytes,
-            validators: parts.validators,
-            content_type: parts.content_type,
-            fields: parts.fields,
-            vary: parts.vary,
-            validity: Mutex::new(parts.validity),
-            changed: AtomicBool::new(false),
-            slab,
-        }
-    }
-
     /// What the machines are told of its version: its length. They compare it with nothing.
     pub fn version(&self) -> Version {
         Version {
@@ -203,13 +174,14 @@ impl Object {
 
     /// What a response says of the object at a target, and which of its bytes follow; `None`: it is none. An object has a
     /// length, and a validator that tells its versions apart; where it is long, its origin has ranges. One that answers with
-    /// all when it is asked for a part (`asked_part`) has none, whatever it says.
-    pub fn parts_of(
+    /// all when it is asked for a part (`asked_part`) has none, whatever it says. The caller names the object and its origin.
+    pub fn of(
         response: &Response<'_>,
         target: &[u8],
         asked_part: bool,
+        slab: &Arc<Slab>,
         now_unix_s: u64,
-    ) -> Option<(Parts, Option<Span>)> {
+    ) -> Option<(Object, Option<Span>)> {
         let fields = response.fields();
         let (len_bytes, span) = match (response.status, response.framing) {
             (206, _) => match ContentRange::parse(fields.single(Field::ContentRange)?)? {
@@ -249,7 +221,7 @@ impl Object {
         }
         let content_type = fields.single(Field::ContentType).unwrap_or_default();
         let vary: Vec<&[u8]> = fields.values(Field::Vary).collect();
-        let parts = Parts {
+        let object = Object {
             id: ObjectId {
                 device: 0,
                 index: 0,
@@ -262,9 +234,11 @@ impl Object {
             content_type: std::str::from_utf8(content_type).ok()?.into(),
             fields: relay::stored(response).ok()?.into(),
             vary: vary.join(&b", "[..]).into(),
-            validity,
+            validity: Mutex::new(validity),
+            changed: AtomicBool::new(false),
+            slab: Arc::clone(slab),
         };
-        Some((parts, span))
+        Some((object, span))
     }
 
     /// Whether a response is of this version.

@@ -26,8 +26,6 @@ use crate::resolver::Done;
 /// A response that is no object is kept whole for all who wait for it if its body is so short, and it is for all. If not, it
 /// passes, to each of them by itself.
 const SHORT_BYTES_MAX: usize = 64 << 10;
-/// Clients that wait for one answer. More: they are asked for one by one.
-const WAITERS_MAX: usize = 16_384;
 
 /// Who waits for an answer, and what it asked.
 pub(super) struct Waiter {
@@ -164,9 +162,7 @@ impl Upstream {
         };
         if let Some(task) = self.opening.get(&waiter.asked.target) {
             if let Some(Job::Open(opening)) = self.jobs.get_mut(task) {
-                if opening.waiters.len() < WAITERS_MAX {
-                    return opening.waiters.push(waiter);
-                }
+                return opening.waiters.push(waiter); // one for each connection at most
             }
         }
         let (target, hint) = (waiter.asked.target.clone(), waiter.asked.hint);
@@ -262,15 +258,15 @@ impl Upstream {
             return self.keep_short(task, origin, response.status, Vec::new());
         }
         let asked_part = opening.range().is_some();
-        let parts = Object::parts_of(response, &opening.target, asked_part, now_unix_s);
-        if let Some((mut parts, span)) = parts {
-            parts.origin = origin;
-            parts.id = self.object_id();
+        let (target, slab) = (&opening.target, &self.gateway.slab);
+        let object = Object::of(response, target, asked_part, slab, now_unix_s);
+        if let Some((mut object, span)) = object {
+            object.origin = origin;
+            object.id = self.object_id();
             if self.gateway.has_buckets() {
-                parts.vary = Box::default(); // it gets no field by which an answer could vary
+                object.vary = Box::default(); // it gets no field by which an answer could vary
             }
-            let object = Arc::new(Object::new(parts, Arc::clone(&self.gateway.slab)));
-            return self.found_object(task, object, span, now);
+            return self.found_object(task, Arc::new(object), span, now);
         }
         // An error may be over soon, and an object there: only of what is no object is each asked for by itself.
         match (response.status, opening.stale.take()) {
