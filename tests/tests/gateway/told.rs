@@ -160,6 +160,7 @@ fn what_is_kept_and_the_origins_device_are_shown() {
     assert!(why.contains(&url) && why.contains("reads at once"), "{why}");
     assert!(!why.contains("positions"), "{why}");
     assert_eq!(asks(&["cache", "purge", "/"]), "1 object is forgotten\n");
+    server.err_line(&["files were purged"]);
     let json = asks(&["cache", "purge", "/", "--json"]);
     assert!(
         json.starts_with('{') && json.contains("\"objects\":0"),
