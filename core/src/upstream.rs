@@ -33,6 +33,8 @@ pub struct Settings {
     pub silence_us: u64,
     /// A link without a task is closed after this time: origins close theirs, and a request that meets that is lost.
     pub idle_us: u64,
+    /// Reads wait a little for an origin that restarts. If not, they fail at once: something else has the bytes.
+    pub patient: bool,
 }
 
 /// A connection to an origin. A number is never used twice.
@@ -290,10 +292,16 @@ impl Links {
         }
     }
 
+    /// Until when reads wait for an origin that restarts.
+    fn recovers_at(&self, now: Instant) -> Option<Instant> {
+        let at = self.origins.recovers_at(now);
+        at.filter(|_| self.settings.patient)
+    }
+
     /// The next task gets an idle link, or has one opened for it.
     fn assign(&mut self, now: Instant) -> Option<Out> {
         let reads_wait = !self.waiting[Kind::Read as usize].is_empty();
-        self.reads_wait_until = self.origins.recovers_at(now).filter(|_| reads_wait);
+        self.reads_wait_until = self.recovers_at(now).filter(|_| reads_wait);
         let task = self.ready().next()?;
         let origin = self.origins.choose(now);
         let of_origin = |link: &&Link| link.origin == origin;
@@ -398,7 +406,7 @@ impl Links {
             return;
         }
         let [open, read, pass] = &self.waiting;
-        let reads = match self.origins.recovers_at(now) {
+        let reads = match self.recovers_at(now) {
             Some(_) => 0,
             None => read.len(),
         };

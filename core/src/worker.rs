@@ -372,6 +372,7 @@ impl Machine for Worker {
                 chosen,
             } => self.fetched((stream, seq), span, held, chosen, now),
             In::FetchFailed { stream, seq, why } => self.fetch_failed(stream, seq, why),
+            In::FetchElsewhere { stream, seq, file } => self.fetch_elsewhere(stream, seq, file),
             In::Failed { stream, why } => self.failed(stream, why, now),
             In::Export {
                 conn,

@@ -75,6 +75,8 @@ pub struct Gateway {
     pub index: Vec<String>,
     /// Whether folders of buckets are listed.
     pub listing: bool,
+    /// Its one origin is another node of the cluster: what does not come from there comes from the own disk.
+    pub is_peer: bool,
     /// Its number among the devices.
     pub device: u16,
     pub catalog: Catalog,
@@ -105,6 +107,7 @@ impl Gateway {
             tls: None,
             index: Vec::new(),
             listing: false,
+            is_peer: false,
             device,
             catalog,
             slab,

@@ -467,6 +467,7 @@ impl Upstream {
     /// An origin failed, and is left alone for a while.
     fn tell_origin(&self, origin: u16, error: &str, now: Instant) {
         let then = match self.gateway.origins.len() {
+            _ if self.gateway.is_peer => "this node's disk is read instead",
             1 => REFUSED,
             _ => "the next origin is asked",
         };

@@ -13,6 +13,7 @@ mod fetch;
 mod handover;
 mod moves;
 mod pins;
+mod place;
 mod report;
 mod sending;
 mod snapshot;
@@ -258,6 +259,9 @@ impl Worker {
             _ => Why::ReadFailed,
         };
         if self.decider.awaits(stream, seq) {
+            if self.read_here((stream, seq), error, now) {
+                return;
+            }
             self.tell_read_failed(stream, error, why, now);
         }
         self.decider.on(In::FetchFailed { stream, seq, why }, now);

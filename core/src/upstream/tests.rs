@@ -12,6 +12,7 @@ const SETTINGS: Settings = Settings {
     answer_us: 10_000,
     silence_us: 20_000,
     idle_us: 50_000,
+    patient: true,
 };
 
 fn at(us: u64) -> Instant {

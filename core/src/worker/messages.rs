@@ -187,6 +187,16 @@ pub enum In {
         /// The reason.
         why: Why,
     },
+    /// The answer to a `Want` whose device fails where another one has the same bytes: those that the response has not got yet
+    /// come from this file, in place of all files of its plan.
+    FetchElsewhere {
+        /// The response.
+        stream: StreamId,
+        /// Which of its wants.
+        seq: WantSeq,
+        /// The file of the same bytes.
+        file: LocalFile,
+    },
     /// The response can't go on.
     Failed {
         /// The response.
@@ -264,6 +274,7 @@ impl In {
             | In::Sliced { stream, .. }
             | In::Fetched { stream, .. }
             | In::FetchFailed { stream, .. }
+            | In::FetchElsewhere { stream, .. }
             | In::Failed { stream, .. } => Some(stream.conn),
         }
     }

@@ -16,6 +16,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::ConnPhase;
+use super::LocalFile;
 use super::Worker;
 use super::messages::{Out, SendOrder};
 use super::stream::{Cancellations, SendSpan, StreamStep};
@@ -358,6 +359,17 @@ impl Worker {
         }
         if let Some(stream) = self.table.stream_mut(id) {
             stream.fetch_failed(seq, why);
+            self.wake(id.conn.index, QueueEnd::Back);
+        }
+    }
+
+    /// The disk machine can't read what a want is for, and another file has the same bytes.
+    pub(super) fn fetch_elsewhere(&mut self, id: StreamId, seq: WantSeq, file: LocalFile) {
+        if !self.awaits(id, seq) {
+            return;
+        }
+        if let Some(stream) = self.table.stream_mut(id) {
+            stream.fetch_elsewhere(seq, file);
             self.wake(id.conn.index, QueueEnd::Back);
         }
     }

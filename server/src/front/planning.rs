@@ -148,6 +148,11 @@ pub(super) fn planned(
     }
 }
 
+/// By what clients and other nodes tell versions of a file apart.
+pub fn validators(served: &Served, site: &Site) -> Validators {
+    representation(served, site, unix_ms() / 1000).validators
+}
+
 fn representation<'a>(served: &'a Served, site: &'a Site, now_unix_s: u64) -> Representation<'a> {
     let content_type = content_type::of(&served.name, &site.types);
     let coding = (served.coding).or_else(|| content_type::coding(&served.name, content_type));

@@ -38,6 +38,8 @@ pub struct Object {
     validity: Mutex<Validity>,
     /// The origin has another version now.
     changed: AtomicBool,
+    /// It is a file of this node as another one has it: the open file goes on, whatever the other node has now.
+    is_file: bool,
     slab: Arc<Slab>,
 }
 
@@ -236,9 +238,39 @@ impl Object {
             vary: vary.join(&b", "[..]).into(),
             validity: Mutex::new(validity),
             changed: AtomicBool::new(false),
+            is_file: false,
             slab: Arc::clone(slab),
         };
         Some((object, span))
+    }
+
+    /// A file that another node has as well, with the same validators. It stays what it is, under this name.
+    pub fn of_file(
+        id: ObjectId,
+        target: &[u8],
+        len_bytes: u64,
+        validators: Validators,
+        slab: &Arc<Slab>,
+    ) -> Object {
+        let validity = Validity {
+            freshness: Freshness::FOR_EVER,
+            received_unix_s: 0,
+            date_unix_s: None,
+        };
+        Object {
+            id,
+            target: target.into(),
+            origin: 0,
+            len_bytes,
+            validators,
+            content_type: Box::default(),
+            fields: Box::default(),
+            vary: Box::default(),
+            validity: Mutex::new(validity),
+            changed: AtomicBool::new(false),
+            is_file: true,
+            slab: Arc::clone(slab),
+        }
     }
 
     /// Whether a response is of this version.
@@ -287,7 +319,7 @@ impl Object {
 
     /// The origin has another version: responses under way end, and its bytes leave memory.
     pub fn has_changed(&self) {
-        self.changed.store(true, Ordering::Release);
+        self.changed.store(!self.is_file, Ordering::Release);
         self.slab.forget(self.id);
     }
 

@@ -42,6 +42,8 @@ pub enum Topic {
     Unreadable,
     /// An origin does not answer, or not as it should.
     Origin,
+    /// Another node does not send what it is asked for.
+    Node,
     /// An object of an origin was changed or could not be fetched while it was sent.
     Object,
     /// The slab gets no memory.

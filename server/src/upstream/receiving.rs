@@ -435,7 +435,11 @@ impl Upstream {
         self.links.remove(&id);
         self.machine.on(In::Drop(task), now);
         if let Some(Job::Read(reading)) = self.jobs.remove(&task) {
-            self.gateway.catalog.leave(&reading.object);
+            let (catalog, object) = (&self.gateway.catalog, &reading.object);
+            match self.gateway.is_peer {
+                true => catalog.passes(&object.target, true, unix_ms() / 1000),
+                false => catalog.leave(object),
+            }
             self.read_failed(reading, now);
         }
     }

@@ -31,10 +31,11 @@ const READS_MAX: u32 = 24;
 const PASSES_MAX: u32 = 128;
 /// From the order to connect until the connection stands. Longer: the origin is down.
 const CONNECT: std::time::Duration = std::time::Duration::from_secs(5);
-/// From a request to the end of the response's head.
-const ANSWER: std::time::Duration = std::time::Duration::from_secs(30);
-/// Between bytes of a body.
+/// From a request to the end of the response's head, and between bytes of a body.
 const SILENCE: std::time::Duration = std::time::Duration::from_secs(30);
+/// The same of another node, in whose place the own disk is read.
+const CONNECT_PEER: std::time::Duration = std::time::Duration::from_millis(500);
+const SILENCE_PEER: std::time::Duration = std::time::Duration::from_secs(2);
 /// How long a link is kept without a task. nginx closes after 75 s, others after 5.
 const IDLE: std::time::Duration = std::time::Duration::from_secs(20);
 
@@ -48,13 +49,18 @@ pub struct Context {
 
 /// How connections to the origins are used.
 fn links(gateway: &Gateway) -> upstream::Settings {
+    let (connect, silence) = match gateway.is_peer {
+        true => (CONNECT_PEER, SILENCE_PEER),
+        false => (CONNECT, SILENCE),
+    };
     upstream::Settings {
         origins: gateway.origins.len() as u16,
         links_max: [OPENINGS_MAX, READS_MAX, PASSES_MAX],
-        connect_us: duration_us(CONNECT),
-        answer_us: duration_us(ANSWER),
-        silence_us: duration_us(SILENCE),
+        connect_us: duration_us(connect),
+        answer_us: duration_us(silence),
+        silence_us: duration_us(silence),
         idle_us: duration_us(IDLE),
+        patient: !gateway.is_peer,
     }
 }
 

@@ -11,6 +11,7 @@ use ackpace_core::why::Why;
 use ackpace_core::worker::{In, Worker as Decider};
 
 use super::fetch::varies;
+use super::place::placed;
 use super::report::tell_refused;
 use super::{Shared, Worker};
 use crate::clock::unix_ms;
@@ -191,8 +192,14 @@ impl Worker {
             .front
             .plan(stream.nth, &answer, conn.listing.format, &around);
         self.tally.answered(conn.front.status());
+        let object = match (&answer, &self.shared.cluster) {
+            (SiteAnswer::File(served), Some(cluster)) if !conn.is_of_node => {
+                placed((cluster, &self.shared.site), served, &mut plan, now)
+            }
+            _ => None,
+        };
         let plain = conn.front.plain();
-        let plain = plain.filter(|_| !self.draining);
+        let plain = plain.filter(|_| !self.draining && object.is_none());
         if let Some(key) = plain {
             if let SiteAnswer::File(served) = &answer {
                 let cache = &mut self.response_cache;
@@ -210,7 +217,13 @@ impl Worker {
             now,
         );
         match answer {
-            SiteAnswer::File(served) => conn.body.source = Some(Source::File(served.file)),
+            SiteAnswer::File(served) => match object {
+                Some(object) => {
+                    conn.body.here = Some((served.file, served.version));
+                    conn.body.source = Some(Source::Object(object));
+                }
+                None => conn.body.source = Some(Source::File(served.file)),
+            },
             SiteAnswer::Object(found) => conn.body.source = Some(Source::Object(found.object)),
             SiteAnswer::Through(through) => conn.listing.pass = Some(through.pass),
             SiteAnswer::Listing(listing) => conn.listing.rest = listing,

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use ackpace_core::conn::ConnId;
+use ackpace_core::conn::{ConnId, Version};
 use ackpace_core::limits::FETCHED_MAX;
 use ackpace_core::units::Instant;
 use ackpace_share::Control;
@@ -19,6 +19,7 @@ use crate::front::listing::Listing;
 use crate::gateway::Pass;
 use crate::resolver::JobInterest;
 use crate::source::Source;
+use crate::store::file::File;
 use crate::tcp::Accepted;
 use crate::transport::Transport;
 
@@ -60,6 +61,8 @@ pub struct Conn {
 pub struct Body {
     /// `None`: no body is being sent.
     pub source: Option<Source>,
+    /// The file of this node with the same bytes, if the source is an object of another node.
+    pub here: Option<(Arc<File>, Version)>,
     /// What was read for its client past the page cache and is not sent yet, in the order of the file.
     pub pieces: VecDeque<SlotBytes>,
     /// Some went by sendfile(2). So the socket may still refer to pages of the file, and whoever writes to it changes bytes

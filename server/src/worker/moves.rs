@@ -91,6 +91,7 @@ impl Worker {
         (conn.bound, conn.job) = (None, None);
         conn.body = Body {
             source: conn.body.source.take(),
+            here: conn.body.here.take(),
             used_sendfile: conn.body.used_sendfile,
             ..Body::default()
         };

@@ -185,6 +185,16 @@ pub struct Freshness {
 }
 
 impl Freshness {
+    /// What needs no second look.
+    pub const FOR_EVER: Freshness = Freshness {
+        not_storable: None,
+        fresh_for_s: u64::MAX,
+        age_s: 0,
+        stale_while_revalidate_s: None,
+        stale_if_error_s: None,
+        must_revalidate: false,
+    };
+
     /// What a response says that was asked for and received at these times.
     ///
     /// s-maxage counts before max-age, that before Expires, and that before a tenth of the time since Last-Modified.

@@ -4,6 +4,7 @@ use super::{BrokenFrom, Cancellations, Stream};
 use crate::cache::{ResidencyCache, windows};
 use crate::conn::{Part, Span, WantSeq};
 use crate::why::Why;
+use crate::worker::LocalFile;
 
 impl Stream {
     /// The disk machine answered: not even the first byte of the want can be read. A late answer is void.
@@ -13,6 +14,24 @@ impl Stream {
                 from_bytes: want.span.offset_bytes,
                 why,
             });
+        }
+    }
+
+    /// The same, and another file has the same bytes. What was fetched before is still sent.
+    pub(in crate::worker) fn fetch_elsewhere(&mut self, seq: WantSeq, file: LocalFile) {
+        if self.outstanding.answered(seq).is_none() {
+            return;
+        }
+        for part in &mut self.plan.parts {
+            if let Part::Body {
+                object,
+                version,
+                residency,
+                ..
+            } = part
+            {
+                (*object, *version, *residency) = (file.object, file.version, file.residency);
+            }
         }
     }
 

@@ -245,6 +245,55 @@ fn a_read_ahead_that_fails_ends_the_response_behind_what_was_fetched() {
 }
 
 #[test]
+fn a_read_that_fails_goes_on_at_another_device_if_that_has_the_same_bytes() {
+    let mut bench = Bench::new(settings());
+    let conn = bench.client(0);
+    let stream = bench.request(conn);
+    bench.resolved(
+        stream,
+        plan([body(ResidencySource::Remember, 0, 3 * WINDOW)], true),
+    );
+    bench.sent(stream, HEAD_BYTES, false);
+    let span = Span {
+        offset_bytes: 0,
+        len_bytes: WINDOW,
+    };
+    let held = Held::Slots;
+    let outs = bench.tell(In::Fetched {
+        stream,
+        seq: PENDING,
+        span,
+        held,
+        chosen: CHOSEN,
+    });
+    assert_eq!(send_of(&outs), Some((1, 0, WINDOW)));
+    let file = LocalFile {
+        object: ObjectId { index: 7, ..OBJECT },
+        version: Version {
+            len_bytes: 3 * WINDOW,
+            mtime_ns: 5,
+            ..Version::default()
+        },
+        residency: ResidencySource::Remember,
+    };
+    bench.sent(stream, WINDOW, false);
+    let outs = bench.tell(In::FetchElsewhere {
+        stream,
+        seq: PENDING,
+        file,
+    });
+    let asked = outs.iter().find_map(|out| match out {
+        Out::Want(want) => Some((want.object, want.span.offset_bytes)),
+        _ => None,
+    });
+    assert_eq!(asked, Some((file.object, WINDOW)), "{outs:?}");
+    let parts = &bench.worker.plan(stream).expect("it goes on").parts;
+    assert!(
+        matches!(parts[1], Part::Body { object, version, .. } if (object, version) == (file.object, file.version))
+    );
+}
+
+#[test]
 fn a_paused_client_whose_read_ahead_failed_is_read_for_again() {
     let mut bench = Bench::new(settings());
     let conn = bench.client(0);
