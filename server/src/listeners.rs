@@ -67,12 +67,26 @@ impl ListenError {
     }
 }
 
+/// A listening socket of a worker.
+#[derive(Debug)]
+pub struct Listener {
+    pub socket: OwnedFd,
+    /// The other nodes of the cluster ask here, and nobody else.
+    pub is_of_nodes: bool,
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
 /// The listening sockets of all workers.
 #[derive(Debug)]
 pub struct Listeners {
     /// For each worker, its sockets: own ones for TCP, so that the kernel spreads the connections, shared ones
     /// otherwise.
-    pub by_worker: Vec<Vec<OwnedFd>>,
+    pub by_worker: Vec<Vec<Listener>>,
     /// For people: `http://127.0.0.1:8080`.
     pub urls: Vec<String>,
     pub unix: Vec<SocketFile>,
@@ -87,7 +101,7 @@ impl Listeners {
         unix_mode: UnixMode,
     ) -> Result<Listeners, ListenError> {
         check_controls(listens, controls)?;
-        let mut by_worker: Vec<Vec<OwnedFd>> = (0..workers).map(|_| Vec::new()).collect();
+        let mut by_worker: Vec<Vec<Listener>> = (0..workers).map(|_| Vec::new()).collect();
         let mut all = Listeners {
             by_worker: Vec::new(),
             urls: Vec::new(),
@@ -108,10 +122,7 @@ impl Listeners {
                         set_congestion_control(socket, wanted, controls)?;
                     }
                     all.urls.push(url(wanted, &bound[0]).map_err(refused)?);
-                    by_worker
-                        .iter_mut()
-                        .zip(bound)
-                        .for_each(|(worker, socket)| worker.push(socket));
+                    add(&mut by_worker, bound, false);
                 }
                 Listen::Unix(path) => {
                     let socket = bind_unix(path, unix_mode, wanted)?;
@@ -132,6 +143,15 @@ impl Listeners {
         }
         all.by_worker = by_worker;
         Ok(all)
+    }
+
+    /// Binds the port at which the other nodes of the cluster ask for files.
+    pub fn bind_of_nodes(&mut self, addr: SocketAddr) -> Result<(), ListenError> {
+        let workers = self.by_worker.len() as u16; // at most 64
+        let bound = bind_tcp(addr, false, None, workers);
+        let bound = bound.map_err(|error| of_cluster(addr, error))?;
+        add(&mut self.by_worker, bound, true);
+        Ok(())
     }
 }
 
@@ -171,6 +191,20 @@ pub fn bind_metrics(at: &MetricsAt) -> Result<Option<(OwnedFd, String)>, ListenE
         Ok(Some((socket, url + "/metrics")))
     });
     bound.map_err(|error| refuse(wanted, error))
+}
+
+/// A socket at which the other nodes of the cluster open their streams.
+pub fn bind_cluster(addr: SocketAddr) -> Result<OwnedFd, ListenError> {
+    let bound = bind_tcp(addr, false, None, 1);
+    let socket = bound.and_then(|mut sockets| sockets.pop().ok_or(Errno::INVAL));
+    socket.map_err(|error| of_cluster(addr, error))
+}
+
+fn of_cluster(addr: SocketAddr, error: Errno) -> ListenError {
+    ListenError {
+        option: "cluster_listen",
+        ..refuse(&Listen::at(addr), error)
+    }
 }
 
 /// The address of a socket, as people write it for a browser.
@@ -401,11 +435,24 @@ fn inherit(fd: RawFd) -> Result<OwnedFd, ListenError> {
     Ok(socket)
 }
 
-fn share(by_worker: &mut [Vec<OwnedFd>], socket: OwnedFd) -> rustix::io::Result<()> {
+fn share(by_worker: &mut [Vec<Listener>], socket: OwnedFd) -> rustix::io::Result<()> {
     for worker in by_worker {
-        worker.push(rustix::io::fcntl_dupfd_cloexec(&socket, 3)?);
+        worker.push(Listener {
+            socket: rustix::io::fcntl_dupfd_cloexec(&socket, 3)?,
+            is_of_nodes: false,
+        });
     }
     Ok(())
+}
+
+/// Gives each worker its socket.
+fn add(by_worker: &mut [Vec<Listener>], bound: Vec<OwnedFd>, is_of_nodes: bool) {
+    for (worker, socket) in by_worker.iter_mut().zip(bound) {
+        worker.push(Listener {
+            socket,
+            is_of_nodes,
+        });
+    }
 }
 
 fn local_address(socket: &impl AsFd) -> rustix::io::Result<SocketAddr> {

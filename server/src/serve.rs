@@ -14,6 +14,7 @@ use ackpace_core::worker::{SendPolicy, Settings};
 
 use crate::admin::{self, Board, place};
 use crate::clock::Clock;
+use crate::cluster::Cluster;
 use crate::config::{Layer, Loaded};
 use crate::descriptors;
 use crate::disk::Disks;
@@ -30,6 +31,7 @@ use crate::log::{self, AccessLog, Diagnostics, Seldom};
 use crate::mailbox::{Mailboxes, ThreadWaker};
 use crate::memory;
 use crate::needs;
+use crate::node;
 use crate::notify::ServiceManager;
 use crate::options::{LogTarget, ServeOptions, Size, Workers, display_duration};
 use crate::resolver::{Inbox, Resolver, Return};
@@ -50,6 +52,7 @@ pub fn check(loaded: &Loaded) -> Result<(), Failure> {
         check_site(options, given),
         listeners::check(&options.listen, &options.congestion_control)
             .map_err(|error| listen_failure(given, &error)),
+        node::check(options, given),
         log::check(&options.access_log)
             .map_err(|error| log_failure(given, &options.access_log, &error)),
     ];
@@ -122,6 +125,8 @@ pub fn run(loaded: Loaded, signals: Caught, inherited: u64) -> Result<(), Failur
         .map_err(|error| runtime("signals", error))?;
     let mut listeners = Listeners::bind(&options.listen, workers, controls, mode)
         .map_err(|error| listen_failure(&given, &error))?;
+    let node = node::prepare(&options, &given, &mut listeners)?;
+    let cluster = node.as_ref().map(|node| Arc::clone(&node.cluster));
     let diagnostics =
         Diagnostics::start(options.log_level).map_err(|error| runtime("log", error))?;
     let log = AccessLog::start(&options.access_log, options.access_log_format)
@@ -140,8 +145,16 @@ pub fn run(loaded: Loaded, signals: Caught, inherited: u64) -> Result<(), Failur
         shared,
         admin: channels,
         running,
-    } = start(&options, &shares, (site, ledger), listeners, &log)
-        .map_err(|e| runtime("start", e))?;
+    } = start(
+        &options,
+        &shares,
+        (site, ledger),
+        (listeners, cluster),
+        &log,
+    )
+    .map_err(|e| runtime("start", e))?;
+    let node = node.map(|node| node.start(&options, &channels, &shared));
+    node.transpose().map_err(|e| runtime("cluster thread", e))?;
     watch_root(&shared.site).map_err(|e| runtime("start", e))?;
     let (access_log, handle) = (log.handle(), diagnostics.handle());
     let board = Board::new(channels, Arc::clone(&shared), access_log, handle);
@@ -185,6 +198,9 @@ fn stop(shared: Arc<Shared>, stopping: Stopping, manager: ServiceManager) -> imp
         manager.stopping(); // first: with nothing under way, the process ends soon after the next line
         stopping.begin();
         shared.stopping.store(true, Ordering::Release);
+        if let Some(cluster) = &shared.cluster {
+            cluster.drain(true);
+        }
         let channels = shared.channels.iter();
         channels.for_each(|channel| channel.waker.wake());
     }
@@ -217,7 +233,7 @@ fn start(
     options: &ServeOptions,
     shares: &Shares,
     (site, ledger): (Arc<Site>, Arc<Ledger>),
-    listeners: Listeners,
+    (listeners, cluster): (Listeners, Option<Arc<Cluster>>),
     log: &AccessLog,
 ) -> io::Result<Started> {
     let clock = Clock::start();
@@ -251,6 +267,7 @@ fn start(
         disks,
         channels,
         resolver,
+        cluster,
         stopping: AtomicBool::new(false),
         clock,
         ledger,

@@ -48,6 +48,7 @@ use crate::clock::unix_ms;
 use crate::disk::{self, Completion, DiskAsk, ReadBytes};
 use crate::front::http::{Ended, HeadPool};
 use crate::limits::{COMPLETIONS_PER_TURN_MAX, QUESTIONS_PER_TURN_MAX, RESULTS_PER_TURN_MAX};
+use crate::listeners::Listener;
 use crate::log::AccessHandle;
 use crate::mailbox::ThreadWaker;
 use crate::resolver::Inbox;
@@ -64,7 +65,7 @@ pub struct Worker {
     questions: Receiver<Question>,
     log: AccessHandle,
     epoll: OwnedFd,
-    listeners: Vec<OwnedFd>,
+    listeners: Vec<Listener>,
     /// TCP_NOTSENT_LOWAT of the sockets that come from them; `None`: the system's.
     lowat_bytes: Option<u32>,
     /// The listener that was first to be accepted from the last time.
@@ -445,7 +446,9 @@ impl Worker {
         let Some(conn) = self.conns.get(stream.conn) else {
             return;
         };
-        if let Some(record) = conn.front.record(stream.nth, conn.remote(), outcome) {
+        let record = conn.front.record(stream.nth, conn.remote(), outcome);
+        // The node that asked writes the line.
+        if let Some(record) = record.filter(|_| !conn.is_of_node) {
             self.log.log(&record);
         }
     }

@@ -107,6 +107,8 @@ pub enum Message {
         version_min: u16,
         /// The highest version that it speaks.
         version_max: u16,
+        /// The TCP port on which it serves plain HTTP for the other nodes, at the address where they reach it.
+        relay_port: u16,
     },
     /// Open this file, check its version and have these bytes in memory.
     Prepare(Object),
@@ -167,6 +169,11 @@ pub enum Message {
     Went(Vec<u64>),
     /// Nothing; it shows that the stream works.
     Ping,
+    /// An operator wants the node to be emptied, or no longer.
+    Drain {
+        /// It is to be emptied.
+        on: bool,
+    },
 }
 
 /// What [`parse`] found.
@@ -289,6 +296,7 @@ const LOAD: u8 = 14;
 const CAME: u8 = 15;
 const WENT: u8 = 16;
 const PING: u8 = 17;
+const DRAIN: u8 = 18;
 
 fn code(message: &Message) -> u8 {
     match message {
@@ -309,6 +317,7 @@ fn code(message: &Message) -> u8 {
         Message::Came(_) => CAME,
         Message::Went(_) => WENT,
         Message::Ping => PING,
+        Message::Drain { .. } => DRAIN,
     }
 }
 
@@ -316,7 +325,7 @@ fn code(message: &Message) -> u8 {
 fn body_bytes_max(code: u8) -> Result<usize, Bad> {
     match code {
         HANDOFF | BACK | PREPARE | CAME | WENT => Ok(CLUSTER_BODY_BYTES_MAX),
-        HELLO..=PING => Ok(CLUSTER_NAME_BYTES_MAX + 64),
+        HELLO..=DRAIN => Ok(CLUSTER_NAME_BYTES_MAX + 64),
         _ => Err(Bad::Type),
     }
 }
@@ -328,11 +337,13 @@ fn encode_body(message: &Message, to: &mut Vec<u8>) {
             boot_nonce,
             version_min,
             version_max,
+            relay_port,
         } => {
             put_bytes(to, node.as_bytes());
             to.extend(boot_nonce.to_le_bytes());
             to.extend(version_min.to_le_bytes());
             to.extend(version_max.to_le_bytes());
+            to.extend(relay_port.to_le_bytes());
         }
         Message::Prepare(object) => object.encode(to),
         Message::Prepared { stamp_us }
@@ -350,7 +361,7 @@ fn encode_body(message: &Message, to: &mut Vec<u8>) {
             to.extend(turn.to_le_bytes());
             state.encode(to);
         }
-        Message::Aborted { sent } => to.push((*sent).into()),
+        Message::Aborted { sent: flag } | Message::Drain { on: flag } => to.push((*flag).into()),
         Message::Load(load) => {
             for number in [load.processing, load.disk, load.connections] {
                 to.extend(number.to_le_bytes());
@@ -403,6 +414,7 @@ fn parse_body(code: u8, body: &mut Reader<'_>) -> Result<Message, Bad> {
         CAME => Message::Came(keys(body)?),
         WENT => Message::Went(keys(body)?),
         PING => Message::Ping,
+        DRAIN => Message::Drain { on: body.bool()? },
         _ => return Err(Bad::Type),
     })
 }
@@ -410,8 +422,9 @@ fn parse_body(code: u8, body: &mut Reader<'_>) -> Result<Message, Bad> {
 fn hello(body: &mut Reader<'_>) -> Result<Message, Bad> {
     let node = body.text(CLUSTER_NAME_BYTES_MAX)?;
     let (boot_nonce, version_min, version_max) = (body.u32()?, body.u16()?, body.u16()?);
+    let relay_port = body.u16()?;
     let named = !node.is_empty() && node.bytes().all(|byte| byte.is_ascii_graphic());
-    if !named || version_min > version_max {
+    if !named || version_min > version_max || relay_port == 0 {
         return Err(Bad::Value);
     }
     Ok(Message::Hello {
@@ -419,6 +432,7 @@ fn hello(body: &mut Reader<'_>) -> Result<Message, Bad> {
         boot_nonce,
         version_min,
         version_max,
+        relay_port,
     })
 }
 

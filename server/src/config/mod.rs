@@ -14,6 +14,7 @@ use clap::{Args, Command, FromArgMatches};
 use crate::limits::CONFIG_BYTES_MAX;
 use crate::options::{Compare, Listen, LogTarget, MetricsAt, SendMemory, ServeOptions, ValueError};
 
+mod cluster;
 mod effective;
 mod environment;
 mod file;
@@ -188,6 +189,9 @@ fn check_together(options: &ServeOptions, given: &Layer) -> Result<(), LoadError
             let text = format!("{metrics} is taken by listen = {listen}: choose another port");
             return fail("metrics", text);
         }
+    }
+    if let Some((key, text)) = cluster::wrong(options) {
+        return fail(key, text);
     }
     for (at, one) in options.types.iter().enumerate() {
         let earlier = &options.types[..at];

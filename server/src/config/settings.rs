@@ -10,7 +10,8 @@ use clap::{Arg, ArgAction, Args, Command};
 
 use crate::limits::LIST_LEN_MAX;
 use crate::options::{
-    CongestionControl, SendMemory, ServeOptions, Size, TypeOverride, ValueError, Workers, shown,
+    CongestionControl, Peer, SendMemory, ServeOptions, Size, TypeOverride, ValueError, Workers,
+    shown,
 };
 
 /// How a value is written in TOML.
@@ -135,6 +136,10 @@ impl Setting {
                 (TypeId::of::<TypeOverride>(), "md=text/markdown"),
                 (TypeId::of::<CongestionControl>(), "cubic"),
                 (TypeId::of::<PathBuf>(), "/srv/other"),
+                (
+                    TypeId::of::<Peer>(),
+                    "b=192.0.2.2:7800,AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=",
+                ),
             ];
             let example = of_kind.into_iter().find(|(kind, _)| parsed == *kind);
             example.map_or(self.value_name(), |(_, text)| text).into()
@@ -232,7 +237,7 @@ mod tests {
             .collect();
         assert_eq!(names[0], "root DIR|FILE|URL ACKPACE_ROOT");
         assert!(names.contains(&"rate_min --rate-min ACKPACE_RATE_MIN".to_owned()));
-        assert_eq!(names.len(), 37);
+        assert_eq!(names.len(), 42);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! page and docs/configuration.md (all of it); its long name gives the key of the configuration file and the variable
 //! `ACKPACE_*`; its type and parser give range and errors. Reading values has no effects: nothing is opened.
 
+mod cluster;
 mod compare;
 mod duration;
 mod kinds;
@@ -14,6 +15,7 @@ mod size;
 mod targets;
 mod value;
 
+pub use cluster::{ClusterAt, ClusterOptions, HandOff, KEY_BYTES, Peer, shown_key, to_base64};
 pub use compare::Compare;
 pub use duration::display as display_duration;
 pub use kinds::{

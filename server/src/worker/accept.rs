@@ -35,7 +35,14 @@ impl Worker {
                     self.tally.accept_errors.add(1);
                     return self.decider.on(In::AcceptFailed, now);
                 }
-                let accepted = tcp::accept(&self.listeners[listener]);
+                let from = &self.listeners[listener];
+                let is_of_node = from.is_of_nodes;
+                let accepted = tcp::accept(&from.socket).and_then(|client| {
+                    match is_of_node && !self.shared.has_node_at(client.peer) {
+                        true => Err(Errno::PERM), // a stranger
+                        false => Ok(client),
+                    }
+                });
                 if accepted.is_err() {
                     self.shared.handovers[to].closed();
                     self.shared.ledger.give(self.shared.connection_bytes);
@@ -43,7 +50,10 @@ impl Worker {
                 match accepted {
                     Ok(client) => {
                         left -= 1;
-                        let conn = Conn::new(client, self.lowat_bytes);
+                        let conn = Conn {
+                            is_of_node,
+                            ..Conn::new(client, self.lowat_bytes)
+                        };
                         match to == self.index {
                             true => self.adopt(conn, None, now),
                             false => self.hand(Handed::accepted(conn), to, now),

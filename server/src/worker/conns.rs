@@ -30,6 +30,8 @@ pub struct Conn {
     pub transport: Transport,
     /// Its client; `None` on a unix socket.
     pub peer: Option<SocketAddr>,
+    /// Its client is another node of the cluster: its requests are served here, and have no line in the access log.
+    pub is_of_node: bool,
     /// Its input and what was made of it.
     pub front: Front,
     pub from_response_cache: bool,
@@ -118,6 +120,7 @@ impl Conn {
             id: ConnId::default(),
             transport: Transport::new(client.socket),
             peer: client.peer,
+            is_of_node: false,
             front: Front::default(),
             from_response_cache: false,
             body: Body::default(),

@@ -145,7 +145,9 @@ impl Worker {
         exported: Option<Box<Exported<LocalFile>>>,
         now: Instant,
     ) {
-        let address = conn.peer.map(|peer| peer.ip().into());
+        // Those of another node are not bounded by its address.
+        let peer = conn.peer.filter(|_| !conn.is_of_node);
+        let address = peer.map(|peer| peer.ip().into());
         let added = match self.room() {
             0 => None,
             _ => self.conns.add(conn),

@@ -17,8 +17,12 @@ use crate::limits::LOGGED_PATH_MAX;
 use crate::log::Topic;
 
 impl Worker {
-    /// Publishes this worker's load for the others.
-    pub(super) fn report_load(&self, now: Instant) {
+    /// Publishes this worker's load for the others, and for other nodes.
+    pub(super) fn report_load(&mut self, now: Instant) {
+        let cluster = self.shared.cluster.as_ref();
+        if cluster.is_some_and(|cluster| cluster.asks_census(self.index)) {
+            self.tally.decided.stand(&self.decider.census(now));
+        }
         if self.shared.handovers.len() > 1 {
             let rate_bytes_per_s = self.decider.rates_bytes_per_s(now);
             self.shared.handovers[self.index].measured(rate_bytes_per_s);

@@ -1,6 +1,7 @@
 //! What a worker is given, and how it starts.
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,6 +20,7 @@ use super::handover::HandOver;
 use super::moves::Giving;
 use crate::answers::Question;
 use crate::clock::Clock;
+use crate::cluster::Cluster;
 use crate::disk::Channel;
 use crate::disk::Disks;
 use crate::divider::Dividing;
@@ -26,6 +28,7 @@ use crate::front::http::HeadPool;
 use crate::front::site::Site;
 use crate::ledger::Ledger;
 use crate::limits::COPIED_BYTES_MAX;
+use crate::listeners::Listener;
 use crate::log::{AccessHandle, Seldom};
 use crate::resolver::{Inbox, Resolver};
 use crate::response_cache::ResponseCache;
@@ -45,6 +48,8 @@ pub struct Shared {
     pub moves: Moves,
     /// The thread pool for work that may block.
     pub resolver: Resolver,
+    /// The cluster of which this server is a node, if it is one.
+    pub cluster: Option<Arc<Cluster>>,
     /// Set when the server is to stop; the wakers are woken afterwards.
     pub stopping: AtomicBool,
     pub clock: Clock,
@@ -63,6 +68,12 @@ pub struct Shared {
 }
 
 impl Shared {
+    /// Whether another node of the cluster may be there.
+    pub fn has_node_at(&self, peer: Option<SocketAddr>) -> bool {
+        let cluster = self.cluster.as_ref().zip(peer);
+        cluster.is_some_and(|(cluster, peer)| cluster.has_node_at(peer.ip()))
+    }
+
     /// The threads of workers and disks that were not awake since this was last asked. It wakes them all. None once the server
     /// stops: workers end then, within bounds of their own.
     pub fn hung(&self) -> Vec<String> {
@@ -85,7 +96,7 @@ pub struct WorkerContext {
     pub questions: Receiver<Question>,
     pub tally: Arc<Tally>,
     pub log: AccessHandle,
-    pub listeners: Vec<OwnedFd>,
+    pub listeners: Vec<Listener>,
     pub response_cache_bytes: u64,
 }
 
@@ -150,13 +161,13 @@ impl Worker {
 /// kernel allows.
 fn watch_listeners(
     epoll: &OwnedFd,
-    listeners: &[OwnedFd],
+    listeners: &[Listener],
     lowat_bytes: Option<u32>,
 ) -> io::Result<()> {
     for listener in listeners {
         if let Some(bytes) = lowat_bytes {
-            tcp::set_lowat(listener, bytes);
-            tcp::open_send_buffer(listener);
+            tcp::set_lowat(&listener.socket, bytes);
+            tcp::open_send_buffer(&listener.socket);
         }
         let data = EventData::new_u64(LISTENER);
         epoll::add(epoll, listener, data, EventFlags::IN)?;

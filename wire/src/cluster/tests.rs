@@ -91,12 +91,16 @@ fn handoff() -> impl Strategy<Value = Handoff> {
 
 fn message() -> impl Strategy<Value = Message> {
     let hello = ("[!-~]{1,63}", any::<u32>(), any::<[u16; 2]>());
-    let hello = hello.prop_map(|(node, boot_nonce, versions)| Message::Hello {
-        node,
-        boot_nonce,
-        version_min: versions[0].min(versions[1]),
-        version_max: versions[0].max(versions[1]),
-    });
+    let hello = (hello, 1..=u16::MAX);
+    let hello = hello.prop_map(
+        |((node, boot_nonce, versions), relay_port)| Message::Hello {
+            node,
+            boot_nonce,
+            version_min: versions[0].min(versions[1]),
+            version_max: versions[0].max(versions[1]),
+            relay_port,
+        },
+    );
     let nak = (0..Reason::ALL.len(), any::<u32>());
     let load = (any::<[u32; 3]>(), any::<bool>());
     let load = load.prop_map(|([processing, disk, connections], draining)| {
@@ -117,6 +121,7 @@ fn message() -> impl Strategy<Value = Message> {
         Message::Abort,
         Message::Ping,
         Message::Aborted { sent: true },
+        Message::Drain { on: true },
     ];
     prop_oneof![
         hello,
@@ -255,6 +260,7 @@ fn hello(node: &str, version_min: u16) -> Message {
         boot_nonce: 7,
         version_min,
         version_max: 1,
+        relay_port: 7801,
     }
 }
 
@@ -268,7 +274,7 @@ fn what_no_node_sends_is_refused() {
         ("no magic", b"GET".to_vec(), Bad::Magic),
         ("version 2", patched(Message::Ready, 4, &[2]), Bad::Version),
         ("type 0", patched(Message::Ready, 6, &[0]), Bad::Type),
-        ("type 18", patched(Message::Ready, 6, &[18]), Bad::Type),
+        ("type 19", patched(Message::Ready, 6, &[19]), Bad::Type),
         ("a flag", patched(Message::Ready, 7, &[1]), Bad::Type),
         (
             "4 GB of PING",

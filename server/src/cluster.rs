@@ -1,0 +1,329 @@
+//! This server as a node of a cluster: which nodes there are, what is known of them, and by which of them a request is served
+//! best ([`ackpace_core::place`]).
+//!
+//! [`Cluster`] is what the workers ask. One thread keeps a stream to each of the other nodes, tells them how busy this node is, and
+//! hears the same of them.
+
+mod flows;
+mod key;
+mod reports;
+mod start;
+mod tls;
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ackpace_core::place::{How, Place, Response, Settings, Standing};
+use ackpace_core::units::Instant;
+use ackpace_wire::cluster::{FlowId, Frame, Load, Message};
+use crossbeam_channel::{Receiver, Sender, bounded};
+
+pub use self::flows::Flows;
+pub use self::key::{Key, KeyError};
+use self::reports::Reports;
+pub use self::start::start;
+use crate::clock::Clock;
+use crate::mailbox::ThreadWaker;
+use crate::options::{ClusterAt, ClusterOptions, HandOff};
+
+/// Frames that wait for the thread. More: the sender is told, and treats the other node as one that can't be reached.
+const MAIL_MAX: usize = 4096;
+
+/// What is known of a node.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen {
+    pub standing: Standing,
+    /// Since when.
+    pub since: Instant,
+    /// It is down, and its process has ended: its port refuses, or another process has its name. Silence is no proof.
+    pub is_dead: bool,
+    /// Drawn at its start; 0: not heard yet.
+    pub boot_nonce: u32,
+    /// The highest version that it speaks.
+    pub version: u16,
+    /// What it told last.
+    pub load: Load,
+}
+
+/// Counts for operators.
+#[derive(Debug, Default)]
+pub struct ClusterTally {
+    pub frames_sent: AtomicU64,
+    pub frames_heard: AtomicU64,
+    /// Streams that stood and broke.
+    pub broken: AtomicU64,
+    /// Ends of streams that were refused: a wrong key or name, rubbish, or no handshake in time.
+    pub refused: AtomicU64,
+}
+
+/// The cluster as this node sees it. Nodes are numbered in the order of their names, alike in all nodes.
+#[derive(Debug)]
+pub struct Cluster {
+    me: usize,
+    names: Vec<String>,
+    /// Where each node listens for the others.
+    addrs: Vec<SocketAddr>,
+    /// Where each node's HTTP is to be asked, while a stream to it stands; else 0.
+    relay_ports: Vec<AtomicU16>,
+    hand_off: HandOff,
+    boot_nonce: u32,
+    clock: Clock,
+    known: Mutex<Known>,
+    reports: Mutex<Reports>,
+    /// Workers that are to count their connections, a bit each.
+    census: AtomicU64,
+    is_draining: AtomicBool,
+    mail: Sender<(usize, Frame)>,
+    heard: Receiver<(usize, Frame)>,
+    waker: ThreadWaker,
+    pub tally: ClusterTally,
+}
+
+#[derive(Debug)]
+struct Known {
+    place: Place,
+    seen: Vec<Seen>,
+}
+
+impl Cluster {
+    /// The cluster of these options; `None`: there is none. No stream stands yet.
+    ///
+    /// # Errors
+    /// The system gives no random bytes or no descriptor.
+    pub fn new(options: &ClusterOptions) -> io::Result<Option<Arc<Cluster>>> {
+        let ClusterAt::Tcp(addr) = options.cluster_listen else {
+            return Ok(None);
+        };
+        if !options.is_on() {
+            return Ok(None);
+        }
+        let clock = Clock::start();
+        let mut nodes: Vec<(&str, SocketAddr)> = vec![(&options.node, addr)];
+        nodes.extend(options.peer.iter().map(|peer| (&*peer.name, peer.addr)));
+        nodes.sort_unstable();
+        let me = nodes.iter().position(|(name, _)| *name == options.node);
+        let hashes: Vec<u64> = nodes.iter().map(|(name, _)| hash(name)).collect();
+        let mut place = Place::new(&hashes, Settings::default());
+        let me = me.unwrap_or_default(); // it is one of them
+        let seen = |node: usize| Seen {
+            standing: if node == me {
+                Standing::Up
+            } else {
+                Standing::Down
+            },
+            since: clock.now(),
+            is_dead: false,
+            boot_nonce: 0,
+            version: 0,
+            load: Load::default(),
+        };
+        let seen: Vec<Seen> = (0..nodes.len()).map(seen).collect();
+        let standings = seen.iter().map(|seen| seen.standing).enumerate();
+        standings.for_each(|(node, standing)| place.stand(node, standing));
+        let (mail, heard) = bounded(MAIL_MAX);
+        Ok(Some(Arc::new(Cluster {
+            me,
+            names: nodes.iter().map(|(name, _)| (*name).to_owned()).collect(),
+            addrs: nodes.iter().map(|(_, addr)| *addr).collect(),
+            relay_ports: nodes.iter().map(|_| AtomicU16::new(0)).collect(),
+            hand_off: options.hand_off,
+            boot_nonce: u32::from_le_bytes(key::drawn()?),
+            clock,
+            known: Mutex::new(Known { place, seen }),
+            reports: Mutex::default(),
+            census: AtomicU64::new(0),
+            is_draining: AtomicBool::new(false),
+            mail,
+            heard,
+            waker: ThreadWaker::new()?,
+            tally: ClusterTally::default(),
+        })))
+    }
+
+    /// The names of all nodes, this one among them, in their order.
+    pub fn nodes(&self) -> &[String] {
+        &self.names
+    }
+
+    /// The number of this node.
+    pub fn me(&self) -> usize {
+        self.me
+    }
+
+    /// How another node is to serve a request.
+    pub fn hand_off(&self) -> HandOff {
+        self.hand_off
+    }
+
+    /// Drawn at the start of this process. It tells it from those before it.
+    pub fn boot_nonce(&self) -> u32 {
+        self.boot_nonce
+    }
+
+    /// The node that serves an object best, for a request that came to this one. `None`: no node takes requests.
+    pub fn choose(&self, key: u64, random: u64) -> Option<usize> {
+        self.known().place.choose(Some(self.me), key, random)
+    }
+
+    /// How it serves the response, asked at node `at`. `node` is what [`Cluster::choose`] said.
+    pub fn how(&self, at: usize, node: usize, response: Response) -> How {
+        match self.hand_off {
+            HandOff::Off => How::Here,
+            HandOff::Relay => self.known().place.how(
+                at,
+                node,
+                Response {
+                    may_move: false,
+                    ..response
+                },
+            ),
+            HandOff::Auto => self.known().place.how(at, node, response),
+        }
+    }
+
+    /// Where the HTTP of another node is to be asked; `None`: no stream to it stands, or it is this one.
+    pub fn peer(&self, node: usize) -> Option<SocketAddr> {
+        let port = self.relay_ports.get(node)?.load(Acquire);
+        let addr = self.addrs.get(node)?;
+        (port != 0).then(|| SocketAddr::new(addr.ip(), port))
+    }
+
+    /// Whether somebody at this address may be one of the other nodes.
+    pub fn has_node_at(&self, ip: IpAddr) -> bool {
+        let others = self.addrs.iter().enumerate();
+        let mut others = others.filter(|(node, _)| *node != self.me);
+        others.any(|(_, addr)| addr.ip().to_canonical() == ip.to_canonical())
+    }
+
+    /// An object came into the memory of this node. The others hear of it within a second or two.
+    pub fn came(&self, key: u64) {
+        self.known().place.came(self.me, key);
+        lock(&self.reports).came(key);
+    }
+
+    /// An object left it.
+    pub fn went(&self, key: u64) {
+        self.known().place.went(self.me, key);
+        lock(&self.reports).went(key);
+    }
+
+    /// This node takes no more requests of others and gives its own away, or no longer so. The others are told at once.
+    pub fn drain(&self, on: bool) {
+        if self.is_draining.swap(on, AcqRel) != on {
+            let standing = if on { Standing::Draining } else { Standing::Up };
+            self.stand(self.me, standing);
+            tracing::info!(
+                "this node of the cluster {}",
+                match on {
+                    true => "is being emptied: the others serve its requests",
+                    false => "takes requests again",
+                }
+            );
+        }
+        self.waker.wake();
+    }
+
+    pub fn is_draining(&self) -> bool {
+        self.is_draining.load(Acquire)
+    }
+
+    /// Leaves a frame for another node. `false`: no stream to it stands, or too much waits for it.
+    pub fn send(&self, node: usize, frame: Frame) -> bool {
+        let sent = self.peer(node).is_some() && self.mail.try_send((node, frame)).is_ok();
+        if sent {
+            self.waker.wake();
+        }
+        sent
+    }
+
+    /// Has a node drained, or no longer.
+    ///
+    /// # Errors
+    /// There is no such node, or it can't be reached now: what to say to the operator.
+    pub fn ask_drain(&self, name: &str, on: bool) -> Result<(), String> {
+        let node = self.names.iter().position(|node| node == name);
+        let Some(node) = node else {
+            return Err(format!(
+                "{} is no node of this cluster: {}",
+                crate::options::shown(name),
+                self.names.join(", ")
+            ));
+        };
+        if node == self.me {
+            self.drain(on);
+            return Ok(());
+        }
+        let frame = Frame {
+            flow: FlowId::default(),
+            epoch: 0,
+            message: Message::Drain { on },
+        };
+        match self.send(node, frame) {
+            true => Ok(()),
+            false => Err(format!("{name} can't be reached from here now")),
+        }
+    }
+
+    /// Each of so many workers is to count its connections.
+    pub fn ask_census(&self, workers: usize) {
+        let all = u64::MAX.checked_shr(64 - workers.clamp(1, 64) as u32);
+        self.census.fetch_or(all.unwrap_or(u64::MAX), AcqRel);
+    }
+
+    /// Whether the worker is to count its connections, since that is to be told.
+    pub fn asks_census(&self, worker: usize) -> bool {
+        let bit = 1u64 << (worker % 64);
+        self.census.load(Relaxed) & bit != 0 && self.census.fetch_and(!bit, AcqRel) & bit != 0
+    }
+
+    /// What is known of each node, and of how many objects it is known who has them.
+    pub fn seen(&self) -> (Vec<Seen>, usize) {
+        let known = self.known();
+        (known.seen.clone(), known.place.objects_known())
+    }
+
+    /// Where this node serves HTTP to the others: the port after that of its streams.
+    pub fn relay_addr(&self) -> SocketAddr {
+        let mut addr = self.addrs[self.me];
+        addr.set_port(addr.port().saturating_add(1)); // the option takes no port that has none after it
+        addr
+    }
+
+    /// How long it is so, microseconds.
+    pub fn since_us(&self, seen: &Seen) -> u64 {
+        self.clock.now().since_us(seen.since)
+    }
+
+    /// Where a node listens for the others.
+    pub fn addr(&self, node: usize) -> Option<SocketAddr> {
+        self.addrs.get(node).copied()
+    }
+
+    /// A node takes requests, or takes none.
+    fn stand(&self, node: usize, standing: Standing) {
+        let mut known = self.known();
+        known.place.stand(node, standing);
+        if let Some(seen) = known.seen.get_mut(node) {
+            if seen.standing != standing {
+                (seen.standing, seen.since) = (standing, self.clock.now());
+            }
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        lock(&self.known)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// FNV-1a: the same in all nodes, whatever they were built with.
+fn hash(name: &str) -> u64 {
+    let mixed = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, mixed)
+}

@@ -1,0 +1,307 @@
+//! The options that make a server a node of a cluster.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use ackpace_wire::limits::CLUSTER_NAME_BYTES_MAX;
+use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap::{ValueEnum, ValueHint};
+
+use super::names;
+use super::value::{ValueError, shown};
+
+/// Bytes of a node's public key (Ed25519, RFC 8032).
+pub const KEY_BYTES: usize = 32;
+
+/// The options of a node. All of them are given, or none.
+#[derive(Debug, Clone, PartialEq, Eq, clap::Args)]
+#[command(next_help_heading = "Cluster")]
+pub struct ClusterOptions {
+    /// Name of this node; off: no cluster
+    ///
+    /// Several servers that have the same files make a cluster, and each request is served by the node that does so best:
+    /// docs/cluster.md. A node needs all of `node`, `peer`, `cluster_listen` and `cluster_key`. All nodes are given the same names.
+    ///
+    /// Default: `off`, since one server needs no other. Range: 1 to 63 letters, digits, `-`, `_` and `.`. Or off.
+    #[arg(long, value_name = "NAME", default_value = "off", help_heading = "Cluster", value_parser = node)]
+    pub node: String,
+
+    /// Another node, as NAME=ADDR,KEY
+    ///
+    /// Its name, the IP address and port of its `cluster_listen`, and its public key, which `ackpace cluster key` prints. Nobody
+    /// without that key is taken for it. Repeat the option for each of the other nodes. In the environment a comma ends a value, so
+    /// use another source.
+    ///
+    /// Default: none. Range: at most 63 nodes, all different.
+    #[arg(long, value_name = "NAME=ADDR,KEY", help_heading = "Cluster", value_parser = Peer::parse)]
+    pub peer: Vec<Peer>,
+
+    /// Where the other nodes reach this one
+    ///
+    /// An IP address of this machine and a port, for what the nodes tell each other (TLS 1.3). The port after it serves HTTP to the
+    /// other nodes, without TLS and without lines in the access log; who comes from another address is turned away there. Both
+    /// belong into a network that you trust.
+    ///
+    /// Default: `off`. Range: an IP address, not that of all (`0.0.0.0`), and a port of 1 to 65534. Or off.
+    #[arg(long, value_name = "ADDR", default_value = "off", help_heading = "Cluster", value_parser = ClusterAt::parse)]
+    pub cluster_listen: ClusterAt,
+
+    /// File with the private key of this node
+    ///
+    /// `ackpace cluster key --out FILE` makes one. Only the user of the server may be allowed to read it (`chmod 600`).
+    ///
+    /// Default: `off`. Range: a file with an Ed25519 key in PEM (PKCS#8). Or off.
+    #[arg(long, value_name = "FILE", default_value = "off", value_hint = ValueHint::FilePath, help_heading = "Cluster",
+          value_parser = OsStringValueParser::new().try_map(names::path))]
+    pub cluster_key: PathBuf,
+
+    /// How another node serves a request
+    ///
+    /// `auto` moves the connection there where that pays, and relays the response otherwise; `relay` always relays; `off` serves
+    /// every request where it came.
+    ///
+    /// Default: `auto`. Range: auto, relay or off.
+    #[arg(long, value_name = "HOW", default_value = "auto", help_heading = "Cluster")]
+    pub hand_off: HandOff,
+}
+
+impl ClusterOptions {
+    /// Whether this server is to be a node of a cluster.
+    pub fn is_on(&self) -> bool {
+        self.node != "off"
+    }
+
+    /// The options that a node needs: each with its key, and whether it was given.
+    pub fn needed(&self) -> [(&'static str, bool); 4] {
+        [
+            ("node", self.node != "off"),
+            ("peer", !self.peer.is_empty()),
+            ("cluster_listen", self.cluster_listen != ClusterAt::Off),
+            ("cluster_key", self.cluster_key.as_os_str() != "off"),
+        ]
+    }
+}
+
+/// How a request is served that is better served by another node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum HandOff {
+    /// The connection moves there where that pays; otherwise the response is relayed.
+    Auto,
+    /// The response is relayed.
+    Relay,
+    /// It is not.
+    Off,
+}
+
+/// Where a node listens for the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClusterAt {
+    /// Nowhere.
+    Off,
+    /// At this address; HTTP for the others is at the next port.
+    Tcp(SocketAddr),
+}
+
+impl ClusterAt {
+    /// Reads `off` or `IP:PORT`.
+    pub fn parse(text: &str) -> Result<Self, ValueError> {
+        match text {
+            "off" => Ok(Self::Off),
+            text => address(text).map(Self::Tcp),
+        }
+    }
+}
+
+impl fmt::Display for ClusterAt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => f.write_str("off"),
+            Self::Tcp(addr) => addr.fmt(f),
+        }
+    }
+}
+
+/// Another node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Peer {
+    pub name: String,
+    /// Its `cluster_listen`.
+    pub addr: SocketAddr,
+    /// Its public key.
+    pub key: [u8; KEY_BYTES],
+}
+
+impl Peer {
+    /// Reads `NAME=IP:PORT,KEY`.
+    pub fn parse(text: &str) -> Result<Self, ValueError> {
+        let parts = text.split_once('=');
+        let parts = parts.and_then(|(name, rest)| Some((name, rest.split_once(',')?)));
+        let Some((name, (addr, key))) = parts else {
+            return Err(ValueError::new(format!(
+                "{} is not NAME=ADDR,KEY, such as b=192.0.2.2:7800,KEY with what `ackpace cluster key` printed there",
+                shown(text)
+            )));
+        };
+        if name == "off" {
+            return Err(no_name(name));
+        }
+        Ok(Self {
+            name: node(name)?,
+            addr: address(addr)?,
+            key: public_key(key)?,
+        })
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, addr, key) = (&self.name, self.addr, shown_key(&self.key));
+        write!(f, "{name}={addr},{key}")
+    }
+}
+
+fn node(text: &str) -> Result<String, ValueError> {
+    let is_sign = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    if (1..=CLUSTER_NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_sign) {
+        return Ok(text.to_owned());
+    }
+    Err(no_name(text))
+}
+
+fn no_name(text: &str) -> ValueError {
+    ValueError::new(format!(
+        "{} is no name of a node: 1 to {CLUSTER_NAME_BYTES_MAX} letters, digits, -, _ and ., and not off",
+        shown(text)
+    ))
+}
+
+/// An address that others can connect to, with a port after it.
+fn address(text: &str) -> Result<SocketAddr, ValueError> {
+    let refused = |why| ValueError::new(format!("{} {why}", shown(text)));
+    let Ok(addr) = text.parse::<SocketAddr>() else {
+        return Err(refused(
+            "is no IP address with a port, such as 192.0.2.1:7800",
+        ));
+    };
+    if addr.ip().is_unspecified() {
+        return Err(refused(
+            "stands for all addresses: name the one that the other nodes connect to",
+        ));
+    }
+    if !(1..u16::MAX).contains(&addr.port()) {
+        return Err(refused(
+            "needs a port of 1 to 65534, as the one after it is used, too",
+        ));
+    }
+    Ok(addr)
+}
+
+fn public_key(text: &str) -> Result<[u8; KEY_BYTES], ValueError> {
+    let key = from_base64(text).and_then(|bytes| bytes.try_into().ok());
+    key.ok_or_else(|| {
+        let why = "is no public key: 44 characters, as `ackpace cluster key` prints them";
+        ValueError::new(format!("{} {why}", shown(text)))
+    })
+}
+
+const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+/// A public key as people pass it on: base64 (RFC 4648 section 4) of its 32 bytes.
+pub fn shown_key(key: &[u8; KEY_BYTES]) -> String {
+    to_base64(key)
+}
+
+/// Base64 (RFC 4648 section 4).
+pub fn to_base64(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for three in bytes.chunks(3) {
+        let byte = |at: usize| u32::from(three.get(at).copied().unwrap_or(0));
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for at in 0..4 {
+            match at <= three.len() {
+                true => text.push(BASE64[(bits >> (18 - 6 * at) & 63) as usize].into()),
+                false => text.push('='),
+            }
+        }
+    }
+    text
+}
+
+/// The bytes of a base64 text in its one right form.
+fn from_base64(text: &str) -> Option<Vec<u8>> {
+    let signs = text.trim_end_matches('=');
+    let (mut bytes, mut bits, mut count) = (Vec::new(), 0u32, 0);
+    for sign in signs.bytes().take(2 * KEY_BYTES) {
+        let value = BASE64.iter().position(|known| *known == sign)?;
+        (bits, count) = (bits << 6 | value as u32, count + 6);
+        if count >= 8 {
+            count -= 8;
+            bytes.push((bits >> count) as u8);
+        }
+    }
+    (to_base64(&bytes) == text).then_some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_has_one_form() {
+        for (bytes, text) in [
+            (&b""[..], ""),
+            (b"f", "Zg=="),
+            (b"fo", "Zm8="),
+            (b"foo", "Zm9v"),
+            (b"foob", "Zm9vYg=="),
+        ] {
+            assert_eq!(to_base64(bytes), text); // RFC 4648, section 10
+            assert_eq!(from_base64(text).as_deref(), Some(bytes));
+        }
+        for bad in ["Zg", "Zg=", "Zh==", "Z", "Zm9v=", "Zm 9v", "Zm9v\n"] {
+            assert_eq!(from_base64(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_peer_has_name_address_and_key() {
+        let key = shown_key(&[7; KEY_BYTES]);
+        for good in ["b=192.0.2.1:7800", "node-2.a_b=[2001:db8::1]:65534"] {
+            let text = format!("{good},{key}");
+            assert_eq!(Peer::parse(&text).map(|p| p.to_string()), Ok(text));
+        }
+        for (bad, why) in [
+            ("b".to_owned(), "is not NAME=ADDR,KEY"),
+            ("b=192.0.2.1:7800".to_owned(), "is not NAME=ADDR,KEY"),
+            (format!("=192.0.2.1:1,{key}"), "is no name of a node"),
+            (format!("off=192.0.2.1:1,{key}"), "is no name of a node"),
+            (format!("b c=192.0.2.1:1,{key}"), "is no name of a node"),
+            (
+                format!("{}=192.0.2.1:1,{key}", "x".repeat(64)),
+                "is no name",
+            ),
+            (format!("b=other.example:1,{key}"), "is no IP address"),
+            (format!("b=0.0.0.0:1,{key}"), "stands for all addresses"),
+            (format!("b=192.0.2.1:0,{key}"), "needs a port"),
+            (format!("b=192.0.2.1:65535,{key}"), "needs a port"),
+            ("b=192.0.2.1:1,AAAA".to_owned(), "is no public key"),
+            (format!("b=192.0.2.1:1,{key}A"), "is no public key"),
+        ] {
+            let error = Peer::parse(&bad).expect_err(&bad).to_string();
+            assert!(error.contains(why), "{bad}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_node_listens_at_one_address_or_not_at_all() {
+        for good in ["off", "192.0.2.1:7800", "[::1]:1"] {
+            assert_eq!(
+                ClusterAt::parse(good).map(|at| at.to_string()),
+                Ok(good.into())
+            );
+        }
+        assert!(ClusterAt::parse("[::]:7800").is_err());
+        assert!(ClusterAt::parse("7800").is_err());
+    }
+}
