@@ -6,6 +6,7 @@
 
 mod flows;
 mod key;
+mod peers;
 mod reports;
 mod start;
 mod tls;
@@ -23,6 +24,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 
 pub use self::flows::Flows;
 pub use self::key::{Key, KeyError};
+pub use self::peers::{Peers, key_of, relay_addr};
 use self::reports::Reports;
 pub use self::start::start;
 use crate::clock::Clock;

@@ -134,6 +134,14 @@ impl Gateway {
         }
     }
 
+    /// Its origin is another node of the cluster.
+    pub fn of_node(self) -> Gateway {
+        Gateway {
+            is_peer: true,
+            ..self
+        }
+    }
+
     /// Whether the origins are buckets: all are, or none.
     pub fn has_buckets(&self) -> bool {
         let first = self.origins.first();

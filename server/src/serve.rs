@@ -14,7 +14,7 @@ use ackpace_core::worker::{SendPolicy, Settings};
 
 use crate::admin::{self, Board, place};
 use crate::clock::Clock;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Peers};
 use crate::config::{Layer, Loaded};
 use crate::descriptors;
 use crate::disk::Disks;
@@ -321,17 +321,17 @@ fn disks_of(
     }))
 }
 
-/// The thread of the origins, if there are some.
+/// The thread of the origins, if there are some, or one for each of the other nodes.
 fn start_upstream(site: &Site, returns: &[Return], disks: &Disks) -> io::Result<()> {
-    let Some(gateway) = &site.gateway else {
-        return Ok(());
-    };
-    let handle = upstream::start(upstream::Context {
-        gateway: Arc::clone(gateway),
-        returns: returns.to_vec(),
-        disk: disks.context().clone(),
-    })?;
-    disks.enter(gateway.device, handle);
+    let peers = site.peers.iter().flat_map(Peers::gateways);
+    for gateway in site.gateway.iter().chain(peers) {
+        let handle = upstream::start(upstream::Context {
+            gateway: Arc::clone(gateway),
+            returns: returns.to_vec(),
+            disk: disks.context().clone(),
+        })?;
+        disks.enter(gateway.device, handle);
+    }
     Ok(())
 }
 

@@ -142,7 +142,7 @@ impl Shares {
             connections_per_worker: CONNECTIONS_MIN,
             object_cache_bytes: options.object_cache.resolve(usable.bytes).min(cache_bytes),
             prefetch_bytes: 0,
-            slab_bytes: match options.has_origin() {
+            slab_bytes: match options.has_origin() || options.cluster.is_on() {
                 true => slab_bytes(options.cache_memory, usable.bytes, memory_bytes),
                 false => 0,
             },

@@ -1,6 +1,7 @@
 //! What is served, by the options.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread;
 
@@ -8,6 +9,7 @@ use ackpace_wire::content_type::Overrides;
 use ackpace_wire::hide::Hide;
 use ackpace_wire::http::Coding;
 
+use crate::cluster::{Peers, relay_addr};
 use crate::config::{self, Layer};
 use crate::failure::Failure;
 use crate::front::charge::Room;
@@ -38,6 +40,7 @@ pub fn site(
 ) -> Result<Site, Failure> {
     let devices = Arc::new(Devices::default().at_most(shares.devices));
     let gateway = gateway(options, given, shares, &devices)?;
+    let peers = peers(options, given, shares, &devices)?;
     let hide = Hide::new(&options.hide)
         .ok_or_else(|| Failure::operator("hide: a pattern that matches no name"))?;
     let (follow, allowed) = (options.follow_symlinks, &options.allow_roots);
@@ -65,6 +68,7 @@ pub fn site(
         shelf: Shelf::new(shares.listing_bytes, Some(Arc::clone(ledger))),
         ranges: Room::new(shares.ranges_bytes, Some(Arc::clone(ledger))),
         gateway,
+        peers,
     })
 }
 
@@ -108,12 +112,7 @@ fn gateway(
     let tls = of_tls.map(|(_, (option, _))| Tls::load().map_err(|error| (*option, error)));
     let tls = tls.transpose();
     let tls = tls.map_err(|(option, error)| refused(given, option, &error))?;
-    let dir = Some(&*options.slab_dir).filter(|dir| dir.as_os_str() != "auto");
-    let slab = Slab::open(dir, shares.slab_bytes);
-    let mut slab = slab.map_err(|error| {
-        let place = config::named(given, error.option());
-        failure(error.may_pass(), format!("{place}: {error}"))
-    })?;
+    let slab = slab(options, given, shares)?;
     match options.tier_dir() {
         Some(dir) => tier::inspect(dir).map_err(|error| cache_dir_failure(given, &error))?,
         None if config::is_given(given, "cache_size") => {
@@ -122,27 +121,71 @@ fn gateway(
         }
         None => {}
     }
-    if options.compare.copies {
-        slab = slab.copied();
-    }
     let name = origins.first().map(ToString::to_string).unwrap_or_default();
-    let waker = ThreadWaker::new();
-    let waker = waker.map_err(|error| Failure::runtime(format!("eventfd: {error}")))?;
     let places = shares.connections_per_worker as usize * usize::from(shares.workers);
+    let catalog = Catalog::new(shares.catalog_bytes() as usize);
     let gateway = Gateway::new(
         origins,
         devices.origin(&name),
-        (
-            Catalog::new(shares.catalog_bytes() as usize),
-            Arc::new(slab),
-        ),
+        (catalog, slab),
         2 * places,
-        Arc::new(waker),
+        waker()?,
     );
     let gateway = gateway
         .by(tls)
         .folders(options.index.clone(), options.listing);
     Ok(Some(Arc::new(gateway)))
+}
+
+/// The memory for payload that several clients want.
+fn slab(options: &ServeOptions, given: &Layer, shares: &Shares) -> Result<Arc<Slab>, Failure> {
+    let dir = Some(&*options.slab_dir).filter(|dir| dir.as_os_str() != "auto");
+    let slab = Slab::open(dir, shares.slab_bytes).map_err(|error| {
+        let place = config::named(given, error.option());
+        failure(error.may_pass(), format!("{place}: {error}"))
+    })?;
+    Ok(Arc::new(match options.compare.copies {
+        true => slab.copied(),
+        false => slab,
+    }))
+}
+
+fn waker() -> Result<Arc<ThreadWaker>, Failure> {
+    let waker = ThreadWaker::new();
+    let waker = waker.map_err(|error| Failure::runtime(format!("eventfd: {error}")))?;
+    Ok(Arc::new(waker))
+}
+
+/// The other nodes of the cluster, if this server is one of its nodes.
+fn peers(
+    options: &ServeOptions,
+    given: &Layer,
+    shares: &Shares,
+    devices: &Devices,
+) -> Result<Option<Peers>, Failure> {
+    let cluster = &options.cluster;
+    if !cluster.is_on() {
+        return Ok(None);
+    }
+    let slab = slab(options, given, shares)?;
+    let mut nodes: Vec<(&str, Option<SocketAddr>)> = vec![(&cluster.node, None)];
+    let peers = cluster.peer.iter();
+    nodes.extend(peers.map(|peer| (&*peer.name, Some(relay_addr(peer.addr)))));
+    nodes.sort_unstable();
+    let catalog_bytes = shares.catalog_bytes() as usize / cluster.peer.len().max(1);
+    let gateways = nodes.into_iter().map(|(name, addr)| {
+        let Some(addr) = addr else {
+            return Ok::<_, Failure>(None);
+        };
+        let device = devices.origin(&format!("node {name}"));
+        let catalog = Catalog::new(catalog_bytes);
+        let (memory, waker) = ((catalog, Arc::clone(&slab)), waker()?);
+        let gateway = Gateway::new(vec![Address::of_node(addr, name)], device, memory, 0, waker);
+        Ok(Some(Arc::new(gateway.of_node())))
+    });
+    Ok(Some(Peers::new(
+        gateways.collect::<Result<Vec<_>, Failure>>()?,
+    )))
 }
 
 fn refused(given: &Layer, option: &str, error: &dyn std::fmt::Display) -> Failure {

@@ -198,7 +198,8 @@ impl Bench {
     fn tell(&mut self, mut event: In) -> Vec<Out> {
         if let In::Fetched { stream, seq, .. }
         | In::FetchFailed { stream, seq, .. }
-        | In::FetchElsewhere { stream, seq, .. } = &mut event {
+        | In::FetchElsewhere { stream, seq, .. } = &mut event
+        {
             let stands = |seq: &WantSeq| self.worker.awaits(*stream, *seq);
             if *seq == PENDING {
                 *seq = (1..1_000).map(WantSeq).find(stands).unwrap_or_default();

@@ -3,6 +3,7 @@
 //! nodes have the same files, so nothing has to be asked before: a file's own tag is the condition of each read, and whatever goes wrong is read
 //! from the own disk instead.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -114,4 +115,9 @@ pub fn key_of(path: &[u8]) -> u64 {
     path.iter().fold(0xcbf2_9ce4_8422_2325, |key, byte| {
         (key ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
     })
+}
+
+/// Where a node serves HTTP to the others: the port after that of its cluster_listen.
+pub fn relay_addr(cluster_listen: SocketAddr) -> SocketAddr {
+    SocketAddr::new(cluster_listen.ip(), cluster_listen.port().saturating_add(1))
 }

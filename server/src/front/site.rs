@@ -15,6 +15,7 @@ use rustix::fs::Stat;
 use super::charge::Room;
 use super::listing::{Around, Listing};
 use super::shelf::Shelf;
+use crate::cluster::Peers;
 use crate::gateway::{Found as FoundObject, Gateway, How, Through};
 use crate::source::Source;
 use crate::store::attributes::version;
@@ -46,6 +47,8 @@ pub struct Site {
     pub ranges: Room,
     /// The origins that are served in place of a directory.
     pub gateway: Option<Arc<Gateway>>,
+    /// The other nodes of the cluster, which have the same files.
+    pub peers: Option<Peers>,
 }
 
 /// The parts of a request that decide what it finds.

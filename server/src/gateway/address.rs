@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::net::SocketAddr;
 
 use ackpace_wire::http::ask::{self, Ask, AskedRange, Condition};
 use ackpace_wire::http::fields::Field;
@@ -98,6 +99,19 @@ impl Address {
             bucket: None,
             shown: url.as_str().trim_end_matches('/').to_owned(),
         })
+    }
+
+    /// Another node of the cluster, by its name for the operator.
+    pub fn of_node(addr: SocketAddr, name: &str) -> Address {
+        Address {
+            host: addr.ip().to_string(),
+            port: addr.port(),
+            tls: false,
+            authority: addr.to_string(),
+            base: String::new(),
+            bucket: None,
+            shown: format!("node {name}"),
+        }
     }
 
     /// The same place with a bucket, by the text that names it.

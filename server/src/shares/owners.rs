@@ -100,7 +100,7 @@ impl Shares {
                 AHEAD_COST_BYTES,
             ),
             at_start(
-                "payload of origins, and what is known of it",
+                "payload of origins or other nodes, and what is known of it",
                 self.slab_bytes + self.catalog_bytes() + tables_bytes_max(self.slab_bytes),
             ),
             at_start("what is known of the cache folder", self.tier_bytes()),

@@ -3,6 +3,7 @@
 use std::io::IoSliceMut;
 use std::sync::atomic::Ordering::Relaxed;
 
+use crate::clock::unix_ms;
 use ackpace_core::machine::Machine;
 use ackpace_core::units::Instant;
 use ackpace_core::upstream::{Fault, In, Kind, LinkId, TaskId};

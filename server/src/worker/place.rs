@@ -3,13 +3,12 @@
 
 use std::sync::Arc;
 
-use ackpace_core::conn::{Part, Plan, ResidencySource};
+use ackpace_core::conn::{Part, Plan, ResidencySource, StreamId, WantSeq};
+use ackpace_core::disk::ReadError;
+use ackpace_core::machine::Machine;
 use ackpace_core::place::{How, Response};
 use ackpace_core::units::Instant;
 use ackpace_core::worker::{In, LocalFile};
-use ackpace_core::conn::{StreamId, WantSeq};
-use ackpace_core::disk::ReadError;
-use ackpace_core::machine::Machine;
 
 use super::Worker;
 use crate::cluster::{Cluster, key_of};
@@ -34,9 +33,10 @@ pub(super) fn placed(
     if len_bytes == 0 {
         return None;
     }
+    let peers = site.peers.as_ref()?;
     let (key, validators) = (key_of(&served.path), validators(served, site));
-    let is_hot_here = cluster.peers().is_hot(key, served.version.len_bytes);
-    let kept = cluster.peers().kept(served, &validators);
+    let is_hot_here = peers.is_hot(key, served.version.len_bytes);
+    let kept = peers.kept(served, &validators);
     let object = match kept {
         Some(object) => object,
         None => {
@@ -51,9 +51,9 @@ pub(super) fn placed(
                 is_hot_here,
                 moved_before: false,
             };
-            match cluster.how(node, response) {
+            match cluster.how(cluster.me(), node, response) {
                 How::Here | How::HandOver => return None,
-                How::Relay | How::Fetch => cluster.peers().object(node, served, validators)?,
+                How::Relay | How::Fetch => peers.object(node, served, validators)?,
             }
         }
     };
