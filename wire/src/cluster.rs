@@ -9,11 +9,13 @@
 //! from its own file. [`Message::Prepare`] comes first, and the file is in memory before anything freezes.
 
 mod bytes;
+mod response;
 mod state;
 #[cfg(test)]
 mod tests;
 
-pub use self::state::{Congestion, Handoff, Object, Request, Tcp, Tuple};
+pub use self::response::{Object, Progress, Record, Response};
+pub use self::state::{Congestion, Handoff, Tcp, Tuple};
 
 use self::bytes::{Reader, put_bytes};
 use crate::limits::{CLUSTER_BODY_BYTES_MAX, CLUSTER_KEYS_MAX, CLUSTER_NAME_BYTES_MAX};

@@ -96,12 +96,17 @@ pub const CLUSTER_HEAD_BYTES_MAX: usize = 1 << 10;
 /// Bytes of the client that travel with its connection, in the socket and unparsed together: one head. More: the
 /// connection does not move.
 pub const CLUSTER_QUEUE_BYTES_MAX: usize = HEAD_BYTES_MAX;
+/// Bytes of a request that travel for the access log. More: the stream is closed; what the log keeps is less.
+pub const CLUSTER_ASKED_BYTES_MAX: usize = 32 << 10;
 /// Keys in one message on what came into a cache or left it. More: the next second tells them.
 pub const CLUSTER_KEYS_MAX: usize = 2 << 10;
-/// Bytes of the body of one message between nodes: an object, a head, the client's bytes and 512 for the rest. Above: the
+/// Bytes of the body of one message between nodes: an object, a head, a request for the log, the client's bytes and 512 for the rest. Above: the
 /// stream is closed, before memory is taken.
-pub const CLUSTER_BODY_BYTES_MAX: usize =
-    CLUSTER_OBJECT_BYTES_MAX + CLUSTER_HEAD_BYTES_MAX + CLUSTER_QUEUE_BYTES_MAX + 512;
+pub const CLUSTER_BODY_BYTES_MAX: usize = CLUSTER_OBJECT_BYTES_MAX
+    + CLUSTER_HEAD_BYTES_MAX
+    + CLUSTER_ASKED_BYTES_MAX
+    + CLUSTER_QUEUE_BYTES_MAX
+    + 512;
 const _: () = assert!(CLUSTER_KEYS_MAX * 8 <= CLUSTER_BODY_BYTES_MAX);
 /// A window of TCP (RFC 7323 section 2.2). More in flight is impossible and refused.
 pub const TCP_WINDOW_BYTES_MAX: u32 = 1 << 30;

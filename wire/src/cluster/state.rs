@@ -6,10 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::Bad;
 use super::bytes::{Reader, put_bytes};
-use crate::limits::{
-    CLUSTER_CC_BYTES_MAX, CLUSTER_HEAD_BYTES_MAX, CLUSTER_OBJECT_BYTES_MAX,
-    CLUSTER_QUEUE_BYTES_MAX, TCP_WINDOW_BYTES_MAX,
-};
+use super::response::{Progress, Response};
+use crate::limits::{CLUSTER_CC_BYTES_MAX, CLUSTER_QUEUE_BYTES_MAX, TCP_WINDOW_BYTES_MAX};
 
 /// The largest shift of a window (RFC 7323 section 2.3). Above: refused.
 const WSCALE_MAX: u8 = 14;
@@ -80,32 +78,6 @@ pub struct Congestion {
     pub pacing_bytes_per_s: u64,
 }
 
-/// A version of a file and a part of it. Files of equal size and time are taken for equal.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Object {
-    /// The path below the root.
-    pub name: String,
-    /// The file's length.
-    pub size_bytes: u64,
-    /// The file's modification, ns since 1970.
-    pub mtime_ns: i64,
-    /// The first byte of the part.
-    pub from_bytes: u64,
-    /// The byte behind the part.
-    pub to_bytes: u64,
-}
-
-/// The response that is being sent.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request {
-    /// What its body is.
-    pub object: Object,
-    /// Its head as home wrote it, so that the client sees what one node would send.
-    pub head: Vec<u8>,
-    /// Bytes of head and body that the client has acknowledged.
-    pub acked_bytes: u64,
-}
-
 /// A connection.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Handoff {
@@ -115,8 +87,10 @@ pub struct Handoff {
     pub tcp: Tcp,
     /// Its path.
     pub congestion: Congestion,
-    /// What it carries; `None` between two requests.
-    pub request: Option<Request>,
+    /// Where it stands.
+    pub progress: Progress,
+    /// The response under way; `None` between two requests.
+    pub response: Option<Response>,
     /// Bytes of the client in the socket.
     pub received: Vec<u8>,
     /// Bytes of the client that were read and not yet parsed; they precede those in the socket.
@@ -254,61 +228,15 @@ impl Congestion {
     }
 }
 
-impl Object {
-    pub(super) fn encode(&self, to: &mut Vec<u8>) {
-        put_bytes(to, self.name.as_bytes());
-        to.extend(self.size_bytes.to_le_bytes());
-        to.extend(self.mtime_ns.to_le_bytes());
-        to.extend(self.from_bytes.to_le_bytes());
-        to.extend(self.to_bytes.to_le_bytes());
-    }
-
-    pub(super) fn parse(body: &mut Reader<'_>) -> Result<Object, Bad> {
-        let object = Object {
-            name: body.text(CLUSTER_OBJECT_BYTES_MAX)?,
-            size_bytes: body.u64()?,
-            mtime_ns: body.u64()? as i64,
-            from_bytes: body.u64()?,
-            to_bytes: body.u64()?,
-        };
-        let ordered = object.from_bytes <= object.to_bytes && object.to_bytes <= object.size_bytes;
-        if object.name.is_empty() || object.name.contains('\0') || !ordered {
-            return Err(Bad::Value);
-        }
-        Ok(object)
-    }
-}
-
-impl Request {
-    fn encode(&self, to: &mut Vec<u8>) {
-        self.object.encode(to);
-        put_bytes(to, &self.head);
-        to.extend(self.acked_bytes.to_le_bytes());
-    }
-
-    fn parse(body: &mut Reader<'_>) -> Result<Request, Bad> {
-        let request = Request {
-            object: Object::parse(body)?,
-            head: body.bytes(CLUSTER_HEAD_BYTES_MAX)?.to_vec(),
-            acked_bytes: body.u64()?,
-        };
-        let body_bytes = request.object.to_bytes - request.object.from_bytes;
-        let len_bytes = body_bytes.saturating_add(request.head.len() as u64);
-        if request.acked_bytes > len_bytes {
-            return Err(Bad::Value);
-        }
-        Ok(request)
-    }
-}
-
 impl Handoff {
     pub(super) fn encode(&self, to: &mut Vec<u8>) {
         self.tuple.encode(to);
         self.tcp.encode(to);
         self.congestion.encode(to);
-        to.push(self.request.is_some().into());
-        if let Some(request) = &self.request {
-            request.encode(to);
+        self.progress.encode(to);
+        to.push(self.response.is_some().into());
+        if let Some(response) = &self.response {
+            response.encode(to);
         }
         put_bytes(to, &self.received);
         put_bytes(to, &self.unparsed);
@@ -317,10 +245,10 @@ impl Handoff {
     pub(super) fn parse(body: &mut Reader<'_>) -> Result<Handoff, Bad> {
         let (tuple, tcp) = (Tuple::parse(body)?, Tcp::parse(body)?);
         let congestion = Congestion::parse(body)?;
-        let request = if body.bool()? {
-            Some(Request::parse(body)?)
-        } else {
-            None
+        let progress = Progress::parse(body)?;
+        let response = match body.bool()? {
+            true => Some(Response::parse(body)?),
+            false => None,
         };
         let received = body.bytes(CLUSTER_QUEUE_BYTES_MAX)?;
         let unparsed = body.bytes(CLUSTER_QUEUE_BYTES_MAX - received.len())?;
@@ -328,7 +256,8 @@ impl Handoff {
             tuple,
             tcp,
             congestion,
-            request,
+            progress,
+            response,
             received: received.to_vec(),
             unparsed: unparsed.to_vec(),
         })

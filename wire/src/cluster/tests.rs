@@ -11,7 +11,7 @@ fn object() -> impl Strategy<Value = Object> {
         bytes.sort_unstable();
         let [from_bytes, to_bytes, size_bytes] = bytes;
         Object {
-            name,
+            name: name.into_bytes(),
             size_bytes,
             mtime_ns,
             from_bytes,
@@ -69,20 +69,55 @@ fn handoff() -> impl Strategy<Value = Handoff> {
             }
         },
     );
-    let head = vec(any::<u8>(), 0..=CLUSTER_HEAD_BYTES_MAX);
-    let request = (object(), head, any::<u64>()).prop_map(|(object, head, acked)| Request {
-        acked_bytes: acked.min(object.to_bytes - object.from_bytes),
-        object,
-        head,
+    let head = vec(any::<u8>(), 1..=CLUSTER_HEAD_BYTES_MAX);
+    let text = || vec(any::<u8>(), 0..50);
+    let fields = [option::of(text()), option::of(text()), option::of(text())];
+    let record = (
+        any::<u16>(),
+        [text(), text(), text()],
+        fields,
+        any::<bool>(),
+    );
+    let record = record.prop_map(|(status, line, fields, brief)| Record {
+        status,
+        line,
+        fields,
+        brief,
+    });
+    let numbers = (any::<u64>(), any::<[u64; 3]>(), any::<bool>());
+    let response = (object(), head, numbers, option::of(record)).prop_map(
+        |(object, head, (sent, took_us, one_version), record)| Response {
+            sent_bytes: sent.min(object.to_bytes - object.from_bytes),
+            object,
+            head,
+            one_version,
+            took_us,
+            record,
+        },
+    );
+    let progress = (
+        any::<u16>(),
+        any::<[u64; 2]>(),
+        0..=u64::MAX / 2,
+        any::<u64>(),
+    );
+    let progress = progress.prop_map(|(nth, [rate, idle_us], given_bytes, acked)| Progress {
+        nth,
+        given_bytes,
+        acked_bytes: acked.min(given_bytes),
+        rate_bytes_per_s: rate,
+        idle_us,
     });
     let queue = || vec(any::<u8>(), 0..200);
     let queues = (queue(), queue());
-    (tuple(), tcp(), congestion, option::of(request), queues).prop_map(
-        |(tuple, tcp, congestion, request, (received, unparsed))| Handoff {
+    let carried = (progress, option::of(response));
+    (tuple(), tcp(), congestion, carried, queues).prop_map(
+        |(tuple, tcp, congestion, (progress, response), (received, unparsed))| Handoff {
             tuple,
             tcp,
             congestion,
-            request,
+            progress,
+            response,
             received,
             unparsed,
         },
@@ -212,10 +247,14 @@ fn a_handoff() -> Handoff {
             rttvar_us: 5_000,
             pacing_bytes_per_s: u64::MAX,
         },
-        request: Some(Request {
+        progress: Progress::default(),
+        response: Some(Response {
             object: an_object("a", [0, 10, 10]),
             head: b"HTTP/1.1 200 OK\r\n\r\n".to_vec(),
-            acked_bytes: 5,
+            one_version: true,
+            sent_bytes: 5,
+            took_us: [0; 3],
+            record: None,
         }),
         received: Vec::new(),
         unparsed: Vec::new(),
@@ -266,8 +305,8 @@ fn hello(node: &str, version_min: u16) -> Message {
 
 #[test]
 fn what_no_node_sends_is_refused() {
-    let request = |handoff: &mut Handoff, change: fn(&mut Request)| {
-        handoff.request.iter_mut().for_each(change);
+    let request = |handoff: &mut Handoff, change: fn(&mut Response)| {
+        handoff.response.iter_mut().for_each(change);
     };
     let body = HEADER_LEN_BYTES;
     let cases = [
@@ -409,8 +448,8 @@ fn what_no_node_sends_is_refused() {
             Bad::Length,
         ),
         (
-            "more acknowledged",
-            changed(|state| request(state, |request| request.acked_bytes = 30)),
+            "more sent",
+            changed(|state| request(state, |request| request.sent_bytes = 30)),
             Bad::Value,
         ),
         (
@@ -460,9 +499,15 @@ fn nothing_prints_a_sequence_number() {
 fn the_longest_message_is_within_the_bound() {
     let mut state = a_handoff();
     state.received = vec![0; CLUSTER_QUEUE_BYTES_MAX];
-    if let Some(request) = &mut state.request {
-        request.head = vec![0; CLUSTER_HEAD_BYTES_MAX];
-        request.object.name = "a".repeat(crate::limits::CLUSTER_OBJECT_BYTES_MAX);
+    if let Some(response) = &mut state.response {
+        response.head = vec![0; CLUSTER_HEAD_BYTES_MAX];
+        response.object.name = vec![b'a'; crate::limits::CLUSTER_OBJECT_BYTES_MAX];
+        let target = vec![0; crate::limits::CLUSTER_ASKED_BYTES_MAX];
+        response.record = Some(Record {
+            line: [Vec::new(), target, Vec::new()],
+            fields: [Some(Vec::new()), Some(Vec::new()), Some(Vec::new())],
+            ..Record::default()
+        });
     }
     state.congestion.name = "a".repeat(16);
     state.tuple.client = "[2001:db8::1]:40000".parse().expect("an address");
