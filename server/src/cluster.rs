@@ -7,8 +7,12 @@
 mod flows;
 mod key;
 mod peers;
+mod member;
 mod reports;
+mod standing;
 mod start;
+mod stream;
+mod thread;
 mod tls;
 
 use std::io;
@@ -17,7 +21,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ackpace_core::place::{How, Place, Response, Settings, Standing};
+use ackpace_core::place::{How, Load as Waiting, Place, Response, Settings, Standing};
 use ackpace_core::units::Instant;
 use ackpace_wire::cluster::{FlowId, Frame, Load, Message};
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -27,6 +31,7 @@ pub use self::key::{Key, KeyError};
 pub use self::peers::{Peers, key_of, relay_addr};
 use self::reports::Reports;
 pub use self::start::start;
+pub use self::stream::STREAM_BYTES;
 use crate::clock::Clock;
 use crate::mailbox::ThreadWaker;
 use crate::options::{ClusterAt, ClusterOptions, HandOff};
@@ -313,6 +318,27 @@ impl Cluster {
                 (seen.standing, seen.since) = (standing, self.clock.now());
             }
         }
+    }
+
+    /// A node, or this one, tells how busy it is, and whether it is to be emptied.
+    fn told(&self, node: usize, load: Load) {
+        let waiting = Waiting {
+            processing: load.processing,
+            disk: load.disk,
+        };
+        let mut known = self.known();
+        known.place.told(node, waiting);
+        if let Some(seen) = known.seen.get_mut(node) {
+            seen.load = load;
+        }
+        drop(known);
+        self.stand(
+            node,
+            match load.draining {
+                true => Standing::Draining,
+                false => Standing::Up,
+            },
+        );
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
