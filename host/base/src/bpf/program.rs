@@ -6,7 +6,7 @@ use std::path::Path;
 
 use libbpf_rs::{
     ErrorKind, Iter, Link, Map, MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder,
-    ProgramType,
+    ProgramInput, ProgramType,
 };
 
 use super::{Aligned, Entry, no_bpf};
@@ -57,6 +57,71 @@ impl Program {
             object: open.load().map_err(refused)?,
             needs,
         })
+    }
+
+    /// Loads an object file with a structure of the kernel's whose first field is its name (`char[16]`), under this name.
+    ///
+    /// # Errors
+    /// As [`Program::load`].
+    pub fn load_named(
+        file: &Aligned<[u8]>,
+        needs: &'static str,
+        map: &str,
+        name: &str,
+    ) -> Result<Program, Failure> {
+        if file.0.is_empty() {
+            return Err(no_bpf());
+        }
+        libbpf_rs::set_print(None); // errors are told here
+        let refused = |error: libbpf_rs::Error| refused(&error, needs);
+        let mut open = ObjectBuilder::default()
+            .open_memory(&file.0)
+            .map_err(refused)?;
+        for mut map in open.maps_mut().filter(|it| it.name() == map) {
+            let field = map.initial_value_mut().and_then(|it| it.get_mut(..16));
+            let fits = field.filter(|_| name.len() < 16);
+            let field = fits.ok_or_else(|| Failure::runtime(format!("no room for {name}")))?;
+            field.fill(0);
+            field[..name.len()].copy_from_slice(name.as_bytes());
+        }
+        Ok(Program {
+            links: Vec::new(),
+            object: open.load().map_err(refused)?,
+            needs,
+        })
+    }
+
+    /// Attaches the structures of the kernel's that the object file has, and none of its programs, until this is dropped.
+    ///
+    /// # Errors
+    /// As [`Program::load`].
+    pub fn attach_structures(&mut self) -> Result<(), Failure> {
+        for mut map in self.object.maps_mut() {
+            if map.map_type() == MapType::StructOps {
+                let link = map.attach_struct_ops();
+                self.links
+                    .push(link.map_err(|error| refused(&error, self.needs))?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs a program once on this packet, which it may change but not resize. What it returns.
+    ///
+    /// # Errors
+    /// As bpf(2).
+    pub fn run(&mut self, name: &str, packet: &mut [u8]) -> Result<u32, Failure> {
+        let program = self.object.progs_mut().find(|it| it.name() == name);
+        let program = program
+            .ok_or_else(|| Failure::runtime(format!("the object file lacks its program {name}")))?;
+        let asked = packet.to_vec();
+        let input = ProgramInput {
+            data_in: Some(&asked),
+            data_out: Some(packet),
+            ..ProgramInput::default()
+        };
+        let output = program.test_run(input).map_err(failed)?;
+        Ok(output.return_value)
     }
 
     /// Attaches all that the object file has, until this is dropped: last a scheduler, if it has one.

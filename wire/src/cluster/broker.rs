@@ -1,0 +1,493 @@
+//! What a server asks of the broker on its machine, `ackpace-host handoff`, and the answers. The broker has the rights that it
+//! takes to move a connection, and decides nothing.
+//!
+//! They talk by datagrams (unix(7), SOCK_SEQPACKET): one for each question, one for each answer, which has the question's
+//! number. A socket travels beside some ([`Request::has_socket`], [`Reply::has_socket`]) as a descriptor (SCM_RIGHTS).
+//! Both run on one machine.
+//!
+//! A connection moves so: [`Request::Freeze`] at its owner, [`Request::Restore`] at the new owner, which fills the socket with
+//! `snd_una..snd_nxt` and then sends [`Request::Start`], and [`Request::Redirect`] at the old one; or [`Request::Thaw`].
+
+use std::net::IpAddr;
+
+use super::bytes::{Reader, put_bytes};
+use super::{Bad, Congestion, Tcp, Tuple};
+use crate::limits::{
+    BROKER_DATAGRAM_BYTES_MAX, BROKER_LEASES_MAX, BROKER_LIST_MAX, BROKER_TEXT_BYTES_MAX,
+    CLUSTER_NAME_BYTES_MAX, CLUSTER_QUEUE_BYTES_MAX,
+};
+
+/// The version of these messages. The first question and its answer have the same form in all versions.
+pub const VERSION: u16 = 1;
+/// First bytes of a datagram: "ACKH".
+const MAGIC: u32 = u32::from_le_bytes(*b"ACKH");
+
+/// A connection as it was frozen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Connection {
+    /// Its ends.
+    pub tuple: Tuple,
+    /// Its state.
+    pub tcp: Tcp,
+    /// Its path.
+    pub congestion: Congestion,
+    /// Bytes of the client that wait in the socket.
+    pub received: Vec<u8>,
+}
+
+/// How long a guest may send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// Of this connection.
+    pub tuple: Tuple,
+    /// In this tenure.
+    pub epoch: u32,
+    /// Until then, by CLOCK_MONOTONIC.
+    pub until_ns: u64,
+}
+
+/// What a server asks. Where a socket travels beside, the request is about its connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Who is there? First on each stream.
+    Hello {
+        /// The server's [`VERSION`].
+        version: u16,
+    },
+    /// Hold the client's packets and save this socket's connection, which sends nothing from then on. A refusal leaves it as it
+    /// was.
+    Freeze {
+        /// Of the tenure that begins. A lower one than known is refused.
+        epoch: u32,
+        /// SND.UNA when this node restored the connection: what lies below is acknowledged, whatever the socket counts.
+        una_floor: Option<u32>,
+    },
+    /// Let the frozen socket go on as before.
+    Thaw,
+    /// Make a socket of this connection. It is to be filled with `snd_una..snd_nxt`, and sends nothing.
+    Restore {
+        /// Of the tenure.
+        epoch: u32,
+        /// The connection.
+        connection: Box<Connection>,
+    },
+    /// The socket is filled: let the client's packets come here, and send.
+    Start {
+        /// Of the tenure.
+        epoch: u32,
+        /// The lease of a guest, by CLOCK_MONOTONIC; `None` at home.
+        lease_until_ns: Option<u64>,
+    },
+    /// Send the client's packets of the frozen socket's connection to this peer from now on, those held first. The server
+    /// closes the socket then, of which the client hears nothing.
+    Redirect {
+        /// Of the tenure.
+        epoch: u32,
+        /// Its place in [`Hello::peers`].
+        peer: u16,
+    },
+    /// Longer leases; those of connections that are not here are ignored.
+    Lease(Vec<Lease>),
+    /// Drop what the client sends and keep its highest acknowledgement.
+    Fence {
+        /// Of this connection.
+        tuple: Tuple,
+        /// Of the tenure that is to end.
+        epoch: u32,
+    },
+    /// What has the client acknowledged?
+    Track(Tuple),
+    /// The connection is over; its last packets go where they went for two more seconds.
+    Forget(Tuple),
+    /// Of which tenure is this connection's entry?
+    Epoch(Tuple),
+}
+
+/// Who a broker is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Hello {
+    /// The broker's [`VERSION`].
+    pub version: u16,
+    /// Its own name.
+    pub node: String,
+    /// Addresses that all nodes have.
+    pub vips: Vec<IpAddr>,
+    /// Ports of the connections that it moves.
+    pub ports: Vec<u16>,
+    /// Names of the other nodes.
+    pub peers: Vec<String>,
+}
+
+/// What a broker answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// Who it is.
+    Hello(Hello),
+    /// The frozen connection.
+    Saved(Box<Connection>),
+    /// The socket of [`Request::Restore`].
+    Restored,
+    /// That is done.
+    Done,
+    /// [`Request::Redirect`] is done, and so many packets were held.
+    Redirected {
+        /// Packets.
+        held: u32,
+    },
+    /// The client's highest acknowledgement and the end of what it has sent; `None`: no packet was seen.
+    Tracked(Option<Tracked>),
+    /// The tenure; `None`: nothing is special about this connection.
+    Epoch(Option<u32>),
+    /// It is not done.
+    Failed {
+        /// errno of the system call that failed, or 0.
+        errno: i32,
+        /// Why.
+        text: String,
+    },
+}
+
+/// What a client's packets tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tracked {
+    /// Its highest acknowledgement.
+    pub ack: u32,
+    /// Behind its last byte.
+    pub seq_end: u32,
+}
+
+impl Request {
+    /// Whether a socket travels beside.
+    pub fn has_socket(&self) -> bool {
+        use Request::{Freeze, Redirect, Start, Thaw};
+        matches!(
+            self,
+            Freeze { .. } | Thaw | Start { .. } | Redirect { .. }
+        )
+    }
+}
+
+impl Reply {
+    /// Whether a socket travels beside.
+    pub fn has_socket(&self) -> bool {
+        *self == Reply::Restored
+    }
+}
+
+const HELLO: u8 = 1;
+const FREEZE: u8 = 2;
+const THAW: u8 = 3;
+const RESTORE: u8 = 4;
+const START: u8 = 5;
+const REDIRECT: u8 = 6;
+const LEASE: u8 = 7;
+const FENCE: u8 = 8;
+const TRACK: u8 = 9;
+const FORGET: u8 = 10;
+const EPOCH: u8 = 11;
+
+const SAVED: u8 = 18;
+const RESTORED: u8 = 19;
+const DONE: u8 = 20;
+const REDIRECTED: u8 = 21;
+const TRACKED: u8 = 22;
+const TENURE: u8 = 23;
+const FAILED: u8 = 24;
+const HERE: u8 = 25;
+
+fn head(code: u8, id: u64) -> Vec<u8> {
+    let mut to = MAGIC.to_le_bytes().to_vec();
+    to.push(code);
+    to.extend(id.to_le_bytes());
+    to
+}
+
+/// The datagram of a question. A field above its bound makes one that [`parse_request`] refuses.
+pub fn encode_request(id: u64, request: &Request) -> Vec<u8> {
+    let code = match request {
+        Request::Hello { .. } => HELLO,
+        Request::Freeze { .. } => FREEZE,
+        Request::Thaw => THAW,
+        Request::Restore { .. } => RESTORE,
+        Request::Start { .. } => START,
+        Request::Redirect { .. } => REDIRECT,
+        Request::Lease(_) => LEASE,
+        Request::Fence { .. } => FENCE,
+        Request::Track(_) => TRACK,
+        Request::Forget(_) => FORGET,
+        Request::Epoch(_) => EPOCH,
+    };
+    let mut to = head(code, id);
+    match request {
+        Request::Hello { version } => to.extend(version.to_le_bytes()),
+        Request::Freeze { epoch, una_floor } => {
+            to.extend(epoch.to_le_bytes());
+            put_option(&mut to, una_floor.map(u32::to_le_bytes));
+        }
+        Request::Thaw => {}
+        Request::Restore { epoch, connection } => {
+            to.extend(epoch.to_le_bytes());
+            connection.encode(&mut to);
+        }
+        Request::Start {
+            epoch,
+            lease_until_ns,
+        } => {
+            to.extend(epoch.to_le_bytes());
+            put_option(&mut to, lease_until_ns.map(u64::to_le_bytes));
+        }
+        Request::Redirect { epoch, peer } => {
+            to.extend(epoch.to_le_bytes());
+            to.extend(peer.to_le_bytes());
+        }
+        Request::Lease(leases) => {
+            for lease in leases {
+                lease.tuple.encode(&mut to);
+                to.extend(lease.epoch.to_le_bytes());
+                to.extend(lease.until_ns.to_le_bytes());
+            }
+        }
+        Request::Fence { tuple, epoch } => {
+            tuple.encode(&mut to);
+            to.extend(epoch.to_le_bytes());
+        }
+        Request::Track(tuple) | Request::Forget(tuple) | Request::Epoch(tuple) => {
+            tuple.encode(&mut to);
+        }
+    }
+    to
+}
+
+/// The number of a datagram's question, and the question.
+///
+/// # Errors
+/// It is no such datagram. The number, where there is one, names the question in the answer.
+pub fn parse_request(datagram: &[u8]) -> Result<(u64, Request), (u64, Bad)> {
+    let (code, id, mut body) = parse_head(datagram).map_err(|bad| (0, bad))?;
+    let request = request(code, &mut body).map_err(|bad| (id, bad))?;
+    // A later version may tell more in HELLO.
+    match body.0.is_empty() || code == HELLO {
+        true => Ok((id, request)),
+        false => Err((id, Bad::Length)),
+    }
+}
+
+fn parse_head(datagram: &[u8]) -> Result<(u8, u64, Reader<'_>), Bad> {
+    if datagram.len() > BROKER_DATAGRAM_BYTES_MAX {
+        return Err(Bad::Length);
+    }
+    let mut body = Reader(datagram);
+    match body.u32()? {
+        MAGIC => Ok((body.u8()?, body.u64()?, body)),
+        _ => Err(Bad::Magic),
+    }
+}
+
+fn request(code: u8, body: &mut Reader<'_>) -> Result<Request, Bad> {
+    Ok(match code {
+        HELLO => Request::Hello {
+            version: body.u16()?,
+        },
+        FREEZE => Request::Freeze {
+            epoch: body.u32()?,
+            una_floor: option(body, Reader::u32)?,
+        },
+        THAW => Request::Thaw,
+        RESTORE => Request::Restore {
+            epoch: body.u32()?,
+            connection: Box::new(Connection::parse(body)?),
+        },
+        START => Request::Start {
+            epoch: body.u32()?,
+            lease_until_ns: option(body, Reader::u64)?,
+        },
+        REDIRECT => Request::Redirect {
+            epoch: body.u32()?,
+            peer: body.u16()?,
+        },
+        LEASE => Request::Lease(leases(body)?),
+        FENCE => Request::Fence {
+            tuple: Tuple::parse(body)?,
+            epoch: body.u32()?,
+        },
+        TRACK => Request::Track(Tuple::parse(body)?),
+        FORGET => Request::Forget(Tuple::parse(body)?),
+        EPOCH => Request::Epoch(Tuple::parse(body)?),
+        _ => return Err(Bad::Type),
+    })
+}
+
+fn leases(body: &mut Reader<'_>) -> Result<Vec<Lease>, Bad> {
+    let mut leases = Vec::new();
+    while !body.0.is_empty() {
+        if leases.len() == BROKER_LEASES_MAX {
+            return Err(Bad::Length);
+        }
+        leases.push(Lease {
+            tuple: Tuple::parse(body)?,
+            epoch: body.u32()?,
+            until_ns: body.u64()?,
+        });
+    }
+    Ok(leases)
+}
+
+/// The datagram of an answer. A text above its bound is cut; another field above its bound makes one that [`parse_reply`]
+/// refuses.
+pub fn encode_reply(id: u64, reply: &Reply) -> Vec<u8> {
+    let code = match reply {
+        Reply::Hello(_) => HERE,
+        Reply::Saved(_) => SAVED,
+        Reply::Restored => RESTORED,
+        Reply::Done => DONE,
+        Reply::Redirected { .. } => REDIRECTED,
+        Reply::Tracked(_) => TRACKED,
+        Reply::Epoch(_) => TENURE,
+        Reply::Failed { .. } => FAILED,
+    };
+    let mut to = head(code, id);
+    match reply {
+        Reply::Hello(hello) => hello.encode(&mut to),
+        Reply::Saved(connection) => connection.encode(&mut to),
+        Reply::Restored | Reply::Done => {}
+        Reply::Redirected { held } => to.extend(held.to_le_bytes()),
+        Reply::Tracked(tracked) => {
+            let words = tracked.map(|it| u64::from(it.ack) | u64::from(it.seq_end) << 32);
+            put_option(&mut to, words.map(u64::to_le_bytes));
+        }
+        Reply::Epoch(epoch) => put_option(&mut to, epoch.map(u32::to_le_bytes)),
+        Reply::Failed { errno, text } => {
+            to.extend(errno.to_le_bytes());
+            let end = (0..=BROKER_TEXT_BYTES_MAX.min(text.len()))
+                .rev()
+                .find(|end| text.is_char_boundary(*end));
+            put_bytes(&mut to, &text.as_bytes()[..end.unwrap_or(0)]);
+        }
+    }
+    to
+}
+
+/// The number of an answer's question, and the answer.
+///
+/// # Errors
+/// It is no such datagram.
+pub fn parse_reply(datagram: &[u8]) -> Result<(u64, Reply), Bad> {
+    let (code, id, mut body) = parse_head(datagram)?;
+    let reply = reply(code, &mut body)?;
+    match body.0.is_empty() || code == HERE {
+        true => Ok((id, reply)),
+        false => Err(Bad::Length),
+    }
+}
+
+fn reply(code: u8, body: &mut Reader<'_>) -> Result<Reply, Bad> {
+    Ok(match code {
+        HERE => Reply::Hello(Hello::parse(body)?),
+        SAVED => Reply::Saved(Box::new(Connection::parse(body)?)),
+        RESTORED => Reply::Restored,
+        DONE => Reply::Done,
+        REDIRECTED => Reply::Redirected { held: body.u32()? },
+        TRACKED => Reply::Tracked(option(body, Reader::u64)?.map(|words| Tracked {
+            ack: words as u32,
+            seq_end: (words >> 32) as u32,
+        })),
+        TENURE => Reply::Epoch(option(body, Reader::u32)?),
+        FAILED => Reply::Failed {
+            errno: body.u32()? as i32,
+            text: body.text(BROKER_TEXT_BYTES_MAX)?,
+        },
+        _ => return Err(Bad::Type),
+    })
+}
+
+fn put_option<const N: usize>(to: &mut Vec<u8>, bytes: Option<[u8; N]>) {
+    to.push(bytes.is_some().into());
+    to.extend(bytes.iter().flatten());
+}
+
+fn option<'a, T>(
+    body: &mut Reader<'a>,
+    value: impl Fn(&mut Reader<'a>) -> Result<T, Bad>,
+) -> Result<Option<T>, Bad> {
+    match body.bool()? {
+        true => value(body).map(Some),
+        false => Ok(None),
+    }
+}
+
+impl Connection {
+    fn encode(&self, to: &mut Vec<u8>) {
+        self.tuple.encode(to);
+        self.tcp.encode(to);
+        self.congestion.encode(to);
+        put_bytes(to, &self.received);
+    }
+
+    fn parse(body: &mut Reader<'_>) -> Result<Connection, Bad> {
+        Ok(Connection {
+            tuple: Tuple::parse(body)?,
+            tcp: Tcp::parse(body)?,
+            congestion: Congestion::parse(body)?,
+            received: body.bytes(CLUSTER_QUEUE_BYTES_MAX)?.to_vec(),
+        })
+    }
+}
+
+impl Hello {
+    fn encode(&self, to: &mut Vec<u8>) {
+        to.extend(self.version.to_le_bytes());
+        put_bytes(to, self.node.as_bytes());
+        let count = |to: &mut Vec<u8>, len: usize| to.push(u8::try_from(len).unwrap_or(u8::MAX));
+        count(to, self.vips.len());
+        for vip in &self.vips {
+            match vip {
+                IpAddr::V4(ip) => {
+                    to.push(4);
+                    to.extend(ip.octets());
+                }
+                IpAddr::V6(ip) => {
+                    to.push(6);
+                    to.extend(ip.octets());
+                }
+            }
+        }
+        count(to, self.ports.len());
+        for port in &self.ports {
+            to.extend(port.to_le_bytes());
+        }
+        count(to, self.peers.len());
+        for peer in &self.peers {
+            put_bytes(to, peer.as_bytes());
+        }
+    }
+
+    fn parse(body: &mut Reader<'_>) -> Result<Hello, Bad> {
+        let (version, node) = (body.u16()?, body.text(CLUSTER_NAME_BYTES_MAX)?);
+        Ok(Hello {
+            version,
+            node,
+            vips: list(body, address)?,
+            ports: list(body, Reader::u16)?,
+            peers: list(body, |body| body.text(CLUSTER_NAME_BYTES_MAX))?,
+        })
+    }
+}
+
+fn address(body: &mut Reader<'_>) -> Result<IpAddr, Bad> {
+    match body.u8()? {
+        4 => Ok(body.address::<4>()?.into()),
+        6 => Ok(body.address::<16>()?.into()),
+        _ => Err(Bad::Value),
+    }
+}
+
+fn list<'a, T>(
+    body: &mut Reader<'a>,
+    item: impl Fn(&mut Reader<'a>) -> Result<T, Bad>,
+) -> Result<Vec<T>, Bad> {
+    let count = usize::from(body.u8()?);
+    if count > BROKER_LIST_MAX {
+        return Err(Bad::Length);
+    }
+    (0..count).map(|_| item(body)).collect()
+}
