@@ -6,8 +6,8 @@
 
 mod flows;
 mod key;
-mod peers;
 mod member;
+mod peers;
 mod reports;
 mod standing;
 mod start;

@@ -12,6 +12,7 @@ mod tally;
 mod tls;
 pub mod via;
 
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -75,8 +76,9 @@ pub struct Gateway {
     pub index: Vec<String>,
     /// Whether folders of buckets are listed.
     pub listing: bool,
-    /// Its one origin is another node of the cluster: what does not come from there comes from the own disk.
-    pub is_peer: bool,
+    /// Its one origin is another node of the cluster, which is asked from this address, by which it knows this one. What does not come
+    /// from there comes from the own disk.
+    pub peer_from: Option<IpAddr>,
     /// Its number among the devices.
     pub device: u16,
     pub catalog: Catalog,
@@ -107,7 +109,7 @@ impl Gateway {
             tls: None,
             index: Vec::new(),
             listing: false,
-            is_peer: false,
+            peer_from: None,
             device,
             catalog,
             slab,
@@ -134,12 +136,16 @@ impl Gateway {
         }
     }
 
-    /// Its origin is another node of the cluster.
-    pub fn of_node(self) -> Gateway {
+    /// Its origin is another node of the cluster, which knows this one by this address.
+    pub fn of_node(self, from: IpAddr) -> Gateway {
         Gateway {
-            is_peer: true,
+            peer_from: Some(from),
             ..self
         }
+    }
+
+    pub fn is_peer(&self) -> bool {
+        self.peer_from.is_some()
     }
 
     /// Whether the origins are buckets: all are, or none.

@@ -18,7 +18,7 @@ use crate::front::site::Site;
 use crate::gateway::{Access, Address, Catalog, Gateway, Tls};
 use crate::ledger::Ledger;
 use crate::mailbox::ThreadWaker;
-use crate::options::{ServeOptions, Sibling, Size, has_port, shown_path};
+use crate::options::{ClusterAt, ServeOptions, Sibling, Size, has_port, shown_path};
 use crate::shares::Shares;
 use crate::store::device::Devices;
 use crate::store::files::Files;
@@ -164,9 +164,9 @@ fn peers(
     devices: &Devices,
 ) -> Result<Option<Peers>, Failure> {
     let cluster = &options.cluster;
-    if !cluster.is_on() {
+    let (ClusterAt::Tcp(own), true) = (cluster.cluster_listen, cluster.is_on()) else {
         return Ok(None);
-    }
+    };
     let slab = slab(options, given, shares)?;
     let mut nodes: Vec<(&str, Option<SocketAddr>)> = vec![(&cluster.node, None)];
     let peers = cluster.peer.iter();
@@ -181,7 +181,7 @@ fn peers(
         let catalog = Catalog::new(catalog_bytes);
         let (memory, waker) = ((catalog, Arc::clone(&slab)), waker()?);
         let gateway = Gateway::new(vec![Address::of_node(addr, name)], device, memory, 0, waker);
-        Ok(Some(Arc::new(gateway.of_node())))
+        Ok(Some(Arc::new(gateway.of_node(own.ip()))))
     });
     Ok(Some(Peers::new(
         gateways.collect::<Result<Vec<_>, Failure>>()?,

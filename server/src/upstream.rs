@@ -303,7 +303,9 @@ impl Upstream {
             let tls = (self.gateway.tls.as_ref()).filter(|_| host.tls);
             let tls = tls.map(|tls| tls.connection(&host.host)).transpose();
             let tls = tls.map_err(|error| error.to_string())?;
-            let link = Link::connect(origin, address, tls).map_err(|error| error.to_string())?;
+            let from = self.gateway.peer_from;
+            let link =
+                Link::connect(origin, (from, address), tls).map_err(|error| error.to_string())?;
             let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
             epoll::add(&self.epoll, &link, EventData::new_u64(id.0), flags)
                 .map_err(|error| error.to_string())?;
@@ -467,7 +469,7 @@ impl Upstream {
     /// An origin failed, and is left alone for a while.
     fn tell_origin(&self, origin: u16, error: &str, now: Instant) {
         let then = match self.gateway.origins.len() {
-            _ if self.gateway.is_peer => "this node's disk is read instead",
+            _ if self.gateway.is_peer() => "this node's disk is read instead",
             1 => REFUSED,
             _ => "the next origin is asked",
         };

@@ -123,7 +123,9 @@ fn saved(
 ) -> Result<Connection, Refused> {
     let looked = look(sockets, socket, &tuple)?;
     if looked.state != ESTABLISHED || looked.has_hole || looked.is_urgent {
-        return Err(Refused::new("the client closes, or its segments have a hole"));
+        return Err(Refused::new(
+            "the client closes, or its segments have a hole",
+        ));
     }
     let snd_una = match una_floor {
         Some(floor) if (floor.wrapping_sub(looked.snd_una) as i32) > 0 => floor,
@@ -170,11 +172,7 @@ fn saved(
 }
 
 /// Looks at this very socket: another namespace may have the same tuple.
-fn look(
-    sockets: &mut Sockets,
-    socket: BorrowedFd<'_>,
-    tuple: &Tuple,
-) -> Result<Looked, Refused> {
+fn look(sockets: &mut Sockets, socket: BorrowedFd<'_>, tuple: &Tuple) -> Result<Looked, Refused> {
     let cookie = net::sockopt::socket_cookie(socket);
     let cookie = cookie.map_err(|error| Refused::os("SO_COOKIE", error.into()))?;
     let looked = sockets.look(tuple)?.filter(|it| it.cookie == cookie);
@@ -437,7 +435,11 @@ pub fn acknowledgement(
             let (level, what) = (socket::IPPROTO_TCP, "TCP_TIMESTAMP");
             let now: u32 = socket::get(socket, level, libc::TCP_TIMESTAMP, what)?;
             let is_us = now & 1 != 0;
-            let ago = if is_us { srtt_us } else { (srtt_us + 500) / 1_000 };
+            let ago = if is_us {
+                srtt_us
+            } else {
+                (srtt_us + 500) / 1_000
+            };
             Some(now.wrapping_sub(ago))
         }
     };

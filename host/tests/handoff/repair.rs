@@ -35,7 +35,9 @@ fn a_connection_goes_on_in_another_socket() {
     let mut request = [0; 7];
     (&world.client).write_all(b"request").expect("it is open");
     thread::sleep(QUIET);
-    (&world.server).read_exact(&mut request).expect("it is there");
+    (&world.server)
+        .read_exact(&mut request)
+        .expect("it is there");
     assert_eq!(&request, b"request");
 }
 

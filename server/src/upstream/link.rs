@@ -1,14 +1,14 @@
 //! One connection to an origin: its socket, the request that goes out, and the bytes of the response that are not used yet.
 
 use std::io::IoSliceMut;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use ackpace_core::upstream::TaskId;
 use ackpace_wire::http::{Asked, BodyReader};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvFlags, SocketFlags, SocketType, connect, ipproto,
+    AddressFamily, RecvAncillaryBuffer, RecvFlags, SocketFlags, SocketType, bind, connect, ipproto,
     recvmsg, socket_with, sockopt,
 };
 use rustls::client::UnbufferedClientConnection;
@@ -55,10 +55,10 @@ pub enum Step {
 }
 
 impl Link {
-    /// Begins to connect, by TLS if that is given.
+    /// Begins to connect, from an address of this machine if one is given, and by TLS if that is given.
     pub fn connect(
         origin: u16,
-        to: SocketAddr,
+        (from, to): (Option<IpAddr>, SocketAddr),
         tls: Option<UnbufferedClientConnection>,
     ) -> rustix::io::Result<Link> {
         let family = match to {
@@ -68,6 +68,9 @@ impl Link {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
         sockopt::set_tcp_nodelay(&socket, true)?;
+        if let Some(from) = from {
+            bind(&socket, &SocketAddr::new(from, 0))?;
+        }
         match connect(&socket, &to) {
             Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => {}
             Err(error) => return Err(error),

@@ -437,7 +437,7 @@ impl Upstream {
         self.machine.on(In::Drop(task), now);
         if let Some(Job::Read(reading)) = self.jobs.remove(&task) {
             let (catalog, object) = (&self.gateway.catalog, &reading.object);
-            match self.gateway.is_peer {
+            match self.gateway.is_peer() {
                 true => catalog.passes(&object.target, true, unix_ms() / 1000),
                 false => catalog.leave(object),
             }

@@ -49,7 +49,7 @@ pub struct Context {
 
 /// How connections to the origins are used.
 fn links(gateway: &Gateway) -> upstream::Settings {
-    let (connect, silence) = match gateway.is_peer {
+    let (connect, silence) = match gateway.is_peer() {
         true => (CONNECT_PEER, SILENCE_PEER),
         false => (CONNECT, SILENCE),
     };
@@ -60,7 +60,7 @@ fn links(gateway: &Gateway) -> upstream::Settings {
         answer_us: duration_us(silence),
         silence_us: duration_us(silence),
         idle_us: duration_us(IDLE),
-        patient: !gateway.is_peer,
+        patient: !gateway.is_peer(),
     }
 }
 

@@ -160,10 +160,7 @@ impl Request {
     /// Whether a socket travels beside.
     pub fn has_socket(&self) -> bool {
         use Request::{Freeze, Redirect, Start, Thaw};
-        matches!(
-            self,
-            Freeze { .. } | Thaw | Start { .. } | Redirect { .. }
-        )
+        matches!(self, Freeze { .. } | Thaw | Start { .. } | Redirect { .. })
     }
 }
 
