@@ -13,8 +13,8 @@ mod sharing;
 pub use how::{BREAK_EVEN_BYTES, How, Response};
 use nodes::Nodes;
 pub use nodes::{Load, NODES_MAX, NodeSet, Standing};
-pub use sets::OBJECTS_MAX;
 use sets::Sets;
+pub use sets::{BYTES, OBJECTS_MAX};
 use sharing::{Choice, Printed};
 
 /// The paper's threshold of Algorithm 1: a node with so many more messages than the one with least Disk Load shares an

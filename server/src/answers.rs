@@ -99,6 +99,51 @@ pub struct Purged {
     pub objects: u64,
 }
 
+/// A cluster, as one of its nodes sees it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ClusterState {
+    pub version: u32,
+    /// The node that was asked.
+    pub node: String,
+    /// Objects of which it knows a node that has them.
+    pub objects: u64,
+    pub sent_frames: u64,
+    pub heard_frames: u64,
+    /// Streams that stood and broke.
+    pub broken_streams: u64,
+    /// Streams that were refused: a wrong key or name, or rubbish.
+    pub refused_streams: u64,
+    pub nodes: Vec<NodeState>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct NodeState {
+    pub node: String,
+    /// Where it listens for the other nodes.
+    pub address: String,
+    /// Where it serves HTTP to them; null: it can't be reached.
+    pub relay: Option<String>,
+    /// `up`, `draining`, `down` (nobody hears from it) or `ended` (its process has ended).
+    pub standing: String,
+    /// How long it is so.
+    pub since_us: u64,
+    /// The version of the nodes' messages; 0: not known.
+    pub protocol: u16,
+    /// Responses under way.
+    pub processing: u32,
+    /// Streams that read from its disks.
+    pub disk: u32,
+    pub connections: u32,
+}
+
+/// A node was told to drain, or no longer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Drained {
+    pub version: u32,
+    pub node: String,
+    pub draining: bool,
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Top {
     pub version: u32,

@@ -1,5 +1,7 @@
 //! The commands of the binary. `main` calls `run`, one match over all commands; errors are printed in one place.
 
+mod cluster;
+
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
@@ -67,6 +69,7 @@ fn run(
         Some(("top", matches)) => top(matches),
         Some(("why", matches)) => why(matches),
         Some(("cache", matches)) => cache(matches),
+        Some(("cluster", matches)) => cluster::run(matches),
         Some(("completions", matches)) => completions(matches),
         Some(("man", _)) => man(),
         Some(("help", matches)) => print_help(matches),
@@ -95,6 +98,7 @@ pub fn command() -> Command {
         top_command(),
         why_command(),
         cache_command(),
+        cluster::command(),
         completions_command(),
         with_help(
             Command::new("man").about("Print the man page"),

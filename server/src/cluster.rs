@@ -21,9 +21,11 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use ackpace_core::handoff::FROZEN_MAX;
 use ackpace_core::place::{How, Load as Waiting, Place, Response, Settings, Standing};
 use ackpace_core::units::Instant;
 use ackpace_wire::cluster::{FlowId, Frame, Load, Message};
+use ackpace_wire::limits::CLUSTER_BODY_BYTES_MAX;
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 pub use self::flows::Flows;
@@ -31,13 +33,24 @@ pub use self::key::{Key, KeyError};
 pub use self::peers::{Peers, key_of, relay_addr};
 use self::reports::Reports;
 pub use self::start::start;
-pub use self::stream::STREAM_BYTES;
 use crate::clock::Clock;
 use crate::mailbox::ThreadWaker;
 use crate::options::{ClusterAt, ClusterOptions, HandOff};
 
 /// Frames that wait for the thread. More: the sender is told, and treats the other node as one that can't be reached.
 const MAIL_MAX: usize = 4096;
+
+/// Memory of what waits for the thread, at worst: as many frames as connections freeze at once have the state of one.
+pub const MAIL_BYTES: u64 = (MAIL_MAX * (size_of::<(usize, Frame)>() + 64)
+    + FROZEN_MAX as usize * CLUSTER_BODY_BYTES_MAX) as u64;
+/// Memory of one other node, at worst: its stream, and two more that are being opened.
+pub const NODE_BYTES: u64 = stream::STREAM_BYTES + 2 * stream::OPENING_BYTES;
+
+/// Descriptors of a cluster with so many other nodes: epoll, waker, listener; and for each a stream, two that are being opened, and
+/// one that takes its place.
+pub fn descriptors(others: u64) -> u64 {
+    3 + 4 * others
+}
 
 /// What is known of a node.
 #[derive(Clone, Copy, Debug)]
@@ -96,6 +109,9 @@ struct Known {
 }
 
 impl Cluster {
+    /// The standings of nodes, for [`Cluster::count`].
+    pub const STANDINGS: [&str; 3] = ["up", "draining", "down"];
+
     /// The cluster of these options; `None`: there is none. No stream stands yet.
     ///
     /// # Errors
@@ -160,37 +176,6 @@ impl Cluster {
         self.me
     }
 
-    /// How another node is to serve a request.
-    pub fn hand_off(&self) -> HandOff {
-        self.hand_off
-    }
-
-    /// Drawn at the start of this process. It tells it from those before it.
-    pub fn boot_nonce(&self) -> u32 {
-        self.boot_nonce
-    }
-
-    /// The node that serves an object best, for a request that came to this one. `None`: no node takes requests.
-    pub fn choose(&self, key: u64, random: u64) -> Option<usize> {
-        self.known().place.choose(Some(self.me), key, random)
-    }
-
-    /// How it serves the response, asked at node `at`. `node` is what [`Cluster::choose`] said.
-    pub fn how(&self, at: usize, node: usize, response: Response) -> How {
-        match self.hand_off {
-            HandOff::Off => How::Here,
-            HandOff::Relay => self.known().place.how(
-                at,
-                node,
-                Response {
-                    may_move: false,
-                    ..response
-                },
-            ),
-            HandOff::Auto => self.known().place.how(at, node, response),
-        }
-    }
-
     /// Where the HTTP of another node is to be asked; `None`: no stream to it stands, or it is this one.
     pub fn peer(&self, node: usize) -> Option<SocketAddr> {
         let port = self.relay_ports.get(node)?.load(Acquire);
@@ -203,18 +188,6 @@ impl Cluster {
         let others = self.addrs.iter().enumerate();
         let mut others = others.filter(|(node, _)| *node != self.me);
         others.any(|(_, addr)| addr.ip().to_canonical() == ip.to_canonical())
-    }
-
-    /// An object came into the memory of this node. The others hear of it within a second or two.
-    pub fn came(&self, key: u64) {
-        self.known().place.came(self.me, key);
-        lock(&self.reports).came(key);
-    }
-
-    /// An object left it.
-    pub fn went(&self, key: u64) {
-        self.known().place.went(self.me, key);
-        lock(&self.reports).went(key);
     }
 
     /// This node takes no more requests of others and gives its own away, or no longer so. The others are told at once.
@@ -292,6 +265,13 @@ impl Cluster {
         (known.seen.clone(), known.place.objects_known())
     }
 
+    /// How many nodes have this standing.
+    pub fn count(&self, standing: usize) -> u64 {
+        let known = self.known();
+        let of = |seen: &&Seen| seen.standing as usize == standing;
+        known.seen.iter().filter(of).count() as u64
+    }
+
     /// Where this node serves HTTP to the others: the port after that of its streams.
     pub fn relay_addr(&self) -> SocketAddr {
         let mut addr = self.addrs[self.me];
@@ -343,6 +323,53 @@ impl Cluster {
 
     fn known(&self) -> MutexGuard<'_, Known> {
         lock(&self.known)
+    }
+}
+
+/// What the workers ask.
+#[allow(dead_code, reason = "the relay of requests asks it")]
+impl Cluster {
+    /// How another node is to serve a request.
+    pub fn hand_off(&self) -> HandOff {
+        self.hand_off
+    }
+
+    /// Drawn at the start of this process. It tells it from those before it.
+    pub fn boot_nonce(&self) -> u32 {
+        self.boot_nonce
+    }
+
+    /// The node that serves an object best, for a request that came to this one. `None`: no node takes requests.
+    pub fn choose(&self, key: u64, random: u64) -> Option<usize> {
+        self.known().place.choose(Some(self.me), key, random)
+    }
+
+    /// How it serves the response, asked at node `at`. `node` is what [`Cluster::choose`] said.
+    pub fn how(&self, at: usize, node: usize, response: Response) -> How {
+        match self.hand_off {
+            HandOff::Off => How::Here,
+            HandOff::Relay => self.known().place.how(
+                at,
+                node,
+                Response {
+                    may_move: false,
+                    ..response
+                },
+            ),
+            HandOff::Auto => self.known().place.how(at, node, response),
+        }
+    }
+
+    /// An object came into the memory of this node. The others hear of it within a second or two.
+    pub fn came(&self, key: u64) {
+        self.known().place.came(self.me, key);
+        lock(&self.reports).came(key);
+    }
+
+    /// An object left it.
+    pub fn went(&self, key: u64) {
+        self.known().place.went(self.me, key);
+        lock(&self.reports).went(key);
     }
 }
 

@@ -30,7 +30,7 @@ pub fn print(
 ) {
     let metrics = metrics.map(|url| format!("metrics at {url}"));
     let lines = lines(options, site, urls).into_iter();
-    let lines = lines.chain(cost).chain(metrics);
+    let lines = lines.chain(cost).chain(cluster(options)).chain(metrics);
     let text: String = lines.map(|line| line + "\n").collect();
     if write_while_read(&io::stdout(), text.as_bytes()) == Err(Errno::AGAIN) {
         tracing::warn!(
@@ -90,6 +90,20 @@ fn lines(options: &ServeOptions, site: &Site, urls: &[String]) -> Vec<String> {
     }
     lines.extend(needs::lost());
     lines
+}
+
+/// Of which cluster this server is a node.
+fn cluster(options: &ServeOptions) -> Option<String> {
+    let options = &options.cluster;
+    let others: Vec<&str> = options.peer.iter().map(|peer| &*peer.name).collect();
+    options.is_on().then(|| {
+        format!(
+            "node {} of a cluster with {}: TLS for them at {}, and HTTP at the next port (ackpace cluster status)",
+            options.node,
+            others.join(", "),
+            options.cluster_listen
+        )
+    })
 }
 
 fn reach(listen: &Listen, url: &str) -> String {

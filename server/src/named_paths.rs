@@ -26,6 +26,9 @@ pub fn lines(options: &ServeOptions) -> Vec<String> {
     if let AdminAt::Path(path) = &options.admin {
         paths.push(("admin", path));
     }
+    if options.cluster.is_on() {
+        paths.push(("cluster_key", &options.cluster.cluster_key));
+    }
     let line = |(key, path): (&str, &Path)| {
         // It fails only for an empty path, and where the current directory is gone.
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());

@@ -67,6 +67,8 @@ pub struct Shares {
     pub log_queue_bytes: u64,
     pub logs: u64,
     pub devices: usize,
+    /// Other nodes of the cluster; 0: there is none.
+    pub nodes: u64,
     /// The memory for sending, where it is divided; it is the kernel's, and not in `memory_bytes`.
     pub send_bytes: Option<u64>,
 }
@@ -169,6 +171,10 @@ impl Shares {
             logs: 1 + u64::from(is_logged),
             devices: usize::try_from(devices)
                 .map_or(DEVICES_MAX, |many| many.clamp(2, DEVICES_MAX)),
+            nodes: match options.cluster.is_on() {
+                true => options.cluster.peer.len() as u64,
+                false => 0,
+            },
             send_bytes: match options.send_memory {
                 SendMemory::Kernel => None,
                 SendMemory::Divided(size) => Some(size.resolve(usable.bytes)),

@@ -20,6 +20,9 @@ struct Row {
     touched: u64,
 }
 
+/// The memory of a table for [`OBJECTS_MAX`] objects.
+pub const BYTES: u64 = (OBJECTS_MAX * size_of::<Row>()) as u64;
+
 /// Server sets by the objects' keys.
 #[derive(Debug)]
 pub struct Sets {

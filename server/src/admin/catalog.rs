@@ -10,13 +10,14 @@ use ackpace_core::worker::{Cut, PHASES};
 
 use super::metric::{Metric, MetricType, SampleSource, Value, counter, gauge};
 use super::{Board, WorkerChannel};
+use crate::cluster::Cluster;
 use crate::count::Count;
 use crate::divider::Dividing;
 use crate::gateway::Answered;
 use crate::tally::SendPath;
 
 /// `requests_total` and the like, in the order of the page.
-pub const METRICS: [Metric; 67] = [
+pub const METRICS: [Metric; 70] = [
     gauge(
         "start_time_seconds",
         "When the server started, since 1970.",
@@ -432,6 +433,29 @@ pub const METRICS: [Metric; 67] = [
                 Value::Whole(all.map_or(0, |all| all[at].load(Relaxed)))
             },
         ),
+    ),
+    gauge(
+        "cluster_nodes",
+        "Nodes of the cluster by what this one knows of them, itself included. Down: nobody hears from it; look at its log.",
+        SampleSource::Cluster("standing", &Cluster::STANDINGS, |cluster, at| {
+            Value::Whole(cluster.count(at))
+        }),
+    ),
+    counter(
+        "cluster_frames",
+        "Messages between this node and the others.",
+        SampleSource::Cluster("direction", &["sent", "heard"], |cluster, at| {
+            let tally = &cluster.tally;
+            Value::Whole([&tally.frames_sent, &tally.frames_heard][at].load(Relaxed))
+        }),
+    ),
+    counter(
+        "cluster_streams",
+        "Streams between this node and others that broke, or were refused for a wrong key, a wrong name or rubbish: look at the log.",
+        SampleSource::Cluster("end", &["broken", "refused"], |cluster, at| {
+            let tally = &cluster.tally;
+            Value::Whole([&tally.broken, &tally.refused][at].load(Relaxed))
+        }),
     ),
 ];
 

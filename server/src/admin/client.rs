@@ -9,8 +9,8 @@ use serde::de::DeserializeOwned;
 
 use super::place;
 use super::questions::Subject;
-use super::view;
-use crate::answers::{CacheState, Explained, Purged, Refusal, Top};
+use super::{nodes, view};
+use crate::answers::{CacheState, ClusterState, Drained, Explained, Purged, Refusal, Top};
 use crate::failure::Failure;
 use crate::limits::TOP_CONNECTIONS_MAX;
 
@@ -135,6 +135,32 @@ pub fn purge(
     let text = match json {
         true => line,
         false => view::purged(&purged, only_stale),
+    };
+    print(&text).map(drop)
+}
+
+/// `ackpace cluster status`.
+pub fn cluster(path: Option<&Path>, json: bool) -> Result<(), Failure> {
+    let line = AdminConnection::open(path)?.ask("cluster")?;
+    let state: ClusterState = parse(&line)?;
+    let text = match json {
+        true => line,
+        false => nodes::page(&state),
+    };
+    print(&text).map(drop)
+}
+
+/// `ackpace cluster drain NODE` and `undrain NODE`.
+pub fn drain(path: Option<&Path>, node: &str, on: bool, json: bool) -> Result<(), Failure> {
+    if node.is_empty() || node.contains(char::is_whitespace) {
+        return Err(Failure::operator("a node's name has no spaces"));
+    }
+    let what = if on { "drain" } else { "undrain" };
+    let line = AdminConnection::open(path)?.ask(&format!("{what} {node}"))?;
+    let drained: Drained = parse(&line)?;
+    let text = match json {
+        true => line,
+        false => nodes::drained(&drained),
     };
     print(&text).map(drop)
 }

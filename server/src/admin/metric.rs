@@ -1,6 +1,7 @@
 //! What a metric is: its type, the unit of its values, and where its samples are counted.
 
 use super::{Board, WorkerChannel};
+use crate::cluster::Cluster;
 use crate::disk;
 use crate::gateway::{Gateway, OriginTally};
 
@@ -38,6 +39,12 @@ pub enum SampleSource {
     ),
     /// Of each origin of a gateway.
     Origin(fn(&OriginTally) -> Value),
+    /// Of a cluster, one for each value of a label.
+    Cluster(
+        &'static str,
+        &'static [&'static str],
+        fn(&Cluster, usize) -> Value,
+    ),
     Log(fn(&crate::log::Counts) -> Value),
     /// The lengths of turns, over all workers.
     Turns,

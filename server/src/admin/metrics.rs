@@ -103,6 +103,14 @@ impl Page {
                     self.sample(metric, &format!("{label}=\"{name}\""), value(gateway, at));
                 }
             }
+            SampleSource::Cluster(label, names, value) => {
+                let cluster = board.shared.cluster.iter();
+                for (cluster, (at, name)) in cluster
+                    .flat_map(|cluster| names.iter().enumerate().map(move |of| (cluster, of)))
+                {
+                    self.sample(metric, &format!("{label}=\"{name}\""), value(cluster, at));
+                }
+            }
             SampleSource::Origin(value) => {
                 let gateway = board.shared.site.gateway.iter();
                 let origins = gateway.flat_map(|of| of.origins.iter().zip(&of.tally.origins));
@@ -203,6 +211,7 @@ mod tests {
                 SampleSource::By(label, ..) => format!("`{label}`"),
                 SampleSource::Disk(_) => "`device`".to_owned(),
                 SampleSource::Gateway(label, ..) => format!("`{label}`"),
+                SampleSource::Cluster(label, ..) => format!("`{label}`"),
                 SampleSource::Origin(_) => "`origin`".to_owned(),
                 SampleSource::Log(_) => "`log`".to_owned(),
                 SampleSource::Turns => "`le`".to_owned(),

@@ -12,6 +12,7 @@ mod control;
 mod device;
 mod metric;
 pub mod metrics;
+mod nodes;
 pub mod place;
 mod questions;
 mod scrape;

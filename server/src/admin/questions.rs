@@ -14,7 +14,7 @@ use ackpace_core::why::Wait;
 use crossbeam_channel::{Receiver, RecvTimeoutError, TrySendError, bounded};
 use serde::Serialize;
 
-use super::{Board, cached, device};
+use super::{Board, cached, device, nodes};
 use crate::answers::{
     Answer, Ask, Connection, Explained, Question, Refusal, Server, Target, Told, Top, VERSION,
     WorkerRow,
@@ -45,6 +45,10 @@ enum Request {
     Cache,
     /// Forget what a gateway knows of targets that begin so; or only ask about it again.
     Purge(String, bool),
+    /// The nodes of the cluster.
+    Cluster,
+    /// Have a node drained, or no longer.
+    Drain(String, bool),
 }
 
 /// The subject of `why`.
@@ -63,18 +67,11 @@ pub fn answer(line: &[u8], board: &Board) -> (Vec<u8>, Option<Rest>) {
             let (bytes, rest) = Rest::of(top(0, board));
             return (bytes, Some(rest));
         }
-        Ok(Request::Cache) => match cached::state(board) {
-            Ok(cache) => json(&cache),
-            Err(error) => refusal(&error),
-        },
-        Ok(Request::Purge(prefix, only_stale)) => match cached::purge(board, &prefix, only_stale) {
-            Ok(purged) => json(&purged),
-            Err(error) => refusal(&error),
-        },
-        Ok(Request::Why(subject)) => match why(&subject, board) {
-            Ok(explained) => json(&explained),
-            Err(error) => refusal(&error),
-        },
+        Ok(Request::Cache) => told(cached::state(board)),
+        Ok(Request::Purge(prefix, only_stale)) => told(cached::purge(board, &prefix, only_stale)),
+        Ok(Request::Cluster) => told(nodes::state(board)),
+        Ok(Request::Drain(node, on)) => told(nodes::drain(board, &node, on)),
+        Ok(Request::Why(subject)) => told(why(&subject, board)),
         Err(error) => refusal(&error),
     };
     bytes.push(b'\n');
@@ -163,6 +160,13 @@ pub fn refusal(error: &str) -> Vec<u8> {
     })
 }
 
+fn told(answer: Result<impl Serialize, String>) -> Vec<u8> {
+    match answer {
+        Ok(answer) => json(&answer),
+        Err(error) => refusal(&error),
+    }
+}
+
 fn json(answer: &impl Serialize) -> Vec<u8> {
     // Numbers, texts and lists only, which can't fail.
     serde_json::to_vec(answer).unwrap_or_default()
@@ -179,6 +183,9 @@ fn parse(line: &[u8]) -> Result<Request, String> {
             Err(_) => Err(usage()),
         },
         ["ackpace/1", "cache"] => Ok(Request::Cache),
+        ["ackpace/1", "cluster"] => Ok(Request::Cluster),
+        ["ackpace/1", "drain", node] => Ok(Request::Drain(node.to_owned(), true)),
+        ["ackpace/1", "undrain", node] => Ok(Request::Drain(node.to_owned(), false)),
         ["ackpace/1", "purge", prefix] => Ok(Request::Purge(prefix.to_owned(), false)),
         ["ackpace/1", "stale", prefix] => Ok(Request::Purge(prefix.to_owned(), true)),
         ["ackpace/1", "why", target] => Ok(Request::Why(target.parse()?)),

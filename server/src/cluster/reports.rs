@@ -6,6 +6,7 @@ use ackpace_wire::limits::CLUSTER_KEYS_MAX;
 
 /// Keys that wait to be told, those that came and those that went together: two seconds' worth of frames. More: they are left
 /// out, since all that the others do with them is to guess better.
+#[allow(dead_code, reason = "the relay of requests tells it")]
 const WAITING_MAX: usize = 2 * CLUSTER_KEYS_MAX;
 
 /// A key is in one of the two at most.
@@ -15,6 +16,7 @@ pub struct Reports {
     went: HashSet<u64>,
 }
 
+#[allow(dead_code, reason = "the relay of requests tells it")]
 impl Reports {
     /// An object is there.
     pub fn came(&mut self, key: u64) {

@@ -21,6 +21,8 @@ const OUT_BYTES_MAX: usize = 1 << 20;
 const TURN_BYTES_MAX: usize = 64 << 10;
 /// Memory of a stream at worst: what waits to be sent, TLS's own buffers, and what was received.
 pub const STREAM_BYTES: u64 = (OUT_BYTES_MAX + 4 * TURN_BYTES_MAX) as u64;
+/// The same of one on which nothing was said yet.
+pub const OPENING_BYTES: u64 = 2 * TURN_BYTES_MAX as u64;
 
 /// Why a stream is of no use any more.
 #[derive(Debug)]

@@ -3,6 +3,7 @@
 use ackpace_core::limits::CACHED_OPEN_MAX;
 
 use super::Shares;
+use crate::cluster;
 use crate::config::{self, Layer};
 use crate::limits::{
     CONNECTIONS_COMMON, DESCRIPTORS_OWN, DESCRIPTORS_PER_WORKER, DESCRIPTORS_START,
@@ -20,7 +21,11 @@ impl Shares {
     /// file past the page cache).
     pub fn descriptors(&self) -> u64 {
         let open_files = u64::from(self.workers) * CACHED_OPEN_MAX as u64;
-        3 * self.connections() + open_files + CLOSING_MAX as u64 + DESCRIPTORS_OWN
+        let cluster = match self.nodes {
+            0 => 0,
+            nodes => cluster::descriptors(nodes) + u64::from(self.workers),
+        };
+        3 * self.connections() + open_files + CLOSING_MAX as u64 + DESCRIPTORS_OWN + cluster
     }
 
     /// How many downloads at once have enough descriptors where the process may have `allowed` (`None`: any number); `None`:

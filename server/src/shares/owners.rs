@@ -6,6 +6,7 @@ use ackpace_core::tier::FILE_MEMORY_BYTES;
 use ackpace_wire::limits as wire;
 
 use super::{AHEAD_COST_BYTES, Shares};
+use crate::cluster;
 use crate::disk::{Completion, DiskAsk};
 use crate::divider::ShareChannel;
 use crate::front::shelf::Shelf;
@@ -121,6 +122,10 @@ impl Shares {
                 CONTROL_HELD_BYTES_MAX as u64 + CONTROL_ANSWER_BYTES + DECISIONS_BYTES * workers,
             ),
             at_start(
+                "streams to other nodes, and what is known of their caches",
+                self.cluster_bytes(),
+            ),
+            at_start(
                 "what is known of files and their residency",
                 RESIDENCY_CACHE_BYTES * workers
                     + core::OBJECTS_REMEMBERED_MAX as u64 * KNOWN_BYTES
@@ -169,6 +174,15 @@ impl Shares {
         self.send_bytes.map_or(0, |_| {
             self.connections() * self.divider_each_bytes() + fixed_bytes
         })
+    }
+
+    /// The thread of the cluster, what it knows, what waits for it, and its streams; 0 without one.
+    fn cluster_bytes(&self) -> u64 {
+        let fixed_bytes = THREAD_BYTES + ackpace_core::place::BYTES + cluster::MAIL_BYTES;
+        match self.nodes {
+            0 => 0,
+            nodes => fixed_bytes + nodes * cluster::NODE_BYTES,
+        }
     }
 
     /// The same of one more connection.
