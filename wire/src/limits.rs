@@ -114,7 +114,6 @@ pub const BROKER_TEXT_BYTES_MAX: usize = 400;
 pub const BROKER_DATAGRAM_BYTES_MAX: usize = 64 << 10;
 const _: () = assert!(CLUSTER_QUEUE_BYTES_MAX + (1 << 10) <= BROKER_DATAGRAM_BYTES_MAX);
 const _: () = assert!(BROKER_LEASES_MAX * 49 + (1 << 10) <= BROKER_DATAGRAM_BYTES_MAX);
-const _: () =
-    assert!(BROKER_LIST_MAX * (CLUSTER_NAME_BYTES_MAX + 64) <= BROKER_DATAGRAM_BYTES_MAX);
+const _: () = assert!(BROKER_LIST_MAX * (CLUSTER_NAME_BYTES_MAX + 64) <= BROKER_DATAGRAM_BYTES_MAX);
 /// A window of TCP (RFC 7323 section 2.2). More in flight is impossible and refused.
 pub const TCP_WINDOW_BYTES_MAX: u32 = 1 << 30;
