@@ -84,7 +84,10 @@ mod tests {
 
     #[test]
     fn the_checksum_of_what_has_its_checksum_is_0() {
-        let (v4, v6) = (("10.1.0.2:5000", "10.9.9.9:80"), ("[fd00::2]:5000", "[fd00::9]:80"));
+        let (v4, v6) = (
+            ("10.1.0.2:5000", "10.9.9.9:80"),
+            ("[fd00::2]:5000", "[fd00::9]:80"),
+        );
         for (client, server) in [v4, v6] {
             for echo in [None, Some(7)] {
                 let tuple = Tuple {

@@ -48,16 +48,6 @@ pub struct Saved {
     window: Window,
 }
 
-impl Saved {
-    /// Lets the socket go on as if nothing had been.
-    ///
-    /// # Errors
-    /// As setsockopt(2).
-    pub fn thaw(&self, socket: BorrowedFd<'_>) -> Result<(), Refused> {
-        thaw(socket, Some(self.window))
-    }
-}
-
 /// The ends of a connected TCP socket.
 ///
 /// # Errors
@@ -95,7 +85,7 @@ pub fn save(
         Ok(Saved { connection, window })
     });
     if saved.is_err() {
-        thaw(socket, window.ok())?;
+        go_on(socket, window.ok())?;
     }
     saved
 }
@@ -123,7 +113,9 @@ fn saved(
 ) -> Result<Connection, Refused> {
     let looked = look(sockets, socket, &tuple)?;
     if looked.state != ESTABLISHED || looked.has_hole || looked.is_urgent {
-        return Err(Refused::new("the client closes, or its segments have a hole"));
+        return Err(Refused::new(
+            "the client closes, or its segments have a hole",
+        ));
     }
     let snd_una = match una_floor {
         Some(floor) if (floor.wrapping_sub(looked.snd_una) as i32) > 0 => floor,
@@ -170,11 +162,7 @@ fn saved(
 }
 
 /// Looks at this very socket: another namespace may have the same tuple.
-fn look(
-    sockets: &mut Sockets,
-    socket: BorrowedFd<'_>,
-    tuple: &Tuple,
-) -> Result<Looked, Refused> {
+fn look(sockets: &mut Sockets, socket: BorrowedFd<'_>, tuple: &Tuple) -> Result<Looked, Refused> {
     let cookie = net::sockopt::socket_cookie(socket);
     let cookie = cookie.map_err(|error| Refused::os("SO_COOKIE", error.into()))?;
     let looked = sockets.look(tuple)?.filter(|it| it.cookie == cookie);
@@ -218,11 +206,15 @@ fn congestion(socket: BorrowedFd<'_>, looked: &Looked) -> Result<Congestion, Ref
     })
 }
 
-/// Lets a frozen socket go on. Without its window, the client is asked for it.
+/// Lets a frozen socket go on as if nothing had been. Without its window, the client is asked for it.
 ///
 /// # Errors
 /// As setsockopt(2).
-pub fn thaw(socket: BorrowedFd<'_>, window: Option<Window>) -> Result<(), Refused> {
+pub fn thaw(socket: BorrowedFd<'_>, saved: Option<&Saved>) -> Result<(), Refused> {
+    go_on(socket, saved.map(|it| it.window))
+}
+
+fn go_on(socket: BorrowedFd<'_>, window: Option<Window>) -> Result<(), Refused> {
     let mode = match window {
         Some(window) => {
             set_window(socket, window)?;
@@ -437,7 +429,11 @@ pub fn acknowledgement(
             let (level, what) = (socket::IPPROTO_TCP, "TCP_TIMESTAMP");
             let now: u32 = socket::get(socket, level, libc::TCP_TIMESTAMP, what)?;
             let is_us = now & 1 != 0;
-            let ago = if is_us { srtt_us } else { (srtt_us + 500) / 1_000 };
+            let ago = if is_us {
+                srtt_us
+            } else {
+                (srtt_us + 500) / 1_000
+            };
             Some(now.wrapping_sub(ago))
         }
     };

@@ -110,7 +110,10 @@ pub(super) fn get<T: Plain>(
     option: i32,
     what: &str,
 ) -> Result<T, Refused> {
-    let (mut value, mut len) = (MaybeUninit::<T>::zeroed(), size_of::<T>() as libc::socklen_t);
+    let (mut value, mut len) = (
+        MaybeUninit::<T>::zeroed(),
+        size_of::<T>() as libc::socklen_t,
+    );
     // SAFETY: the kernel writes at most `len` bytes, which `value` has.
     let done = unsafe {
         let value = value.as_mut_ptr().cast();

@@ -8,9 +8,9 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ackpace_host::handoff::Refused;
 use ackpace_host::handoff::look::{Looked, Sockets};
 use ackpace_host::handoff::repair::{self, Saved};
-use ackpace_host::handoff::Refused;
 use ackpace_host::kernel::has_bpf;
 use ackpace_wire::tcp_info::{LEN_BYTES, TcpInfo};
 use rustix::net::{self, AddressFamily, Protocol, SocketType};
@@ -42,7 +42,11 @@ pub fn bytes(from: u64, to: u64) -> Vec<u8> {
 
 /// A new connection from this address.
 pub fn connect(from: IpAddr, to: SocketAddr) -> TcpStream {
-    let family = if from.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let family = if from.is_ipv4() {
+        AddressFamily::INET
+    } else {
+        AddressFamily::INET6
+    };
     let socket = net::socket(family, SocketType::STREAM, None).expect("a socket");
     net::bind(&socket, &SocketAddr::new(from, 0)).expect("its own address");
     net::connect(&socket, &to).expect("it listens");
@@ -51,7 +55,11 @@ pub fn connect(from: IpAddr, to: SocketAddr) -> TcpStream {
 
 /// Gives a packet to this machine.
 fn inject(packet: &[u8], to: IpAddr) {
-    let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let family = if to.is_ipv4() {
+        AddressFamily::INET
+    } else {
+        AddressFamily::INET6
+    };
     let raw = NonZeroU32::new(libc::IPPROTO_RAW as u32).map(Protocol::from_raw);
     let socket = net::socket(family, SocketType::RAW, raw).expect("root");
     let flags = net::SendFlags::empty();
@@ -74,7 +82,13 @@ pub fn mute(socket: &TcpStream) {
     let (level, option) = (libc::SOL_SOCKET, libc::SO_ATTACH_FILTER);
     // SAFETY: the kernel reads one program of one instruction, which live until it returns.
     let done = unsafe {
-        libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const program).cast(), len)
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            option,
+            (&raw const program).cast(),
+            len,
+        )
     };
     assert_eq!(done, 0);
 }
@@ -89,7 +103,13 @@ pub fn option(socket: &TcpStream, level: i32, option: i32, value: i32) {
     let len = size_of_val(&value) as libc::socklen_t;
     // SAFETY: the kernel reads `len` bytes, which there are.
     let done = unsafe {
-        libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const value).cast(), len)
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            option,
+            (&raw const value).cast(),
+            len,
+        )
     };
     assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
 }
@@ -122,7 +142,10 @@ pub fn info(socket: &TcpStream) -> TcpInfo {
 fn run(line: &str) -> bool {
     let mut words = line.split(' ');
     let program = words.next().expect("a program");
-    let status = Command::new(program).args(words).stderr(Stdio::null()).status();
+    let status = Command::new(program)
+        .args(words)
+        .stderr(Stdio::null())
+        .status();
     status.is_ok_and(|status| status.success())
 }
 
