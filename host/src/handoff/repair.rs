@@ -44,9 +44,13 @@ const OPTION_TIMESTAMP: u32 = 8;
 pub struct Saved {
     /// Its connection.
     pub connection: Connection,
-    /// The window that it had.
-    window: Window,
+    /// What it had.
+    pub before: Before,
 }
+
+/// What a socket has lost by freezing: its window.
+#[derive(Clone, Copy, Debug)]
+pub struct Before(Window);
 
 /// The ends of a connected TCP socket.
 ///
@@ -82,7 +86,10 @@ pub fn save(
         };
         set_window(socket, closed)?;
         let connection = saved(sockets, socket, tuple, &info, &window, una_floor)?;
-        Ok(Saved { connection, window })
+        Ok(Saved {
+            connection,
+            before: Before(window),
+        })
     });
     if saved.is_err() {
         go_on(socket, window.ok())?;
@@ -206,12 +213,21 @@ fn congestion(socket: BorrowedFd<'_>, looked: &Looked) -> Result<Congestion, Ref
     })
 }
 
-/// Lets a frozen socket go on as if nothing had been. Without its window, the client is asked for it.
+/// Whether a socket is in repair mode: frozen, or restored and not started.
+///
+/// # Errors
+/// It is no TCP socket.
+pub fn is_frozen(socket: BorrowedFd<'_>) -> Result<bool, Refused> {
+    let (level, option) = (socket::IPPROTO_TCP, libc::TCP_REPAIR);
+    Ok(socket::get::<i32>(socket, level, option, "TCP_REPAIR")? == socket::REPAIR_ON)
+}
+
+/// Lets a frozen socket go on as if nothing had been. If it is forgotten what it had, the client is asked for its window.
 ///
 /// # Errors
 /// As setsockopt(2).
-pub fn thaw(socket: BorrowedFd<'_>, saved: Option<&Saved>) -> Result<(), Refused> {
-    go_on(socket, saved.map(|it| it.window))
+pub fn thaw(socket: BorrowedFd<'_>, before: Option<Before>) -> Result<(), Refused> {
+    go_on(socket, before.map(|it| it.0))
 }
 
 fn go_on(socket: BorrowedFd<'_>, window: Option<Window>) -> Result<(), Refused> {
