@@ -44,19 +44,13 @@ const OPTION_TIMESTAMP: u32 = 8;
 pub struct Saved {
     /// Its connection.
     pub connection: Connection,
-    /// The window that it had.
-    window: Window,
+    /// What it had.
+    pub before: Before,
 }
 
-impl Saved {
-    /// Lets the socket go on as if nothing had been.
-    ///
-    /// # Errors
-    /// As setsockopt(2).
-    pub fn thaw(&self, socket: BorrowedFd<'_>) -> Result<(), Refused> {
-        thaw(socket, Some(self.window))
-    }
-}
+/// What a socket has lost by freezing: its window.
+#[derive(Clone, Copy, Debug)]
+pub struct Before(Window);
 
 /// The ends of a connected TCP socket.
 ///
@@ -92,10 +86,13 @@ pub fn save(
         };
         set_window(socket, closed)?;
         let connection = saved(sockets, socket, tuple, &info, &window, una_floor)?;
-        Ok(Saved { connection, window })
+        Ok(Saved {
+            connection,
+            before: Before(window),
+        })
     });
     if saved.is_err() {
-        thaw(socket, window.ok())?;
+        go_on(socket, window.ok())?;
     }
     saved
 }
@@ -216,11 +213,24 @@ fn congestion(socket: BorrowedFd<'_>, looked: &Looked) -> Result<Congestion, Ref
     })
 }
 
-/// Lets a frozen socket go on. Without its window, the client is asked for it.
+/// Whether a socket is in repair mode: frozen, or restored and not started.
+///
+/// # Errors
+/// It is no TCP socket.
+pub fn is_frozen(socket: BorrowedFd<'_>) -> Result<bool, Refused> {
+    let (level, option) = (socket::IPPROTO_TCP, libc::TCP_REPAIR);
+    Ok(socket::get::<i32>(socket, level, option, "TCP_REPAIR")? == socket::REPAIR_ON)
+}
+
+/// Lets a frozen socket go on as if nothing had been. If it is forgotten what it had, the client is asked for its window.
 ///
 /// # Errors
 /// As setsockopt(2).
-pub fn thaw(socket: BorrowedFd<'_>, window: Option<Window>) -> Result<(), Refused> {
+pub fn thaw(socket: BorrowedFd<'_>, before: Option<Before>) -> Result<(), Refused> {
+    go_on(socket, before.map(|it| it.0))
+}
+
+fn go_on(socket: BorrowedFd<'_>, window: Option<Window>) -> Result<(), Refused> {
     let mode = match window {
         Some(window) => {
             set_window(socket, window)?;

@@ -8,6 +8,9 @@
 //! A connection moves so: [`Request::Freeze`] at its owner, [`Request::Restore`] at the new owner, which fills the socket with
 //! `snd_una..snd_nxt` and then sends [`Request::Start`], and [`Request::Redirect`] at the old one; or [`Request::Thaw`].
 
+#[cfg(test)]
+mod tests;
+
 use std::net::IpAddr;
 
 use super::bytes::{Reader, put_bytes};
