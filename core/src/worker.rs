@@ -374,6 +374,7 @@ impl Machine for Worker {
             In::FetchFailed { stream, seq, why } => self.fetch_failed(stream, seq, why),
             In::FetchElsewhere { stream, seq, file } => self.fetch_elsewhere(stream, seq, file),
             In::Failed { stream, why } => self.failed(stream, why, now),
+            In::Unresolved { stream } => self.unresolved(stream, now),
             In::Export {
                 conn,
                 unacked_bytes,

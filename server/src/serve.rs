@@ -40,7 +40,7 @@ use crate::signals::Caught;
 use crate::sites::{site, take_cache_folder, watch_root};
 use crate::store::closing;
 use crate::upstream;
-use crate::worker::{HandOver, Shared, Worker, WorkerContext};
+use crate::worker::{HandOver, Nodes, Shared, Worker, WorkerContext};
 
 /// Checks whether this machine can serve what the options name.
 pub fn check(loaded: &Loaded) -> Result<(), Failure> {
@@ -264,6 +264,7 @@ fn start(
         dividing,
         handovers: (0..workers).map(|_| HandOver::default()).collect(),
         moves: options.compare.moves,
+        nodes: Nodes::new(workers),
         disks,
         channels,
         resolver,

@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use ackpace_core::congestion::{CaState, Path};
 use ackpace_core::conn::TcpSample;
+use ackpace_core::handoff::Facts;
 use ackpace_core::rate::Flow;
 use ackpace_share::Control;
 use ackpace_share::reading::Counted;
@@ -175,6 +176,23 @@ impl Transport {
         let name = name.split(|byte| *byte == 0).next().filter(|_| result == 0);
         let name = name.and_then(|name| std::str::from_utf8(name).ok());
         Control::named(name.unwrap_or_default())
+    }
+
+    /// What decides whether the connection may move to another node now, with `frozen` others on their way there. `was_moved`: it
+    /// has been moved, so something must have been acknowledged since. `None`: no TCP.
+    pub fn facts(&self, frozen: u32, was_moved: bool) -> Option<Facts> {
+        let info = tcp_info(&self.0)?;
+        Some(Facts {
+            established: info.state == 1,
+            prepared: true,
+            frozen,
+            rtt_us: info.rtt_us.into(),
+            acked: !was_moved || info.bytes_acked > 1, // the prime byte counts
+            retransmits: info.retransmits.into(),
+            ca_state: info.ca_state,
+            repairing: info.repairing_segments,
+            timestamps: info.timestamps,
+        })
     }
 
     /// TCP's state of a connection. A unix socket has the unread bytes only: its peer is on this machine and may pause, but

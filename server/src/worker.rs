@@ -12,6 +12,7 @@ mod events;
 mod fetch;
 mod handover;
 mod moves;
+mod nodes;
 mod pins;
 mod place;
 mod report;
@@ -37,10 +38,11 @@ use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, Event, EventFlags};
 
-pub use self::conns::PLACE_BYTES;
-use self::conns::{Body, Conns, ListingSlices};
+pub use self::conns::{Body, Conn, PLACE_BYTES};
+use self::conns::{Conns, ListingSlices};
 use self::events::{EventSource, LISTENER, WAKER, conn_of};
-pub use self::handover::HandOver;
+pub use self::handover::{HandOver, Handed};
+pub use self::nodes::{Ask, Flow, Nodes, Told};
 use self::moves::Giving;
 pub use self::start::{Shared, WorkerContext};
 use crate::answers::Question;
@@ -154,6 +156,7 @@ impl Worker {
         }
         self.hear_disks(now);
         self.hear_divider(now);
+        self.hear_nodes(now);
         self.budget = Budget::default();
         while let Some(out) = self.decider.poll(now) {
             self.execute(out, now);
@@ -431,6 +434,9 @@ impl Worker {
             return;
         };
         self.closed();
+        if let Some(flow) = conn.flow.take().filter(|flow| flow.home.is_some()) {
+            self.tell_gone(*flow);
+        }
         if abort {
             conn.transport.abort();
         }

@@ -10,6 +10,14 @@ pub const LEN_BYTES: usize = 232;
 /// The fields in use. Names are the kernel's without `tcpi_`, with their units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpInfo {
+    /// State of the connection: 1 established (`enum` in net/tcp_states.h).
+    pub state: u8,
+    /// Timeouts in a row that nothing answered.
+    pub retransmits: u8,
+    /// Timestamps were negotiated (RFC 7323).
+    pub timestamps: bool,
+    /// Segments that were selectively acknowledged, are taken for lost, or were sent again and are not acknowledged.
+    pub repairing_segments: u32,
     /// State of congestion control: 0 open, 1 disorder, 2 reduced window, 3 recovery, 4 loss (`enum tcp_ca_state`).
     pub ca_state: u8,
     /// Unanswered probes of a closed window or of an idle connection.
@@ -53,6 +61,12 @@ impl TcpInfo {
     /// 4.18 returns, as for a socket that is not TCP.
     pub fn parse(bytes: &[u8]) -> Option<TcpInfo> {
         Some(TcpInfo {
+            state: *bytes.first()?,
+            retransmits: *bytes.get(2)?,
+            timestamps: *bytes.get(5)? & 1 != 0,
+            repairing_segments: [28, 32, 36]
+                .into_iter()
+                .try_fold(0u32, |sum, at| Some(sum.saturating_add(word(bytes, at)?)))?,
             ca_state: *bytes.get(1)?,
             probes: *bytes.get(3)?,
             rto_us: word(bytes, 8)?,
@@ -93,6 +107,9 @@ mod tests {
         let info = TcpInfo::parse(&bytes).unwrap();
         let word_at = |at: u8| u32::from_ne_bytes([at, at + 1, at + 2, at + 3]);
         assert_eq!((info.ca_state, info.probes), (1, 3));
+        assert_eq!((info.state, info.retransmits, info.timestamps), (0, 2, true));
+        let repairing = word_at(28).wrapping_add(word_at(32)).wrapping_add(word_at(36));
+        assert_eq!(info.repairing_segments, repairing);
         assert_eq!(info.snd_mss_bytes, word_at(16));
         assert_eq!(info.last_data_sent_ms, word_at(44));
         assert_eq!(

@@ -91,6 +91,11 @@ impl Guest {
         self.home
     }
 
+    /// When the lease ends as it is known now.
+    pub fn lease_until(&self) -> Instant {
+        self.lease_until
+    }
+
     /// Of its tenure.
     pub fn epoch(&self) -> u32 {
         self.epoch

@@ -204,6 +204,11 @@ pub enum In {
         /// The reason.
         why: Why,
     },
+    /// The request that was to be resolved is in the input again, as if it had just come: it is for another machine.
+    Unresolved {
+        /// The response that it would have got.
+        stream: StreamId,
+    },
     /// Give this connection away; answered by `Export` or `Keep` in this turn. Its socket is frozen: it sends nothing and
     /// acknowledges nothing until it is restored elsewhere, or thawed
     /// (docs/decisions/0023-handing-over-a-connection.md). Within a process it need not be frozen, since nobody else
@@ -275,6 +280,7 @@ impl In {
             | In::Fetched { stream, .. }
             | In::FetchFailed { stream, .. }
             | In::FetchElsewhere { stream, .. }
+            | In::Unresolved { stream }
             | In::Failed { stream, .. } => Some(stream.conn),
         }
     }

@@ -234,6 +234,18 @@ impl Worker {
         self.wake(id.conn.index, QueueEnd::Front);
     }
 
+    /// The request is in the input again.
+    pub(super) fn unresolved(&mut self, id: StreamId, now: Instant) {
+        let conn = self.table.with_mut(id);
+        if let Some(conn) = conn.filter(|conn| conn.phase == ConnPhase::Resolving) {
+            conn.phase = ConnPhase::Open;
+            conn.request.body = false;
+            conn.request.readable();
+            conn.timeouts.head_begun(now);
+            self.wake(id.conn.index, QueueEnd::Back);
+        }
+    }
+
     /// The connection may take another request, unless it has to end.
     pub(super) fn next_request(&mut self, index: u32, now: Instant) {
         let drains = self.drain.is_under_way();

@@ -11,7 +11,8 @@ use ackpace_core::why::Why;
 use ackpace_core::worker::{In, Worker as Decider};
 
 use super::fetch::varies;
-use super::place::placed;
+use super::moves::Going;
+use super::place::{Placed, placed};
 use super::report::tell_refused;
 use super::{Shared, Worker};
 use crate::clock::unix_ms;
@@ -192,14 +193,19 @@ impl Worker {
             .front
             .plan(stream.nth, &answer, conn.listing.format, &around);
         self.tally.answered(conn.front.status());
-        let object = match (&answer, &self.shared.cluster) {
-            (SiteAnswer::File(served), Some(cluster)) if !conn.is_of_node => {
-                placed((cluster, &self.shared.site), served, &mut plan, now)
+        let placed = match (&answer, &self.shared.cluster) {
+            (SiteAnswer::File(served), Some(cluster)) => {
+                placed((cluster, &self.shared.site), conn, served, &mut plan, now)
             }
-            _ => None,
+            _ => Placed::Here,
         };
+        if matches!(placed, Placed::Home) && self.giving.going.is_none() {
+            conn.front.unplanned(stream.nth);
+            self.decider.on(In::Unresolved { stream }, now);
+            return self.give(stream.conn, Going::Home, now);
+        }
         let plain = conn.front.plain();
-        let plain = plain.filter(|_| !self.draining && object.is_none());
+        let plain = plain.filter(|_| !self.draining && matches!(placed, Placed::Here));
         if let Some(key) = plain {
             if let SiteAnswer::File(served) = &answer {
                 let cache = &mut self.response_cache;
@@ -217,12 +223,12 @@ impl Worker {
             now,
         );
         match answer {
-            SiteAnswer::File(served) => match object {
-                Some(object) => {
+            SiteAnswer::File(served) => match &placed {
+                Placed::Bytes(object) | Placed::There(_, object) => {
                     conn.body.here = Some((served.file, served.version));
-                    conn.body.source = Some(Source::Object(object));
+                    conn.body.source = Some(Source::Object(Arc::clone(object)));
                 }
-                None => conn.body.source = Some(Source::File(served.file)),
+                Placed::Here | Placed::Home => conn.body.source = Some(Source::File(served.file)),
             },
             SiteAnswer::Object(found) => conn.body.source = Some(Source::Object(found.object)),
             SiteAnswer::Through(through) => conn.listing.pass = Some(through.pass),
@@ -232,6 +238,9 @@ impl Worker {
         }
         conn.front.used(&mut self.heads);
         self.planned(stream, plan, now);
+        if let Placed::There(node, _) = placed {
+            self.give(stream.conn, Going::Node(node), now);
+        }
     }
 }
 

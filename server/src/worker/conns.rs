@@ -10,8 +10,10 @@ use ackpace_core::units::Instant;
 use ackpace_share::Control;
 use ackpace_share::bound::Bound;
 use ackpace_wire::access_log::Remote;
+use ackpace_wire::cluster::FlowId;
 use ackpace_wire::listing::Format;
 
+use super::nodes::Flow;
 use super::pins::Pins;
 use crate::disk::SlotBytes;
 use crate::front::http::Front;
@@ -53,6 +55,10 @@ pub struct Conn {
     pub control: Option<Control>,
     /// Pieces of the slab that its packets refer to.
     pub pins: Pins,
+    /// How it has moved between the nodes of the cluster; `None`: never.
+    pub flow: Option<Box<Flow>>,
+    /// Until then it stays here: another node did not take it.
+    pub stays_until: Option<Instant>,
     /// The device whose disk thread may hold a want of the present stream: a want that is repeated is answered twice, so
     /// only the order to forget clears it.
     pub asked: Option<u16>,
@@ -132,6 +138,8 @@ impl Conn {
             bound: None,
             control: None,
             pins: Pins::default(),
+            flow: None,
+            stays_until: None,
             asked: None,
         }
     }
@@ -232,6 +240,13 @@ impl Conns {
             left |= conn.pins.release(&conn.transport);
         }
         left
+    }
+
+    /// The connection of this name in the cluster, if it is there.
+    pub fn of_flow(&self, id: FlowId) -> Option<ConnId> {
+        let conns = self.places.iter().filter_map(|place| place.conn.as_ref());
+        let mut found = conns.filter(|conn| conn.flow.as_ref().is_some_and(|flow| flow.id == id));
+        found.next().map(|conn| conn.id)
     }
 
     /// The connection of a client, if it is there.

@@ -12,9 +12,9 @@ use crate::limits::{HANDED_MAX, WORKERS_MAX};
 
 /// A connection on its way to another worker, which has a place for it.
 pub struct Handed {
-    pub(super) conn: Conn,
+    pub(crate) conn: Conn,
     /// The machine's half; `None`: it was just accepted.
-    pub(super) exported: Option<Box<Exported<LocalFile>>>,
+    pub(crate) exported: Option<Box<Exported<LocalFile>>>,
 }
 
 impl Handed {

@@ -28,8 +28,19 @@ pub(super) struct Giving {
     looks_at: Instant,
     /// The slot at which it begins.
     from: u32,
-    /// The worker that gets the connection that the machine was told to give away.
-    going: Option<usize>,
+    /// Where the connection goes that the machine was told to give away.
+    pub going: Option<Going>,
+}
+
+/// Where a connection goes.
+#[derive(Clone, Copy)]
+pub(super) enum Going {
+    /// To another worker, which has a place for it.
+    Worker(usize),
+    /// To another node of the cluster.
+    Node(usize),
+    /// Back to the node that accepted it.
+    Home,
 }
 
 impl Worker {
@@ -65,7 +76,7 @@ impl Worker {
         else {
             return;
         };
-        self.giving.going = Some(to);
+        self.giving.going = Some(Going::Worker(to));
         self.decider.on(
             In::Export {
                 conn,
@@ -96,19 +107,38 @@ impl Worker {
             ..Body::default()
         };
         let exported = Some(exported);
-        // One that nobody asked for stays here, in the place that it had.
-        let Some(to) = self.giving.going.take() else {
-            return self.adopt(conn, exported, now);
-        };
-        self.shared.handovers[self.index].closed();
-        self.tally.moved.add(1);
-        self.hand(Box::new(Handed { conn, exported }), to, now);
+        match self.giving.going.take() {
+            Some(Going::Worker(to)) => {
+                self.shared.handovers[self.index].closed();
+                self.tally.moved.add(1);
+                self.hand(Box::new(Handed { conn, exported }), to, now);
+            }
+            Some(going) => self.leave_for_node(Box::new(Handed { conn, exported }), going, now),
+            // One that nobody asked for stays here, in the place that it had.
+            None => self.adopt(conn, exported, now),
+        }
     }
 
     pub(super) fn kept(&mut self) {
-        if let Some(to) = self.giving.going.take() {
+        if let Some(Going::Worker(to)) = self.giving.going.take() {
             self.shared.handovers[to].closed();
         }
+    }
+
+    /// Has the machine give a connection away to another node.
+    pub(super) fn give(&mut self, conn: ConnId, going: Going, now: Instant) {
+        let held = self.conns.get(conn).map(|conn| conn.transport.held_bytes());
+        let (Some(unacked_bytes), None) = (held, self.giving.going) else {
+            return;
+        };
+        self.giving.going = Some(going);
+        self.decider.on(
+            In::Export {
+                conn,
+                unacked_bytes,
+            },
+            now,
+        );
     }
 
     /// Leaves a connection for the worker in which a place was taken for it, or goes on with it here if that one ends.

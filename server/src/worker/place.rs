@@ -11,6 +11,7 @@ use ackpace_core::units::Instant;
 use ackpace_core::worker::{In, LocalFile};
 
 use super::Worker;
+use super::conns::Conn;
 use crate::cluster::{Cluster, key_of};
 use crate::front::planning::validators;
 use crate::front::site::{Served, Site};
@@ -18,45 +19,77 @@ use crate::gateway::Object;
 use crate::log::Topic;
 use crate::source::Source;
 
-/// Chooses where the body of a planned response is read. If that is another node, the plan names its object, which is returned.
+/// By which node a response is sent.
+pub(super) enum Placed {
+    /// By this one, from its own files.
+    Here,
+    /// By this one, which has the bytes of another node's object, or gets them. The plan names that.
+    Bytes(Arc<Object>),
+    /// By another one, to which the connection goes if it can. Until then the plan names the other node's object.
+    There(usize, Arc<Object>),
+    /// By another one than this guest of a connection: back to the node that accepted it.
+    Home,
+}
+
+/// Chooses by which node the body of a planned response is sent.
 pub(super) fn placed(
     (cluster, site): (&Cluster, &Site),
+    conn: &Conn,
     served: &Served,
     plan: &mut Plan,
     now: Instant,
-) -> Option<Arc<Object>> {
+) -> Placed {
     let bodies = plan.parts.iter().filter_map(|part| match part {
         Part::Body { span, .. } => Some(span.len_bytes),
         _ => None,
     });
     let len_bytes: u64 = bodies.sum();
-    if len_bytes == 0 {
-        return None;
-    }
-    let peers = site.peers.as_ref()?;
+    let (Some(peers), true) = (&site.peers, len_bytes > 0 && !conn.is_of_node) else {
+        return Placed::Here;
+    };
     let (key, validators) = (key_of(&served.path), validators(served, site));
     let is_hot_here = peers.is_hot(key, served.version.len_bytes);
-    let kept = peers.kept(served, &validators);
-    let object = match kept {
-        Some(object) => object,
-        None => {
-            let node = cluster.choose(key, now.us)?;
-            if node == cluster.me() {
-                cluster.came(key);
-                return None;
-            }
-            let response = Response {
-                len_bytes,
-                may_move: false,
-                is_hot_here,
-                moved_before: false,
-            };
-            match cluster.how(cluster.me(), node, response) {
-                How::Here | How::HandOver => return None,
-                How::Relay | How::Fetch => peers.object(node, served, validators)?,
-            }
+    if let Some(object) = peers.kept(served, &validators) {
+        name_object(plan, &object);
+        cluster.came(key);
+        return Placed::Bytes(object);
+    }
+    let node = match cluster.choose(key, now.us) {
+        Some(node) if node != cluster.me() => node,
+        _ => {
+            cluster.came(key);
+            return Placed::Here;
         }
     };
+    let stays = conn.stays_until.is_some_and(|until| until > now);
+    let flow = conn.flow.as_deref();
+    let may_move = !stays && plan.keep_alive && cluster.may_move(node, conn);
+    let is_guest = flow.is_some_and(|flow| flow.home.is_some());
+    let response = Response {
+        len_bytes,
+        may_move: may_move || is_guest && !stays,
+        is_hot_here,
+        moved_before: flow.is_some(),
+    };
+    let how = cluster.how(cluster.me(), node, response);
+    if how == How::HandOver && is_guest {
+        return Placed::Home;
+    }
+    let object = match how {
+        How::Here => None,
+        How::Relay | How::Fetch | How::HandOver => peers.object(node, served, validators),
+    };
+    let Some(object) = object else {
+        return Placed::Here;
+    };
+    name_object(plan, &object);
+    match how {
+        How::HandOver => Placed::There(node, object),
+        _ => Placed::Bytes(object),
+    }
+}
+
+fn name_object(plan: &mut Plan, object: &Object) {
     for part in &mut plan.parts {
         if let Part::Body {
             object: name,
@@ -67,7 +100,6 @@ pub(super) fn placed(
             (*name, *residency) = (object.id, ResidencySource::Ask); // the slab tells
         }
     }
-    Some(object)
 }
 
 impl Worker {

@@ -18,6 +18,7 @@ use super::conns::Conns;
 use super::events::{LISTENER, WAKER};
 use super::handover::HandOver;
 use super::moves::Giving;
+use super::nodes::Nodes;
 use crate::answers::Question;
 use crate::clock::Clock;
 use crate::cluster::Cluster;
@@ -46,6 +47,8 @@ pub struct Shared {
     pub handovers: Vec<HandOver>,
     /// When workers give connections to each other.
     pub moves: Moves,
+    /// Connections that go to other nodes of the cluster and come from them.
+    pub nodes: Nodes,
     /// The thread pool for work that may block.
     pub resolver: Resolver,
     /// The cluster of which this server is a node, if it is one.

@@ -1,0 +1,455 @@
+//! Connections that move between the nodes of a cluster (DTCP): what workers give away goes to another node, and what another
+//! node gives away goes to a worker. The machines of [`ackpace_core::handoff`] decide; the broker of this machine
+//! ([`broker`]) freezes sockets and makes new ones. All of it runs in the thread of the cluster.
+//!
+//! | file | what |
+//! |---|---|
+//! | [`home`] | connections that this node accepted, while another one serves them |
+//! | [`guest`] | connections that this node serves for another one |
+//! | [`state`] | a connection as it travels |
+//! | [`prepare`] | files are opened and compared before a connection comes |
+
+mod broker;
+mod guest;
+mod home;
+mod messages;
+mod prepare;
+mod state;
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use ackpace_core::handoff::{FROZEN_MAX, In, Refusal, Step, answer_unknown};
+use ackpace_core::machine::Machine;
+use ackpace_core::units::{Instant, US_PER_S};
+use ackpace_wire::cluster::broker::Lease;
+use ackpace_wire::cluster::{FlowId, Frame, Message, Object};
+
+use self::broker::{Broker, Failed};
+use self::guest::Stay;
+use self::home::Away;
+use self::messages::{of_wire, plain, reason_of};
+use self::prepare::Preparers;
+use crate::cluster::{Cluster, Flows, Movable};
+use crate::worker::{Ask, Flow, Handed, Shared};
+
+/// Connections of this node that others serve at a time, or that are on their way. More: they are relayed.
+const AWAY_MAX: usize = 8192;
+/// Connections of other nodes that this one serves at a time. More: refused, and the other node relays.
+const STAYS_MAX: usize = 8192;
+/// How often a broker is looked for that is not there.
+const BROKER_EACH_US: u64 = US_PER_S;
+/// A node that has refused a connection is not asked again for this time.
+const REFUSED_US: u64 = 2 * US_PER_S;
+
+/// A connection's machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Key {
+    /// Of this node, by its number.
+    Home(u64),
+    /// Of another one, and the tenure.
+    Guest(FlowId, u32),
+}
+
+/// See the module.
+pub struct Moving {
+    shared: Arc<Shared>,
+    cluster: Arc<Cluster>,
+    path: PathBuf,
+    broker: Option<Broker>,
+    broker_at: Instant,
+    homes: HashMap<u64, Away>,
+    guests: HashMap<(FlowId, u32), Stay>,
+    /// When each machine wants to be asked.
+    due: BTreeSet<(Instant, Key)>,
+    out: VecDeque<(usize, Frame)>,
+    /// By node: connections that are frozen between it and this one.
+    frozen: Vec<u32>,
+    /// Those that may be frozen once fewer are.
+    looking: VecDeque<Key>,
+    leases: Vec<Lease>,
+    preparers: Preparers,
+    /// The number of the last connection that moved from here.
+    last: u64,
+    /// By node: it refused then.
+    refused: Vec<Option<Instant>>,
+}
+
+impl Moving {
+    /// Moves nothing yet. `path`: of the broker's socket.
+    pub fn start(
+        cluster: Arc<Cluster>,
+        shared: Arc<Shared>,
+        path: PathBuf,
+    ) -> io::Result<Moving> {
+        let (site, waker) = (Arc::clone(&shared), Arc::clone(&cluster));
+        let preparers = Preparers::start(
+            move || Arc::clone(&site.site),
+            move || waker.wake(),
+        )?;
+        let nodes = cluster.nodes().len();
+        Ok(Moving {
+            broker: None,
+            broker_at: Instant::default(),
+            homes: HashMap::new(),
+            guests: HashMap::new(),
+            due: BTreeSet::new(),
+            out: VecDeque::new(),
+            frozen: vec![0; nodes],
+            looking: VecDeque::new(),
+            leases: Vec::new(),
+            preparers,
+            last: 0,
+            refused: vec![None; nodes],
+            shared,
+            cluster,
+            path,
+        })
+    }
+
+    /// The broker, if it is there. It is looked for from time to time.
+    fn meet_broker(&mut self, now: Instant) {
+        if self.broker.is_some() || now < self.broker_at {
+            return;
+        }
+        self.broker_at = now.plus_us(BROKER_EACH_US);
+        match Broker::connect(&self.path) {
+            Ok(broker) => {
+                let names = self.cluster.nodes();
+                let has = |name: &String| broker.hello.peers.contains(name);
+                let movable = Movable {
+                    addresses: broker.hello.vips.clone(),
+                    ports: broker.hello.ports.clone(),
+                    nodes: names.iter().map(has).collect(),
+                };
+                tracing::info!(
+                    "cluster: connections to {} move between nodes, by {}",
+                    movable,
+                    self.path.display()
+                );
+                self.cluster.can_move(Some(movable));
+                self.broker = Some(broker);
+            }
+            Err(why) => self.cluster.tell_no_broker(&self.path, &why),
+        }
+    }
+
+    /// Asks the broker. `None`: it is not there, does not answer, or refuses, which is told.
+    fn ask_broker<T>(&mut self, ask: impl FnOnce(&mut Broker) -> Result<T, Failed>) -> Option<T> {
+        let broker = self.broker.as_mut()?;
+        match ask(broker) {
+            Ok(answer) => Some(answer),
+            Err(Failed::Refused(why)) => {
+                tracing::debug!("cluster: the broker refuses: {why}");
+                self.cluster.tally.broker_refused.fetch_add(1, Relaxed);
+                None
+            }
+            Err(why @ Failed::Gone(_)) => {
+                tracing::warn!(
+                    "cluster: {}: {why}; requests are relayed until it answers again",
+                    self.path.display()
+                );
+                self.broker = None;
+                self.cluster.can_move(None);
+                None
+            }
+        }
+    }
+
+    fn hear_workers(&mut self, now: Instant) {
+        let shared = Arc::clone(&self.shared);
+        while let Some(ask) = shared.nodes.next_ask() {
+            match ask {
+                Ask::Move { handed, to } => self.begin(handed, to, now),
+                Ask::Return(handed) => self.give_back(handed, now),
+                Ask::Gone(flow) => {
+                    let key = (flow.id, flow.epoch);
+                    self.drive_guest(key, Some(In::ClientGone), now);
+                }
+            }
+        }
+    }
+
+    /// A worker gave a connection away that another node is to serve.
+    fn begin(&mut self, handed: Box<Handed>, to: usize, now: Instant) {
+        let facts = handed.conn.transport.facts(0, handed.conn.flow.is_some());
+        let quiet = facts.is_some_and(|facts| ackpace_core::handoff::may_move(&facts).is_ok());
+        let refused = self.refused[to].is_some_and(|at| now.since_us(at) < REFUSED_US);
+        let room = self.homes.len() < AWAY_MAX && self.broker.is_some();
+        if !quiet || refused || !room || !state::can_travel(&handed) {
+            self.cluster.tally.count(None);
+            return self.to_worker(handed);
+        }
+        self.last += 1;
+        let number = self.last;
+        let away = Away::new(&self.cluster, handed, number);
+        self.homes.insert(number, away);
+        let event = In::Move {
+            to: to as u16, // at most 64
+            draining: false,
+            reachable: self.cluster.peer(to).is_some(),
+        };
+        self.drive_home(number, Some(event), now);
+    }
+
+    /// A worker gave a connection back that belongs to another node.
+    fn give_back(&mut self, handed: Box<Handed>, now: Instant) {
+        let Some(flow) = handed.conn.flow.as_deref().cloned() else {
+            return self.to_worker(handed);
+        };
+        let key = (flow.id, flow.epoch);
+        match self.guests.get_mut(&key) {
+            Some(stay) => {
+                stay.handed = Some(handed);
+                self.drive_guest(key, Some(In::Return), now);
+            }
+            None => drop(handed), // its tenure is over, and the client hears nothing of it
+        }
+    }
+
+    /// Leaves a connection for a worker: the one with fewest.
+    fn to_worker(&self, mut handed: Box<Handed>) {
+        let shared = &self.shared;
+        handed.conn.stays_until = Some(shared.clock.now().plus_us(REFUSED_US));
+        let loads = shared.handovers.iter().map(|it| it.load().connections);
+        let Some((at, _)) = loads.enumerate().min_by_key(|(_, load)| *load) else {
+            return;
+        };
+        shared.handovers[at].claim(u64::MAX);
+        match shared.handovers[at].hand(handed) {
+            Ok(()) => shared.channels[at].waker.wake(),
+            // The server ends.
+            Err(_) => shared.handovers[at].closed(),
+        }
+    }
+
+    /// Looks at those whose turn it is: few are frozen at a time.
+    fn look(&mut self, now: Instant) {
+        for _ in 0..self.looking.len() {
+            let Some(key) = self.looking.pop_front() else {
+                return;
+            };
+            match key {
+                Key::Home(number) => {
+                    let Some(away) = self.homes.get(&number) else {
+                        continue;
+                    };
+                    match self.frozen[away.peer()] < FROZEN_MAX {
+                        true => self.look_home(number, now),
+                        false => self.looking.push_back(key),
+                    }
+                }
+                Key::Guest(flow, epoch) => {
+                    let Some(stay) = self.guests.get(&(flow, epoch)) else {
+                        continue;
+                    };
+                    match self.frozen[stay.home()] < FROZEN_MAX {
+                        true => self.look_guest((flow, epoch), now),
+                        false => self.looking.push_back(key),
+                    }
+                }
+            }
+        }
+    }
+
+    fn thaw_count(&mut self, node: usize, was_frozen: &mut bool) {
+        if std::mem::take(was_frozen) {
+            self.frozen[node] = self.frozen[node].saturating_sub(1);
+        }
+    }
+
+    fn say(&mut self, to: usize, flow: FlowId, epoch: u32, message: Message) {
+        let frame = Frame {
+            flow,
+            epoch,
+            message,
+        };
+        self.out.push_back((to, frame));
+    }
+
+    /// Has a file prepared for a machine, which hears at once if there is nothing to prepare.
+    fn prepare(&mut self, key: Key, object: Option<Object>) -> Option<In> {
+        match object {
+            None => Some(In::Prepared(Ok(()))),
+            Some(object) if self.preparers.ask(key, object) => None,
+            Some(_) => Some(In::Prepared(Err(Refusal::Busy))),
+        }
+    }
+
+    fn hear_prepared(&mut self, now: Instant) {
+        while let Some((key, ready)) = self.preparers.next() {
+            let result = ready.as_ref().map(|_| ()).map_err(|why| *why);
+            let file = ready.ok();
+            match key {
+                Key::Home(number) => {
+                    if let Some(away) = self.homes.get_mut(&number) {
+                        away.file = file;
+                    }
+                    self.drive_home(number, Some(In::Prepared(result)), now);
+                }
+                Key::Guest(flow, epoch) => {
+                    if let Some(stay) = self.guests.get_mut(&(flow, epoch)) {
+                        stay.file = file;
+                    }
+                    self.drive_guest((flow, epoch), Some(In::Prepared(result)), now);
+                }
+            }
+        }
+    }
+
+    fn keep_time(&mut self, now: Instant) {
+        while let Some((at, key)) = self.due.first().copied() {
+            if at > now {
+                return;
+            }
+            self.due.pop_first();
+            match key {
+                Key::Home(number) => self.drive_home(number, None, now),
+                Key::Guest(flow, epoch) => self.drive_guest((flow, epoch), None, now),
+            }
+        }
+    }
+
+    /// Notes when a machine wants to be asked.
+    fn schedule(&mut self, key: Key, before: &mut Option<Instant>, at: Option<Instant>) {
+        if *before == at {
+            return;
+        }
+        if let Some(before) = before.take() {
+            self.due.remove(&(before, key));
+        }
+        if let Some(at) = at {
+            self.due.insert((at, key));
+            *before = Some(at);
+        }
+    }
+
+    fn is_mine(&self, flow: FlowId) -> bool {
+        usize::from(flow.home) == self.cluster.me() && flow.boot_nonce == self.cluster.boot_nonce()
+    }
+
+    /// What becomes of a step, for operators.
+    fn told(&mut self, step: Step, node: usize, now: Instant) {
+        self.cluster.tally.count(Some(step));
+        if let Step::Refused(why) = step {
+            tracing::debug!("cluster: {} does not take a connection: {why:?}", node);
+            // It would refuse the next one as well.
+            if matches!(
+                why,
+                Refusal::Version | Refusal::Busy | Refusal::Draining | Refusal::Restore
+            ) {
+                self.refused[node] = Some(now);
+            }
+        }
+    }
+}
+
+impl Flows for Moving {
+    fn on_flow(&mut self, from: usize, frame: Frame, now: Instant) {
+        let Frame {
+            flow,
+            epoch,
+            message,
+        } = frame;
+        let Some(event) = of_wire(&message) else {
+            return;
+        };
+        let heard = In::Heard {
+            epoch,
+            message: event,
+        };
+        let mine = self.is_mine(flow);
+        if mine {
+            if let Some(away) = self.homes.get_mut(&flow.number) {
+                if away.peer() == from {
+                    away.keep(message);
+                    self.drive_home(flow.number, Some(heard), now);
+                }
+                return;
+            }
+        } else if let Some(stay) = self.guests.get_mut(&(flow, epoch)) {
+            if stay.home() == from {
+                stay.keep(message);
+                self.drive_guest((flow, epoch), Some(heard), now);
+            }
+            return;
+        } else if let Message::Prepare(object) = message {
+            if usize::from(flow.home) == from {
+                self.prepare_guest(from, (flow, epoch), object, now);
+            }
+            return;
+        }
+        if let Some(answer) = answer_unknown(event, mine).and_then(plain) {
+            self.say(from, flow, epoch, answer);
+        }
+    }
+
+    fn unreachable(&mut self, node: usize, now: Instant) {
+        self.about_node(In::Unreachable(node as u16), now);
+    }
+
+    fn died(&mut self, node: usize, now: Instant) {
+        self.about_node(In::Died(node as u16), now);
+    }
+
+    fn turn(&mut self, now: Instant) {
+        self.meet_broker(now);
+        self.hear_workers(now);
+        self.hear_prepared(now);
+        self.keep_time(now);
+        self.look(now);
+        if !self.leases.is_empty() {
+            let mut leases = std::mem::take(&mut self.leases);
+            self.ask_broker(|broker| broker.leases(&mut leases));
+        }
+    }
+
+    fn next_frame(&mut self) -> Option<(usize, Frame)> {
+        self.out.pop_front()
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let due = self.due.first().map(|(at, _)| *at);
+        let broker = self.broker.is_none().then_some(self.broker_at);
+        due.into_iter().chain(broker).min()
+    }
+}
+
+impl Moving {
+    fn about_node(&mut self, event: In, now: Instant) {
+        let homes: Vec<u64> = self.homes.keys().copied().collect();
+        for number in homes {
+            self.drive_home(number, Some(event), now);
+        }
+        let guests: Vec<(FlowId, u32)> = self.guests.keys().copied().collect();
+        for key in guests {
+            self.drive_guest(key, Some(event), now);
+        }
+    }
+
+    /// The end of a lease by the clock that the kernel's program has.
+    fn lease_ns(&self, until: Instant) -> u64 {
+        let left_us = until.since_us(self.shared.clock.now());
+        monotonic_ns().saturating_add(left_us.saturating_mul(1_000))
+    }
+}
+
+/// CLOCK_MONOTONIC.
+fn monotonic_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
+}
+
+/// A flow as the worker knows it, after a step.
+fn flow(id: FlowId, epoch: u32, una_floor: u32, home: Option<usize>, moves: u32) -> Flow {
+    Flow {
+        id,
+        epoch,
+        una_floor,
+        home,
+        moves,
+    }
+}

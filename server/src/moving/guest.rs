@@ -1,0 +1,264 @@
+//! Connections that this node serves for others.
+
+use std::os::fd::AsFd;
+
+use ackpace_core::handoff::{Guest, In, Message as Plain, Out, Step, may_move};
+use ackpace_core::machine::Machine;
+use ackpace_core::units::{Instant, US_PER_S};
+use ackpace_wire::cluster::broker::Lease;
+use ackpace_wire::cluster::{FlowId, Handoff, Message, Object, Reason, Tuple};
+
+use super::home::NEVER;
+use super::prepare::Ready;
+use super::{Key, Moving, STAYS_MAX, flow, plain, state};
+use crate::worker::{Handed, Told};
+
+/// A connection of another node.
+pub struct Stay {
+    machine: Guest,
+    id: FlowId,
+    object: Option<Object>,
+    pub file: Option<Ready>,
+    /// What came with HANDOFF, and what goes back.
+    state: Option<Box<Handoff>>,
+    tuple: Option<Tuple>,
+    /// The connection while no worker has it.
+    pub handed: Option<Box<Handed>>,
+    frozen: bool,
+    lease_until: Instant,
+    due: Option<Instant>,
+}
+
+impl Stay {
+    pub fn home(&self) -> usize {
+        self.machine.peer().into()
+    }
+
+    /// Keeps what comes with a message.
+    pub fn keep(&mut self, message: Message) {
+        if let Message::Handoff { state, .. } = message {
+            self.state = Some(state);
+        }
+    }
+}
+
+impl Moving {
+    /// Another node asks whether this one can serve a connection.
+    pub(super) fn prepare_guest(
+        &mut self,
+        from: usize,
+        key: (FlowId, u32),
+        object: Object,
+        now: Instant,
+    ) {
+        if self.guests.len() >= STAYS_MAX || self.broker.is_none() {
+            let (reason, turn) = (Reason::Busy, 0);
+            return self.say(from, key.0, key.1, Message::Nak { reason, turn });
+        }
+        let draining = self.cluster.is_draining();
+        let machine = Guest::new(from as u16, key.1, draining, now);
+        let object = Some(object).filter(|object| object.size_bytes > 0);
+        self.guests.insert(
+            key,
+            Stay {
+                machine,
+                id: key.0,
+                object,
+                file: None,
+                state: None,
+                tuple: None,
+                handed: None,
+                frozen: false,
+                lease_until: now,
+                due: None,
+            },
+        );
+        self.drive_guest(key, None, now);
+    }
+
+    pub(super) fn drive_guest(&mut self, key: (FlowId, u32), event: Option<In>, now: Instant) {
+        let Some(mut stay) = self.guests.remove(&key) else {
+            return;
+        };
+        if let Some(event) = event {
+            stay.machine.on(event, now);
+        }
+        while let Some(out) = stay.machine.poll(now) {
+            if let Some(event) = self.guest_out(&mut stay, key, out, now) {
+                stay.machine.on(event, now);
+            }
+        }
+        let over = stay.machine.is_over();
+        let at = (!over).then(|| stay.machine.deadline()).flatten();
+        self.schedule(Key::Guest(key.0, key.1), &mut stay.due, at);
+        if !over {
+            self.guests.insert(key, stay);
+        }
+    }
+
+    fn guest_out(
+        &mut self,
+        stay: &mut Stay,
+        key: (FlowId, u32),
+        out: Out,
+        now: Instant,
+    ) -> Option<In> {
+        match out {
+            Out::Send { to, epoch, message } => {
+                if let Some(message) = guest_message(stay, message) {
+                    self.say(to.into(), stay.id, epoch, message);
+                }
+                None
+            }
+            Out::Prepare => self.prepare(Key::Guest(key.0, key.1), stay.object.clone()),
+            Out::Look => {
+                self.looking.push_back(Key::Guest(key.0, key.1));
+                None
+            }
+            Out::Restore => Some(In::Restored(self.restore_guest(stay, key))),
+            Out::Lease { until } => {
+                stay.lease_until = until;
+                let until_ns = self.lease_ns(until);
+                self.leases.extend(stay.tuple.map(|tuple| Lease {
+                    tuple,
+                    epoch: key.1,
+                    until_ns,
+                }));
+                None
+            }
+            Out::Claim { .. } => {
+                if let Some(handed) = stay.handed.take() {
+                    self.to_worker(handed);
+                }
+                None
+            }
+            Out::Freeze => Some(In::Froze(self.freeze_guest(stay, key.1))),
+            Out::Thaw => {
+                let node = stay.home();
+                self.thaw_count(node, &mut stay.frozen);
+                if let Some(handed) = &stay.handed {
+                    self.ask_broker(|broker| broker.thaw(handed.conn.transport.as_fd()));
+                }
+                None
+            }
+            Out::Close => {
+                self.close_guest(stay);
+                None
+            }
+            Out::BecomeHome { epoch, .. } => {
+                self.become_home(stay, epoch);
+                None
+            }
+            Out::Tell(step) => {
+                self.told(step, stay.home(), now);
+                if let (Step::Refused(_), Some(handed)) = (step, stay.handed.take()) {
+                    self.to_worker(handed);
+                }
+                None
+            }
+            // The kernel's program keeps it silent.
+            Out::Mute => None,
+            // Nobody answers that yet: it ends in time.
+            Out::AskOwner => None,
+            Out::Redirect { .. } | Out::Fence | Out::Track => None,
+            Out::TakeOver { .. } | Out::Reset => None,
+        }
+    }
+
+    pub(super) fn look_guest(&mut self, key: (FlowId, u32), now: Instant) {
+        let Some(stay) = self.guests.get(&key) else {
+            return;
+        };
+        let facts = stay.handed.as_ref().and_then(|handed| {
+            (handed.conn.transport).facts(self.frozen[stay.home()], true)
+        });
+        let facts = facts.filter(|facts| may_move(facts).is_ok());
+        self.drive_guest(key, Some(In::Facts(facts.unwrap_or(NEVER))), now);
+    }
+
+    fn restore_guest(&mut self, stay: &mut Stay, key: (FlowId, u32)) -> bool {
+        let Some(state) = stay.state.take() else {
+            return false;
+        };
+        let here = flow(stay.id, key.1, state.tcp.snd_una, Some(stay.home()), 1);
+        let until_ns = self.lease_ns(stay.machine.lease_until());
+        stay.handed = self.restore(&state, stay.file.as_ref(), here, Some(until_ns));
+        stay.tuple = Some(state.tuple);
+        stay.handed.is_some()
+    }
+
+    fn freeze_guest(&mut self, stay: &mut Stay, epoch: u32) -> bool {
+        let Some(handed) = stay.handed.as_ref() else {
+            return false;
+        };
+        let floor = handed.conn.flow.as_ref().map(|flow| flow.una_floor);
+        let fd = handed.conn.transport.as_fd();
+        let Some(connection) = self.ask_broker(|broker| broker.freeze(fd, epoch, floor)) else {
+            return false;
+        };
+        self.frozen[stay.home()] += 1;
+        stay.frozen = true;
+        stay.state = state::pack(handed, &connection).ok().map(Box::new);
+        stay.state.is_some()
+    }
+
+    /// It is elsewhere, or the client is gone: the socket ends without a word.
+    fn close_guest(&mut self, stay: &mut Stay) {
+        let node = stay.home();
+        self.thaw_count(node, &mut stay.frozen);
+        match stay.handed.take() {
+            Some(handed) => {
+                drop(handed);
+                self.shared.ledger.give(self.shared.connection_bytes);
+            }
+            None if stay.tuple.is_some() => {
+                for worker in 0..self.shared.handovers.len() {
+                    self.shared.nodes.tell(worker, Told::Drop(stay.id));
+                    self.shared.channels[worker].waker.wake();
+                }
+            }
+            None => {}
+        }
+        if let Some(tuple) = stay.tuple {
+            self.ask_broker(|broker| broker.forget(tuple));
+        }
+    }
+
+    /// Its home is dead. What came to that node still comes from there, by the kernel's program; this node answers as its own.
+    fn become_home(&mut self, stay: &mut Stay, epoch: u32) {
+        if let Some(tuple) = stay.tuple {
+            let until_ns = super::monotonic_ns().saturating_add(3600 * US_PER_S * 1_000);
+            self.leases.push(Lease {
+                tuple,
+                epoch,
+                until_ns,
+            });
+        }
+        for worker in 0..self.shared.handovers.len() {
+            self.shared.nodes.tell(worker, Told::IsHome(stay.id, epoch));
+            self.shared.channels[worker].waker.wake();
+        }
+    }
+}
+
+/// What a guest says.
+fn guest_message(stay: &Stay, message: Plain) -> Option<Message> {
+    match message {
+        Plain::Prepare => {
+            let object = stay.handed.as_ref().map(|it| state::object(it));
+            let nothing = Object {
+                name: b".".to_vec(),
+                size_bytes: 0,
+                mtime_ns: 0,
+                from_bytes: 0,
+                to_bytes: 0,
+            };
+            Some(Message::Prepare(object?.ok()?.unwrap_or(nothing)))
+        }
+        Plain::Back { turn } => Some(Message::Back {
+            turn,
+            state: stay.state.clone()?,
+        }),
+        message => plain(message),
+    }
+}

@@ -1,0 +1,390 @@
+//! Connections that this node accepted, on their way to other nodes and back.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use ackpace_core::handoff::{Facts, Home, In, Message as Plain, Out, Step, Tracked, may_move};
+use ackpace_core::machine::Machine;
+use ackpace_core::units::Instant;
+use ackpace_core::worker::Stage;
+use ackpace_wire::cluster::broker::Connection;
+use ackpace_wire::cluster::{FlowId, Handoff, Message, Object};
+
+use super::prepare::Ready;
+use super::{Key, Moving, flow, plain, state};
+use crate::cluster::Cluster;
+use crate::transport::Transport;
+use crate::worker::{Flow, Handed};
+
+/// A connection of this node that is on its way, or that another node serves.
+pub struct Away {
+    machine: Home,
+    pub id: FlowId,
+    number: u64,
+    /// The connection while it is here and no worker has it.
+    handed: Option<Box<Handed>>,
+    /// What it was when it was frozen. From then on it is all that a take-over has.
+    saved: Option<Box<Handoff>>,
+    frozen: bool,
+    /// The state that came back, and the object that came with PREPARE.
+    came: Option<Box<Handoff>>,
+    asked: Option<Object>,
+    /// The file of what came back.
+    pub file: Option<Ready>,
+    moves: u32,
+    una_floor: Option<u32>,
+    due: Option<Instant>,
+    over: bool,
+}
+
+impl Away {
+    /// A connection that is to move for the first time, or again.
+    pub fn new(cluster: &Cluster, handed: Box<Handed>, number: u64) -> Away {
+        let before = handed.conn.flow.as_deref();
+        let me = cluster.me() as u16; // at most 64
+        let (moves, una_floor) = (before.map_or(0, |it| it.moves), before.map(|it| it.una_floor));
+        Away {
+            machine: Home::new(me, before.map_or(0, |it| it.epoch)),
+            id: FlowId {
+                home: me,
+                boot_nonce: cluster.boot_nonce(),
+                number,
+            },
+            number,
+            handed: Some(handed),
+            saved: None,
+            frozen: false,
+            came: None,
+            asked: None,
+            file: None,
+            moves,
+            una_floor,
+            due: None,
+            over: false,
+        }
+    }
+
+    pub fn peer(&self) -> usize {
+        self.machine.peer().into()
+    }
+
+    /// Keeps what comes with a message.
+    pub fn keep(&mut self, message: Message) {
+        match message {
+            Message::Back { state, .. } => self.came = Some(state),
+            Message::Prepare(object) => self.asked = Some(object),
+            _ => {}
+        }
+    }
+}
+
+impl Moving {
+    /// Tells a machine something, or only asks it, and does what it orders.
+    pub(super) fn drive_home(&mut self, number: u64, event: Option<In>, now: Instant) {
+        let Some(mut away) = self.homes.remove(&number) else {
+            return;
+        };
+        if let Some(event) = event {
+            away.machine.on(event, now);
+        }
+        while let Some(out) = away.machine.poll(now) {
+            if let Some(event) = self.home_out(&mut away, out, now) {
+                away.machine.on(event, now);
+            }
+        }
+        let at = (!away.over).then(|| away.machine.deadline()).flatten();
+        self.schedule(Key::Home(number), &mut away.due, at);
+        if away.over || away.machine.is_over() {
+            let node = away.peer();
+            self.thaw_count(node, &mut away.frozen);
+            if let Some(handed) = away.handed.take() {
+                self.keep_here(&away, handed);
+            }
+        } else {
+            self.homes.insert(number, away);
+        }
+    }
+
+    /// Executes an order. Returns what the machine is to hear at once.
+    fn home_out(&mut self, away: &mut Away, out: Out, now: Instant) -> Option<In> {
+        match out {
+            Out::Send { to, epoch, message } => {
+                if let Some(message) = home_message(away, message) {
+                    self.say(to.into(), away.id, epoch, message);
+                }
+                None
+            }
+            Out::Prepare => {
+                let asked = away.asked.take().filter(|it| it.from_bytes < it.to_bytes);
+                self.prepare(Key::Home(away.number), asked)
+            }
+            Out::Look => {
+                self.looking.push_back(Key::Home(away.number));
+                None
+            }
+            Out::Freeze => Some(In::Froze(self.freeze_home(away))),
+            Out::Thaw => {
+                let node = away.peer();
+                self.thaw_count(node, &mut away.frozen);
+                if let Some(handed) = &away.handed {
+                    self.ask_broker(|broker| broker.thaw(handed.conn.transport.as_fd()));
+                }
+                None
+            }
+            Out::Redirect { to } => {
+                self.redirect(away, to.into());
+                None
+            }
+            Out::Restore => {
+                let stands = match away.came.take() {
+                    Some(state) => self.restore_home(away, &state),
+                    None => false,
+                };
+                Some(In::Restored(stands))
+            }
+            Out::TakeOver { ack } => {
+                let state = away.saved.as_deref().and_then(|state| advanced(state, ack));
+                let stands = state.is_some_and(|state| self.restore_home(away, &state));
+                Some(In::Restored(stands))
+            }
+            Out::Fence => {
+                let epoch = away.machine.epoch();
+                let tuple = away.saved.as_ref()?.tuple;
+                self.ask_broker(|broker| broker.fence(tuple, epoch));
+                None
+            }
+            Out::Track => Some(In::Tracked(self.track(away))),
+            Out::Close => {
+                if let (None, Some(saved)) = (&away.handed, &away.saved) {
+                    let tuple = saved.tuple;
+                    self.ask_broker(|broker| broker.forget(tuple));
+                }
+                None
+            }
+            Out::Reset => {
+                self.reset(away);
+                None
+            }
+            Out::Tell(step) => {
+                self.told(step, away.peer(), now);
+                away.over |= matches!(step, Step::Refused(_) | Step::Returned | Step::TookOver)
+                    && away.machine.owns();
+                None
+            }
+            // The socket was started when it was restored.
+            Out::Claim { .. } => None,
+            Out::Lease { .. } | Out::Mute | Out::AskOwner | Out::BecomeHome { .. } => None,
+        }
+    }
+
+    /// Whether the moment suits. If not, the connection stays: whoever asked asks again, since bytes wait meanwhile.
+    pub(super) fn look_home(&mut self, number: u64, now: Instant) {
+        let Some(away) = self.homes.get(&number) else {
+            return;
+        };
+        let facts = away.handed.as_ref().and_then(|handed| {
+            (handed.conn.transport).facts(self.frozen[away.peer()], away.moves > 0)
+        });
+        let facts = facts.filter(|facts| may_move(facts).is_ok());
+        self.drive_home(number, Some(In::Facts(facts.unwrap_or(NEVER))), now);
+    }
+
+    fn freeze_home(&mut self, away: &mut Away) -> bool {
+        let (epoch, floor) = (away.machine.epoch(), away.una_floor);
+        let Some(handed) = away.handed.as_ref() else {
+            return false;
+        };
+        let fd = handed.conn.transport.as_fd();
+        let Some(connection) = self.ask_broker(|broker| broker.freeze(fd, epoch, floor)) else {
+            return false;
+        };
+        self.frozen[away.peer()] += 1;
+        away.frozen = true;
+        away.saved = state::pack(handed, &connection).ok().map(Box::new);
+        away.saved.is_some()
+    }
+
+    /// The other node has it: the client's packets go there, and the socket ends silently.
+    fn redirect(&mut self, away: &mut Away, to: usize) {
+        self.thaw_count(to, &mut away.frozen);
+        let epoch = away.machine.epoch();
+        let Some(handed) = away.handed.take() else {
+            return;
+        };
+        let name = self.cluster.nodes().get(to).cloned().unwrap_or_default();
+        let fd = handed.conn.transport.as_fd();
+        self.ask_broker(|broker| {
+            let at = broker.hello.peers.iter().position(|peer| *peer == name);
+            broker.redirect(fd, epoch, at.unwrap_or(usize::MAX) as u16)
+        });
+        away.moves += 1;
+        drop(handed);
+        self.shared.ledger.give(self.shared.connection_bytes);
+    }
+
+    /// Makes a socket of a state and starts it.
+    fn restore_home(&mut self, away: &mut Away, state: &Handoff) -> bool {
+        let (id, epoch) = (away.id, away.machine.epoch().saturating_add(1));
+        let file = away.file.clone().or_else(|| self.own_file(state));
+        let now_here = flow(id, epoch, state.tcp.snd_una, None, away.moves + 1);
+        let handed = self.restore(state, file.as_ref(), now_here, None);
+        let stands = handed.is_some();
+        away.handed = handed;
+        stands
+    }
+
+    /// Restores a connection: its socket stands, sends, and holds what the client has not acknowledged.
+    pub(super) fn restore(
+        &mut self,
+        state: &Handoff,
+        file: Option<&Ready>,
+        flow: Flow,
+        lease_until_ns: Option<u64>,
+    ) -> Option<Box<Handed>> {
+        let epoch = flow.epoch;
+        let connection = Connection {
+            tuple: state.tuple,
+            tcp: state.tcp,
+            congestion: state.congestion.clone(),
+            received: state.received.clone(),
+        };
+        if !self.shared.ledger.claim(self.shared.connection_bytes) {
+            return None;
+        }
+        let socket = self.ask_broker(|broker| broker.restore(epoch, connection));
+        let started = socket.and_then(|socket| {
+            let transport = Transport::new(socket);
+            let filled = state::fill(&transport, state, file);
+            let fd = transport.as_fd();
+            filled
+                .then(|| self.ask_broker(|broker| broker.start(fd, epoch, lease_until_ns)))
+                .flatten()?;
+            state::unpack(state, transport.0, file, flow)
+        });
+        if started.is_none() {
+            self.shared.ledger.give(self.shared.connection_bytes);
+        }
+        started
+    }
+
+    /// This node's own file of a response, for a take-over: it was open when the connection left.
+    fn own_file(&self, state: &Handoff) -> Option<Ready> {
+        let object = &state.response.as_ref()?.object;
+        super::prepare::open(&self.shared.site, object)
+    }
+
+    fn track(&mut self, away: &Away) -> Tracked {
+        let Some(saved) = away.saved.as_deref() else {
+            return LOST;
+        };
+        let tuple = saved.tuple;
+        let Some(tracked) = self.ask_broker(|broker| broker.track(tuple)) else {
+            return LOST;
+        };
+        let Some(tracked) = tracked else {
+            // No packet came: nothing that the guest may have sent was acknowledged.
+            return Tracked {
+                ack: saved.tcp.snd_una,
+                hole: false,
+            };
+        };
+        let newer = tracked.ack.wrapping_sub(saved.tcp.snd_una) as i32 > 0;
+        let ack = if newer { tracked.ack } else { saved.tcp.snd_una };
+        let more = tracked.seq_end.wrapping_sub(saved.tcp.rcv_nxt) as i32 > 0;
+        Tracked {
+            ack,
+            hole: more || advanced(saved, ack).is_none(),
+        }
+    }
+
+    /// The client gets RST: nobody knows what it would get next.
+    fn reset(&mut self, away: &mut Away) {
+        let Some(saved) = away.saved.take() else {
+            return;
+        };
+        self.cluster.tally.reset();
+        let tuple = saved.tuple;
+        let tracked = self.ask_broker(|broker| broker.track(tuple)).flatten();
+        let mut bare = *saved;
+        if let Some(tracked) = tracked {
+            (bare.tcp.snd_una, bare.tcp.snd_nxt) = (tracked.ack, tracked.ack);
+        } else {
+            bare.tcp.snd_nxt = bare.tcp.snd_una;
+        }
+        (bare.response, bare.received) = (None, Vec::new());
+        let last = flow(away.id, away.machine.epoch().saturating_add(1), 0, None, 0);
+        if let Some(handed) = self.restore(&bare, None, last, None) {
+            handed.conn.transport.abort();
+            self.shared.ledger.give(self.shared.connection_bytes);
+        }
+        self.ask_broker(|broker| broker.forget(tuple));
+    }
+
+    /// The connection is this node's again, or still: a worker goes on with it.
+    fn keep_here(&self, away: &Away, mut handed: Box<Handed>) {
+        let stays = handed.conn.flow.is_none() && away.moves == 0;
+        if !stays {
+            let floor = handed.conn.flow.as_ref().map_or(0, |it| it.una_floor);
+            let epoch = away.machine.epoch();
+            handed.conn.flow = Some(Box::new(flow(away.id, epoch, floor, None, away.moves)));
+        }
+        self.to_worker(handed);
+    }
+}
+
+/// What home says; what travels with it comes from the connection.
+fn home_message(away: &Away, message: Plain) -> Option<Message> {
+    match message {
+        Plain::Prepare => {
+            let object = away.handed.as_ref().map(|it| state::object(it));
+            let nothing = Object {
+                name: b".".to_vec(),
+                size_bytes: 0,
+                mtime_ns: 0,
+                from_bytes: 0,
+                to_bytes: 0,
+            };
+            Some(Message::Prepare(object?.ok()?.unwrap_or(nothing)))
+        }
+        Plain::Handoff { stamp_us } => Some(Message::Handoff {
+            stamp_us,
+            state: away.saved.clone()?,
+        }),
+        message => plain(message),
+    }
+}
+
+/// The same connection at this acknowledgement, with nothing in flight. `None`: that lies outside of its response.
+fn advanced(state: &Handoff, ack: u32) -> Option<Handoff> {
+    let further = i64::from(ack.wrapping_sub(state.tcp.snd_nxt) as i32);
+    let mut state = state.clone();
+    (state.tcp.snd_una, state.tcp.snd_nxt) = (ack, ack);
+    state.progress.given_bytes = state.progress.given_bytes.checked_add_signed(further)?;
+    state.progress.acked_bytes = state.progress.given_bytes;
+    match &mut state.response {
+        Some(response) => {
+            response.sent_bytes = response.sent_bytes.checked_add_signed(further)?;
+            let object = &response.object;
+            let len_bytes =
+                response.head.len() as u64 + object.to_bytes - object.from_bytes;
+            (response.sent_bytes <= len_bytes).then_some(state)
+        }
+        None => (further == 0).then_some(state),
+    }
+}
+
+/// A moment that never suits.
+pub(super) const NEVER: Facts = Facts {
+    established: false,
+    prepared: false,
+    frozen: 0,
+    rtt_us: 0,
+    acked: false,
+    retransmits: 0,
+    ca_state: 0,
+    repairing: 0,
+    timestamps: false,
+};
+
+/// Nothing is known of the client.
+const LOST: Tracked = Tracked { ack: 0, hole: true };

@@ -1,0 +1,150 @@
+//! Connections that go to other nodes of the cluster and come from them: what a worker leaves for the thread that moves them
+//! (`server/src/moving.rs`), and what it is told.
+
+use ackpace_core::units::{Instant, US_PER_S};
+use ackpace_wire::cluster::FlowId;
+use crossbeam_queue::{ArrayQueue, SegQueue};
+
+use super::Worker;
+use super::events::EventSource;
+use super::handover::Handed;
+use super::moves::Going;
+
+/// Connections that wait to be moved. More: they stay where they are.
+const ASKS_MAX: usize = 1024;
+
+/// How long a connection stays when too many wait.
+const FULL_US: u64 = US_PER_S;
+
+/// A connection that has moved between nodes, as its worker knows it.
+#[derive(Clone, Debug)]
+pub struct Flow {
+    /// Its name in all nodes.
+    pub id: FlowId,
+    /// Of the present tenure, or of the last one.
+    pub epoch: u32,
+    /// SND.UNA when its socket was restored here.
+    pub una_floor: u32,
+    /// The node that accepted it, if this one serves it for a time.
+    pub home: Option<usize>,
+    /// How often it moved.
+    pub moves: u32,
+}
+
+/// What a worker wants of the thread that moves connections.
+pub enum Ask {
+    /// Move this connection to a node. It comes back if it can't.
+    Move {
+        handed: Box<Handed>,
+        to: usize,
+    },
+    /// Give this connection back to its home. It comes back if it can't.
+    Return(Box<Handed>),
+    /// The client of a connection that came from another node is gone.
+    Gone(Flow),
+}
+
+/// What a worker is told of a connection that came from another node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// Drop it without a word to the client: it is elsewhere.
+    Drop(FlowId),
+    /// Its home is dead, and this node is its home from now on.
+    IsHome(FlowId, u32),
+}
+
+/// Between the workers and the thread that moves connections.
+pub struct Nodes {
+    asks: ArrayQueue<Ask>,
+    /// A queue for each worker; each connection is told of twice at most.
+    told: Box<[SegQueue<Told>]>,
+}
+
+impl Nodes {
+    pub fn new(workers: usize) -> Nodes {
+        Nodes {
+            asks: ArrayQueue::new(ASKS_MAX),
+            told: (0..workers).map(|_| SegQueue::new()).collect(),
+        }
+    }
+
+    /// Leaves a question. Errors: the question, if too many wait.
+    pub fn ask(&self, ask: Ask) -> Result<(), Ask> {
+        self.asks.push(ask)
+    }
+
+    /// The next question, for the thread that moves connections.
+    pub fn next_ask(&self) -> Option<Ask> {
+        self.asks.pop()
+    }
+
+    pub fn tell(&self, worker: usize, told: Told) {
+        if let Some(queue) = self.told.get(worker) {
+            queue.push(told);
+        }
+    }
+
+    /// What a worker is told next.
+    pub fn next_told(&self, worker: usize) -> Option<Told> {
+        self.told.get(worker)?.pop()
+    }
+}
+
+impl Worker {
+    /// A connection was given away that goes to another node: the thread that moves connections has it from now on. If too many wait
+    /// there, it stays.
+    pub(super) fn leave_for_node(&mut self, handed: Box<Handed>, going: Going, now: Instant) {
+        let ask = match going {
+            Going::Node(to) => Ask::Move { handed, to },
+            Going::Home | Going::Worker(_) => Ask::Return(handed),
+        };
+        match self.shared.nodes.ask(ask) {
+            Ok(()) => {
+                self.shared.handovers[self.index].closed();
+                if let Some(cluster) = &self.shared.cluster {
+                    cluster.wake();
+                }
+            }
+            Err(Ask::Move { handed, .. } | Ask::Return(handed)) => {
+                let Handed { mut conn, exported } = *handed;
+                conn.stays_until = Some(now.plus_us(FULL_US));
+                self.adopt(conn, exported, now);
+            }
+            Err(Ask::Gone(_)) => {}
+        }
+    }
+
+    /// The client of a guest is gone.
+    pub(super) fn tell_gone(&self, flow: Flow) {
+        // If too many wait, its home hears it when the lease ends.
+        let _ = self.shared.nodes.ask(Ask::Gone(flow));
+        if let Some(cluster) = &self.shared.cluster {
+            cluster.wake();
+        }
+    }
+
+    /// What the thread that moves connections says.
+    pub(super) fn hear_nodes(&mut self, now: Instant) {
+        if self.shared.cluster.is_none() {
+            return;
+        }
+        while let Some(told) = self.shared.nodes.next_told(self.index) {
+            match told {
+                Told::Drop(id) => {
+                    if let Some(conn) = self.conns.of_flow(id) {
+                        if let Some(conn) = self.conns.get(conn) {
+                            conn.flow = None; // who tells knows
+                        }
+                        self.tcp_event(conn, &EventSource::SocketError, now);
+                    }
+                }
+                Told::IsHome(id, epoch) => {
+                    let conn = self.conns.of_flow(id).and_then(|conn| self.conns.get(conn));
+                    if let Some(flow) = conn.and_then(|conn| conn.flow.as_mut()) {
+                        (flow.home, flow.epoch) = (None, epoch);
+                    }
+                }
+            }
+        }
+    }
+}
