@@ -152,7 +152,7 @@ impl Thread {
         let Some(node) = open.node else {
             return match broken {
                 Broken::Wrong(why) => self.refused(None, &why, now),
-                Broken::Refused | Broken::Closed(_) => {}
+                _ => {}
             };
         };
         if self.standing[node] != Some(id) {
@@ -180,11 +180,14 @@ impl Thread {
         if !self.members[node].stands() {
             self.members[node].broke(now);
         }
-        if matches!(broken, Broken::Refused) {
-            let was_dead = std::mem::replace(&mut self.cluster.known().seen[node].is_dead, true);
-            if !was_dead {
-                self.flows.died(node);
-            }
+        let is_dead = match broken {
+            Broken::Refused => true,
+            Broken::Taken | Broken::Wrong(_) => false, // somebody is there
+            Broken::Closed(_) => return,
+        };
+        let was_dead = std::mem::replace(&mut self.cluster.known().seen[node].is_dead, is_dead);
+        if is_dead && !was_dead {
+            self.flows.died(node);
         }
         self.tell_wrong(node, &broken, now);
     }
