@@ -71,12 +71,10 @@ pub struct Seen {
 /// Counts for operators.
 #[derive(Debug, Default)]
 pub struct ClusterTally {
-    pub frames_sent: AtomicU64,
-    pub frames_heard: AtomicU64,
-    /// Streams that stood and broke.
-    pub broken: AtomicU64,
-    /// Ends of streams that were refused: a wrong key or name, rubbish, or no handshake in time.
-    pub refused: AtomicU64,
+    /// Sent, and heard.
+    pub frames: [AtomicU64; 2],
+    /// Those that stood and broke; and those that were refused: a wrong key or name, rubbish, or no handshake in time.
+    pub streams: [AtomicU64; 2],
 }
 
 /// The cluster as this node sees it. Nodes are numbered in the order of their names, alike in all nodes.
@@ -109,9 +107,6 @@ struct Known {
 }
 
 impl Cluster {
-    /// The standings of nodes, for [`Cluster::count`].
-    pub const STANDINGS: [&str; 3] = ["up", "draining", "down"];
-
     /// The cluster of these options; `None`: there is none. No stream stands yet.
     ///
     /// # Errors
@@ -265,7 +260,7 @@ impl Cluster {
         (known.seen.clone(), known.place.objects_known())
     }
 
-    /// How many nodes have this standing.
+    /// How many nodes are up (0), drain (1), or are down (2).
     pub fn count(&self, standing: usize) -> u64 {
         let known = self.known();
         let of = |seen: &&Seen| seen.standing as usize == standing;

@@ -255,10 +255,7 @@ fn start(
     closing::start(descriptors::allowed());
     start_upstream(&site, &returns, &disks)?;
     let resolver = Resolver::start(&site, returns, places, shares.queries_bytes)?;
-    let dividing = dividing(options, shares, &channels, clock);
-    if let Some(dividing) = &dividing {
-        divider::start(dividing, clock)?;
-    }
+    let dividing = dividing(options, shares, &channels, clock)?;
     let shared = Arc::new(Shared {
         site,
         dividing,
@@ -344,18 +341,22 @@ fn addresses(options: &ServeOptions, connections_max: u32) -> Option<Arc<Address
     })
 }
 
-/// What divides send memory, if it is divided.
+/// What divides send memory, with its thread, if it is divided.
 fn dividing(
     options: &ServeOptions,
     shares: &Shares,
     channels: &[Channel],
     clock: Clock,
-) -> Option<Arc<Dividing>> {
-    let pool_bytes = shares.send_bytes?;
+) -> io::Result<Option<Arc<Dividing>>> {
+    let Some(pool_bytes) = shares.send_bytes else {
+        return Ok(None);
+    };
     let wakers = channels.iter().map(|channel| Arc::clone(&channel.waker));
     let places = shares.connections_per_worker;
     let dividing = Dividing::new(options.compare.share, pool_bytes, wakers, places, clock);
-    Some(Arc::new(dividing))
+    let dividing = Arc::new(dividing);
+    divider::start(&dividing, clock)?;
+    Ok(Some(dividing))
 }
 
 /// The channels to the workers, both ends: disks hold `channels`, resolvers `returns`, workers `inboxes`.

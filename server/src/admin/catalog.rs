@@ -10,7 +10,6 @@ use ackpace_core::worker::{Cut, PHASES};
 
 use super::metric::{Metric, MetricType, SampleSource, Value, counter, gauge};
 use super::{Board, WorkerChannel};
-use crate::cluster::Cluster;
 use crate::count::Count;
 use crate::divider::Dividing;
 use crate::gateway::Answered;
@@ -427,9 +426,8 @@ pub const METRICS: [Metric; 70] = [
             "how",
             &["written", "skipped", "evicted", "failed"],
             |gateway, at| {
-                let tally = gateway.tier.get().map(|tier| tier.tally());
-                let all = tally
-                    .map(|tally| [&tally.writes, &tally.skipped, &tally.evicted, &tally.errors]);
+                let all = gateway.tier.get().map(|tier| tier.tally());
+                let all = all.map(|of| [&of.writes, &of.skipped, &of.evicted, &of.errors]);
                 Value::Whole(all.map_or(0, |all| all[at].load(Relaxed)))
             },
         ),
@@ -437,7 +435,7 @@ pub const METRICS: [Metric; 70] = [
     gauge(
         "cluster_nodes",
         "Nodes of the cluster by what this one knows of them, itself included. Down: nobody hears from it; look at its log.",
-        SampleSource::Cluster("standing", &Cluster::STANDINGS, |cluster, at| {
+        SampleSource::Cluster("standing", &["up", "draining", "down"], |cluster, at| {
             Value::Whole(cluster.count(at))
         }),
     ),
@@ -445,16 +443,14 @@ pub const METRICS: [Metric; 70] = [
         "cluster_frames",
         "Messages between this node and the others.",
         SampleSource::Cluster("direction", &["sent", "heard"], |cluster, at| {
-            let tally = &cluster.tally;
-            Value::Whole([&tally.frames_sent, &tally.frames_heard][at].load(Relaxed))
+            Value::Whole(cluster.tally.frames[at].load(Relaxed))
         }),
     ),
     counter(
         "cluster_streams",
         "Streams between this node and others that broke, or were refused for a wrong key, a wrong name or rubbish: look at the log.",
         SampleSource::Cluster("end", &["broken", "refused"], |cluster, at| {
-            let tally = &cluster.tally;
-            Value::Whole([&tally.broken, &tally.refused][at].load(Relaxed))
+            Value::Whole(cluster.tally.streams[at].load(Relaxed))
         }),
     ),
 ];

@@ -96,19 +96,13 @@ impl Page {
                 }
             }
             SampleSource::Gateway(label, names, value) => {
-                let gateway = board.shared.site.gateway.iter();
-                for (gateway, (at, name)) in gateway
-                    .flat_map(|gateway| names.iter().enumerate().map(move |of| (gateway, of)))
-                {
-                    self.sample(metric, &format!("{label}=\"{name}\""), value(gateway, at));
+                if let Some(gateway) = &board.shared.site.gateway {
+                    self.by(metric, label, names, |at| value(gateway, at));
                 }
             }
             SampleSource::Cluster(label, names, value) => {
-                let cluster = board.shared.cluster.iter();
-                for (cluster, (at, name)) in cluster
-                    .flat_map(|cluster| names.iter().enumerate().map(move |of| (cluster, of)))
-                {
-                    self.sample(metric, &format!("{label}=\"{name}\""), value(cluster, at));
+                if let Some(cluster) = &board.shared.cluster {
+                    self.by(metric, label, names, |at| value(cluster, at));
                 }
             }
             SampleSource::Origin(value) => {
@@ -135,6 +129,13 @@ impl Page {
                     .for_each(|channel| turns.merge(&channel.tally.turns));
                 self.histogram(metric.name, &turns);
             }
+        }
+    }
+
+    /// A sample for each value of a label.
+    fn by(&mut self, metric: &Metric, label: &str, names: &[&str], value: impl Fn(usize) -> Value) {
+        for (at, name) in names.iter().enumerate() {
+            self.sample(metric, &format!("{label}=\"{name}\""), value(at));
         }
     }
 

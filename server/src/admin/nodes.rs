@@ -24,10 +24,10 @@ pub fn state(board: &Board) -> Result<ClusterState, String> {
         version: VERSION,
         node: cluster.nodes()[cluster.me()].clone(),
         objects: objects as u64,
-        sent_frames: cluster.tally.frames_sent.load(Relaxed),
-        heard_frames: cluster.tally.frames_heard.load(Relaxed),
-        broken_streams: cluster.tally.broken.load(Relaxed),
-        refused_streams: cluster.tally.refused.load(Relaxed),
+        sent_frames: cluster.tally.frames[0].load(Relaxed),
+        heard_frames: cluster.tally.frames[1].load(Relaxed),
+        broken_streams: cluster.tally.streams[0].load(Relaxed),
+        refused_streams: cluster.tally.streams[1].load(Relaxed),
         nodes: nodes.map(|(at, seen)| node(cluster, at, seen)).collect(),
     })
 }

@@ -21,7 +21,7 @@ pub fn command() -> Command {
         .value_parser(["status", "drain", "undrain", "key"])
         .help("What is known of the nodes; have one take no more requests, or take them again; make a node's key")
         .required(true);
-    let node = Arg::new("node")
+    let node = Arg::new("which")
         .value_name("NODE")
         .help("Which node is to be drained, or no longer");
     let file = |name: &'static str, help: &'static str| {
@@ -55,7 +55,7 @@ pub fn command() -> Command {
 pub fn run(matches: &ArgMatches) -> Result<(), Failure> {
     let (path, json) = (admin_path(matches), matches.get_flag("json"));
     let what = matches.get_one::<String>("what").map(String::as_str);
-    let node = matches.get_one::<String>("node");
+    let node = matches.get_one::<String>("which");
     match (what.unwrap_or_default(), node) {
         ("drain", Some(node)) => client::drain(path.as_deref(), node, true, json),
         ("undrain", Some(node)) => client::drain(path.as_deref(), node, false, json),

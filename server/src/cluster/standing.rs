@@ -41,7 +41,7 @@ impl Thread {
             version_max: VERSION,
             relay_port: self.cluster.relay_addr().port(),
         }));
-        self.cluster.tally.frames_sent.fetch_add(1, Relaxed);
+        self.cluster.tally.frames[0].fetch_add(1, Relaxed);
         Ok(())
     }
 
@@ -77,7 +77,7 @@ impl Thread {
             self.welcome(id, node, &hello, now)?;
             open.stands = true;
             open.stream.push(&about_none(Message::Load((self.busy)())));
-            self.cluster.tally.frames_sent.fetch_add(1, Relaxed);
+            self.cluster.tally.frames[0].fetch_add(1, Relaxed);
             return Ok(());
         }
         self.members[node].heard(now);
@@ -97,7 +97,7 @@ impl Thread {
             _ => {
                 if let Some(answer) = self.flows.on_flow(node, frame) {
                     open.stream.push(&answer);
-                    self.cluster.tally.frames_sent.fetch_add(1, Relaxed);
+                    self.cluster.tally.frames[0].fetch_add(1, Relaxed);
                 }
             }
         }
@@ -150,10 +150,10 @@ impl Thread {
             return;
         };
         let Some(node) = open.node else {
-            return match broken {
-                Broken::Wrong(why) => self.refused(None, &why, now),
-                Broken::Refused | Broken::Closed(_) => {}
-            };
+            if let Broken::Wrong(why) = broken {
+                self.refused(None, &why, now);
+            }
+            return;
         };
         if self.standing[node] != Some(id) {
             return match open.is_ours {
@@ -164,7 +164,7 @@ impl Thread {
         self.standing[node] = None;
         self.cluster.relay_ports[node].store(0, Release);
         self.cluster.stand(node, Standing::Down);
-        self.cluster.tally.broken.fetch_add(1, Relaxed);
+        self.cluster.tally.streams[0].fetch_add(1, Relaxed);
         self.members[node].broke(now);
         self.flows.unreachable(node);
         let name = &self.cluster.names[node];
@@ -180,11 +180,14 @@ impl Thread {
         if !self.members[node].stands() {
             self.members[node].broke(now);
         }
-        if matches!(broken, Broken::Refused) {
-            let was_dead = std::mem::replace(&mut self.cluster.known().seen[node].is_dead, true);
-            if !was_dead {
-                self.flows.died(node);
-            }
+        let is_dead = match broken {
+            Broken::Refused => true,
+            Broken::Taken | Broken::Wrong(_) => false, // somebody is there
+            Broken::Closed(_) => return,
+        };
+        let was_dead = std::mem::replace(&mut self.cluster.known().seen[node].is_dead, is_dead);
+        if is_dead && !was_dead {
+            self.flows.died(node);
         }
         self.tell_wrong(node, &broken, now);
     }

@@ -5,18 +5,14 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use ackpace_wire::cluster::Load;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use super::flows::AnswerUnknown;
 use super::member::Member;
-use super::thread::{LISTENER, Thread, WAKER};
+use super::thread::{Busy, LISTENER, Thread, WAKER};
 use super::tls::Tls;
 use super::{Cluster, Key};
 use crate::options::Peer;
-
-/// Tells how busy this node is.
-pub type Busy = Box<dyn Fn() -> Load + Send>;
 
 /// Starts the thread, which lives as long as the process. `listener`: where the other nodes open their streams.
 ///

@@ -29,6 +29,8 @@ pub const OPENING_BYTES: u64 = 2 * TURN_BYTES_MAX as u64;
 pub enum Broken {
     /// Nobody listens there: no process of that node runs.
     Refused,
+    /// It was only a look whether that is so, and somebody listens there.
+    Taken,
     /// The other side closed it, or the network failed.
     Closed(String),
     /// The other side is not who it should be, or says what nobody understands.
@@ -114,10 +116,10 @@ impl Stream {
         received.and(sent)
     }
 
-    /// Looks whether the other node's port refuses. Ends otherwise, once it is known that it does not.
+    /// Looks whether the other node's port refuses.
     pub fn probe(&self) -> Result<(), Broken> {
         match self.stands()? {
-            true => Err(Broken::Closed("its port takes streams".to_owned())),
+            true => Err(Broken::Taken),
             false => Ok(()),
         }
     }

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use ackpace_core::units::{Instant, US_PER_S};
-use ackpace_wire::cluster::{FlowId, Frame, Message};
+use ackpace_wire::cluster::{FlowId, Frame, Load, Message};
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
@@ -18,7 +18,6 @@ use rustix::net::{SocketAddrAny, SocketFlags, acceptfrom_with};
 
 use super::key::PublicKey;
 use super::member::{Due, Member, OPENING_US_MAX};
-use super::start::Busy;
 use super::stream::{self, Broken, Stream};
 use super::tls::Tls;
 use super::{Cluster, Flows, lock};
@@ -34,6 +33,9 @@ const LOG_EACH_US: u64 = 60 * US_PER_S;
 /// The events of the waker and of the listener; streams count from 2.
 pub const WAKER: u64 = 0;
 pub const LISTENER: u64 = 1;
+
+/// Tells how busy this node is.
+pub type Busy = Box<dyn Fn() -> Load + Send>;
 
 /// A stream, from its first moment on.
 pub struct Open {
@@ -202,7 +204,7 @@ impl Thread {
         };
         open.stream.push(frame);
         self.members[node].said(now);
-        self.cluster.tally.frames_sent.fetch_add(1, Relaxed);
+        self.cluster.tally.frames[0].fetch_add(1, Relaxed);
         match open.stream.send() {
             Ok(()) => watch(&self.epoll, id, open),
             Err(broken) => self.cut(id, broken, now),
@@ -318,7 +320,7 @@ impl Thread {
             self.greet(open, &key)?;
         }
         while let Some(frame) = open.stream.next_frame()? {
-            self.cluster.tally.frames_heard.fetch_add(1, Relaxed);
+            self.cluster.tally.frames[1].fetch_add(1, Relaxed);
             self.frame(id, open, frame, now)?;
         }
         Ok(())
@@ -351,7 +353,7 @@ pub fn about_none(message: Message) -> Frame {
 impl Thread {
     /// Writes a line about a node, or about strangers, once in a while, and counts.
     pub fn refused(&mut self, node: Option<usize>, why: &str, now: Instant) {
-        self.cluster.tally.refused.fetch_add(1, Relaxed);
+        self.cluster.tally.streams[1].fetch_add(1, Relaxed);
         let logged = &mut self.logged[node.unwrap_or(self.cluster.me)];
         if logged.is_some_and(|at| now.since_us(at) < LOG_EACH_US) {
             return;

@@ -121,10 +121,7 @@ impl Shares {
                 "metrics, answers of the admin socket, decisions",
                 CONTROL_HELD_BYTES_MAX as u64 + CONTROL_ANSWER_BYTES + DECISIONS_BYTES * workers,
             ),
-            at_start(
-                "streams to other nodes, and what is known of their caches",
-                self.cluster_bytes(),
-            ),
+            at_start("other nodes, and their caches", self.cluster_bytes()),
             at_start(
                 "what is known of files and their residency",
                 RESIDENCY_CACHE_BYTES * workers

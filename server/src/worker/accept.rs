@@ -35,25 +35,14 @@ impl Worker {
                     self.tally.accept_errors.add(1);
                     return self.decider.on(In::AcceptFailed, now);
                 }
-                let from = &self.listeners[listener];
-                let is_of_node = from.is_of_nodes;
-                let accepted = tcp::accept(&from.socket).and_then(|client| {
-                    match is_of_node && !self.shared.has_node_at(client.peer) {
-                        true => Err(Errno::PERM), // a stranger
-                        false => Ok(client),
-                    }
-                });
+                let accepted = self.accept_at(listener);
                 if accepted.is_err() {
                     self.shared.handovers[to].closed();
                     self.shared.ledger.give(self.shared.connection_bytes);
                 }
                 match accepted {
-                    Ok(client) => {
+                    Ok(conn) => {
                         left -= 1;
-                        let conn = Conn {
-                            is_of_node,
-                            ..Conn::new(client, self.lowat_bytes)
-                        };
                         match to == self.index {
                             true => self.adopt(conn, None, now),
                             false => self.hand(Handed::accepted(conn), to, now),
@@ -88,6 +77,19 @@ impl Worker {
             self.close_listeners(); // nobody waits there
         }
         self.tell_places_elsewhere(now);
+    }
+
+    /// Takes the next client of a listener.
+    fn accept_at(&self, listener: usize) -> rustix::io::Result<Conn> {
+        let from = &self.listeners[listener];
+        let client = tcp::accept(&from.socket)?;
+        if from.is_of_nodes && !self.shared.has_node_at(client.peer) {
+            return Err(Errno::PERM); // a stranger
+        }
+        Ok(Conn {
+            is_of_node: from.is_of_nodes,
+            ..Conn::new(client, self.lowat_bytes)
+        })
     }
 
     /// Takes a place for the next client: with us, or with another worker if we are full. Returns whose place it is. `None`: no
