@@ -7,6 +7,7 @@
 mod flows;
 mod key;
 mod member;
+mod movable;
 mod peers;
 mod reports;
 mod standing;
@@ -17,11 +18,13 @@ mod tls;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::path::Path;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use ackpace_core::handoff::FROZEN_MAX;
+use ackpace_core::handoff::Step;
 use ackpace_core::place::{How, Load as Waiting, Place, Response, Settings, Standing};
 use ackpace_core::units::Instant;
 use ackpace_wire::cluster::{FlowId, Frame, Load, Message};
@@ -30,6 +33,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 
 pub use self::flows::Flows;
 pub use self::key::{Key, KeyError};
+pub use self::movable::Movable;
 pub use self::peers::{Peers, key_of, relay_addr};
 use self::reports::Reports;
 pub use self::start::start;
@@ -75,6 +79,39 @@ pub struct ClusterTally {
     pub frames: [AtomicU64; 2],
     /// Those that stood and broke; and those that were refused: a wrong key or name, rubbish, or no handshake in time.
     pub streams: [AtomicU64; 2],
+    /// What became of connections that were to move ([`STEPS`]).
+    pub steps: [AtomicU64; STEPS.len()],
+    /// Questions that the broker refused.
+    pub broker_refused: AtomicU64,
+}
+
+/// The steps of connections that move, for [`ClusterTally::steps`].
+pub const STEPS: [&str; 6] = [
+    "moved",
+    "returned",
+    "taken over",
+    "lapsed",
+    "refused",
+    "reset",
+];
+
+impl ClusterTally {
+    /// Counts a step; `None`: it did not begin.
+    pub fn count(&self, step: Option<Step>) {
+        let at = match step {
+            Some(Step::Moved) => 0,
+            Some(Step::Returned) => 1,
+            Some(Step::TookOver) => 2,
+            Some(Step::Lapsed) => 3,
+            Some(Step::Refused(_)) | None => 4,
+        };
+        self.steps[at].fetch_add(1, Relaxed);
+    }
+
+    /// Counts a client that got RST, since nobody knew how its connection goes on.
+    pub fn reset(&self) {
+        self.steps[5].fetch_add(1, Relaxed);
+    }
 }
 
 /// The cluster as this node sees it. Nodes are numbered in the order of their names, alike in all nodes.
@@ -97,6 +134,10 @@ pub struct Cluster {
     mail: Sender<(usize, Frame)>,
     heard: Receiver<(usize, Frame)>,
     waker: ThreadWaker,
+    /// What the broker of this machine can move; `None`: there is none.
+    movable: RwLock<Option<Movable>>,
+    /// That there is none was told.
+    is_lack_told: AtomicBool,
     pub tally: ClusterTally,
 }
 
@@ -157,6 +198,8 @@ impl Cluster {
             mail,
             heard,
             waker: ThreadWaker::new()?,
+            movable: RwLock::default(),
+            is_lack_told: AtomicBool::new(false),
             tally: ClusterTally::default(),
         })))
     }
@@ -176,6 +219,42 @@ impl Cluster {
         let port = self.relay_ports.get(node)?.load(Acquire);
         let addr = self.addrs.get(node)?;
         (port != 0).then(|| SocketAddr::new(addr.ip(), port))
+    }
+
+    /// The time by the clock of that thread.
+    pub fn now(&self) -> Instant {
+        self.clock.now()
+    }
+
+    /// Wakes the thread of the cluster.
+    pub fn wake(&self) {
+        self.waker.wake();
+    }
+
+    /// What the broker of this machine can move from now on.
+    pub fn can_move(&self, movable: Option<Movable>) {
+        self.is_lack_told.store(movable.is_some(), Release);
+        *(self.movable.write()).unwrap_or_else(PoisonError::into_inner) = movable;
+    }
+
+    /// Whether a connection to this address of the server may move to a node.
+    pub fn may_move(&self, node: usize, server: impl FnOnce() -> Option<SocketAddr>) -> bool {
+        if self.hand_off != HandOff::Auto {
+            return false;
+        }
+        let movable = self.movable.read().unwrap_or_else(PoisonError::into_inner);
+        let movable = movable.as_ref();
+        movable.is_some_and(|it| server().is_some_and(|server| it.has(node, server)))
+    }
+
+    /// Says once that no connection moves.
+    pub fn tell_no_broker(&self, path: &Path, why: &dyn std::fmt::Display) {
+        if self.hand_off == HandOff::Auto && !self.is_lack_told.swap(true, AcqRel) {
+            tracing::info!(
+                "cluster: no connection moves between nodes, and what another node has is relayed: ackpace-host handoff does not answer at {}: {why}",
+                path.display()
+            );
+        }
     }
 
     /// Whether somebody at this address may be one of the other nodes.

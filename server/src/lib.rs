@@ -30,6 +30,7 @@ mod log;
 pub mod mailbox;
 mod memory;
 mod mistyped;
+mod moving;
 mod named_paths;
 mod needs;
 mod node;

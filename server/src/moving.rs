@@ -23,7 +23,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use ackpace_core::handoff::{FROZEN_MAX, In, Refusal, Step, answer_unknown};
-use ackpace_core::machine::Machine;
 use ackpace_core::units::{Instant, US_PER_S};
 use ackpace_wire::cluster::broker::Lease;
 use ackpace_wire::cluster::{FlowId, Frame, Message, Object};
@@ -31,7 +30,7 @@ use ackpace_wire::cluster::{FlowId, Frame, Message, Object};
 use self::broker::{Broker, Failed};
 use self::guest::Stay;
 use self::home::Away;
-use self::messages::{of_wire, plain, reason_of};
+use self::messages::{of_wire, plain};
 use self::prepare::Preparers;
 use crate::cluster::{Cluster, Flows, Movable};
 use crate::worker::{Ask, Flow, Handed, Shared};
@@ -80,16 +79,9 @@ pub struct Moving {
 
 impl Moving {
     /// Moves nothing yet. `path`: of the broker's socket.
-    pub fn start(
-        cluster: Arc<Cluster>,
-        shared: Arc<Shared>,
-        path: PathBuf,
-    ) -> io::Result<Moving> {
+    pub fn start(cluster: Arc<Cluster>, shared: Arc<Shared>, path: PathBuf) -> io::Result<Moving> {
         let (site, waker) = (Arc::clone(&shared), Arc::clone(&cluster));
-        let preparers = Preparers::start(
-            move || Arc::clone(&site.site),
-            move || waker.wake(),
-        )?;
+        let preparers = Preparers::start(move || Arc::clone(&site.site), move || waker.wake())?;
         let nodes = cluster.nodes().len();
         Ok(Moving {
             broker: None,
@@ -181,7 +173,7 @@ impl Moving {
         let room = self.homes.len() < AWAY_MAX && self.broker.is_some();
         if !quiet || refused || !room || !state::can_travel(&handed) {
             self.cluster.tally.count(None);
-            return self.to_worker(handed);
+            return self.stays(handed);
         }
         self.last += 1;
         let number = self.last;
@@ -210,10 +202,15 @@ impl Moving {
         }
     }
 
+    /// The same, of one that does not move for a while.
+    fn stays(&self, mut handed: Box<Handed>) {
+        handed.conn.stays_until = Some(self.shared.clock.now().plus_us(REFUSED_US));
+        self.to_worker(handed);
+    }
+
     /// Leaves a connection for a worker: the one with fewest.
-    fn to_worker(&self, mut handed: Box<Handed>) {
+    fn to_worker(&self, handed: Box<Handed>) {
         let shared = &self.shared;
-        handed.conn.stays_until = Some(shared.clock.now().plus_us(REFUSED_US));
         let loads = shared.handovers.iter().map(|it| it.load().connections);
         let Some((at, _)) = loads.enumerate().min_by_key(|(_, load)| *load) else {
             return;
@@ -274,7 +271,7 @@ impl Moving {
     fn prepare(&mut self, key: Key, object: Option<Object>) -> Option<In> {
         match object {
             None => Some(In::Prepared(Ok(()))),
-            Some(object) if self.preparers.ask(key, object) => None,
+            Some(object) if self.preparers.ask(key, object.clone()) => None,
             Some(_) => Some(In::Prepared(Err(Refusal::Busy))),
         }
     }
@@ -432,7 +429,7 @@ impl Moving {
 
     /// The end of a lease by the clock that the kernel's program has.
     fn lease_ns(&self, until: Instant) -> u64 {
-        let left_us = until.since_us(self.shared.clock.now());
+        let left_us = until.since_us(self.cluster.now());
         monotonic_ns().saturating_add(left_us.saturating_mul(1_000))
     }
 }

@@ -13,6 +13,7 @@ use crate::config::Layer;
 use crate::count::Count;
 use crate::failure::Failure;
 use crate::listeners::{Listeners, bind_cluster};
+use crate::moving::Moving;
 use crate::options::{ClusterAt, ServeOptions, shown_path};
 use crate::worker::Shared;
 
@@ -89,6 +90,7 @@ impl Node {
         shared: &Arc<Shared>,
     ) -> io::Result<()> {
         let tallies: Vec<_> = workers.iter().map(|w| Arc::clone(&w.tally)).collect();
+        let moved = Arc::clone(shared);
         let (shared, cluster) = (Arc::clone(shared), Arc::clone(&self.cluster));
         let load = move || {
             let sum = |counts: &dyn Fn(&crate::tally::Tally) -> u64| {
@@ -115,6 +117,9 @@ impl Node {
             listener,
         } = self;
         let peers = &options.cluster.peer;
-        cluster::start(cluster, &key, peers, listener, Box::new(load))
+        let path = options.cluster.hand_off_socket.clone();
+        let moving = Moving::start(Arc::clone(&cluster), moved, path)?;
+        let flows = Box::new(moving);
+        cluster::start(cluster, &key, peers, listener, Box::new(load), flows)
     }
 }

@@ -178,6 +178,12 @@ impl Transport {
         Control::named(name.unwrap_or_default())
     }
 
+    /// The address that the client connected to; `None`: no TCP.
+    pub fn server_addr(&self) -> Option<SocketAddr> {
+        let addr = rustix::net::getsockname(&self.0).ok()?;
+        SocketAddr::try_from(addr).ok()
+    }
+
     /// What decides whether the connection may move to another node now, with `frozen` others on their way there. `was_moved`: it
     /// has been moved, so something must have been acknowledged since. `None`: no TCP.
     pub fn facts(&self, frozen: u32, was_moved: bool) -> Option<Facts> {

@@ -107,8 +107,13 @@ mod tests {
         let info = TcpInfo::parse(&bytes).unwrap();
         let word_at = |at: u8| u32::from_ne_bytes([at, at + 1, at + 2, at + 3]);
         assert_eq!((info.ca_state, info.probes), (1, 3));
-        assert_eq!((info.state, info.retransmits, info.timestamps), (0, 2, true));
-        let repairing = word_at(28).wrapping_add(word_at(32)).wrapping_add(word_at(36));
+        assert_eq!(
+            (info.state, info.retransmits, info.timestamps),
+            (0, 2, true)
+        );
+        let repairing = word_at(28)
+            .wrapping_add(word_at(32))
+            .wrapping_add(word_at(36));
         assert_eq!(info.repairing_segments, repairing);
         assert_eq!(info.snd_mss_bytes, word_at(16));
         assert_eq!(info.last_data_sent_ms, word_at(44));

@@ -94,12 +94,7 @@ impl Thread {
                 keys.iter().for_each(|key| place.went(node, *key));
             }
             Message::Drain { on } => self.cluster.drain(on),
-            _ => {
-                if let Some(answer) = self.flows.on_flow(node, frame) {
-                    open.stream.push(&answer);
-                    self.cluster.tally.frames[0].fetch_add(1, Relaxed);
-                }
-            }
+            _ => self.flows.on_flow(node, frame, now),
         }
         Ok(())
     }
@@ -128,7 +123,7 @@ impl Thread {
             self.open.remove(&old); // the same process opened it, and has lost it
         }
         if is_another && !before.is_dead {
-            self.flows.died(node);
+            self.flows.died(node, now);
         }
         self.standing[node] = Some(id);
         self.members[node].opened(now);
@@ -166,7 +161,7 @@ impl Thread {
         self.cluster.stand(node, Standing::Down);
         self.cluster.tally.streams[0].fetch_add(1, Relaxed);
         self.members[node].broke(now);
-        self.flows.unreachable(node);
+        self.flows.unreachable(node, now);
         let name = &self.cluster.names[node];
         match &broken {
             Broken::Closed(why) => tracing::warn!("cluster: {name} can't be reached: {why}"),
@@ -187,7 +182,7 @@ impl Thread {
         };
         let was_dead = std::mem::replace(&mut self.cluster.known().seen[node].is_dead, is_dead);
         if is_dead && !was_dead {
-            self.flows.died(node);
+            self.flows.died(node, now);
         }
         self.tell_wrong(node, &broken, now);
     }

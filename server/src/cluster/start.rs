@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
-use super::flows::AnswerUnknown;
+use super::flows::Flows;
 use super::member::Member;
 use super::thread::{Busy, LISTENER, Thread, WAKER};
 use super::tls::Tls;
@@ -24,6 +24,7 @@ pub fn start(
     peers: &[Peer],
     listener: OwnedFd,
     busy: Busy,
+    flows: Box<dyn Flows>,
 ) -> io::Result<()> {
     let epoll = epoll::create(CreateFlags::CLOEXEC)?;
     let own = EventData::new_u64(WAKER);
@@ -50,10 +51,7 @@ pub fn start(
         open: HashMap::new(),
         last_id: LISTENER,
         busy,
-        flows: Box::new(AnswerUnknown {
-            me: cluster.me as u16, // at most 64
-            boot_nonce: cluster.boot_nonce,
-        }),
+        flows,
         tell_at: now,
         told_draining: false,
         logged: vec![None; nodes],

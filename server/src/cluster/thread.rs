@@ -102,7 +102,7 @@ impl Thread {
             .map(|m| m.1.deadline());
         let opening = self.open.values().filter(|open| !open.stands);
         let cut = opening.map(|open| open.since.plus_us(OPENING_US_MAX));
-        let due = due.chain(cut).min();
+        let due = due.chain(cut).chain(self.flows.deadline()).min();
         let due = due.map_or(self.tell_at, |due| due.min(self.tell_at));
         // A millisecond more: it is due when the thread wakes.
         let left = Duration::from_micros(due.since_us(self.now()) + 1000);
@@ -123,6 +123,10 @@ impl Thread {
         }
         self.take_mail(now);
         self.keep_time(now);
+        self.flows.turn(now);
+        while let Some((node, frame)) = self.flows.next_frame() {
+            self.send(node, &frame, now);
+        }
         if self.tell_at <= now || self.told_draining != self.cluster.is_draining() {
             self.tell(now);
         }

@@ -151,8 +151,10 @@ impl Moving {
             }
             Out::Tell(step) => {
                 self.told(step, stay.home(), now);
-                if let (Step::Refused(_), Some(handed)) = (step, stay.handed.take()) {
-                    self.to_worker(handed);
+                if let Step::Refused(_) = step {
+                    if let Some(handed) = stay.handed.take() {
+                        self.stays(handed);
+                    }
                 }
                 None
             }
@@ -169,9 +171,10 @@ impl Moving {
         let Some(stay) = self.guests.get(&key) else {
             return;
         };
-        let facts = stay.handed.as_ref().and_then(|handed| {
-            (handed.conn.transport).facts(self.frozen[stay.home()], true)
-        });
+        let facts = stay
+            .handed
+            .as_ref()
+            .and_then(|handed| (handed.conn.transport).facts(self.frozen[stay.home()], true));
         let facts = facts.filter(|facts| may_move(facts).is_ok());
         self.drive_guest(key, Some(In::Facts(facts.unwrap_or(NEVER))), now);
     }

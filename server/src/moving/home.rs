@@ -1,12 +1,10 @@
 //! Connections that this node accepted, on their way to other nodes and back.
 
 use std::os::fd::AsFd;
-use std::sync::Arc;
 
 use ackpace_core::handoff::{Facts, Home, In, Message as Plain, Out, Step, Tracked, may_move};
 use ackpace_core::machine::Machine;
 use ackpace_core::units::Instant;
-use ackpace_core::worker::Stage;
 use ackpace_wire::cluster::broker::Connection;
 use ackpace_wire::cluster::{FlowId, Handoff, Message, Object};
 
@@ -35,6 +33,8 @@ pub struct Away {
     una_floor: Option<u32>,
     due: Option<Instant>,
     over: bool,
+    /// The other node did not take it.
+    stays: bool,
 }
 
 impl Away {
@@ -42,7 +42,10 @@ impl Away {
     pub fn new(cluster: &Cluster, handed: Box<Handed>, number: u64) -> Away {
         let before = handed.conn.flow.as_deref();
         let me = cluster.me() as u16; // at most 64
-        let (moves, una_floor) = (before.map_or(0, |it| it.moves), before.map(|it| it.una_floor));
+        let (moves, una_floor) = (
+            before.map_or(0, |it| it.moves),
+            before.map(|it| it.una_floor),
+        );
         Away {
             machine: Home::new(me, before.map_or(0, |it| it.epoch)),
             id: FlowId {
@@ -61,6 +64,7 @@ impl Away {
             una_floor,
             due: None,
             over: false,
+            stays: false,
         }
     }
 
@@ -167,6 +171,7 @@ impl Moving {
             }
             Out::Tell(step) => {
                 self.told(step, away.peer(), now);
+                away.stays = matches!(step, Step::Refused(_));
                 away.over |= matches!(step, Step::Refused(_) | Step::Returned | Step::TookOver)
                     && away.machine.owns();
                 None
@@ -200,6 +205,7 @@ impl Moving {
         };
         self.frozen[away.peer()] += 1;
         away.frozen = true;
+        away.file = state::file(handed);
         away.saved = state::pack(handed, &connection).ok().map(Box::new);
         away.saved.is_some()
     }
@@ -225,7 +231,7 @@ impl Moving {
     /// Makes a socket of a state and starts it.
     fn restore_home(&mut self, away: &mut Away, state: &Handoff) -> bool {
         let (id, epoch) = (away.id, away.machine.epoch().saturating_add(1));
-        let file = away.file.clone().or_else(|| self.own_file(state));
+        let file = away.file.clone();
         let now_here = flow(id, epoch, state.tcp.snd_una, None, away.moves + 1);
         let handed = self.restore(state, file.as_ref(), now_here, None);
         let stands = handed.is_some();
@@ -267,12 +273,6 @@ impl Moving {
         started
     }
 
-    /// This node's own file of a response, for a take-over: it was open when the connection left.
-    fn own_file(&self, state: &Handoff) -> Option<Ready> {
-        let object = &state.response.as_ref()?.object;
-        super::prepare::open(&self.shared.site, object)
-    }
-
     fn track(&mut self, away: &Away) -> Tracked {
         let Some(saved) = away.saved.as_deref() else {
             return LOST;
@@ -289,7 +289,11 @@ impl Moving {
             };
         };
         let newer = tracked.ack.wrapping_sub(saved.tcp.snd_una) as i32 > 0;
-        let ack = if newer { tracked.ack } else { saved.tcp.snd_una };
+        let ack = if newer {
+            tracked.ack
+        } else {
+            saved.tcp.snd_una
+        };
         let more = tracked.seq_end.wrapping_sub(saved.tcp.rcv_nxt) as i32 > 0;
         Tracked {
             ack,
@@ -328,7 +332,10 @@ impl Moving {
             let epoch = away.machine.epoch();
             handed.conn.flow = Some(Box::new(flow(away.id, epoch, floor, None, away.moves)));
         }
-        self.to_worker(handed);
+        match away.stays {
+            true => self.stays(handed),
+            false => self.to_worker(handed),
+        }
     }
 }
 
@@ -365,8 +372,7 @@ fn advanced(state: &Handoff, ack: u32) -> Option<Handoff> {
         Some(response) => {
             response.sent_bytes = response.sent_bytes.checked_add_signed(further)?;
             let object = &response.object;
-            let len_bytes =
-                response.head.len() as u64 + object.to_bytes - object.from_bytes;
+            let len_bytes = response.head.len() as u64 + object.to_bytes - object.from_bytes;
             (response.sent_bytes <= len_bytes).then_some(state)
         }
         None => (further == 0).then_some(state),

@@ -55,7 +55,10 @@ fn simple(handed: &Handed) -> Result<Option<Simple<'_>>, Refusal> {
     let Stage::Response(response) = &exported.stage else {
         return Ok(None);
     };
-    let [ExportedPart::Bytes(head), ExportedPart::File { file, span, .. }] = &response.parts[..]
+    let [
+        ExportedPart::Bytes(head),
+        ExportedPart::File { file, span, .. },
+    ] = &response.parts[..]
     else {
         return Err(Refusal::Object);
     };
@@ -74,6 +77,12 @@ fn simple(handed: &Handed) -> Result<Option<Simple<'_>>, Refusal> {
         true => Ok(Some((response, head, *span, own))),
         false => Err(Refusal::Object),
     }
+}
+
+/// The file of its response.
+pub fn file(handed: &Handed) -> Option<(Arc<File>, Version)> {
+    let (_, _, _, (file, version)) = simple(handed).ok()??;
+    Some((Arc::clone(file), version))
 }
 
 /// Whether it has what another node could go on with.

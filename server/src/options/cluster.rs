@@ -64,6 +64,15 @@ pub struct ClusterOptions {
     /// Default: `auto`. Range: auto, relay or off.
     #[arg(long, value_name = "HOW", default_value = "auto", help_heading = "Cluster")]
     pub hand_off: HandOff,
+
+    /// Socket of `ackpace-host handoff`
+    ///
+    /// Connections move with the help of that program, which has the rights for it. Where it does not answer, requests are relayed.
+    ///
+    /// Default: `/run/ackpace-host/handoff.sock`. Range: the path of a unix socket.
+    #[arg(long, value_name = "FILE", default_value = "/run/ackpace-host/handoff.sock", value_hint = ValueHint::FilePath,
+          help_heading = "Cluster", value_parser = OsStringValueParser::new().try_map(names::path))]
+    pub hand_off_socket: PathBuf,
 }
 
 impl ClusterOptions {

@@ -34,10 +34,7 @@ pub struct Flow {
 /// What a worker wants of the thread that moves connections.
 pub enum Ask {
     /// Move this connection to a node. It comes back if it can't.
-    Move {
-        handed: Box<Handed>,
-        to: usize,
-    },
+    Move { handed: Box<Handed>, to: usize },
     /// Give this connection back to its home. It comes back if it can't.
     Return(Box<Handed>),
     /// The client of a connection that came from another node is gone.

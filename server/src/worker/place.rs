@@ -63,7 +63,8 @@ pub(super) fn placed(
     };
     let stays = conn.stays_until.is_some_and(|until| until > now);
     let flow = conn.flow.as_deref();
-    let may_move = !stays && plan.keep_alive && cluster.may_move(node, conn);
+    let may_move =
+        !stays && plan.keep_alive && cluster.may_move(node, || conn.transport.server_addr());
     let is_guest = flow.is_some_and(|flow| flow.home.is_some());
     let response = Response {
         len_bytes,
