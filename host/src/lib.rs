@@ -11,6 +11,7 @@
 pub mod cgroups;
 pub mod cli;
 pub mod doctor;
+pub mod handoff;
 pub mod journal;
 pub mod kernel;
 pub mod matching;

@@ -2,7 +2,7 @@
 
 use std::io::Read;
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use libbpf_rs::{
     ErrorKind, Iter, Link, Map, MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder,
@@ -11,6 +11,9 @@ use libbpf_rs::{
 
 use super::{Aligned, Entry, no_bpf};
 use crate::failure::Failure;
+
+mod devices;
+pub use devices::Ring;
 
 /// A loaded object file. Dropping it detaches it.
 pub struct Program {
@@ -39,6 +42,18 @@ impl Program {
         needs: &'static str,
         pin: Option<(&str, &Path)>,
     ) -> Result<Program, Failure> {
+        Program::load_with(file, needs, |map| match pin {
+            Some((name, path)) if name == map => Some(path.to_owned()),
+            _ => None,
+        })
+    }
+
+    /// `pin`: where the map with this name is pinned, if it is.
+    fn load_with(
+        file: &Aligned<[u8]>,
+        needs: &'static str,
+        pin: impl Fn(&str) -> Option<PathBuf>,
+    ) -> Result<Program, Failure> {
         if file.0.is_empty() {
             return Err(no_bpf());
         }
@@ -47,9 +62,9 @@ impl Program {
         let mut open = ObjectBuilder::default()
             .open_memory(&file.0)
             .map_err(refused)?;
-        if let Some((name, pin)) = pin {
-            for mut map in open.maps_mut().filter(|map| map.name() == name) {
-                map.set_pin_path(pin).map_err(refused)?;
+        for mut map in open.maps_mut() {
+            if let Some(path) = map.name().to_str().and_then(&pin) {
+                map.set_pin_path(path).map_err(refused)?;
             }
         }
         Ok(Program {

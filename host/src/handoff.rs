@@ -1,0 +1,3 @@
+//! Connections that move between nodes of a cluster.
+
+pub mod switch;
