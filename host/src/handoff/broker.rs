@@ -119,11 +119,7 @@ impl Broker {
         (done.unwrap_or_else(failed), None)
     }
 
-    fn with_socket(
-        &mut self,
-        request: &Request,
-        socket: BorrowedFd<'_>,
-    ) -> Result<Reply, Refused> {
+    fn with_socket(&mut self, request: &Request, socket: BorrowedFd<'_>) -> Result<Reply, Refused> {
         let tuple = repair::tuple(socket)?;
         self.check(&tuple)?;
         match request {
