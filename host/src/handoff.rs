@@ -91,8 +91,8 @@ pub fn run(options: &Handoff) -> Result<(), Failure> {
     let switch = Switch::start(&settings)?;
     let sockets = Sockets::open()?;
     let door = Door::open(&options.socket, user)?;
-    // For TCP_REPAIR and its like. What takes more is open by now.
-    capabilities::keep_only(CapabilitySet::NET_ADMIN | CapabilitySet::NET_RAW)?;
+    // For TCP_REPAIR and its like, and for ports below 1024. What takes more is open by now.
+    capabilities::keep_only(CapabilitySet::NET_ADMIN | CapabilitySet::NET_BIND_SERVICE)?;
     let stopped = caught.hear()?;
     let hello = Hello {
         version: wire::VERSION,

@@ -10,9 +10,9 @@ mod none;
 #[cfg(feature = "bpf")]
 mod program;
 #[cfg(not(feature = "bpf"))]
-pub use none::{Program, cores};
+pub use none::{Program, Ring, cores};
 #[cfg(feature = "bpf")]
-pub use program::{Program, cores};
+pub use program::{Program, Ring, cores};
 
 /// An object file for the kernel, on an address as ELF wants it; empty in a build without BPF.
 #[repr(C, align(8))]
@@ -20,6 +20,15 @@ pub struct Aligned<T: ?Sized>(pub T);
 
 /// A key of a map, and its value.
 pub type Entry = (Vec<u8>, Vec<u8>);
+
+/// On which side of a device a program stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Where packets come in.
+    In,
+    /// Where they leave.
+    Out,
+}
 
 /// The object file of `src/bpf/NAME.bpf.c`.
 #[macro_export]

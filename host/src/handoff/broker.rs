@@ -119,11 +119,7 @@ impl Broker {
         (done.unwrap_or_else(failed), None)
     }
 
-    fn with_socket(
-        &mut self,
-        request: &Request,
-        socket: BorrowedFd<'_>,
-    ) -> Result<Reply, Refused> {
+    fn with_socket(&mut self, request: &Request, socket: BorrowedFd<'_>) -> Result<Reply, Refused> {
         let tuple = repair::tuple(socket)?;
         self.check(&tuple)?;
         match request {
@@ -210,7 +206,10 @@ impl Broker {
         match repair::save(&mut self.sockets, socket, una_floor) {
             Ok(saved) => {
                 self.frozen.add(*tuple, saved.before);
-                Ok(Reply::Saved(Box::new(saved.connection)))
+                Ok(Reply::Saved {
+                    connection: Box::new(saved.connection),
+                    unsent_bytes: saved.unsent_bytes,
+                })
             }
             Err(why) => {
                 self.switch.thaw(tuple);

@@ -44,6 +44,8 @@ const OPTION_TIMESTAMP: u32 = 8;
 pub struct Saved {
     /// Its connection.
     pub connection: Connection,
+    /// Bytes that were written and not sent.
+    pub unsent_bytes: u32,
     /// What it had.
     pub before: Before,
 }
@@ -85,9 +87,11 @@ pub fn save(
             ..window
         };
         set_window(socket, closed)?;
-        let connection = saved(sockets, socket, tuple, &info, &window, una_floor)?;
+        let looked = look(sockets, socket, &tuple)?;
+        let connection = saved(socket, tuple, &info, &looked, &window, una_floor)?;
         Ok(Saved {
             connection,
+            unsent_bytes: looked.write_seq.wrapping_sub(looked.snd_nxt),
             before: Before(window),
         })
     });
@@ -111,14 +115,13 @@ fn may_freeze(socket: BorrowedFd<'_>) -> Result<[u8; INFO_BYTES], Refused> {
 }
 
 fn saved(
-    sockets: &mut Sockets,
     socket: BorrowedFd<'_>,
     tuple: Tuple,
     info: &[u8; INFO_BYTES],
+    looked: &Looked,
     window: &Window,
     una_floor: Option<u32>,
 ) -> Result<Connection, Refused> {
-    let looked = look(sockets, socket, &tuple)?;
     if looked.state != ESTABLISHED || looked.has_hole || looked.is_urgent {
         return Err(Refused::new(
             "the client closes, or its segments have a hole",
@@ -163,7 +166,7 @@ fn saved(
     Ok(Connection {
         tuple,
         tcp,
-        congestion: congestion(socket, &looked)?,
+        congestion: congestion(socket, looked)?,
         received,
     })
 }

@@ -24,8 +24,6 @@ pub struct World {
     pub listener: TcpListener,
     pub client: TcpStream,
     pub server: TcpStream,
-    /// Sequence number of the first byte.
-    first_seq: u32,
     /// Bytes that the server has written, and those of them that the client has read.
     pub written: u64,
     pub read: u64,
@@ -127,7 +125,7 @@ pub fn value(socket: &TcpStream, level: i32, option: i32) -> i32 {
 }
 
 /// `struct tcp_info`.
-pub fn info(socket: &TcpStream) -> TcpInfo {
+pub fn raw_info(socket: &TcpStream) -> [u8; LEN_BYTES] {
     let (mut bytes, mut len) = ([0u8; LEN_BYTES], LEN_BYTES as libc::socklen_t);
     // SAFETY: the kernel writes at most `len` bytes, which there are.
     let done = unsafe {
@@ -136,7 +134,12 @@ pub fn info(socket: &TcpStream) -> TcpInfo {
         libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, bytes, &raw mut len)
     };
     assert_eq!(done, 0);
-    TcpInfo::parse(&bytes).expect("a TCP socket")
+    bytes
+}
+
+/// The same, read.
+pub fn info(socket: &TcpStream) -> TcpInfo {
+    TcpInfo::parse(&raw_info(socket)).expect("a TCP socket")
 }
 
 fn run(line: &str) -> bool {
@@ -194,18 +197,14 @@ impl World {
         let server = listener.accept().expect("just now").0;
         server.set_nonblocking(true).expect("a socket");
         client.set_nonblocking(true).expect("a socket");
-        let mut world = World {
+        Some(World {
             sockets,
             listener,
             client,
             server,
-            first_seq: 0,
             written: 0,
             read: 0,
-        };
-        // Makes the cookie, too.
-        world.first_seq = world.look().write_seq;
-        Some(world)
+        })
     }
 
     /// The server writes so many bytes.
@@ -274,18 +273,13 @@ impl World {
         let tcp = saved.connection.tcp;
         let flight = u64::from(tcp.snd_nxt.wrapping_sub(tcp.snd_una));
         // What was never sent is written again.
-        self.written -= u64::from(self.unsent_of(saved));
+        self.written -= u64::from(saved.unsent_bytes);
         let from = self.written - flight;
         let mut left = &bytes(from, self.written)[..];
         while !left.is_empty() {
             let count = self.server.write(left).expect("the buffer is large enough");
             left = &left[count..];
         }
-    }
-
-    fn unsent_of(&self, saved: &Saved) -> u32 {
-        let end = self.first_seq.wrapping_add(self.written as u32);
-        end.wrapping_sub(saved.connection.tcp.snd_nxt)
     }
 
     /// Lets the restored socket send.

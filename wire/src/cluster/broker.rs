@@ -126,8 +126,13 @@ pub struct Hello {
 pub enum Reply {
     /// Who it is.
     Hello(Hello),
-    /// The frozen connection.
-    Saved(Box<Connection>),
+    /// The frozen connection, of which the last so many bytes that the server has written were not sent.
+    Saved {
+        /// The connection.
+        connection: Box<Connection>,
+        /// Bytes behind `snd_nxt`.
+        unsent_bytes: u32,
+    },
     /// The socket of [`Request::Restore`].
     Restored,
     /// That is done.
@@ -337,7 +342,7 @@ fn leases(body: &mut Reader<'_>) -> Result<Vec<Lease>, Bad> {
 pub fn encode_reply(id: u64, reply: &Reply) -> Vec<u8> {
     let code = match reply {
         Reply::Hello(_) => HERE,
-        Reply::Saved(_) => SAVED,
+        Reply::Saved { .. } => SAVED,
         Reply::Restored => RESTORED,
         Reply::Done => DONE,
         Reply::Redirected { .. } => REDIRECTED,
@@ -348,7 +353,13 @@ pub fn encode_reply(id: u64, reply: &Reply) -> Vec<u8> {
     let mut to = head(code, id);
     match reply {
         Reply::Hello(hello) => hello.encode(&mut to),
-        Reply::Saved(connection) => connection.encode(&mut to),
+        Reply::Saved {
+            connection,
+            unsent_bytes,
+        } => {
+            connection.encode(&mut to);
+            to.extend(unsent_bytes.to_le_bytes());
+        }
         Reply::Restored | Reply::Done => {}
         Reply::Redirected { held } => to.extend(held.to_le_bytes()),
         Reply::Tracked(tracked) => {
@@ -383,7 +394,10 @@ pub fn parse_reply(datagram: &[u8]) -> Result<(u64, Reply), Bad> {
 fn reply(code: u8, body: &mut Reader<'_>) -> Result<Reply, Bad> {
     Ok(match code {
         HERE => Reply::Hello(Hello::parse(body)?),
-        SAVED => Reply::Saved(Box::new(Connection::parse(body)?)),
+        SAVED => Reply::Saved {
+            connection: Box::new(Connection::parse(body)?),
+            unsent_bytes: body.u32()?,
+        },
         RESTORED => Reply::Restored,
         DONE => Reply::Done,
         REDIRECTED => Reply::Redirected { held: body.u32()? },

@@ -48,6 +48,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "ackpace-host-base",
             "ackpace-receive",
             "ackpace-share",
+            "ackpace-wire",
         ],
     ),
     ("receive/guest", &["ackpace-lab-base"]),

@@ -2,9 +2,11 @@
 
 use std::convert::Infallible;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
+use std::time::Duration;
 
-use super::{Aligned, Entry, no_bpf};
+use super::{Aligned, Entry, Side, no_bpf};
 use crate::failure::Failure;
 
 /// See the real one.
@@ -39,6 +41,9 @@ never! {
     get(&str, &[u8]) -> Option<Vec<u8>>;
     entries(&str) -> Vec<Entry>;
     iterate() -> io::Empty;
+    attach_pinned(&str, u32, Side, &Path) -> bool;
+    ring(&str) -> Ring;
+    test_run(&str, &[u8], u32) -> (i32, Duration);
 }
 
 #[expect(missing_docs, clippy::missing_errors_doc, reason = "see the real one")]
@@ -68,11 +73,31 @@ impl Program {
         match self.0 {}
     }
 
+    pub fn load_pinned(_: &Aligned<[u8]>, _: &'static str, _: &Path) -> Result<Program, Failure> {
+        Err(no_bpf())
+    }
+
     pub fn attach(&mut self) -> Result<(), Failure> {
         match self.0 {}
     }
 
     pub fn attach_to(&mut self, _: &Path) -> Result<(), Failure> {
+        match self.0 {}
+    }
+}
+
+/// See the real one.
+pub struct Ring(Infallible);
+
+#[expect(missing_docs, clippy::missing_errors_doc, reason = "see the real one")]
+impl Ring {
+    pub fn take(&mut self) -> Result<Vec<Vec<u8>>, Failure> {
+        match self.0 {}
+    }
+}
+
+impl AsFd for Ring {
+    fn as_fd(&self) -> BorrowedFd<'_> {
         match self.0 {}
     }
 }

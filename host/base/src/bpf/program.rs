@@ -6,11 +6,14 @@ use std::path::Path;
 
 use libbpf_rs::{
     ErrorKind, Iter, Link, Map, MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder,
-    ProgramInput, ProgramType,
+    OpenMapMut, ProgramInput, ProgramType,
 };
 
 use super::{Aligned, Entry, no_bpf};
 use crate::failure::Failure;
+
+mod devices;
+pub use devices::Ring;
 
 /// A loaded object file. Dropping it detaches it.
 pub struct Program {
@@ -39,35 +42,43 @@ impl Program {
         needs: &'static str,
         pin: Option<(&str, &Path)>,
     ) -> Result<Program, Failure> {
-        if file.0.is_empty() {
-            return Err(no_bpf());
-        }
-        libbpf_rs::set_print(None); // errors are told here
-        let refused = |error: libbpf_rs::Error| refused(&error, needs);
-        let mut open = ObjectBuilder::default()
-            .open_memory(&file.0)
-            .map_err(refused)?;
-        if let Some((name, pin)) = pin {
-            for mut map in open.maps_mut().filter(|map| map.name() == name) {
-                map.set_pin_path(pin).map_err(refused)?;
-            }
-        }
-        Ok(Program {
-            links: Vec::new(),
-            object: open.load().map_err(refused)?,
-            needs,
+        Program::load_with(file, needs, |name, map| match pin {
+            Some((pinned, path)) if pinned == name => map.set_pin_path(path),
+            _ => Ok(()),
         })
     }
 
-    /// Loads an object file with a structure of the kernel's whose first field is its name (`char[16]`), under this name.
+    /// Loads an object file with a structure of the kernel's whose first field is its name (`char[16]`), under this name of less
+    /// than 16 bytes.
     ///
     /// # Errors
     /// As [`Program::load`].
     pub fn load_named(
         file: &Aligned<[u8]>,
         needs: &'static str,
-        map: &str,
+        structure: &str,
         name: &str,
+    ) -> Result<Program, Failure> {
+        let mut field = [0; 16];
+        let bytes = name.bytes().take(15);
+        field
+            .iter_mut()
+            .zip(bytes)
+            .for_each(|(to, byte)| *to = byte);
+        Program::load_with(file, needs, |map_name, map| {
+            let value = map.initial_value_mut().and_then(|it| it.first_chunk_mut());
+            if let Some(value) = value.filter(|_| map_name == structure) {
+                *value = field;
+            }
+            Ok(())
+        })
+    }
+
+    /// Each map is prepared before all are loaded.
+    fn load_with(
+        file: &Aligned<[u8]>,
+        needs: &'static str,
+        prepare: impl Fn(&str, &mut OpenMapMut<'_>) -> libbpf_rs::Result<()>,
     ) -> Result<Program, Failure> {
         if file.0.is_empty() {
             return Err(no_bpf());
@@ -77,12 +88,9 @@ impl Program {
         let mut open = ObjectBuilder::default()
             .open_memory(&file.0)
             .map_err(refused)?;
-        for mut map in open.maps_mut().filter(|it| it.name() == map) {
-            let field = map.initial_value_mut().and_then(|it| it.get_mut(..16));
-            let fits = field.filter(|_| name.len() < 16);
-            let field = fits.ok_or_else(|| Failure::runtime(format!("no room for {name}")))?;
-            field.fill(0);
-            field[..name.len()].copy_from_slice(name.as_bytes());
+        for mut map in open.maps_mut() {
+            let name = map.name().to_string_lossy();
+            prepare(&name, &mut map).map_err(refused)?;
         }
         Ok(Program {
             links: Vec::new(),

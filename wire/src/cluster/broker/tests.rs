@@ -65,7 +65,10 @@ fn reply() -> impl Strategy<Value = Reply> {
                 peers,
             })
         }),
-        connection().prop_map(Reply::Saved),
+        (connection(), any::<u32>()).prop_map(|(connection, unsent_bytes)| Reply::Saved {
+            connection,
+            unsent_bytes
+        }),
         Just(Reply::Restored),
         Just(Reply::Done),
         any::<u32>().prop_map(|held| Reply::Redirected { held }),
