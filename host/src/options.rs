@@ -1,5 +1,6 @@
 //! The command line, each option defined once.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use ackpace_core::send::CAP_BYTES_MIN;
@@ -35,6 +36,15 @@ pub enum Command {
         /// A JSON object a line
         #[arg(long)]
         json: bool,
+        /// Look at what connections to these addresses need in order to move
+        #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
+        vip: Vec<IpAddr>,
+        /// To nodes with these addresses
+        #[arg(long, value_name = "ADDRESS", value_delimiter = ',', requires = "vip")]
+        peer: Vec<IpAddr>,
+        /// On these devices; none: all Ethernet devices that are up
+        #[arg(long, value_name = "DEVICE", requires = "vip")]
+        device: Vec<String>,
     },
     /// Divide a fixed amount of send memory among TCP connections of any program, until stopped
     #[command(args_conflicts_with_subcommands = true)]
@@ -54,6 +64,8 @@ pub enum About {
     Tune,
     /// What `receive` needs
     Receive,
+    /// What `handoff` needs
+    Handoff,
 }
 
 /// `tune`.
@@ -236,12 +248,14 @@ mod tests {
             "x receive watch --for 0",
             "x receive watch --pid 0",
             "x receive guard --exact",
+            "x doctor handoff --peer 10.0.0.2",
         ] {
             assert!(parsed(line).is_err(), "{line}");
         }
         for line in [
             "x doctor --json",
             "x doctor tune",
+            "x doctor handoff --vip 10.9.9.9,fd00::9 --peer 10.0.0.2 --device eth0",
             "x tune --restore",
             "x tune --budget 1MiB --port=80,443 --quiet",
             "x tune status --metrics",

@@ -1,5 +1,6 @@
 //! The flow switch in network namespaces; as root, skipped elsewhere.
 
+mod checks;
 mod cost;
 mod guests;
 mod moves;

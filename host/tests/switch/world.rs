@@ -253,6 +253,6 @@ fn ip(arguments: &str) -> bool {
     status.is_ok_and(|status| status.success())
 }
 
-fn run(arguments: &str) {
+pub fn run(arguments: &str) {
     assert!(ip(arguments), "ip {arguments}");
 }
