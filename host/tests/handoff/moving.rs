@@ -275,7 +275,9 @@ fn move_over_wan(test: &str, moves: usize) {
         let (space, via) = (world.space(node), address(CLIENT, false));
         segment::run(&format!("-n {space} route add 10.1.0.0/16 via {via}"));
         let control = "/proc/sys/net/ipv4/tcp_congestion_control";
-        world.within(node, move || std::fs::write(control, "cubic").expect("root"));
+        world.within(node, move || {
+            std::fs::write(control, "cubic").expect("root")
+        });
     }
     let forward = || std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").expect("root");
     world.within(CLIENT, forward);

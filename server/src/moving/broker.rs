@@ -72,14 +72,21 @@ impl Broker {
         }
     }
 
+    /// Freezes a socket. Returns its connection, and how many bytes it has been given and not sent.
     pub fn freeze(
         &mut self,
         socket: BorrowedFd<'_>,
         epoch: u32,
         una_floor: Option<u32>,
-    ) -> Result<Box<Connection>, Failed> {
+    ) -> Result<(Box<Connection>, u64), Failed> {
         match self.ask(&Request::Freeze { epoch, una_floor }, Some(socket))? {
-            (Reply::Saved(connection), None) => Ok(connection),
+            (
+                Reply::Saved {
+                    connection,
+                    unsent_bytes,
+                },
+                None,
+            ) => Ok((connection, unsent_bytes.into())),
             _ => Err(odd("it answers something else than it was asked")),
         }
     }

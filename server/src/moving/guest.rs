@@ -196,12 +196,15 @@ impl Moving {
         };
         let floor = handed.conn.flow.as_ref().map(|flow| flow.una_floor);
         let fd = handed.conn.transport.as_fd();
-        let Some(connection) = self.ask_broker(|broker| broker.freeze(fd, epoch, floor)) else {
+        let frozen = self.ask_broker(|broker| broker.freeze(fd, epoch, floor));
+        let Some((connection, unsent_bytes)) = frozen else {
             return false;
         };
         self.frozen[stay.home()] += 1;
         stay.frozen = true;
-        stay.state = state::pack(handed, &connection).ok().map(Box::new);
+        stay.state = state::pack(handed, &connection, unsent_bytes)
+            .ok()
+            .map(Box::new);
         stay.state.is_some()
     }
 

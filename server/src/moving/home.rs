@@ -200,13 +200,16 @@ impl Moving {
             return false;
         };
         let fd = handed.conn.transport.as_fd();
-        let Some(connection) = self.ask_broker(|broker| broker.freeze(fd, epoch, floor)) else {
+        let frozen = self.ask_broker(|broker| broker.freeze(fd, epoch, floor));
+        let Some((connection, unsent_bytes)) = frozen else {
             return false;
         };
         self.frozen[away.peer()] += 1;
         away.frozen = true;
         away.file = state::file(handed);
-        away.saved = state::pack(handed, &connection).ok().map(Box::new);
+        away.saved = state::pack(handed, &connection, unsent_bytes)
+            .ok()
+            .map(Box::new);
         away.saved.is_some()
     }
 

@@ -90,11 +90,10 @@ pub fn can_travel(handed: &Handed) -> bool {
     handed.conn.peer.is_some() && simple(handed).is_ok()
 }
 
-/// A frozen connection, for another node. Errors: the socket holds bytes of an earlier response.
-pub fn pack(handed: &Handed, saved: &Connection) -> Result<Handoff, Refusal> {
+/// A frozen connection, for another node. `unsent_bytes`: of what its socket was given. Errors: the socket holds bytes of an earlier response.
+pub fn pack(handed: &Handed, saved: &Connection, unsent_bytes: u64) -> Result<Handoff, Refusal> {
     let exported = handed.exported.as_deref().ok_or(Refusal::Save)?;
     let flight_bytes = u64::from(saved.tcp.snd_nxt.wrapping_sub(saved.tcp.snd_una));
-    let unsent_bytes = handed.conn.transport.unsent_bytes().unwrap_or(0);
     let given_bytes = exported.given_bytes.saturating_sub(unsent_bytes);
     let mut idle_us = 0;
     let response = match simple(handed)? {
