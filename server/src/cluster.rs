@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use ackpace_core::handoff::FROZEN_MAX;
 use ackpace_core::handoff::Step;
-use ackpace_core::place::{How, Load as Waiting, Place, Response, Settings, Standing};
+use ackpace_core::place::{How, Load as Waiting, Place, Policy, Response, Settings, Standing};
 use ackpace_core::units::Instant;
 use ackpace_wire::cluster::{FlowId, Frame, Load, Message};
 use ackpace_wire::limits::CLUSTER_BODY_BYTES_MAX;
@@ -148,11 +148,11 @@ struct Known {
 }
 
 impl Cluster {
-    /// The cluster of these options; `None`: there is none. No stream stands yet.
+    /// The cluster of these options, where a node is chosen by this policy; `None`: there is none. No stream stands yet.
     ///
     /// # Errors
     /// The system gives no random bytes or no descriptor.
-    pub fn new(options: &ClusterOptions) -> io::Result<Option<Arc<Cluster>>> {
+    pub fn new(options: &ClusterOptions, policy: Policy) -> io::Result<Option<Arc<Cluster>>> {
         let ClusterAt::Tcp(addr) = options.cluster_listen else {
             return Ok(None);
         };
@@ -164,8 +164,15 @@ impl Cluster {
         nodes.extend(options.peer.iter().map(|peer| (&*peer.name, peer.addr)));
         nodes.sort_unstable();
         let me = nodes.iter().position(|(name, _)| *name == options.node);
-        let hashes: Vec<u64> = nodes.iter().map(|(name, _)| hash(name)).collect();
-        let mut place = Place::new(&hashes, Settings::default());
+        let hashes: Vec<u64> = nodes
+            .iter()
+            .map(|(name, _)| key_of(name.as_bytes()))
+            .collect();
+        let settings = Settings {
+            policy,
+            ..Settings::default()
+        };
+        let mut place = Place::new(&hashes, settings);
         let me = me.unwrap_or_default(); // it is one of them
         let seen = |node: usize| Seen {
             standing: if node == me {
@@ -449,10 +456,4 @@ impl Cluster {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// FNV-1a: the same in all nodes, whatever they were built with.
-fn hash(name: &str) -> u64 {
-    let mixed = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    name.bytes().fold(0xcbf2_9ce4_8422_2325, mixed)
 }

@@ -173,7 +173,7 @@ impl Moving {
         let room = self.homes.len() < AWAY_MAX && self.broker.is_some();
         if !quiet || refused || !room || !state::can_travel(&handed) {
             self.cluster.tally.count(None);
-            return self.stays(handed);
+            return self.to_worker(handed);
         }
         self.last += 1;
         let number = self.last;
@@ -200,12 +200,6 @@ impl Moving {
             }
             None => drop(handed), // its tenure is over, and the client hears nothing of it
         }
-    }
-
-    /// The same, of one that does not move for a while.
-    fn stays(&self, mut handed: Box<Handed>) {
-        handed.conn.stays_until = Some(self.shared.clock.now().plus_us(REFUSED_US));
-        self.to_worker(handed);
     }
 
     /// Leaves a connection for a worker: the one with fewest.

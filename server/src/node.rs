@@ -39,7 +39,8 @@ pub fn prepare(
     listeners: &mut Listeners,
 ) -> Result<Option<Node>, Failure> {
     let failed = |error: io::Error| Failure::runtime(format!("cluster: {error}"));
-    let Some(cluster) = Cluster::new(&options.cluster).map_err(failed)? else {
+    let Some(cluster) = Cluster::new(&options.cluster, options.compare.place).map_err(failed)?
+    else {
         return Ok(None);
     };
     let ClusterAt::Tcp(addr) = options.cluster.cluster_listen else {

@@ -193,7 +193,8 @@ impl Transport {
             prepared: true,
             frozen,
             rtt_us: info.rtt_us.into(),
-            acked: !was_moved || info.bytes_acked > 1, // the prime byte counts
+            // The prime byte counts. With nothing in flight no timer runs that a move would start again.
+            acked: !was_moved || info.bytes_acked > 1 || self.held_bytes() == Some(0),
             retransmits: info.retransmits.into(),
             ca_state: info.ca_state,
             repairing: info.repairing_segments,

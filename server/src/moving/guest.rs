@@ -152,8 +152,9 @@ impl Moving {
             Out::Tell(step) => {
                 self.told(step, stay.home(), now);
                 if let Step::Refused(_) = step {
-                    if let Some(handed) = stay.handed.take() {
-                        self.stays(handed);
+                    if let Some(mut handed) = stay.handed.take() {
+                        handed.conn.stays = true;
+                        self.to_worker(handed);
                     }
                 }
                 None

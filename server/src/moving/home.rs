@@ -33,8 +33,6 @@ pub struct Away {
     una_floor: Option<u32>,
     due: Option<Instant>,
     over: bool,
-    /// The other node did not take it.
-    stays: bool,
 }
 
 impl Away {
@@ -64,7 +62,6 @@ impl Away {
             una_floor,
             due: None,
             over: false,
-            stays: false,
         }
     }
 
@@ -171,7 +168,6 @@ impl Moving {
             }
             Out::Tell(step) => {
                 self.told(step, away.peer(), now);
-                away.stays = matches!(step, Step::Refused(_));
                 away.over |= matches!(step, Step::Refused(_) | Step::Returned | Step::TookOver)
                     && away.machine.owns();
                 None
@@ -335,10 +331,7 @@ impl Moving {
             let epoch = away.machine.epoch();
             handed.conn.flow = Some(Box::new(flow(away.id, epoch, floor, None, away.moves)));
         }
-        match away.stays {
-            true => self.stays(handed),
-            false => self.to_worker(handed),
-        }
+        self.to_worker(handed);
     }
 }
 

@@ -69,8 +69,8 @@ pub struct ClusterOptions {
     ///
     /// Connections move with the help of that program, which has the rights for it. Where it does not answer, requests are relayed.
     ///
-    /// Default: `/run/ackpace-host/handoff.sock`. Range: the path of a unix socket.
-    #[arg(long, value_name = "FILE", default_value = "/run/ackpace-host/handoff.sock", value_hint = ValueHint::FilePath,
+    /// Default: `/run/ackpace-handoff/handoff.sock`. Range: the path of a unix socket.
+    #[arg(long, value_name = "FILE", default_value = "/run/ackpace-handoff/handoff.sock", value_hint = ValueHint::FilePath,
           help_heading = "Cluster", value_parser = OsStringValueParser::new().try_map(names::path))]
     pub hand_off_socket: PathBuf,
 }

@@ -4,6 +4,7 @@
 use ackpace_core::balance::Moves;
 use ackpace_core::congestion::Delay;
 use ackpace_core::disk::Order;
+use ackpace_core::place::Policy as Place;
 use ackpace_core::prefetch::Prefetch;
 use ackpace_core::units::{KIB, MIB, US_PER_S, duration_us};
 use ackpace_share::Policy;
@@ -33,6 +34,8 @@ pub struct Compare {
     pub moves: Moves,
     /// `payload`: whether payload of origins is copied when it is sent, and written over in place.
     pub copies: bool,
+    /// `place`: by what a node of a cluster is chosen.
+    pub place: Place,
     /// `share`, with `send_need`: how send memory is divided, if it is.
     pub share: Policy,
 }
@@ -45,7 +48,7 @@ struct Parameters {
     need: Option<Need>,
 }
 
-const KEYS: [&str; 13] = [
+const KEYS: [&str; 14] = [
     "prefetch",
     "prefetch_time",
     "prefetch_size",
@@ -57,6 +60,7 @@ const KEYS: [&str; 13] = [
     "pacing",
     "moves",
     "payload",
+    "place",
     "share",
     "send_need",
 ];
@@ -73,6 +77,7 @@ impl Default for Compare {
             pacing: true,
             moves: Moves::ByLoad,
             copies: false,
+            place: Place::Algorithm1,
             share: Policy::ByNeed(Need::Law),
         }
     }
@@ -155,6 +160,18 @@ impl Compare {
                 ];
                 self.moves = one_of(how, &ways)?;
             }
+            "place" => {
+                let policies = [
+                    ("algorithm-1", Place::Algorithm1),
+                    ("as-printed", Place::Algorithm1Printed),
+                    ("lard", Place::Lard),
+                    ("bounded-hash", Place::BoundedHashing),
+                    ("round-robin", Place::RoundRobin),
+                    ("weighted", Place::WeightedRoundRobin),
+                    ("random", Place::Random),
+                ];
+                self.place = one_of(how, &policies)?;
+            }
             "share" => {
                 let policies = [
                     ("by-need", Policy::ByNeed(Need::Law)),
@@ -206,7 +223,7 @@ mod tests {
     #[test]
     fn without_words_the_server_works_by_its_own_designs() {
         assert_eq!(Compare::parse("none"), Ok(Compare::default()));
-        let own = "prefetch=tdap,order=c-look,cancel=on,delay=rate,read=direct,send=margin,pacing=first-flight,moves=by-load,share=by-need,send_need=law";
+        let own = "prefetch=tdap,order=c-look,cancel=on,delay=rate,read=direct,send=margin,pacing=first-flight,moves=by-load,place=algorithm-1,share=by-need,send_need=law";
         assert_eq!(Compare::parse(own), Ok(Compare::default()));
     }
 
@@ -240,6 +257,8 @@ mod tests {
         replaces("pacing=off", |all| all.pacing = false);
         replaces("moves=off", |all| all.moves = Moves::Off);
         replaces("moves=always", |all| all.moves = Moves::Always);
+        replaces("place=lard", |all| all.place = Place::Lard);
+        replaces("place=random", |all| all.place = Place::Random);
         replaces("share=window", |all| all.share = Policy::Window);
         replaces("share=equal", |all| all.share = Policy::Equal);
         replaces("send_need=paper", |all| {
@@ -249,7 +268,7 @@ mod tests {
 
     #[test]
     fn what_is_not_allowed_gets_what_is_the_nearest_first() {
-        let keys = "cancel, prefetch, prefetch_time, prefetch_size, order, delay, read, send, pacing, moves, payload, share, send_need";
+        let keys = "cancel, prefetch, prefetch_time, prefetch_size, order, delay, read, send, pacing, moves, payload, place, share, send_need";
         let neither = "is neither none nor WHAT=HOW, such as prefetch=paper";
         for (words, expected) in [
             ("", format!("\"\" {neither}")),

@@ -57,8 +57,8 @@ pub struct Conn {
     pub pins: Pins,
     /// How it has moved between the nodes of the cluster; `None`: never.
     pub flow: Option<Box<Flow>>,
-    /// Until then it stays here: another node did not take it.
-    pub stays_until: Option<Instant>,
+    /// Its next response is sent from here: another node did not take it.
+    pub stays: bool,
     /// The device whose disk thread may hold a want of the present stream: a want that is repeated is answered twice, so
     /// only the order to forget clears it.
     pub asked: Option<u16>,
@@ -139,7 +139,7 @@ impl Conn {
             control: None,
             pins: Pins::default(),
             flow: None,
-            stays_until: None,
+            stays: false,
             asked: None,
         }
     }

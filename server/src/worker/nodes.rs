@@ -1,7 +1,7 @@
 //! Connections that go to other nodes of the cluster and come from them: what a worker leaves for the thread that moves them
 //! (`server/src/moving.rs`), and what it is told.
 
-use ackpace_core::units::{Instant, US_PER_S};
+use ackpace_core::units::Instant;
 use ackpace_wire::cluster::FlowId;
 use crossbeam_queue::{ArrayQueue, SegQueue};
 
@@ -12,9 +12,6 @@ use super::moves::Going;
 
 /// Connections that wait to be moved. More: they stay where they are.
 const ASKS_MAX: usize = 1024;
-
-/// How long a connection stays when too many wait.
-const FULL_US: u64 = US_PER_S;
 
 /// A connection that has moved between nodes, as its worker knows it.
 #[derive(Clone, Debug)]
@@ -104,7 +101,7 @@ impl Worker {
             }
             Err(Ask::Move { handed, .. } | Ask::Return(handed)) => {
                 let Handed { mut conn, exported } = *handed;
-                conn.stays_until = Some(now.plus_us(FULL_US));
+                conn.stays = true;
                 self.adopt(conn, exported, now);
             }
             Err(Ask::Gone(_)) => {}

@@ -34,7 +34,7 @@ pub(super) enum Placed {
 /// Chooses by which node the body of a planned response is sent.
 pub(super) fn placed(
     (cluster, site): (&Cluster, &Site),
-    conn: &Conn,
+    conn: &mut Conn,
     served: &Served,
     plan: &mut Plan,
     now: Instant,
@@ -61,7 +61,7 @@ pub(super) fn placed(
             return Placed::Here;
         }
     };
-    let stays = conn.stays_until.is_some_and(|until| until > now);
+    let stays = std::mem::take(&mut conn.stays);
     let flow = conn.flow.as_deref();
     let may_move =
         !stays && plan.keep_alive && cluster.may_move(node, || conn.transport.server_addr());
