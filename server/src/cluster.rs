@@ -221,7 +221,8 @@ impl Cluster {
         self.me
     }
 
-    /// Where the HTTP of another node is to be asked; `None`: no stream to it stands, or it is this one.
+    /// Where the HTTP of another node is to be asked; `None`: no stream to it stands, or it is this one. Whoever connects there
+    /// does so from the address of [`Cluster::relay_addr`]: a node turns strangers away.
     pub fn peer(&self, node: usize) -> Option<SocketAddr> {
         let port = self.relay_ports.get(node)?.load(Acquire);
         let addr = self.addrs.get(node)?;
@@ -291,7 +292,7 @@ impl Cluster {
         self.is_draining.load(Acquire)
     }
 
-    /// Leaves a frame for another node. `false`: no stream to it stands, or too much waits for it.
+    /// Leaves a frame for another node. `false`: no stream to it stands, or too much waits. `true` does not mean that it arrives.
     pub fn send(&self, node: usize, frame: Frame) -> bool {
         let sent = self.peer(node).is_some() && self.mail.try_send((node, frame)).is_ok();
         if sent {
@@ -402,6 +403,11 @@ impl Cluster {
         );
     }
 
+    /// Whether the thread was awake since this was last asked ([`ThreadWaker::was_awake`]).
+    pub fn was_awake(&self) -> bool {
+        self.waker.was_awake()
+    }
+
     fn known(&self) -> MutexGuard<'_, Known> {
         lock(&self.known)
     }
@@ -457,3 +463,6 @@ impl Cluster {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests;

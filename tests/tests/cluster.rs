@@ -203,6 +203,13 @@ fn three_nodes_find_each_other_and_notice_who_is_gone() {
     a.sees("b", "up");
     c.sees("b", "up");
     assert!(a.server.sum("ackpace_cluster_frames_total", &["\"heard\""]) > 4.0);
+    // One that hangs is silent, which proves nothing about its process.
+    b.server.signal(libc::SIGSTOP);
+    a.sees("b", "down");
+    c.sees("b", "down");
+    b.server.signal(libc::SIGCONT);
+    a.sees("b", "up");
+    c.sees("b", "up");
     // A node that stops has told so before its streams end.
     drop(b);
     a.sees("b", "ended");

@@ -21,11 +21,16 @@ impl Shares {
     /// file past the page cache).
     pub fn descriptors(&self) -> u64 {
         let open_files = u64::from(self.workers) * CACHED_OPEN_MAX as u64;
-        let cluster = match self.nodes {
+        let own = DESCRIPTORS_OWN + self.of_cluster();
+        3 * self.connections() + open_files + CLOSING_MAX as u64 + own
+    }
+
+    /// Those of a cluster: its thread's, and the listener of each worker for other nodes.
+    fn of_cluster(&self) -> u64 {
+        match self.nodes {
             0 => 0,
             nodes => cluster::descriptors(nodes) + u64::from(self.workers),
-        };
-        3 * self.connections() + open_files + CLOSING_MAX as u64 + DESCRIPTORS_OWN + cluster
+        }
     }
 
     /// How many downloads at once have enough descriptors where the process may have `allowed` (`None`: any number); `None`:
@@ -83,7 +88,7 @@ impl Shares {
         let anywhere = u64::from(options.follow_symlinks == FollowSymlinks::All);
         let each_worker = DESCRIPTORS_PER_WORKER + listeners;
         let start = DESCRIPTORS_START + inherited + anywhere + allowed_roots;
-        start + u64::from(self.workers) * each_worker + 3
+        start + u64::from(self.workers) * each_worker + self.of_cluster() + 3
     }
 
     /// Whether the process may have enough of them to start; `allowed` is `None` for any number, `inherited` are open already

@@ -77,7 +77,7 @@ impl Shared {
         cluster.is_some_and(|(cluster, peer)| cluster.has_node_at(peer.ip()))
     }
 
-    /// The threads of workers and disks that were not awake since this was last asked. It wakes them all. None once the server
+    /// The threads of workers, disks and the cluster that were not awake since this was last asked. It wakes them all. None once the server
     /// stops: workers end then, within bounds of their own.
     pub fn hung(&self) -> Vec<String> {
         if self.stopping.load(Ordering::Relaxed) {
@@ -87,7 +87,10 @@ impl Shared {
         let workers = workers.filter(|(_, channel)| !channel.waker.was_awake());
         let disks = self.disks.started().filter(|(_, disk)| !disk.was_awake());
         let workers = workers.map(|(worker, _)| format!("worker {worker}"));
+        let cluster = self.cluster.as_ref().filter(|cluster| !cluster.was_awake());
+        let cluster = cluster.map(|_| "the thread of the cluster".to_owned());
         workers
+            .chain(cluster)
             .chain(disks.map(|(disk, _)| format!("the thread of disk {disk}")))
             .collect()
     }
