@@ -3,9 +3,6 @@
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
-use std::process::{Child, Command};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -14,71 +11,13 @@ use ackpace_lab_wan::topology::PathSpec;
 use ackpace_lab_wan::{LinkSpec, Topology, Wan};
 use ackpace_wire::cluster::broker::{Reply, Request};
 
-use crate::client::Client;
-use crate::segment::{self, A, B, C, CLIENT, PORT, World, address, vip};
+use crate::node::Node;
+use crate::segment::{self, A, B, CLIENT, PORT, World, address, vip};
 use crate::world::{byte, bytes, info, raw_info};
 
 /// Of one response.
 const RESPONSE_BYTES: u64 = 20_000_000;
 const LEASE_NS: u64 = 60_000_000_000;
-
-/// A broker of a node, as a process of its own.
-struct Node {
-    process: Child,
-    path: PathBuf,
-    client: Client,
-}
-
-impl Node {
-    fn start(world: &World, number: usize) -> Node {
-        let path = std::env::temp_dir().join(format!("{}.sock", world.space(number)));
-        let names = ["", "a", "b", "c"];
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ackpace-host"));
-        command
-            .args(["handoff", "--for", "0", "--port", &PORT.to_string()])
-            .args(["--vip", &format!("{},{}", vip(false), vip(true))])
-            .args(["--node", names[number]])
-            .arg("--socket")
-            .arg(&path);
-        for other in (A..=C).filter(|other| *other != number) {
-            // Clients of both kinds.
-            let peer = format!("{}={}", names[other], address(other, true));
-            command.args(["--peer", &peer]);
-        }
-        let space = std::fs::File::open(format!("/run/netns/{}", world.space(number)));
-        let space = space.expect("it is there");
-        let enter = move || {
-            // SAFETY: no pointers; the descriptor was copied by the fork.
-            match unsafe { libc::setns(space.as_raw_fd(), libc::CLONE_NEWNET) } {
-                0 => Ok(()),
-                _ => Err(std::io::Error::last_os_error()),
-            }
-        };
-        // SAFETY: the closure makes one system call; it neither allocates nor locks.
-        unsafe { command.pre_exec(enter) };
-        let process = command.spawn().expect("the binary of this package");
-        let until = Instant::now() + Duration::from_secs(10);
-        loop {
-            if let Some(client) = Client::connect(&path) {
-                return Node {
-                    process,
-                    path,
-                    client,
-                };
-            }
-            assert!(Instant::now() < until, "the broker does not start");
-            thread::sleep(Duration::from_millis(10));
-        }
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-        let _ = std::fs::remove_file(&self.path);
-    }
-}
 
 /// How long each part of a move took, in microseconds.
 #[derive(Clone, Copy, Default)]
@@ -275,7 +214,9 @@ fn move_over_wan(test: &str, moves: usize) {
         let (space, via) = (world.space(node), address(CLIENT, false));
         segment::run(&format!("-n {space} route add 10.1.0.0/16 via {via}"));
         let control = "/proc/sys/net/ipv4/tcp_congestion_control";
-        world.within(node, move || std::fs::write(control, "cubic").expect("root"));
+        world.within(node, move || {
+            std::fs::write(control, "cubic").expect("root")
+        });
     }
     let forward = || std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").expect("root");
     world.within(CLIENT, forward);
