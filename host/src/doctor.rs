@@ -16,6 +16,7 @@ use ackpace_receive::filter::Filter;
 use ackpace_receive::{guard, watch};
 
 use crate::cgroups;
+use crate::handoff;
 use crate::kernel::{Order, has_bpf};
 use crate::matching::Matching;
 use crate::options::About;
@@ -61,10 +62,11 @@ pub fn run(about: Option<About>, json: bool) -> bool {
     findings.iter().all(|finding| finding.ok)
 }
 
-const ALL: &str = "'tune', 'receive watch' and 'receive guard'";
+const ALL: &str = "'tune', 'receive watch', 'receive guard' and 'handoff'";
 const TUNE: &str = "'tune'";
 const WATCH: &str = "'receive watch'";
 const GUARD: &str = "'receive guard'";
+const HANDOFF: &str = "'handoff'";
 
 /// What was found.
 #[derive(Default)]
@@ -93,11 +95,15 @@ impl Findings {
 fn findings(about: Option<About>) -> Vec<Finding> {
     let mut all = Findings::default();
     of_programs(&mut all);
-    if about != Some(About::Receive) {
+    let is_meant = |row| about.is_none_or(|about| about == row);
+    if is_meant(About::Tune) {
         of_tune(&mut all);
     }
-    if about != Some(About::Tune) {
+    if is_meant(About::Receive) {
         of_receive(&mut all);
+    }
+    if is_meant(About::Handoff) {
+        of_handoff(&mut all);
     }
     all.0
 }
@@ -166,6 +172,29 @@ fn of_receive(all: &mut Findings) {
         guard::can_schedule().map(|()| "none is in charge".to_owned()),
         GUARD,
         "Linux 6.19 or later with CONFIG_SCHED_CLASS_EXT, and no other scheduler of that kind",
+    );
+}
+
+fn of_handoff(all: &mut Findings) {
+    let cure = "run it as root; a unit keeps it by CapabilityBoundingSet=CAP_NET_ADMIN";
+    let held = held(CapabilitySet::NET_ADMIN);
+    all.look("CAP_NET_ADMIN", held, HANDOFF, cure);
+    all.look(
+        "connections that freeze",
+        handoff::trial().map_err(|why| why.text),
+        HANDOFF,
+        "fix the items above, take Linux 6.6 or later, and run doctor again",
+    );
+    let release = rustix::system::uname()
+        .release()
+        .to_string_lossy()
+        .into_owned();
+    let ok = version(&release).is_some_and(|version| version >= (6, 6));
+    all.look(
+        "programs on devices (tcx)",
+        either(ok, "since Linux 6.6", &release),
+        HANDOFF,
+        "Linux 6.6 or later",
     );
 }
 
