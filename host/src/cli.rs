@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+use crate::handoff::switch::Settings;
 use crate::options::{Ask, Command, Options, Tune};
 use crate::place::Place;
 use crate::tally::Tally;
@@ -32,7 +33,21 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 /// `false`: it ran, and found something wrong.
 fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<bool, Failure> {
     let done = match Options::try_parse_from(arguments)?.command {
-        Command::Doctor { about, json } => return Ok(doctor::run(about, json)),
+        Command::Doctor {
+            about,
+            json,
+            vip,
+            peer,
+            device,
+        } => {
+            let settings = Settings {
+                vips: vip,
+                peers: peer,
+                devices: device,
+                ..Settings::default()
+            };
+            return Ok(doctor::run(about, &settings, json));
+        }
         Command::Tune(Tune {
             ask: Some(Ask::Status { json, metrics }),
             ..

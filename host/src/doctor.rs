@@ -16,7 +16,8 @@ use ackpace_receive::filter::Filter;
 use ackpace_receive::{guard, watch};
 
 use crate::cgroups;
-use crate::handoff;
+use crate::handoff::switch::{self, Settings};
+use crate::handoff::{self, checks};
 use crate::kernel::{Order, has_bpf};
 use crate::matching::Matching;
 use crate::options::About;
@@ -50,9 +51,10 @@ impl Finding {
     }
 }
 
-/// Looks at everything, or what is needed for one command, and tells. Whether nothing is lost.
-pub fn run(about: Option<About>, json: bool) -> bool {
-    let findings = findings(about);
+/// Looks at everything, or what is needed for one command, and tells. Whether nothing is lost. `cluster`: whose connections are to
+/// move; without VIPs, nothing of that is looked at but what the kernel allows.
+pub fn run(about: Option<About>, cluster: &Settings, json: bool) -> bool {
+    let findings = findings(about, cluster);
     for finding in &findings {
         match json {
             true => tell!("{}", serde_json::to_string(finding).unwrap_or_default()),
@@ -92,10 +94,10 @@ impl Findings {
     }
 }
 
-fn findings(about: Option<About>) -> Vec<Finding> {
+fn findings(about: Option<About>, cluster: &Settings) -> Vec<Finding> {
     let mut all = Findings::default();
+    let is_meant = |command| about.is_none_or(|about| about == command);
     of_programs(&mut all);
-    let is_meant = |row| about.is_none_or(|about| about == row);
     if is_meant(About::Tune) {
         of_tune(&mut all);
     }
@@ -103,14 +105,14 @@ fn findings(about: Option<About>) -> Vec<Finding> {
         of_receive(&mut all);
     }
     if is_meant(About::Handoff) {
-        of_handoff(&mut all);
+        of_handoff(&mut all, cluster);
     }
     all.0
 }
 
 /// What it takes to load a program, and whether that works.
 fn of_programs(all: &mut Findings) {
-    all.look("kernel", kernel(), ALL, "Linux 5.16 or later");
+    all.look("kernel", kernel((5, 16)), ALL, "Linux 5.16 or later");
     all.look(
         "programs for the kernel",
         either(has_bpf(), "in this binary", "not in this binary"),
@@ -175,27 +177,38 @@ fn of_receive(all: &mut Findings) {
     );
 }
 
-fn of_handoff(all: &mut Findings) {
-    let cure = "run it as root; a unit keeps it by CapabilityBoundingSet=CAP_NET_ADMIN";
-    let held = held(CapabilitySet::NET_ADMIN);
-    all.look("CAP_NET_ADMIN", held, HANDOFF, cure);
+fn of_handoff(all: &mut Findings, cluster: &Settings) {
+    let cure = "run it as root; a unit keeps all three by CapabilityBoundingSet=CAP_NET_ADMIN CAP_NET_RAW CAP_NET_BIND_SERVICE";
+    let rights = [
+        ("CAP_NET_ADMIN", CapabilitySet::NET_ADMIN),
+        ("CAP_NET_RAW", CapabilitySet::NET_RAW),
+        ("CAP_NET_BIND_SERVICE", CapabilitySet::NET_BIND_SERVICE),
+    ];
+    for (name, right) in rights {
+        let seen = either(capabilities::has(right), "held", "not held");
+        all.look(name, seen, HANDOFF, cure);
+    }
+    all.look(
+        "programs on devices (tcx)",
+        kernel((6, 6)).and_then(|release| match switch::can_load() {
+            Ok(()) => Ok(format!("{release} takes them")),
+            Err(why) => Err(told(why)),
+        }),
+        HANDOFF,
+        "Linux 6.6 or later; fix the items above and run doctor again",
+    );
     all.look(
         "connections that freeze",
         handoff::trial().map_err(|why| why.text),
         HANDOFF,
-        "fix the items above, take Linux 6.6 or later, and run doctor again",
+        "fix the items above and run doctor again",
     );
-    let release = rustix::system::uname()
-        .release()
-        .to_string_lossy()
-        .into_owned();
-    let ok = version(&release).is_some_and(|version| version >= (6, 6));
-    all.look(
-        "programs on devices (tcx)",
-        either(ok, "since Linux 6.6", &release),
-        HANDOFF,
-        "Linux 6.6 or later",
-    );
+    if cluster.vips.is_empty() {
+        return;
+    }
+    for check in checks::all(cluster) {
+        all.look(check.what, check.seen, check.lost, check.cure);
+    }
 }
 
 fn of_machine(all: &mut Findings) {
@@ -244,10 +257,10 @@ fn told(why: Failure) -> String {
     why.to_string()
 }
 
-fn kernel() -> Result<String, String> {
+fn kernel(least: (u32, u32)) -> Result<String, String> {
     let name = rustix::system::uname();
     let release = name.release().to_string_lossy();
-    let ok = version(&release).is_some_and(|version| version >= (5, 16));
+    let ok = version(&release).is_some_and(|version| version >= least);
     either(ok, &release, &release)
 }
 
@@ -380,11 +393,16 @@ mod tests {
     #[test]
     fn each_thing_that_is_lost_has_a_cure() {
         assert!(
-            findings(Some(About::Tune))
+            findings(Some(About::Tune), &Settings::default())
                 .iter()
                 .all(|it| it.lost != Some(GUARD))
         );
-        for finding in findings(None) {
+        let cluster = Settings {
+            vips: vec!["192.0.2.1".parse().expect("an address")],
+            peers: vec!["192.0.2.2".parse().expect("an address")],
+            ..Settings::default()
+        };
+        for finding in findings(None, &cluster) {
             let line = finding.line();
             assert_eq!(finding.ok, !line.contains("cure: "), "{line}");
             assert!(finding.ok || line.len() > 60, "{line}");

@@ -28,6 +28,7 @@ use self::options::Handoff;
 use self::switch::{Settings, Switch};
 
 pub mod broker;
+pub mod checks;
 pub mod door;
 pub mod look;
 pub mod options;

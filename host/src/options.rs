@@ -1,5 +1,6 @@
 //! The command line, each option defined once.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use ackpace_core::send::CAP_BYTES_MIN;
@@ -36,6 +37,15 @@ pub enum Command {
         /// A JSON object a line
         #[arg(long)]
         json: bool,
+        /// Look at what connections to these addresses need in order to move
+        #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
+        vip: Vec<IpAddr>,
+        /// To nodes with these addresses
+        #[arg(long, value_name = "ADDRESS", value_delimiter = ',', requires = "vip")]
+        peer: Vec<IpAddr>,
+        /// On these devices; none: all Ethernet devices that are up
+        #[arg(long, value_name = "DEVICE", requires = "vip")]
+        device: Vec<String>,
     },
     /// Divide a fixed amount of send memory among TCP connections of any program, until stopped
     #[command(args_conflicts_with_subcommands = true)]
@@ -246,12 +256,14 @@ mod tests {
             "x handoff --vip 10.9.9.9 --port 80 --node a --for 0 --peer 10.0.0.1",
             "x handoff --vip 10.9.9.9 --port 0 --node a --for 0",
             "x handoff --clear --node a",
+            "x doctor handoff --peer 10.0.0.2",
         ] {
             assert!(parsed(line).is_err(), "{line}");
         }
         for line in [
             "x doctor --json",
             "x doctor tune",
+            "x doctor handoff --vip 10.9.9.9,fd00::9 --peer 10.0.0.2 --device eth0",
             "x tune --restore",
             "x handoff --clear",
             "x handoff --vip 10.9.9.9,fd00::9 --port 80,443 --node a --for 0 --peer b=10.0.0.2 --peer c=10.0.0.3 --device lo",

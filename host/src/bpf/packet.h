@@ -121,7 +121,8 @@ static __always_inline enum kind read_ipv4(struct __sk_buff *skb, struct packet 
 		return FRAGMENT;
 	if (ip.ihl != 5)
 		return OPTIONS;
-	return read_tcp(skb, packet, ETH_BYTES + IPV4_BYTES, bpf_ntohs(ip.tot_len) - IPV4_BYTES, in);
+	// A packet that GRO has made larger than the field holds has 0 there (BIG TCP).
+	return read_tcp(skb, packet, ETH_BYTES + IPV4_BYTES, (bpf_ntohs(ip.tot_len) ?: skb->len - ETH_BYTES) - IPV4_BYTES, in);
 }
 
 static __always_inline enum kind read_error_ipv6(struct __sk_buff *skb, struct packet *packet, const struct ipv6hdr *outer)
@@ -154,7 +155,7 @@ static __always_inline enum kind read_ipv6(struct __sk_buff *skb, struct packet 
 	__builtin_memcpy(packet->key.server, in ? &ip.daddr : &ip.saddr, sizeof(ip.saddr));
 	switch (ip.nexthdr) {
 	case IPPROTO_TCP:
-		return read_tcp(skb, packet, ETH_BYTES + IPV6_BYTES, bpf_ntohs(ip.payload_len), in);
+		return read_tcp(skb, packet, ETH_BYTES + IPV6_BYTES, bpf_ntohs(ip.payload_len) ?: skb->len - ETH_BYTES - IPV6_BYTES, in);
 	case IPPROTO_ICMPV6:
 		return in ? read_error_ipv6(skb, packet, &ip) : OTHER;
 	case NEXT_FRAGMENT:

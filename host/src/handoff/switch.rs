@@ -5,8 +5,8 @@
 //! whole: a packet sees the old one or the new one. What the client said last is copied along, so one packet's may be lost then.
 //! Entries and programs are pinned: they go on without this process, and the next one finds them.
 //!
-//! Out of reach: clients on the node itself (their packets come by lo), packets with VLAN tags (attach to the VLAN's device), and
-//! packets of more than 64 KiB (IPv6 jumbograms, BIG TCP).
+//! Out of reach: clients on the node itself (their packets come by lo), packets with VLAN tags (a VLAN's own device has none), and
+//! devices that come after the start. Packets of more than 64 KiB (BIG TCP) can't be held.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -351,6 +351,14 @@ impl Switch {
         let (verdict, took) = self.program.test_run(program, frame, times)?;
         Ok((verdict, took.as_nanos() as u64))
     }
+}
+
+/// Loads the programs, and attaches none.
+///
+/// # Errors
+/// The kernel refuses; what to do.
+pub fn can_load() -> Result<(), Failure> {
+    Program::load(OBJECT, NEEDS, None).map(drop)
 }
 
 /// How entries are read and written.

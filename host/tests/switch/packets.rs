@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use ackpace_wire::cluster::Tuple;
+use rustix::net::{AddressFamily, RecvFlags, SocketType};
 
 use crate::world::{CLIENT, DEVICE, PORT, World, address, vip};
 
@@ -223,15 +224,19 @@ impl Came {
     /// What TCP says.
     pub fn said(&self) -> Said {
         let at = if self.packet[0] >> 4 == 4 { 20 } else { 40 };
-        let word = |from: usize| {
-            let bytes = self.packet[at + from..].first_chunk().copied();
-            u32::from_be_bytes(bytes.expect("whole"))
-        };
-        Said {
-            seq: word(4),
-            ack: word(8),
-            flags: self.packet[at + 13],
-        }
+        said(&self.packet[at..])
+    }
+}
+
+fn said(tcp: &[u8]) -> Said {
+    let word = |from: usize| {
+        let bytes = tcp[from..].first_chunk().copied();
+        u32::from_be_bytes(bytes.expect("whole"))
+    };
+    Said {
+        seq: word(4),
+        ack: word(8),
+        flags: tcp[13],
     }
 }
 
@@ -350,11 +355,53 @@ fn packet_socket(protocol: u16) -> OwnedFd {
     let socket = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW, i32::from(protocol)) };
     assert!(socket >= 0, "{}", io::Error::last_os_error());
     // SAFETY: opened just now.
-    unsafe { OwnedFd::from_raw_fd(socket) }
+    let socket = unsafe { OwnedFd::from_raw_fd(socket) };
+    rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, 4 << 20).expect("root may");
+    socket
 }
 
 fn index() -> u32 {
     let name = std::ffi::CString::new(DEVICE).expect("no zero");
     // SAFETY: a name that ends in zero.
     unsafe { libc::if_nametoindex(name.as_ptr()) }
+}
+
+/// All of TCP that comes into the stack of a node.
+pub struct Stack(OwnedFd, bool);
+
+impl Stack {
+    pub fn of(world: &World, number: usize, is_ipv6: bool) -> Stack {
+        world.within(number, move || {
+            let tcp = Some(rustix::net::ipproto::TCP);
+            let family = if is_ipv6 {
+                AddressFamily::INET6
+            } else {
+                AddressFamily::INET
+            };
+            let socket = rustix::net::socket(family, SocketType::RAW, tcp).expect("root may");
+            rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, 4 << 20)
+                .expect("root may");
+            Stack(socket, is_ipv6)
+        })
+    }
+
+    /// What has come from this port.
+    pub fn came(&self, port: u16) -> Vec<Said> {
+        std::thread::sleep(Duration::from_millis(200));
+        let mut bytes = [0; 4_096];
+        let mut came = Vec::new();
+        while let Ok((_, read)) = rustix::net::recv(&self.0, &mut bytes[..], RecvFlags::DONTWAIT) {
+            // Only IPv4 tells the IP header, too.
+            let at = if self.1 {
+                0
+            } else {
+                usize::from(bytes[0] & 15) * 4
+            };
+            let tcp = &bytes[at..read];
+            if tcp[..2] == port.to_be_bytes() {
+                came.push(said(tcp));
+            }
+        }
+        came
+    }
 }

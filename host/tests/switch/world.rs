@@ -126,6 +126,11 @@ impl World {
     }
 
     pub fn settings(&self, number: usize) -> Settings {
+        World::settings_of(number)
+    }
+
+    /// What a node is to do: the same in each world.
+    pub fn settings_of(number: usize) -> Settings {
         let others = |is_ipv6| move |other: usize| address(other, is_ipv6);
         let nodes = || (A..=C).filter(move |other| *other != number);
         // First by IPv4, then the same by IPv6.
@@ -221,6 +226,24 @@ fn settle() {
     for (name, value) in settings {
         fs::write(format!("/proc/sys/net/{name}"), value).expect("root may");
     }
+}
+
+/// Switches TSO off, so that the kernel cuts what is larger than the MTU.
+pub fn cut_in_software() {
+    use std::os::fd::AsRawFd;
+    const ETHTOOL_STSO: u32 = 0x1f;
+    const SIOCETHTOOL: libc::c_ulong = 0x8946;
+    let mut value = [ETHTOOL_STSO, 0];
+    // SAFETY: plain numbers.
+    let mut asked: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in asked.ifr_name.iter_mut().zip(DEVICE.bytes()) {
+        *to = from as libc::c_char;
+    }
+    asked.ifr_ifru.ifru_data = value.as_mut_ptr().cast();
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0").expect("a socket");
+    // SAFETY: it reads the name and the two numbers.
+    let done = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &raw mut asked) };
+    assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
 }
 
 fn ip(arguments: &str) -> bool {

@@ -21,8 +21,8 @@ const LAYOUT: u32 = 1;
 
 /// The pins of one network namespace.
 pub struct Pins {
-    space: u64,
     folder: PathBuf,
+    lock: PathBuf,
 }
 
 impl Pins {
@@ -34,9 +34,10 @@ impl Pins {
         let path = "/proc/thread-self/ns/net";
         let told = fs::metadata(path);
         let told = told.map_err(|error| Failure::runtime(format!("{path}: {error}")))?;
+        let space = told.ino();
         Ok(Pins {
-            space: told.ino(),
-            folder: Path::new(PIN_DIR).join(format!("net-{}-v{LAYOUT}", told.ino())),
+            folder: Path::new(PIN_DIR).join(format!("net-{space}-v{LAYOUT}")),
+            lock: Path::new(RUN_DIR).join(format!("handoff-{space}.lock")),
         })
     }
 
@@ -50,8 +51,7 @@ impl Pins {
     /// # Errors
     /// Another process has it; or a BPF file system is missing.
     pub fn take(&self) -> Result<Lock, Failure> {
-        let lock = Path::new(RUN_DIR).join(format!("handoff-{}.lock", self.space));
-        let lock = Lock::take(&lock, "moves connections of this network namespace")?;
+        let lock = Lock::take(&self.lock, "moves connections of this network namespace")?;
         place::ensure_pin_folder()?;
         lock::own_folder(Path::new(PIN_DIR))?;
         lock::own_folder(&self.folder)?;
@@ -91,17 +91,28 @@ impl Pins {
         entries.map(|entry| entry.path()).filter(is_link).collect()
     }
 
-    /// Removes them all.
+    /// Removes them all, unless another process uses them.
     ///
     /// # Errors
-    /// One can't be removed.
+    /// That; or one can't be removed.
     pub fn clear(&self) -> Result<(), Failure> {
+        let own = Lock::take_free(&self.lock)?;
+        let user = fs::read_to_string(&self.lock).unwrap_or_default();
+        if own.is_none() && user.trim() != std::process::id().to_string() {
+            return Err(Failure::operator(format!(
+                "process {} moves connections by them: stop it first",
+                user.trim()
+            )));
+        }
         match fs::remove_dir_all(&self.folder) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(Failure::runtime(format!(
                 "{}: {error}",
                 self.folder.display()
             ))),
-            _ => Ok(()),
+            _ => {
+                let _ = fs::remove_file(&self.lock);
+                Ok(())
+            }
         }
     }
 }

@@ -88,10 +88,13 @@ impl Settings {
             let route = routes::to(address).filter(|route| !route.has_gateway);
             let device = route.and_then(|route| all.iter().find(|it| it.name == route.device));
             match device {
-                Some(device) => Ok(NextHop {
-                    device: device.index,
-                    address,
-                }),
+                Some(device) => {
+                    ask_for_mac(address);
+                    Ok(NextHop {
+                        device: device.index,
+                        address,
+                    })
+                }
                 None => Err(Failure::operator(format!(
                     "peer {address} is not on a segment of this node: packets reach it only by its MAC; 'doctor' tells more"
                 ))),
@@ -99,4 +102,15 @@ impl Settings {
         };
         self.peers.iter().map(one).collect()
     }
+}
+
+/// Has the kernel ask for a peer's MAC, so that no packet waits for it. While there is none, only some ninety may wait.
+fn ask_for_mac(address: IpAddr) {
+    /// "discard": nobody listens there, and it does not matter.
+    const PORT: u16 = 9;
+    let own = match address {
+        IpAddr::V4(_) => IpAddr::from([0; 4]),
+        IpAddr::V6(_) => IpAddr::from([0; 16]),
+    };
+    let _ = UdpSocket::bind((own, 0)).and_then(|socket| socket.send_to(&[], (address, PORT)));
 }

@@ -1,0 +1,66 @@
+//! What the programs cost for one packet.
+
+use ackpace_host_base::bpf::Side;
+use ackpace_host_base::clock::monotonic_ns;
+
+use crate::packets::{ACK, Said, of_client, tcp, tuple};
+use crate::world::{A, B, World, peer};
+
+/// Each of them lowers the hop limit of the same packet.
+const TIMES: u32 = 250;
+/// The least of them counts.
+const RUNS: usize = 200;
+
+#[test]
+fn a_packet_costs_little() {
+    let Some(world) = World::new("a_packet_costs_little") else {
+        return;
+    };
+    let node = world.node(A);
+    for is_ipv6 in [false, true] {
+        let name = if is_ipv6 { "IPv6" } else { "IPv4" };
+        let [miss, away, fenced, guest] =
+            [4_000, 4_001, 4_002, 4_003].map(|port| tuple(is_ipv6, port));
+        node.with(move |it| {
+            it.redirect(&away, peer(A, B, is_ipv6), 1)
+                .expect("redirected");
+            it.fence(&fenced, 1).expect("fenced");
+            it.claim(&guest, 1, Some(monotonic_ns() + 60_000_000_000))
+                .expect("claimed");
+        });
+        let frame = move |packet: Vec<u8>| {
+            let kind: u16 = if is_ipv6 { 0x86dd } else { 0x0800 };
+            let mut packet = packet;
+            packet[if is_ipv6 { 7 } else { 8 }] = 255;
+            [&[2; 12][..], &kind.to_be_bytes(), &packet].concat()
+        };
+        let comes = |flow| frame(of_client(flow, 1, 1, ACK, b""));
+        let leaves = |flow: &ackpace_wire::cluster::Tuple| {
+            let said = Said {
+                seq: 1,
+                ack: 1,
+                flags: ACK,
+            };
+            frame(tcp(flow.server, flow.client, said, &[0; 1_000]))
+        };
+        let cases = [
+            ("in, no entry", Side::In, comes(&miss), -1),
+            ("in, sent on", Side::In, comes(&away), 7),
+            ("in, a guest's", Side::In, comes(&guest), -1),
+            ("in, fenced", Side::In, comes(&fenced), 2),
+            ("out, no entry", Side::Out, leaves(&miss), -1),
+            ("out, a guest's", Side::Out, leaves(&guest), -1),
+            ("out, another node's", Side::Out, leaves(&away), 2),
+        ];
+        for (what, side, frame, expected) in cases {
+            let (verdict, ns) = node.with(move |it| {
+                let run = |_| it.measure(side, &frame, TIMES).expect("it runs");
+                (0..RUNS).map(run).min_by_key(|run| run.1).expect("some")
+            });
+            assert_eq!(verdict, expected, "{what}");
+            println!("{name} {what:20} {ns:5} ns");
+            // Unmeasured machines are slow, too; a hundred times this is a mistake.
+            assert!(ns < 20_000, "{what}: {ns} ns");
+        }
+    }
+}
