@@ -308,7 +308,7 @@ fn the_broker_keeps_two_rights() {
     let Some(scene) = Scene::new("the_broker_keeps_two_rights") else {
         return;
     };
-    let status = format!("/proc/{}/status", scene.node.process.id());
+    let status = format!("/proc/{}/status", scene.node.process.0.id());
     let status = std::fs::read_to_string(status).expect("it runs");
     let of = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name));
@@ -330,9 +330,9 @@ fn what_is_away_goes_on_without_a_broker() {
         scene.ask_here(&redirect),
         Reply::Redirected { .. }
     ));
-    let pid = Pid::from_child(&scene.node.process);
+    let pid = Pid::from_child(&scene.node.process.0);
     rustix::process::kill_process(pid, Signal::TERM).expect("it runs");
-    assert!(scene.node.process.wait().expect("our child").success());
+    assert!(scene.node.process.0.wait().expect("our child").success());
     assert!(!scene.node.path.exists());
     scene.node = Node::start(&scene.world, A);
     let epoch = scene.ask(&Request::Epoch(connection.tuple), None);

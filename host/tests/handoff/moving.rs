@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use ackpace_host_base::clock::monotonic_ns;
 use ackpace_lab_wan::topology::PathSpec;
 use ackpace_lab_wan::{LinkSpec, Topology, Wan};
-use ackpace_wire::cluster::broker::{Reply, Request};
+use ackpace_wire::cluster::broker::{Connection, Reply, Request};
 
 use crate::node::Node;
 use crate::segment::{self, A, B, CLIENT, PORT, World, address, vip};
@@ -19,10 +19,7 @@ use crate::world::{byte, bytes, info, raw_info};
 const RESPONSE_BYTES: u64 = 20_000_000;
 const LEASE_NS: u64 = 60_000_000_000;
 
-/// How long each part of a move took, in microseconds.
-#[derive(Clone, Copy, Default)]
-struct Took([f64; 7]);
-
+/// What is told of each move.
 const PARTS: [&str; 7] = [
     "save us",
     "restore us",
@@ -44,7 +41,7 @@ struct Moving {
     /// The first byte that was not acknowledged when it moved last, and its sequence number.
     floor: Option<(u64, u32)>,
     epoch: u32,
-    took: Vec<Took>,
+    took: Vec<Vec<f64>>,
     refused: u32,
 }
 
@@ -62,79 +59,96 @@ impl Moving {
         parsed.rtt_us > 0 && bytes[2] == 0 && is_past && bytes[1] <= 1 && sacked + lost + again == 0
     }
 
-    /// Moves it to the other node.
-    fn go(&mut self) {
-        let other = 1 - self.at;
-        self.epoch += 1;
-        let epoch = self.epoch;
-        let start = Instant::now();
-        let mut steps = [start; 5];
+    /// Freezes it where it is; `None`: it can't move now.
+    fn freeze(&mut self) -> Option<(Box<Connection>, u32)> {
         let freeze = Request::Freeze {
-            epoch,
+            epoch: self.epoch,
             una_floor: self.floor.map(|(_, seq)| seq),
         };
         let own = Some(self.stream.as_fd());
-        let (reply, _) = self.nodes[self.at].client.ask(&freeze, own);
-        steps[0] = Instant::now();
-        let Reply::Saved {
-            connection,
-            unsent_bytes,
-        } = reply
-        else {
-            self.refused += 1;
-            return;
-        };
-        let tcp = connection.tcp;
-        let next = self.written - u64::from(unsent_bytes);
-        let una = next - u64::from(tcp.snd_nxt.wrapping_sub(tcp.snd_una));
+        match self.nodes[self.at].client.ask(&freeze, own).0 {
+            Reply::Saved {
+                connection,
+                unsent_bytes,
+            } => Some((connection, unsent_bytes)),
+            _ => {
+                self.refused += 1;
+                None
+            }
+        }
+    }
+
+    /// Makes a socket of it at the other node.
+    fn restore(&mut self, connection: Box<Connection>) -> TcpStream {
+        let (other, epoch) = (1 - self.at, self.epoch);
         let restore = Request::Restore { epoch, connection };
-        let (reply, socket) = loop {
+        loop {
             match self.nodes[other].client.ask(&restore, None) {
                 // A child of another test has a copy of the socket that was closed here, until it executes its program.
                 (Reply::Failed { errno, .. }, _) if errno == libc::EADDRNOTAVAIL => {}
-                answer => break answer,
+                (Reply::Restored, socket) => {
+                    return TcpStream::from(socket.expect("it comes beside"));
+                }
+                other => panic!("{other:?}"),
             }
-        };
-        assert_eq!(reply, Reply::Restored);
-        let mut stream = TcpStream::from(socket.expect("it comes beside"));
-        steps[1] = Instant::now();
-        let mut filled = una;
-        while filled < next {
-            let piece = bytes(filled, next.min(filled + 262_144));
-            filled += stream.write(&piece).expect("the buffer is large enough") as u64;
         }
-        steps[2] = Instant::now();
+    }
+
+    /// Lets it send there.
+    fn start(&mut self, stream: &TcpStream) {
+        let other = 1 - self.at;
         let begin = Request::Start {
-            epoch,
+            epoch: self.epoch,
             lease_until_ns: (other == 1).then(|| monotonic_ns() + LEASE_NS),
         };
         let started = self.nodes[other].client.ask(&begin, Some(stream.as_fd()));
         assert_eq!(started.0, Reply::Done);
-        steps[3] = Instant::now();
-        self.written = next;
-        self.floor = Some((una, tcp.snd_una));
-        let old = std::mem::replace(&mut self.stream, stream);
-        self.write();
-        steps[4] = Instant::now();
+    }
+
+    /// Lets the client's packets go there, and closes the old socket.
+    fn redirect(&mut self, old: TcpStream) {
         // Each has the other as its first peer.
-        let redirect = Request::Redirect { epoch, peer: 0 };
+        let (epoch, peer) = (self.epoch, 0);
+        let redirect = Request::Redirect { epoch, peer };
         let redirected = self.nodes[self.at].client.ask(&redirect, Some(old.as_fd()));
         assert!(
             matches!(redirected.0, Reply::Redirected { .. }),
             "{redirected:?}"
         );
-        drop(old);
-        self.at = other;
+        self.at = 1 - self.at;
+    }
+
+    /// Moves it to the other node.
+    fn go(&mut self) {
+        self.epoch += 1;
+        let mut times = vec![Instant::now()];
+        let Some((connection, unsent_bytes)) = self.freeze() else {
+            return;
+        };
+        times.push(Instant::now());
+        let tcp = connection.tcp;
+        let next = self.written - u64::from(unsent_bytes);
+        let una = next - u64::from(tcp.snd_nxt.wrapping_sub(tcp.snd_una));
+        let mut stream = self.restore(connection);
+        times.push(Instant::now());
+        let mut filled = una;
+        while filled < next {
+            let piece = bytes(filled, next.min(filled + 262_144));
+            filled += stream.write(&piece).expect("the buffer is large enough") as u64;
+        }
+        times.push(Instant::now());
+        self.start(&stream);
+        times.push(Instant::now());
+        self.written = next;
+        self.floor = Some((una, tcp.snd_una));
+        let old = std::mem::replace(&mut self.stream, stream);
+        self.write();
+        times.push(Instant::now());
+        self.redirect(old);
         let us = |from: Instant, to: Instant| (to - from).as_secs_f64() * 1e6;
-        self.took.push(Took([
-            us(start, steps[0]),
-            us(steps[0], steps[1]),
-            us(steps[1], steps[2]),
-            us(steps[2], steps[3]),
-            us(steps[3], steps[4]),
-            us(start, steps[4]),
-            (next - una) as f64,
-        ]));
+        let mut took: Vec<f64> = times.windows(2).map(|two| us(two[0], two[1])).collect();
+        took.extend([us(times[0], times[5]), (next - una) as f64]);
+        self.took.push(took);
     }
 
     /// Writes what there is room for. Whether anything was.
@@ -289,9 +303,9 @@ fn move_in(test: &str, world: &World, space: String, is_ipv6: bool, until: u64, 
     );
 }
 
-fn tell(took: &[Took]) {
+fn tell(took: &[Vec<f64>]) {
     for (part, name) in PARTS.iter().enumerate() {
-        let mut us: Vec<f64> = took.iter().map(|took| took.0[part]).collect();
+        let mut us: Vec<f64> = took.iter().map(|took| took[part]).collect();
         us.sort_by(f64::total_cmp);
         let at = |share: f64| us[((us.len() - 1) as f64 * share) as usize];
         println!(

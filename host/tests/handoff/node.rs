@@ -12,7 +12,7 @@ use crate::segment::{A, C, PORT, World, address, vip};
 
 /// A broker of a node, as a process of its own.
 pub struct Node {
-    pub process: Child,
+    pub process: Started,
     pub path: PathBuf,
     pub client: Client,
 }
@@ -44,7 +44,7 @@ impl Node {
         };
         // SAFETY: the closure makes one system call; it neither allocates nor locks.
         unsafe { command.pre_exec(enter) };
-        let process = command.spawn().expect("the binary of this package");
+        let process = Started(command.spawn().expect("the binary of this package"));
         let until = Instant::now() + Duration::from_secs(10);
         loop {
             if let Some(client) = Client::connect(&path) {
@@ -62,8 +62,16 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
         let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// A process that ends with its test.
+pub struct Started(pub Child);
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
