@@ -6,6 +6,8 @@
 //! [`look`] what Linux has no option for, and [`switch`] tells the client's packets where to go.
 
 use std::io;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration;
@@ -108,6 +110,25 @@ pub fn run(options: &Handoff) -> Result<(), Failure> {
     served.and_then(|()| end(&mut broker, &options.socket))
 }
 
+/// Freezes a connection of our own and lets it go on, for `doctor`.
+///
+/// # Errors
+/// What the kernel refuses.
+pub fn trial() -> Result<String, Refused> {
+    let broken = |error| Refused::os("a connection to itself", error);
+    let mut sockets = Sockets::open_as("try")?;
+    let listener = TcpListener::bind("127.0.0.1:0").map_err(broken)?;
+    let address = listener.local_addr().map_err(broken)?;
+    let _client = TcpStream::connect(address).map_err(broken)?;
+    let (server, _) = listener.accept().map_err(broken)?;
+    let saved = repair::save(&mut sockets, server.as_fd(), None)?;
+    let congestion = &saved.connection.congestion;
+    let (cwnd, ssthresh) = (congestion.cwnd_segments, congestion.ssthresh_segments);
+    sockets.seed(server.as_fd(), cwnd, ssthresh)?;
+    repair::thaw(server.as_fd(), Some(saved.before))?;
+    Ok("one of our own froze and went on".to_owned())
+}
+
 fn serve(broker: &mut Broker, door: &Door, stopped: &Receiver<()>) -> Result<(), Failure> {
     let mut server: Option<Stream> = None;
     let mut buffer: Buffer = Box::new([0; BROKER_DATAGRAM_BYTES_MAX + 1]);
@@ -170,13 +191,13 @@ fn serve_one(broker: &mut Broker, stream: &Stream, buffer: &mut Buffer) -> bool 
         (Ok((id, _)), Err(())) => (id, refusal("more than one descriptor came")),
         (Err((id, bad)), _) => (id, refusal(&format!("this is no request ({bad:?})"))),
     };
-    let socket = socket.as_ref().map(std::os::fd::AsFd::as_fd);
+    let socket = socket.as_ref().map(AsFd::as_fd);
     stream
         .answer(&wire::encode_reply(id, &reply), socket)
         .is_ok()
 }
 
-fn refusal(text: &str) -> (Reply, Option<std::os::fd::OwnedFd>) {
+fn refusal(text: &str) -> (Reply, Option<OwnedFd>) {
     let text = text.to_owned();
     (Reply::Failed { errno: 0, text }, None)
 }

@@ -69,10 +69,15 @@ impl Sockets {
     /// # Errors
     /// The kernel refuses; what to do. Or this binary has no BPF.
     pub fn open() -> Result<Sockets, Failure> {
+        Sockets::open_as("ack")
+    }
+
+    /// The same beside another one in this network namespace, whose congestion control has another name.
+    pub(super) fn open_as(prefix: &str) -> Result<Sockets, Failure> {
         let space = fs::metadata("/proc/thread-self/ns/net")
             .map_err(|error| Failure::runtime(format!("/proc/thread-self/ns/net: {error}")))?
             .ino();
-        let name = format!("ack{space}");
+        let name = format!("{prefix}{space}");
         let mut program = Program::load_named(OBJECT, NEEDS, "seed", &name)?;
         program.attach_structures()?;
         Ok(Sockets { program, name })

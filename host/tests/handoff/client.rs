@@ -54,6 +54,20 @@ impl Client {
             .expect("the broker is there");
     }
 
+    /// Sends without waiting; `false`: the broker takes no more, or has closed.
+    pub fn try_send(&self, datagram: &[u8]) -> bool {
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        match net::send(&self.stream, datagram, flags) {
+            Ok(_) => true,
+            // It is busy with the ones before.
+            Err(rustix::io::Errno::AGAIN) => {
+                std::thread::sleep(std::time::Duration::from_micros(100));
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
     /// The next answer; `None`: the broker has closed.
     pub fn hear(&self) -> Option<(Vec<u8>, Option<OwnedFd>)> {
         let mut bytes = vec![0; BROKER_DATAGRAM_BYTES_MAX];

@@ -2,7 +2,9 @@
 //! build with BPF.
 
 mod client;
+mod hostile;
 mod moving;
+mod node;
 mod repair;
 #[path = "../switch/world.rs"]
 #[allow(dead_code, reason = "the tests of the switch use more of it")]

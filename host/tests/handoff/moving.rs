@@ -3,87 +3,23 @@
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
-use std::process::{Child, Command};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use ackpace_host_base::clock::monotonic_ns;
 use ackpace_lab_wan::topology::PathSpec;
 use ackpace_lab_wan::{LinkSpec, Topology, Wan};
-use ackpace_wire::cluster::broker::{Reply, Request};
+use ackpace_wire::cluster::broker::{Connection, Reply, Request};
 
-use crate::client::Client;
-use crate::segment::{self, A, B, C, CLIENT, PORT, World, address, vip};
+use crate::node::Node;
+use crate::segment::{self, A, B, CLIENT, PORT, World, address, vip};
 use crate::world::{byte, bytes, info, raw_info};
 
 /// Of one response.
 const RESPONSE_BYTES: u64 = 20_000_000;
 const LEASE_NS: u64 = 60_000_000_000;
 
-/// A broker of a node, as a process of its own.
-struct Node {
-    process: Child,
-    path: PathBuf,
-    client: Client,
-}
-
-impl Node {
-    fn start(world: &World, number: usize) -> Node {
-        let path = std::env::temp_dir().join(format!("{}.sock", world.space(number)));
-        let names = ["", "a", "b", "c"];
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ackpace-host"));
-        command
-            .args(["handoff", "--for", "0", "--port", &PORT.to_string()])
-            .args(["--vip", &format!("{},{}", vip(false), vip(true))])
-            .args(["--node", names[number]])
-            .arg("--socket")
-            .arg(&path);
-        for other in (A..=C).filter(|other| *other != number) {
-            // Clients of both kinds.
-            let peer = format!("{}={}", names[other], address(other, true));
-            command.args(["--peer", &peer]);
-        }
-        let space = std::fs::File::open(format!("/run/netns/{}", world.space(number)));
-        let space = space.expect("it is there");
-        let enter = move || {
-            // SAFETY: no pointers; the descriptor was copied by the fork.
-            match unsafe { libc::setns(space.as_raw_fd(), libc::CLONE_NEWNET) } {
-                0 => Ok(()),
-                _ => Err(std::io::Error::last_os_error()),
-            }
-        };
-        // SAFETY: the closure makes one system call; it neither allocates nor locks.
-        unsafe { command.pre_exec(enter) };
-        let process = command.spawn().expect("the binary of this package");
-        let until = Instant::now() + Duration::from_secs(10);
-        loop {
-            if let Some(client) = Client::connect(&path) {
-                return Node {
-                    process,
-                    path,
-                    client,
-                };
-            }
-            assert!(Instant::now() < until, "the broker does not start");
-            thread::sleep(Duration::from_millis(10));
-        }
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-        let _ = std::fs::remove_file(&self.path);
-    }
-}
-
-/// How long each part of a move took, in microseconds.
-#[derive(Clone, Copy, Default)]
-struct Took([f64; 7]);
-
+/// What is told of each move.
 const PARTS: [&str; 7] = [
     "save us",
     "restore us",
@@ -105,7 +41,7 @@ struct Moving {
     /// The first byte that was not acknowledged when it moved last, and its sequence number.
     floor: Option<(u64, u32)>,
     epoch: u32,
-    took: Vec<Took>,
+    took: Vec<Vec<f64>>,
     refused: u32,
 }
 
@@ -123,73 +59,96 @@ impl Moving {
         parsed.rtt_us > 0 && bytes[2] == 0 && is_past && bytes[1] <= 1 && sacked + lost + again == 0
     }
 
-    /// Moves it to the other node.
-    fn go(&mut self) {
-        let other = 1 - self.at;
-        self.epoch += 1;
-        let epoch = self.epoch;
-        let start = Instant::now();
-        let mut steps = [start; 5];
+    /// Freezes it where it is; `None`: it can't move now.
+    fn freeze(&mut self) -> Option<(Box<Connection>, u32)> {
         let freeze = Request::Freeze {
-            epoch,
+            epoch: self.epoch,
             una_floor: self.floor.map(|(_, seq)| seq),
         };
         let own = Some(self.stream.as_fd());
-        let (reply, _) = self.nodes[self.at].client.ask(&freeze, own);
-        steps[0] = Instant::now();
-        let Reply::Saved {
-            connection,
-            unsent_bytes,
-        } = reply
-        else {
-            self.refused += 1;
-            return;
-        };
-        let tcp = connection.tcp;
-        let next = self.written - u64::from(unsent_bytes);
-        let una = next - u64::from(tcp.snd_nxt.wrapping_sub(tcp.snd_una));
-        let restore = Request::Restore { epoch, connection };
-        let (reply, socket) = self.nodes[other].client.ask(&restore, None);
-        assert_eq!(reply, Reply::Restored);
-        let mut stream = TcpStream::from(socket.expect("it comes beside"));
-        steps[1] = Instant::now();
-        let mut filled = una;
-        while filled < next {
-            let piece = bytes(filled, next.min(filled + 262_144));
-            filled += stream.write(&piece).expect("the buffer is large enough") as u64;
+        match self.nodes[self.at].client.ask(&freeze, own).0 {
+            Reply::Saved {
+                connection,
+                unsent_bytes,
+            } => Some((connection, unsent_bytes)),
+            _ => {
+                self.refused += 1;
+                None
+            }
         }
-        steps[2] = Instant::now();
+    }
+
+    /// Makes a socket of it at the other node.
+    fn restore(&mut self, connection: Box<Connection>) -> TcpStream {
+        let (other, epoch) = (1 - self.at, self.epoch);
+        let restore = Request::Restore { epoch, connection };
+        loop {
+            match self.nodes[other].client.ask(&restore, None) {
+                // A child of another test has a copy of the socket that was closed here, until it executes its program.
+                (Reply::Failed { errno, .. }, _) if errno == libc::EADDRNOTAVAIL => {}
+                (Reply::Restored, socket) => {
+                    return TcpStream::from(socket.expect("it comes beside"));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// Lets it send there.
+    fn start(&mut self, stream: &TcpStream) {
+        let other = 1 - self.at;
         let begin = Request::Start {
-            epoch,
+            epoch: self.epoch,
             lease_until_ns: (other == 1).then(|| monotonic_ns() + LEASE_NS),
         };
         let started = self.nodes[other].client.ask(&begin, Some(stream.as_fd()));
         assert_eq!(started.0, Reply::Done);
-        steps[3] = Instant::now();
-        self.written = next;
-        self.floor = Some((una, tcp.snd_una));
-        let old = std::mem::replace(&mut self.stream, stream);
-        self.write();
-        steps[4] = Instant::now();
+    }
+
+    /// Lets the client's packets go there, and closes the old socket.
+    fn redirect(&mut self, old: TcpStream) {
         // Each has the other as its first peer.
-        let redirect = Request::Redirect { epoch, peer: 0 };
+        let (epoch, peer) = (self.epoch, 0);
+        let redirect = Request::Redirect { epoch, peer };
         let redirected = self.nodes[self.at].client.ask(&redirect, Some(old.as_fd()));
         assert!(
             matches!(redirected.0, Reply::Redirected { .. }),
             "{redirected:?}"
         );
-        drop(old);
-        self.at = other;
+        self.at = 1 - self.at;
+    }
+
+    /// Moves it to the other node.
+    fn go(&mut self) {
+        self.epoch += 1;
+        let mut times = vec![Instant::now()];
+        let Some((connection, unsent_bytes)) = self.freeze() else {
+            return;
+        };
+        times.push(Instant::now());
+        let tcp = connection.tcp;
+        let next = self.written - u64::from(unsent_bytes);
+        let una = next - u64::from(tcp.snd_nxt.wrapping_sub(tcp.snd_una));
+        let mut stream = self.restore(connection);
+        times.push(Instant::now());
+        let mut filled = una;
+        while filled < next {
+            let piece = bytes(filled, next.min(filled + 262_144));
+            filled += stream.write(&piece).expect("the buffer is large enough") as u64;
+        }
+        times.push(Instant::now());
+        self.start(&stream);
+        times.push(Instant::now());
+        self.written = next;
+        self.floor = Some((una, tcp.snd_una));
+        let old = std::mem::replace(&mut self.stream, stream);
+        self.write();
+        times.push(Instant::now());
+        self.redirect(old);
         let us = |from: Instant, to: Instant| (to - from).as_secs_f64() * 1e6;
-        self.took.push(Took([
-            us(start, steps[0]),
-            us(steps[0], steps[1]),
-            us(steps[1], steps[2]),
-            us(steps[2], steps[3]),
-            us(steps[3], steps[4]),
-            us(start, steps[4]),
-            (next - una) as f64,
-        ]));
+        let mut took: Vec<f64> = times.windows(2).map(|two| us(two[0], two[1])).collect();
+        took.extend([us(times[0], times[5]), (next - una) as f64]);
+        self.took.push(took);
     }
 
     /// Writes what there is room for. Whether anything was.
@@ -198,6 +157,8 @@ impl Moving {
         match self.stream.write(&piece) {
             Ok(count) => self.written += count as u64,
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return false,
+            // The client has all.
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return false,
             Err(error) => panic!("{error} at {}", self.written),
         }
         true
@@ -342,9 +303,9 @@ fn move_in(test: &str, world: &World, space: String, is_ipv6: bool, until: u64, 
     );
 }
 
-fn tell(took: &[Took]) {
+fn tell(took: &[Vec<f64>]) {
     for (part, name) in PARTS.iter().enumerate() {
-        let mut us: Vec<f64> = took.iter().map(|took| took.0[part]).collect();
+        let mut us: Vec<f64> = took.iter().map(|took| took[part]).collect();
         us.sort_by(f64::total_cmp);
         let at = |share: f64| us[((us.len() - 1) as f64 * share) as usize];
         println!(

@@ -1,5 +1,9 @@
 use super::*;
+use crate::cluster::Bad;
 use crate::cluster::tests::{handoff, tuple};
+use crate::limits::{
+    BROKER_DATAGRAM_BYTES_MAX, BROKER_LEASES_MAX, BROKER_LIST_MAX, BROKER_TEXT_BYTES_MAX,
+};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
