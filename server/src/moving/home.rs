@@ -24,6 +24,7 @@ pub struct Away {
     /// What it was when it was frozen. From then on it is all that a take-over has.
     saved: Option<Box<Handoff>>,
     frozen: bool,
+    frozen_at: Instant,
     /// The state that came back, and the object that came with PREPARE.
     came: Option<Box<Handoff>>,
     asked: Option<Object>,
@@ -55,6 +56,7 @@ impl Away {
             handed: Some(handed),
             saved: None,
             frozen: false,
+            frozen_at: Instant::default(),
             came: None,
             asked: None,
             file: None,
@@ -123,7 +125,10 @@ impl Moving {
                 self.looking.push_back(Key::Home(away.number));
                 None
             }
-            Out::Freeze => Some(In::Froze(self.freeze_home(away))),
+            Out::Freeze => {
+                away.frozen_at = now;
+                Some(In::Froze(self.freeze_home(away)))
+            }
             Out::Thaw => {
                 let node = away.peer();
                 self.thaw_count(node, &mut away.frozen);
@@ -145,6 +150,8 @@ impl Moving {
             }
             Out::TakeOver { ack } => {
                 let state = away.saved.as_deref().and_then(|state| advanced(state, ack));
+                let away_us = now.since_us(away.frozen_at);
+                let state = state.map(|state| later(state, away_us));
                 let stands = state.is_some_and(|state| self.restore_home(away, &state));
                 Some(In::Restored(stands))
             }
@@ -373,6 +380,23 @@ fn advanced(state: &Handoff, ack: u32) -> Option<Handoff> {
         }
         None => (further == 0).then_some(state),
     }
+}
+
+/// What the guest's clock may have run ahead of ours, and the client has seen.
+const AHEAD_US: u64 = 50_000;
+
+/// The same connection after so long a time: its timestamps go on where the guest's were, or the client would take ours for old ones
+/// (RFC 7323 section 5).
+fn later(mut state: Handoff, us: u64) -> Handoff {
+    if let Some(timestamp) = &mut state.tcp.timestamp {
+        let of_us = *timestamp & 1;
+        let ticks = match of_us {
+            1 => us + AHEAD_US,
+            _ => (us + AHEAD_US) / 1_000,
+        };
+        *timestamp = timestamp.wrapping_add(ticks as u32) & !1 | of_us;
+    }
+    state
 }
 
 /// A moment that never suits.
