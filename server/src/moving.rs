@@ -198,7 +198,23 @@ impl Moving {
                 stay.handed = Some(handed);
                 self.drive_guest(key, Some(In::Return), now);
             }
-            None => drop(handed), // its tenure is over, and the client hears nothing of it
+            None => self.drop_handed(handed), // its tenure is over, and the client hears nothing of it
+        }
+    }
+
+    /// A connection is gone from here.
+    fn drop_handed(&self, handed: Box<Handed>) {
+        drop(handed);
+        self.shared.ledger.give(self.shared.connection_bytes);
+        self.settled();
+    }
+
+    /// A connection is with a worker again, or gone.
+    fn settled(&self) {
+        let shared = &self.shared;
+        shared.nodes.settled();
+        if shared.stopping.load(Relaxed) && !shared.nodes.has_some() {
+            shared.channels.iter().for_each(|it| it.waker.wake());
         }
     }
 
@@ -211,9 +227,15 @@ impl Moving {
         };
         shared.handovers[at].claim(u64::MAX);
         match shared.handovers[at].hand(handed) {
-            Ok(()) => shared.channels[at].waker.wake(),
+            Ok(()) => {
+                shared.channels[at].waker.wake();
+                self.settled();
+            }
             // The server ends.
-            Err(_) => shared.handovers[at].closed(),
+            Err(handed) => {
+                shared.handovers[at].closed();
+                self.drop_handed(handed);
+            }
         }
     }
 

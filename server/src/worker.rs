@@ -128,10 +128,13 @@ impl Worker {
 
     /// Whether the worker was told to stop, its last connection has ended, and no other worker leaves one more for it.
     fn is_over(&self) -> bool {
-        if self.decider.finished() && !self.has_accepted_waiting() {
+        let is_over = self.decider.finished()
+            && !self.has_accepted_waiting()
+            && !self.shared.nodes.has_some();
+        if is_over {
             self.shared.handovers[self.index].end();
         }
-        self.decider.finished() && !self.has_accepted_waiting()
+        is_over
     }
 
     fn now(&self) -> Instant {
@@ -166,6 +169,7 @@ impl Worker {
             }
         }
         self.balance(now);
+        self.empty(now);
         self.empty_backlogs(now);
         if self.has_accepted_waiting() && self.room() > 0 {
             self.waker.wake(); // a slot came free

@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 
 use ackpace_core::handoff::{Guest, In, Message as Plain, Out, Step, may_move};
 use ackpace_core::machine::Machine;
-use ackpace_core::units::{Instant, US_PER_S};
+use ackpace_core::units::Instant;
 use ackpace_wire::cluster::broker::Lease;
 use ackpace_wire::cluster::{FlowId, Handoff, Message, Object, Reason, Tuple};
 
@@ -12,6 +12,9 @@ use super::home::NEVER;
 use super::prepare::Ready;
 use super::{Key, Moving, STAYS_MAX, flow, plain, state};
 use crate::worker::{Handed, Told};
+
+/// An entry that is forgotten is gone by then.
+const BEFORE_GONE_NS: u64 = 10_000_000_000;
 
 /// A connection of another node.
 pub struct Stay {
@@ -215,8 +218,7 @@ impl Moving {
         self.thaw_count(node, &mut stay.frozen);
         match stay.handed.take() {
             Some(handed) => {
-                drop(handed);
-                self.shared.ledger.give(self.shared.connection_bytes);
+                self.drop_handed(handed);
             }
             None if stay.tuple.is_some() => {
                 for worker in 0..self.shared.handovers.len() {
@@ -233,13 +235,16 @@ impl Moving {
 
     /// Its home is dead. What came to that node still comes from there, by the kernel's program; this node answers as its own.
     fn become_home(&mut self, stay: &mut Stay, epoch: u32) {
+        // Of its node's own connections the switch has no entries; until this one is gone, the lease must not end.
         if let Some(tuple) = stay.tuple {
-            let until_ns = super::monotonic_ns().saturating_add(3600 * US_PER_S * 1_000);
-            self.leases.push(Lease {
+            let until_ns = super::monotonic_ns().saturating_add(BEFORE_GONE_NS);
+            let mut lease = vec![Lease {
                 tuple,
-                epoch,
+                epoch: stay.machine.epoch(),
                 until_ns,
-            });
+            }];
+            self.ask_broker(|broker| broker.leases(&mut lease));
+            self.ask_broker(|broker| broker.forget(tuple));
         }
         for worker in 0..self.shared.handovers.len() {
             self.shared.nodes.tell(worker, Told::IsHome(stay.id, epoch));

@@ -230,8 +230,7 @@ impl Moving {
             broker.redirect(fd, epoch, at.unwrap_or(usize::MAX) as u16)
         });
         away.moves += 1;
-        drop(handed);
-        self.shared.ledger.give(self.shared.connection_bytes);
+        self.drop_handed(handed);
     }
 
     /// Makes a socket of a state and starts it.
@@ -273,8 +272,9 @@ impl Moving {
                 .flatten()?;
             state::unpack(state, transport.0, file, flow)
         });
-        if started.is_none() {
-            self.shared.ledger.give(self.shared.connection_bytes);
+        match started {
+            Some(_) => self.shared.nodes.took(),
+            None => self.shared.ledger.give(self.shared.connection_bytes),
         }
         started
     }
@@ -325,7 +325,7 @@ impl Moving {
         let last = flow(away.id, away.machine.epoch().saturating_add(1), 0, None, 0);
         if let Some(handed) = self.restore(&bare, None, last, None) {
             handed.conn.transport.abort();
-            self.shared.ledger.give(self.shared.connection_bytes);
+            self.drop_handed(handed);
         }
         self.ask_broker(|broker| broker.forget(tuple));
     }

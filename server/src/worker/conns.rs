@@ -59,6 +59,8 @@ pub struct Conn {
     pub flow: Option<Box<Flow>>,
     /// Its next response is sent from here: another node did not take it.
     pub stays: bool,
+    /// When it is next tried to give it to another node, while this one is being emptied.
+    pub empties_at: Instant,
     /// The device whose disk thread may hold a want of the present stream: a want that is repeated is answered twice, so
     /// only the order to forget clears it.
     pub asked: Option<u16>,
@@ -140,6 +142,7 @@ impl Conn {
             pins: Pins::default(),
             flow: None,
             stays: false,
+            empties_at: Instant::default(),
             asked: None,
         }
     }
@@ -242,20 +245,20 @@ impl Conns {
         left
     }
 
+    /// A connection like this.
+    pub fn some(&self, like: impl Fn(&Conn) -> bool) -> Option<ConnId> {
+        let conns = self.places.iter().filter_map(|place| place.conn.as_ref());
+        conns.filter(|conn| like(conn)).map(|conn| conn.id).next()
+    }
+
     /// The connection of this name in the cluster, if it is there.
     pub fn of_flow(&self, id: FlowId) -> Option<ConnId> {
-        let conns = self.places.iter().filter_map(|place| place.conn.as_ref());
-        let mut found = conns.filter(|conn| conn.flow.as_ref().is_some_and(|flow| flow.id == id));
-        found.next().map(|conn| conn.id)
+        self.some(|conn| conn.flow.as_ref().is_some_and(|flow| flow.id == id))
     }
 
     /// The connection of a client, if it is there.
     pub fn of_peer(&self, peer: SocketAddr) -> Option<ConnId> {
-        let conns = self.places.iter().filter_map(|place| place.conn.as_ref());
-        conns
-            .filter(|conn| conn.peer == Some(peer))
-            .map(|conn| conn.id)
-            .next()
+        self.some(|conn| conn.peer == Some(peer))
     }
 
     /// Takes a connection off its place.

@@ -1,6 +1,10 @@
 //! Connections that go to other nodes of the cluster and come from them: what a worker leaves for the thread that moves them
 //! (`server/src/moving.rs`), and what it is told.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+
 use ackpace_core::units::Instant;
 use ackpace_wire::cluster::FlowId;
 use crossbeam_queue::{ArrayQueue, SegQueue};
@@ -12,6 +16,9 @@ use super::moves::Going;
 
 /// Connections that wait to be moved. More: they stay where they are.
 const ASKS_MAX: usize = 1024;
+
+/// How often a connection of a node that is being emptied is tried.
+const EMPTIES_EACH_US: u64 = 200_000;
 
 /// A connection that has moved between nodes, as its worker knows it.
 #[derive(Clone, Debug)]
@@ -50,6 +57,8 @@ pub enum Told {
 /// Between the workers and the thread that moves connections.
 pub struct Nodes {
     asks: ArrayQueue<Ask>,
+    /// Connections that it has.
+    away: AtomicUsize,
     /// A queue for each worker; each connection is told of twice at most.
     told: Box<[SegQueue<Told>]>,
 }
@@ -58,13 +67,35 @@ impl Nodes {
     pub fn new(workers: usize) -> Nodes {
         Nodes {
             asks: ArrayQueue::new(ASKS_MAX),
+            away: AtomicUsize::new(0),
             told: (0..workers).map(|_| SegQueue::new()).collect(),
         }
     }
 
     /// Leaves a question. Errors: the question, if too many wait.
     pub fn ask(&self, ask: Ask) -> Result<(), Ask> {
-        self.asks.push(ask)
+        let has_connection = !matches!(ask, Ask::Gone(_));
+        self.away.fetch_add(has_connection.into(), Relaxed);
+        let left = self.asks.push(ask);
+        if left.is_err() {
+            self.away.fetch_sub(has_connection.into(), Relaxed);
+        }
+        left
+    }
+
+    /// The thread made a connection of what came from another node.
+    pub fn took(&self) {
+        self.away.fetch_add(1, Relaxed);
+    }
+
+    /// A connection is with a worker again, or gone.
+    pub fn settled(&self) {
+        self.away.fetch_sub(1, Relaxed);
+    }
+
+    /// Whether connections are on their way.
+    pub fn has_some(&self) -> bool {
+        self.away.load(Relaxed) > 0
     }
 
     /// The next question, for the thread that moves connections.
@@ -106,6 +137,36 @@ impl Worker {
             }
             Err(Ask::Gone(_)) => {}
         }
+    }
+
+    /// While this node is being emptied, each turn gives one response under way to another node; one whose moment does not suit has
+    /// another turn later.
+    pub(super) fn empty(&mut self, now: Instant) {
+        let shared = Arc::clone(&self.shared);
+        let Some(cluster) = shared.cluster.as_ref().filter(|it| it.is_draining()) else {
+            return;
+        };
+        if self.giving.going.is_some() {
+            return;
+        }
+        let next = self
+            .conns
+            .some(|conn| conn.body.source.is_some() && !conn.is_of_node && conn.empties_at <= now);
+        let Some(conn) = next.and_then(|id| self.conns.get(id)) else {
+            return;
+        };
+        let id = conn.id;
+        conn.empties_at = now.plus_us(EMPTIES_EACH_US);
+        let is_guest = conn.flow.as_ref().is_some_and(|flow| flow.home.is_some());
+        let to = cluster.choose(id.index.into(), now.us);
+        let to = to.filter(|to| *to != cluster.me());
+        let to = to.filter(|to| cluster.may_move(*to, || conn.transport.server_addr()));
+        match to {
+            _ if is_guest => self.give(id, Going::Home, now),
+            Some(to) => self.give(id, Going::Node(to), now),
+            None => {}
+        }
+        self.waker.wake(); // there may be more
     }
 
     /// The client of a guest is gone.
