@@ -162,12 +162,8 @@ impl Moving {
                 }
                 None
             }
-            // The kernel's program keeps it silent.
-            Out::Mute => None,
-            // Nobody answers that yet: it ends in time.
-            Out::AskOwner => None,
-            Out::Redirect { .. } | Out::Fence | Out::Track => None,
-            Out::TakeOver { .. } | Out::Reset => None,
+            // Mute: the kernel's program keeps it silent. AskOwner: nobody answers that yet, and it ends in time. The rest is for homes.
+            _ => None,
         }
     }
 

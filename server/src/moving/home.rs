@@ -141,6 +141,26 @@ impl Moving {
                 self.redirect(away, to.into());
                 None
             }
+            Out::Close => {
+                if let (None, Some(saved)) = (&away.handed, &away.saved) {
+                    let tuple = saved.tuple;
+                    self.ask_broker(|broker| broker.forget(tuple));
+                }
+                None
+            }
+            Out::Tell(step) => {
+                self.told(step, away.peer(), now);
+                away.over |= matches!(step, Step::Refused(_) | Step::Returned | Step::TookOver)
+                    && away.machine.owns();
+                None
+            }
+            out => self.home_takes(away, out, now),
+        }
+    }
+
+    /// The same of the orders by which the connection becomes this node's again.
+    fn home_takes(&mut self, away: &mut Away, out: Out, now: Instant) -> Option<In> {
+        match out {
             Out::Restore => {
                 let stands = match away.came.take() {
                     Some(state) => self.restore_home(away, &state),
@@ -162,26 +182,12 @@ impl Moving {
                 None
             }
             Out::Track => Some(In::Tracked(self.track(away))),
-            Out::Close => {
-                if let (None, Some(saved)) = (&away.handed, &away.saved) {
-                    let tuple = saved.tuple;
-                    self.ask_broker(|broker| broker.forget(tuple));
-                }
-                None
-            }
             Out::Reset => {
                 self.reset(away);
                 None
             }
-            Out::Tell(step) => {
-                self.told(step, away.peer(), now);
-                away.over |= matches!(step, Step::Refused(_) | Step::Returned | Step::TookOver)
-                    && away.machine.owns();
-                None
-            }
-            // The socket was started when it was restored.
-            Out::Claim { .. } => None,
-            Out::Lease { .. } | Out::Mute | Out::AskOwner | Out::BecomeHome { .. } => None,
+            // The socket was started when it was restored; the rest is for guests.
+            _ => None,
         }
     }
 

@@ -10,6 +10,7 @@ use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
 use ackpace_core::worker::{In, Worker as Decider};
 
+use super::conns::Conn;
 use super::fetch::varies;
 use super::moves::Going;
 use super::place::{Placed, placed};
@@ -223,23 +224,32 @@ impl Worker {
             now,
         );
         match answer {
-            SiteAnswer::File(served) => match &placed {
-                Placed::Bytes(object) | Placed::There(_, object) => {
-                    conn.body.here = Some((served.file, served.version));
-                    conn.body.source = Some(Source::Object(Arc::clone(object)));
-                }
-                Placed::Here | Placed::Home => conn.body.source = Some(Source::File(served.file)),
-            },
-            SiteAnswer::Object(found) => conn.body.source = Some(Source::Object(found.object)),
-            SiteAnswer::Through(through) => conn.listing.pass = Some(through.pass),
-            SiteAnswer::Listing(listing) => conn.listing.rest = listing,
             SiteAnswer::Exhausted => self.response_cache.shed(), // it may be what holds the descriptors
-            _ => {}
+            answer => conn.carries(answer, &placed),
         }
         conn.front.used(&mut self.heads);
         self.planned(stream, plan, now);
         if let Placed::There(node, _) = placed {
             self.give(stream.conn, Going::Node(node), now);
+        }
+    }
+}
+
+impl Conn {
+    /// What the body of its response is of.
+    fn carries(&mut self, answer: SiteAnswer, placed: &Placed) {
+        match answer {
+            SiteAnswer::File(served) => match placed {
+                Placed::Bytes(object) | Placed::There(_, object) => {
+                    self.body.here = Some((served.file, served.version));
+                    self.body.source = Some(Source::Object(Arc::clone(object)));
+                }
+                Placed::Here | Placed::Home => self.body.source = Some(Source::File(served.file)),
+            },
+            SiteAnswer::Object(found) => self.body.source = Some(Source::Object(found.object)),
+            SiteAnswer::Through(through) => self.listing.pass = Some(through.pass),
+            SiteAnswer::Listing(listing) => self.listing.rest = listing,
+            _ => {}
         }
     }
 }

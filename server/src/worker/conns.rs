@@ -13,7 +13,7 @@ use ackpace_wire::access_log::Remote;
 use ackpace_wire::cluster::FlowId;
 use ackpace_wire::listing::Format;
 
-use super::nodes::Flow;
+use super::flow::Flow;
 use super::pins::Pins;
 use crate::disk::SlotBytes;
 use crate::front::http::Front;

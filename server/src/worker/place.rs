@@ -48,8 +48,9 @@ pub(super) fn placed(
         return Placed::Here;
     };
     let (key, validators) = (key_of(&served.path), validators(served, site));
+    let file = (&*served.path, served.version.len_bytes);
     let is_hot_here = peers.is_hot(key, served.version.len_bytes);
-    if let Some(object) = peers.kept(served, &validators) {
+    if let Some(object) = peers.kept(file, &validators) {
         name_object(plan, &object);
         cluster.came(key);
         return Placed::Bytes(object);
@@ -78,7 +79,7 @@ pub(super) fn placed(
     }
     let object = match how {
         How::Here => None,
-        How::Relay | How::Fetch | How::HandOver => peers.object(node, served, validators),
+        How::Relay | How::Fetch | How::HandOver => peers.object(node, file, validators),
     };
     let Some(object) = object else {
         return Placed::Here;
