@@ -56,6 +56,11 @@ fn a_killed_process_leaves_all_as_it_is_and_the_next_one_finds_it() {
     let mut lines = std::io::BufRead::lines(told);
     let started = lines.any(|line| line.is_ok_and(|line| line.ends_with("started")));
     assert!(started);
+    let refused = world.within(A, || Switch::clear().expect_err("it is used").to_string());
+    assert!(
+        refused.contains(&format!("process {} moves connections", child.id())),
+        "{refused}"
+    );
     let (sends, comes) = (Sends::from(&world, CLIENT), Comes::to(&world, B, false));
     let mac_a = mac(&world, A);
     let [away, frozen, guest] = [4_000, 4_001, 4_002].map(|port| tuple(false, port));
@@ -146,7 +151,8 @@ fn settings_that_can_not_be_are_refused() {
     let Some(world) = World::new("settings_that_can_not_be_are_refused") else {
         return;
     };
-    let cases: [(&str, fn(&mut Settings)); 6] = [
+    type Change = fn(&mut Settings);
+    let cases: [(&str, Change); 6] = [
         ("0 VIPs", |it| it.vips.clear()),
         ("0 ports", |it| it.ports.clear()),
         ("not on a segment", |it| {

@@ -14,6 +14,10 @@ use ackpace_host::handoff::switch::{Settings, Switch};
 use ackpace_host_base::bpf;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
+// linux/ethtool.h
+const ETHTOOL_STSO: u32 = 0x1f;
+const ETHTOOL_SGRO: u32 = 0x2c;
+
 pub const PORT: u16 = 80;
 pub const CLIENT: usize = 0;
 pub const A: usize = 1;
@@ -117,12 +121,20 @@ impl World {
         number: usize,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> T {
-        let space = self.space(number);
-        let thread = thread::spawn(move || {
-            enter(&space);
-            work()
+        within(self.space(number), work)
+    }
+
+    /// Has a node's segments come one by one, and its device merge them.
+    pub fn merge_at(&self, number: usize) {
+        within(format!("{}sw", self.name), move || {
+            set_offload(&format!("port{number}"), [ETHTOOL_STSO, 0]);
         });
-        thread.join().expect("no panic")
+        self.within(number, || set_offload(DEVICE, [ETHTOOL_SGRO, 1]));
+    }
+
+    /// Has the kernel cut what a node sends and is larger than the MTU.
+    pub fn cut_at(&self, number: usize) {
+        self.within(number, || set_offload(DEVICE, [ETHTOOL_STSO, 0]));
     }
 
     pub fn settings(&self, number: usize) -> Settings {
@@ -228,15 +240,21 @@ fn settle() {
     }
 }
 
-/// Switches TSO off, so that the kernel cuts what is larger than the MTU.
-pub fn cut_in_software() {
+fn within<T: Send + 'static>(space: String, work: impl FnOnce() -> T + Send + 'static) -> T {
+    let thread = thread::spawn(move || {
+        enter(&space);
+        work()
+    });
+    thread.join().expect("no panic")
+}
+
+/// Switches an offload on or off.
+fn set_offload(device: &str, mut value: [u32; 2]) {
     use std::os::fd::AsRawFd;
-    const ETHTOOL_STSO: u32 = 0x1f;
     const SIOCETHTOOL: libc::c_ulong = 0x8946;
-    let mut value = [ETHTOOL_STSO, 0];
     // SAFETY: plain numbers.
     let mut asked: libc::ifreq = unsafe { std::mem::zeroed() };
-    for (to, from) in asked.ifr_name.iter_mut().zip(DEVICE.bytes()) {
+    for (to, from) in asked.ifr_name.iter_mut().zip(device.bytes()) {
         *to = from as libc::c_char;
     }
     asked.ifr_ifru.ifru_data = value.as_mut_ptr().cast();

@@ -12,15 +12,12 @@ use libbpf_rs::{
 use super::{Aligned, Entry, no_bpf};
 use crate::failure::Failure;
 
-mod devices;
-pub use devices::Ring;
-
 /// A loaded object file. Dropping it detaches it.
 pub struct Program {
     links: Vec<Link>,
-    object: Object,
+    pub(super) object: Object,
     /// What it takes of a kernel.
-    needs: &'static str,
+    pub(super) needs: &'static str,
 }
 
 /// How many cores this machine may ever have.
@@ -49,7 +46,7 @@ impl Program {
     }
 
     /// `pin`: where the map with this name is pinned, if it is.
-    fn load_with(
+    pub(super) fn load_with(
         file: &Aligned<[u8]>,
         needs: &'static str,
         pin: impl Fn(&str) -> Option<PathBuf>,
@@ -107,7 +104,7 @@ impl Program {
         Ok(())
     }
 
-    fn map(&self, name: &str) -> Result<Map<'_>, Failure> {
+    pub(super) fn map(&self, name: &str) -> Result<Map<'_>, Failure> {
         let map = self.object.maps().find(|map| map.name() == name);
         map.ok_or_else(|| Failure::runtime(format!("the object file lacks its map {name}")))
     }
@@ -196,7 +193,7 @@ impl Program {
 }
 
 /// A call of bpf(2) failed.
-fn failed(error: libbpf_rs::Error) -> Failure {
+pub(super) fn failed(error: libbpf_rs::Error) -> Failure {
     Failure::runtime(format!("bpf(2): {error}"))
 }
 

@@ -16,8 +16,8 @@ use libbpf_rs::libbpf_sys::{
 use libbpf_rs::{ProgramInput, RingBuffer, RingBufferBuilder};
 use rustix::io::Errno;
 
-use super::super::{Aligned, Side};
-use super::{Program, failed};
+use super::program::{Program, failed};
+use super::{Aligned, Side};
 use crate::failure::Failure;
 
 impl Program {
