@@ -149,6 +149,8 @@ static __always_inline int hold(struct __sk_buff *skb, const struct packet *pack
 {
 	if (skb->len <= FRAME_SMALL_BYTES)
 		return keep(skb, packet, FRAME_SMALL_BYTES);
+	if (skb->len <= FRAME_MIDDLE_BYTES)
+		return keep(skb, packet, FRAME_MIDDLE_BYTES);
 	return keep(skb, packet, FRAME_BIG_BYTES);
 }
 

@@ -6,10 +6,20 @@ use ackpace_host::handoff::switch::Tracked;
 
 use crate::packets::{self, ACK, Comes, SYN, Sends, Stack, mac, of_client, tuple};
 use crate::streams;
-use crate::world::{A, B, C, CLIENT, World, peer};
+use crate::world::{A, B, C, CLIENT, World, peer, run};
 
 const SOON: Duration = Duration::from_secs(2);
 const AT_ONCE: Duration = Duration::from_millis(200);
+
+/// Less than a hold lasts.
+fn wait_until(mut is_so: impl FnMut() -> bool) {
+    for _ in 0..80 {
+        if is_so() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
 
 #[test]
 fn packets_go_to_the_peer_by_its_mac_with_a_lower_ttl() {
@@ -30,6 +40,8 @@ fn packets_go_to_the_peer_by_its_mac_with_a_lower_ttl() {
         let peer = peer(A, B, by_ipv6);
         let held = node.with(move |it| it.redirect(&tuple, peer, 1).expect("redirected"));
         assert_eq!(held, 0);
+        // The kernel asks for the MAC again if it has forgotten it.
+        run(&format!("-n {} neigh flush dev eth0", world.space(A)));
         for number in 0..3u32 {
             sends.send(mac_a, &of_client(&tuple, number, 7, ACK, b"hello"));
         }
@@ -100,7 +112,10 @@ fn held_packets_go_into_the_own_stack_after_a_thaw() {
         for round in 0..5 {
             node.with(move |it| it.hold(&tuple, round).expect("held"));
             streams::write(&client, sent.clone());
-            std::thread::sleep(Duration::from_millis(20));
+            wait_until(|| {
+                node.with(|it| it.counts())
+                    .is_ok_and(|it| it.held > it.released)
+            });
             node.with(move |it| it.thaw(&tuple));
             assert!(streams::comes(&mut server, &sent), "{round}");
             assert_eq!(node.with(move |it| it.epoch(&tuple)), None, "home again");
@@ -159,13 +174,12 @@ fn an_upload_arrives_whole_by_a_node_that_sends_it_on() {
         for round in 2..8 {
             node.with(move |it| it.hold(&tuple, round).expect("held"));
             streams::write(&client, sent[..200_000].to_vec());
-            std::thread::sleep(Duration::from_millis(50));
-            let held = node.with(move |it| it.redirect(&tuple, peer(A, B, is_ipv6), round));
-            assert!(
-                held.expect("redirected") > 0,
-                "{:?}",
+            wait_until(|| {
                 node.with(|it| it.counts())
-            );
+                    .is_ok_and(|it| it.held > it.released)
+            });
+            let held = node.with(move |it| it.redirect(&tuple, peer(A, B, is_ipv6), round));
+            assert!(held.expect("redirected") > 0, "{round}");
             assert!(streams::comes(&mut server, &sent[..200_000]));
         }
         streams::write(&server, sent.clone());
@@ -177,6 +191,55 @@ fn an_upload_arrives_whole_by_a_node_that_sends_it_on() {
         let forwarded = counts.forwarded - before.forwarded;
         assert!(forwarded < 10_000, "they came merged, {port}: {counts:?}");
     }
+}
+
+#[test]
+fn an_upload_that_is_frozen_again_and_again_loses_nothing() {
+    let Some(world) = World::new("an_upload_that_is_frozen_again_and_again_loses_nothing") else {
+        return;
+    };
+    let node = world.node(A);
+    for is_ipv6 in [false, true] {
+        let tuple = tuple(is_ipv6, 4_000);
+        node.with(move |it| {
+            it.redirect(&tuple, peer(A, B, is_ipv6), 0)
+                .expect("redirected")
+        });
+        let listener = streams::listen(&world, B, is_ipv6);
+        // What may come while it is frozen, however long that takes here, has room.
+        rustix::net::sockopt::set_socket_recv_buffer_size(&listener, 500_000).expect("a size");
+        let (_, client, mut server) = streams::connect(&world, &listener, is_ipv6, 4_000);
+        let sent = streams::pattern(50_000_000);
+        streams::write(&client, sent.clone());
+        let reads = std::thread::spawn(move || streams::comes(&mut server, &sent));
+        let mut rounds = 0;
+        while !reads.is_finished() && rounds < 1_000 {
+            rounds += 1;
+            node.with(move |it| it.hold(&tuple, rounds).expect("held"));
+            std::thread::sleep(Duration::from_micros(700));
+            node.with(move |it| {
+                it.redirect(&tuple, peer(A, B, is_ipv6), rounds)
+                    .expect("redirected")
+            });
+            std::thread::sleep(Duration::from_micros(700));
+        }
+        assert!(reads.join().expect("no panic"));
+        println!(
+            "{rounds} rounds, {} segments sent again",
+            streams::sent_again(&client)
+        );
+    }
+    let counts = node.with(|it| it.counts()).expect("there are some");
+    assert_eq!(counts.released, counts.held);
+    assert_eq!(
+        (
+            counts.no_room,
+            counts.ring_full,
+            counts.damaged,
+            counts.not_sent
+        ),
+        (0, 0, 0, 0)
+    );
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! go to node A.
 
 use std::fs;
-use std::net::IpAddr;
+use std::net::{IpAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::Command;
@@ -108,6 +108,16 @@ impl World {
                 }
             }
         }
+        (CLIENT..C).for_each(|number| self.wait_for_the_segment(number));
+    }
+
+    /// A port of a bridge takes a moment: until the others refuse a connection, nothing comes through.
+    fn wait_for_the_segment(&self, number: usize) {
+        self.within(number, move || {
+            for (other, is_ipv6) in (number + 1..=C).flat_map(|it| [(it, false), (it, true)]) {
+                let _ = TcpStream::connect((address(other, is_ipv6), 1));
+            }
+        });
     }
 
     /// The name of a namespace.
