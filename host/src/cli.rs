@@ -9,7 +9,7 @@ use crate::handoff::switch::Settings;
 use crate::options::{Ask, Command, Options, Tune};
 use crate::place::Place;
 use crate::tally::Tally;
-use crate::{doctor, passes, status, tune};
+use crate::{doctor, handoff, passes, status, tune};
 use ackpace_host_base::failure::Failure;
 use ackpace_host_base::lines::{Lines, To};
 use ackpace_host_base::tell;
@@ -55,6 +55,7 @@ fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<bool, Failure> {
         Command::Tune(options) if options.restore => tune::restore(),
         Command::Tune(options) => tune::run(&options),
         Command::Passes => passes::serve(),
+        Command::Handoff(options) => handoff::run(&options),
         Command::Receive(command) => ackpace_receive::run(&command),
     };
     done.map(|()| true)

@@ -16,8 +16,8 @@ use ackpace_receive::filter::Filter;
 use ackpace_receive::{guard, watch};
 
 use crate::cgroups;
-use crate::handoff::checks;
 use crate::handoff::switch::{self, Settings};
+use crate::handoff::{self, checks};
 use crate::kernel::{Order, has_bpf};
 use crate::matching::Matching;
 use crate::options::About;
@@ -178,11 +178,11 @@ fn of_receive(all: &mut Findings) {
 }
 
 fn of_handoff(all: &mut Findings, cluster: &Settings) {
-    let cure =
-        "run it as root; a unit keeps both by CapabilityBoundingSet=CAP_NET_ADMIN CAP_NET_RAW";
+    let cure = "run it as root; a unit keeps all three by CapabilityBoundingSet=CAP_NET_ADMIN CAP_NET_RAW CAP_NET_BIND_SERVICE";
     let rights = [
         ("CAP_NET_ADMIN", CapabilitySet::NET_ADMIN),
         ("CAP_NET_RAW", CapabilitySet::NET_RAW),
+        ("CAP_NET_BIND_SERVICE", CapabilitySet::NET_BIND_SERVICE),
     ];
     for (name, right) in rights {
         let seen = either(capabilities::has(right), "held", "not held");
@@ -196,6 +196,12 @@ fn of_handoff(all: &mut Findings, cluster: &Settings) {
         }),
         HANDOFF,
         "Linux 6.6 or later; fix the items above and run doctor again",
+    );
+    all.look(
+        "connections that freeze",
+        handoff::trial().map_err(|why| why.text),
+        HANDOFF,
+        "fix the items above and run doctor again",
     );
     if cluster.vips.is_empty() {
         return;

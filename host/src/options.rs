@@ -10,6 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use ackpace_receive::options::{Receive, port};
 
+use crate::handoff::options::Handoff;
 use crate::matching::{Matching, Prefix};
 
 /// Local ports of `--port`. More: refused.
@@ -52,6 +53,8 @@ pub enum Command {
     /// Make passes over sockets for `tune`, which starts it
     #[command(hide = true)]
     Passes,
+    /// Move connections of a cluster's server to other nodes and take them, as it asks, until stopped
+    Handoff(Handoff),
     /// Show how long TCP segments wait for the programs that receive them, and what bears on it
     #[command(subcommand)]
     Receive(Receive),
@@ -248,6 +251,11 @@ mod tests {
             "x receive watch --for 0",
             "x receive watch --pid 0",
             "x receive guard --exact",
+            "x handoff",
+            "x handoff --vip 10.9.9.9 --port 80 --node a",
+            "x handoff --vip 10.9.9.9 --port 80 --node a --for 0 --peer 10.0.0.1",
+            "x handoff --vip 10.9.9.9 --port 0 --node a --for 0",
+            "x handoff --clear --node a",
             "x doctor handoff --peer 10.0.0.2",
         ] {
             assert!(parsed(line).is_err(), "{line}");
@@ -257,6 +265,8 @@ mod tests {
             "x doctor tune",
             "x doctor handoff --vip 10.9.9.9,fd00::9 --peer 10.0.0.2 --device eth0",
             "x tune --restore",
+            "x handoff --clear",
+            "x handoff --vip 10.9.9.9,fd00::9 --port 80,443 --node a --for 0 --peer b=10.0.0.2 --peer c=10.0.0.3 --device lo",
             "x tune --budget 1MiB --port=80,443 --quiet",
             "x tune status --metrics",
             "x receive guard --port 80 --pid 7 --json",

@@ -8,6 +8,7 @@
 //! The queue for sending does not travel: byte n of a response follows from its plan, so the new owner fills its socket
 //! from its own file. [`Message::Prepare`] comes first, and the file is in memory before anything freezes.
 
+pub mod broker;
 mod bytes;
 mod state;
 #[cfg(test)]

@@ -103,5 +103,17 @@ pub const CLUSTER_KEYS_MAX: usize = 2 << 10;
 pub const CLUSTER_BODY_BYTES_MAX: usize =
     CLUSTER_OBJECT_BYTES_MAX + CLUSTER_HEAD_BYTES_MAX + CLUSTER_QUEUE_BYTES_MAX + 512;
 const _: () = assert!(CLUSTER_KEYS_MAX * 8 <= CLUSTER_BODY_BYTES_MAX);
+/// Addresses, ports and peers of a broker, each. More: it does not start.
+pub const BROKER_LIST_MAX: usize = 64;
+/// Leases that a server renews by one datagram to its broker. More: the next datagram has them.
+pub const BROKER_LEASES_MAX: usize = 512;
+/// Bytes of the text by which a broker tells a failure. Longer: cut.
+pub const BROKER_TEXT_BYTES_MAX: usize = 400;
+/// Bytes of a datagram between a server and its broker: the client's bytes, leases or lists, and 1 KiB for the rest. Longer:
+/// refused; half of what a Unix socket takes by default.
+pub const BROKER_DATAGRAM_BYTES_MAX: usize = 64 << 10;
+const _: () = assert!(CLUSTER_QUEUE_BYTES_MAX + (1 << 10) <= BROKER_DATAGRAM_BYTES_MAX);
+const _: () = assert!(BROKER_LEASES_MAX * 49 + (1 << 10) <= BROKER_DATAGRAM_BYTES_MAX);
+const _: () = assert!(BROKER_LIST_MAX * (CLUSTER_NAME_BYTES_MAX + 64) <= BROKER_DATAGRAM_BYTES_MAX);
 /// A window of TCP (RFC 7323 section 2.2). More in flight is impossible and refused.
 pub const TCP_WINDOW_BYTES_MAX: u32 = 1 << 30;

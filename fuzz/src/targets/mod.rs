@@ -2,6 +2,7 @@
 
 pub mod accept_encoding;
 pub mod body_skip;
+pub mod broker;
 pub mod bucket;
 pub mod caching;
 pub mod cluster;

@@ -122,8 +122,14 @@ struct inet_sock {
 	struct sock sk;
 };
 
+struct sock;
+
 struct tcp_congestion_ops {
 	char name[16];
+	void (*init)(struct sock *sk);
+	__u32 (*ssthresh)(struct sock *sk);
+	void (*cong_avoid)(struct sock *sk, __u32 ack, __u32 acked);
+	__u32 (*undo_cwnd)(struct sock *sk);
 };
 
 struct inet_connection_sock {
@@ -158,7 +164,9 @@ struct tcp_sock {
 	struct rb_root out_of_order_queue;
 	struct sk_buff *ooo_last_skb;
 	__u32 rttvar_us;
+	__u16 urg_data;
 	__u32 snd_cwnd;
+	__u32 snd_cwnd_cnt;
 	__u32 snd_ssthresh;
 	__u32 snd_cwnd_clamp;
 	__u32 notsent_lowat;
@@ -170,6 +178,10 @@ struct tcp_sock {
 	__u32 write_seq;
 	__u32 snd_una;
 	__u32 snd_nxt;
+	__u32 packets_out;
+	__u32 sacked_out;
+	__u32 lost_out;
+	__u32 retrans_out;
 	__u32 data_segs_out;
 	__u32 total_retrans;
 	__u32 delivered_ce;

@@ -130,7 +130,7 @@ impl fmt::Debug for Handoff {
 }
 
 impl Tuple {
-    fn encode(&self, to: &mut Vec<u8>) {
+    pub(super) fn encode(&self, to: &mut Vec<u8>) {
         to.push(if self.client.is_ipv4() { 4 } else { 6 });
         for end in [self.client, self.server] {
             match end.ip() {
@@ -141,7 +141,7 @@ impl Tuple {
         }
     }
 
-    fn parse(body: &mut Reader<'_>) -> Result<Tuple, Bad> {
+    pub(super) fn parse(body: &mut Reader<'_>) -> Result<Tuple, Bad> {
         let family = body.u8()?;
         let mut end = || {
             let ip: IpAddr = match family {
@@ -165,7 +165,7 @@ const TIMESTAMP: u8 = 4;
 const ECN: u8 = 8;
 
 impl Tcp {
-    fn encode(&self, to: &mut Vec<u8>) {
+    pub(super) fn encode(&self, to: &mut Vec<u8>) {
         for number in [self.snd_una, self.snd_nxt, self.rcv_nxt, self.snd_wl1] {
             to.extend(number.to_le_bytes());
         }
@@ -189,7 +189,7 @@ impl Tcp {
         to.extend(self.timestamp.unwrap_or_default().to_le_bytes());
     }
 
-    fn parse(body: &mut Reader<'_>) -> Result<Tcp, Bad> {
+    pub(super) fn parse(body: &mut Reader<'_>) -> Result<Tcp, Bad> {
         let mut tcp = Tcp {
             snd_una: body.u32()?,
             snd_nxt: body.u32()?,
@@ -227,7 +227,7 @@ impl Tcp {
 }
 
 impl Congestion {
-    fn encode(&self, to: &mut Vec<u8>) {
+    pub(super) fn encode(&self, to: &mut Vec<u8>) {
         put_bytes(to, self.name.as_bytes());
         let windows = [self.cwnd_segments, self.ssthresh_segments];
         for number in windows.into_iter().chain([self.srtt_us, self.rttvar_us]) {
@@ -236,7 +236,7 @@ impl Congestion {
         to.extend(self.pacing_bytes_per_s.to_le_bytes());
     }
 
-    fn parse(body: &mut Reader<'_>) -> Result<Congestion, Bad> {
+    pub(super) fn parse(body: &mut Reader<'_>) -> Result<Congestion, Bad> {
         let congestion = Congestion {
             name: body.text(CLUSTER_CC_BYTES_MAX)?,
             cwnd_segments: body.u32()?,

@@ -20,7 +20,7 @@ fn object() -> impl Strategy<Value = Object> {
     })
 }
 
-fn tuple() -> impl Strategy<Value = Tuple> {
+pub(super) fn tuple() -> impl Strategy<Value = Tuple> {
     let v4 = any::<([u8; 4], [u8; 4])>();
     let v4 = v4.prop_map(|(a, b)| (a.into(), b.into()));
     let v6 = any::<([u8; 16], [u8; 16])>();
@@ -56,7 +56,7 @@ fn tcp() -> impl Strategy<Value = Tcp> {
     )
 }
 
-fn handoff() -> impl Strategy<Value = Handoff> {
+pub(super) fn handoff() -> impl Strategy<Value = Handoff> {
     let congestion = ("[a-z_]{1,16}", any::<[u32; 3]>(), 1u32.., any::<u64>()).prop_map(
         |(name, [ssthresh_segments, srtt_us, rttvar_us], cwnd_segments, pacing_bytes_per_s)| {
             Congestion {

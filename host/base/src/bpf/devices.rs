@@ -30,7 +30,7 @@ impl Program {
         needs: &'static str,
         folder: &Path,
     ) -> Result<Program, Failure> {
-        Program::load_with(file, needs, |map| Some(folder.join(map)))
+        Program::load_with(file, needs, |name, map| map.set_pin_path(folder.join(name)))
     }
 
     /// Lets a program stand on one side of the device with this index, and pins that at `pin`. If one stands there already
@@ -117,7 +117,7 @@ impl Program {
         Ok((output.return_value as i32, output.duration))
     }
 
-    fn program(&self, name: &str) -> Result<libbpf_rs::ProgramMut<'_>, Failure> {
+    pub(super) fn program(&self, name: &str) -> Result<libbpf_rs::ProgramMut<'_>, Failure> {
         let program = self
             .object
             .progs_mut()

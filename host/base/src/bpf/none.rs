@@ -56,6 +56,23 @@ impl Program {
         Err(no_bpf())
     }
 
+    pub fn load_named(
+        _: &Aligned<[u8]>,
+        _: &'static str,
+        _: &str,
+        _: &str,
+    ) -> Result<Program, Failure> {
+        Err(no_bpf())
+    }
+
+    pub fn attach_structures(&mut self) -> Result<(), Failure> {
+        match self.0 {}
+    }
+
+    pub fn run(&mut self, _: &str, _: &mut [u8]) -> Result<u32, Failure> {
+        match self.0 {}
+    }
+
     pub fn load_pinned(_: &Aligned<[u8]>, _: &'static str, _: &Path) -> Result<Program, Failure> {
         Err(no_bpf())
     }

@@ -2,11 +2,11 @@
 
 use std::io::Read;
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use libbpf_rs::{
     ErrorKind, Iter, Link, Map, MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder,
-    ProgramType,
+    OpenMapMut, ProgramInput, ProgramType,
 };
 
 use super::{Aligned, Entry, no_bpf};
@@ -39,17 +39,43 @@ impl Program {
         needs: &'static str,
         pin: Option<(&str, &Path)>,
     ) -> Result<Program, Failure> {
-        Program::load_with(file, needs, |map| match pin {
-            Some((name, path)) if name == map => Some(path.to_owned()),
-            _ => None,
+        Program::load_with(file, needs, |name, map| match pin {
+            Some((pinned, path)) if pinned == name => map.set_pin_path(path),
+            _ => Ok(()),
         })
     }
 
-    /// `pin`: where the map with this name is pinned, if it is.
+    /// Loads an object file with a structure of the kernel's whose first field is its name (`char[16]`), under this name of less
+    /// than 16 bytes.
+    ///
+    /// # Errors
+    /// As [`Program::load`].
+    pub fn load_named(
+        file: &Aligned<[u8]>,
+        needs: &'static str,
+        structure: &str,
+        name: &str,
+    ) -> Result<Program, Failure> {
+        let mut field = [0; 16];
+        let bytes = name.bytes().take(15);
+        field
+            .iter_mut()
+            .zip(bytes)
+            .for_each(|(to, byte)| *to = byte);
+        Program::load_with(file, needs, |map_name, map| {
+            let value = map.initial_value_mut().and_then(|it| it.first_chunk_mut());
+            if let Some(value) = value.filter(|_| map_name == structure) {
+                *value = field;
+            }
+            Ok(())
+        })
+    }
+
+    /// Each map is prepared before all are loaded.
     pub(super) fn load_with(
         file: &Aligned<[u8]>,
         needs: &'static str,
-        pin: impl Fn(&str) -> Option<PathBuf>,
+        prepare: impl Fn(&str, &mut OpenMapMut<'_>) -> libbpf_rs::Result<()>,
     ) -> Result<Program, Failure> {
         if file.0.is_empty() {
             return Err(no_bpf());
@@ -60,15 +86,45 @@ impl Program {
             .open_memory(&file.0)
             .map_err(refused)?;
         for mut map in open.maps_mut() {
-            if let Some(path) = map.name().to_str().and_then(&pin) {
-                map.set_pin_path(path).map_err(refused)?;
-            }
+            let name = map.name().to_string_lossy();
+            prepare(&name, &mut map).map_err(refused)?;
         }
         Ok(Program {
             links: Vec::new(),
             object: open.load().map_err(refused)?,
             needs,
         })
+    }
+
+    /// Attaches the structures of the kernel's that the object file has, and none of its programs, until this is dropped.
+    ///
+    /// # Errors
+    /// As [`Program::load`].
+    pub fn attach_structures(&mut self) -> Result<(), Failure> {
+        for mut map in self.object.maps_mut() {
+            if map.map_type() == MapType::StructOps {
+                let link = map.attach_struct_ops();
+                self.links
+                    .push(link.map_err(|error| refused(&error, self.needs))?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs a program once on this packet, which it may change but not resize. What it returns.
+    ///
+    /// # Errors
+    /// As bpf(2).
+    pub fn run(&mut self, name: &str, packet: &mut [u8]) -> Result<u32, Failure> {
+        let program = self.program(name)?;
+        let asked = packet.to_vec();
+        let input = ProgramInput {
+            data_in: Some(&asked),
+            data_out: Some(packet),
+            ..ProgramInput::default()
+        };
+        let output = program.test_run(input).map_err(failed)?;
+        Ok(output.return_value)
     }
 
     /// Attaches all that the object file has, until this is dropped: last a scheduler, if it has one.

@@ -1,0 +1,136 @@
+//! The command line of `handoff`, each option defined once.
+
+use std::fs;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use ackpace_receive::options::port;
+use ackpace_wire::limits::CLUSTER_NAME_BYTES_MAX;
+use clap::Args;
+
+/// Where the server asks.
+pub const SOCKET: &str = "/run/ackpace-handoff/handoff.sock";
+
+/// `handoff`.
+#[derive(Debug, Default, Args)]
+pub struct Handoff {
+    /// Addresses of the service, which every node has on lo, such as 192.0.2.80,2001:db8::80
+    #[arg(long, value_name = "ADDRESS", value_delimiter = ',', required_unless_present = "clear")]
+    pub vip: Vec<IpAddr>,
+    /// Ports of the service, such as 80,443
+    #[arg(long, value_name = "PORT", value_delimiter = ',', value_parser = port, required_unless_present = "clear")]
+    pub port: Vec<u16>,
+    /// This node's name in the cluster
+    #[arg(long, value_name = "NAME", value_parser = name, required_unless_present = "clear")]
+    pub node: Option<String>,
+    /// Another node and its own address on the same segment, such as b=10.0.0.12; once for each
+    #[arg(long, value_name = "NAME=ADDRESS", value_parser = peer)]
+    pub peer: Vec<Peer>,
+    /// The user that the server runs as, by name or number; only it and root may ask
+    #[arg(long = "for", value_name = "USER", value_parser = user, required_unless_present = "clear")]
+    pub user: Option<User>,
+    /// Where the server asks
+    #[arg(long, value_name = "PATH", default_value = SOCKET)]
+    pub socket: PathBuf,
+    /// Devices on which clients' packets come, such as eth0,eth1; without it, all Ethernet devices that are up
+    #[arg(long, value_name = "DEVICE", value_delimiter = ',')]
+    pub device: Vec<String>,
+    /// Take the programs off all devices, lose the connections that are away, and exit
+    #[arg(long, conflicts_with_all = ["vip", "port", "node", "peer", "user", "device"])]
+    pub clear: bool,
+}
+
+/// Another node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Its name.
+    pub name: String,
+    /// Where packets for it go.
+    pub address: IpAddr,
+}
+
+/// Who may ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct User {
+    /// The user's number.
+    pub uid: u32,
+    /// That of its first group, which the socket gets.
+    pub gid: u32,
+}
+
+fn name(text: &str) -> Result<String, String> {
+    let is_name = !text.is_empty()
+        && text.len() <= CLUSTER_NAME_BYTES_MAX
+        && text.bytes().all(|byte| byte.is_ascii_graphic());
+    match is_name {
+        true => Ok(text.to_owned()),
+        false => Err(format!(
+            "not a name: write 1 to {CLUSTER_NAME_BYTES_MAX} letters, digits and signs without spaces"
+        )),
+    }
+}
+
+fn peer(text: &str) -> Result<Peer, String> {
+    let parts = text.split_once('=');
+    let peer = parts.and_then(|(of, address)| {
+        Some(Peer {
+            name: name(of).ok()?,
+            address: address.parse().ok()?,
+        })
+    });
+    peer.ok_or_else(|| "not a peer: write its name and its address, such as b=10.0.0.12".to_owned())
+}
+
+fn user(text: &str) -> Result<User, String> {
+    let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    user_in(text, &passwd).ok_or_else(|| {
+        "no such user in /etc/passwd: write its name or number; one of another directory by its number, with that of its group \
+         as 1000:1000"
+            .to_owned()
+    })
+}
+
+/// By the lines of /etc/passwd. Numbers need none there if both are given.
+fn user_in(text: &str, passwd: &str) -> Option<User> {
+    if let Some((uid, gid)) = text.split_once(':') {
+        let (uid, gid) = (uid.parse().ok()?, gid.parse().ok()?);
+        return Some(User { uid, gid });
+    }
+    passwd.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        let (uid, gid) = (fields.nth(1)?, fields.next()?);
+        let is_meant = text == name || text == uid;
+        is_meant.then_some(User {
+            uid: uid.parse().ok()?,
+            gid: gid.parse().ok()?,
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_has_a_name_or_a_number() {
+        let passwd = "root:x:0:0:root:/root:/bin/sh\nbroken\nweb:x:33:34::/:/bin/false\n";
+        let web = Some(User { uid: 33, gid: 34 });
+        assert_eq!(user_in("web", passwd), web);
+        assert_eq!(user_in("33", passwd), web);
+        assert_eq!(user_in("7:8", passwd), Some(User { uid: 7, gid: 8 }));
+        for wrong in ["", "broken", "34", "7:", "x"] {
+            assert_eq!(user_in(wrong, passwd), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_peer_has_a_name_and_an_address() {
+        let b = peer("b=10.0.0.12").expect("it has both");
+        assert_eq!((b.name.as_str(), b.address.is_ipv4()), ("b", true));
+        assert!(peer("c=fd00::1").is_ok());
+        for wrong in ["b", "b=", "=10.0.0.1", "b=10.0.0.1:80", "a b=10.0.0.1"] {
+            assert!(peer(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,334 @@
+//! Connections move between two nodes in the middle of a response, by a broker on each.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use ackpace_host_base::clock::monotonic_ns;
+use ackpace_lab_wan::topology::PathSpec;
+use ackpace_lab_wan::{LinkSpec, Topology, Wan};
+use ackpace_wire::cluster::broker::{Connection, Reply, Request};
+
+use crate::node::Node;
+use crate::segment::{self, A, B, CLIENT, PORT, World, address, vip};
+use crate::world::{byte, bytes, info, raw_info};
+
+/// Of one response.
+const RESPONSE_BYTES: u64 = 20_000_000;
+const LEASE_NS: u64 = 60_000_000_000;
+
+/// What is told of each move.
+const PARTS: [&str; 7] = [
+    "save us",
+    "restore us",
+    "fill us",
+    "start us",
+    "first us",
+    "all us",
+    "flight B",
+];
+
+/// The server's side: one connection that moves.
+struct Moving {
+    nodes: [Node; 2],
+    /// Which of them has it.
+    at: usize,
+    stream: TcpStream,
+    /// Bytes that were given to the socket.
+    written: u64,
+    /// The first byte that was not acknowledged when it moved last, and its sequence number.
+    floor: Option<(u64, u32)>,
+    epoch: u32,
+    took: Vec<Vec<f64>>,
+    refused: u32,
+}
+
+impl Moving {
+    /// Whether it may move now: since it has moved, the client has acknowledged something, and nothing is lost.
+    fn may(&self) -> bool {
+        let (bytes, parsed) = (raw_info(&self.stream), info(&self.stream));
+        let word = |at: usize| u32::from_ne_bytes(*bytes[at..].first_chunk().expect("long"));
+        let [sacked, lost, again] = [28, 32, 36].map(word);
+        let mut queued = 0i32;
+        // SAFETY: SIOCOUTQ writes an int.
+        unsafe { libc::ioctl(self.stream.as_raw_fd(), libc::TIOCOUTQ, &raw mut queued) };
+        let una = self.written - queued as u64;
+        let is_past = self.floor.is_none_or(|(floor, _)| una > floor);
+        parsed.rtt_us > 0 && bytes[2] == 0 && is_past && bytes[1] <= 1 && sacked + lost + again == 0
+    }
+
+    /// Freezes it where it is; `None`: it can't move now.
+    fn freeze(&mut self) -> Option<(Box<Connection>, u32)> {
+        let freeze = Request::Freeze {
+            epoch: self.epoch,
+            una_floor: self.floor.map(|(_, seq)| seq),
+        };
+        let own = Some(self.stream.as_fd());
+        match self.nodes[self.at].client.ask(&freeze, own).0 {
+            Reply::Saved {
+                connection,
+                unsent_bytes,
+            } => Some((connection, unsent_bytes)),
+            _ => {
+                self.refused += 1;
+                None
+            }
+        }
+    }
+
+    /// Makes a socket of it at the other node.
+    fn restore(&mut self, connection: Box<Connection>) -> TcpStream {
+        let (other, epoch) = (1 - self.at, self.epoch);
+        let restore = Request::Restore { epoch, connection };
+        loop {
+            match self.nodes[other].client.ask(&restore, None) {
+                // A child of another test has a copy of the socket that was closed here, until it executes its program.
+                (Reply::Failed { errno, .. }, _) if errno == libc::EADDRNOTAVAIL => {}
+                (Reply::Restored, socket) => {
+                    return TcpStream::from(socket.expect("it comes beside"));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// Lets it send there.
+    fn start(&mut self, stream: &TcpStream) {
+        let other = 1 - self.at;
+        let begin = Request::Start {
+            epoch: self.epoch,
+            lease_until_ns: (other == 1).then(|| monotonic_ns() + LEASE_NS),
+        };
+        let started = self.nodes[other].client.ask(&begin, Some(stream.as_fd()));
+        assert_eq!(started.0, Reply::Done);
+    }
+
+    /// Lets the client's packets go there, and closes the old socket.
+    fn redirect(&mut self, old: TcpStream) {
+        // Each has the other as its first peer.
+        let (epoch, peer) = (self.epoch, 0);
+        let redirect = Request::Redirect { epoch, peer };
+        let redirected = self.nodes[self.at].client.ask(&redirect, Some(old.as_fd()));
+        assert!(
+            matches!(redirected.0, Reply::Redirected { .. }),
+            "{redirected:?}"
+        );
+        self.at = 1 - self.at;
+    }
+
+    /// Moves it to the other node.
+    fn go(&mut self) {
+        self.epoch += 1;
+        let mut times = vec![Instant::now()];
+        let Some((connection, unsent_bytes)) = self.freeze() else {
+            return;
+        };
+        times.push(Instant::now());
+        let tcp = connection.tcp;
+        let next = self.written - u64::from(unsent_bytes);
+        let una = next - u64::from(tcp.snd_nxt.wrapping_sub(tcp.snd_una));
+        let mut stream = self.restore(connection);
+        times.push(Instant::now());
+        let mut filled = una;
+        while filled < next {
+            let piece = bytes(filled, next.min(filled + 262_144));
+            filled += stream.write(&piece).expect("the buffer is large enough") as u64;
+        }
+        times.push(Instant::now());
+        self.start(&stream);
+        times.push(Instant::now());
+        self.written = next;
+        self.floor = Some((una, tcp.snd_una));
+        let old = std::mem::replace(&mut self.stream, stream);
+        self.write();
+        times.push(Instant::now());
+        self.redirect(old);
+        let us = |from: Instant, to: Instant| (to - from).as_secs_f64() * 1e6;
+        let mut took: Vec<f64> = times.windows(2).map(|two| us(two[0], two[1])).collect();
+        took.extend([us(times[0], times[5]), (next - una) as f64]);
+        self.took.push(took);
+    }
+
+    /// Writes what there is room for. Whether anything was.
+    fn write(&mut self) -> bool {
+        let piece = bytes(self.written, self.written + 65_536);
+        match self.stream.write(&piece) {
+            Ok(count) => self.written += count as u64,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return false,
+            // The client has all.
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return false,
+            Err(error) => panic!("{error} at {}", self.written),
+        }
+        true
+    }
+}
+
+/// Checks each byte. How long it had to wait at most.
+fn client(space: String, is_ipv6: bool, until: u64) -> JoinHandle<Duration> {
+    thread::spawn(move || {
+        segment::enter(&space);
+        read_all(vip(is_ipv6), until)
+    })
+}
+
+fn read_all(server: IpAddr, until: u64) -> Duration {
+    let mut stream = TcpStream::connect(SocketAddr::new(server, PORT)).expect("it listens");
+    stream
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .expect("a socket");
+    stream.write_all(b"GET").expect("it is open");
+    let (mut read, mut longest, mut last) = (0u64, Duration::ZERO, Instant::now());
+    let mut buffer = vec![0; 1 << 18];
+    while read < until {
+        let count = stream.read(&mut buffer).expect("more comes");
+        assert_ne!(count, 0, "the server has closed at {read}");
+        longest = longest.max(last.elapsed());
+        last = Instant::now();
+        for (at, got) in (read..).zip(&buffer[..count]) {
+            assert!(*got == byte(at), "a wrong byte at {at}");
+        }
+        read += count as u64;
+    }
+    longest
+}
+
+/// Moves a connection of a client on the segment there and back `moves` times.
+fn move_often(test: &str, is_ipv6: bool, moves: usize) {
+    let Some(world) = World::new(test) else {
+        return;
+    };
+    let until = RESPONSE_BYTES * (moves as u64).div_ceil(10);
+    move_in(test, &world, world.space(CLIENT), is_ipv6, until, moves);
+}
+
+/// The same of a client behind a path of 20 ms that loses 1 % of the packets in each direction.
+fn move_over_wan(test: &str, moves: usize) {
+    let link = LinkSpec {
+        loss: 0.01,
+        ..LinkSpec::limited(200.0, 20.0, 10.0)
+    };
+    let path = PathSpec {
+        down: link.clone(),
+        up: link,
+        ..PathSpec::new("far", "10.1.0.1")
+    };
+    let topology = Topology {
+        congestion_control: "cubic",
+        path: vec![path],
+        ..Topology::default()
+    };
+    let (Some(world), Ok(wan)) = (World::new(test), Wan::up(&topology)) else {
+        return;
+    };
+    // The segment's client routes between both.
+    let router = world.space(CLIENT);
+    let far = wan.server().path();
+    let lines = [
+        format!("link add up0 netns {router} type veth peer name up0 netns {far}"),
+        format!("-n {router} addr add 10.78.0.1/30 dev up0"),
+        format!("-n {router} link set up0 up"),
+        format!("-n {router} route add 10.1.0.0/16 via 10.78.0.2"),
+    ];
+    lines.iter().for_each(|line| segment::run(line));
+    for node in [A, B] {
+        let (space, via) = (world.space(node), address(CLIENT, false));
+        segment::run(&format!("-n {space} route add 10.1.0.0/16 via {via}"));
+        let control = "/proc/sys/net/ipv4/tcp_congestion_control";
+        world.within(node, move || {
+            std::fs::write(control, "cubic").expect("root")
+        });
+    }
+    let forward = || std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").expect("root");
+    world.within(CLIENT, forward);
+    thread::spawn(move || {
+        segment::enter(&far);
+        forward();
+        segment::run("addr add 10.78.0.2/30 dev up0");
+        segment::run("link set up0 up");
+        segment::run(&format!("route add {} via 10.78.0.1", vip(false)));
+    })
+    .join()
+    .expect("no panic");
+    let until = 150_000 * moves as u64;
+    move_in(test, &world, wan.client().path(), false, until, moves);
+}
+
+/// The client is in the namespace `space`, and reads so many bytes.
+fn move_in(test: &str, world: &World, space: String, is_ipv6: bool, until: u64, moves: usize) {
+    let nodes = [Node::start(world, A), Node::start(world, B)];
+    let listener = world.within(A, move || {
+        TcpListener::bind((vip(is_ipv6), PORT)).expect("the VIP is here")
+    });
+    let reader = client(space, is_ipv6, until);
+    let (stream, _) = listener.accept().expect("a client");
+    stream.set_nonblocking(true).expect("a socket");
+    let mut moving = Moving {
+        nodes,
+        at: 0,
+        stream,
+        written: 0,
+        floor: None,
+        epoch: 0,
+        took: Vec::new(),
+        refused: 0,
+    };
+    let late = Instant::now() + Duration::from_secs(120);
+    let step = until / (moves as u64 + 1);
+    while !reader.is_finished() {
+        let done = moving.took.len();
+        assert!(Instant::now() < late, "stuck after {done} moves");
+        // Moves are spread over the responses, and the socket is full all along.
+        let due = moving.written >= step * (done as u64 + 1) && done < moves;
+        if due && moving.may() {
+            moving.go();
+        }
+        let has_more = moving.written < until + (1 << 20);
+        if !has_more || !moving.write() {
+            thread::sleep(Duration::from_micros(50));
+        }
+    }
+    let longest = reader.join().expect("all bytes are right");
+    println!(
+        "{test}: {} moves, {} refused, longest gap {longest:?}",
+        moving.took.len(),
+        moving.refused
+    );
+    tell(&moving.took);
+    assert!(
+        moving.took.len() >= moves * 8 / 10 / 10,
+        "{}",
+        moving.took.len()
+    );
+}
+
+fn tell(took: &[Vec<f64>]) {
+    for (part, name) in PARTS.iter().enumerate() {
+        let mut us: Vec<f64> = took.iter().map(|took| took[part]).collect();
+        us.sort_by(f64::total_cmp);
+        let at = |share: f64| us[((us.len() - 1) as f64 * share) as usize];
+        println!(
+            "  {name:10} p50 {:6.0} us, p99 {:6.0} us",
+            at(0.5),
+            at(0.99)
+        );
+    }
+}
+
+#[test]
+fn a_response_moves_there_and_back_two_hundred_times() {
+    let test = "a_response_moves_there_and_back_two_hundred_times";
+    move_often(test, false, 200);
+}
+
+#[test]
+fn ipv6_moves_as_well() {
+    move_often("ipv6_moves_as_well", true, 40);
+}
+
+#[test]
+#[ignore = "takes half a minute"]
+fn what_is_lost_meanwhile_is_sent_by_whoever_has_it() {
+    move_over_wan("what_is_lost_meanwhile_is_sent_by_whoever_has_it", 200);
+}
