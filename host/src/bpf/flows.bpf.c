@@ -17,6 +17,8 @@
 
 #define AF_INET 2
 #define AF_INET6 10
+// The frame is for this device (linux/if_packet.h).
+#define PACKET_HOST 0
 // tcx's verdicts: the next program is asked; the packet is dropped.
 #define PASS -1
 #define DROP 2
@@ -194,6 +196,9 @@ int flows_in(struct __sk_buff *skb)
 		skb->mark = 0;
 		return PASS;
 	}
+	// A frame for another node, which a bridge or switch has sent to all, is that node's to send on.
+	if (skb->pkt_type != PACKET_HOST)
+		return PASS;
 	kind = read_packet(skb, &packet, 1);
 	switch (kind) {
 	case TCP:

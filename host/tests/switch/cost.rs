@@ -3,7 +3,7 @@
 use ackpace_host_base::bpf::Side;
 use ackpace_host_base::clock::monotonic_ns;
 
-use crate::packets::{ACK, Said, of_client, tcp, tuple};
+use crate::packets::{ACK, Said, ip, of_client, tcp, tuple};
 use crate::world::{A, B, World, peer};
 
 /// Each of them lowers the hop limit of the same packet.
@@ -32,7 +32,7 @@ fn a_packet_costs_little() {
             let kind: u16 = if is_ipv6 { 0x86dd } else { 0x0800 };
             let mut packet = packet;
             packet[if is_ipv6 { 7 } else { 8 }] = 255;
-            [&[2; 12][..], &kind.to_be_bytes(), &packet].concat()
+            [&[0; 12][..], &kind.to_be_bytes(), &packet].concat()
         };
         let comes = |flow| frame(of_client(flow, 1, 1, ACK, b""));
         let leaves = |flow: &ackpace_wire::cluster::Tuple| {
@@ -43,7 +43,14 @@ fn a_packet_costs_little() {
             };
             frame(tcp(flow.server, flow.client, said, &[0; 1_000]))
         };
+        let (from, to) = (miss.client.ip(), miss.server.ip());
         let cases = [
+            (
+                "in, no TCP",
+                Side::In,
+                frame(ip(from, to, 17, 64, &[0; 20])),
+                -1,
+            ),
             ("in, no entry", Side::In, comes(&miss), -1),
             ("in, sent on", Side::In, comes(&away), 7),
             ("in, a guest's", Side::In, comes(&guest), -1),

@@ -270,6 +270,54 @@ fn a_syn_on_a_moved_tuple_goes_to_its_owner() {
 }
 
 #[test]
+fn packets_follow_a_flow_that_has_moved_twice() {
+    let Some(world) = World::new("packets_follow_a_flow_that_has_moved_twice") else {
+        return;
+    };
+    let (a, b) = (world.node(A), world.node(B));
+    let tuple = tuple(true, 4_000);
+    let (sends, comes) = (Sends::from(&world, CLIENT), Comes::to(&world, C, true));
+    a.with(move |it| {
+        it.redirect(&tuple, peer(A, B, true), 1)
+            .expect("redirected")
+    });
+    b.with(move |it| {
+        it.redirect(&tuple, peer(B, C, true), 2)
+            .expect("redirected")
+    });
+    sends.send(mac(&world, A), &of_client(&tuple, 5, 5, ACK, b"hello"));
+    let came = comes.of(&tuple, 1, SOON);
+    assert_eq!(
+        came.first().map(|came| (came.to, came.ttl)),
+        Some((mac(&world, C), 62))
+    );
+}
+
+#[test]
+fn a_frame_for_another_node_is_left_alone() {
+    let Some(world) = World::new("a_frame_for_another_node_is_left_alone") else {
+        return;
+    };
+    let node = world.node(A);
+    let tuple = tuple(false, 4_000);
+    let (sends, comes) = (Sends::from(&world, CLIENT), Comes::to(&world, B, false));
+    node.with(move |it| {
+        it.redirect(&tuple, peer(A, B, false), 1)
+            .expect("redirected")
+    });
+    // Nobody has this MAC, so the bridge sends it to all.
+    sends.send([2, 0, 0, 0, 0, 9], &of_client(&tuple, 5, 5, ACK, b"hello"));
+    let came = comes.of(&tuple, 2, AT_ONCE);
+    assert_eq!(
+        came.iter().map(|came| came.ttl).collect::<Vec<_>>(),
+        [64],
+        "as it was sent"
+    );
+    assert_eq!(node.with(|it| it.counts()).expect("some").forwarded, 0);
+    assert_eq!(node.with(move |it| it.track(&tuple)), None);
+}
+
+#[test]
 fn two_nodes_that_point_at_each_other_end_by_the_ttl() {
     let Some(world) = World::new("two_nodes_that_point_at_each_other_end_by_the_ttl") else {
         return;
