@@ -6,7 +6,7 @@ use ackpace_host::handoff::switch::Tracked;
 
 use crate::packets::{self, ACK, Comes, SYN, Sends, Stack, mac, of_client, tuple};
 use crate::streams;
-use crate::world::{A, B, C, CLIENT, World, peer, run};
+use crate::world::{A, B, C, CLIENT, Node, World, peer, run};
 
 const SOON: Duration = Duration::from_secs(2);
 const AT_ONCE: Duration = Duration::from_millis(200);
@@ -267,6 +267,39 @@ fn a_syn_on_a_moved_tuple_goes_to_its_owner() {
         None,
         "it acknowledges nothing"
     );
+}
+
+#[test]
+fn nodes_may_have_a_segment_of_their_own() {
+    let Some(world) = World::new("nodes_may_have_a_segment_of_their_own") else {
+        return;
+    };
+    let (a, b) = (world.space(A), world.space(B));
+    run(&format!(
+        "link add own netns {a} type veth peer name own netns {b}"
+    ));
+    for (space, host) in [(&a, 2), (&b, 3)] {
+        run(&format!("-n {space} addr add 10.78.0.{host}/24 dev own"));
+        run(&format!("-n {space} link set own up"));
+    }
+    let mut settings = world.settings(A);
+    settings.peers = vec!["10.78.0.3".parse().expect("an address")];
+    let node = Node::start(a.clone(), settings);
+    let flow = tuple(false, 4_000);
+    node.with(move |it| it.redirect(&flow, 0, 1).expect("redirected"));
+    let listener = streams::listen(&world, B, false);
+    let (_, client, mut server) = streams::connect(&world, &listener, false, 4_000);
+    let sent = streams::pattern(2_000_000);
+    streams::write(&client, sent.clone());
+    assert!(streams::comes(&mut server, &sent));
+    node.with(move |it| it.hold(&flow, 2).expect("held"));
+    streams::write(&client, sent[..100_000].to_vec());
+    wait_until(|| node.with(|it| it.counts()).is_ok_and(|it| it.held > 0));
+    node.with(move |it| it.redirect(&flow, 0, 2).expect("redirected"));
+    assert!(streams::comes(&mut server, &sent[..100_000]));
+    // The programs stand there, too: a device on which clients' packets may come as well.
+    let counts = node.with(|it| it.counts()).expect("there are some");
+    assert_eq!((counts.looped, counts.silenced, counts.no_room), (0, 0, 0));
 }
 
 #[test]
