@@ -43,6 +43,8 @@ struct Moving {
     epoch: u32,
     took: Vec<Vec<f64>>,
     refused: u32,
+    /// How often it was frozen and stayed.
+    stays: u32,
 }
 
 impl Moving {
@@ -116,6 +118,17 @@ impl Moving {
             "{redirected:?}"
         );
         self.at = 1 - self.at;
+    }
+
+    /// Freezes it and lets it go on, as where another node refuses it.
+    fn stay(&mut self) {
+        self.epoch += 1;
+        if self.freeze().is_some() {
+            let own = Some(self.stream.as_fd());
+            let thawed = self.nodes[self.at].client.ask(&Request::Thaw, own);
+            assert_eq!(thawed.0, Reply::Done);
+            self.stays += 1;
+        }
     }
 
     /// Moves it to the other node.
@@ -203,8 +216,9 @@ fn move_often(test: &str, is_ipv6: bool, moves: usize) {
     move_in(test, &world, world.space(CLIENT), is_ipv6, until, moves);
 }
 
-/// The same of a client behind a path of 20 ms that loses 1 % of the packets in each direction.
-fn move_over_wan(test: &str, moves: usize) {
+/// The same of a client behind a path of 20 ms that loses 1 % of the packets in each direction. `settings`: keys of
+/// /proc/sys/net/ipv4 on both nodes, and their values.
+fn move_over_wan(test: &str, moves: usize, settings: &'static [(&str, &str)]) {
     let link = LinkSpec {
         loss: 0.01,
         ..LinkSpec::limited(200.0, 20.0, 10.0)
@@ -235,9 +249,10 @@ fn move_over_wan(test: &str, moves: usize) {
     for node in [A, B] {
         let (space, via) = (world.space(node), address(CLIENT, false));
         segment::run(&format!("-n {space} route add 10.1.0.0/16 via {via}"));
-        let control = "/proc/sys/net/ipv4/tcp_congestion_control";
         world.within(node, move || {
-            std::fs::write(control, "cubic").expect("root")
+            for (key, value) in settings {
+                std::fs::write(format!("/proc/sys/net/ipv4/{key}"), value).expect("root");
+            }
         });
     }
     let forward = || std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").expect("root");
@@ -273,6 +288,7 @@ fn move_in(test: &str, world: &World, space: String, is_ipv6: bool, until: u64, 
         epoch: 0,
         took: Vec::new(),
         refused: 0,
+        stays: 0,
     };
     let late = Instant::now() + Duration::from_secs(120);
     let step = until / (moves as u64 + 1);
@@ -282,6 +298,7 @@ fn move_in(test: &str, world: &World, space: String, is_ipv6: bool, until: u64, 
         // Moves are spread over the responses, and the socket is full all along.
         let due = moving.written >= step * (done as u64 + 1) && done < moves;
         if due && moving.may() {
+            moving.stay();
             moving.go();
         }
         let has_more = moving.written < until + (1 << 20);
@@ -291,8 +308,9 @@ fn move_in(test: &str, world: &World, space: String, is_ipv6: bool, until: u64, 
     }
     let longest = reader.join().expect("all bytes are right");
     println!(
-        "{test}: {} moves, {} refused, longest gap {longest:?}",
+        "{test}: {} moves, {} stays, {} refused, longest gap {longest:?}",
         moving.took.len(),
+        moving.stays,
         moving.refused
     );
     tell(&moving.took);
@@ -327,8 +345,24 @@ fn ipv6_moves_as_well() {
     move_often("ipv6_moves_as_well", true, 40);
 }
 
+const CUBIC: (&str, &str) = ("tcp_congestion_control", "cubic");
+
 #[test]
 #[ignore = "takes half a minute"]
 fn what_is_lost_meanwhile_is_sent_by_whoever_has_it() {
-    move_over_wan("what_is_lost_meanwhile_is_sent_by_whoever_has_it", 200);
+    let test = "what_is_lost_meanwhile_is_sent_by_whoever_has_it";
+    move_over_wan(test, 200, &[CUBIC]);
+}
+
+#[test]
+#[ignore = "takes a minute"]
+fn the_same_without_sack() {
+    move_over_wan("the_same_without_sack", 100, &[CUBIC, ("tcp_sack", "0")]);
+}
+
+#[test]
+#[ignore = "takes a minute"]
+fn the_same_without_timestamps() {
+    let settings = &[CUBIC, ("tcp_timestamps", "0")];
+    move_over_wan("the_same_without_timestamps", 100, settings);
 }
