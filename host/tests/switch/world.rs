@@ -4,6 +4,7 @@
 use std::fs;
 use std::net::{IpAddr, TcpStream};
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -174,7 +175,13 @@ impl World {
 impl Drop for World {
     fn drop(&mut self) {
         for number in CLIENT..=C {
-            self.within(number, || drop(Switch::clear()));
+            // Also what a process that is still to be killed has pinned.
+            let space = fs::metadata(Path::new("/run/netns").join(self.space(number)));
+            if let Ok(space) = space.map(|it| it.ino()) {
+                let pins = format!("/sys/fs/bpf/ackpace-handoff/net-{space}-v1");
+                let _ = fs::remove_dir_all(pins);
+                let _ = fs::remove_file(format!("/run/ackpace-host/handoff-{space}.lock"));
+            }
             ip(&format!("netns del {}", self.space(number)));
         }
         ip(&format!("netns del {}sw", self.name));
