@@ -71,7 +71,9 @@ static __always_inline enum action action_now(const struct flow *flow)
 {
 	if (!flow->expires_ns || bpf_ktime_get_ns() < flow->expires_ns)
 		return flow->action;
-	return flow->action == HOLD && flow->lease_until_ns ? MINE : NONE;
+	if (flow->action != HOLD && flow->action != THAW)
+		return NONE;
+	return flow->lease_until_ns ? MINE : NONE;
 }
 
 // Two cores may do this at once; then one of them may be lost until the next packet.
@@ -169,6 +171,7 @@ static __always_inline int switch_flow(struct __sk_buff *skb, struct packet *pac
 		COUNT(errors_followed);
 	switch (action) {
 	case HOLD:
+	case THAW:
 		return hold(skb, packet);
 	case REDIRECT:
 		return to_peer(skb, packet, flow);
@@ -267,6 +270,7 @@ int flows_out(struct __sk_buff *skb)
 	case NONE:
 		return PASS;
 	case MINE:
+	case THAW:
 		return as_guest(&packet, flow);
 	default:
 		COUNT(silenced);

@@ -29,6 +29,9 @@ enum action {
 	MINE,
 	// The client's packets are dropped. Nothing leaves.
 	FENCE,
+	// The end of HOLD: its packets are given back, and those that come wait behind them. What the socket sends leaves: a packet that
+	// is dropped here is a sign of congestion for Linux.
+	THAW,
 };
 
 // Addresses of IPv4 are mapped (::ffff:a.b.c.d).

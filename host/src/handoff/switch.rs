@@ -140,10 +140,19 @@ impl Switch {
     /// Ends [`Switch::hold`]: the entry is again what it was, and the own stack gets the packets that were kept.
     pub fn thaw(&mut self, tuple: &Tuple) {
         let key = Key::of(tuple);
+        let held = self.read(key).filter(|it| it.action == Action::Hold);
+        if let Some(held) = held {
+            // They make the socket send.
+            let thawing = Entry {
+                action: Action::Thaw,
+                ..held
+            };
+            let _ = self.write(key, &thawing);
+        }
         self.collect();
         // In their order, before those that come now.
         self.settle(key);
-        if let Some(entry) = self.read(key).filter(|it| it.action == Action::Hold) {
+        if let Some(entry) = self.read(key).filter(|it| it.action == Action::Thaw) {
             self.unfreeze(key, entry);
         }
         self.collect();
@@ -268,7 +277,7 @@ impl Switch {
     /// Removes an entry, two seconds later, for packets that are on their way.
     pub fn forget(&mut self, tuple: &Tuple) {
         let key = Key::of(tuple);
-        if let Some(entry) = self.read(key).filter(|entry| entry.action != Action::Hold) {
+        if let Some(entry) = self.read(key).filter(|entry| !entry.is_held()) {
             let forgotten = Entry {
                 expires_ns: monotonic_ns() + FORGET_NS,
                 ..entry
@@ -407,7 +416,7 @@ impl Switch {
         let entry = Entry::read(&told)?;
         match entry.is_over(monotonic_ns()) {
             false => Some(entry),
-            true if entry.action == Action::Hold && entry.lease_until_ns != 0 => Some(Entry {
+            true if entry.is_held() && entry.lease_until_ns != 0 => Some(Entry {
                 action: Action::Mine,
                 expires_ns: 0,
                 ..entry
@@ -443,7 +452,7 @@ impl Switch {
             let Some(entry) = entry.filter(|entry| entry.expires_ns == end_ns) else {
                 continue; // it was replaced
             };
-            if entry.action == Action::Hold {
+            if entry.is_held() {
                 self.unfreeze(key, entry);
                 self.settle(key);
             } else {
@@ -465,7 +474,7 @@ impl Switch {
                 continue;
             };
             match self.read(key).map(|entry| entry.action) {
-                Some(Action::Hold) => {
+                Some(Action::Hold | Action::Thaw) => {
                     if !self.waiting.push(key, held) {
                         self.own.no_room += 1;
                     }
