@@ -143,11 +143,7 @@ impl Switch {
         let held = self.read(key).filter(|it| it.action == Action::Hold);
         if let Some(held) = held {
             // They make the socket send.
-            let thawing = Entry {
-                action: Action::Thaw,
-                ..held
-            };
-            let _ = self.write(key, &thawing);
+            let _ = self.write(key, &held.thawing());
         }
         self.collect();
         // In their order, before those that come now.
@@ -160,12 +156,7 @@ impl Switch {
 
     /// A guest's is one again, any other entry goes.
     fn unfreeze(&mut self, key: Key, entry: Entry) {
-        let guest = Entry {
-            action: Action::Mine,
-            expires_ns: 0,
-            ..entry
-        };
-        if entry.lease_until_ns == 0 || self.write(key, &guest).is_err() {
+        if entry.lease_until_ns == 0 || self.write(key, &entry.guest_again()).is_err() {
             self.remove(key);
         }
     }
@@ -416,11 +407,7 @@ impl Switch {
         let entry = Entry::read(&told)?;
         match entry.is_over(monotonic_ns()) {
             false => Some(entry),
-            true if entry.is_held() && entry.lease_until_ns != 0 => Some(Entry {
-                action: Action::Mine,
-                expires_ns: 0,
-                ..entry
-            }),
+            true if entry.is_held() && entry.lease_until_ns != 0 => Some(entry.guest_again()),
             true => None,
         }
     }

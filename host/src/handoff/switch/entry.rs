@@ -115,6 +115,21 @@ impl Entry {
         }
     }
 
+    /// The same while packets are given back.
+    pub fn thawing(self) -> Entry {
+        let action = Action::Thaw;
+        Entry { action, ..self }
+    }
+
+    /// A guest's that was held, as it was before.
+    pub fn guest_again(self) -> Entry {
+        Entry {
+            action: Action::Mine,
+            expires_ns: 0,
+            ..self
+        }
+    }
+
     /// Whether packets wait.
     pub fn is_held(&self) -> bool {
         matches!(self.action, Action::Hold | Action::Thaw)
