@@ -12,8 +12,9 @@
 // The mark of a held packet on its way from user space to its owner (`RELEASED`).
 #define RELEASED 0xac4bace1
 
-// Room for the frame of a held packet: one from the wire, or one that GRO made of many.
+// Room for the frame of a held packet: one from the wire, or one that GRO made of some, or of many.
 #define FRAME_SMALL_BYTES 1600
+#define FRAME_MIDDLE_BYTES 9600
 #define FRAME_BIG_BYTES 65600
 
 // What happens to a flow's packets.
@@ -28,6 +29,9 @@ enum action {
 	MINE,
 	// The client's packets are dropped. Nothing leaves.
 	FENCE,
+	// The end of HOLD: its packets are given back, and those that come wait behind them. What the socket sends leaves: a packet that
+	// is dropped here is a sign of congestion for Linux.
+	THAW,
 };
 
 // Addresses of IPv4 are mapped (::ffff:a.b.c.d).

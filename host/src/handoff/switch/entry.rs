@@ -63,6 +63,8 @@ pub enum Action {
     Mine = 3,
     /// They are dropped.
     Fence = 4,
+    /// They wait behind those that are given back.
+    Thaw = 5,
 }
 
 /// Where packets are sent on to.
@@ -113,6 +115,26 @@ impl Entry {
         }
     }
 
+    /// The same while packets are given back.
+    pub fn thawing(self) -> Entry {
+        let action = Action::Thaw;
+        Entry { action, ..self }
+    }
+
+    /// A guest's that was held, as it was before.
+    pub fn guest_again(self) -> Entry {
+        Entry {
+            action: Action::Mine,
+            expires_ns: 0,
+            ..self
+        }
+    }
+
+    /// Whether packets wait.
+    pub fn is_held(&self) -> bool {
+        matches!(self.action, Action::Hold | Action::Thaw)
+    }
+
     /// Whether it has ended.
     pub fn is_over(&self, now_ns: u64) -> bool {
         self.expires_ns != 0 && now_ns >= self.expires_ns
@@ -155,6 +177,7 @@ impl Entry {
             2 => Action::Redirect,
             3 => Action::Mine,
             4 => Action::Fence,
+            5 => Action::Thaw,
             _ => return None,
         };
         let (epoch, seen) = (fields.word(), fields.word());
@@ -185,7 +208,8 @@ mod tests {
             Just(Action::Hold),
             Just(Action::Redirect),
             Just(Action::Mine),
-            Just(Action::Fence)
+            Just(Action::Fence),
+            Just(Action::Thaw)
         ]
     }
 
