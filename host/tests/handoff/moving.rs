@@ -324,11 +324,8 @@ fn move_in(test: &str, world: &World, space: String, is_ipv6: bool, until: u64, 
         moving.refused
     );
     tell(&moving.took);
-    assert!(
-        moving.took.len() >= moves * 8 / 10 / 10,
-        "{}",
-        moving.took.len()
-    );
+    // It may not move while something is lost.
+    assert!(moving.took.len() >= moves / 4, "{}", moving.took.len());
 }
 
 fn tell(took: &[Vec<f64>]) {
