@@ -7,6 +7,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+mod asker;
 mod binary;
 mod client;
 mod conn;
@@ -18,6 +19,7 @@ mod kernel;
 mod moto;
 mod origin;
 mod program;
+pub mod segment;
 mod server;
 mod text;
 mod throttle;
@@ -26,6 +28,7 @@ mod trap;
 mod tree;
 mod watched;
 
+pub use asker::{Asker, Fault, Files, Load, Tally};
 pub use binary::{host_binary, lab_binary, server_binary};
 pub use client::{Outcome, Words, client, command, needs_root, run, skip};
 pub use conn::{Conn, Response};
