@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use ackpace_core::conn::Plan as CorePlan;
 use ackpace_core::limits::{ARRIVAL_BYTES, RECORD_BRIEF_BYTES_MAX};
 use ackpace_core::worker::{Outcome, Received};
-use ackpace_wire::access_log::{self, Remote};
+use ackpace_wire::access_log::{self, Remote, Sender};
 use ackpace_wire::cluster;
 use ackpace_wire::http::target::{self, Form};
 use ackpace_wire::http::{
@@ -28,6 +28,7 @@ use super::planning::{
 };
 use super::site::{Query, Site, SiteAnswer};
 use crate::clock::unix_ms;
+use crate::cluster::By;
 use crate::gateway::Asked;
 use crate::log::{BRIEF_HELD_BYTES, Record, RequestText};
 use crate::response_cache::{CachedResponse, Content, Key};
@@ -86,6 +87,8 @@ struct Noted {
     status: u16,
     /// What the cache of a gateway did.
     cache: Option<&'static str>,
+    /// By what this node has its bytes.
+    by: By,
     request: RequestText,
     ended: Option<Ended>,
 }
@@ -418,6 +421,7 @@ impl Front {
             nth,
             status,
             cache: None,
+            by: By::Here,
             request,
             ended: None,
         };
@@ -428,6 +432,13 @@ impl Front {
     pub fn record_bytes(&self, nth: u16) -> Option<u64> {
         let noted = self.records.back().filter(|noted| noted.nth == nth)?;
         Some(NOTED_BYTES + noted.request.held_bytes())
+    }
+
+    /// By what this node has the bytes of that response, if the log has it.
+    pub fn sent_by(&mut self, nth: u16, by: By) {
+        if let Some(noted) = self.records.back_mut().filter(|noted| noted.nth == nth) {
+            noted.by = by;
+        }
     }
 
     /// The response that was planned last is not sent here: the log has nothing of it.
@@ -499,12 +510,20 @@ impl Front {
         }
     }
 
-    /// The log record of a response that is settled: it arrived, or failed to.
-    pub fn record(&mut self, nth: u16, remote: Remote, outcome: &Outcome) -> Option<Record> {
+    /// The log record of a response that is settled: it arrived, or failed to. `node`: the name of this one in its cluster, and how
+    /// often the connection has moved.
+    pub fn record<'a>(
+        &mut self,
+        nth: u16,
+        remote: Remote,
+        outcome: &Outcome,
+        node: Option<(&'a str, u32)>,
+    ) -> Option<Record<'a>> {
         let at = self.records.iter().position(|noted| noted.nth == nth)?;
         let Noted {
             status,
             cache,
+            by,
             request,
             ended,
             ..
@@ -527,6 +546,11 @@ impl Front {
             duration_us: outcome.took_us.saturating_add(ended.later_us).max(1),
             why: (!outcome.whole).then(|| outcome.why.name()),
             cache,
+            sender: node.map(|(node, moves)| Sender {
+                node,
+                by: by.name(),
+                moves,
+            }),
         };
         Some(Record { request, outcome })
     }
