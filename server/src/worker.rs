@@ -455,10 +455,15 @@ impl Worker {
     }
 
     fn arrived(&mut self, stream: StreamId, outcome: &Outcome) {
+        let shared = Arc::clone(&self.shared);
         let Some(conn) = self.conns.get(stream.conn) else {
             return;
         };
-        let record = conn.front.record(stream.nth, conn.remote(), outcome);
+        let node = shared
+            .cluster
+            .as_deref()
+            .map(|it| (it.name(), conn.moves()));
+        let record = (conn.front).record(stream.nth, conn.remote(), outcome, node);
         // The node that asked writes the line.
         if let Some(record) = record.filter(|_| !conn.is_of_node) {
             self.log.log(&record);

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use ackpace_core::conn::Plan as CorePlan;
 use ackpace_core::limits::{ARRIVAL_BYTES, RECORD_BRIEF_BYTES_MAX};
 use ackpace_core::worker::{Outcome, Received};
-use ackpace_wire::access_log::{self, Remote};
+use ackpace_wire::access_log::{self, Remote, Sender};
 use ackpace_wire::http::target::{self, Form};
 use ackpace_wire::http::{
     BodySkip, Context, Method, Parsed, Plan, Reject, Request, RequestBody, Status, parse, plan,
@@ -29,6 +29,7 @@ use super::planning::{
 };
 use super::site::{Query, Site, SiteAnswer};
 use crate::clock::unix_ms;
+use crate::cluster::By;
 use crate::gateway::Asked;
 use crate::log::{BRIEF_HELD_BYTES, Record, RequestText};
 use crate::response_cache::{CachedResponse, Content, Key};
@@ -87,6 +88,8 @@ struct Noted {
     status: u16,
     /// What the cache of a gateway did.
     cache: Option<&'static str>,
+    /// By what this node has its bytes.
+    by: By,
     request: RequestText,
     ended: Option<Ended>,
 }
@@ -419,6 +422,7 @@ impl Front {
             nth,
             status,
             cache: None,
+            by: By::Here,
             request,
             ended: None,
         };
@@ -447,12 +451,20 @@ impl Front {
         }
     }
 
-    /// The log record of a response that is settled: it arrived, or failed to.
-    pub fn record(&mut self, nth: u16, remote: Remote, outcome: &Outcome) -> Option<Record> {
+    /// The log record of a response that is settled: it arrived, or failed to. `node`: the name of this one in its cluster, and how
+    /// often the connection has moved.
+    pub fn record<'a>(
+        &mut self,
+        nth: u16,
+        remote: Remote,
+        outcome: &Outcome,
+        node: Option<(&'a str, u32)>,
+    ) -> Option<Record<'a>> {
         let at = self.records.iter().position(|noted| noted.nth == nth)?;
         let Noted {
             status,
             cache,
+            by,
             request,
             ended,
             ..
@@ -475,6 +487,11 @@ impl Front {
             duration_us: outcome.took_us.saturating_add(ended.later_us).max(1),
             why: (!outcome.whole).then(|| outcome.why.name()),
             cache,
+            sender: node.map(|(node, moves)| Sender {
+                node,
+                by: by.name(),
+                moves,
+            }),
         };
         Some(Record { request, outcome })
     }

@@ -141,6 +141,7 @@ pub fn pack(handed: &Handed, saved: &Connection, unsent_bytes: u64) -> Result<Ha
             acked_bytes: exported.acked_bytes.min(given_bytes),
             rate_bytes_per_s: exported.rate.bytes_per_s,
             idle_us,
+            moves: handed.conn.moves().saturating_add(1),
         },
         response,
         received: saved.received.clone(),

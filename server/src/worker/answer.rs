@@ -17,6 +17,7 @@ use super::place::{Placed, placed};
 use super::report::tell_refused;
 use super::{Shared, Worker};
 use crate::clock::unix_ms;
+use crate::cluster::By;
 use crate::front::http::{Surroundings, Task};
 use crate::front::planning::cached_core_plan;
 use crate::front::site::{Served, SiteAnswer};
@@ -46,7 +47,7 @@ impl Worker {
                 conn.body.source = Some(Source::File(Arc::clone(file)));
             }
             let plan = (conn.front).cached_plan(stream.nth, found.response, found.content, &around);
-            conn.from_response_cache = true;
+            (conn.from_response_cache, conn.placing) = (true, None);
             self.tally.response_cache_hits.add(1);
             self.tally.answered(conn.front.status());
             conn.front.used(&mut self.heads);
@@ -54,7 +55,7 @@ impl Worker {
         }
         let missed = self.response_cache.is_on() && plain.is_some();
         self.tally.response_cache_misses.add(missed.into());
-        conn.from_response_cache = false;
+        (conn.from_response_cache, conn.placing) = (false, None);
         match conn.front.task(stream.nth, refuse, &around) {
             Task::Answer(plan) => {
                 self.tally.answered(conn.front.status());
@@ -205,6 +206,12 @@ impl Worker {
             self.decider.on(In::Unresolved { stream }, now);
             return self.give(stream.conn, Going::Home, now);
         }
+        let by = conn.placing.as_ref().map_or(By::Here, |it| it.by);
+        let by = match by {
+            By::HandedOver => By::Relayed, // until it moves, and then another node tells
+            by => by,
+        };
+        conn.front.sent_by(stream.nth, by);
         let plain = conn.front.plain();
         let plain = plain.filter(|_| !self.draining && matches!(placed, Placed::Here));
         if let Some(key) = plain {

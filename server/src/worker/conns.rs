@@ -15,6 +15,7 @@ use ackpace_wire::listing::Format;
 
 use super::flow::Flow;
 use super::pins::Pins;
+use crate::cluster::Placing;
 use crate::disk::SlotBytes;
 use crate::front::http::Front;
 use crate::front::listing::Listing;
@@ -57,6 +58,8 @@ pub struct Conn {
     pub pins: Pins,
     /// How it has moved between the nodes of the cluster; `None`: never.
     pub flow: Option<Box<Flow>>,
+    /// How its response was placed among the nodes of the cluster; `None`: that was not asked.
+    pub placing: Option<Box<Placing>>,
     /// Its next response is sent from here: another node did not take it.
     pub stays: bool,
     /// When it is next tried to give it to another node, while this one is being emptied.
@@ -141,6 +144,7 @@ impl Conn {
             control: None,
             pins: Pins::default(),
             flow: None,
+            placing: None,
             stays: false,
             empties_at: Instant::default(),
             asked: None,
@@ -149,6 +153,11 @@ impl Conn {
 
     pub fn remote(&self) -> Remote {
         self.peer.map_or(Remote::Unix, |peer| Remote::Ip(peer.ip()))
+    }
+
+    /// How often it has moved between nodes of the cluster.
+    pub fn moves(&self) -> u32 {
+        self.flow.as_ref().map_or(0, |flow| flow.moves)
     }
 
     /// The socket keeps back a last small segment from now on.

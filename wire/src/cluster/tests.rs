@@ -100,14 +100,19 @@ pub(super) fn handoff() -> impl Strategy<Value = Handoff> {
         any::<[u64; 2]>(),
         0..=u64::MAX / 2,
         any::<u64>(),
+        any::<u32>(),
     );
-    let progress = progress.prop_map(|(nth, [rate, idle_us], given_bytes, acked)| Progress {
-        nth,
-        given_bytes,
-        acked_bytes: acked.min(given_bytes),
-        rate_bytes_per_s: rate,
-        idle_us,
-    });
+    let progress =
+        progress.prop_map(
+            |(nth, [rate, idle_us], given_bytes, acked, moves)| Progress {
+                nth,
+                given_bytes,
+                acked_bytes: acked.min(given_bytes),
+                rate_bytes_per_s: rate,
+                idle_us,
+                moves,
+            },
+        );
     let queue = || vec(any::<u8>(), 0..200);
     let queues = (queue(), queue());
     let carried = (progress, option::of(response));
