@@ -85,6 +85,8 @@ static __always_inline void track(struct flow *flow, const struct packet *packet
 		flow->ack = packet->ack;
 	if (!flow->seen || (__s32)(packet->seq_end - flow->seq_end) > 0)
 		flow->seq_end = packet->seq_end;
+	if (!flow->seen || (__s32)(packet->held_end - flow->held_end) > 0)
+		flow->held_end = packet->held_end;
 	flow->seen = 1;
 }
 

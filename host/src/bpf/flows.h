@@ -49,14 +49,15 @@ struct flow {
 	__u64 expires_ns;
 	__u32 action;
 	__u32 epoch;
-	// The client's highest ACK, and the end of its data; `seen`: whether there was a packet.
+	// The client's highest ACK, and the end of its data; `seen`: whether there was a packet. `held_end`: the end of what it
+	// holds, above holes too.
 	__u32 seen;
 	__u32 ack;
 	__u32 seq_end;
 	// Next hop of REDIRECT, and of what is released from a HOLD; family 0: none.
 	__u32 peer_device;
 	__u32 peer_family;
-	__u32 unused;
+	__u32 held_end;
 	__u8 peer[16];
 };
 

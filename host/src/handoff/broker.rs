@@ -164,6 +164,7 @@ impl Broker {
                 let tracked = self.switch.track(tuple).map(|it| Tracked {
                     ack: it.ack,
                     seq_end: it.seq_end,
+                    held_end: it.held_end,
                 });
                 Ok(Reply::Tracked(tracked))
             }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ackpace_host::handoff::switch::Tracked;
 
-use crate::packets::{self, ACK, Comes, SYN, Sends, Stack, mac, of_client, tuple};
+use crate::packets::{self, ACK, Comes, SYN, Said, Sends, Stack, mac, of_client, tcp_with, tuple};
 use crate::streams;
 use crate::world::{A, B, C, CLIENT, Node, World, peer, run};
 
@@ -55,7 +55,14 @@ fn packets_go_to_the_peer_by_its_mac_with_a_lower_ttl() {
             assert!(packets::is_whole(&came.packet));
         }
         let tracked = node.with(move |it| it.track(&tuple));
-        assert_eq!(tracked, Some(Tracked { ack: 7, seq_end: 7 }));
+        assert_eq!(
+            tracked,
+            Some(Tracked {
+                ack: 7,
+                seq_end: 7,
+                held_end: 7
+            })
+        );
     }
     let refused = node.with(move |it| it.redirect(&tuple(true, 4_003), peer(A, B, false), 1));
     let why = refused.expect_err("IPv6 by IPv4").to_string();
@@ -406,6 +413,23 @@ fn what_the_client_said_last_is_tracked_also_where_numbers_wrap() {
         assert_eq!(said(u32::MAX - 5, 3, &[0; 100]), (3, 94), "both wrap");
         assert_eq!(said(u32::MAX - 9, u32::MAX, &[0; 4]), (3, 94), "an old one");
         assert_eq!(said(90, 7, &[]), (7, 94));
+        // What lies above a hole is held as well: timestamps, then SACK of two blocks, the second one older.
+        let sack = |ack: u32, edges: [u32; 2]| {
+            let mut options = vec![1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2, 1, 1, 5, 18];
+            for edge in edges {
+                options.extend((edge - 10).to_be_bytes());
+                options.extend(edge.to_be_bytes());
+            }
+            let (seq, flags) = (94, ACK);
+            let said = Said { seq, ack, flags };
+            let packet = tcp_with(tuple.client, tuple.server, said, &options, &[]);
+            sends.send(mac_a, &packet);
+            std::thread::sleep(Duration::from_millis(20));
+            let tracked = node.with(move |it| it.track(&tuple)).expect("one came");
+            (tracked.ack, tracked.held_end)
+        };
+        assert_eq!(sack(7, [500, 300]), (7, 500));
+        assert_eq!(sack(8, [400, 300]), (8, 500), "an old one");
         // It stays so in each change of the entry, and goes on after the flow is taken over.
         node.with(move |it| it.claim(&tuple, 2, None).expect("claimed"));
         assert_eq!(said(94, 9, &[0; 6]), (9, 100));
@@ -417,7 +441,8 @@ fn what_the_client_said_last_is_tracked_also_where_numbers_wrap() {
             node.with(move |it| it.track(&tuple)),
             Some(Tracked {
                 ack: 9,
-                seq_end: 100
+                seq_end: 100,
+                held_end: 500,
             })
         );
     }

@@ -25,6 +25,8 @@ pub struct Away {
     saved: Option<Box<Handoff>>,
     frozen: bool,
     frozen_at: Instant,
+    /// The end of what the client holds, above holes too, when it was last asked for.
+    held_end: Option<u32>,
     /// The state that came back, and the object that came with PREPARE.
     came: Option<Box<Handoff>>,
     asked: Option<Object>,
@@ -57,6 +59,7 @@ impl Away {
             saved: None,
             frozen: false,
             frozen_at: Instant::default(),
+            held_end: None,
             came: None,
             asked: None,
             file: None,
@@ -170,6 +173,7 @@ impl Moving {
             }
             Out::TakeOver { ack } => {
                 let state = away.saved.as_deref().and_then(|state| advanced(state, ack));
+                let state = state.and_then(|state| holding(state, away.held_end));
                 let away_us = now.since_us(away.frozen_at);
                 let state = state.map(|state| later(state, away_us));
                 let stands = state.is_some_and(|state| self.restore_home(away, &state));
@@ -285,7 +289,7 @@ impl Moving {
         started
     }
 
-    fn track(&mut self, away: &Away) -> Tracked {
+    fn track(&mut self, away: &mut Away) -> Tracked {
         let Some(saved) = away.saved.as_deref() else {
             return LOST;
         };
@@ -300,6 +304,7 @@ impl Moving {
                 hole: false,
             };
         };
+        away.held_end = Some(tracked.held_end);
         let newer = tracked.ack.wrapping_sub(saved.tcp.snd_una) as i32 > 0;
         let ack = if newer {
             tracked.ack
@@ -375,6 +380,7 @@ fn advanced(state: &Handoff, ack: u32) -> Option<Handoff> {
     let further = i64::from(ack.wrapping_sub(state.tcp.snd_nxt) as i32);
     let mut state = state.clone();
     (state.tcp.snd_una, state.tcp.snd_nxt) = (ack, ack);
+    state.tcp.snd_wl1 = state.tcp.rcv_nxt.wrapping_sub(1); // the client's next segment tells its window
     state.progress.given_bytes = state.progress.given_bytes.checked_add_signed(further)?;
     state.progress.acked_bytes = state.progress.given_bytes;
     match &mut state.response {
@@ -386,6 +392,27 @@ fn advanced(state: &Handoff, ack: u32) -> Option<Handoff> {
         }
         None => (further == 0).then_some(state),
     }
+}
+
+/// The same, with all that the client may hold above a hole in flight: an ACK beyond SND.NXT would be refused for ever. `None`: that
+/// lies outside of its response. A client without SACK may hold a window of it.
+fn holding(mut state: Handoff, held_end: Option<u32>) -> Option<Handoff> {
+    let Some(response) = &mut state.response else {
+        return Some(state);
+    };
+    let object = &response.object;
+    let len_bytes = response.head.len() as u64 + object.to_bytes - object.from_bytes;
+    let left_bytes = len_bytes - response.sent_bytes;
+    let una = state.tcp.snd_una;
+    let above = held_end.map_or(0, |end| end.wrapping_sub(una) as i32);
+    let flight_bytes = match state.tcp.sack {
+        true => u64::from(above.max(0).unsigned_abs()),
+        false => u64::from(state.tcp.max_window_bytes).min(left_bytes),
+    };
+    state.tcp.snd_nxt = una.wrapping_add(flight_bytes as u32); // at most a window
+    response.sent_bytes += flight_bytes;
+    state.progress.given_bytes += flight_bytes;
+    (flight_bytes <= left_bytes).then_some(state)
 }
 
 /// What the guest's clock may have run ahead of ours, and the client has seen.
