@@ -446,5 +446,5 @@ fn what_the_client_said_last_is_tracked_also_where_numbers_wrap() {
             })
         );
     }
-    assert_eq!(node.with(|it| it.counts()).expect("some").fenced, 8);
+    assert_eq!(node.with(|it| it.counts()).expect("some").fenced, 12);
 }
