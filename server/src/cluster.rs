@@ -4,6 +4,7 @@
 //! [`Cluster`] is what the workers ask. One thread keeps a stream to each of the other nodes, tells them how busy this node is, and
 //! hears the same of them.
 
+mod away;
 mod flows;
 mod key;
 mod member;
@@ -34,6 +35,7 @@ use ackpace_wire::cluster::{FlowId, Frame, Load, Message};
 use ackpace_wire::limits::CLUSTER_BODY_BYTES_MAX;
 use crossbeam_channel::{Receiver, Sender, bounded};
 
+pub use self::away::{AwayTable, Whereabouts};
 pub use self::flows::Flows;
 pub use self::key::{Key, KeyError};
 pub use self::movable::Movable;
@@ -159,6 +161,8 @@ pub struct Cluster {
     /// That there is none was told.
     is_lack_told: AtomicBool,
     pub tally: ClusterTally,
+    /// Connections of this node that others serve.
+    pub away: AwayTable,
 }
 
 #[derive(Debug)]
@@ -228,6 +232,7 @@ impl Cluster {
             movable: RwLock::default(),
             is_lack_told: AtomicBool::new(false),
             tally: ClusterTally::default(),
+            away: AwayTable::default(),
         })))
     }
 

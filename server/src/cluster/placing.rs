@@ -52,14 +52,15 @@ impl Placing {
         };
         let mut why = set(chosen, names);
         let name = |node: usize| names.get(node).map_or("?", String::as_str);
-        let _ = write!(why, "; {} was chosen", name(chosen.node));
-        match chosen.node == me {
-            true => waits(&mut why, chosen.there),
-            false => {
-                waits(&mut why, chosen.there);
-                let _ = write!(why, ", {}", name(me));
-                waits(&mut why, chosen.at);
-            }
+        let Load { processing, disk } = chosen.there;
+        let _ = write!(
+            why,
+            "; {} was chosen, with {processing} responses and {disk} disk reads under way",
+            name(chosen.node)
+        );
+        if chosen.node != me {
+            let Load { processing, disk } = chosen.at;
+            let _ = write!(why, " ({} has {processing} and {disk})", name(me));
         }
         let len = Bytes(self.len_bytes);
         match self.by {
@@ -72,7 +73,7 @@ impl Placing {
                 let _ = write!(why, "; {len} are enough to hand the connection over");
             }
             By::Here if chosen.node != me => {
-                why.push_str("; its bytes could not be asked for, or are not to be");
+                why.push_str("; but not asked: hand_off is off, the file has just changed, or it did not send it");
             }
             By::Here | By::Kept => {}
         }
@@ -93,11 +94,6 @@ fn set(chosen: &Chosen, names: &[String]) -> String {
         ),
         _ => format!("in memory of {}", have.join(", ")),
     }
-}
-
-fn waits(text: &mut String, load: Load) {
-    let Load { processing, disk } = load;
-    let _ = write!(text, " (it has {processing} responses, {disk} read disks)");
 }
 
 #[cfg(test)]
@@ -122,8 +118,7 @@ mod tests {
             may_move: true,
         };
         let why = |by, chosen| placing(by, Some(chosen)).why(&names, 0);
-        let both =
-            "b was chosen (it has 3 responses, 1 read disks), a (it has 7 responses, 0 read disks)";
+        let both = "b was chosen, with 3 responses and 1 disk reads under way (a has 7 and 0)";
         assert_eq!(
             why(By::Relayed, chosen),
             format!("in memory of b, c; {both}; 9.0 KB are too few to hand the connection over")

@@ -10,7 +10,7 @@ use ackpace_wire::cluster::{FlowId, Handoff, Message, Object};
 
 use super::prepare::Ready;
 use super::{Key, Moving, flow, plain, state};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Whereabouts};
 use crate::transport::Transport;
 use crate::worker::{Flow, Handed};
 
@@ -103,6 +103,9 @@ impl Moving {
         if away.over || away.machine.is_over() {
             let node = away.peer();
             self.thaw_count(node, &mut away.frozen);
+            if let Some(saved) = &away.saved {
+                self.cluster.away.left(saved.tuple.client);
+            }
             if let Some(handed) = away.handed.take() {
                 self.keep_here(&away, handed);
             }
@@ -240,6 +243,11 @@ impl Moving {
             broker.redirect(fd, epoch, at.unwrap_or(usize::MAX) as u16)
         });
         away.moves += 1;
+        let (node, moves) = (to, away.moves);
+        if let Some(saved) = &away.saved {
+            let client = saved.tuple.client;
+            self.cluster.away.went(client, Whereabouts { node, moves });
+        }
         self.drop_handed(handed);
     }
 

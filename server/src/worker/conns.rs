@@ -115,7 +115,8 @@ pub struct Conns {
 
 /// What a place costs, with the pieces that may wait there.
 pub const PLACE_BYTES: u64 =
-    (size_of::<Slot>() + 4 + 2 * FETCHED_MAX * size_of::<SlotBytes>() + 64) as u64;
+    (size_of::<Slot>() + size_of::<Placing>() + 4 + 2 * FETCHED_MAX * size_of::<SlotBytes>() + 64)
+        as u64;
 
 #[derive(Default)]
 struct Slot {

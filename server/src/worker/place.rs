@@ -149,6 +149,9 @@ impl Worker {
         };
         conn.body.source = Some(Source::File(file));
         conn.front.sent_by(stream.nth, By::Here);
+        if let Some(placing) = &mut conn.placing {
+            placing.by = By::Here;
+        }
         self.forget(stream);
         let text = format_args!(
             "another node does not send it from offset_bytes={} on: it is read from this node's disk",
