@@ -175,10 +175,11 @@ impl Moving {
                 Some(In::Restored(stands))
             }
             Out::TakeOver { ack } => {
-                let state = away.saved.as_deref().and_then(|state| advanced(state, ack));
-                let state = state.and_then(|state| holding(state, away.held_end));
-                let away_us = now.since_us(away.frozen_at);
-                let state = state.map(|state| later(state, away_us));
+                let (held_end, away_us) = (away.held_end, now.since_us(away.frozen_at));
+                let state = (away.saved.as_deref())
+                    .and_then(|state| state.acknowledged(ack))
+                    .and_then(|state| state.holding(held_end))
+                    .map(|state| state.later(away_us));
                 let stands = state.is_some_and(|state| self.restore_home(away, &state));
                 Some(In::Restored(stands))
             }
@@ -322,7 +323,7 @@ impl Moving {
         let more = tracked.seq_end.wrapping_sub(saved.tcp.rcv_nxt) as i32 > 0;
         Tracked {
             ack,
-            hole: more || advanced(saved, ack).is_none(),
+            hole: more || saved.acknowledged(ack).is_none(),
         }
     }
 
@@ -381,63 +382,6 @@ fn home_message(away: &Away, message: Plain) -> Option<Message> {
         }),
         message => plain(message),
     }
-}
-
-/// The same connection at this acknowledgement, with nothing in flight. `None`: that lies outside of its response.
-fn advanced(state: &Handoff, ack: u32) -> Option<Handoff> {
-    let further = i64::from(ack.wrapping_sub(state.tcp.snd_nxt) as i32);
-    let mut state = state.clone();
-    (state.tcp.snd_una, state.tcp.snd_nxt) = (ack, ack);
-    state.tcp.snd_wl1 = state.tcp.rcv_nxt.wrapping_sub(1); // the client's next segment tells its window
-    state.progress.given_bytes = state.progress.given_bytes.checked_add_signed(further)?;
-    state.progress.acked_bytes = state.progress.given_bytes;
-    match &mut state.response {
-        Some(response) => {
-            response.sent_bytes = response.sent_bytes.checked_add_signed(further)?;
-            let object = &response.object;
-            let len_bytes = response.head.len() as u64 + object.to_bytes - object.from_bytes;
-            (response.sent_bytes <= len_bytes).then_some(state)
-        }
-        None => (further == 0).then_some(state),
-    }
-}
-
-/// The same, with all that the client may hold above a hole in flight: an ACK beyond SND.NXT would be refused for ever. `None`: that
-/// lies outside of its response. A client without SACK may hold a window of it.
-fn holding(mut state: Handoff, held_end: Option<u32>) -> Option<Handoff> {
-    let Some(response) = &mut state.response else {
-        return Some(state);
-    };
-    let object = &response.object;
-    let len_bytes = response.head.len() as u64 + object.to_bytes - object.from_bytes;
-    let left_bytes = len_bytes - response.sent_bytes;
-    let una = state.tcp.snd_una;
-    let above = held_end.map_or(0, |end| end.wrapping_sub(una) as i32);
-    let flight_bytes = match state.tcp.sack {
-        true => u64::from(above.max(0).unsigned_abs()),
-        false => u64::from(state.tcp.max_window_bytes).min(left_bytes),
-    };
-    state.tcp.snd_nxt = una.wrapping_add(flight_bytes as u32); // at most a window
-    response.sent_bytes += flight_bytes;
-    state.progress.given_bytes += flight_bytes;
-    (flight_bytes <= left_bytes).then_some(state)
-}
-
-/// What the guest's clock may have run ahead of ours, and the client has seen.
-const AHEAD_US: u64 = 50_000;
-
-/// The same connection after so long a time: its timestamps go on where the guest's were, or the client would take ours for old ones
-/// (RFC 7323 section 5).
-fn later(mut state: Handoff, us: u64) -> Handoff {
-    if let Some(timestamp) = &mut state.tcp.timestamp {
-        let of_us = *timestamp & 1;
-        let ticks = match of_us {
-            1 => us + AHEAD_US,
-            _ => (us + AHEAD_US) / 1_000,
-        };
-        *timestamp = timestamp.wrapping_add(ticks as u32) & !1 | of_us;
-    }
-    state
 }
 
 /// A moment that never suits.
