@@ -11,6 +11,7 @@ use ackpace_core::handoff::Facts;
 use ackpace_core::rate::Flow;
 use ackpace_share::Control;
 use ackpace_share::reading::Counted;
+use ackpace_wire::cluster::broker::PRIORITY_ENDS;
 use ackpace_wire::tcp_info::{self, TcpInfo};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -176,6 +177,12 @@ impl Transport {
         let name = name.split(|byte| *byte == 0).next().filter(|_| result == 0);
         let name = name.and_then(|name| std::str::from_utf8(name).ok());
         Control::named(name.unwrap_or_default())
+    }
+
+    /// The server of a connection of another node ends it on purpose: its FIN and RST leave (`ackpace-host handoff`).
+    pub fn ends_on_purpose(&self) {
+        let priority = PRIORITY_ENDS as libc::c_int;
+        set_int(&self.0, libc::SOL_SOCKET, libc::SO_PRIORITY, priority);
     }
 
     /// The address that the client connected to; `None`: no TCP.

@@ -331,6 +331,7 @@ impl Worker {
             Out::Arrived { stream, outcome } => self.arrived(stream, &outcome),
             Out::Shutdown(conn) => {
                 if let Some(conn) = self.conns.get(conn) {
+                    conn.ends();
                     conn.transport.shutdown();
                 }
             }
@@ -440,6 +441,7 @@ impl Worker {
             return;
         };
         self.closed();
+        conn.ends();
         if let Some(flow) = conn.flow.take().filter(|flow| flow.home.is_some()) {
             self.tell_gone(*flow);
         }

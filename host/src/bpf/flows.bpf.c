@@ -225,11 +225,12 @@ int flows_in(struct __sk_buff *skb)
 	}
 }
 
-static __always_inline int as_guest(const struct packet *packet, const struct flow *flow)
+static __always_inline int as_guest(struct __sk_buff *skb, const struct packet *packet, const struct flow *flow)
 {
 	if (!flow->lease_until_ns)
 		return PASS;
-	if (packet->ends) {
+	// The kernel ends the connections of a process that has died.
+	if (packet->ends && skb->priority != PRIORITY_ENDS) {
 		COUNT(muted);
 		return DROP;
 	}
@@ -273,7 +274,7 @@ int flows_out(struct __sk_buff *skb)
 		return PASS;
 	case MINE:
 	case THAW:
-		return as_guest(&packet, flow);
+		return as_guest(skb, &packet, flow);
 	default:
 		COUNT(silenced);
 		return DROP;

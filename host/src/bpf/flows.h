@@ -9,6 +9,9 @@
 #define VIPS_MAX 16
 #define RING_BYTES (4 << 20)
 
+// SO_PRIORITY of a guest's socket that its server ends on purpose (`PRIORITY_ENDS` in wire/src/cluster/broker.rs).
+#define PRIORITY_ENDS 5
+
 // The mark of a held packet on its way from user space to its owner (`RELEASED`).
 #define RELEASED 0xac4bace1
 

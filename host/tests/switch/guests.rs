@@ -4,6 +4,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use ackpace_host_base::clock::monotonic_ns;
+use ackpace_wire::cluster::broker::PRIORITY_ENDS;
 
 use crate::packets::{ACK, Comes, FIN, RST, tuple};
 use crate::streams;
@@ -101,6 +102,12 @@ fn fin_and_rst_of_a_guest_never_leave() {
             came.iter().any(|came| came.said().flags & ACK != 0),
             "it does see packets"
         );
+        // One that ends on purpose says so.
+        let (other, mut end, server) = streams::connect(&world, &listener, is_ipv6, port + 100);
+        node.with(move |it| it.claim(&other, 1, Some(lease)).expect("claimed"));
+        streams::set_priority(&server, PRIORITY_ENDS);
+        drop(server);
+        assert_eq!(streams::within(&mut end, AT_ONCE), Some(0), "{port}");
         // Not even when it is forgotten soon.
         node.with(move |it| it.forget(&tuple));
         assert_eq!(streams::within(&mut client, AT_ONCE), None);

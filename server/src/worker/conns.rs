@@ -161,6 +161,13 @@ impl Conn {
         self.flow.as_ref().map_or(0, |flow| flow.moves)
     }
 
+    /// Its socket ends on purpose.
+    pub fn ends(&self) {
+        if self.flow.as_ref().is_some_and(|flow| flow.home.is_some()) {
+            self.transport.ends_on_purpose();
+        }
+    }
+
     /// The socket keeps back a last small segment from now on.
     pub fn cork(&mut self) {
         if !self.corked {
