@@ -1,15 +1,18 @@
 //! A client that compares all bytes and counts what it sees: it tells of what is wrong instead of failing.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::ops::AddAssign;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::{Rng, pattern};
+use crate::{Rng, connect_with, pattern};
 
 /// How long a client waits for the next byte.
-const WAIT: Duration = Duration::from_secs(30);
+const WAIT: Duration = Duration::from_secs(20);
+
+/// At the end of what is said of a connection that broke before an answer.
+const NOTHING_CAME: &str = ", before an answer";
 
 /// Why a response is no good.
 #[derive(Clone, Debug)]
@@ -20,6 +23,8 @@ pub enum Fault {
     Broken(String),
     /// The client did not want the rest.
     GaveUp,
+    /// Nobody took the connection, or it ended between two answers.
+    Refused,
 }
 
 impl From<io::Error> for Fault {
@@ -43,7 +48,19 @@ impl Asker {
     /// # Errors
     /// Nobody answers.
     pub fn open(to: SocketAddr) -> Result<Asker, Fault> {
-        let stream = TcpStream::connect_timeout(&to, WAIT)?;
+        Asker::over(TcpStream::connect_timeout(&to, WAIT))
+    }
+
+    /// Connects from this address.
+    ///
+    /// # Errors
+    /// Nobody answers.
+    pub fn open_from(from: Ipv4Addr, to: SocketAddr) -> Result<Asker, Fault> {
+        Asker::over(connect_with(to, Some(from), None, 0))
+    }
+
+    fn over(stream: io::Result<TcpStream>) -> Result<Asker, Fault> {
+        let stream = stream.map_err(|_| Fault::Refused)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(WAIT))?;
         stream.set_write_timeout(Some(WAIT))?;
@@ -133,7 +150,11 @@ impl Asker {
             if let Some(at) = self.unread.windows(4).position(|end| end == b"\r\n\r\n") {
                 break at + 4;
             }
-            let read = self.read(&mut piece, 0)?;
+            let has_some = !self.unread.is_empty();
+            let read = self.read(&mut piece, 0).map_err(|fault| match fault {
+                Fault::Broken(what) if !has_some => Fault::Broken(format!("{what}{NOTHING_CAME}")),
+                fault => fault,
+            })?;
             self.unread.extend_from_slice(&piece[..read]);
         };
         let head: Vec<u8> = self.unread.drain(..end).collect();
@@ -174,9 +195,9 @@ fn same(got: &[u8], expected: &[u8], at: usize) -> Result<(), Fault> {
 pub struct Files(pub Vec<(String, Vec<u8>)>);
 
 impl Files {
-    /// `count` of them, of sizes that grow by `step` bytes.
-    pub fn new(count: usize, step: usize) -> Files {
-        let file = |nth: usize| (format!("f{nth}"), pattern(nth * step, nth as u64));
+    /// `count` of them, of sizes that grow by `step` bytes, with numbers behind this prefix.
+    pub fn new(prefix: &str, count: usize, step: usize) -> Files {
+        let file = |nth: usize| (format!("{prefix}{nth}"), pattern(nth * step, nth as u64));
         Files((1..=count).map(file).collect())
     }
 }
@@ -194,6 +215,8 @@ pub struct Load {
     pub lasts: Duration,
     /// Requests of a connection before it is closed, at most.
     pub requests: usize,
+    /// Whence it comes; `None`: the system chooses.
+    pub from: Option<Ipv4Addr>,
 }
 
 /// What a load saw.
@@ -207,6 +230,9 @@ pub struct Tally {
     pub wrong: Vec<String>,
     /// How connections broke.
     pub broken: Vec<String>,
+    /// Connections that nobody took, and those that were closed or reset before a byte of an answer came, as a server does that
+    /// stops.
+    pub refused: u64,
     /// The longest time in which nothing came.
     pub gap: Duration,
 }
@@ -217,6 +243,7 @@ impl AddAssign for Tally {
         self.bytes += other.bytes;
         self.wrong.extend(other.wrong);
         self.broken.extend(other.broken);
+        self.refused += other.refused;
         self.gap = self.gap.max(other.gap);
     }
 }
@@ -242,9 +269,13 @@ impl Load {
             if Instant::now() >= until || tally.broken.len() + tally.wrong.len() > 5 {
                 break;
             }
-            let name = format!("{nth}.{turn}");
+            let name = format!("{}.{nth}.{turn}", self.seed);
             match self.connection(&name, to, files, &mut rng, (&mut tally, until)) {
                 Ok(()) | Err(Fault::GaveUp) => {}
+                Err(Fault::Refused) => {
+                    tally.refused += 1;
+                    thread::sleep(Duration::from_millis(20)); // a client that tries again
+                }
                 Err(Fault::Wrong(what)) => tally.wrong.push(format!("{name}: {what}")),
                 Err(Fault::Broken(what)) => tally.broken.push(format!("{name}: {what}")),
             }
@@ -260,7 +291,10 @@ impl Load {
         rng: &mut Rng,
         (tally, until): (&mut Tally, Instant),
     ) -> Result<(), Fault> {
-        let mut asker = Asker::open(to)?;
+        let mut asker = match self.from {
+            Some(from) => Asker::open_from(from, to)?,
+            None => Asker::open(to)?,
+        };
         let mut nth = 0;
         for _ in 0..1 + rng.below(self.requests) {
             if Instant::now() >= until {
@@ -271,9 +305,15 @@ impl Load {
                 nth += 1;
                 expected.push(request(&mut text, &format!("{name}.{nth}"), files, rng));
             }
-            send_in_pieces(&mut asker, text.as_bytes(), rng)?;
-            for bytes in expected {
-                asker.answer(bytes)?;
+            let sent = send_in_pieces(&mut asker, text.as_bytes(), rng);
+            sent.map_err(|_| Fault::Refused)?;
+            for (at, bytes) in expected.into_iter().enumerate() {
+                match asker.answer(bytes) {
+                    Err(Fault::Broken(what)) if at == 0 && what.ends_with(NOTHING_CAME) => {
+                        return Err(Fault::Refused);
+                    }
+                    answered => answered?,
+                }
                 tally.responses += 1;
                 tally.bytes += bytes.len() as u64;
             }

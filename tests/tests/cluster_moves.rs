@@ -1,12 +1,13 @@
 //! Connections that move between the nodes of a cluster while clients use them: whatever happens to the nodes, a client sees one
 //! server and right bytes.
 
-use std::net::SocketAddr;
-use std::time::Duration;
+use std::net::{Shutdown, SocketAddr};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use ackpace_tests::segment::{NODES, Node, Segment, vip, vip6};
 use ackpace_tests::{
-    Asker, Fault, Files, Load, Tally, eventually, limit_receive_buffer, pattern, reset_on_drop,
+    Asker, Fault, Files, Load, Rng, Tally, eventually, limit_receive_buffer, pattern, reset_on_drop,
 };
 
 const A: usize = 0;
@@ -32,7 +33,7 @@ impl Scene {
 
     fn without_nodes() -> Option<Scene> {
         let segment = Segment::new()?;
-        let mut files = Files::new(20, 150_000);
+        let mut files = Files::new("f", 20, 150_000);
         files.0.push(("big".into(), pattern(8_000_000, 99)));
         segment.files(&files);
         let (_, big) = files.0.pop().expect("the last");
@@ -105,11 +106,84 @@ impl Scene {
         });
     }
 
+    /// So many paced clients that ask for the large file again and again. Meanwhile `act` is done. Returns the longest gaps, in
+    /// order.
+    fn crowd(
+        &mut self,
+        to: &[SocketAddr],
+        (count, lasts): (usize, Duration),
+        act: impl FnOnce(&Segment, &mut [Node]),
+    ) -> Vec<Duration> {
+        let Scene {
+            segment,
+            big,
+            nodes,
+            ..
+        } = self;
+        let (segment, big): (&Segment, &[u8]) = (segment, big);
+        let until = Instant::now() + lasts;
+        let clients = || {
+            thread::scope(|scope| {
+                let one =
+                    |nth| scope.spawn(move || paced_client(nth, to[nth % to.len()], big, until));
+                let all: Vec<_> = (0..count).map(one).collect();
+                all.into_iter()
+                    .map(|it| it.join().expect("no panic"))
+                    .collect::<Vec<_>>()
+            })
+        };
+        let mut told = thread::scope(|scope| {
+            let clients = scope.spawn(|| segment.client.within(clients));
+            act(segment, nodes);
+            clients.join().expect("no panic")
+        });
+        told.sort();
+        let at = |share: f64| told[((told.len() - 1) as f64 * share) as usize].0;
+        println!(
+            "{count} clients, longest gaps: p50 {:?}, p99 {:?}, all {:?}",
+            at(0.5),
+            at(0.99),
+            at(1.0)
+        );
+        let broken: Vec<_> = told
+            .iter()
+            .filter_map(|(_, fault)| fault.as_ref())
+            .collect();
+        assert!(broken.is_empty(), "{broken:?}");
+        told.into_iter().map(|(gap, _)| gap).collect()
+    }
+
     /// The cluster works, at each of its addresses.
     fn is_well(&self, to: &[SocketAddr]) {
         let tally = self.load(to, SHORT);
         assert!(tally.broken.is_empty(), "{tally:?}");
         assert!(tally.responses > 5);
+    }
+}
+
+/// Returns its longest gap, and what went wrong.
+fn paced_client(
+    nth: usize,
+    to: SocketAddr,
+    big: &[u8],
+    until: Instant,
+) -> (Duration, Option<String>) {
+    let rate_bytes_per_s = 125_000.0 * (1 + nth % 20) as f64;
+    let mut gap = Duration::ZERO;
+    let mut work = || {
+        let mut asker = Asker::open(to)?;
+        limit_receive_buffer(&asker.stream, 100_000);
+        for turn in 0.. {
+            asker.ask(&format!("/big?{nth}.{turn}"))?;
+            let told = asker.paced(big, Some(rate_bytes_per_s), |_| Instant::now() < until);
+            gap = asker.gap;
+            told?;
+        }
+        Ok(())
+    };
+    match work() {
+        Ok(()) | Err(Fault::GaveUp) => (gap, None),
+        Err(fault) => (gap, Some(format!("{nth}: {fault:?}"))),
     }
 }
 
@@ -119,6 +193,7 @@ const SHORT: Load = Load {
     depth: 2,
     lasts: Duration::from_secs(1),
     requests: 20,
+    from: None,
 };
 
 #[test]
@@ -157,6 +232,7 @@ fn every_byte_is_right_with_pipelines_and_split_requests() {
         depth: 4,
         lasts: Duration::from_secs(5),
         requests: 40,
+        from: None,
     };
     let tally = scene.load(&[vip(0), vip6(0), vip(1)], load);
     assert!(tally.broken.is_empty(), "{tally:?}");
@@ -229,4 +305,190 @@ fn a_home_is_killed() {
     };
     scene.in_the_middle(vip(A), |_, nodes, _| nodes[A].server.kill());
     scene.is_well(&[vip(1), vip(2)]);
+}
+
+/// How long a crowd is at it.
+const CROWD: (usize, Duration) = (40, Duration::from_secs(5));
+
+/// Between two things that are done to nodes.
+fn a_moment() {
+    thread::sleep(Duration::from_millis(700)); // downloads run meanwhile
+}
+
+#[test]
+fn nodes_are_drained_with_downloads_and_take_requests_again() {
+    let Some(mut scene) = Scene::new() else {
+        return;
+    };
+    let gaps = scene.crowd(&[vip(A), vip6(A)], CROWD, |segment, nodes| {
+        a_moment();
+        for name in ["b", "a"] {
+            nodes[A].drain(name, true);
+            let nth = NODES.iter().position(|node| *node == name).expect("a node");
+            let from = Instant::now();
+            eventually("the node is empty", || !segment.holders().contains(&nth));
+            println!("{name} is empty after {:?}", from.elapsed());
+            assert!(from.elapsed() < Duration::from_secs(3), "{name}");
+            nodes[A].drain(name, false);
+        }
+    });
+    assert!(gaps[gaps.len() - 1] < Duration::from_secs(1), "{gaps:?}");
+    let before = scene.served();
+    scene.is_well(&[vip(A)]);
+    let after = scene.served();
+    assert!(
+        after[A] > before[A] && after[1] > before[1],
+        "{before:?}, {after:?}"
+    );
+}
+
+#[test]
+fn a_guest_ends_with_downloads() {
+    let Some(mut scene) = Scene::new() else {
+        return;
+    };
+    scene.crowd(&[vip(A), vip6(A)], CROWD, |_, nodes| {
+        a_moment();
+        ends_in_time(&mut nodes[1]);
+    });
+    scene.is_well(&[vip(A)]);
+}
+
+#[test]
+fn a_home_ends_with_downloads() {
+    let Some(mut scene) = Scene::new() else {
+        return;
+    };
+    scene.crowd(&[vip(A), vip6(A)], CROWD, |_, nodes| {
+        a_moment();
+        ends_in_time(&mut nodes[A]);
+    });
+    scene.is_well(&[vip(1)]);
+}
+
+/// SIGTERM, and what it takes.
+fn ends_in_time(node: &mut Node) {
+    let from = Instant::now();
+    node.server.signal(libc::SIGTERM);
+    assert_eq!(node.server.wait().code(), Some(0), "{}", node.server.err());
+    println!("ended after {:?}", from.elapsed());
+    assert!(
+        from.elapsed() < Duration::from_secs(3),
+        "{:?}",
+        from.elapsed()
+    );
+}
+
+#[test]
+fn clients_that_are_rude_harm_nobody() {
+    let Some(scene) = Scene::new() else { return };
+    let Scene { segment, files, .. } = &scene;
+    let rude = |kind: usize| {
+        let until = Instant::now() + Duration::from_secs(4);
+        let mut rng = Rng::new(7 + kind as u64);
+        let mut count = 0;
+        while Instant::now() < until {
+            let to = [vip(A), vip6(A)][count % 2];
+            let told = rude_client(kind, to, files, &mut rng);
+            told.unwrap_or_else(|fault| panic!("{kind}, nth {count}: {fault:?}"));
+            count += 1;
+        }
+        println!("{count} clients of kind {kind}");
+    };
+    segment.client.within(|| {
+        thread::scope(|scope| {
+            (0..3).for_each(|kind| drop(scope.spawn(move || rude(kind))));
+        });
+    });
+    scene.is_well(&[vip(A), vip6(A)]);
+    eventually("no connection is left", || segment.holders().is_empty());
+}
+
+/// One that resets, half-closes behind its requests, or reads nothing for 3 s.
+fn rude_client(kind: usize, to: SocketAddr, files: &Files, rng: &mut Rng) -> Result<(), Fault> {
+    let mut asker = Asker::open(to)?;
+    let some = 10 + rng.below(10);
+    let (name, bytes) = &files.0[some];
+    for nth in 0..1 + rng.below(3) {
+        asker.get(&format!("/{name}?{kind}.{nth}"), bytes)?;
+    }
+    match kind {
+        0 => {
+            asker.ask(&format!("/{name}?reset"))?;
+            thread::sleep(Duration::from_micros(rng.below(3000) as u64)); // until it is on its way
+            reset_on_drop(&asker.stream);
+        }
+        1 => {
+            asker.ask(&format!("/{name}?half"))?;
+            asker.ask(&format!("/{name}?half"))?;
+            thread::sleep(Duration::from_micros(rng.below(3000) as u64)); // until it is on its way
+            asker.stream.shutdown(Shutdown::Write)?;
+            asker.answer(bytes)?;
+            asker.answer(bytes)?;
+        }
+        _ => {
+            asker.ask(&format!("/{name}?closed"))?;
+            let mut waits = true;
+            asker.paced(bytes, None, |_| {
+                if std::mem::take(&mut waits) {
+                    thread::sleep(Duration::from_secs(3)); // its window closes
+                }
+                true
+            })?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn brokers_are_killed_and_started_again_while_connections_are_away() {
+    let Some(mut scene) = Scene::new() else {
+        return;
+    };
+    scene.crowd(&[vip(A), vip6(A)], CROWD, |segment, nodes| {
+        for nth in [1, A] {
+            a_moment();
+            nodes[nth].broker = None;
+            thread::sleep(Duration::from_millis(200)); // as a service manager takes
+            nodes[nth].broker = Some(segment.broker(nth));
+        }
+    });
+    scene.is_well(&[vip(A), vip(1)]);
+}
+
+#[test]
+fn all_nodes_are_restarted_one_after_the_other() {
+    let Some(mut scene) = Scene::new() else {
+        return;
+    };
+    let to = [vip(0), vip(1), vip6(2)];
+    let Scene {
+        segment,
+        files,
+        nodes,
+        ..
+    } = &mut scene;
+    let (segment, files): (&Segment, &Files) = (segment, files);
+    let load = Load {
+        seed: 5,
+        connections: 6,
+        depth: 2,
+        lasts: Duration::from_secs(9),
+        requests: 100,
+        from: None,
+    };
+    let tally = thread::scope(|scope| {
+        let clients = scope.spawn(|| segment.client.within(|| load.run(&to, files)));
+        for nth in 0..NODES.len() {
+            a_moment();
+            ends_in_time(&mut nodes[nth]);
+            let broker = nodes[nth].broker.take();
+            nodes[nth] = segment.server(nth, broker, &[]);
+            nodes.iter().for_each(Node::sees_all_up);
+        }
+        clients.join().expect("no panic")
+    });
+    println!("{tally:?}");
+    assert!(tally.wrong.is_empty() && tally.broken.is_empty());
+    scene.is_well(&to);
 }

@@ -1,0 +1,317 @@
+//! The moves of live connections under delay, loss and failures, through the lab's WAN. Each takes minutes and prints a table, so
+//! they run on request only: `cargo test --test cluster_stress -- --ignored --nocapture NAME`. ACKPACE_STRESS_S is the length of a
+//! cell in seconds.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::thread;
+use std::time::Duration;
+
+use ackpace_lab_wan::topology::PathSpec;
+use ackpace_lab_wan::{LinkSpec, Topology, Wan};
+use ackpace_tests::segment::{Node, Segment, Space, vip};
+use ackpace_tests::{Asker, Fault, Files, Load, Tally, skip};
+
+const RTTS_MS: [u32; 3] = [0, 20, 80];
+/// Each way.
+const LOSSES: [f64; 3] = [0.0, 0.005, 0.02];
+const RATE_MBIT_PER_S: f64 = 200.0;
+const QUEUE_MS: f64 = 100.0;
+
+/// A cluster behind a WAN with a path for each round trip and loss.
+struct Scene {
+    segment: Segment,
+    /// For each loss: the more is lost, the shorter they are.
+    files: [Files; 3],
+    nodes: Vec<Node>,
+    _wan: Wan,
+}
+
+/// The client's address on a path.
+fn client(rtt: usize, loss: usize) -> Ipv4Addr {
+    Ipv4Addr::new(10, 1, 0, (1 + 3 * rtt + loss) as u8)
+}
+
+fn topology() -> Topology {
+    let mut topology = Topology {
+        congestion_control: "cubic",
+        ..Topology::default()
+    };
+    for (rtt, ms) in RTTS_MS.into_iter().enumerate() {
+        for (loss, share) in LOSSES.into_iter().enumerate() {
+            let link = LinkSpec {
+                loss: share,
+                ..LinkSpec::limited(RATE_MBIT_PER_S, QUEUE_MS, f64::from(ms) / 2.0)
+            };
+            let mut path = PathSpec::new(&format!("{rtt}-{loss}"), &client(rtt, loss).to_string());
+            (path.down, path.up) = (link.clone(), link);
+            topology.path.push(path);
+        }
+    }
+    topology
+}
+
+impl Scene {
+    fn new() -> Option<Scene> {
+        let wan = match Wan::up(&topology()) {
+            Ok(wan) => wan,
+            Err(why) => {
+                skip(&format!("no WAN: {why}"));
+                return None;
+            }
+        };
+        let [router, client] = [wan.server(), wan.client()].map(|end| Space::at(&end.path()));
+        let segment = Segment::behind(router, client)?;
+        let files = [("n", 150_000), ("h", 100_000), ("t", 20_000)];
+        let files = files.map(|(prefix, step)| Files::new(prefix, 20, step));
+        files.iter().for_each(|files| segment.files(files));
+        let nodes = segment.start(&[]);
+        Some(Scene {
+            segment,
+            files,
+            nodes,
+            _wan: wan,
+        })
+    }
+
+    /// How often the responses of a load came from another node than the ones before them.
+    fn moves(&self, load: u64) -> usize {
+        let mut by: BTreeMap<Vec<u64>, usize> = BTreeMap::new();
+        for (nth, node) in self.nodes.iter().enumerate() {
+            for target in node.served() {
+                let name = target.split('?').nth(1).unwrap_or_default();
+                let numbers = name
+                    .split('.')
+                    .map(str::parse)
+                    .collect::<Result<Vec<u64>, _>>();
+                match numbers {
+                    Ok(numbers) if numbers[0] == load => by.insert(numbers, nth),
+                    _ => None,
+                };
+            }
+        }
+        let mut before: (Vec<u64>, usize) = (Vec::new(), 0);
+        let mut moves = 0;
+        for (numbers, nth) in by {
+            let conn = numbers[..3].to_vec();
+            let was = if conn == before.0 { before.1 } else { 0 };
+            moves += usize::from(was != nth);
+            before = (conn, nth);
+        }
+        moves
+    }
+}
+
+fn lasts() -> Duration {
+    let given = std::env::var("ACKPACE_STRESS_S").ok();
+    Duration::from_secs_f64(given.and_then(|text| text.parse().ok()).unwrap_or(5.0))
+}
+
+fn on(is_on: bool) -> &'static str {
+    if is_on { "on" } else { "off" }
+}
+
+#[test]
+#[ignore = "it takes minutes"]
+fn random_requests_in_36_cells() {
+    let Some(scene) = Scene::new() else { return };
+    let (mut all, mut moves, mut cells) = (Tally::default(), 0, 0);
+    println!(
+        "| RTT, ms | loss | SACK | timestamps | responses | moves | wrong | broken | longest gap, ms |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|");
+    for cell in 0..36u64 {
+        let [rtt, loss] = [cell / 12, cell / 4 % 3].map(|at| at as usize);
+        let (sack, stamps) = (cell % 2 == 0, cell / 2 % 2 == 0);
+        for (key, is_on) in [("tcp_sack", sack), ("tcp_timestamps", stamps)] {
+            let value = if is_on { "1" } else { "0" };
+            scene.segment.client.sysctl(&format!("ipv4/{key}"), value);
+        }
+        let load = Load {
+            seed: 1000 + cell,
+            connections: 6,
+            depth: 4,
+            lasts: lasts(),
+            requests: 30,
+            from: Some(client(rtt, loss)),
+        };
+        let files = &scene.files[loss];
+        let tally = scene.segment.client.within(|| load.run(&[vip(0)], files));
+        let moved = scene.moves(load.seed);
+        println!(
+            "| {} | {} % | {} | {} | {} | {moved} | {} | {} | {} |",
+            RTTS_MS[rtt],
+            LOSSES[loss] * 100.0,
+            on(sack),
+            on(stamps),
+            tally.responses,
+            tally.wrong.len(),
+            tally.broken.len() + tally.refused as usize,
+            tally.gap.as_millis()
+        );
+        tally
+            .wrong
+            .iter()
+            .chain(&tally.broken)
+            .for_each(|what| println!("  {what}"));
+        (moves, cells) = (moves + moved, cells + 1);
+        all += tally;
+    }
+    let broken = all.broken.len() + all.refused as usize;
+    println!(
+        "{cells} cells: {} responses, {} bytes, {moves} moves, {} wrong, {broken} broken, longest gap {:?}",
+        all.responses,
+        all.bytes,
+        all.wrong.len(),
+        all.gap
+    );
+    assert!(all.wrong.is_empty() && broken == 0);
+}
+
+/// How a node goes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum End {
+    Killed,
+    Stopped,
+    CutOff,
+}
+
+/// When it goes: so long after the request, or at this share of the response.
+#[derive(Clone, Copy, Debug)]
+enum Moment {
+    After(Duration),
+    At(f64),
+}
+
+const MOMENTS: [Moment; 5] = [
+    Moment::After(Duration::ZERO),
+    Moment::After(Duration::from_micros(100)),
+    Moment::After(Duration::from_millis(1)),
+    Moment::At(0.3),
+    Moment::At(0.9),
+];
+
+#[test]
+#[ignore = "it takes minutes"]
+fn a_guest_goes_at_five_moments() {
+    let Some(mut scene) = Scene::new() else {
+        return;
+    };
+    println!("| RTT, ms | loss | end | right, of 5 | next one right | gaps, ms |");
+    println!("|---|---|---|---|---|---|");
+    let mut failed = 0;
+    for (rtt, loss) in [0, 1, 2].into_iter().flat_map(|rtt| [(rtt, 0), (rtt, 2)]) {
+        for end in [End::Killed, End::Stopped, End::CutOff] {
+            let told = MOMENTS.map(|moment| scene.goes(client(rtt, loss), end, moment));
+            let right = told.iter().filter(|it| it.0.is_ok()).count();
+            let next = told.iter().filter(|it| matches!(it.0, Ok(true))).count();
+            let gaps = told.iter().map(|it| it.1.as_millis().to_string());
+            println!(
+                "| {} | {} % | {end:?} | {right} | {next} | {} |",
+                RTTS_MS[rtt],
+                LOSSES[loss] * 100.0,
+                gaps.collect::<Vec<_>>().join(", ")
+            );
+            for (moment, it) in MOMENTS.iter().zip(&told) {
+                if let Err(fault) = &it.0 {
+                    println!("  {moment:?}: {fault:?}");
+                    failed += 1;
+                }
+            }
+        }
+    }
+    assert_eq!(failed, 0);
+}
+
+impl Scene {
+    /// A guest goes in a download. Returns whether what the client asked next came, and the download's longest gap.
+    fn goes(
+        &mut self,
+        from: Ipv4Addr,
+        end: End,
+        moment: Moment,
+    ) -> (Result<bool, Fault>, Duration) {
+        let Scene {
+            segment,
+            files,
+            nodes,
+            ..
+        } = self;
+        let (segment, file): (&Segment, _) = (segment, &files[0].0[19]);
+        let mut gone = None;
+        let told = segment.client.within(|| {
+            let (mut asker, guest) = guest_of(segment, from, file)?;
+            let node = &mut nodes[guest];
+            let mut go = || match end {
+                End::Killed => node.server.kill(),
+                End::Stopped => node.server.signal(libc::SIGSTOP),
+                End::CutOff => segment.link(guest, false),
+            };
+            gone = Some(guest);
+            let told = download(&mut asker, file, moment, &mut go);
+            let gap = asker.gap;
+            let next = asker.get(&format!("/{}?next", file.0), &file.1).is_ok();
+            Ok((told.map(|()| next), gap))
+        });
+        if let Some(guest) = gone {
+            self.revive(guest, end);
+        }
+        told.unwrap_or_else(|fault| (Err(fault), Duration::ZERO))
+    }
+
+    fn revive(&mut self, guest: usize, end: End) {
+        let node = &mut self.nodes[guest];
+        match end {
+            End::Killed => {
+                let broker = node.broker.take();
+                *node = self.segment.server(guest, broker, &[]);
+            }
+            End::Stopped => node.server.signal(libc::SIGCONT),
+            End::CutOff => self.segment.link(guest, true),
+        }
+        self.nodes.iter().for_each(Node::sees_all_up);
+    }
+}
+
+/// A connection that another node serves than that to which the client came.
+fn guest_of(
+    segment: &Segment,
+    from: Ipv4Addr,
+    (name, bytes): &(String, Vec<u8>),
+) -> Result<(Asker, usize), Fault> {
+    let mut asker = Asker::open_from(from, vip(0))?;
+    for _ in 0..50 {
+        asker.get(&format!("/{name}?before"), bytes)?;
+        let holders = segment.holders();
+        if let Some(guest) = holders.into_iter().find(|nth| *nth != 0) {
+            return Ok((asker, guest));
+        }
+    }
+    Err(Fault::Broken("no connection moved".into()))
+}
+
+/// A download at some moment of which something happens.
+fn download(
+    asker: &mut Asker,
+    (name, bytes): &(String, Vec<u8>),
+    moment: Moment,
+    go: &mut impl FnMut(),
+) -> Result<(), Fault> {
+    asker.gap = Duration::ZERO;
+    asker.ask(&format!("/{name}?it"))?;
+    let mut waits = match moment {
+        Moment::After(after) => {
+            thread::sleep(after); // until then the request is on its way
+            go();
+            None
+        }
+        Moment::At(share) => Some((bytes.len() as f64 * share) as usize),
+    };
+    asker.paced(bytes, None, |have| {
+        if waits.is_some_and(|at| have >= at) {
+            waits = None;
+            go();
+        }
+        true
+    })
+}
