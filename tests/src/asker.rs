@@ -195,10 +195,10 @@ fn same(got: &[u8], expected: &[u8], at: usize) -> Result<(), Fault> {
 pub struct Files(pub Vec<(String, Vec<u8>)>);
 
 impl Files {
-    /// `count` of them, of sizes that grow by `step` bytes, with numbers behind this prefix.
-    pub fn new(prefix: &str, count: usize, step: usize) -> Files {
-        let file = |nth: usize| (format!("{prefix}{nth}"), pattern(nth * step, nth as u64));
-        Files((1..=count).map(file).collect())
+    /// `count` of them; the shortest has `least` bytes, and each next one `step` more.
+    pub fn new(count: usize, least: usize, step: usize) -> Files {
+        let file = |nth: usize| (format!("f{nth}"), pattern(least + nth * step, nth as u64));
+        Files((0..count).map(file).collect())
     }
 }
 
@@ -213,6 +213,10 @@ pub struct Load {
     pub depth: usize,
     /// For how long.
     pub lasts: Duration,
+    /// Of ten requests, so many ask for a range.
+    pub ranges: usize,
+    /// The longest range, bytes.
+    pub range_bytes_max: usize,
     /// Requests of a connection before it is closed, at most.
     pub requests: usize,
     /// Whence it comes; `None`: the system chooses.
@@ -303,7 +307,7 @@ impl Load {
             let (mut text, mut expected) = (String::new(), Vec::new());
             for _ in 0..1 + rng.below(self.depth) {
                 nth += 1;
-                expected.push(request(&mut text, &format!("{name}.{nth}"), files, rng));
+                expected.push(self.request(&mut text, &format!("{name}.{nth}"), files, rng));
             }
             let sent = send_in_pieces(&mut asker, text.as_bytes(), rng);
             sent.map_err(|_| Fault::Refused)?;
@@ -321,22 +325,28 @@ impl Load {
         }
         Ok(())
     }
-}
 
-/// Adds a request to the text. Returns what its answer is to be.
-fn request<'a>(text: &mut String, name: &str, files: &'a Files, rng: &mut Rng) -> &'a [u8] {
-    let (file, bytes) = &files.0[rng.below(files.0.len())];
-    let (mut range, mut expected) = (String::new(), &bytes[..]);
-    if rng.below(10) < 3 {
-        let from = rng.below(bytes.len());
-        let most = 1 << rng.below(22);
-        let len = 1 + rng.below(most);
-        let end = bytes.len().min(from + len);
-        range = format!("Range: bytes={from}-{}\r\n", end - 1);
-        expected = &bytes[from..end];
+    /// Adds a request to the text. Returns what its answer is to be.
+    fn request<'a>(
+        &self,
+        text: &mut String,
+        name: &str,
+        files: &'a Files,
+        rng: &mut Rng,
+    ) -> &'a [u8] {
+        let (file, bytes) = &files.0[rng.below(files.0.len())];
+        let (mut range, mut expected) = (String::new(), &bytes[..]);
+        if rng.below(10) < self.ranges {
+            let from = rng.below(bytes.len());
+            // Short ones are as frequent as long ones.
+            let most = self.range_bytes_max >> rng.below(16);
+            let end = bytes.len().min(from + 1 + rng.below(most.max(1)));
+            range = format!("Range: bytes={from}-{}\r\n", end - 1);
+            expected = &bytes[from..end];
+        }
+        *text += &format!("GET /{file}?{name} HTTP/1.1\r\nHost: t\r\n{range}\r\n");
+        expected
     }
-    *text += &format!("GET /{file}?{name} HTTP/1.1\r\nHost: t\r\n{range}\r\n");
-    expected
 }
 
 fn send_in_pieces(asker: &mut Asker, bytes: &[u8], rng: &mut Rng) -> Result<(), Fault> {

@@ -15,14 +15,13 @@ use ackpace_tests::{Asker, Fault, Files, Load, Tally, skip};
 const RTTS_MS: [u32; 3] = [0, 20, 80];
 /// Each way.
 const LOSSES: [f64; 3] = [0.0, 0.005, 0.02];
-const RATE_MBIT_PER_S: f64 = 200.0;
+const RATE_MBIT_PER_S: f64 = 400.0;
 const QUEUE_MS: f64 = 100.0;
 
 /// A cluster behind a WAN with a path for each round trip and loss.
 struct Scene {
     segment: Segment,
-    /// For each loss: the more is lost, the shorter they are.
-    files: [Files; 3],
+    files: Files,
     nodes: Vec<Node>,
     _wan: Wan,
 }
@@ -62,9 +61,9 @@ impl Scene {
         };
         let [router, client] = [wan.server(), wan.client()].map(|end| Space::at(&end.path()));
         let segment = Segment::behind(router, client)?;
-        let files = [("n", 150_000), ("h", 100_000), ("t", 20_000)];
-        let files = files.map(|(prefix, step)| Files::new(prefix, 20, step));
-        files.iter().for_each(|files| segment.files(files));
+        // Too long to be fetched and kept, so they move.
+        let files = Files::new(20, 1_200_000, 100_000);
+        segment.files(&files);
         let nodes = segment.start(&[]);
         Some(Scene {
             segment,
@@ -76,6 +75,7 @@ impl Scene {
 
     /// How often the responses of a load came from another node than the ones before them.
     fn moves(&self, load: u64) -> usize {
+        thread::sleep(Duration::from_millis(300)); // lines are written at the last acknowledgement
         let mut by: BTreeMap<Vec<u64>, usize> = BTreeMap::new();
         for (nth, node) in self.nodes.iter().enumerate() {
             for target in node.served() {
@@ -132,11 +132,13 @@ fn random_requests_in_36_cells() {
             connections: 6,
             depth: 4,
             lasts: lasts(),
+            // The more is lost, the shorter they are.
+            ranges: [8, 9, 10][loss],
+            range_bytes_max: [2 << 20, 1 << 20, 400_000][loss],
             requests: 30,
             from: Some(client(rtt, loss)),
         };
-        let files = &scene.files[loss];
-        let tally = scene.segment.client.within(|| load.run(&[vip(0)], files));
+        let tally = (scene.segment.client).within(|| load.run(&[vip(0)], &scene.files));
         let moved = scene.moves(load.seed);
         println!(
             "| {} | {} % | {} | {} | {} | {moved} | {} | {} | {} |",
@@ -237,7 +239,7 @@ impl Scene {
             nodes,
             ..
         } = self;
-        let (segment, file): (&Segment, _) = (segment, &files[0].0[19]);
+        let (segment, file): (&Segment, _) = (segment, &files.0[18]);
         let mut gone = None;
         let told = segment.client.within(|| {
             let (mut asker, guest) = guest_of(segment, from, file)?;
