@@ -123,6 +123,22 @@ impl Transport {
         let _ = sockopt::set_tcp_cork(&self.0, on);
     }
 
+    /// Has the switch of this node let FIN pass, which it does not for any other socket of a guest
+    /// ([`ackpace_wire::cluster::broker::FAREWELL_PRIORITY`]).
+    pub fn say_farewell(&self) {
+        let value = ackpace_wire::cluster::broker::FAREWELL_PRIORITY;
+        // SAFETY: the kernel reads one int, which lives here.
+        unsafe {
+            libc::setsockopt(
+                self.0.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PRIORITY,
+                (&raw const value).cast(),
+                size_of_val(&value) as libc::socklen_t,
+            );
+        }
+    }
+
     /// Makes the following close send RST and drop the bytes in the kernel.
     pub fn abort(&self) {
         let _ = sockopt::set_socket_linger(&self.0, Some(std::time::Duration::ZERO));

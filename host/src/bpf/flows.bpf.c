@@ -213,11 +213,11 @@ int flows_in(struct __sk_buff *skb)
 	}
 }
 
-static __always_inline int as_guest(const struct packet *packet, const struct flow *flow)
+static __always_inline int as_guest(const struct __sk_buff *skb, const struct packet *packet, const struct flow *flow)
 {
 	if (!flow->lease_until_ns)
 		return PASS;
-	if (packet->ends) {
+	if (packet->ends && skb->priority != FAREWELL) {
 		COUNT(muted);
 		return DROP;
 	}
@@ -260,7 +260,7 @@ int flows_out(struct __sk_buff *skb)
 	case NONE:
 		return PASS;
 	case MINE:
-		return as_guest(&packet, flow);
+		return as_guest(skb, &packet, flow);
 	default:
 		COUNT(silenced);
 		return DROP;

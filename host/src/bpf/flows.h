@@ -12,6 +12,9 @@
 // The mark of a held packet on its way from user space to its owner (`RELEASED`).
 #define RELEASED 0xac4bace1
 
+// The priority of a guest's socket whose server ends the connection in order (`FAREWELL_PRIORITY`).
+#define FAREWELL 5
+
 // Room for the frame of a held packet: one from the wire, or one that GRO made of many.
 #define FRAME_SMALL_BYTES 1600
 #define FRAME_BIG_BYTES 65600

@@ -122,6 +122,11 @@ struct Slot {
 }
 
 impl Conn {
+    /// Whether another node accepted it, and this one serves it for a time.
+    pub fn is_guest(&self) -> bool {
+        self.flow.as_ref().is_some_and(|flow| flow.home.is_some())
+    }
+
     /// A connection that was accepted, without a place yet.
     pub fn new(client: Accepted, lowat_bytes: Option<u32>) -> Conn {
         Conn {
