@@ -118,7 +118,9 @@ impl Moving {
                 None
             }
             Out::Prepare => {
-                let asked = away.asked.take().filter(|it| it.from_bytes < it.to_bytes);
+                // The guest may be at another response than the one that went there.
+                away.file = None;
+                let asked = away.asked.take().filter(|object| object.size_bytes > 0);
                 self.prepare(Key::Home(away.number), asked)
             }
             Out::Look => {
@@ -255,6 +257,7 @@ impl Moving {
         lease_until_ns: Option<u64>,
     ) -> Option<Box<Handed>> {
         let epoch = flow.epoch;
+        let file = file.filter(|file| state::is_of(state, file));
         let connection = Connection {
             tuple: state.tuple,
             tcp: state.tcp,
