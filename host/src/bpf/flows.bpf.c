@@ -73,15 +73,10 @@ static __always_inline enum action action_now(const struct flow *flow)
 }
 
 // Two cores may do this at once; then one of them may be lost until the next packet.
-static __always_inline void track(struct __sk_buff *skb, struct flow *flow, const struct packet *packet)
+static __always_inline void track(struct flow *flow, const struct packet *packet)
 {
-	__u32 sacked;
-
 	if (!packet->has_ack)
 		return;
-	sacked = read_sacked(skb, packet);
-	if (!flow->seen || (__s32)(sacked - flow->sacked) > 0)
-		flow->sacked = sacked;
 	if (!flow->seen || (__s32)(packet->ack - flow->ack) > 0)
 		flow->ack = packet->ack;
 	if (!flow->seen || (__s32)(packet->seq_end - flow->seq_end) > 0)
@@ -165,7 +160,7 @@ static __always_inline int switch_flow(struct __sk_buff *skb, struct packet *pac
 	if (!flow || action == NONE)
 		return PASS;
 	if (kind == TCP)
-		track(skb, flow, packet);
+		track(flow, packet);
 	if (kind == ERROR && action != MINE)
 		COUNT(errors_followed);
 	switch (action) {

@@ -55,8 +55,7 @@ struct flow {
 	// Next hop of REDIRECT, and of what is released from a HOLD; family 0: none.
 	__u32 peer_device;
 	__u32 peer_family;
-	// Behind the last byte that the client told to have above a hole (SACK), or `ack`.
-	__u32 sacked;
+	__u32 unused;
 	__u8 peer[16];
 };
 

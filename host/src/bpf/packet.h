@@ -19,14 +19,6 @@
 // Destination unreachable, packet too big, time exceeded, parameter problem.
 #define ICMPV6_ERROR_LAST 4
 
-// Of TCP, and its bounds.
-#define OPTION_END 0
-#define OPTION_NOTHING 1
-#define OPTION_SACK 5
-#define OPTIONS_BYTES_MAX 40
-// Timestamps alone have 12 bytes; one block of SACK has 10 and is padded.
-#define SACK_BYTES_MIN 12
-
 enum kind {
 	OTHER,
 	TCP,
@@ -40,9 +32,6 @@ struct packet {
 	struct flow_key key;
 	__u32 seq_end;
 	__u32 ack;
-	// Where TCP's options stand, and how many bytes they have.
-	__u32 options_at;
-	__u32 options_bytes;
 	__u8 has_ack;
 	// FIN or RST.
 	__u8 ends;
@@ -80,40 +69,7 @@ static __always_inline enum kind read_tcp(struct __sk_buff *skb, struct packet *
 	packet->ack = bpf_ntohl(tcp.ack_seq);
 	packet->seq_end = bpf_ntohl(tcp.seq) + ip_payload - tcp.doff * 4 + tcp.syn + tcp.fin;
 	packet->ends = tcp.fin | tcp.rst;
-	packet->options_at = at + sizeof(tcp);
-	packet->options_bytes = tcp.doff * 4 - sizeof(tcp);
 	return TCP;
-}
-
-// Behind the last byte that the client says to have above a hole (RFC 2018); without that, its ACK. An edge that lies before the ACK
-// is of a duplicate (RFC 2883).
-static __always_inline __u32 read_sacked(struct __sk_buff *skb, const struct packet *packet)
-{
-	__u32 edge = packet->ack, off = 0, bytes = packet->options_bytes;
-	__be32 right;
-
-	if (bytes < SACK_BYTES_MIN || bytes > OPTIONS_BYTES_MAX)
-		return edge;
-	for (int n = 0; n < OPTIONS_BYTES_MAX && off + 2 <= bytes; n++) {
-		__u8 option[2];
-
-		if (bpf_skb_load_bytes(skb, packet->options_at + off, option, 2) || option[0] == OPTION_END)
-			break;
-		if (option[0] == OPTION_NOTHING) {
-			off++;
-			continue;
-		}
-		if (option[1] < 2)
-			break;
-		for (int block = 0; option[0] == OPTION_SACK && block < 4 && 2 + 8 * (block + 1) <= option[1]; block++) {
-			if (bpf_skb_load_bytes(skb, packet->options_at + off + 6 + 8 * block, &right, sizeof(right)))
-				break;
-			if ((__s32)(bpf_ntohl(right) - edge) > 0)
-				edge = bpf_ntohl(right);
-		}
-		off += option[1];
-	}
-	return edge;
 }
 
 // The inner packet is one that the server sent. Only the first four bytes of its TCP are needed.

@@ -165,7 +165,6 @@ impl Broker {
                 let tracked = self.switch.track(tuple).map(|it| Tracked {
                     ack: it.ack,
                     seq_end: it.seq_end,
-                    sacked: it.sacked,
                 });
                 Ok(Reply::Tracked(tracked))
             }

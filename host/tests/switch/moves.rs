@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ackpace_host::handoff::switch::Tracked;
 
-use crate::packets::{self, ACK, Comes, SYN, Said, Sends, Stack, mac, of_client, tuple};
+use crate::packets::{self, ACK, Comes, SYN, Sends, Stack, mac, of_client, tuple};
 use crate::streams;
 use crate::world::{A, B, C, CLIENT, World, peer};
 
@@ -43,14 +43,7 @@ fn packets_go_to_the_peer_by_its_mac_with_a_lower_ttl() {
             assert!(packets::is_whole(&came.packet));
         }
         let tracked = node.with(move |it| it.track(&tuple));
-        assert_eq!(
-            tracked,
-            Some(Tracked {
-                ack: 7,
-                seq_end: 7,
-                sacked: 7
-            })
-        );
+        assert_eq!(tracked, Some(Tracked { ack: 7, seq_end: 7 }));
     }
     let refused = node.with(move |it| it.redirect(&tuple(true, 4_003), peer(A, B, false), 1));
     let why = refused.expect_err("IPv6 by IPv4").to_string();
@@ -271,55 +264,9 @@ fn what_the_client_said_last_is_tracked_also_where_numbers_wrap() {
             node.with(move |it| it.track(&tuple)),
             Some(Tracked {
                 ack: 9,
-                seq_end: 100,
-                sacked: 9
+                seq_end: 100
             })
         );
     }
     assert_eq!(node.with(|it| it.counts()).expect("some").fenced, 8);
-}
-
-#[test]
-fn what_a_client_has_above_a_hole_is_tracked() {
-    let Some(world) = World::new("what_a_client_has_above_a_hole_is_tracked") else {
-        return;
-    };
-    let node = world.node(A);
-    let mac_a = mac(&world, A);
-    for is_ipv6 in [false, true] {
-        let tuple = tuple(is_ipv6, 4_000);
-        let sends = Sends::from(&world, CLIENT);
-        node.with(move |it| it.hold(&tuple, 1).expect("held"));
-        node.with(move |it| it.fence(&tuple, 2).expect("fenced"));
-        let said = |ack: u32, options: &[u8]| {
-            let said = Said {
-                seq: 1,
-                ack,
-                flags: ACK,
-            };
-            let packet = packets::with_options(tuple.client, tuple.server, said, options);
-            sends.send(mac_a, &packet);
-            std::thread::sleep(Duration::from_millis(20));
-            node.with(move |it| it.track(&tuple))
-                .expect("one came")
-                .sacked
-        };
-        let sack = |blocks: &[(u32, u32)]| {
-            let edges = blocks.iter().flat_map(|(left, right)| [*left, *right]);
-            let edges = edges.flat_map(u32::to_be_bytes).collect::<Vec<u8>>();
-            [&[1, 1, 5, 2 + edges.len() as u8], &edges[..]].concat()
-        };
-        let stamps = [1, 1, 8, 10, 0, 0, 0, 9, 0, 0, 0, 9];
-        assert_eq!(said(10, &[]), 10);
-        assert_eq!(said(10, &stamps), 10);
-        assert_eq!(said(10, &sack(&[(20, 30)])), 30);
-        let three = sack(&[(40, 50), (60, 70), (20, 30)]);
-        assert_eq!(said(10, &[&stamps[..], &three[..]].concat()), 70);
-        assert_eq!(said(30, &sack(&[(20, 25)])), 70, "an old one");
-        assert_eq!(said(80, &sack(&[(20, 25)])), 80, "a duplicate");
-        // What can't be read changes nothing.
-        for bad in [[5, 0, 0, 0], [5, 99, 1, 1], [9, 1, 5, 10], [1, 1, 1, 5]] {
-            assert_eq!(said(80, &[&stamps[..], &bad].concat()), 80, "{bad:?}");
-        }
-    }
 }

@@ -47,20 +47,6 @@ pub fn tcp(from: SocketAddr, to: SocketAddr, said: Said, payload: &[u8]) -> Vec<
     ip(from.ip(), to.ip(), TCP, 64, &tcp)
 }
 
-/// The same with options, and without bytes.
-pub fn with_options(from: SocketAddr, to: SocketAddr, said: Said, options: &[u8]) -> Vec<u8> {
-    let mut tcp = Vec::new();
-    tcp.extend(from.port().to_be_bytes());
-    tcp.extend(to.port().to_be_bytes());
-    tcp.extend(said.seq.to_be_bytes());
-    tcp.extend(said.ack.to_be_bytes());
-    let words = 5 + options.len() as u8 / 4;
-    tcp.extend([words << 4, said.flags, 1, 0, 0, 0, 0, 0]);
-    tcp.extend(options);
-    put_sum(&mut tcp, 16, from.ip(), to.ip(), TCP);
-    ip(from.ip(), to.ip(), TCP, 64, &tcp)
-}
-
 /// One from the client.
 pub fn of_client(tuple: &Tuple, seq: u32, ack: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
     let said = Said { seq, ack, flags };

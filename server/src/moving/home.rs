@@ -151,9 +151,7 @@ impl Moving {
                 Some(In::Restored(stands))
             }
             Out::TakeOver { ack } => {
-                let edge = self.edge(away, ack);
-                let state = away.saved.as_deref();
-                let state = state.and_then(|state| advanced(state, ack, edge));
+                let state = away.saved.as_deref().and_then(|state| advanced(state, ack));
                 let away_us = now.since_us(away.frozen_at);
                 let state = state.map(|state| later(state, away_us));
                 let stands = state.is_some_and(|state| self.restore_home(away, &state));
@@ -308,31 +306,7 @@ impl Moving {
         let more = tracked.seq_end.wrapping_sub(saved.tcp.rcv_nxt) as i32 > 0;
         Tracked {
             ack,
-            hole: more || advanced(saved, ack, ack).is_none(),
-        }
-    }
-
-    /// Up to where the client may have bytes above a hole, if it lacks `ack`. Its next acknowledgement may lie there, and a socket
-    /// refuses one beyond its SND.NXT for good (RFC 9293 section 3.10.7.4). Without SACK it does not tell, and may have all for which it
-    /// had room.
-    fn edge(&mut self, away: &Away, ack: u32) -> u32 {
-        let Some(saved) = away.saved.as_deref() else {
-            return ack;
-        };
-        let tuple = saved.tuple;
-        let tracked = self.ask_broker(|broker| broker.track(tuple)).flatten();
-        let Some(tracked) = tracked else {
-            return ack;
-        };
-        let edge = match saved.tcp.sack {
-            true => tracked.sacked,
-            false => ack.wrapping_add(saved.tcp.snd_wnd_bytes),
-        };
-        let left_bytes = unsent_bytes(saved, ack).min(u64::from(MAY_HOLD_BYTES_MAX)) as u32;
-        match edge.wrapping_sub(ack) {
-            beyond if beyond <= left_bytes => edge,
-            _ if saved.tcp.sack => ack, // forged
-            _ => ack.wrapping_add(left_bytes),
+            hole: more || advanced(saved, ack).is_none(),
         }
     }
 
@@ -393,29 +367,13 @@ fn home_message(away: &Away, message: Plain) -> Option<Message> {
     }
 }
 
-/// The most that a client may hold above a hole, as far as we care: no window is larger (RFC 7323 section 2.3).
-const MAY_HOLD_BYTES_MAX: u32 = 1 << 30;
-
-/// What of the response lies behind this acknowledgement.
-fn unsent_bytes(state: &Handoff, ack: u32) -> u64 {
-    let Some(response) = &state.response else {
-        return 0;
-    };
-    let object = &response.object;
-    let len_bytes = response.head.len() as u64 + object.to_bytes - object.from_bytes;
+/// The same connection at this acknowledgement, with nothing in flight. `None`: that lies outside of its response.
+fn advanced(state: &Handoff, ack: u32) -> Option<Handoff> {
     let further = i64::from(ack.wrapping_sub(state.tcp.snd_nxt) as i32);
-    let sent_bytes = response.sent_bytes.checked_add_signed(further);
-    len_bytes.saturating_sub(sent_bytes.unwrap_or(len_bytes))
-}
-
-/// The same connection at this acknowledgement, with all up to `edge` in flight. `None`: that lies outside of its response.
-fn advanced(state: &Handoff, ack: u32, edge: u32) -> Option<Handoff> {
-    let further = i64::from(edge.wrapping_sub(state.tcp.snd_nxt) as i32);
     let mut state = state.clone();
-    (state.tcp.snd_una, state.tcp.snd_nxt) = (ack, edge);
+    (state.tcp.snd_una, state.tcp.snd_nxt) = (ack, ack);
     state.progress.given_bytes = state.progress.given_bytes.checked_add_signed(further)?;
-    let flight_bytes = u64::from(edge.wrapping_sub(ack));
-    state.progress.acked_bytes = state.progress.given_bytes.saturating_sub(flight_bytes);
+    state.progress.acked_bytes = state.progress.given_bytes;
     match &mut state.response {
         Some(response) => {
             response.sent_bytes = response.sent_bytes.checked_add_signed(further)?;

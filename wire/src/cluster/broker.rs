@@ -163,8 +163,6 @@ pub struct Tracked {
     pub ack: u32,
     /// Behind its last byte.
     pub seq_end: u32,
-    /// Behind the last byte that it told to have above a hole (SACK, RFC 2018), or `ack` if it told of none.
-    pub sacked: u32,
 }
 
 impl Request {

@@ -81,8 +81,6 @@ pub struct Tracked {
     pub ack: u32,
     /// The end of its data: the sequence number behind its last byte.
     pub seq_end: u32,
-    /// Behind the last byte that it told to have above a hole (SACK, RFC 2018), or `ack` if it told of none.
-    pub sacked: u32,
 }
 
 /// A `struct flow`.
@@ -122,11 +120,7 @@ impl Entry {
 
     /// For the kernel.
     pub fn bytes(&self) -> [u8; ENTRY_BYTES] {
-        let said = self.tracked.unwrap_or(Tracked {
-            ack: 0,
-            seq_end: 0,
-            sacked: 0,
-        });
+        let said = self.tracked.unwrap_or(Tracked { ack: 0, seq_end: 0 });
         let (device, family, address) = match self.next {
             Some(NextHop { device, address }) => {
                 let family = if address.is_ipv4() { AF_INET } else { AF_INET6 };
@@ -142,7 +136,7 @@ impl Entry {
             said.seq_end,
             device,
             family,
-            said.sacked,
+            0,
         ];
         let mut bytes = [0; ENTRY_BYTES];
         bytes[..8].copy_from_slice(&self.lease_until_ns.to_ne_bytes());
@@ -164,13 +158,11 @@ impl Entry {
             _ => return None,
         };
         let (epoch, seen) = (fields.word(), fields.word());
-        let (ack, seq_end) = (fields.word(), fields.word());
-        let (device, family) = (fields.word(), fields.word());
         let said = Tracked {
-            ack,
-            seq_end,
-            sacked: fields.word(),
+            ack: fields.word(),
+            seq_end: fields.word(),
         };
+        let (device, family, _unused) = (fields.word(), fields.word(), fields.word());
         let address = IpAddr::from(fields.take::<16>()).to_canonical();
         Some(Entry {
             action,
@@ -202,7 +194,7 @@ mod tests {
         fn an_entry_is_read_as_it_was_told(
             action in action(),
             numbers: (u32, u64, u64),
-            said: Option<(u32, u32, u32)>,
+            said: Option<(u32, u32)>,
             next: Option<(u32, IpAddr)>,
         ) {
             let (epoch, lease_until_ns, expires_ns) = numbers;
@@ -211,7 +203,7 @@ mod tests {
                 epoch,
                 lease_until_ns,
                 expires_ns,
-                tracked: said.map(|(ack, seq_end, sacked)| Tracked { ack, seq_end, sacked }),
+                tracked: said.map(|(ack, seq_end)| Tracked { ack, seq_end }),
                 next: next.map(|(device, address)| NextHop { device, address: address.to_canonical() }),
             };
             prop_assert_eq!(Entry::read(&entry.bytes()), Some(entry));
