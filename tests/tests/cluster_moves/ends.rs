@@ -98,7 +98,7 @@ fn brokers_are_killed_and_started_again_while_connections_are_away() {
 
 #[test]
 fn all_nodes_are_restarted_one_after_the_other() {
-    let Some(mut scene) = Scene::new() else {
+    let Some(mut scene) = Scene::with(&["--log-level=debug"]) else {
         return;
     };
     let to = [vip(0), vip(1), vip6(2)];
