@@ -74,6 +74,19 @@ pub struct Faults {
     pub undefined: u64,
 }
 
+/// A choice, and what it was made by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chosen {
+    /// The node.
+    pub node: usize,
+    /// The nodes that were known to have the object.
+    pub set: NodeSet,
+    /// What waited at the node that has the connection.
+    pub at: Load,
+    /// What waited at the chosen node.
+    pub there: Load,
+}
+
 /// What one node knows of the cluster, and by what it decides.
 #[derive(Debug)]
 pub struct Place {
@@ -145,6 +158,11 @@ impl Place {
     /// The node that serves an object of this key; `None`: no node takes requests. `at`: the node that has the connection;
     /// `None` asks for a front that serves nothing. `random`: a random number, for [`Policy::Random`].
     pub fn choose(&mut self, at: Option<usize>, key: u64, random: u64) -> Option<usize> {
+        self.choose_told(at, key, random).map(|chosen| chosen.node)
+    }
+
+    /// The same, with what the choice was made by.
+    pub fn choose_told(&mut self, at: Option<usize>, key: u64, random: u64) -> Option<Chosen> {
         let before = self.sets.ask(key);
         let Choice { node, set } = self.choice(at, key, before, random)?;
         // A set that shrinks forgets a node that may still have it; LARD wants that.
@@ -156,8 +174,14 @@ impl Place {
         if set.has(node) {
             self.sets.came(node, key);
         }
+        let chosen = Chosen {
+            node,
+            set: before,
+            at: at.map_or(Load::default(), |at| self.nodes.load(at)),
+            there: self.nodes.load(node),
+        };
         self.nodes.sent(node, !before.has(node));
-        Some(node)
+        Some(chosen)
     }
 
     /// How a response is served for which `node` was chosen, by the node `at`.

@@ -122,7 +122,8 @@ pub fn trial() -> Result<String, Refused> {
     let address = listener.local_addr().map_err(broken)?;
     let _client = TcpStream::connect(address).map_err(broken)?;
     let (server, _) = listener.accept().map_err(broken)?;
-    let saved = repair::save(&mut sockets, server.as_fd(), None)?;
+    let before = repair::freeze(server.as_fd())?;
+    let saved = repair::save(&mut sockets, server.as_fd(), before, None)?;
     let congestion = &saved.connection.congestion;
     let (cwnd, ssthresh) = (congestion.cwnd_segments, congestion.ssthresh_segments);
     sockets.seed(server.as_fd(), cwnd, ssthresh)?;

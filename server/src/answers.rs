@@ -113,6 +113,12 @@ pub struct ClusterState {
     pub broken_streams: u64,
     /// Streams that were refused: a wrong key or name, or rubbish.
     pub refused_streams: u64,
+    /// Connections of this node that others serve, or that are on their way.
+    #[serde(default)]
+    pub away_connections: u64,
+    /// Connections that it serves for others.
+    #[serde(default)]
+    pub guest_connections: u64,
     pub nodes: Vec<NodeState>,
 }
 
@@ -218,6 +224,24 @@ pub struct Connection {
     /// Time in which the client's window limited it.
     pub window_limited_us: Option<u64>,
     pub response: Option<Response>,
+    /// Where it and its response came from; null without a cluster, and if there is nothing to tell.
+    #[serde(default)]
+    pub placement: Option<Placement>,
+}
+
+/// A connection in a cluster.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Placement {
+    /// As in the access log: here, kept, relayed, fetched; or handed_over, as long as it waits to be. Null: the response was not placed.
+    pub by: Option<String>,
+    /// The node that has the bytes, if that is another one.
+    pub from: Option<String>,
+    /// Why that node.
+    pub why: Option<String>,
+    /// The node that accepted the connection, if that is another one.
+    pub home: Option<String>,
+    /// How often the connection has moved between nodes.
+    pub moves: u32,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

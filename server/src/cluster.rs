@@ -4,11 +4,13 @@
 //! [`Cluster`] is what the workers ask. One thread keeps a stream to each of the other nodes, tells them how busy this node is, and
 //! hears the same of them.
 
+mod away;
 mod flows;
 mod key;
 mod member;
 mod movable;
 mod peers;
+mod placing;
 mod reports;
 mod standing;
 mod start;
@@ -25,16 +27,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use ackpace_core::handoff::FROZEN_MAX;
 use ackpace_core::handoff::Step;
-use ackpace_core::place::{How, Load as Waiting, Place, Policy, Response, Settings, Standing};
+use ackpace_core::place::{
+    Chosen, How, Load as Waiting, Place, Policy, Response, Settings, Standing,
+};
 use ackpace_core::units::Instant;
 use ackpace_wire::cluster::{FlowId, Frame, Load, Message};
 use ackpace_wire::limits::CLUSTER_BODY_BYTES_MAX;
 use crossbeam_channel::{Receiver, Sender, bounded};
 
+pub use self::away::{AwayTable, Whereabouts};
 pub use self::flows::Flows;
 pub use self::key::{Key, KeyError};
 pub use self::movable::Movable;
 pub use self::peers::{Peers, key_of, relay_addr};
+pub use self::placing::{By, Placing};
 use self::reports::Reports;
 pub use self::start::start;
 use crate::clock::Clock;
@@ -83,13 +89,18 @@ pub struct ClusterTally {
     pub steps: [AtomicU64; STEPS.len()],
     /// Questions that the broker refused.
     pub broker_refused: AtomicU64,
+    /// Responses by how they were placed ([`By`]).
+    pub placed: [AtomicU64; By::NAMES.len()],
+    /// Connections of this node that others serve, or that are on their way; and those that it serves for others. As of the last
+    /// turn of the thread.
+    pub moved: [AtomicU64; 2],
 }
 
 /// The steps of connections that move, for [`ClusterTally::steps`].
 pub const STEPS: [&str; 6] = [
     "moved",
     "returned",
-    "taken over",
+    "taken_over",
     "lapsed",
     "refused",
     "reset",
@@ -106,6 +117,17 @@ impl ClusterTally {
             Some(Step::Refused(_)) | None => 4,
         };
         self.steps[at].fetch_add(1, Relaxed);
+    }
+
+    /// Counts a response by how it was placed.
+    pub fn placed(&self, by: By) {
+        self.placed[by as usize].fetch_add(1, Relaxed);
+    }
+
+    /// Says how many connections are away now, and how many guests are here.
+    pub fn stand(&self, away: usize, guests: usize) {
+        self.moved[0].store(away as u64, Relaxed);
+        self.moved[1].store(guests as u64, Relaxed);
     }
 
     /// Counts a client that got RST, since nobody knew how its connection goes on.
@@ -139,6 +161,8 @@ pub struct Cluster {
     /// That there is none was told.
     is_lack_told: AtomicBool,
     pub tally: ClusterTally,
+    /// Connections of this node that others serve.
+    pub away: AwayTable,
 }
 
 #[derive(Debug)]
@@ -208,6 +232,7 @@ impl Cluster {
             movable: RwLock::default(),
             is_lack_told: AtomicBool::new(false),
             tally: ClusterTally::default(),
+            away: AwayTable::default(),
         })))
     }
 
@@ -227,6 +252,11 @@ impl Cluster {
         let port = self.relay_ports.get(node)?.load(Acquire);
         let addr = self.addrs.get(node)?;
         (port != 0).then(|| SocketAddr::new(addr.ip(), port))
+    }
+
+    /// The name of this node.
+    pub fn name(&self) -> &str {
+        &self.names[self.me]
     }
 
     /// The time by the clock of that thread.
@@ -424,6 +454,12 @@ impl Cluster {
     /// Drawn at the start of this process. It tells it from those before it.
     pub fn boot_nonce(&self) -> u32 {
         self.boot_nonce
+    }
+
+    /// The node that serves an object best, for a request that came to this one, and by what it was chosen. `None`: no node takes
+    /// requests.
+    pub fn choose_told(&self, key: u64, random: u64) -> Option<Chosen> {
+        self.known().place.choose_told(Some(self.me), key, random)
     }
 
     /// The node that serves an object best, for a request that came to this one. `None`: no node takes requests.

@@ -424,6 +424,7 @@ impl Flows for Moving {
             let mut leases = std::mem::take(&mut self.leases);
             self.ask_broker(|broker| broker.leases(&mut leases));
         }
+        (self.cluster.tally).stand(self.homes.len(), self.guests.len());
     }
 
     fn next_frame(&mut self) -> Option<(usize, Frame)> {

@@ -10,6 +10,7 @@ mod conns;
 mod divide;
 mod events;
 mod fetch;
+mod flow;
 mod handover;
 mod moves;
 mod nodes;
@@ -41,9 +42,10 @@ use rustix::event::epoll::{self, Event, EventFlags};
 pub use self::conns::{Body, Conn, PLACE_BYTES};
 use self::conns::{Conns, ListingSlices};
 use self::events::{EventSource, LISTENER, WAKER, conn_of};
+pub use self::flow::Flow;
 pub use self::handover::{HandOver, Handed};
 use self::moves::Giving;
-pub use self::nodes::{Ask, Flow, Nodes, Told};
+pub use self::nodes::{Ask, Nodes, Told};
 pub use self::start::{Shared, WorkerContext};
 use crate::answers::Question;
 use crate::clock::unix_ms;
@@ -458,10 +460,15 @@ impl Worker {
     }
 
     fn arrived(&mut self, stream: StreamId, outcome: &Outcome) {
+        let shared = Arc::clone(&self.shared);
         let Some(conn) = self.conns.get(stream.conn) else {
             return;
         };
-        let record = conn.front.record(stream.nth, conn.remote(), outcome);
+        let node = shared
+            .cluster
+            .as_deref()
+            .map(|it| (it.name(), conn.moves()));
+        let record = (conn.front).record(stream.nth, conn.remote(), outcome, node);
         // The node that asked writes the line.
         if let Some(record) = record.filter(|_| !conn.is_of_node) {
             self.log.log(&record);

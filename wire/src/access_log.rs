@@ -92,9 +92,20 @@ impl<'a> RequestText<'a> {
     }
 }
 
+/// Where a response came from, in a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sender<'a> {
+    /// The node that sent its last byte.
+    pub node: &'a str,
+    /// How that node came by its bytes.
+    pub by: &'a str,
+    /// How often the connection had moved between nodes by then.
+    pub moves: u32,
+}
+
 /// The result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct Outcome<'a> {
     /// When the response ended, in Unix milliseconds.
     pub time_unix_ms: i64,
     /// The client.
@@ -116,10 +127,17 @@ pub struct Outcome {
     pub why: Option<&'static str>,
     /// What Cache-Status says after the name of the cache; `None` if no cache is asked.
     pub cache: Option<&'static str>,
+    /// Which node sent it; `None` if the server is no node of a cluster.
+    pub sender: Option<Sender<'a>>,
 }
 
 /// Appends one line with its line feed: at most [`crate::limits::ACCESS_LOG_LINE_BYTES_MAX`] bytes.
-pub fn line(format: LineFormat, request: &RequestText<'_>, outcome: &Outcome, out: &mut Vec<u8>) {
+pub fn line(
+    format: LineFormat,
+    request: &RequestText<'_>,
+    outcome: &Outcome<'_>,
+    out: &mut Vec<u8>,
+) {
     let (line, fields) = cut(request);
     match format {
         LineFormat::Common => push_common(&line, outcome, out),
@@ -155,9 +173,16 @@ fn cut<'a>(request: &RequestText<'a>) -> LogFields<'a> {
     })
 }
 
+fn whole(text: &str) -> LogField<'_> {
+    LogField {
+        bytes: text.as_bytes(),
+        cut: false,
+    }
+}
+
 const CUT: &[u8] = b"...";
 
-fn push_common(line: &[LogField<'_>; 3], outcome: &Outcome, out: &mut Vec<u8>) {
+fn push_common(line: &[LogField<'_>; 3], outcome: &Outcome<'_>, out: &mut Vec<u8>) {
     push_remote(outcome.remote, out);
     out.extend_from_slice(b" - - [");
     Civil::from_unix_s(outcome.time_unix_ms.div_euclid(1_000)).push_common_log(out);
@@ -182,7 +207,7 @@ fn push_common(line: &[LogField<'_>; 3], outcome: &Outcome, out: &mut Vec<u8>) {
     push_decimal(outcome.bytes_sent, out);
 }
 
-fn push_json((line, fields): &LogFields<'_>, outcome: &Outcome, out: &mut Vec<u8>) {
+fn push_json((line, fields): &LogFields<'_>, outcome: &Outcome<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"time\":\"");
     Civil::from_unix_s(outcome.time_unix_ms.div_euclid(1_000)).push_rfc3339(out);
     out.push(b'.');
@@ -206,11 +231,7 @@ fn push_json((line, fields): &LogFields<'_>, outcome: &Outcome, out: &mut Vec<u8
     } else {
         b"false"
     });
-    let why = outcome.why.map(|why| LogField {
-        bytes: why.as_bytes(),
-        cut: false,
-    });
-    push_json_field("why", why, out);
+    push_json_field("why", outcome.why.map(whole), out);
     push_json_field("range", range, out);
     push_json_ms("waited_disk_ms", outcome.waited_disk_us, out);
     push_json_ms("waited_net_ms", outcome.waited_net_us, out);
@@ -218,11 +239,12 @@ fn push_json((line, fields): &LogFields<'_>, outcome: &Outcome, out: &mut Vec<u8
     push_json_field("referer", referer, out);
     push_json_field("user_agent", user_agent, out);
     if let Some(cache) = outcome.cache {
-        let cache = LogField {
-            bytes: cache.as_bytes(),
-            cut: false,
-        };
-        push_json_field("cache", Some(cache), out);
+        push_json_field("cache", Some(whole(cache)), out);
+    }
+    if let Some(Sender { node, by, moves }) = outcome.sender {
+        push_json_field("node", Some(whole(node)), out);
+        push_json_field("by", Some(whole(by)), out);
+        push_json_number("moves", moves.into(), out);
     }
     out.push(b'}');
 }

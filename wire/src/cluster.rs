@@ -11,6 +11,7 @@
 pub mod broker;
 mod bytes;
 mod response;
+mod resume;
 mod state;
 #[cfg(test)]
 mod tests;

@@ -5,14 +5,18 @@ use std::collections::BTreeMap;
 
 use crate::failure::Failure;
 
+#[cfg(feature = "bpf")]
+mod devices;
 #[cfg(not(feature = "bpf"))]
 mod none;
 #[cfg(feature = "bpf")]
 mod program;
+#[cfg(feature = "bpf")]
+pub use devices::Ring;
 #[cfg(not(feature = "bpf"))]
 pub use none::{Program, Ring, cores};
 #[cfg(feature = "bpf")]
-pub use program::{Program, Ring, cores};
+pub use program::{Program, cores};
 
 /// An object file for the kernel, on an address as ELF wants it; empty in a build without BPF.
 #[repr(C, align(8))]

@@ -17,6 +17,8 @@
 
 #define AF_INET 2
 #define AF_INET6 10
+// The frame is for this device (linux/if_packet.h).
+#define PACKET_HOST 0
 // tcx's verdicts: the next program is asked; the packet is dropped.
 #define PASS -1
 #define DROP 2
@@ -69,7 +71,9 @@ static __always_inline enum action action_now(const struct flow *flow)
 {
 	if (!flow->expires_ns || bpf_ktime_get_ns() < flow->expires_ns)
 		return flow->action;
-	return flow->action == HOLD && flow->lease_until_ns ? MINE : NONE;
+	if (flow->action != HOLD && flow->action != THAW)
+		return NONE;
+	return flow->lease_until_ns ? MINE : NONE;
 }
 
 // Two cores may do this at once; then one of them may be lost until the next packet.
@@ -81,6 +85,8 @@ static __always_inline void track(struct flow *flow, const struct packet *packet
 		flow->ack = packet->ack;
 	if (!flow->seen || (__s32)(packet->seq_end - flow->seq_end) > 0)
 		flow->seq_end = packet->seq_end;
+	if (!flow->seen || (__s32)(packet->held_end - flow->held_end) > 0)
+		flow->held_end = packet->held_end;
 	flow->seen = 1;
 }
 
@@ -149,6 +155,8 @@ static __always_inline int hold(struct __sk_buff *skb, const struct packet *pack
 {
 	if (skb->len <= FRAME_SMALL_BYTES)
 		return keep(skb, packet, FRAME_SMALL_BYTES);
+	if (skb->len <= FRAME_MIDDLE_BYTES)
+		return keep(skb, packet, FRAME_MIDDLE_BYTES);
 	return keep(skb, packet, FRAME_BIG_BYTES);
 }
 
@@ -165,6 +173,7 @@ static __always_inline int switch_flow(struct __sk_buff *skb, struct packet *pac
 		COUNT(errors_followed);
 	switch (action) {
 	case HOLD:
+	case THAW:
 		return hold(skb, packet);
 	case REDIRECT:
 		return to_peer(skb, packet, flow);
@@ -192,6 +201,9 @@ int flows_in(struct __sk_buff *skb)
 		skb->mark = 0;
 		return PASS;
 	}
+	// A frame for another node, which a bridge or switch has sent to all, is that node's to send on.
+	if (skb->pkt_type != PACKET_HOST)
+		return PASS;
 	kind = read_packet(skb, &packet, 1);
 	switch (kind) {
 	case TCP:
@@ -260,6 +272,7 @@ int flows_out(struct __sk_buff *skb)
 	case NONE:
 		return PASS;
 	case MINE:
+	case THAW:
 		return as_guest(skb, &packet, flow);
 	default:
 		COUNT(silenced);

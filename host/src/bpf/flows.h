@@ -15,8 +15,9 @@
 // The priority of a guest's socket whose server ends the connection in order (`FAREWELL_PRIORITY`).
 #define FAREWELL 5
 
-// Room for the frame of a held packet: one from the wire, or one that GRO made of many.
+// Room for the frame of a held packet: one from the wire, or one that GRO made of some, or of many.
 #define FRAME_SMALL_BYTES 1600
+#define FRAME_MIDDLE_BYTES 9600
 #define FRAME_BIG_BYTES 65600
 
 // What happens to a flow's packets.
@@ -31,6 +32,9 @@ enum action {
 	MINE,
 	// The client's packets are dropped. Nothing leaves.
 	FENCE,
+	// The end of HOLD: its packets are given back, and those that come wait behind them. What the socket sends leaves: a packet that
+	// is dropped here is a sign of congestion for Linux.
+	THAW,
 };
 
 // Addresses of IPv4 are mapped (::ffff:a.b.c.d).
@@ -48,14 +52,15 @@ struct flow {
 	__u64 expires_ns;
 	__u32 action;
 	__u32 epoch;
-	// The client's highest ACK, and the end of its data; `seen`: whether there was a packet.
+	// The client's highest ACK, and the end of its data; `seen`: whether there was a packet. `held_end`: the end of what it
+	// holds, above holes too.
 	__u32 seen;
 	__u32 ack;
 	__u32 seq_end;
 	// Next hop of REDIRECT, and of what is released from a HOLD; family 0: none.
 	__u32 peer_device;
 	__u32 peer_family;
-	__u32 unused;
+	__u32 held_end;
 	__u8 peer[16];
 };
 

@@ -7,6 +7,14 @@
 #define IPV4_BYTES 20
 #define IPV6_BYTES 40
 #define ICMP_BYTES 8
+#define TCP_BYTES 20
+#define TCP_OPTIONS_BYTES_MAX 40
+#define TCP_OPTION_END 0
+#define TCP_OPTION_NOP 1
+#define TCP_OPTION_SACK 5
+// Options that are looked at. More: the SACK behind them is not seen; clients have it third at most.
+#define TCP_OPTIONS_LOOKS 8
+#define SACK_BLOCKS_MAX 4
 // Flag "more fragments", and the offset.
 #define FRAGMENT_BITS 0x3fff
 #define NEXT_HOP_OPTIONS 0
@@ -32,6 +40,8 @@ struct packet {
 	struct flow_key key;
 	__u32 seq_end;
 	__u32 ack;
+	// The end of what the client holds: its ACK, or the highest edge of what it has selectively acknowledged (RFC 2018).
+	__u32 held_end;
 	__u8 has_ack;
 	// FIN or RST.
 	__u8 ends;
@@ -56,6 +66,46 @@ static __always_inline int is_same(const struct in6_addr *one, const struct in6_
 	return left[0] == right[0] && left[1] == right[1] && left[2] == right[2] && left[3] == right[3];
 }
 
+// Of the options; the mask is for the verifier.
+static __always_inline __u32 word_at(const __u8 *options, __u32 at)
+{
+	return options[at & 63] << 24 | options[(at + 1) & 63] << 16 | options[(at + 2) & 63] << 8 | options[(at + 3) & 63];
+}
+
+static __always_inline void read_blocks(struct packet *packet, const __u8 *options, __u32 at, __u32 bytes)
+{
+	for (__u32 block = 0; block < SACK_BLOCKS_MAX && 8 * block + 8 <= bytes; block++) {
+		__u32 edge = word_at(options, at + 8 * block + 4);
+
+		if ((__s32)(edge - packet->held_end) > 0)
+			packet->held_end = edge;
+	}
+}
+
+static __always_inline void read_sack(struct __sk_buff *skb, struct packet *packet, __u32 at, __u32 bytes)
+{
+	__u8 options[64] = {};
+	__u32 next = 0;
+
+	if (bytes == 0 || bytes > TCP_OPTIONS_BYTES_MAX || bpf_skb_load_bytes(skb, at, options, bytes))
+		return;
+	for (__u32 looks = 0; looks < TCP_OPTIONS_LOOKS && next < bytes; looks++) {
+		__u8 kind = options[next & 63], len = options[(next + 1) & 63];
+
+		if (kind == TCP_OPTION_END)
+			return;
+		if (kind == TCP_OPTION_NOP) {
+			next++;
+			continue;
+		}
+		if (len < 2)
+			return;
+		if (kind == TCP_OPTION_SACK)
+			return read_blocks(packet, options, next + 2, len - 2);
+		next += len;
+	}
+}
+
 // `ip_payload`: bytes behind the IP header.
 static __always_inline enum kind read_tcp(struct __sk_buff *skb, struct packet *packet, __u32 at, __u32 ip_payload, int in)
 {
@@ -66,7 +116,10 @@ static __always_inline enum kind read_tcp(struct __sk_buff *skb, struct packet *
 	packet->key.client_port = in ? tcp.source : tcp.dest;
 	packet->key.server_port = in ? tcp.dest : tcp.source;
 	packet->has_ack = tcp.ack;
-	packet->ack = bpf_ntohl(tcp.ack_seq);
+	packet->ack = packet->held_end = bpf_ntohl(tcp.ack_seq);
+	// Two NOPs and one block take twelve bytes.
+	if (in && tcp.ack && tcp.doff * 4 >= TCP_BYTES + 12)
+		read_sack(skb, packet, at + TCP_BYTES, tcp.doff * 4 - TCP_BYTES);
 	packet->seq_end = bpf_ntohl(tcp.seq) + ip_payload - tcp.doff * 4 + tcp.syn + tcp.fin;
 	packet->ends = tcp.fin | tcp.rst;
 	return TCP;

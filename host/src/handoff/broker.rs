@@ -131,8 +131,7 @@ impl Broker {
             _ if !repair::is_frozen(socket)? => Err(Refused::new("this socket is not frozen")),
             Request::Thaw => {
                 let before = self.frozen.remove(&tuple);
-                repair::thaw(socket, before)?;
-                self.switch.thaw(&tuple);
+                self.thaw(&tuple, socket, before)?;
                 Ok(Reply::Done)
             }
             Request::Redirect { epoch, peer } => {
@@ -165,6 +164,7 @@ impl Broker {
                 let tracked = self.switch.track(tuple).map(|it| Tracked {
                     ack: it.ack,
                     seq_end: it.seq_end,
+                    held_end: it.held_end,
                 });
                 Ok(Reply::Tracked(tracked))
             }
@@ -190,7 +190,8 @@ impl Broker {
         }
     }
 
-    /// Packets are held first, so that none arrives while the state is read.
+    /// The window is closed first: from the hold on, what the socket sends is dropped, and Linux would take that for
+    /// congestion. The state is read when no packet can change it any more.
     fn freeze(
         &mut self,
         tuple: &Tuple,
@@ -202,8 +203,13 @@ impl Broker {
             return Err(Refused::new("this socket is frozen already"));
         }
         self.frozen.check(tuple)?;
-        self.switch.hold(tuple, epoch)?;
-        match repair::save(&mut self.sockets, socket, una_floor) {
+        let before = repair::freeze(socket)?;
+        if let Err(why) = self.switch.hold(tuple, epoch) {
+            repair::thaw(socket, Some(before))?;
+            repair::push(socket)?;
+            return Err(why.into());
+        }
+        match repair::save(&mut self.sockets, socket, before, una_floor) {
             Ok(saved) => {
                 self.frozen.add(*tuple, saved.before);
                 Ok(Reply::Saved {
@@ -212,10 +218,22 @@ impl Broker {
                 })
             }
             Err(why) => {
-                self.switch.thaw(tuple);
+                self.thaw(tuple, socket, Some(before))?;
                 Err(why)
             }
         }
+    }
+
+    /// What the socket has kept back goes out when the switch lets it out.
+    fn thaw(
+        &mut self,
+        tuple: &Tuple,
+        socket: BorrowedFd<'_>,
+        before: Option<Before>,
+    ) -> Result<(), Refused> {
+        let thawed = repair::thaw(socket, before);
+        self.switch.thaw(tuple);
+        thawed.and_then(|()| repair::push(socket))
     }
 
     fn restore(&mut self, epoch: u32, mut connection: Connection) -> Result<OwnedFd, Refused> {

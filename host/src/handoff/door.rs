@@ -20,6 +20,8 @@ use super::options::User;
 
 /// The server's group may connect.
 const MODE: u32 = 0o660;
+/// Of the socket's folder, if it has to be made: the server may pass.
+const FOLDER_MODE: u32 = 0o755;
 /// Servers that wait until the present one has ended: one that is being replaced. More: connect(2) waits, or fails.
 const WAITING_MAX: i32 = 4;
 /// Descriptors that a datagram may have. One is asked for; a second one shows that the sender is no server of ours.
@@ -44,8 +46,9 @@ impl Door {
             }
             _ => Failure::runtime(format!("{}: {error}", path.display())),
         };
-        if let Some(folder) = path.parent() {
+        if let Some(folder) = path.parent().filter(|folder| !folder.exists()) {
             fs::create_dir_all(folder).map_err(failed)?;
+            fs::set_permissions(folder, fs::Permissions::from_mode(FOLDER_MODE)).map_err(failed)?;
         }
         let _ = fs::remove_file(path);
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

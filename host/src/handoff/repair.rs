@@ -1,6 +1,6 @@
 //! A live TCP connection as values, and a socket of such values (tcp(7) TCP_REPAIR). Linux only.
 //!
-//! Freezing: [`save`] and, where the connection stays, [`thaw`]. Moving: [`restore`] makes a socket, its user fills the send
+//! Freezing: [`freeze`], [`save`] and, where the connection stays, [`thaw`]. Moving: [`restore`] makes a socket, its user fills the send
 //! queue with `snd_una..snd_nxt`, [`complete`] sets what only a full queue takes, [`start`] lets it send, and
 //! [`acknowledgement`] is what the kernel is given to learn the round trip time from.
 //!
@@ -62,43 +62,61 @@ pub fn tuple(socket: BorrowedFd<'_>) -> Result<Tuple, Refused> {
     socket::tuple(socket)
 }
 
-/// Freezes a socket and saves its connection. The client's packets have to be held by then.
+/// Closes a socket's window, so that it sends no new data. Its timers go on.
 ///
 /// # Errors
 /// It can't move; the socket is as it was.
+pub fn freeze(socket: BorrowedFd<'_>) -> Result<Before, Refused> {
+    may_freeze(socket)?;
+    socket::set_tcp(socket, libc::TCP_REPAIR, socket::REPAIR_ON, "TCP_REPAIR")?;
+    let closed = get_window(socket).and_then(|window| {
+        close(socket, window)?;
+        Ok(Before(window))
+    });
+    if closed.is_err() {
+        leave(socket, socket::REPAIR_OFF_SILENT)?;
+    }
+    closed
+}
+
+/// Saves the connection of a frozen socket. The client's packets are held by now; one that came before may have opened the window
+/// again.
+///
+/// # Errors
+/// It can't move; the socket is still frozen.
 pub fn save(
     sockets: &mut Sockets,
     socket: BorrowedFd<'_>,
+    before: Before,
     una_floor: Option<u32>,
 ) -> Result<Saved, Refused> {
+    let now = get_window(socket)?;
+    let window = if now.snd_wnd_bytes == 0 {
+        before.0
+    } else {
+        now
+    };
+    close(socket, window)?;
     let tuple = tuple(socket)?;
-    let info = may_freeze(socket)?;
-    socket::set_tcp(socket, libc::TCP_REPAIR, socket::REPAIR_ON, "TCP_REPAIR")?;
-    let window = socket::get(
-        socket,
-        socket::IPPROTO_TCP,
-        socket::TCP_REPAIR_WINDOW,
-        "TCP_REPAIR_WINDOW",
-    );
-    let saved = window.clone().and_then(|window: Window| {
-        // Timers go on, so this alone stops new data.
-        let closed = Window {
-            snd_wnd_bytes: 0,
-            ..window
-        };
-        set_window(socket, closed)?;
-        let looked = look(sockets, socket, &tuple)?;
-        let connection = saved(socket, tuple, &info, &looked, &window, una_floor)?;
-        Ok(Saved {
-            connection,
-            unsent_bytes: looked.write_seq.wrapping_sub(looked.snd_nxt),
-            before: Before(window),
-        })
-    });
-    if saved.is_err() {
-        go_on(socket, window.ok())?;
-    }
-    saved
+    let (info, looked) = (may_freeze(socket)?, look(sockets, socket, &tuple)?);
+    Ok(Saved {
+        connection: saved(socket, tuple, &info, &looked, &window, una_floor)?,
+        unsent_bytes: looked.write_seq.wrapping_sub(looked.snd_nxt),
+        before: Before(window),
+    })
+}
+
+fn get_window(socket: BorrowedFd<'_>) -> Result<Window, Refused> {
+    let (option, what) = (socket::TCP_REPAIR_WINDOW, "TCP_REPAIR_WINDOW");
+    socket::get(socket, socket::IPPROTO_TCP, option, what)
+}
+
+fn close(socket: BorrowedFd<'_>, window: Window) -> Result<(), Refused> {
+    let closed = Window {
+        snd_wnd_bytes: 0,
+        ..window
+    };
+    set_window(socket, closed)
 }
 
 /// What is asked before anything changes. The first bytes of `struct tcp_info`.
@@ -225,34 +243,34 @@ pub fn is_frozen(socket: BorrowedFd<'_>) -> Result<bool, Refused> {
     Ok(socket::get::<i32>(socket, level, option, "TCP_REPAIR")? == socket::REPAIR_ON)
 }
 
-/// Lets a frozen socket go on as if nothing had been. If it is forgotten what it had, the client is asked for its window.
+/// Lets a frozen socket go on as if nothing had been, with [`push`] behind it. If it is forgotten what it had, the client is asked
+/// for its window.
 ///
 /// # Errors
 /// As setsockopt(2).
 pub fn thaw(socket: BorrowedFd<'_>, before: Option<Before>) -> Result<(), Refused> {
-    go_on(socket, before.map(|it| it.0))
+    match before {
+        Some(Before(window)) => {
+            set_window(socket, window)?;
+            leave(socket, socket::REPAIR_OFF_SILENT)
+        }
+        None => leave(socket, socket::REPAIR_OFF),
+    }
 }
 
-fn go_on(socket: BorrowedFd<'_>, window: Option<Window>) -> Result<(), Refused> {
-    let mode = match window {
-        Some(window) => {
-            set_window(socket, window)?;
-            socket::REPAIR_OFF_SILENT
-        }
-        None => socket::REPAIR_OFF,
-    };
-    leave(socket, mode)?;
-    // What the closed window kept back goes out now, and not when the next acknowledgement comes.
-    let held_back = !net::sockopt::tcp_nodelay(socket).unwrap_or(true);
-    let push = |on| {
+/// Sends what the closed window of a thawed socket has kept back, for which no acknowledgement may come. Packets must be let out by
+/// now: Linux takes one that is dropped here for congestion.
+///
+/// # Errors
+/// As setsockopt(2).
+pub fn push(socket: BorrowedFd<'_>) -> Result<(), Refused> {
+    let set = |on| {
         net::sockopt::set_tcp_nodelay(socket, on)
             .map_err(|error| Refused::os("TCP_NODELAY", error.into()))
     };
-    push(true)?;
-    if held_back {
-        push(false)?;
-    }
-    Ok(())
+    let is_on = net::sockopt::tcp_nodelay(socket).unwrap_or(true);
+    set(true)?;
+    if is_on { Ok(()) } else { set(false) }
 }
 
 /// Leaves repair mode. Linux forgets then that the port may be shared, and a restarted listener could not have it.

@@ -140,10 +140,15 @@ impl Switch {
     /// Ends [`Switch::hold`]: the entry is again what it was, and the own stack gets the packets that were kept.
     pub fn thaw(&mut self, tuple: &Tuple) {
         let key = Key::of(tuple);
+        let held = self.read(key).filter(|it| it.action == Action::Hold);
+        if let Some(held) = held {
+            // They make the socket send.
+            let _ = self.write(key, &held.thawing());
+        }
         self.collect();
         // In their order, before those that come now.
         self.settle(key);
-        if let Some(entry) = self.read(key).filter(|it| it.action == Action::Hold) {
+        if let Some(entry) = self.read(key).filter(|it| it.action == Action::Thaw) {
             self.unfreeze(key, entry);
         }
         self.collect();
@@ -151,12 +156,7 @@ impl Switch {
 
     /// A guest's is one again, any other entry goes.
     fn unfreeze(&mut self, key: Key, entry: Entry) {
-        let guest = Entry {
-            action: Action::Mine,
-            expires_ns: 0,
-            ..entry
-        };
-        if entry.lease_until_ns == 0 || self.write(key, &guest).is_err() {
+        if entry.lease_until_ns == 0 || self.write(key, &entry.guest_again()).is_err() {
             self.remove(key);
         }
     }
@@ -268,7 +268,7 @@ impl Switch {
     /// Removes an entry, two seconds later, for packets that are on their way.
     pub fn forget(&mut self, tuple: &Tuple) {
         let key = Key::of(tuple);
-        if let Some(entry) = self.read(key).filter(|entry| entry.action != Action::Hold) {
+        if let Some(entry) = self.read(key).filter(|entry| !entry.is_held()) {
             let forgotten = Entry {
                 expires_ns: monotonic_ns() + FORGET_NS,
                 ..entry
@@ -407,11 +407,7 @@ impl Switch {
         let entry = Entry::read(&told)?;
         match entry.is_over(monotonic_ns()) {
             false => Some(entry),
-            true if entry.action == Action::Hold && entry.lease_until_ns != 0 => Some(Entry {
-                action: Action::Mine,
-                expires_ns: 0,
-                ..entry
-            }),
+            true if entry.is_held() && entry.lease_until_ns != 0 => Some(entry.guest_again()),
             true => None,
         }
     }
@@ -443,7 +439,7 @@ impl Switch {
             let Some(entry) = entry.filter(|entry| entry.expires_ns == end_ns) else {
                 continue; // it was replaced
             };
-            if entry.action == Action::Hold {
+            if entry.is_held() {
                 self.unfreeze(key, entry);
                 self.settle(key);
             } else {
@@ -465,7 +461,7 @@ impl Switch {
                 continue;
             };
             match self.read(key).map(|entry| entry.action) {
-                Some(Action::Hold) => {
+                Some(Action::Hold | Action::Thaw) => {
                     if !self.waiting.push(key, held) {
                         self.own.no_room += 1;
                     }

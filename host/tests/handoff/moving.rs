@@ -1,8 +1,9 @@
 //! Connections move between two nodes in the middle of a response, by a broker on each.
 
+use std::io::ErrorKind::{BrokenPipe, ConnectionReset, WouldBlock};
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -10,6 +11,7 @@ use ackpace_host_base::clock::monotonic_ns;
 use ackpace_lab_wan::topology::PathSpec;
 use ackpace_lab_wan::{LinkSpec, Topology, Wan};
 use ackpace_wire::cluster::broker::{Connection, Reply, Request};
+use rustix::net;
 
 use crate::node::Node;
 use crate::segment::{self, A, B, CLIENT, PORT, World, address, vip};
@@ -41,8 +43,12 @@ struct Moving {
     /// The first byte that was not acknowledged when it moved last, and its sequence number.
     floor: Option<(u64, u32)>,
     epoch: u32,
+    /// The connection as it moved last, and its first byte.
+    last: Option<(Box<Connection>, u64)>,
     took: Vec<Vec<f64>>,
     refused: u32,
+    /// How often it was frozen and stayed.
+    stays: u32,
 }
 
 impl Moving {
@@ -118,6 +124,17 @@ impl Moving {
         self.at = 1 - self.at;
     }
 
+    /// Freezes it and lets it go on, as where another node refuses it.
+    fn stay(&mut self) {
+        self.epoch += 1;
+        if self.freeze().is_some() {
+            let own = Some(self.stream.as_fd());
+            let thawed = self.nodes[self.at].client.ask(&Request::Thaw, own);
+            assert_eq!(thawed.0, Reply::Done);
+            self.stays += 1;
+        }
+    }
+
     /// Moves it to the other node.
     fn go(&mut self) {
         self.epoch += 1;
@@ -127,8 +144,10 @@ impl Moving {
         };
         times.push(Instant::now());
         let tcp = connection.tcp;
+        let saved = connection.clone();
         let next = self.written - u64::from(unsent_bytes);
         let una = next - u64::from(tcp.snd_nxt.wrapping_sub(tcp.snd_una));
+        self.last = Some((saved, una));
         let mut stream = self.restore(connection);
         times.push(Instant::now());
         let mut filled = una;
@@ -151,14 +170,49 @@ impl Moving {
         self.took.push(took);
     }
 
+    /// The guest's server dies: home goes on from the client's last acknowledgement, without the guest.
+    fn take_over(&mut self) {
+        assert_eq!(self.at, 1);
+        let (connection, una) = self.last.clone().expect("it has moved");
+        let mut connection = connection;
+        // No orphan goes on sending.
+        net::sockopt::set_socket_linger(&self.stream, Some(Duration::ZERO)).expect("a socket");
+        let any = std::fs::File::open("/dev/null").expect("it is there");
+        self.stream = TcpStream::from(OwnedFd::from(any));
+        self.epoch += 1;
+        let (epoch, tuple) = (self.epoch, connection.tuple);
+        let home = &mut self.nodes[0].client;
+        assert_eq!(
+            home.ask(&Request::Fence { tuple, epoch }, None).0,
+            Reply::Done
+        );
+        // What is on its way arrives.
+        thread::sleep(Duration::from_millis(50));
+        let Reply::Tracked(Some(tracked)) = home.ask(&Request::Track(tuple), None).0 else {
+            panic!("the client has said something");
+        };
+        let tcp = &mut connection.tcp;
+        let acked = una + u64::from(tracked.ack.wrapping_sub(tcp.snd_una));
+        (tcp.snd_una, tcp.snd_nxt) = (tracked.ack, tracked.ack);
+        tcp.snd_wl1 = tcp.rcv_nxt.wrapping_sub(1);
+        // Above all that the guest has sent in its time.
+        let passed = |stamp: u32| if stamp & 1 == 1 { 2_000_000 } else { 2_000 };
+        tcp.timestamp = tcp.timestamp.map(|stamp| stamp.wrapping_add(passed(stamp)));
+        self.stream = self.restore(connection);
+        let stream = self.stream.try_clone().expect("a socket");
+        self.start(&stream);
+        (self.written, self.floor) = (acked, Some((acked, tracked.ack)));
+        self.at = 0;
+    }
+
     /// Writes what there is room for. Whether anything was.
     fn write(&mut self) -> bool {
         let piece = bytes(self.written, self.written + 65_536);
         match self.stream.write(&piece) {
             Ok(count) => self.written += count as u64,
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return false,
+            Err(error) if error.kind() == WouldBlock => return false,
             // The client has all.
-            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return false,
+            Err(error) if matches!(error.kind(), ConnectionReset | BrokenPipe) => return false,
             Err(error) => panic!("{error} at {}", self.written),
         }
         true
@@ -203,10 +257,16 @@ fn move_often(test: &str, is_ipv6: bool, moves: usize) {
     move_in(test, &world, world.space(CLIENT), is_ipv6, until, moves);
 }
 
-/// The same of a client behind a path of 20 ms that loses 1 % of the packets in each direction.
-fn move_over_wan(test: &str, moves: usize) {
+/// The same of a client behind a path of 20 ms and 200 Mbit/s that loses a share of the packets in each direction. `settings`:
+/// keys of /proc/sys/net/ipv4 on both nodes, and their values. How long it took; `None`: skipped.
+fn move_over_wan(
+    test: &str,
+    loss: f64,
+    moves: usize,
+    settings: &'static [(&str, &str)],
+) -> Option<Duration> {
     let link = LinkSpec {
-        loss: 0.01,
+        loss,
         ..LinkSpec::limited(200.0, 20.0, 10.0)
     };
     let path = PathSpec {
@@ -219,8 +279,10 @@ fn move_over_wan(test: &str, moves: usize) {
         path: vec![path],
         ..Topology::default()
     };
-    let (Some(world), Ok(wan)) = (World::new(test), Wan::up(&topology)) else {
-        return;
+    let world = World::new(test)?;
+    let Ok(wan) = Wan::up(&topology) else {
+        println!("skipped: {test}: no /dev/net/tun");
+        return None;
     };
     // The segment's client routes between both.
     let router = world.space(CLIENT);
@@ -235,9 +297,10 @@ fn move_over_wan(test: &str, moves: usize) {
     for node in [A, B] {
         let (space, via) = (world.space(node), address(CLIENT, false));
         segment::run(&format!("-n {space} route add 10.1.0.0/16 via {via}"));
-        let control = "/proc/sys/net/ipv4/tcp_congestion_control";
         world.within(node, move || {
-            std::fs::write(control, "cubic").expect("root")
+            for (key, value) in settings {
+                std::fs::write(format!("/proc/sys/net/ipv4/{key}"), value).expect("root");
+            }
         });
     }
     let forward = || std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").expect("root");
@@ -252,11 +315,18 @@ fn move_over_wan(test: &str, moves: usize) {
     .join()
     .expect("no panic");
     let until = 150_000 * moves as u64;
+    let from = Instant::now();
     move_in(test, &world, wan.client().path(), false, until, moves);
+    Some(from.elapsed())
 }
 
-/// The client is in the namespace `space`, and reads so many bytes.
-fn move_in(test: &str, world: &World, space: String, is_ipv6: bool, until: u64, moves: usize) {
+/// A connection of that client, which reads so many bytes.
+fn begin(
+    world: &World,
+    space: String,
+    is_ipv6: bool,
+    until: u64,
+) -> (Moving, JoinHandle<Duration>) {
     let nodes = [Node::start(world, A), Node::start(world, B)];
     let listener = world.within(A, move || {
         TcpListener::bind((vip(is_ipv6), PORT)).expect("the VIP is here")
@@ -264,16 +334,24 @@ fn move_in(test: &str, world: &World, space: String, is_ipv6: bool, until: u64, 
     let reader = client(space, is_ipv6, until);
     let (stream, _) = listener.accept().expect("a client");
     stream.set_nonblocking(true).expect("a socket");
-    let mut moving = Moving {
+    let moving = Moving {
         nodes,
         at: 0,
         stream,
         written: 0,
         floor: None,
         epoch: 0,
+        last: None,
         took: Vec::new(),
         refused: 0,
+        stays: 0,
     };
+    (moving, reader)
+}
+
+/// The client is in the namespace `space`, and reads so many bytes.
+fn move_in(test: &str, world: &World, space: String, is_ipv6: bool, until: u64, moves: usize) {
+    let (mut moving, reader) = begin(world, space, is_ipv6, until);
     let late = Instant::now() + Duration::from_secs(120);
     let step = until / (moves as u64 + 1);
     while !reader.is_finished() {
@@ -282,6 +360,7 @@ fn move_in(test: &str, world: &World, space: String, is_ipv6: bool, until: u64, 
         // Moves are spread over the responses, and the socket is full all along.
         let due = moving.written >= step * (done as u64 + 1) && done < moves;
         if due && moving.may() {
+            moving.stay();
             moving.go();
         }
         let has_more = moving.written < until + (1 << 20);
@@ -291,16 +370,14 @@ fn move_in(test: &str, world: &World, space: String, is_ipv6: bool, until: u64, 
     }
     let longest = reader.join().expect("all bytes are right");
     println!(
-        "{test}: {} moves, {} refused, longest gap {longest:?}",
+        "{test}: {} moves, {} stays, {} refused, longest gap {longest:?}",
         moving.took.len(),
+        moving.stays,
         moving.refused
     );
     tell(&moving.took);
-    assert!(
-        moving.took.len() >= moves * 8 / 10 / 10,
-        "{}",
-        moving.took.len()
-    );
+    // It may not move while something is lost.
+    assert!(moving.took.len() >= moves / 4, "{}", moving.took.len());
 }
 
 fn tell(took: &[Vec<f64>]) {
@@ -327,8 +404,63 @@ fn ipv6_moves_as_well() {
     move_often("ipv6_moves_as_well", true, 40);
 }
 
+const CUBIC: (&str, &str) = ("tcp_congestion_control", "cubic");
+
+#[test]
+fn home_goes_on_where_its_guest_has_died() {
+    let Some(world) = World::new("home_goes_on_where_its_guest_has_died") else {
+        return;
+    };
+    let until = 3 * RESPONSE_BYTES;
+    let (mut moving, reader) = begin(&world, world.space(CLIENT), false, until);
+    let late = Instant::now() + Duration::from_secs(60);
+    while !reader.is_finished() {
+        assert!(Instant::now() < late, "stuck at {}", moving.written);
+        let third = moving.written / RESPONSE_BYTES;
+        if third == 1 && moving.last.is_none() && moving.may() {
+            moving.go();
+        }
+        if third == 2 && moving.at == 1 {
+            moving.take_over();
+        }
+        let has_more = moving.written < until + (1 << 20);
+        if !has_more || !moving.write() {
+            thread::sleep(Duration::from_micros(50));
+        }
+    }
+    let longest = reader.join().expect("all bytes are right");
+    println!("home_goes_on_where_its_guest_has_died: longest gap {longest:?}");
+    assert_eq!((moving.at, moving.took.len()), (0, 1));
+}
+
+/// A packet that is dropped on its way out of this machine is such a sign: 15 MB took 13 s while a thawed socket sent some before the
+/// switch let them out, and .7 s since.
+#[test]
+fn freezing_is_no_sign_of_congestion() {
+    let took = move_over_wan("freezing_is_no_sign_of_congestion", 0.0, 100, &[CUBIC]);
+    assert!(
+        took.is_none_or(|took| took < Duration::from_secs(6)),
+        "{took:?}"
+    );
+}
+
 #[test]
 #[ignore = "takes half a minute"]
 fn what_is_lost_meanwhile_is_sent_by_whoever_has_it() {
-    move_over_wan("what_is_lost_meanwhile_is_sent_by_whoever_has_it", 200);
+    let test = "what_is_lost_meanwhile_is_sent_by_whoever_has_it";
+    move_over_wan(test, 0.01, 200, &[CUBIC]);
+}
+
+#[test]
+#[ignore = "takes a minute"]
+fn the_same_without_sack() {
+    let settings = &[CUBIC, ("tcp_sack", "0")];
+    move_over_wan("the_same_without_sack", 0.01, 100, settings);
+}
+
+#[test]
+#[ignore = "takes a minute"]
+fn the_same_without_timestamps() {
+    let settings = &[CUBIC, ("tcp_timestamps", "0")];
+    move_over_wan("the_same_without_timestamps", 0.01, 100, settings);
 }

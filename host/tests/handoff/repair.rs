@@ -288,8 +288,7 @@ fn the_prime_is_never_taken_for_data() {
     repair::complete(&mut world.sockets, own, &saved.connection).expect("it is filled");
     repair::start(own).expect("setsockopt");
     assert_eq!(world.look().snd_una, una.wrapping_sub(1));
-    let (sockets, own) = (&mut world.sockets, world.server.as_fd());
-    let again = repair::save(sockets, own, Some(una)).expect("it can move");
+    let again = world.save_above(Some(una)).expect("it can move");
     assert_eq!(again.connection.tcp.snd_una, una);
     assert_eq!(again.connection.tcp.snd_nxt, una);
 }
@@ -396,7 +395,7 @@ fn frozen_and_thawed_leaves_no_trace() {
     world.write(100_000);
     let before = world.look();
     let saved = world.save().expect("it can move");
-    repair::thaw(world.server.as_fd(), Some(saved.before)).expect("setsockopt");
+    world.thaw(Some(saved.before));
     let after = world.look();
     assert_eq!(
         (before.snd_una, before.rcv_nxt),
@@ -440,7 +439,7 @@ fn what_the_closed_window_kept_back_goes_out() {
     assert_ne!(looked.snd_nxt, looked.write_seq, "some is unsent");
     let refused = (&world.server).write(b"more").expect_err("it is frozen");
     assert_eq!(refused.raw_os_error(), Some(libc::EINVAL));
-    repair::thaw(world.server.as_fd(), Some(saved.before)).expect("setsockopt");
+    world.thaw(Some(saved.before));
     assert_ne!(world.look().snd_nxt, looked.snd_nxt);
     unmute(&world.server);
     world.take_all();
@@ -454,7 +453,7 @@ fn one_whose_window_is_forgotten_asks_the_client() {
     };
     warm(&mut world);
     world.save().expect("it can move");
-    repair::thaw(world.server.as_fd(), None).expect("setsockopt");
+    world.thaw(None);
     world.write(100_000);
     let took = world.take_all();
     assert!(took < Duration::from_millis(100), "{took:?}");
@@ -491,12 +490,12 @@ fn a_queue_that_is_not_full_is_noticed() {
 
 #[test]
 fn what_is_no_connection_is_refused() {
-    let Some(mut world) = World::new("what_is_no_connection_is_refused") else {
+    let Some(world) = World::new("what_is_no_connection_is_refused") else {
         return;
     };
     let file = std::fs::File::open("/dev/null").expect("it is there");
     let datagrams = std::net::UdpSocket::bind("127.0.0.1:0").expect("loopback is up");
     for fd in [file.as_fd(), datagrams.as_fd(), world.listener.as_fd()] {
-        assert!(repair::save(&mut world.sockets, fd, None).is_err());
+        assert!(repair::freeze(fd).is_err());
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use ackpace_host::handoff::Refused;
 use ackpace_host::handoff::look::{Looked, Sockets};
-use ackpace_host::handoff::repair::{self, Saved};
+use ackpace_host::handoff::repair::{self, Before, Saved};
 use ackpace_host::kernel::has_bpf;
 use ackpace_wire::tcp_info::{LEN_BYTES, TcpInfo};
 use rustix::net::{self, AddressFamily, Protocol, SocketType};
@@ -260,7 +260,24 @@ impl World {
     }
 
     pub fn save(&mut self) -> Result<Saved, Refused> {
-        repair::save(&mut self.sockets, self.server.as_fd(), None)
+        self.save_above(None)
+    }
+
+    /// Of a socket that was restored at `una_floor`.
+    pub fn save_above(&mut self, una_floor: Option<u32>) -> Result<Saved, Refused> {
+        let own = self.server.as_fd();
+        let before = repair::freeze(own)?;
+        let saved = repair::save(&mut self.sockets, own, before, una_floor);
+        if saved.is_err() {
+            self.thaw(Some(before));
+        }
+        saved
+    }
+
+    pub fn thaw(&self, before: Option<Before>) {
+        let own = self.server.as_fd();
+        repair::thaw(own, before).expect("setsockopt");
+        repair::push(own).expect("setsockopt");
     }
 
     /// Closes the frozen socket and makes one of what was saved, filled. The old one is gone meanwhile, so the client has

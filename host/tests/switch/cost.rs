@@ -1,10 +1,17 @@
-//! What the programs cost for one packet.
+//! What a packet costs, and a decision.
 
+use std::time::{Duration, Instant};
+
+use ackpace_host::handoff::switch::Switch;
 use ackpace_host_base::bpf::Side;
 use ackpace_host_base::clock::monotonic_ns;
+use ackpace_host_base::failure::Failure;
+use ackpace_wire::cluster::Tuple;
 
-use crate::packets::{ACK, Said, of_client, tcp, tuple};
+use crate::packets::{ACK, Said, ip, of_client, tcp, tuple};
 use crate::world::{A, B, World, peer};
+
+type Step = fn(&mut Switch, &Tuple, u32) -> Result<(), Failure>;
 
 /// Each of them lowers the hop limit of the same packet.
 const TIMES: u32 = 250;
@@ -32,10 +39,10 @@ fn a_packet_costs_little() {
             let kind: u16 = if is_ipv6 { 0x86dd } else { 0x0800 };
             let mut packet = packet;
             packet[if is_ipv6 { 7 } else { 8 }] = 255;
-            [&[2; 12][..], &kind.to_be_bytes(), &packet].concat()
+            [&[0; 12][..], &kind.to_be_bytes(), &packet].concat()
         };
         let comes = |flow| frame(of_client(flow, 1, 1, ACK, b""));
-        let leaves = |flow: &ackpace_wire::cluster::Tuple| {
+        let leaves = |flow: &Tuple| {
             let said = Said {
                 seq: 1,
                 ack: 1,
@@ -43,7 +50,14 @@ fn a_packet_costs_little() {
             };
             frame(tcp(flow.server, flow.client, said, &[0; 1_000]))
         };
+        let (from, to) = (miss.client.ip(), miss.server.ip());
         let cases = [
+            (
+                "in, no TCP",
+                Side::In,
+                frame(ip(from, to, 17, 64, &[0; 20])),
+                -1,
+            ),
             ("in, no entry", Side::In, comes(&miss), -1),
             ("in, sent on", Side::In, comes(&away), 7),
             ("in, a guest's", Side::In, comes(&guest), -1),
@@ -63,4 +77,41 @@ fn a_packet_costs_little() {
             assert!(ns < 20_000, "{what}: {ns} ns");
         }
     }
+}
+
+#[test]
+fn a_decision_costs_little() {
+    const ROUNDS: u32 = 2_000;
+    let Some(world) = World::new("a_decision_costs_little") else {
+        return;
+    };
+    let node = world.node(A);
+    let steps: [(&str, Step); 5] = [
+        ("hold", |it, flow, epoch| it.hold(flow, epoch)),
+        ("redirect", |it, flow, epoch| {
+            it.redirect(flow, 0, epoch).map(drop)
+        }),
+        ("claim", |it, flow, epoch| {
+            it.claim(flow, epoch, Some(u64::MAX))
+        }),
+        ("lease", |it, flow, epoch| it.lease(flow, epoch, u64::MAX)),
+        ("track", |it, flow, _| {
+            it.track(flow);
+            Ok(())
+        }),
+    ];
+    node.with(move |it| {
+        let mut took = [Duration::ZERO; 5];
+        for epoch in 0..ROUNDS {
+            let flow = tuple(false, 4_000 + (epoch % 100) as u16);
+            for ((_, step), took) in steps.iter().zip(&mut took) {
+                let from = Instant::now();
+                step(it, &flow, epoch).expect("done");
+                *took += from.elapsed();
+            }
+        }
+        for ((name, _), took) in steps.iter().zip(took) {
+            println!("{name:10} {:6} ns", (took / ROUNDS).as_nanos());
+        }
+    });
 }

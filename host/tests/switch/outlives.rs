@@ -31,6 +31,9 @@ fn a_process_that_waits_to_be_killed() {
         .claim(&tuple(false, 4_002), 8, Some(lease))
         .expect("claimed");
     switch.hold(&frozen, 9).expect("held");
+    let guest = tuple(false, 4_003);
+    switch.claim(&guest, 8, Some(lease)).expect("claimed");
+    switch.hold(&guest, 9).expect("held");
     println!("started");
     std::thread::sleep(Duration::from_secs(60));
 }
@@ -56,6 +59,11 @@ fn a_killed_process_leaves_all_as_it_is_and_the_next_one_finds_it() {
     let mut lines = std::io::BufRead::lines(told);
     let started = lines.any(|line| line.is_ok_and(|line| line.ends_with("started")));
     assert!(started);
+    let refused = world.within(A, || Switch::clear().expect_err("it is used").to_string());
+    assert!(
+        refused.contains(&format!("process {} moves connections", child.id())),
+        "{refused}"
+    );
     let (sends, comes) = (Sends::from(&world, CLIENT), Comes::to(&world, B, false));
     let mac_a = mac(&world, A);
     let [away, frozen, guest] = [4_000, 4_001, 4_002].map(|port| tuple(false, port));
@@ -71,6 +79,17 @@ fn a_killed_process_leaves_all_as_it_is_and_the_next_one_finds_it() {
         3,
         "nobody is needed for that"
     );
+
+    // Nor for the end of a hold: of both, nobody is here, so the own stack says RST; a guest's may not leave.
+    std::thread::sleep(Duration::from_secs(1));
+    for (flow, resets) in [(frozen, 1), (tuple(false, 4_003), 0)] {
+        let answers = Comes::to(&world, CLIENT, false);
+        sends.send(mac_a, &of_client(&flow, 6, 6, ACK, b""));
+        assert_eq!(
+            answers.of(&flow, 1, Duration::from_millis(300)).len(),
+            resets
+        );
+    }
 
     let node = world.node(A);
     let epochs = node.with(move |it| [away, guest].map(|flow| it.epoch(&flow)));
@@ -146,7 +165,8 @@ fn settings_that_can_not_be_are_refused() {
     let Some(world) = World::new("settings_that_can_not_be_are_refused") else {
         return;
     };
-    let cases: [(&str, fn(&mut Settings)); 6] = [
+    type Change = fn(&mut Settings);
+    let cases: [(&str, Change); 6] = [
         ("0 VIPs", |it| it.vips.clear()),
         ("0 ports", |it| it.ports.clear()),
         ("not on a segment", |it| {

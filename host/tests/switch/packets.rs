@@ -36,12 +36,25 @@ pub struct Said {
 
 /// A packet of TCP from one end to the other.
 pub fn tcp(from: SocketAddr, to: SocketAddr, said: Said, payload: &[u8]) -> Vec<u8> {
+    tcp_with(from, to, said, &[], payload)
+}
+
+/// The same with options, of a multiple of four bytes.
+pub fn tcp_with(
+    from: SocketAddr,
+    to: SocketAddr,
+    said: Said,
+    options: &[u8],
+    payload: &[u8],
+) -> Vec<u8> {
     let mut tcp = Vec::new();
     tcp.extend(from.port().to_be_bytes());
     tcp.extend(to.port().to_be_bytes());
     tcp.extend(said.seq.to_be_bytes());
     tcp.extend(said.ack.to_be_bytes());
-    tcp.extend([0x50, said.flags, 1, 0, 0, 0, 0, 0]);
+    let words = 5 + options.len() as u8 / 4;
+    tcp.extend([words << 4, said.flags, 1, 0, 0, 0, 0, 0]);
+    tcp.extend(options);
     tcp.extend(payload);
     put_sum(&mut tcp, 16, from.ip(), to.ip(), TCP);
     ip(from.ip(), to.ip(), TCP, 64, &tcp)

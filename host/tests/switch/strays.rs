@@ -143,7 +143,7 @@ fn what_is_beyond_the_bounds_is_dropped_and_counted() {
     let comes = Comes::to(&world, B, false);
     let flow = tuple(false, 4_000);
     node.with(move |it| it.hold(&flow, 1).expect("held"));
-    for number in 0..300 {
+    for number in 0..2_100 {
         sends.send(mac_a, &of_client(&flow, number, 1, ACK, b""));
     }
     // One that was damaged on its way stays so.
@@ -161,11 +161,11 @@ fn what_is_beyond_the_bounds_is_dropped_and_counted() {
         it.redirect(&other, peer(A, B, false), 1)
             .expect("redirected")
     });
-    assert_eq!(comes.of(&flow, 300, AT_ONCE).len(), 256);
+    assert_eq!(comes.of(&flow, 2_100, AT_ONCE).len(), 2_048);
     assert_eq!(comes.of(&other, 1, AT_ONCE), []);
     let counts = node.with(|it| it.counts()).expect("there are some");
-    assert_eq!((counts.held, counts.no_room), (301, 44));
-    assert_eq!((counts.released, counts.damaged), (256, 1));
+    assert_eq!((counts.held, counts.no_room), (2_101, 52));
+    assert_eq!((counts.released, counts.damaged), (2_048, 1));
 }
 
 #[test]

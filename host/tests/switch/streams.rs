@@ -79,3 +79,22 @@ pub fn within(stream: &mut TcpStream, time: Duration) -> Option<usize> {
         Err(_) => Some(0),
     }
 }
+
+/// How many segments the kernel has sent again.
+pub fn sent_again(stream: &TcpStream) -> u32 {
+    use std::os::fd::AsRawFd;
+    // SAFETY: plain numbers, and the kernel writes no more than there is.
+    unsafe {
+        let mut info: libc::tcp_info = std::mem::zeroed();
+        let mut len = size_of::<libc::tcp_info>() as u32;
+        let into = (&raw mut info).cast();
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            into,
+            &raw mut len,
+        );
+        info.tcpi_total_retrans
+    }
+}

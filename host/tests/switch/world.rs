@@ -2,8 +2,9 @@
 //! go to node A.
 
 use std::fs;
-use std::net::IpAddr;
+use std::net::{IpAddr, TcpStream};
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,6 +14,10 @@ use std::thread::{self, JoinHandle};
 use ackpace_host::handoff::switch::{Settings, Switch};
 use ackpace_host_base::bpf;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+// linux/ethtool.h
+const ETHTOOL_STSO: u32 = 0x1f;
+const ETHTOOL_SGRO: u32 = 0x2c;
 
 pub const PORT: u16 = 80;
 pub const CLIENT: usize = 0;
@@ -104,6 +109,16 @@ impl World {
                 }
             }
         }
+        (CLIENT..C).for_each(|number| self.wait_for_the_segment(number));
+    }
+
+    /// A port of a bridge takes a moment: until the others refuse a connection, nothing comes through.
+    fn wait_for_the_segment(&self, number: usize) {
+        self.within(number, move || {
+            for (other, is_ipv6) in (number + 1..=C).flat_map(|it| [(it, false), (it, true)]) {
+                let _ = TcpStream::connect((address(other, is_ipv6), 1));
+            }
+        });
     }
 
     /// The name of a namespace.
@@ -117,12 +132,20 @@ impl World {
         number: usize,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> T {
-        let space = self.space(number);
-        let thread = thread::spawn(move || {
-            enter(&space);
-            work()
+        within(self.space(number), work)
+    }
+
+    /// Has a node's segments come one by one, and its device merge them.
+    pub fn merge_at(&self, number: usize) {
+        within(format!("{}sw", self.name), move || {
+            set_offload(&format!("port{number}"), [ETHTOOL_STSO, 0]);
         });
-        thread.join().expect("no panic")
+        self.within(number, || set_offload(DEVICE, [ETHTOOL_SGRO, 1]));
+    }
+
+    /// Has the kernel cut what a node sends and is larger than the MTU.
+    pub fn cut_at(&self, number: usize) {
+        self.within(number, || set_offload(DEVICE, [ETHTOOL_STSO, 0]));
     }
 
     pub fn settings(&self, number: usize) -> Settings {
@@ -152,7 +175,13 @@ impl World {
 impl Drop for World {
     fn drop(&mut self) {
         for number in CLIENT..=C {
-            self.within(number, || drop(Switch::clear()));
+            // Also what a process that is still to be killed has pinned.
+            let space = fs::metadata(Path::new("/run/netns").join(self.space(number)));
+            if let Ok(space) = space.map(|it| it.ino()) {
+                let pins = format!("/sys/fs/bpf/ackpace-handoff/net-{space}-v1");
+                let _ = fs::remove_dir_all(pins);
+                let _ = fs::remove_file(format!("/run/ackpace-host/handoff-{space}.lock"));
+            }
             ip(&format!("netns del {}", self.space(number)));
         }
         ip(&format!("netns del {}sw", self.name));
@@ -228,15 +257,21 @@ fn settle() {
     }
 }
 
-/// Switches TSO off, so that the kernel cuts what is larger than the MTU.
-pub fn cut_in_software() {
+fn within<T: Send + 'static>(space: String, work: impl FnOnce() -> T + Send + 'static) -> T {
+    let thread = thread::spawn(move || {
+        enter(&space);
+        work()
+    });
+    thread.join().expect("no panic")
+}
+
+/// Switches an offload on or off.
+fn set_offload(device: &str, mut value: [u32; 2]) {
     use std::os::fd::AsRawFd;
-    const ETHTOOL_STSO: u32 = 0x1f;
     const SIOCETHTOOL: libc::c_ulong = 0x8946;
-    let mut value = [ETHTOOL_STSO, 0];
     // SAFETY: plain numbers.
     let mut asked: libc::ifreq = unsafe { std::mem::zeroed() };
-    for (to, from) in asked.ifr_name.iter_mut().zip(DEVICE.bytes()) {
+    for (to, from) in asked.ifr_name.iter_mut().zip(device.bytes()) {
         *to = from as libc::c_char;
     }
     asked.ifr_ifru.ifru_data = value.as_mut_ptr().cast();

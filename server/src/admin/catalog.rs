@@ -2,6 +2,8 @@
 //!
 //! The unit of a value is the last word of its name, or `bytes_per_second`.
 
+mod cluster;
+
 use std::sync::atomic::Ordering::Relaxed;
 
 use ackpace_core::congestion::Signal;
@@ -15,8 +17,13 @@ use crate::divider::Dividing;
 use crate::gateway::Answered;
 use crate::tally::SendPath;
 
-/// `requests_total` and the like, in the order of the page.
-pub const METRICS: [Metric; 70] = [
+/// All metrics, in the order of the page.
+pub fn metrics() -> impl Iterator<Item = &'static Metric> {
+    METRICS.iter().chain(&cluster::METRICS)
+}
+
+/// `requests_total` and the like, but those of a cluster.
+static METRICS: [Metric; 67] = [
     gauge(
         "start_time_seconds",
         "When the server started, since 1970.",
@@ -432,27 +439,6 @@ pub const METRICS: [Metric; 70] = [
             },
         ),
     ),
-    gauge(
-        "cluster_nodes",
-        "Nodes of the cluster by what this one knows of them, itself included. Down: nobody hears from it; look at its log.",
-        SampleSource::Cluster("standing", &["up", "draining", "down"], |cluster, at| {
-            Value::Whole(cluster.count(at))
-        }),
-    ),
-    counter(
-        "cluster_frames",
-        "Messages between this node and the others.",
-        SampleSource::Cluster("direction", &["sent", "heard"], |cluster, at| {
-            Value::Whole(cluster.tally.frames[at].load(Relaxed))
-        }),
-    ),
-    counter(
-        "cluster_streams",
-        "Streams between this node and others that broke, or were refused for a wrong key, a wrong name or rubbish: look at the log.",
-        SampleSource::Cluster("end", &["broken", "refused"], |cluster, at| {
-            Value::Whole(cluster.tally.streams[at].load(Relaxed))
-        }),
-    ),
 ];
 
 /// The kernel's counters of a worker's thread.
@@ -505,12 +491,12 @@ mod tests {
 
     #[test]
     fn every_name_is_plain_and_stands_once() {
-        let mut names: Vec<&str> = METRICS.iter().map(|metric| metric.name).collect();
+        let mut names: Vec<&str> = metrics().map(|metric| metric.name).collect();
         names.sort_unstable();
         let before = names.len();
         names.dedup();
         assert_eq!(names.len(), before);
-        for Metric { name, help, .. } in &METRICS {
+        for Metric { name, help, .. } in metrics() {
             let is_plain = |c: char| c.is_ascii_lowercase() || c == '_';
             assert!(name.chars().all(is_plain), "{name}");
             assert!(

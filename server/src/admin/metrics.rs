@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 
-use super::catalog::METRICS;
+use super::catalog::metrics;
 use super::metric::{Metric, MetricType, SampleSource, Value};
 use super::{Board, questions};
 use crate::turns::Turns;
@@ -33,7 +33,7 @@ pub fn render(board: &Board, form: Form) -> String {
         form,
     };
     page.build();
-    for metric in &METRICS {
+    for metric in metrics() {
         page.metric(metric, board);
     }
     if form == Form::OpenMetrics {
@@ -200,7 +200,7 @@ mod tests {
             text,
             "| `ackpace_build_info` | `version` | Always 1; the release stands in the label. |"
         );
-        for metric in &METRICS {
+        for metric in metrics() {
             let total = match metric.kind {
                 MetricType::Counter => "_total",
                 MetricType::Gauge | MetricType::Histogram => "",

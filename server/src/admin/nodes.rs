@@ -1,6 +1,7 @@
 //! `ackpace cluster`: what this node knows of the others, and how a node is emptied.
 
 use std::fmt::Write;
+use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
 
 use ackpace_core::place::Standing;
@@ -8,8 +9,8 @@ use ackpace_core::units::Time;
 
 use super::Board;
 use super::view::plain;
-use crate::answers::{ClusterState, Drained, NodeState, VERSION};
-use crate::cluster::{Cluster, Seen};
+use crate::answers::{ClusterState, Connection, Drained, Explained, NodeState, VERSION};
+use crate::cluster::{By, Cluster, Seen, Whereabouts};
 
 fn cluster(board: &Board) -> Result<&Cluster, String> {
     let cluster = board.shared.cluster.as_deref();
@@ -28,12 +29,14 @@ pub fn state(board: &Board) -> Result<ClusterState, String> {
         heard_frames: cluster.tally.frames[1].load(Relaxed),
         broken_streams: cluster.tally.streams[0].load(Relaxed),
         refused_streams: cluster.tally.streams[1].load(Relaxed),
+        away_connections: cluster.tally.moved[0].load(Relaxed),
+        guest_connections: cluster.tally.moved[1].load(Relaxed),
         nodes: nodes.map(|(at, seen)| node(cluster, at, seen)).collect(),
     })
 }
 
 fn node(cluster: &Cluster, at: usize, seen: &Seen) -> NodeState {
-    let addr = |addr: Option<std::net::SocketAddr>| addr.map(|addr| addr.to_string());
+    let addr = |addr: Option<SocketAddr>| addr.map(|addr| addr.to_string());
     let is_me = at == cluster.me();
     NodeState {
         node: cluster.nodes()[at].clone(),
@@ -73,11 +76,14 @@ pub fn drain(board: &Board, name: &str, on: bool) -> Result<Drained, String> {
 /// What `cluster status` says.
 pub fn page(state: &ClusterState) -> String {
     let mut page = format!(
-        "node {}; of {} objects it is known who has them; {} streams broke, {} were refused\n",
+        "node {}; of {} objects it is known who has them; {} streams broke, {} were refused\n\
+         connections that others serve for this node: {}; that it serves for others: {}\n",
         plain(&state.node),
         state.objects,
         state.broken_streams,
-        state.refused_streams
+        state.refused_streams,
+        state.away_connections,
+        state.guest_connections,
     );
     let _ = writeln!(
         page,
@@ -100,6 +106,61 @@ pub fn page(state: &ClusterState) -> String {
     page
 }
 
+/// What `why` says of a connection that another node serves; `None`: it is not known here.
+pub fn elsewhere(cluster: &Cluster, client: SocketAddr) -> Option<Explained> {
+    let Whereabouts { node, moves } = cluster.away.of(client)?;
+    let node = cluster.nodes().get(node)?;
+    Some(Explained {
+        version: VERSION,
+        now: vec![
+            format!("{client} is served by node {node}, to which this one handed it: ask there"),
+            format!("it has moved between nodes {}", times(moves)),
+        ],
+        ..Explained::default()
+    })
+}
+
+/// What `why` says of where a connection and its response came from.
+pub fn placed(connection: &Connection) -> Vec<String> {
+    let Some(placement) = &connection.placement else {
+        return Vec::new();
+    };
+    let mut sentences = Vec::new();
+    let from = placement.from.as_deref().unwrap_or("another one");
+    let by = By::NAMES
+        .iter()
+        .position(|name| placement.by.as_deref() == Some(name));
+    let whence = by.map(|by| match by {
+        by if by == By::Kept as usize => "it is sent from what this node keeps of another one".to_owned(),
+        by if by == By::Relayed as usize => format!("node {from} has its bytes, which pass through this one"),
+        by if by == By::Fetched as usize => format!("its bytes are fetched from node {from}, and kept here"),
+        by if by == By::HandedOver as usize => format!(
+            "it was to be handed to node {from}; as long as it is here, its bytes pass through this one"
+        ),
+        _ => "it is sent from this node's own files".to_owned(),
+    });
+    let whence = whence.zip(placement.why.as_ref());
+    sentences.extend(whence.map(|(whence, why)| format!("{whence}: {why}")));
+    let moved = times(placement.moves);
+    match &placement.home {
+        Some(home) => sentences.push(format!(
+            "node {home} accepted it and handed it to this one; it has moved between nodes {moved}"
+        )),
+        None if placement.moves > 0 => sentences.push(format!(
+            "it has moved between nodes {moved}, and is this one's again"
+        )),
+        None => {}
+    }
+    sentences
+}
+
+fn times(moves: u32) -> String {
+    match moves {
+        1 => "once".to_owned(),
+        moves => format!("{moves} times"),
+    }
+}
+
 /// What `cluster drain` and `cluster undrain` say.
 pub fn drained(drained: &Drained) -> String {
     let node = plain(&drained.node);
@@ -112,6 +173,45 @@ pub fn drained(drained: &Drained) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::answers::Placement;
+
+    #[test]
+    fn a_connection_is_told_of_with_its_nodes() {
+        let placement = |by: &str, from: Option<&str>| Placement {
+            by: Some(by.to_owned()),
+            from: from.map(str::to_owned),
+            why: Some("in memory of b".to_owned()),
+            ..Placement::default()
+        };
+        let told = |placement| {
+            placed(&Connection {
+                placement: Some(placement),
+                ..Connection::default()
+            })
+        };
+        assert_eq!(
+            told(placement("relayed", Some("b"))),
+            ["node b has its bytes, which pass through this one: in memory of b"]
+        );
+        assert_eq!(
+            told(placement("here", None)),
+            ["it is sent from this node's own files: in memory of b"]
+        );
+        let moved = |home: Option<&str>, moves| Placement {
+            home: home.map(str::to_owned),
+            moves,
+            ..Placement::default()
+        };
+        assert_eq!(
+            told(moved(Some("a"), 1)),
+            ["node a accepted it and handed it to this one; it has moved between nodes once"]
+        );
+        assert_eq!(
+            told(moved(None, 2)),
+            ["it has moved between nodes 2 times, and is this one's again"]
+        );
+        assert!(placed(&Connection::default()).is_empty());
+    }
 
     #[test]
     fn a_page_has_a_line_for_each_node() {
@@ -126,11 +226,13 @@ mod tests {
         let page = page(&ClusterState {
             node: "a".into(),
             objects: 7,
+            guest_connections: 4,
             nodes: vec![node("a", "up"), node("b\u{1b}[2J", "down")],
             ..ClusterState::default()
         });
         assert!(page.starts_with("node a; of 7 objects "), "{page}");
-        assert_eq!(page.lines().count(), 4);
+        assert!(page.contains("for this node: 0; that it serves for others: 4\n"));
+        assert_eq!(page.lines().count(), 5);
         assert!(
             page.contains("\na                up           90 s         3"),
             "{page}"

@@ -358,6 +358,11 @@ fn explained(target: Target, board: &Board) -> Result<Explained, String> {
             });
         }
     }
+    if let (Target::Peer(peer), Some(cluster)) = (target, &board.shared.cluster) {
+        if let Some(told) = nodes::elsewhere(cluster, peer) {
+            return Ok(told);
+        }
+    }
     Err(match silent {
         0 => {
             "there is no such connection now; `ackpace top` shows those that are sending".to_owned()
@@ -394,9 +399,11 @@ fn sentences(connection: &Connection, origin: Option<&str>) -> Vec<String> {
     let Connection { id, peer, .. } = connection;
     let Some(response) = &connection.response else {
         let phase = &connection.phase;
-        return vec![format!(
+        let mut sentences = vec![format!(
             "{peer} (connection {id}) has no response under way: {phase}"
         )];
+        sentences.extend(nodes::placed(connection));
+        return sentences;
     };
     let object = connection
         .object
@@ -421,6 +428,7 @@ fn sentences(connection: &Connection, origin: Option<&str>) -> Vec<String> {
             None => format!("it waits for {}{since}", wait.sentence()),
         });
     }
+    sentences.extend(nodes::placed(connection));
     sentences.extend(window(connection));
     sentences.extend(path(connection));
     if let Some(share) = connection.share_bytes {

@@ -143,7 +143,7 @@ fn row(connection: &Connection, page: &mut String) {
     let again = connection.retransmitted_segments;
     let _ = writeln!(
         page,
-        "{:10} {:21} {:>8} {:>7} {:>7} {:>9} {:>7} {:>8} {:>6} {:14} {:>8}  {}",
+        "{:10} {:21} {:>8} {:>7} {:>7} {:>9} {:>7} {:>8} {:>6} {:14} {:>8}  {}{}",
         plain(id),
         plain(peer),
         bytes(Some(connection.rate_bytes_per_s).filter(|rate| *rate > 0)),
@@ -156,7 +156,24 @@ fn row(connection: &Connection, page: &mut String) {
         plain(&waits.unwrap_or_default()),
         bytes(left),
         plain(connection.object.as_deref().unwrap_or("-")),
+        placed(connection),
     );
+}
+
+/// The other nodes that a connection has to do with, behind its object.
+fn placed(connection: &Connection) -> String {
+    let Some(placement) = &connection.placement else {
+        return String::new();
+    };
+    let from = placement.from.as_deref().zip(placement.by.as_deref());
+    let from = from.map(|(from, by)| format!("{} from {}", plain(by), plain(from)));
+    let home = placement.home.as_deref();
+    let home = home.map(|home| format!("handed over by {}", plain(home)));
+    let told: Vec<String> = from.into_iter().chain(home).collect();
+    match told[..] {
+        [] => String::new(),
+        _ => format!(" ({})", told.join(", ")),
+    }
 }
 
 /// The text of `why`: the state, then the decisions that led there.
@@ -256,7 +273,7 @@ pub fn plain(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::answers::{FolderState, Response, Server, Told, VERSION, WorkerRow};
+    use crate::answers::{FolderState, Placement, Response, Server, Told, VERSION, WorkerRow};
 
     #[test]
     fn the_cache_folder_has_a_line_and_one_object_is_not_two() {
@@ -340,6 +357,12 @@ mod tests {
                     left_bytes: 5_000,
                     ..Response::default()
                 }),
+                placement: Some(Placement {
+                    by: Some("relayed".into()),
+                    from: Some("c".into()),
+                    home: Some("b".into()),
+                    ..Placement::default()
+                }),
                 ..Connection::default()
             }],
             left_out: 1,
@@ -353,7 +376,7 @@ mod tests {
             "     2 has ended: its last connection has ended\n",
             "0.1.2      192.0.2.1:4242",
             "margin 12 ms",
-            "/a\u{fffd}[2J",
+            "/a\u{fffd}[2J (relayed from c, handed over by b)\n",
             "and 1 more",
         ] {
             assert!(page.contains(part), "no {part:?} in\n{page}");

@@ -12,7 +12,6 @@ use ackpace_wire::http::conditional::Validators;
 use ackpace_wire::http::target::encode_path;
 
 use crate::clock::unix_ms;
-use crate::front::site::Served;
 use crate::gateway::{Gateway, LookUp, Object};
 
 /// Keys of objects that were asked for here lately. More: the older ones count as new.
@@ -48,11 +47,11 @@ impl Peers {
     pub fn object(
         &self,
         node: usize,
-        served: &Served,
+        (path, len_bytes): (&[u8], u64),
         validators: Validators,
     ) -> Option<Arc<Object>> {
         let gateway = self.gateways.get(node)?.as_ref()?;
-        let target = target(&served.path);
+        let target = target(path);
         match gateway.catalog.look_up(&target, unix_ms() / 1000) {
             LookUp::Fresh(object) if object.validators.etag == validators.etag => {
                 return Some(object);
@@ -67,7 +66,6 @@ impl Peers {
             index: number as u32,
             generation: (number >> 32) as u32,
         };
-        let len_bytes = served.version.len_bytes;
         let object = Object::of_file(id, &target, len_bytes, validators, &gateway.slab);
         let object = Arc::new(object);
         gateway.catalog.enter(&object, gateway.catalog.purges());
@@ -75,11 +73,15 @@ impl Peers {
     }
 
     /// The file as an object of any node whose bytes are all in this node's memory.
-    pub fn kept(&self, served: &Served, validators: &Validators) -> Option<Arc<Object>> {
-        let target = target(&served.path);
+    pub fn kept(
+        &self,
+        (path, len_bytes): (&[u8], u64),
+        validators: &Validators,
+    ) -> Option<Arc<Object>> {
+        let target = target(path);
         let all = Span {
             offset_bytes: 0,
-            len_bytes: served.version.len_bytes,
+            len_bytes,
         };
         let now_unix_s = unix_ms() / 1000;
         let mut known =

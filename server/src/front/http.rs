@@ -4,13 +4,14 @@
 //! keeps is copied. The worker lends the buffers for heads; a connection between two requests holds none. What a request
 //! asks for is found by `worker/answer.rs`.
 
+mod travelling;
+
 use std::collections::VecDeque;
 
 use ackpace_core::conn::Plan as CorePlan;
 use ackpace_core::limits::{ARRIVAL_BYTES, RECORD_BRIEF_BYTES_MAX};
 use ackpace_core::worker::{Outcome, Received};
-use ackpace_wire::access_log::{self, Remote};
-use ackpace_wire::cluster;
+use ackpace_wire::access_log::{self, Remote, Sender};
 use ackpace_wire::http::target::{self, Form};
 use ackpace_wire::http::{
     BodySkip, Context, Method, Parsed, Plan, Reject, Request, RequestBody, Status, parse, plan,
@@ -28,6 +29,7 @@ use super::planning::{
 };
 use super::site::{Query, Site, SiteAnswer};
 use crate::clock::unix_ms;
+use crate::cluster::By;
 use crate::gateway::Asked;
 use crate::log::{BRIEF_HELD_BYTES, Record, RequestText};
 use crate::response_cache::{CachedResponse, Content, Key};
@@ -86,6 +88,8 @@ struct Noted {
     status: u16,
     /// What the cache of a gateway did.
     cache: Option<&'static str>,
+    /// By what this node has its bytes.
+    by: By,
     request: RequestText,
     ended: Option<Ended>,
 }
@@ -418,63 +422,11 @@ impl Front {
             nth,
             status,
             cache: None,
+            by: By::Here,
             request,
             ended: None,
         };
         self.records.extend(request.map(noted).map(Box::new));
-    }
-
-    /// Memory of the record for the access log of the request that was planned last, if there is one.
-    pub fn record_bytes(&self, nth: u16) -> Option<u64> {
-        let noted = self.records.back().filter(|noted| noted.nth == nth)?;
-        Some(NOTED_BYTES + noted.request.held_bytes())
-    }
-
-    /// The response that was planned last is not sent here: the log has nothing of it.
-    pub fn unplanned(&mut self, nth: u16) {
-        self.records.retain(|noted| noted.nth != nth);
-    }
-
-    /// The input of a connection that comes from another node: what its client has sent and nobody has parsed, and the record of the
-    /// response under way.
-    pub fn arrived(unparsed: &[u8], nth: u16, record: Option<&cluster::Record>) -> Front {
-        let mut front = Front::default();
-        if !unparsed.is_empty() {
-            let buffer: &mut HeadBuffer = front
-                .buffer
-                .get_or_insert_with(|| Box::new([0; HEAD_BYTES_MAX]));
-            let len = unparsed.len().min(HEAD_BYTES_MAX);
-            buffer[..len].copy_from_slice(&unparsed[..len]);
-            front.end = len;
-        }
-        if let Some(record) = record {
-            let [method, target, version] = &record.line;
-            let [range, referer, user_agent] = &record.fields;
-            let text = access_log::RequestText {
-                method,
-                target,
-                version,
-                range: range.as_deref(),
-                referer: referer.as_deref(),
-                user_agent: user_agent.as_deref(),
-                brief: record.brief,
-            };
-            front.recorded(nth, record.status, Some(RequestText::new(&text, u64::MAX)));
-        }
-        front
-    }
-
-    /// The record of that response, for another node.
-    pub fn travelling(&self, nth: u16) -> Option<cluster::Record> {
-        let noted = self.records.iter().find(|noted| noted.nth == nth)?;
-        let text = noted.request.as_wire();
-        Some(cluster::Record {
-            status: noted.status,
-            line: [text.method, text.target, text.version].map(<[u8]>::to_vec),
-            fields: [text.range, text.referer, text.user_agent]
-                .map(|field| field.map(<[u8]>::to_vec)),
-            brief: text.brief,
-        })
     }
 
     /// The response has ended: the kernel has all of it, or it was cut off.
@@ -499,12 +451,20 @@ impl Front {
         }
     }
 
-    /// The log record of a response that is settled: it arrived, or failed to.
-    pub fn record(&mut self, nth: u16, remote: Remote, outcome: &Outcome) -> Option<Record> {
+    /// The log record of a response that is settled: it arrived, or failed to. `node`: the name of this one in its cluster, and how
+    /// often the connection has moved.
+    pub fn record<'a>(
+        &mut self,
+        nth: u16,
+        remote: Remote,
+        outcome: &Outcome,
+        node: Option<(&'a str, u32)>,
+    ) -> Option<Record<'a>> {
         let at = self.records.iter().position(|noted| noted.nth == nth)?;
         let Noted {
             status,
             cache,
+            by,
             request,
             ended,
             ..
@@ -527,6 +487,11 @@ impl Front {
             duration_us: outcome.took_us.saturating_add(ended.later_us).max(1),
             why: (!outcome.whole).then(|| outcome.why.name()),
             cache,
+            sender: node.map(|(node, moves)| Sender {
+                node,
+                by: by.name(),
+                moves,
+            }),
         };
         Some(Record { request, outcome })
     }

@@ -352,6 +352,7 @@ pub(crate) mod tests {
             shelf: Shelf::new(1 << 20, None),
             ranges: Room::default(),
             gateway: None,
+            peers: None,
         }
     }
 

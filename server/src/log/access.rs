@@ -130,7 +130,7 @@ impl AccessHandle {
     }
 
     /// Hands the line of a record to the writer. Never blocks: if the queue is full, it is lost and counted.
-    pub fn log(&self, record: &Record) {
+    pub fn log(&self, record: &Record<'_>) {
         if let Some(queue) = &self.queue {
             let mut line = Vec::with_capacity(512);
             wire::line(
@@ -157,9 +157,9 @@ impl AccessHandle {
 }
 
 #[derive(Clone, Debug)]
-pub struct Record {
+pub struct Record<'a> {
     pub request: RequestText,
-    pub outcome: wire::Outcome,
+    pub outcome: wire::Outcome<'a>,
 }
 
 /// The parts of a request that the log shows, kept beyond the life of the request head, in one allocation. An overlong
@@ -252,7 +252,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
     use std::path::PathBuf;
 
-    fn record(target: &str) -> Record {
+    fn record(target: &str) -> Record<'static> {
         let request = wire::RequestText {
             method: b"GET",
             target: target.as_bytes(),
@@ -272,6 +272,7 @@ mod tests {
                 duration_us: 0,
                 why: None,
                 cache: None,
+                sender: None,
             },
         }
     }

@@ -162,12 +162,8 @@ impl Moving {
                 }
                 None
             }
-            // The kernel's program keeps it silent.
-            Out::Mute => None,
-            // Nobody answers that yet: it ends in time.
-            Out::AskOwner => None,
-            Out::Redirect { .. } | Out::Fence | Out::Track => None,
-            Out::TakeOver { .. } | Out::Reset => None,
+            // Mute: the kernel's program keeps it silent. AskOwner: nobody answers that yet, and it ends in time. The rest is for homes.
+            _ => None,
         }
     }
 
@@ -187,7 +183,8 @@ impl Moving {
         let Some(state) = stay.state.take() else {
             return false;
         };
-        let here = flow(stay.id, key.1, state.tcp.snd_una, Some(stay.home()), 1);
+        let moves = state.progress.moves;
+        let here = flow(stay.id, key.1, state.tcp.snd_una, Some(stay.home()), moves);
         let until_ns = self.lease_ns(stay.machine.lease_until());
         stay.handed = self.restore(&state, stay.file.as_ref(), here, Some(until_ns));
         stay.tuple = Some(state.tuple);

@@ -10,7 +10,7 @@ use ackpace_wire::cluster::{FlowId, Handoff, Message, Object};
 
 use super::prepare::Ready;
 use super::{Key, Moving, flow, plain, state};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Whereabouts};
 use crate::transport::Transport;
 use crate::worker::{Flow, Handed};
 
@@ -25,6 +25,8 @@ pub struct Away {
     saved: Option<Box<Handoff>>,
     frozen: bool,
     frozen_at: Instant,
+    /// The end of what the client holds, above holes too, when it was last asked for.
+    held_end: Option<u32>,
     /// The state that came back, and the object that came with PREPARE.
     came: Option<Box<Handoff>>,
     asked: Option<Object>,
@@ -57,6 +59,7 @@ impl Away {
             saved: None,
             frozen: false,
             frozen_at: Instant::default(),
+            held_end: None,
             came: None,
             asked: None,
             file: None,
@@ -100,6 +103,9 @@ impl Moving {
         if away.over || away.machine.is_over() {
             let node = away.peer();
             self.thaw_count(node, &mut away.frozen);
+            if let Some(saved) = &away.saved {
+                self.cluster.away.left(saved.tuple.client);
+            }
             if let Some(handed) = away.handed.take() {
                 self.keep_here(&away, handed);
             }
@@ -143,6 +149,26 @@ impl Moving {
                 self.redirect(away, to.into());
                 None
             }
+            Out::Close => {
+                if let (None, Some(saved)) = (&away.handed, &away.saved) {
+                    let tuple = saved.tuple;
+                    self.ask_broker(|broker| broker.forget(tuple));
+                }
+                None
+            }
+            Out::Tell(step) => {
+                self.told(step, away.peer(), now);
+                away.over |= matches!(step, Step::Refused(_) | Step::Returned | Step::TookOver)
+                    && away.machine.owns();
+                None
+            }
+            out => self.home_takes(away, out, now),
+        }
+    }
+
+    /// The same of the orders by which the connection becomes this node's again.
+    fn home_takes(&mut self, away: &mut Away, out: Out, now: Instant) -> Option<In> {
+        match out {
             Out::Restore => {
                 let stands = match away.came.take() {
                     Some(state) => self.restore_home(away, &state),
@@ -151,9 +177,11 @@ impl Moving {
                 Some(In::Restored(stands))
             }
             Out::TakeOver { ack } => {
-                let state = away.saved.as_deref().and_then(|state| advanced(state, ack));
-                let away_us = now.since_us(away.frozen_at);
-                let state = state.map(|state| later(state, away_us));
+                let (held_end, away_us) = (away.held_end, now.since_us(away.frozen_at));
+                let state = (away.saved.as_deref())
+                    .and_then(|state| state.acknowledged(ack))
+                    .and_then(|state| state.holding(held_end))
+                    .map(|state| state.later(away_us));
                 let stands = state.is_some_and(|state| self.restore_home(away, &state));
                 Some(In::Restored(stands))
             }
@@ -164,26 +192,12 @@ impl Moving {
                 None
             }
             Out::Track => Some(In::Tracked(self.track(away))),
-            Out::Close => {
-                if let (None, Some(saved)) = (&away.handed, &away.saved) {
-                    let tuple = saved.tuple;
-                    self.ask_broker(|broker| broker.forget(tuple));
-                }
-                None
-            }
             Out::Reset => {
                 self.reset(away);
                 None
             }
-            Out::Tell(step) => {
-                self.told(step, away.peer(), now);
-                away.over |= matches!(step, Step::Refused(_) | Step::Returned | Step::TookOver)
-                    && away.machine.owns();
-                None
-            }
-            // The socket was started when it was restored.
-            Out::Claim { .. } => None,
-            Out::Lease { .. } | Out::Mute | Out::AskOwner | Out::BecomeHome { .. } => None,
+            // The socket was started when it was restored; the rest is for guests.
+            _ => None,
         }
     }
 
@@ -232,6 +246,11 @@ impl Moving {
             broker.redirect(fd, epoch, at.unwrap_or(usize::MAX) as u16)
         });
         away.moves += 1;
+        let (node, moves) = (to, away.moves);
+        if let Some(saved) = &away.saved {
+            let client = saved.tuple.client;
+            self.cluster.away.went(client, Whereabouts { node, moves });
+        }
         self.drop_handed(handed);
     }
 
@@ -282,7 +301,7 @@ impl Moving {
         started
     }
 
-    fn track(&mut self, away: &Away) -> Tracked {
+    fn track(&mut self, away: &mut Away) -> Tracked {
         let Some(saved) = away.saved.as_deref() else {
             return LOST;
         };
@@ -297,6 +316,7 @@ impl Moving {
                 hole: false,
             };
         };
+        away.held_end = Some(tracked.held_end);
         let newer = tracked.ack.wrapping_sub(saved.tcp.snd_una) as i32 > 0;
         let ack = if newer {
             tracked.ack
@@ -306,7 +326,7 @@ impl Moving {
         let more = tracked.seq_end.wrapping_sub(saved.tcp.rcv_nxt) as i32 > 0;
         Tracked {
             ack,
-            hole: more || advanced(saved, ack).is_none(),
+            hole: more || saved.acknowledged(ack).is_none(),
         }
     }
 
@@ -365,41 +385,6 @@ fn home_message(away: &Away, message: Plain) -> Option<Message> {
         }),
         message => plain(message),
     }
-}
-
-/// The same connection at this acknowledgement, with nothing in flight. `None`: that lies outside of its response.
-fn advanced(state: &Handoff, ack: u32) -> Option<Handoff> {
-    let further = i64::from(ack.wrapping_sub(state.tcp.snd_nxt) as i32);
-    let mut state = state.clone();
-    (state.tcp.snd_una, state.tcp.snd_nxt) = (ack, ack);
-    state.progress.given_bytes = state.progress.given_bytes.checked_add_signed(further)?;
-    state.progress.acked_bytes = state.progress.given_bytes;
-    match &mut state.response {
-        Some(response) => {
-            response.sent_bytes = response.sent_bytes.checked_add_signed(further)?;
-            let object = &response.object;
-            let len_bytes = response.head.len() as u64 + object.to_bytes - object.from_bytes;
-            (response.sent_bytes <= len_bytes).then_some(state)
-        }
-        None => (further == 0).then_some(state),
-    }
-}
-
-/// What the guest's clock may have run ahead of ours, and the client has seen.
-const AHEAD_US: u64 = 50_000;
-
-/// The same connection after so long a time: its timestamps go on where the guest's were, or the client would take ours for old ones
-/// (RFC 7323 section 5).
-fn later(mut state: Handoff, us: u64) -> Handoff {
-    if let Some(timestamp) = &mut state.tcp.timestamp {
-        let of_us = *timestamp & 1;
-        let ticks = match of_us {
-            1 => us + AHEAD_US,
-            _ => (us + AHEAD_US) / 1_000,
-        };
-        *timestamp = timestamp.wrapping_add(ticks as u32) & !1 | of_us;
-    }
-    state
 }
 
 /// A moment that never suits.

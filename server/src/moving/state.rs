@@ -151,6 +151,7 @@ pub fn pack(handed: &Handed, saved: &Connection, unsent_bytes: u64) -> Result<Ha
             acked_bytes: exported.acked_bytes.min(given_bytes),
             rate_bytes_per_s: exported.rate.bytes_per_s,
             idle_us,
+            moves: handed.conn.moves().saturating_add(1),
         },
         response,
         received: saved.received.clone(),
@@ -158,15 +159,10 @@ pub fn pack(handed: &Handed, saved: &Connection, unsent_bytes: u64) -> Result<Ha
     })
 }
 
-/// What a worker goes on with, of a connection that came from another node. `file`: this node's, of the promised version.
-pub fn unpack(
-    state: &Handoff,
-    socket: OwnedFd,
-    file: Option<&(Arc<File>, Version)>,
-    flow: Flow,
-) -> Option<Box<Handed>> {
-    let progress = &state.progress;
-    let stage = match &state.response {
+/// What the machine goes on with. `None`: its response has no file.
+fn stage(state: &Handoff, file: Option<&(Arc<File>, Version)>) -> Option<Stage<LocalFile>> {
+    let for_us = state.progress.idle_us;
+    Some(match &state.response {
         Some(response) => {
             let (file, version) = file?;
             let object = &response.object;
@@ -205,13 +201,20 @@ pub fn unpack(
                 waited_net_us: response.took_us[2],
             })
         }
-        None if state.unparsed.is_empty() => Stage::Idle {
-            for_us: progress.idle_us,
-        },
-        None => Stage::Head {
-            for_us: progress.idle_us,
-        },
-    };
+        None if state.unparsed.is_empty() => Stage::Idle { for_us },
+        None => Stage::Head { for_us },
+    })
+}
+
+/// What a worker goes on with, of a connection that came from another node. `file`: this node's, of the promised version.
+pub fn unpack(
+    state: &Handoff,
+    socket: OwnedFd,
+    file: Option<&(Arc<File>, Version)>,
+    flow: Flow,
+) -> Option<Box<Handed>> {
+    let progress = &state.progress;
+    let stage = stage(state, file)?;
     let exported = Exported {
         nth: progress.nth,
         given_bytes: progress.given_bytes,

@@ -160,18 +160,7 @@ impl Compare {
                 ];
                 self.moves = one_of(how, &ways)?;
             }
-            "place" => {
-                let policies = [
-                    ("algorithm-1", Place::Algorithm1),
-                    ("as-printed", Place::Algorithm1Printed),
-                    ("lard", Place::Lard),
-                    ("bounded-hash", Place::BoundedHashing),
-                    ("round-robin", Place::RoundRobin),
-                    ("weighted", Place::WeightedRoundRobin),
-                    ("random", Place::Random),
-                ];
-                self.place = one_of(how, &policies)?;
-            }
+            "place" => self.place = place(how)?,
             "share" => {
                 let policies = [
                     ("by-need", Policy::ByNeed(Need::Law)),
@@ -199,6 +188,19 @@ impl Compare {
             *need = given;
         }
     }
+}
+
+fn place(how: &str) -> Result<Place, ValueError> {
+    let policies = [
+        ("algorithm-1", Place::Algorithm1),
+        ("as-printed", Place::Algorithm1Printed),
+        ("lard", Place::Lard),
+        ("bounded-hash", Place::BoundedHashing),
+        ("round-robin", Place::RoundRobin),
+        ("weighted", Place::WeightedRoundRobin),
+        ("random", Place::Random),
+    ];
+    one_of(how, &policies)
 }
 
 fn one_of<T: Copy>(word: &str, allowed: &[(&str, T)]) -> Result<T, ValueError> {

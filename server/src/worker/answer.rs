@@ -10,12 +10,14 @@ use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
 use ackpace_core::worker::{In, Worker as Decider};
 
+use super::conns::Conn;
 use super::fetch::varies;
 use super::moves::Going;
 use super::place::{Placed, placed};
 use super::report::tell_refused;
 use super::{Shared, Worker};
 use crate::clock::unix_ms;
+use crate::cluster::By;
 use crate::front::http::{Surroundings, Task};
 use crate::front::planning::cached_core_plan;
 use crate::front::site::{Served, SiteAnswer};
@@ -45,7 +47,7 @@ impl Worker {
                 conn.body.source = Some(Source::File(Arc::clone(file)));
             }
             let plan = (conn.front).cached_plan(stream.nth, found.response, found.content, &around);
-            conn.from_response_cache = true;
+            (conn.from_response_cache, conn.placing) = (true, None);
             self.tally.response_cache_hits.add(1);
             self.tally.answered(conn.front.status());
             conn.front.used(&mut self.heads);
@@ -53,7 +55,7 @@ impl Worker {
         }
         let missed = self.response_cache.is_on() && plain.is_some();
         self.tally.response_cache_misses.add(missed.into());
-        conn.from_response_cache = false;
+        (conn.from_response_cache, conn.placing) = (false, None);
         match conn.front.task(stream.nth, refuse, &around) {
             Task::Answer(plan) => {
                 self.tally.answered(conn.front.status());
@@ -204,6 +206,12 @@ impl Worker {
             self.decider.on(In::Unresolved { stream }, now);
             return self.give(stream.conn, Going::Home, now);
         }
+        let by = conn.placing.as_ref().map_or(By::Here, |it| it.by);
+        let by = match by {
+            By::HandedOver => By::Relayed, // until it moves, and then another node tells
+            by => by,
+        };
+        conn.front.sent_by(stream.nth, by);
         let plain = conn.front.plain();
         let plain = plain.filter(|_| !self.draining && matches!(placed, Placed::Here));
         if let Some(key) = plain {
@@ -223,23 +231,32 @@ impl Worker {
             now,
         );
         match answer {
-            SiteAnswer::File(served) => match &placed {
-                Placed::Bytes(object) | Placed::There(_, object) => {
-                    conn.body.here = Some((served.file, served.version));
-                    conn.body.source = Some(Source::Object(Arc::clone(object)));
-                }
-                Placed::Here | Placed::Home => conn.body.source = Some(Source::File(served.file)),
-            },
-            SiteAnswer::Object(found) => conn.body.source = Some(Source::Object(found.object)),
-            SiteAnswer::Through(through) => conn.listing.pass = Some(through.pass),
-            SiteAnswer::Listing(listing) => conn.listing.rest = listing,
             SiteAnswer::Exhausted => self.response_cache.shed(), // it may be what holds the descriptors
-            _ => {}
+            answer => conn.carries(answer, &placed),
         }
         conn.front.used(&mut self.heads);
         self.planned(stream, plan, now);
         if let Placed::There(node, _) = placed {
             self.give(stream.conn, Going::Node(node), now);
+        }
+    }
+}
+
+impl Conn {
+    /// What the body of its response is of.
+    fn carries(&mut self, answer: SiteAnswer, placed: &Placed) {
+        match answer {
+            SiteAnswer::File(served) => match placed {
+                Placed::Bytes(object) | Placed::There(_, object) => {
+                    self.body.here = Some((served.file, served.version));
+                    self.body.source = Some(Source::Object(Arc::clone(object)));
+                }
+                Placed::Here | Placed::Home => self.body.source = Some(Source::File(served.file)),
+            },
+            SiteAnswer::Object(found) => self.body.source = Some(Source::Object(found.object)),
+            SiteAnswer::Through(through) => self.listing.pass = Some(through.pass),
+            SiteAnswer::Listing(listing) => self.listing.rest = listing,
+            _ => {}
         }
     }
 }

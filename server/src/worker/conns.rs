@@ -13,8 +13,9 @@ use ackpace_wire::access_log::Remote;
 use ackpace_wire::cluster::FlowId;
 use ackpace_wire::listing::Format;
 
-use super::nodes::Flow;
+use super::flow::Flow;
 use super::pins::Pins;
+use crate::cluster::Placing;
 use crate::disk::SlotBytes;
 use crate::front::http::Front;
 use crate::front::listing::Listing;
@@ -57,6 +58,8 @@ pub struct Conn {
     pub pins: Pins,
     /// How it has moved between the nodes of the cluster; `None`: never.
     pub flow: Option<Box<Flow>>,
+    /// How its response was placed among the nodes of the cluster; `None`: that was not asked.
+    pub placing: Option<Box<Placing>>,
     /// Its next response is sent from here: another node did not take it.
     pub stays: bool,
     /// When it is next tried to give it to another node, while this one is being emptied.
@@ -112,7 +115,8 @@ pub struct Conns {
 
 /// What a place costs, with the pieces that may wait there.
 pub const PLACE_BYTES: u64 =
-    (size_of::<Slot>() + 4 + 2 * FETCHED_MAX * size_of::<SlotBytes>() + 64) as u64;
+    (size_of::<Slot>() + size_of::<Placing>() + 4 + 2 * FETCHED_MAX * size_of::<SlotBytes>() + 64)
+        as u64;
 
 #[derive(Default)]
 struct Slot {
@@ -146,6 +150,7 @@ impl Conn {
             control: None,
             pins: Pins::default(),
             flow: None,
+            placing: None,
             stays: false,
             empties_at: Instant::default(),
             asked: None,
@@ -154,6 +159,11 @@ impl Conn {
 
     pub fn remote(&self) -> Remote {
         self.peer.map_or(Remote::Unix, |peer| Remote::Ip(peer.ip()))
+    }
+
+    /// How often it has moved between nodes of the cluster.
+    pub fn moves(&self) -> u32 {
+        self.flow.as_ref().map_or(0, |flow| flow.moves)
     }
 
     /// The socket keeps back a last small segment from now on.

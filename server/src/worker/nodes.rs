@@ -11,6 +11,7 @@ use crossbeam_queue::{ArrayQueue, SegQueue};
 
 use super::Worker;
 use super::events::EventSource;
+use super::flow::Flow;
 use super::handover::Handed;
 use super::moves::Going;
 
@@ -19,21 +20,6 @@ const ASKS_MAX: usize = 1024;
 
 /// How often a connection of a node that is being emptied is tried.
 const EMPTIES_EACH_US: u64 = 200_000;
-
-/// A connection that has moved between nodes, as its worker knows it.
-#[derive(Clone, Debug)]
-pub struct Flow {
-    /// Its name in all nodes.
-    pub id: FlowId,
-    /// Of the present tenure, or of the last one.
-    pub epoch: u32,
-    /// SND.UNA when its socket was restored here.
-    pub una_floor: u32,
-    /// The node that accepted it, if this one serves it for a time.
-    pub home: Option<usize>,
-    /// How often it moved.
-    pub moves: u32,
-}
 
 /// What a worker wants of the thread that moves connections.
 pub enum Ask {

@@ -12,7 +12,7 @@ use ackpace_core::worker::{In, LocalFile};
 
 use super::Worker;
 use super::conns::Conn;
-use crate::cluster::{Cluster, key_of};
+use crate::cluster::{By, Cluster, Placing, key_of};
 use crate::front::planning::validators;
 use crate::front::site::{Served, Site};
 use crate::gateway::Object;
@@ -48,16 +48,26 @@ pub(super) fn placed(
         return Placed::Here;
     };
     let (key, validators) = (key_of(&served.path), validators(served, site));
+    let file = (&*served.path, served.version.len_bytes);
     let is_hot_here = peers.is_hot(key, served.version.len_bytes);
-    if let Some(object) = peers.kept(served, &validators) {
+    let mut placing = Placing {
+        by: By::Kept,
+        len_bytes,
+        chosen: None,
+        may_move: false,
+    };
+    if let Some(object) = peers.kept(file, &validators) {
         name_object(plan, &object);
         cluster.came(key);
+        note(cluster, conn, placing);
         return Placed::Bytes(object);
     }
-    let node = match cluster.choose(key, now.us) {
+    (placing.by, placing.chosen) = (By::Here, cluster.choose_told(key, now.us));
+    let node = match placing.chosen.map(|chosen| chosen.node) {
         Some(node) if node != cluster.me() => node,
         _ => {
             cluster.came(key);
+            note(cluster, conn, placing);
             return Placed::Here;
         }
     };
@@ -78,8 +88,16 @@ pub(super) fn placed(
     }
     let object = match how {
         How::Here => None,
-        How::Relay | How::Fetch | How::HandOver => peers.object(node, served, validators),
+        How::Relay | How::Fetch | How::HandOver => peers.object(node, file, validators),
     };
+    placing.may_move = response.may_move;
+    placing.by = match (&object, how) {
+        (None, _) | (_, How::Here) => By::Here,
+        (_, How::Relay) => By::Relayed,
+        (_, How::Fetch) => By::Fetched,
+        (_, How::HandOver) => By::HandedOver,
+    };
+    note(cluster, conn, placing);
     let Some(object) = object else {
         return Placed::Here;
     };
@@ -88,6 +106,12 @@ pub(super) fn placed(
         How::HandOver => Placed::There(node, object),
         _ => Placed::Bytes(object),
     }
+}
+
+/// Keeps how the response was placed, for operators.
+fn note(cluster: &Cluster, conn: &mut Conn, placing: Placing) {
+    cluster.tally.placed(placing.by);
+    conn.placing = Some(Box::new(placing));
 }
 
 fn name_object(plan: &mut Plan, object: &Object) {
@@ -124,6 +148,10 @@ impl Worker {
             residency: file.residency,
         };
         conn.body.source = Some(Source::File(file));
+        conn.front.sent_by(stream.nth, By::Here);
+        if let Some(placing) = &mut conn.placing {
+            placing.by = By::Here;
+        }
         self.forget(stream);
         let text = format_args!(
             "another node does not send it from offset_bytes={} on: it is read from this node's disk",

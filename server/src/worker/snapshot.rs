@@ -5,8 +5,11 @@ use ackpace_core::units::Instant;
 use ackpace_core::why::Decision;
 use ackpace_core::worker::Snapshot;
 
-use super::Worker;
-use crate::answers::{Answer, Ask, Connection, Question, Response, Target, Told, WorkerRow};
+use super::{Conn, Worker};
+use crate::answers::{
+    Answer, Ask, Connection, Placement, Question, Response, Target, Told, WorkerRow,
+};
+use crate::cluster::{By, Cluster, Placing};
 use crate::count::Count;
 
 impl Worker {
@@ -140,8 +143,27 @@ impl Worker {
             retransmitted_segments: flow.map(|_| path.resent_segments.into()),
             window_limited_us: flow.map(|flow| flow.window_limited_us),
             response,
+            placement: (self.shared.cluster.as_deref())
+                .and_then(|cluster| placement(conn, cluster)),
         })
     }
+}
+
+/// Where a connection and its response came from.
+fn placement(conn: &Conn, cluster: &Cluster) -> Option<Placement> {
+    let (names, me) = (cluster.nodes(), cluster.me());
+    let (flow, placing) = (conn.flow.as_deref(), conn.placing.as_deref());
+    let placing = placing.filter(|_| conn.body.source.is_some());
+    let name = |node: usize| names.get(node).filter(|_| node != me).cloned();
+    let is_elsewhere = |placing: &&Placing| placing.by != By::Here;
+    let chosen = placing.filter(is_elsewhere).and_then(|it| it.chosen);
+    (flow.is_some() || placing.is_some()).then(|| Placement {
+        by: placing.map(|placing| placing.by.name().to_owned()),
+        from: chosen.and_then(|chosen| name(chosen.node)),
+        why: placing.map(|placing| placing.why(names, me)),
+        home: flow.and_then(|flow| flow.home).and_then(name),
+        moves: conn.moves(),
+    })
 }
 
 /// D0: bytes sent and not acknowledged; `None` for sockets that are not TCP.

@@ -15,7 +15,7 @@ const REQUEST: RequestText<'static> = RequestText {
     brief: false,
 };
 
-const OUTCOME: Outcome = Outcome {
+const OUTCOME: Outcome<'static> = Outcome {
     time_unix_ms: 971_211_336_042,
     remote: Remote::Ip(IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1))),
     status: 206,
@@ -26,9 +26,10 @@ const OUTCOME: Outcome = Outcome {
     duration_us: 1_000_001,
     why: Some("reset by client"),
     cache: None,
+    sender: None,
 };
 
-fn text(format: LineFormat, request: &RequestText<'_>, outcome: &Outcome) -> String {
+fn text(format: LineFormat, request: &RequestText<'_>, outcome: &Outcome<'_>) -> String {
     let mut out = Vec::new();
     line(format, request, outcome, &mut out);
     String::from_utf8(out).expect("UTF-8 for any input")
@@ -64,6 +65,26 @@ fn only_json_says_what_the_cache_did() {
     let json = text(LineFormat::Json, &REQUEST, &outcome);
     assert!(
         json.ends_with(",\"cache\":\"fwd=stale; fwd-status=304\"}\n"),
+        "{json}"
+    );
+    let of = |outcome| text(LineFormat::Combined, &REQUEST, outcome);
+    assert_eq!(of(&outcome), of(&OUTCOME));
+}
+
+#[test]
+fn only_json_says_which_node_sent_it() {
+    let sender = Sender {
+        node: "b",
+        by: "relayed",
+        moves: 3,
+    };
+    let outcome = Outcome {
+        sender: Some(sender),
+        ..OUTCOME
+    };
+    let json = text(LineFormat::Json, &REQUEST, &outcome);
+    assert!(
+        json.ends_with(",\"node\":\"b\",\"by\":\"relayed\",\"moves\":3}\n"),
         "{json}"
     );
     let of = |outcome| text(LineFormat::Combined, &REQUEST, outcome);

@@ -163,6 +163,8 @@ pub struct Tracked {
     pub ack: u32,
     /// Behind its last byte.
     pub seq_end: u32,
+    /// Behind the last byte that it holds, above holes too.
+    pub held_end: u32,
 }
 
 impl Request {

@@ -64,6 +64,8 @@ pub struct Progress {
     pub rate_bytes_per_s: u64,
     /// Without a response: for how long it has been so.
     pub idle_us: u64,
+    /// How often it has moved between nodes, this time included.
+    pub moves: u32,
 }
 
 impl fmt::Debug for Response {
@@ -182,6 +184,7 @@ impl Progress {
         for number in bytes.into_iter().chain([self.idle_us]) {
             to.extend(number.to_le_bytes());
         }
+        to.extend(self.moves.to_le_bytes());
     }
 
     pub(super) fn parse(body: &mut Reader<'_>) -> Result<Progress, Bad> {
@@ -191,6 +194,7 @@ impl Progress {
             acked_bytes: body.u64()?,
             rate_bytes_per_s: body.u64()?,
             idle_us: body.u64()?,
+            moves: body.u32()?,
         };
         if progress.acked_bytes > progress.given_bytes || progress.given_bytes > u64::MAX / 2 {
             return Err(Bad::Value);

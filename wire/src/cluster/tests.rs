@@ -56,19 +56,7 @@ fn tcp() -> impl Strategy<Value = Tcp> {
     )
 }
 
-pub(super) fn handoff() -> impl Strategy<Value = Handoff> {
-    let congestion = ("[a-z_]{1,16}", any::<[u32; 3]>(), 1u32.., any::<u64>()).prop_map(
-        |(name, [ssthresh_segments, srtt_us, rttvar_us], cwnd_segments, pacing_bytes_per_s)| {
-            Congestion {
-                name,
-                cwnd_segments,
-                ssthresh_segments,
-                srtt_us,
-                rttvar_us,
-                pacing_bytes_per_s,
-            }
-        },
-    );
+fn response() -> impl Strategy<Value = Response> {
     let head = vec(any::<u8>(), 1..=CLUSTER_HEAD_BYTES_MAX);
     let text = || vec(any::<u8>(), 0..50);
     let fields = [option::of(text()), option::of(text()), option::of(text())];
@@ -85,7 +73,7 @@ pub(super) fn handoff() -> impl Strategy<Value = Handoff> {
         brief,
     });
     let numbers = (any::<u64>(), any::<[u64; 3]>(), any::<bool>());
-    let response = (object(), head, numbers, option::of(record)).prop_map(
+    (object(), head, numbers, option::of(record)).prop_map(
         |(object, head, (sent, took_us, one_version), record)| Response {
             sent_bytes: sent.min(object.to_bytes - object.from_bytes),
             object,
@@ -94,23 +82,43 @@ pub(super) fn handoff() -> impl Strategy<Value = Handoff> {
             took_us,
             record,
         },
+    )
+}
+
+pub(super) fn handoff() -> impl Strategy<Value = Handoff> {
+    let congestion = ("[a-z_]{1,16}", any::<[u32; 3]>(), 1u32.., any::<u64>()).prop_map(
+        |(name, [ssthresh_segments, srtt_us, rttvar_us], cwnd_segments, pacing_bytes_per_s)| {
+            Congestion {
+                name,
+                cwnd_segments,
+                ssthresh_segments,
+                srtt_us,
+                rttvar_us,
+                pacing_bytes_per_s,
+            }
+        },
     );
     let progress = (
         any::<u16>(),
         any::<[u64; 2]>(),
         0..=u64::MAX / 2,
         any::<u64>(),
+        any::<u32>(),
     );
-    let progress = progress.prop_map(|(nth, [rate, idle_us], given_bytes, acked)| Progress {
-        nth,
-        given_bytes,
-        acked_bytes: acked.min(given_bytes),
-        rate_bytes_per_s: rate,
-        idle_us,
-    });
+    let progress =
+        progress.prop_map(
+            |(nth, [rate, idle_us], given_bytes, acked, moves)| Progress {
+                nth,
+                given_bytes,
+                acked_bytes: acked.min(given_bytes),
+                rate_bytes_per_s: rate,
+                idle_us,
+                moves,
+            },
+        );
     let queue = || vec(any::<u8>(), 0..200);
     let queues = (queue(), queue());
-    let carried = (progress, option::of(response));
+    let carried = (progress, option::of(response()));
     (tuple(), tcp(), congestion, carried, queues).prop_map(
         |(tuple, tcp, congestion, (progress, response), (received, unparsed))| Handoff {
             tuple,

@@ -12,15 +12,12 @@ use libbpf_rs::{
 use super::{Aligned, Entry, no_bpf};
 use crate::failure::Failure;
 
-mod devices;
-pub use devices::Ring;
-
 /// A loaded object file. Dropping it detaches it.
 pub struct Program {
     links: Vec<Link>,
-    object: Object,
+    pub(super) object: Object,
     /// What it takes of a kernel.
-    needs: &'static str,
+    pub(super) needs: &'static str,
 }
 
 /// How many cores this machine may ever have.
@@ -75,7 +72,7 @@ impl Program {
     }
 
     /// Each map is prepared before all are loaded.
-    fn load_with(
+    pub(super) fn load_with(
         file: &Aligned<[u8]>,
         needs: &'static str,
         prepare: impl Fn(&str, &mut OpenMapMut<'_>) -> libbpf_rs::Result<()>,
@@ -119,9 +116,7 @@ impl Program {
     /// # Errors
     /// As bpf(2).
     pub fn run(&mut self, name: &str, packet: &mut [u8]) -> Result<u32, Failure> {
-        let program = self.object.progs_mut().find(|it| it.name() == name);
-        let program = program
-            .ok_or_else(|| Failure::runtime(format!("the object file lacks its program {name}")))?;
+        let program = self.program(name)?;
         let asked = packet.to_vec();
         let input = ProgramInput {
             data_in: Some(&asked),
@@ -165,7 +160,7 @@ impl Program {
         Ok(())
     }
 
-    fn map(&self, name: &str) -> Result<Map<'_>, Failure> {
+    pub(super) fn map(&self, name: &str) -> Result<Map<'_>, Failure> {
         let map = self.object.maps().find(|map| map.name() == name);
         map.ok_or_else(|| Failure::runtime(format!("the object file lacks its map {name}")))
     }
@@ -254,7 +249,7 @@ impl Program {
 }
 
 /// A call of bpf(2) failed.
-fn failed(error: libbpf_rs::Error) -> Failure {
+pub(super) fn failed(error: libbpf_rs::Error) -> Failure {
     Failure::runtime(format!("bpf(2): {error}"))
 }
 

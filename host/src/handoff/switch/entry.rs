@@ -63,6 +63,8 @@ pub enum Action {
     Mine = 3,
     /// They are dropped.
     Fence = 4,
+    /// They wait behind those that are given back.
+    Thaw = 5,
 }
 
 /// Where packets are sent on to.
@@ -75,12 +77,14 @@ pub struct NextHop {
 }
 
 /// What the client said last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tracked {
     /// Its highest ACK.
     pub ack: u32,
     /// The end of its data: the sequence number behind its last byte.
     pub seq_end: u32,
+    /// The end of what it holds, above holes too: its ACK, or the highest edge of its SACK (RFC 2018).
+    pub held_end: u32,
 }
 
 /// A `struct flow`.
@@ -113,6 +117,26 @@ impl Entry {
         }
     }
 
+    /// The same while packets are given back.
+    pub fn thawing(self) -> Entry {
+        let action = Action::Thaw;
+        Entry { action, ..self }
+    }
+
+    /// A guest's that was held, as it was before.
+    pub fn guest_again(self) -> Entry {
+        Entry {
+            action: Action::Mine,
+            expires_ns: 0,
+            ..self
+        }
+    }
+
+    /// Whether packets wait.
+    pub fn is_held(&self) -> bool {
+        matches!(self.action, Action::Hold | Action::Thaw)
+    }
+
     /// Whether it has ended.
     pub fn is_over(&self, now_ns: u64) -> bool {
         self.expires_ns != 0 && now_ns >= self.expires_ns
@@ -120,7 +144,7 @@ impl Entry {
 
     /// For the kernel.
     pub fn bytes(&self) -> [u8; ENTRY_BYTES] {
-        let said = self.tracked.unwrap_or(Tracked { ack: 0, seq_end: 0 });
+        let said = self.tracked.unwrap_or_default();
         let (device, family, address) = match self.next {
             Some(NextHop { device, address }) => {
                 let family = if address.is_ipv4() { AF_INET } else { AF_INET6 };
@@ -136,7 +160,7 @@ impl Entry {
             said.seq_end,
             device,
             family,
-            0,
+            said.held_end,
         ];
         let mut bytes = [0; ENTRY_BYTES];
         bytes[..8].copy_from_slice(&self.lease_until_ns.to_ne_bytes());
@@ -155,14 +179,17 @@ impl Entry {
             2 => Action::Redirect,
             3 => Action::Mine,
             4 => Action::Fence,
+            5 => Action::Thaw,
             _ => return None,
         };
         let (epoch, seen) = (fields.word(), fields.word());
+        let (ack, seq_end) = (fields.word(), fields.word());
+        let (device, family) = (fields.word(), fields.word());
         let said = Tracked {
-            ack: fields.word(),
-            seq_end: fields.word(),
+            ack,
+            seq_end,
+            held_end: fields.word(),
         };
-        let (device, family, _unused) = (fields.word(), fields.word(), fields.word());
         let address = IpAddr::from(fields.take::<16>()).to_canonical();
         Some(Entry {
             action,
@@ -185,7 +212,8 @@ mod tests {
             Just(Action::Hold),
             Just(Action::Redirect),
             Just(Action::Mine),
-            Just(Action::Fence)
+            Just(Action::Fence),
+            Just(Action::Thaw)
         ]
     }
 
@@ -194,7 +222,7 @@ mod tests {
         fn an_entry_is_read_as_it_was_told(
             action in action(),
             numbers: (u32, u64, u64),
-            said: Option<(u32, u32)>,
+            said: Option<(u32, u32, u32)>,
             next: Option<(u32, IpAddr)>,
         ) {
             let (epoch, lease_until_ns, expires_ns) = numbers;
@@ -203,7 +231,7 @@ mod tests {
                 epoch,
                 lease_until_ns,
                 expires_ns,
-                tracked: said.map(|(ack, seq_end)| Tracked { ack, seq_end }),
+                tracked: said.map(|(ack, seq_end, held_end)| Tracked { ack, seq_end, held_end }),
                 next: next.map(|(device, address)| NextHop { device, address: address.to_canonical() }),
             };
             prop_assert_eq!(Entry::read(&entry.bytes()), Some(entry));

@@ -197,8 +197,13 @@ pub fn encode_reply(id: u64, reply: &Reply) -> Vec<u8> {
         Reply::Restored | Reply::Done => {}
         Reply::Redirected { held } => to.extend(held.to_le_bytes()),
         Reply::Tracked(tracked) => {
-            let words = tracked.map(|it| u64::from(it.ack) | u64::from(it.seq_end) << 32);
-            put_option(&mut to, words.map(u64::to_le_bytes));
+            to.push(tracked.is_some().into());
+            for word in tracked
+                .iter()
+                .flat_map(|it| [it.ack, it.seq_end, it.held_end])
+            {
+                to.extend(word.to_le_bytes());
+            }
         }
         Reply::Epoch(epoch) => put_option(&mut to, epoch.map(u32::to_le_bytes)),
         Reply::Failed { errno, text } => {
@@ -235,10 +240,13 @@ fn reply(code: u8, body: &mut Reader<'_>) -> Result<Reply, Bad> {
         RESTORED => Reply::Restored,
         DONE => Reply::Done,
         REDIRECTED => Reply::Redirected { held: body.u32()? },
-        TRACKED => Reply::Tracked(option(body, Reader::u64)?.map(|words| Tracked {
-            ack: words as u32,
-            seq_end: (words >> 32) as u32,
-        })),
+        TRACKED => Reply::Tracked(option(body, |body| {
+            Ok(Tracked {
+                ack: body.u32()?,
+                seq_end: body.u32()?,
+                held_end: body.u32()?,
+            })
+        })?),
         TENURE => Reply::Epoch(option(body, Reader::u32)?),
         FAILED => Reply::Failed {
             errno: body.u32()? as i32,

@@ -58,7 +58,11 @@ fn reply() -> impl Strategy<Value = Reply> {
         ports,
         vec("[a-z]{1,9}", 0..9),
     );
-    let tracked = any::<(u32, u32)>().prop_map(|(ack, seq_end)| Tracked { ack, seq_end });
+    let tracked = any::<(u32, u32, u32)>().prop_map(|(ack, seq_end, held_end)| Tracked {
+        ack,
+        seq_end,
+        held_end,
+    });
     prop_oneof![
         hello.prop_map(|(version, node, vips, ports, peers)| {
             Reply::Hello(Hello {

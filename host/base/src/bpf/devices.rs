@@ -16,8 +16,8 @@ use libbpf_rs::libbpf_sys::{
 use libbpf_rs::{ProgramInput, RingBuffer, RingBufferBuilder};
 use rustix::io::Errno;
 
-use super::super::{Aligned, Side};
-use super::{Program, failed};
+use super::program::{Program, failed};
+use super::{Aligned, Side};
 use crate::failure::Failure;
 
 impl Program {
@@ -117,7 +117,7 @@ impl Program {
         Ok((output.return_value as i32, output.duration))
     }
 
-    fn program(&self, name: &str) -> Result<libbpf_rs::ProgramMut<'_>, Failure> {
+    pub(super) fn program(&self, name: &str) -> Result<libbpf_rs::ProgramMut<'_>, Failure> {
         let program = self
             .object
             .progs_mut()

@@ -1,0 +1,59 @@
+//! The metrics of a node of a cluster.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::admin::metric::{Metric, SampleSource, Value, counter, gauge};
+use crate::cluster::{By, STEPS};
+
+/// At the end of the page; only where there is a cluster.
+pub static METRICS: [Metric; 7] = [
+    gauge(
+        "cluster_nodes",
+        "Nodes of the cluster by what this one knows of them, itself included. Down: nobody hears from it; look at its log.",
+        SampleSource::Cluster("standing", &["up", "draining", "down"], |cluster, at| {
+            Value::Whole(cluster.count(at))
+        }),
+    ),
+    counter(
+        "cluster_frames",
+        "Messages between this node and the others.",
+        SampleSource::Cluster("direction", &["sent", "heard"], |cluster, at| {
+            Value::Whole(cluster.tally.frames[at].load(Relaxed))
+        }),
+    ),
+    counter(
+        "cluster_streams",
+        "Streams between this node and others that broke, or were refused for a wrong key, a wrong name or rubbish: look at the log.",
+        SampleSource::Cluster("end", &["broken", "refused"], |cluster, at| {
+            Value::Whole(cluster.tally.streams[at].load(Relaxed))
+        }),
+    ),
+    counter(
+        "cluster_responses",
+        "Responses with a body by how they were placed: from this node's own files, from what it had kept of another node, relayed from one, fetched from one and kept, or with the connection handed over. Those of the response cache are not placed. Many relayed ones that are long: connections can't move; the log says why.",
+        SampleSource::Cluster("placed", &By::NAMES, |cluster, at| {
+            Value::Whole(cluster.tally.placed[at].load(Relaxed))
+        }),
+    ),
+    counter(
+        "cluster_moves",
+        "Connections that were to move between nodes, by what became of that. Taken over: the other node died, and this one goes on for it; lapsed: the lease of a guest ended, since its home did not renew it; refused: it stayed; reset: the client got RST, since nobody knew how its connection goes on.",
+        SampleSource::Cluster("step", &STEPS, |cluster, at| {
+            Value::Whole(cluster.tally.steps[at].load(Relaxed))
+        }),
+    ),
+    counter(
+        "cluster_broker_answers",
+        "Answers of ackpace-host handoff: how many of the questions it refused. Not 0: look at its log.",
+        SampleSource::Cluster("answer", &["refused"], |cluster, _| {
+            Value::Whole(cluster.tally.broker_refused.load(Relaxed))
+        }),
+    ),
+    gauge(
+        "cluster_moved_connections",
+        "Connections that this node accepted and others serve now, or that are on their way (away), and those that it serves for others (guests).",
+        SampleSource::Cluster("where", &["away", "guests"], |cluster, at| {
+            Value::Whole(cluster.tally.moved[at].load(Relaxed))
+        }),
+    ),
+];
