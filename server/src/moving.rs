@@ -305,7 +305,7 @@ impl Moving {
             match key {
                 Key::Home(number) => {
                     if let Some(away) = self.homes.get_mut(&number) {
-                        away.file = file;
+                        away.came_file = file;
                     }
                     self.drive_home(number, Some(In::Prepared(result)), now);
                 }

@@ -21,8 +21,11 @@ const QUEUE_MS: f64 = 100.0;
 /// A cluster behind a WAN with a path for each round trip and loss.
 struct Scene {
     segment: Segment,
+    /// Too many and too long to be fetched and kept, so responses move.
     files: Files,
     nodes: Vec<Node>,
+    /// Files that were asked for.
+    asked: usize,
     _wan: Wan,
 }
 
@@ -51,7 +54,7 @@ fn topology() -> Topology {
 }
 
 impl Scene {
-    fn new() -> Option<Scene> {
+    fn new(files: Files) -> Option<Scene> {
         let wan = match Wan::up(&topology()) {
             Ok(wan) => wan,
             Err(why) => {
@@ -61,14 +64,13 @@ impl Scene {
         };
         let [router, client] = [wan.server(), wan.client()].map(|end| Space::at(&end.path()));
         let segment = Segment::behind(router, client)?;
-        // Too long to be fetched and kept, so they move.
-        let files = Files::new(20, 1_200_000, 100_000);
         segment.files(&files);
         let nodes = segment.start(&["--log-level=debug"]);
         Some(Scene {
             segment,
             files,
             nodes,
+            asked: 0,
             _wan: wan,
         })
     }
@@ -114,7 +116,9 @@ fn on(is_on: bool) -> &'static str {
 #[test]
 #[ignore = "it takes minutes"]
 fn random_requests_in_36_cells() {
-    let Some(scene) = Scene::new() else { return };
+    let Some(scene) = Scene::new(Files::new(20, 1_200_000, 100_000)) else {
+        return;
+    };
     let (mut all, mut moves, mut cells) = (Tally::default(), 0, 0);
     println!(
         "| RTT, ms | loss | SACK | timestamps | responses | moves | wrong | broken | longest gap, ms |"
@@ -196,7 +200,7 @@ const MOMENTS: [Moment; 5] = [
 #[test]
 #[ignore = "it takes minutes"]
 fn a_guest_goes_at_five_moments() {
-    let Some(mut scene) = Scene::new() else {
+    let Some(mut scene) = Scene::new(Files::new(20, 3_000_000, 1_000)) else {
         return;
     };
     scene.nodes.truncate(GUEST + 1);
@@ -242,9 +246,10 @@ impl Scene {
             segment,
             files,
             nodes,
+            asked,
             ..
         } = self;
-        let (segment, file, node): (&Segment, _, _) = (segment, &files.0[18], &mut nodes[GUEST]);
+        let (segment, node): (&Segment, _) = (segment, &mut nodes[GUEST]);
         let told = segment.client.within(|| {
             let mut go = || match end {
                 End::Killed => node.server.kill(),
@@ -252,6 +257,10 @@ impl Scene {
                 End::CutOff => segment.link(GUEST, false),
             };
             for _ in 0..40 {
+                // Others than the last ones: what is asked for again is fetched, and does not move.
+                *asked += 1;
+                let file = &files.0[*asked % files.0.len()];
+                let next_file = &files.0[(*asked + 10) % files.0.len()];
                 let mut asker = Asker::open_from(from, vip(0))?;
                 // The path is known.
                 asker.send("GET /f0 HTTP/1.1\r\nHost: t\r\nRange: bytes=0-99\r\n\r\n")?;
@@ -260,7 +269,9 @@ impl Scene {
                     Err(Fault::GaveUp) => reset_on_drop(&asker.stream),
                     told => {
                         let gap = asker.gap;
-                        let next = asker.get(&format!("/{}?next", file.0), &file.1).is_ok();
+                        let next = asker
+                            .get(&format!("/{}?next", next_file.0), &next_file.1)
+                            .is_ok();
                         return Ok((told.map(|()| next), gap));
                     }
                 }
