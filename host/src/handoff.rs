@@ -84,6 +84,7 @@ pub fn run(options: &Handoff) -> Result<(), Failure> {
     let (Some(node), Some(user)) = (&options.node, options.user) else {
         return Err(Failure::operator("--node and --for are missing"));
     };
+    options.check()?;
     let settings = Settings {
         vips: options.vip.iter().map(|vip| vip.to_canonical()).collect(),
         ports: options.port.clone(),

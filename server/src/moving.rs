@@ -188,10 +188,16 @@ impl Moving {
     }
 
     /// A worker gave a connection back that belongs to another node.
-    fn give_back(&mut self, handed: Box<Handed>, now: Instant) {
+    fn give_back(&mut self, mut handed: Box<Handed>, now: Instant) {
         let Some(flow) = handed.conn.flow.as_deref().cloned() else {
             return self.to_worker(handed);
         };
+        // It can't be told to its home, which would be waited for.
+        if !state::can_travel(&handed) {
+            self.cluster.tally.count(None);
+            handed.conn.stays = true;
+            return self.to_worker(handed);
+        }
         let key = (flow.id, flow.epoch);
         match self.guests.get_mut(&key) {
             Some(stay) => {
@@ -299,7 +305,7 @@ impl Moving {
             match key {
                 Key::Home(number) => {
                     if let Some(away) = self.homes.get_mut(&number) {
-                        away.file = file;
+                        away.came_file = file;
                     }
                     self.drive_home(number, Some(In::Prepared(result)), now);
                 }

@@ -11,7 +11,6 @@ use ackpace_core::handoff::Facts;
 use ackpace_core::rate::Flow;
 use ackpace_share::Control;
 use ackpace_share::reading::Counted;
-use ackpace_wire::cluster::broker::PRIORITY_ENDS;
 use ackpace_wire::tcp_info::{self, TcpInfo};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -124,6 +123,22 @@ impl Transport {
         let _ = sockopt::set_tcp_cork(&self.0, on);
     }
 
+    /// Has the switch of this node let FIN pass, which it does not for any other socket of a guest
+    /// ([`ackpace_wire::cluster::broker::FAREWELL_PRIORITY`]).
+    pub fn say_farewell(&self) {
+        let value = ackpace_wire::cluster::broker::FAREWELL_PRIORITY;
+        // SAFETY: the kernel reads one int, which lives here.
+        unsafe {
+            libc::setsockopt(
+                self.0.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PRIORITY,
+                (&raw const value).cast(),
+                size_of_val(&value) as libc::socklen_t,
+            );
+        }
+    }
+
     /// Makes the following close send RST and drop the bytes in the kernel.
     pub fn abort(&self) {
         let _ = sockopt::set_socket_linger(&self.0, Some(std::time::Duration::ZERO));
@@ -177,12 +192,6 @@ impl Transport {
         let name = name.split(|byte| *byte == 0).next().filter(|_| result == 0);
         let name = name.and_then(|name| std::str::from_utf8(name).ok());
         Control::named(name.unwrap_or_default())
-    }
-
-    /// The server of a connection of another node ends it on purpose: its FIN and RST leave (`ackpace-host handoff`).
-    pub fn ends_on_purpose(&self) {
-        let priority = PRIORITY_ENDS as libc::c_int;
-        set_int(&self.0, libc::SOL_SOCKET, libc::SO_PRIORITY, priority);
     }
 
     /// The address that the client connected to; `None`: no TCP.

@@ -331,7 +331,9 @@ impl Worker {
             Out::Arrived { stream, outcome } => self.arrived(stream, &outcome),
             Out::Shutdown(conn) => {
                 if let Some(conn) = self.conns.get(conn) {
-                    conn.ends();
+                    if conn.is_guest() {
+                        conn.transport.say_farewell();
+                    }
                     conn.transport.shutdown();
                 }
             }
@@ -441,12 +443,13 @@ impl Worker {
             return;
         };
         self.closed();
-        conn.ends();
+        match abort {
+            true => conn.transport.abort(),
+            false if conn.is_guest() => conn.transport.say_farewell(),
+            false => {}
+        }
         if let Some(flow) = conn.flow.take().filter(|flow| flow.home.is_some()) {
             self.tell_gone(*flow);
-        }
-        if abort {
-            conn.transport.abort();
         }
         if abort && why == Why::Draining && conn.owed_bytes.is_some() {
             self.shared.cut_off.fetch_add(1, Ordering::Relaxed);

@@ -1,15 +1,18 @@
 //! A client that compares all bytes and counts what it sees: it tells of what is wrong instead of failing.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::ops::AddAssign;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::{Rng, pattern};
+use crate::{Rng, connect_with, pattern};
 
 /// How long a client waits for the next byte.
-const WAIT: Duration = Duration::from_secs(30);
+const WAIT: Duration = Duration::from_secs(20);
+
+/// At the end of what is said of a connection that broke before an answer.
+const NOTHING_CAME: &str = ", before an answer";
 
 /// Why a response is no good.
 #[derive(Clone, Debug)]
@@ -20,6 +23,8 @@ pub enum Fault {
     Broken(String),
     /// The client did not want the rest.
     GaveUp,
+    /// Nobody took the connection, or it ended between two answers.
+    Refused,
 }
 
 impl From<io::Error> for Fault {
@@ -43,7 +48,19 @@ impl Asker {
     /// # Errors
     /// Nobody answers.
     pub fn open(to: SocketAddr) -> Result<Asker, Fault> {
-        let stream = TcpStream::connect_timeout(&to, WAIT)?;
+        Asker::over(TcpStream::connect_timeout(&to, WAIT))
+    }
+
+    /// Connects from this address.
+    ///
+    /// # Errors
+    /// Nobody answers.
+    pub fn open_from(from: Ipv4Addr, to: SocketAddr) -> Result<Asker, Fault> {
+        Asker::over(connect_with(to, Some(from), None, 0))
+    }
+
+    fn over(stream: io::Result<TcpStream>) -> Result<Asker, Fault> {
+        let stream = stream.map_err(|_| Fault::Refused)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(WAIT))?;
         stream.set_write_timeout(Some(WAIT))?;
@@ -133,7 +150,11 @@ impl Asker {
             if let Some(at) = self.unread.windows(4).position(|end| end == b"\r\n\r\n") {
                 break at + 4;
             }
-            let read = self.read(&mut piece, 0)?;
+            let has_some = !self.unread.is_empty();
+            let read = self.read(&mut piece, 0).map_err(|fault| match fault {
+                Fault::Broken(what) if !has_some => Fault::Broken(format!("{what}{NOTHING_CAME}")),
+                fault => fault,
+            })?;
             self.unread.extend_from_slice(&piece[..read]);
         };
         let head: Vec<u8> = self.unread.drain(..end).collect();
@@ -161,23 +182,33 @@ impl Asker {
 }
 
 fn same(got: &[u8], expected: &[u8], at: usize) -> Result<(), Fault> {
-    match *got == expected[at..at + got.len()] {
-        true => Ok(()),
-        false => Err(Fault::Wrong(format!(
-            "other bytes within {} behind {at}",
-            got.len()
-        ))),
+    if *got == expected[at..at + got.len()] {
+        return Ok(());
     }
+    let first = got
+        .iter()
+        .zip(&expected[at..])
+        .position(|(one, other)| one != other);
+    let first = first.unwrap_or_default();
+    let some = &got[first..got.len().min(first + 40)];
+    // Where they belong, if they are of this file.
+    let of = expected.windows(some.len()).position(|bytes| bytes == some);
+    Err(Fault::Wrong(format!(
+        "at {} of {} come the bytes of {of:?}: {:?}",
+        at + first,
+        expected.len(),
+        String::from_utf8_lossy(some)
+    )))
 }
 
 /// Files, by their names.
 pub struct Files(pub Vec<(String, Vec<u8>)>);
 
 impl Files {
-    /// `count` of them, of sizes that grow by `step` bytes.
-    pub fn new(count: usize, step: usize) -> Files {
-        let file = |nth: usize| (format!("f{nth}"), pattern(nth * step, nth as u64));
-        Files((1..=count).map(file).collect())
+    /// `count` of them; the shortest has `least` bytes, and each next one `step` more.
+    pub fn new(count: usize, least: usize, step: usize) -> Files {
+        let file = |nth: usize| (format!("f{nth}"), pattern(least + nth * step, nth as u64));
+        Files((0..count).map(file).collect())
     }
 }
 
@@ -192,8 +223,14 @@ pub struct Load {
     pub depth: usize,
     /// For how long.
     pub lasts: Duration,
+    /// Of ten requests, so many ask for a range.
+    pub ranges: usize,
+    /// The longest range, bytes.
+    pub range_bytes_max: usize,
     /// Requests of a connection before it is closed, at most.
     pub requests: usize,
+    /// Whence it comes; `None`: the system chooses.
+    pub from: Option<Ipv4Addr>,
 }
 
 /// What a load saw.
@@ -207,6 +244,9 @@ pub struct Tally {
     pub wrong: Vec<String>,
     /// How connections broke.
     pub broken: Vec<String>,
+    /// Connections that nobody took, and those that were closed or reset before a byte of an answer came, as a server does that
+    /// stops.
+    pub refused: u64,
     /// The longest time in which nothing came.
     pub gap: Duration,
 }
@@ -217,6 +257,7 @@ impl AddAssign for Tally {
         self.bytes += other.bytes;
         self.wrong.extend(other.wrong);
         self.broken.extend(other.broken);
+        self.refused += other.refused;
         self.gap = self.gap.max(other.gap);
     }
 }
@@ -242,9 +283,13 @@ impl Load {
             if Instant::now() >= until || tally.broken.len() + tally.wrong.len() > 5 {
                 break;
             }
-            let name = format!("{nth}.{turn}");
+            let name = format!("{}.{nth}.{turn}", self.seed);
             match self.connection(&name, to, files, &mut rng, (&mut tally, until)) {
                 Ok(()) | Err(Fault::GaveUp) => {}
+                Err(Fault::Refused) => {
+                    tally.refused += 1;
+                    thread::sleep(Duration::from_millis(20)); // a client that tries again
+                }
                 Err(Fault::Wrong(what)) => tally.wrong.push(format!("{name}: {what}")),
                 Err(Fault::Broken(what)) => tally.broken.push(format!("{name}: {what}")),
             }
@@ -260,7 +305,10 @@ impl Load {
         rng: &mut Rng,
         (tally, until): (&mut Tally, Instant),
     ) -> Result<(), Fault> {
-        let mut asker = Asker::open(to)?;
+        let mut asker = match self.from {
+            Some(from) => Asker::open_from(from, to)?,
+            None => Asker::open(to)?,
+        };
         let mut nth = 0;
         for _ in 0..1 + rng.below(self.requests) {
             if Instant::now() >= until {
@@ -269,11 +317,20 @@ impl Load {
             let (mut text, mut expected) = (String::new(), Vec::new());
             for _ in 0..1 + rng.below(self.depth) {
                 nth += 1;
-                expected.push(request(&mut text, &format!("{name}.{nth}"), files, rng));
+                expected.push(self.request(&mut text, &format!("{name}.{nth}"), files, rng));
             }
-            send_in_pieces(&mut asker, text.as_bytes(), rng)?;
-            for bytes in expected {
-                asker.answer(bytes)?;
+            let sent = send_in_pieces(&mut asker, text.as_bytes(), rng);
+            sent.map_err(|_| Fault::Refused)?;
+            for (at, bytes) in expected.into_iter().enumerate() {
+                match asker.answer(bytes) {
+                    // A server that stops answers the first of several requests, and closes.
+                    Err(Fault::Broken(what))
+                        if what.ends_with(NOTHING_CAME) && (at == 0 || what.contains("closed")) =>
+                    {
+                        return Err(Fault::Refused);
+                    }
+                    answered => answered?,
+                }
                 tally.responses += 1;
                 tally.bytes += bytes.len() as u64;
             }
@@ -281,22 +338,28 @@ impl Load {
         }
         Ok(())
     }
-}
 
-/// Adds a request to the text. Returns what its answer is to be.
-fn request<'a>(text: &mut String, name: &str, files: &'a Files, rng: &mut Rng) -> &'a [u8] {
-    let (file, bytes) = &files.0[rng.below(files.0.len())];
-    let (mut range, mut expected) = (String::new(), &bytes[..]);
-    if rng.below(10) < 3 {
-        let from = rng.below(bytes.len());
-        let most = 1 << rng.below(22);
-        let len = 1 + rng.below(most);
-        let end = bytes.len().min(from + len);
-        range = format!("Range: bytes={from}-{}\r\n", end - 1);
-        expected = &bytes[from..end];
+    /// Adds a request to the text. Returns what its answer is to be.
+    fn request<'a>(
+        &self,
+        text: &mut String,
+        name: &str,
+        files: &'a Files,
+        rng: &mut Rng,
+    ) -> &'a [u8] {
+        let (file, bytes) = &files.0[rng.below(files.0.len())];
+        let (mut range, mut expected) = (String::new(), &bytes[..]);
+        if rng.below(10) < self.ranges {
+            let from = rng.below(bytes.len());
+            // Short ones are as frequent as long ones.
+            let most = self.range_bytes_max >> rng.below(16);
+            let end = bytes.len().min(from + 1 + rng.below(most.max(1)));
+            range = format!("Range: bytes={from}-{}\r\n", end - 1);
+            expected = &bytes[from..end];
+        }
+        *text += &format!("GET /{file}?{name} HTTP/1.1\r\nHost: t\r\n{range}\r\n");
+        expected
     }
-    *text += &format!("GET /{file}?{name} HTTP/1.1\r\nHost: t\r\n{range}\r\n");
-    expected
 }
 
 fn send_in_pieces(asker: &mut Asker, bytes: &[u8], rng: &mut Rng) -> Result<(), Fault> {

@@ -281,8 +281,9 @@ impl Segment {
             .arg("--socket")
             .arg(self.socket(nth));
         for other in (0..NODES.len()).filter(|other| *other != nth) {
-            let [four, _] = own(Some(other));
-            command.arg(format!("--peer={}={four}", NODES[other]));
+            // Clients of both kinds.
+            let [_, six] = own(Some(other));
+            command.arg(format!("--peer={}={six}", NODES[other]));
         }
         let broker = Program::start(&mut command);
         eventually("a broker", || self.socket(nth).exists());

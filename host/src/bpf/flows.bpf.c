@@ -225,12 +225,11 @@ int flows_in(struct __sk_buff *skb)
 	}
 }
 
-static __always_inline int as_guest(struct __sk_buff *skb, const struct packet *packet, const struct flow *flow)
+static __always_inline int as_guest(const struct __sk_buff *skb, const struct packet *packet, const struct flow *flow)
 {
 	if (!flow->lease_until_ns)
 		return PASS;
-	// The kernel ends the connections of a process that has died.
-	if (packet->ends && skb->priority != PRIORITY_ENDS) {
+	if (packet->ends && skb->priority != FAREWELL) {
 		COUNT(muted);
 		return DROP;
 	}

@@ -9,11 +9,11 @@
 #define VIPS_MAX 16
 #define RING_BYTES (4 << 20)
 
-// SO_PRIORITY of a guest's socket that its server ends on purpose (`PRIORITY_ENDS` in wire/src/cluster/broker.rs).
-#define PRIORITY_ENDS 5
-
 // The mark of a held packet on its way from user space to its owner (`RELEASED`).
 #define RELEASED 0xac4bace1
+
+// The priority of a guest's socket whose server ends the connection in order (`FAREWELL_PRIORITY`).
+#define FAREWELL 5
 
 // Room for the frame of a held packet: one from the wire, or one that GRO made of some, or of many.
 #define FRAME_SMALL_BYTES 1600

@@ -4,6 +4,7 @@ use std::fs;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use ackpace_host_base::failure::Failure;
 use ackpace_receive::options::port;
 use ackpace_wire::limits::CLUSTER_NAME_BYTES_MAX;
 use clap::Args;
@@ -38,6 +39,28 @@ pub struct Handoff {
     /// Take the programs off all devices, lose the connections that are away, and exit
     #[arg(long, conflicts_with_all = ["vip", "port", "node", "peer", "user", "device"])]
     pub clear: bool,
+}
+
+impl Handoff {
+    /// Whether every peer takes what comes to every VIP.
+    ///
+    /// # Errors
+    /// A peer that does not. A connection that moved there would be cut.
+    pub fn check(&self) -> Result<(), Failure> {
+        let six = self.vip.iter().find(|vip| vip.to_canonical().is_ipv6());
+        let four = self
+            .peer
+            .iter()
+            .find(|peer| peer.address.to_canonical().is_ipv4());
+        match (six, four) {
+            (Some(vip), Some(peer)) => Err(Failure::operator(format!(
+                "--peer {}={}: an address of IPv4 takes no packets of IPv6, which come to {vip}: name it by an address of IPv6, which \
+                 takes those of IPv4, too",
+                peer.name, peer.address
+            ))),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Another node.
@@ -122,6 +145,26 @@ mod tests {
         for wrong in ["", "broken", "34", "7:", "x"] {
             assert_eq!(user_in(wrong, passwd), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn peers_of_ipv4_are_for_addresses_of_ipv4() {
+        let refused = |vips: [&str; 2], of: &str| {
+            let vip = vips.map(|vip| vip.parse().expect("an address"));
+            let options = Handoff {
+                vip: vip.into(),
+                peer: vec![peer("b=fd00::2").expect("one"), peer(of).expect("one")],
+                ..Handoff::default()
+            };
+            options.check().err().map(|why| why.to_string())
+        };
+        assert_eq!(refused(["10.0.0.9", "fd00::9"], "c=fd00::3"), None);
+        assert_eq!(refused(["10.0.0.9", "::ffff:10.0.0.8"], "c=10.0.0.3"), None);
+        let why = refused(["10.0.0.9", "fd00::9"], "c=10.0.0.3").expect("one");
+        assert!(
+            why.contains("--peer c=10.0.0.3: ") && why.contains("fd00::9"),
+            "{why}"
+        );
     }
 
     #[test]

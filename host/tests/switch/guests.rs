@@ -1,10 +1,11 @@
 //! What a node may send of a flow, by whose decision.
 
-use std::io::Write;
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use ackpace_host_base::clock::monotonic_ns;
-use ackpace_wire::cluster::broker::PRIORITY_ENDS;
+use ackpace_wire::cluster::broker::FAREWELL_PRIORITY;
 
 use crate::packets::{ACK, Comes, FIN, RST, tuple};
 use crate::streams;
@@ -102,17 +103,40 @@ fn fin_and_rst_of_a_guest_never_leave() {
             came.iter().any(|came| came.said().flags & ACK != 0),
             "it does see packets"
         );
-        // One that ends on purpose says so.
-        let (other, mut end, server) = streams::connect(&world, &listener, is_ipv6, port + 100);
-        node.with(move |it| it.claim(&other, 1, Some(lease)).expect("claimed"));
-        streams::set_priority(&server, PRIORITY_ENDS);
-        drop(server);
-        assert_eq!(streams::within(&mut end, AT_ONCE), Some(0), "{port}");
         // Not even when it is forgotten soon.
         node.with(move |it| it.forget(&tuple));
         assert_eq!(streams::within(&mut client, AT_ONCE), None);
     }
     assert!(node.with(|it| it.counts()).expect("some").muted >= 3);
+}
+
+#[test]
+fn a_guest_that_ends_in_order_says_so() {
+    let Some(world) = World::new("a_guest_that_ends_in_order_says_so") else {
+        return;
+    };
+    let node = world.node(A);
+    for (port, is_ipv6) in [(4_000, false), (4_001, true)] {
+        let listener = streams::listen(&world, A, is_ipv6);
+        let (tuple, mut client, mut server) = streams::connect(&world, &listener, is_ipv6, port);
+        let lease = monotonic_ns() + 60_000 * MS;
+        node.with(move |it| it.claim(&tuple, 1, Some(lease)).expect("claimed"));
+        // The last bytes go with FIN.
+        rustix::net::sockopt::set_tcp_cork(&server, true).expect("a socket");
+        server.write_all(b"bye").expect("sent");
+        let (value, fd) = (FAREWELL_PRIORITY, server.as_raw_fd());
+        let (level, option) = (libc::SOL_SOCKET, libc::SO_PRIORITY);
+        // SAFETY: the kernel reads one int, which lives here.
+        let done = unsafe { libc::setsockopt(fd, level, option, (&raw const value).cast(), 4) };
+        assert_eq!(done, 0);
+        server
+            .shutdown(std::net::Shutdown::Write)
+            .expect("it is open");
+        let mut came = Vec::new();
+        client.read_to_end(&mut came).expect("its end");
+        assert_eq!(came, b"bye");
+    }
+    assert_eq!(node.with(|it| it.counts()).expect("some").muted, 0);
 }
 
 #[test]

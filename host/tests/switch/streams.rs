@@ -80,22 +80,6 @@ pub fn within(stream: &mut TcpStream, time: Duration) -> Option<usize> {
     }
 }
 
-/// SO_PRIORITY.
-pub fn set_priority(stream: &TcpStream, priority: u32) {
-    use std::os::fd::AsRawFd;
-    // SAFETY: the kernel reads one number.
-    let set = unsafe {
-        libc::setsockopt(
-            stream.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PRIORITY,
-            (&raw const priority).cast(),
-            4,
-        )
-    };
-    assert_eq!(set, 0, "everybody may");
-}
-
 /// How many segments the kernel has sent again.
 pub fn sent_again(stream: &TcpStream) -> u32 {
     use std::os::fd::AsRawFd;

@@ -30,8 +30,10 @@ pub struct Away {
     /// The state that came back, and the object that came with PREPARE.
     came: Option<Box<Handoff>>,
     asked: Option<Object>,
-    /// The file of what came back.
-    pub file: Option<Ready>,
+    /// The file of what was saved.
+    file: Option<Ready>,
+    /// The file of what comes back, which may be another response.
+    pub came_file: Option<Ready>,
     moves: u32,
     una_floor: Option<u32>,
     due: Option<Instant>,
@@ -63,6 +65,7 @@ impl Away {
             came: None,
             asked: None,
             file: None,
+            came_file: None,
             moves,
             una_floor,
             due: None,
@@ -124,7 +127,8 @@ impl Moving {
                 None
             }
             Out::Prepare => {
-                let asked = away.asked.take().filter(|it| it.from_bytes < it.to_bytes);
+                away.came_file = None;
+                let asked = away.asked.take().filter(|object| object.size_bytes > 0);
                 self.prepare(Key::Home(away.number), asked)
             }
             Out::Look => {
@@ -169,7 +173,10 @@ impl Moving {
         match out {
             Out::Restore => {
                 let stands = match away.came.take() {
-                    Some(state) => self.restore_home(away, &state),
+                    Some(state) => {
+                        let file = away.came_file.take();
+                        self.restore_home(away, &state, file)
+                    }
                     None => false,
                 };
                 Some(In::Restored(stands))
@@ -180,7 +187,10 @@ impl Moving {
                     .and_then(|state| state.acknowledged(ack))
                     .and_then(|state| state.holding(held_end))
                     .map(|state| state.later(away_us));
-                let stands = state.is_some_and(|state| self.restore_home(away, &state));
+                let stands = state.is_some_and(|state| {
+                    let file = away.file.clone();
+                    self.restore_home(away, &state, file)
+                });
                 Some(In::Restored(stands))
             }
             Out::Fence => {
@@ -253,9 +263,8 @@ impl Moving {
     }
 
     /// Makes a socket of a state and starts it.
-    fn restore_home(&mut self, away: &mut Away, state: &Handoff) -> bool {
+    fn restore_home(&mut self, away: &mut Away, state: &Handoff, file: Option<Ready>) -> bool {
         let (id, epoch) = (away.id, away.machine.epoch().saturating_add(1));
-        let file = away.file.clone();
         let now_here = flow(id, epoch, state.tcp.snd_una, None, away.moves + 1);
         let handed = self.restore(state, file.as_ref(), now_here, None);
         let stands = handed.is_some();
@@ -272,6 +281,7 @@ impl Moving {
         lease_until_ns: Option<u64>,
     ) -> Option<Box<Handed>> {
         let epoch = flow.epoch;
+        let file = file.filter(|file| state::is_of(state, file));
         let connection = Connection {
             tuple: state.tuple,
             tcp: state.tcp,

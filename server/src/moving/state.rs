@@ -85,6 +85,16 @@ pub fn file(handed: &Handed) -> Option<(Arc<File>, Version)> {
     Some((Arc::clone(file), version))
 }
 
+/// Whether this is the file of a travelling response.
+pub fn is_of(state: &Handoff, (file, version): &(Arc<File>, Version)) -> bool {
+    state.response.as_ref().is_some_and(|response| {
+        let object = &response.object;
+        *file.path == *object.name
+            && version.len_bytes == object.size_bytes
+            && version.mtime_ns == i128::from(object.mtime_ns)
+    })
+}
+
 /// Whether it has what another node could go on with.
 pub fn can_travel(handed: &Handed) -> bool {
     handed.conn.peer.is_some() && simple(handed).is_ok()

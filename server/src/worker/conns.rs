@@ -126,6 +126,11 @@ struct Slot {
 }
 
 impl Conn {
+    /// Whether another node accepted it, and this one serves it for a time.
+    pub fn is_guest(&self) -> bool {
+        self.flow.as_ref().is_some_and(|flow| flow.home.is_some())
+    }
+
     /// A connection that was accepted, without a place yet.
     pub fn new(client: Accepted, lowat_bytes: Option<u32>) -> Conn {
         Conn {
@@ -159,13 +164,6 @@ impl Conn {
     /// How often it has moved between nodes of the cluster.
     pub fn moves(&self) -> u32 {
         self.flow.as_ref().map_or(0, |flow| flow.moves)
-    }
-
-    /// Its socket ends on purpose.
-    pub fn ends(&self) {
-        if self.flow.as_ref().is_some_and(|flow| flow.home.is_some()) {
-            self.transport.ends_on_purpose();
-        }
     }
 
     /// The socket keeps back a last small segment from now on.

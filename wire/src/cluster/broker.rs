@@ -20,9 +20,11 @@ pub use self::codec::{encode_reply, encode_request, parse_reply, parse_request};
 
 /// The version of these messages. The first question and its answer have the same form in all versions.
 pub const VERSION: u16 = 1;
-/// SO_PRIORITY of a guest's socket that its server ends on purpose. Its FIN and RST leave; those by which the kernel ends the
-/// connections of a process that has died do not, since home takes these over.
-pub const PRIORITY_ENDS: u32 = 5;
+
+/// SO_PRIORITY (socket(7)) of a guest's socket whose server ends the connection in order. The switch lets FIN of such a socket
+/// pass, and no other FIN or RST of a guest: those are what the kernel sends when a process has died. Any process may set it, and
+/// nothing else does.
+pub const FAREWELL_PRIORITY: i32 = 5;
 
 /// A connection as it was frozen.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,0 +1,136 @@
+//! Nodes that are emptied, stop, or lose their brokers.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ackpace_tests::segment::{NODES, Node, Segment, vip, vip6};
+use ackpace_tests::{Files, Load, eventually};
+
+use crate::scene::{A, Scene};
+
+/// How long a crowd is at it.
+const CROWD: (usize, Duration) = (40, Duration::from_secs(5));
+
+/// Between two things that are done to nodes.
+fn a_moment() {
+    thread::sleep(Duration::from_millis(700)); // downloads run meanwhile
+}
+
+#[test]
+fn nodes_are_drained_with_downloads_and_take_requests_again() {
+    let Some(mut scene) = Scene::new() else {
+        return;
+    };
+    let gaps = scene.crowd(&[vip(A), vip6(A)], CROWD, |segment, nodes| {
+        a_moment();
+        for name in ["b", "a"] {
+            nodes[A].drain(name, true);
+            let nth = NODES.iter().position(|node| *node == name).expect("a node");
+            let from = Instant::now();
+            eventually("the node is empty", || !segment.holders().contains(&nth));
+            println!("{name} is empty after {:?}", from.elapsed());
+            assert!(from.elapsed() < Duration::from_secs(3), "{name}");
+            nodes[A].drain(name, false);
+        }
+    });
+    assert!(gaps[gaps.len() - 1] < Duration::from_secs(1), "{gaps:?}");
+    let before = scene.served();
+    scene.is_well(&[vip(A)]);
+    let after = scene.served();
+    assert!(
+        after[A] > before[A] && after[1] > before[1],
+        "{before:?}, {after:?}"
+    );
+}
+
+#[test]
+fn a_guest_ends_with_downloads() {
+    let Some(mut scene) = Scene::new() else {
+        return;
+    };
+    scene.crowd(&[vip(A), vip6(A)], CROWD, |_, nodes| {
+        a_moment();
+        ends_in_time(&mut nodes[1]);
+    });
+    scene.is_well(&[vip(A)]);
+}
+
+#[test]
+fn a_home_ends_with_downloads() {
+    let Some(mut scene) = Scene::new() else {
+        return;
+    };
+    scene.crowd(&[vip(A), vip6(A)], CROWD, |_, nodes| {
+        a_moment();
+        ends_in_time(&mut nodes[A]);
+    });
+    scene.is_well(&[vip(1)]);
+}
+
+/// SIGTERM, and what it takes.
+fn ends_in_time(node: &mut Node) {
+    let from = Instant::now();
+    node.server.signal(libc::SIGTERM);
+    assert_eq!(node.server.wait().code(), Some(0), "{}", node.server.err());
+    println!("ended after {:?}", from.elapsed());
+    assert!(
+        from.elapsed() < Duration::from_secs(3),
+        "{:?}",
+        from.elapsed()
+    );
+}
+
+#[test]
+fn brokers_are_killed_and_started_again_while_connections_are_away() {
+    let Some(mut scene) = Scene::new() else {
+        return;
+    };
+    scene.crowd(&[vip(A), vip6(A)], CROWD, |segment, nodes| {
+        for nth in [1, A] {
+            a_moment();
+            nodes[nth].broker = None;
+            thread::sleep(Duration::from_millis(200)); // as a service manager takes
+            nodes[nth].broker = Some(segment.broker(nth));
+        }
+    });
+    scene.is_well(&[vip(A), vip(1)]);
+}
+
+#[test]
+fn all_nodes_are_restarted_one_after_the_other() {
+    let Some(mut scene) = Scene::with(&["--log-level=debug"]) else {
+        return;
+    };
+    let to = [vip(0), vip(1), vip6(2)];
+    let Scene {
+        segment,
+        files,
+        nodes,
+        ..
+    } = &mut scene;
+    let (segment, files): (&Segment, &Files) = (segment, files);
+    let load = Load {
+        seed: 5,
+        connections: 6,
+        depth: 2,
+        lasts: Duration::from_secs(9),
+        ranges: 3,
+        range_bytes_max: 2 << 20,
+        requests: 100,
+        from: None,
+    };
+    let tally = thread::scope(|scope| {
+        let clients = scope.spawn(|| segment.client.within(|| load.run(&to, files)));
+        for nth in 0..NODES.len() {
+            a_moment();
+            ends_in_time(&mut nodes[nth]);
+            let broker = nodes[nth].broker.take();
+            nodes[nth] = segment.server(nth, broker, &[]);
+            nodes.iter().for_each(Node::sees_all_up);
+        }
+        clients.join().expect("no panic")
+    });
+    println!("{tally:?}");
+    assert!(tally.wrong.is_empty() && tally.broken.is_empty());
+    scene.is_well(&to);
+}

@@ -1,0 +1,8 @@
+//! Connections that move between the nodes of a cluster while clients use them: whatever happens to the nodes, a client sees one
+//! server and right bytes. Needs root and a build with BPF.
+
+mod clients;
+mod ends;
+mod gone;
+mod requests;
+mod scene;
