@@ -6,7 +6,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
 use ackpace_core::units::{Bytes, Time};
-use ackpace_wire::trace::{Analyser, Bad, FAULTS_SHOWN_MAX, Report, ServerRow};
+use ackpace_wire::trace::{Analyser, Bad, FAULTS_SHOWN_MAX, Files, Report, ServerRow};
 use serde_json::{Value, json};
 
 use super::say;
@@ -86,7 +86,7 @@ fn ratio(part: u64, of: u64) -> String {
 
 /// For people.
 fn page(report: &Report) -> String {
-    let (totals, files) = (&report.totals, &report.files);
+    let totals = &report.totals;
     let mut page = format!(
         "{} lines ({}), {} from first to last\n",
         report.lines,
@@ -99,10 +99,29 @@ fn page(report: &Report) -> String {
             false => ":",
         };
         let faults = faults_of(&report.faults);
-        let _ = writeln!(page, "{} are no entries{shown}{faults}", report.bad_lines);
+        let are = match report.bad_lines {
+            1 => "1 is no entry".to_owned(),
+            lines => format!("{lines} are no entries"),
+        };
+        let _ = writeln!(page, "{are}{shown}{faults}");
     }
+    page.push('\n');
+    for (name, value) in sums(report) {
+        let _ = writeln!(page, "{name:24} {value:>12}");
+    }
+    distribution(&report.files, &mut page);
+    servers(report, &mut page);
+    for (column, why) in report.format.lacks() {
+        let _ = writeln!(page, "\nnot in this log: {column}: {why}");
+    }
+    page
+}
+
+/// Names and values.
+fn sums(report: &Report) -> [(&'static str, String); 13] {
+    let (totals, files) = (&report.totals, &report.files);
     let per = |bytes: u64, of: u64| Bytes(bytes.checked_div(of).unwrap_or(0));
-    let rows = [
+    [
         ("requests", totals.requests.to_string()),
         ("bytes", Bytes(totals.bytes).to_string()),
         (
@@ -134,11 +153,11 @@ fn page(report: &Report) -> String {
             "requests on these",
             percent(permille(totals.on_persistent, totals.requests)),
         ),
-    ];
-    page.push('\n');
-    for (name, value) in rows {
-        let _ = writeln!(page, "{name:24} {value:>12}");
-    }
+    ]
+}
+
+/// How requests are distributed over files.
+fn distribution(files: &Files, page: &mut String) {
     page.push('\n');
     for (most, share) in [1, 10, 25, 50].iter().zip(files.top_permille) {
         let _ = writeln!(
@@ -154,11 +173,6 @@ fn page(report: &Report) -> String {
             percent(share)
         );
     }
-    servers(report, &mut page);
-    for (column, why) in report.format.lacks() {
-        let _ = writeln!(page, "\nnot in this log: {column}: {why}");
-    }
-    page
 }
 
 fn about(count: u64, stands_for: u64) -> String {
@@ -268,7 +282,7 @@ rubbish
     fn a_page_has_the_papers_columns_and_says_which_are_missing() {
         let text = page(&report(SQUID.as_bytes()));
         for part in [
-            "3 lines (squid), 1.0 s from first to last\n1 are no entries:\n  line 3: ",
+            "3 lines (squid), 1.0 s from first to last\n1 is no entry:\n  line 3: ",
             "\nmean response                  2.0 KB\n",
             "\nexample.org                              2          1   50.0 %           1        2\n",
             "\nnot in this log: connections: Squid does not say",

@@ -56,6 +56,26 @@ fn tcp() -> impl Strategy<Value = Tcp> {
     )
 }
 
+fn progress() -> impl Strategy<Value = Progress> {
+    let numbers = (
+        any::<u16>(),
+        any::<[u64; 2]>(),
+        0..=u64::MAX / 2,
+        any::<u64>(),
+        any::<u32>(),
+    );
+    numbers.prop_map(
+        |(nth, [rate, idle_us], given_bytes, acked, moves)| Progress {
+            nth,
+            given_bytes,
+            acked_bytes: acked.min(given_bytes),
+            rate_bytes_per_s: rate,
+            idle_us,
+            moves,
+        },
+    )
+}
+
 pub(super) fn handoff() -> impl Strategy<Value = Handoff> {
     let congestion = ("[a-z_]{1,16}", any::<[u32; 3]>(), 1u32.., any::<u64>()).prop_map(
         |(name, [ssthresh_segments, srtt_us, rttvar_us], cwnd_segments, pacing_bytes_per_s)| {
@@ -95,27 +115,9 @@ pub(super) fn handoff() -> impl Strategy<Value = Handoff> {
             record,
         },
     );
-    let progress = (
-        any::<u16>(),
-        any::<[u64; 2]>(),
-        0..=u64::MAX / 2,
-        any::<u64>(),
-        any::<u32>(),
-    );
-    let progress =
-        progress.prop_map(
-            |(nth, [rate, idle_us], given_bytes, acked, moves)| Progress {
-                nth,
-                given_bytes,
-                acked_bytes: acked.min(given_bytes),
-                rate_bytes_per_s: rate,
-                idle_us,
-                moves,
-            },
-        );
     let queue = || vec(any::<u8>(), 0..200);
     let queues = (queue(), queue());
-    let carried = (progress, option::of(response));
+    let carried = (progress(), option::of(response));
     (tuple(), tcp(), congestion, carried, queues).prop_map(
         |(tuple, tcp, congestion, (progress, response), (received, unparsed))| Handoff {
             tuple,

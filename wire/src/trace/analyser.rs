@@ -31,6 +31,8 @@ pub const MEMORY_BYTES: u64 = {
     (tables * 24 / 7 + SERVERS_MAX * (SERVER_BYTES_MAX + 16)) as u64
 };
 
+const _: () = assert!(MEMORY_BYTES < 200 << 20, "docs/cluster.md promises that");
+
 #[derive(Default)]
 struct File {
     requests: u64,
