@@ -53,6 +53,11 @@ const MAIL_MAX: usize = 4096;
 /// Memory of what waits for the thread, at worst: as many frames as connections freeze at once have the state of one.
 pub const MAIL_BYTES: u64 = (MAIL_MAX * (size_of::<(usize, Frame)>() + 64)
     + FROZEN_MAX as usize * CLUSTER_BODY_BYTES_MAX) as u64;
+/// Connections of this node that others serve at a time or that are on their way; and those of other nodes that this one serves. More: they are
+/// relayed.
+pub const MOVED_MAX: usize = 4096;
+/// Memory of both: what a take-over needs of each, with the head of its response and what the log says of it, which are seldom long.
+pub const MOVED_BYTES: u64 = (2 * MOVED_MAX * (4 << 10)) as u64;
 /// Memory of one other node, at worst: its stream, and two more that are being opened.
 pub const NODE_BYTES: u64 = stream::STREAM_BYTES + 2 * stream::OPENING_BYTES;
 

@@ -32,13 +32,9 @@ use self::guest::Stay;
 use self::home::Away;
 use self::messages::{of_wire, plain};
 use self::prepare::Preparers;
-use crate::cluster::{Cluster, Flows, Movable};
+use crate::cluster::{Cluster, Flows, MOVED_MAX, Movable};
 use crate::worker::{Ask, Flow, Handed, Shared};
 
-/// Connections of this node that others serve at a time, or that are on their way. More: they are relayed.
-const AWAY_MAX: usize = 8192;
-/// Connections of other nodes that this one serves at a time. More: refused, and the other node relays.
-const STAYS_MAX: usize = 8192;
 /// How often a broker is looked for that is not there.
 const BROKER_EACH_US: u64 = US_PER_S;
 /// A node that has refused a connection is not asked again for this time.
@@ -170,7 +166,7 @@ impl Moving {
         let facts = handed.conn.transport.facts(0, handed.conn.flow.is_some());
         let quiet = facts.is_some_and(|facts| ackpace_core::handoff::may_move(&facts).is_ok());
         let refused = self.refused[to].is_some_and(|at| now.since_us(at) < REFUSED_US);
-        let room = self.homes.len() < AWAY_MAX && self.broker.is_some();
+        let room = self.homes.len() < MOVED_MAX && self.broker.is_some();
         if !quiet || refused || !room || !state::can_travel(&handed) {
             self.cluster.tally.count(None);
             return self.to_worker(handed);

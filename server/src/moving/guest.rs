@@ -10,7 +10,7 @@ use ackpace_wire::cluster::{FlowId, Handoff, Message, Object, Reason, Tuple};
 
 use super::home::NEVER;
 use super::prepare::Ready;
-use super::{Key, Moving, STAYS_MAX, flow, plain, state};
+use super::{Key, MOVED_MAX, Moving, flow, plain, state};
 use crate::worker::{Handed, Told};
 
 /// An entry that is forgotten is gone by then.
@@ -54,7 +54,7 @@ impl Moving {
         object: Object,
         now: Instant,
     ) {
-        if self.guests.len() >= STAYS_MAX || self.broker.is_none() {
+        if self.guests.len() >= MOVED_MAX || self.broker.is_none() {
             let (reason, turn) = (Reason::Busy, 0);
             return self.say(from, key.0, key.1, Message::Nak { reason, turn });
         }
