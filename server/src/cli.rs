@@ -1,5 +1,6 @@
 //! The commands of the binary. `main` calls `run`, one match over all commands; errors are printed in one place.
 
+mod analyse;
 mod cluster;
 
 use std::ffi::OsString;

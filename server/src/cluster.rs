@@ -119,17 +119,6 @@ impl ClusterTally {
         self.steps[at].fetch_add(1, Relaxed);
     }
 
-    /// Counts a response by how it was placed.
-    pub fn placed(&self, by: By) {
-        self.placed[by as usize].fetch_add(1, Relaxed);
-    }
-
-    /// Says how many connections are away now, and how many guests are here.
-    pub fn stand(&self, away: usize, guests: usize) {
-        self.moved[0].store(away as u64, Relaxed);
-        self.moved[1].store(guests as u64, Relaxed);
-    }
-
     /// Counts a client that got RST, since nobody knew how its connection goes on.
     pub fn reset(&self) {
         self.steps[5].fetch_add(1, Relaxed);

@@ -402,6 +402,40 @@ fn nodes_ask_at_a_port_of_their_own_and_leave_no_line_in_the_access_log() {
 }
 
 #[test]
+fn a_relayed_response_is_told_of_in_log_and_metrics_and_its_log_can_be_analysed() {
+    let cluster = Cluster::new(&["a", "b"]);
+    let mut options = cluster.options(0);
+    options.push("--access-log-format=json".to_owned());
+    let (a, b) = (cluster.start_with(0, &options), cluster.start(1));
+    a.sees("b", "up");
+    b.sees("a", "up");
+    assert_eq!(b.server.get("/a", "").status, 200);
+    eventually("a hears what b has", || {
+        let status = a.ackpace(&["status", "--json"]).out;
+        status.contains("\"objects\":1,")
+    });
+    assert_eq!(a.server.get("/a", "").text(), "0123456789");
+    assert_eq!(a.server.get("/nothing", "").status, 404);
+    let log = || std::fs::read_to_string(&a.log).unwrap_or_default();
+    eventually("both lines", || log().lines().count() == 2);
+    for end in ["relayed", "here"] {
+        let end = format!(",\"node\":\"a\",\"by\":\"{end}\",\"moves\":0}}\n");
+        assert!(log().contains(&end), "no {end} in {}", log());
+    }
+    let placed = |by: &str| a.server.sum("ackpace_cluster_responses_total", &[by]);
+    assert_eq!((placed("\"relayed\""), placed("\"here\"")), (1.0, 0.0));
+    assert_eq!(a.server.sum("ackpace_cluster_moved_connections", &[]), 0.0);
+    let mut command = command(server_binary());
+    let analysed = run(command.args(["cluster", "analyse"]).arg(&a.log));
+    assert!(
+        analysed.out.starts_with("2 lines (json), ") && analysed.out.contains("not in this log"),
+        "{}{}",
+        analysed.out,
+        analysed.err
+    );
+}
+
+#[test]
 fn a_start_with_wrong_options_says_what_to_mend() {
     let cluster = Cluster::new(&["a", "b"]);
     let good = cluster.options(0);

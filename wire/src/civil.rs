@@ -59,6 +59,26 @@ impl Civil {
         }
     }
 
+    /// The Unix time in seconds; `None`: there is no such day or time.
+    pub fn unix_s(&self) -> Option<i64> {
+        let march = i64::from((self.month + 9) % 12); // months since March
+        let year = self.year - i64::from(self.month <= 2);
+        let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));
+        let day_of_year = (153 * march + 2) / 5 + i64::from(self.day) - 1;
+        let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+        let days = era * 146_097 + day_of_era - 719_468;
+        let second = i64::from(self.hour) * 3_600 + i64::from(self.minute) * 60;
+        let unix_s = days * S_PER_DAY + second + i64::from(self.second);
+        // A 31st of June is the 1st of July there.
+        (Civil::from_unix_s(unix_s) == *self).then_some(unix_s)
+    }
+
+    /// The number of a month that is written as in the logs of servers: `Oct`.
+    pub fn month_of(name: [u8; 3]) -> Option<u8> {
+        let at = MONTHS.iter().position(|month| month.as_bytes() == name)?;
+        Some(at as u8 + 1)
+    }
+
     /// `2026-11-21`.
     pub fn push_date(&self, out: &mut Vec<u8>) {
         push_padded(self.year as u64, 4, out);
@@ -167,6 +187,7 @@ mod tests {
 
         #[test]
         fn each_second_has_one_date_and_dates_grow_with_time(unix_s in FIRST_UNIX_S..LAST_UNIX_S) {
+            prop_assert_eq!(Civil::from_unix_s(unix_s).unix_s(), Some(unix_s));
             let [this, next] = [unix_s, unix_s + 1].map(|s| text(s, Civil::push_rfc3339));
             prop_assert!(this < next, "{this} is not before {next}");
             let civil = Civil::from_unix_s(unix_s);

@@ -16,3 +16,4 @@ pub mod listing;
 pub mod s3;
 pub mod tcp_info;
 mod text;
+pub mod trace;

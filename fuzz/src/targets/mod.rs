@@ -13,6 +13,7 @@ pub mod request_head;
 pub mod response_body;
 pub mod response_head;
 pub mod target;
+pub mod trace;
 
 use ackpace_wire::http::conditional::Validators;
 use ackpace_wire::http::{Context, Parsed, Part, Plan, Representation, Request, Times, parse};

@@ -6,7 +6,7 @@ use std::path::Path;
 use clap::builder::OsStringValueParser;
 use clap::{Arg, ArgMatches, Command, ValueHint};
 
-use super::{admin_argument, admin_path, say, switch, with_help};
+use super::{admin_argument, admin_path, analyse, say, switch, with_help};
 use crate::admin::client;
 use crate::cluster::{Key, KeyError};
 use crate::failure::Failure;
@@ -17,13 +17,15 @@ const KEY_FILE: &str = "cluster.key";
 
 pub fn command() -> Command {
     let what = Arg::new("what")
-        .value_name("status|drain|undrain|key")
-        .value_parser(["status", "drain", "undrain", "key"])
-        .help("What is known of the nodes; have one take no more requests, or take them again; make a node's key")
+        .value_name("status|drain|undrain|key|analyse")
+        .value_parser(["status", "drain", "undrain", "key", "analyse"])
+        .help("What is known of the nodes; have one take no more requests, or take them again; make a node's key; what a log says of how often requests come together and for which files")
         .required(true);
     let node = Arg::new("which")
-        .value_name("NODE")
-        .help("Which node is to be drained, or no longer");
+        .value_name("NODE|LOG")
+        .value_parser(OsStringValueParser::new())
+        .value_hint(ValueHint::FilePath)
+        .help("Which node is to be drained, or no longer; the log to be analysed, of Squid (native), nginx, Apache or this server, - for standard input");
     let file = |name: &'static str, help: &'static str| {
         let file = Arg::new(name).long(name).value_name("FILE").help(help);
         file.value_hint(ValueHint::FilePath)
@@ -31,7 +33,7 @@ pub fn command() -> Command {
             .help_heading("Keys")
     };
     let command = Command::new("cluster")
-        .about("Look at the nodes of a cluster, drain one, or make its key")
+        .about("Look at the nodes of a cluster, drain one, make its key, or analyse a log")
         .args([
             what,
             node,
@@ -48,6 +50,7 @@ pub fn command() -> Command {
         "ackpace cluster status [--json] [--admin PATH]",
         "ackpace cluster drain|undrain [--json] [--admin PATH] NODE",
         "ackpace cluster key [--out FILE | --public FILE]",
+        "ackpace cluster analyse [--json] LOG",
     ];
     with_help(command, &usage, &[])
 }
@@ -55,8 +58,14 @@ pub fn command() -> Command {
 pub fn run(matches: &ArgMatches) -> Result<(), Failure> {
     let (path, json) = (admin_path(matches), matches.get_flag("json"));
     let what = matches.get_one::<String>("what").map(String::as_str);
-    let node = matches.get_one::<String>("which");
-    match (what.unwrap_or_default(), node) {
+    let which = matches.get_one::<OsString>("which");
+    let node = which.map(|which| which.to_string_lossy());
+    match (what.unwrap_or_default(), node.as_deref()) {
+        ("analyse", Some(_)) => analyse::run(
+            Path::new(which.map_or("".as_ref(), |it| it.as_os_str())),
+            json,
+        ),
+        ("analyse", None) => Err(Failure::operator("name the log; - is standard input")),
         ("drain", Some(node)) => client::drain(path.as_deref(), node, true, json),
         ("undrain", Some(node)) => client::drain(path.as_deref(), node, false, json),
         ("drain" | "undrain", None) => Err(Failure::operator(

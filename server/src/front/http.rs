@@ -4,14 +4,15 @@
 //! keeps is copied. The worker lends the buffers for heads; a connection between two requests holds none. What a request
 //! asks for is found by `worker/answer.rs`.
 
+mod settled;
 mod travelling;
 
 use std::collections::VecDeque;
 
 use ackpace_core::conn::Plan as CorePlan;
 use ackpace_core::limits::{ARRIVAL_BYTES, RECORD_BRIEF_BYTES_MAX};
-use ackpace_core::worker::{Outcome, Received};
-use ackpace_wire::access_log::{self, Remote, Sender};
+use ackpace_core::worker::Received;
+use ackpace_wire::access_log;
 use ackpace_wire::http::target::{self, Form};
 use ackpace_wire::http::{
     BodySkip, Context, Method, Parsed, Plan, Reject, Request, RequestBody, Status, parse, plan,
@@ -28,10 +29,9 @@ use super::planning::{
     ranges_room,
 };
 use super::site::{Query, Site, SiteAnswer};
-use crate::clock::unix_ms;
 use crate::cluster::By;
 use crate::gateway::Asked;
-use crate::log::{BRIEF_HELD_BYTES, Record, RequestText};
+use crate::log::{BRIEF_HELD_BYTES, RequestText};
 use crate::response_cache::{CachedResponse, Content, Key};
 use crate::transport::Transport;
 
@@ -449,51 +449,6 @@ impl Front {
         if self.start == self.end {
             self.release(pool);
         }
-    }
-
-    /// The log record of a response that is settled: it arrived, or failed to. `node`: the name of this one in its cluster, and how
-    /// often the connection has moved.
-    pub fn record<'a>(
-        &mut self,
-        nth: u16,
-        remote: Remote,
-        outcome: &Outcome,
-        node: Option<(&'a str, u32)>,
-    ) -> Option<Record<'a>> {
-        let at = self.records.iter().position(|noted| noted.nth == nth)?;
-        let Noted {
-            status,
-            cache,
-            by,
-            request,
-            ended,
-            ..
-        } = *self.records.remove(at)?;
-        if self.records.is_empty() {
-            self.records.shrink_to(RECORDS_COMMON);
-        }
-        let ended = ended.unwrap_or_else(|| Ended {
-            unix_ms: unix_ms(),
-            later_us: 0,
-        });
-        let outcome = access_log::Outcome {
-            time_unix_ms: i64::try_from(ended.unix_ms).unwrap_or(i64::MAX),
-            remote,
-            status,
-            bytes_sent: outcome.sent_bytes,
-            bytes_acked: (remote != Remote::Unix).then_some(outcome.acked_bytes),
-            waited_disk_us: outcome.waited_disk_us,
-            waited_net_us: outcome.waited_net_us,
-            duration_us: outcome.took_us.saturating_add(ended.later_us).max(1),
-            why: (!outcome.whole).then(|| outcome.why.name()),
-            cache,
-            sender: node.map(|(node, moves)| Sender {
-                node,
-                by: by.name(),
-                moves,
-            }),
-        };
-        Some(Record { request, outcome })
     }
 
     pub fn release(&mut self, pool: &mut HeadPool) {

@@ -17,7 +17,6 @@ use super::place::{Placed, placed};
 use super::report::tell_refused;
 use super::{Shared, Worker};
 use crate::clock::unix_ms;
-use crate::cluster::By;
 use crate::front::http::{Surroundings, Task};
 use crate::front::planning::cached_core_plan;
 use crate::front::site::{Served, SiteAnswer};
@@ -206,12 +205,7 @@ impl Worker {
             self.decider.on(In::Unresolved { stream }, now);
             return self.give(stream.conn, Going::Home, now);
         }
-        let by = conn.placing.as_ref().map_or(By::Here, |it| it.by);
-        let by = match by {
-            By::HandedOver => By::Relayed, // until it moves, and then another node tells
-            by => by,
-        };
-        conn.front.sent_by(stream.nth, by);
+        conn.tell_log(stream.nth);
         let plain = conn.front.plain();
         let plain = plain.filter(|_| !self.draining && matches!(placed, Placed::Here));
         if let Some(key) = plain {

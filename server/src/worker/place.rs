@@ -91,12 +91,7 @@ pub(super) fn placed(
         How::Relay | How::Fetch | How::HandOver => peers.object(node, file, validators),
     };
     placing.may_move = response.may_move;
-    placing.by = match (&object, how) {
-        (None, _) | (_, How::Here) => By::Here,
-        (_, How::Relay) => By::Relayed,
-        (_, How::Fetch) => By::Fetched,
-        (_, How::HandOver) => By::HandedOver,
-    };
+    placing.by = by(object.is_some(), how);
     note(cluster, conn, placing);
     let Some(object) = object else {
         return Placed::Here;
@@ -105,6 +100,27 @@ pub(super) fn placed(
     match how {
         How::HandOver => Placed::There(node, object),
         _ => Placed::Bytes(object),
+    }
+}
+
+/// How the response is placed; here, if what another node has can't be asked for.
+fn by(can_be_asked: bool, how: How) -> By {
+    match how {
+        How::Relay if can_be_asked => By::Relayed,
+        How::Fetch if can_be_asked => By::Fetched,
+        How::HandOver if can_be_asked => By::HandedOver,
+        How::Here | How::Relay | How::Fetch | How::HandOver => By::Here,
+    }
+}
+
+impl Conn {
+    /// Has the access log say by what this node has the bytes of its response.
+    pub(super) fn tell_log(&mut self, nth: u16) {
+        let by = match self.placing.as_ref().map(|placing| placing.by) {
+            Some(By::HandedOver) => By::Relayed, // until it moves, and then another node tells
+            by => by.unwrap_or_default(),
+        };
+        self.front.sent_by(nth, by);
     }
 }
 

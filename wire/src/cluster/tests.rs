@@ -56,6 +56,26 @@ fn tcp() -> impl Strategy<Value = Tcp> {
     )
 }
 
+fn progress() -> impl Strategy<Value = Progress> {
+    let numbers = (
+        any::<u16>(),
+        any::<[u64; 2]>(),
+        0..=u64::MAX / 2,
+        any::<u64>(),
+        any::<u32>(),
+    );
+    numbers.prop_map(
+        |(nth, [rate, idle_us], given_bytes, acked, moves)| Progress {
+            nth,
+            given_bytes,
+            acked_bytes: acked.min(given_bytes),
+            rate_bytes_per_s: rate,
+            idle_us,
+            moves,
+        },
+    )
+}
+
 fn response() -> impl Strategy<Value = Response> {
     let head = vec(any::<u8>(), 1..=CLUSTER_HEAD_BYTES_MAX);
     let text = || vec(any::<u8>(), 0..50);
@@ -98,27 +118,9 @@ pub(super) fn handoff() -> impl Strategy<Value = Handoff> {
             }
         },
     );
-    let progress = (
-        any::<u16>(),
-        any::<[u64; 2]>(),
-        0..=u64::MAX / 2,
-        any::<u64>(),
-        any::<u32>(),
-    );
-    let progress =
-        progress.prop_map(
-            |(nth, [rate, idle_us], given_bytes, acked, moves)| Progress {
-                nth,
-                given_bytes,
-                acked_bytes: acked.min(given_bytes),
-                rate_bytes_per_s: rate,
-                idle_us,
-                moves,
-            },
-        );
     let queue = || vec(any::<u8>(), 0..200);
     let queues = (queue(), queue());
-    let carried = (progress, option::of(response()));
+    let carried = (progress(), option::of(response()));
     (tuple(), tcp(), congestion, carried, queues).prop_map(
         |(tuple, tcp, congestion, (progress, response), (received, unparsed))| Handoff {
             tuple,

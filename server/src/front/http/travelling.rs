@@ -5,17 +5,9 @@ use ackpace_wire::cluster;
 use ackpace_wire::limits::HEAD_BYTES_MAX;
 
 use super::{Front, HeadBuffer, NOTED_BYTES};
-use crate::cluster::By;
 use crate::log::RequestText;
 
 impl Front {
-    /// By what this node has the bytes of the response that was planned last, if the log has it.
-    pub fn sent_by(&mut self, nth: u16, by: By) {
-        if let Some(noted) = self.records.back_mut().filter(|noted| noted.nth == nth) {
-            noted.by = by;
-        }
-    }
-
     /// Memory of the record for the access log of the request that was planned last, if there is one.
     pub fn record_bytes(&self, nth: u16) -> Option<u64> {
         let noted = self.records.back().filter(|noted| noted.nth == nth)?;
