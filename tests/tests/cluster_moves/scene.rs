@@ -27,13 +27,8 @@ pub struct Scene {
 
 impl Scene {
     pub fn new() -> Option<Scene> {
-        Scene::with(&[])
-    }
-
-    /// With these arguments of its servers.
-    pub fn with(args: &[&str]) -> Option<Scene> {
         let mut scene = Scene::without_nodes()?;
-        scene.nodes = scene.segment.start(args);
+        scene.nodes = scene.segment.start(&[]);
         Some(scene)
     }
 
