@@ -42,7 +42,10 @@ pub const MARGIN_US: u64 = 50_000;
 pub const READY_US: u64 = 20_000;
 /// A lease that is shorter than this when the hand-off comes is refused: home would take over too soon.
 pub const LATE_US: u64 = 100_000;
-/// The other node has the file in memory within this time, or the connection stays.
+/// The other node has the file in memory within this time, or the connection stays. No byte leaves meanwhile, so a node that hangs
+/// costs the client as much.
+pub const ANSWER_US: u64 = 400_000;
+/// A node that has prepared keeps the file for so long.
 pub const PREPARE_US: u64 = 2 * US_PER_S;
 /// A socket is saved within this time, or it is thawed.
 pub const FREEZE_US: u64 = 20_000;

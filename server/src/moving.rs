@@ -354,7 +354,11 @@ impl Moving {
             // It would refuse the next one as well.
             if matches!(
                 why,
-                Refusal::Version | Refusal::Busy | Refusal::Draining | Refusal::Restore
+                Refusal::Version
+                    | Refusal::Busy
+                    | Refusal::Draining
+                    | Refusal::Restore
+                    | Refusal::Silent
             ) {
                 self.refused[node] = Some(now);
             }

@@ -3,8 +3,8 @@
 use alloc::collections::VecDeque;
 
 use super::{
-    ASK_US, FREEZE_US, Facts, GONE_MAX, In, LATE_US, LEASE_US, LOOKS_MAX, LOST_US, Message, Out,
-    PREPARE_US, RENEW_US, RESTORE_US, Refusal, Step, may_move, wait_us,
+    ANSWER_US, ASK_US, FREEZE_US, Facts, GONE_MAX, In, LATE_US, LEASE_US, LOOKS_MAX, LOST_US,
+    Message, Out, PREPARE_US, RENEW_US, RESTORE_US, Refusal, Step, may_move, wait_us,
 };
 use crate::machine::Machine;
 use crate::units::Instant;
@@ -220,7 +220,7 @@ impl Guest {
         self.send(Message::Prepare);
         self.state = State::Leaving {
             waiting: false,
-            until: now.plus_us(PREPARE_US),
+            until: now.plus_us(ANSWER_US),
         };
     }
 

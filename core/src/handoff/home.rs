@@ -4,11 +4,11 @@ mod hearing;
 
 use alloc::collections::VecDeque;
 
-use super::{FREEZE_US, Hold};
 use super::{
-    Facts, In, LEASE_US, LOOKS_MAX, MARGIN_US, Message, Out, PREPARE_US, READY_US, RESTORE_US,
+    ANSWER_US, Facts, In, LEASE_US, LOOKS_MAX, MARGIN_US, Message, Out, READY_US, RESTORE_US,
     RESTORES_MAX, Refusal, Step, Tracked, may_move, wait_us,
 };
+use super::{FREEZE_US, Hold};
 use crate::machine::Machine;
 use crate::units::Instant;
 
@@ -155,7 +155,7 @@ impl Home {
         self.send(Message::Prepare);
         self.state = State::Preparing {
             waiting: false,
-            until: now.plus_us(PREPARE_US),
+            until: now.plus_us(ANSWER_US),
         };
     }
 

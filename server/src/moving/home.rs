@@ -2,7 +2,9 @@
 
 use std::os::fd::AsFd;
 
-use ackpace_core::handoff::{Facts, Home, In, Message as Plain, Out, Step, Tracked, may_move};
+use ackpace_core::handoff::{
+    Facts, Home, In, Message as Plain, Out, Refusal, Step, Tracked, may_move,
+};
 use ackpace_core::machine::Machine;
 use ackpace_core::units::Instant;
 use ackpace_wire::cluster::broker::Connection;
@@ -160,6 +162,9 @@ impl Moving {
             }
             Out::Tell(step) => {
                 self.told(step, away.peer(), now);
+                if let (Step::Refused(Refusal::Silent), Some(handed)) = (step, &mut away.handed) {
+                    state::serve_here(handed);
+                }
                 away.over |= matches!(step, Step::Refused(_) | Step::Returned | Step::TookOver)
                     && away.machine.owns();
                 None

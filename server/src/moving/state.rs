@@ -95,6 +95,26 @@ pub fn is_of(state: &Handoff, (file, version): &(Arc<File>, Version)) -> bool {
     })
 }
 
+/// Its bytes come from this node's own file from now on: the node that has them in memory says nothing.
+pub fn serve_here(handed: &mut Handed) {
+    let Some((file, version)) = handed.conn.body.here.take() else {
+        return;
+    };
+    let here = LocalFile {
+        object: file.id,
+        version,
+        residency: file.residency,
+    };
+    if let Some(Stage::Response(response)) = handed.exported.as_mut().map(|it| &mut it.stage) {
+        for part in &mut response.parts {
+            if let ExportedPart::File { file, .. } = part {
+                *file = here;
+            }
+        }
+    }
+    handed.conn.body.source = Some(Source::File(file));
+}
+
 /// Whether it has what another node could go on with.
 pub fn can_travel(handed: &Handed) -> bool {
     handed.conn.peer.is_some() && simple(handed).is_ok()
