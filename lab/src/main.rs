@@ -12,6 +12,7 @@ mod believed;
 mod cgroup;
 mod clean;
 mod clock;
+mod cluster;
 mod corpus;
 mod cpu;
 mod environment;
