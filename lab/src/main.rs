@@ -12,7 +12,6 @@ mod believed;
 mod cgroup;
 mod clean;
 mod clock;
-mod cluster;
 mod corpus;
 mod cpu;
 mod environment;

@@ -1,12 +1,12 @@
 //! A cluster whose connections move between nodes (DTCP): what the home spends, what clients wait, and what is lost.
 
-use crate::cluster::{Cluster, Drain, Moved, Path, Relay, Window};
 use crate::corpus::Set;
 use crate::experiment::{Experiment, Pace, Scenario};
 use crate::peers::Contender;
 use crate::place::Place;
 use crate::sweep::{Axis, Point};
 use crate::workloads::Workload;
+use crate::workloads::cluster::{Cluster, Drain, Moved, Path, Relay, Trace, Window};
 
 /// Files that the second node has, and how many a second are asked for: some seconds of each.
 const RELAYED: [(Set, f64); 5] = [
@@ -220,4 +220,54 @@ fn window_scenario(at: &Point) -> Scenario {
         clients: if case < 2 { 1 } else { 40 },
     };
     scenario(&[BEFORE, window.of], Cluster::Window(window))
+}
+
+/// Single servers of ours, which HAProxy chooses among by the name of the object.
+const BY_URI: [&str; 6] = [
+    "balance uri",
+    "hash-type consistent",
+    "server a 10.77.0.11:8080",
+    "server b 10.77.0.12:8080",
+    "server c 10.77.0.13:8080",
+    "server d 10.77.0.14:8080",
+];
+
+/// More is asked for than a node's memory holds.
+pub fn trace() -> Experiment {
+    let by_uri = Contender {
+        options: Vec::new(),
+        ..Contender::preset("haproxy")
+    };
+    let hashed = ["--compare", "place=bounded-hash", "--hand-off", "relay"];
+    Experiment {
+        name: "cluster-trace",
+        title: "Four nodes with memory for a third of the files each",
+        asks: "48 clients ask four nodes, each with a disk of 2003 and memory for a third of the files, for what was asked for on a day at NASA in 1995 (files four \
+            times as long as then; connections of one client within 15 s, as fast as they are answered), or by Zipf's law for files of 1 to 50 MB. Connections come to \
+            all nodes alike. How much more is served if requests go where the object is in memory, than if they go anywhere, or by consistent hashing with bounded \
+            loads, relayed? HAProxy hashes the name, before four single servers. All share two cores.",
+        source: "DTCP, Figure 8",
+        contenders: vec![
+            Contender::preset("cluster"),
+            Contender::preset("cluster").with("random", &["--compare", "place=random"]),
+            Contender::preset("cluster").with("hashed", &hashed),
+            by_uri.with("haproxy", &BY_URI),
+        ],
+        subject: "cluster",
+        sweep: vec![Axis::named("asked", "asked", &["NASA's day", "1 to 50 MB"])],
+        pace: Pace::of([3, 1], 25.0, [20.0, 10.0]),
+        scenario: |at| {
+            let trace = [Trace::Day, Trace::Long][at.count("asked")];
+            scenario(&[], Cluster::Trace(trace))
+        },
+        judged: "
+            requests_per_s / random >= 1.5 at asked=0
+            requests_per_s / hashed >= 1.0 at asked=0
+            requests_per_s / haproxy at asked=0
+            goodput_bytes_per_s / random at asked=1
+            goodput_bytes_per_s / hashed >= 1.2 at asked=1
+            goodput_bytes_per_s / haproxy >= 1.2 at asked=1
+            disk_bytes_per_s / random, hashed, haproxy",
+        figures: Vec::new(),
+    }
 }

@@ -62,6 +62,7 @@ pub fn all() -> Vec<Experiment> {
         cluster::drain,
         cluster::moved,
         cluster::window,
+        cluster::trace,
     ];
     all.iter().map(|experiment| experiment()).collect()
 }

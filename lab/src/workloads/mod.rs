@@ -1,14 +1,15 @@
 //! The clients' workloads and their results: a file for each kind.
 
 mod after;
+pub mod cluster;
 mod downloads;
 pub mod profile;
 mod swarm;
 
+pub use cluster::Cluster;
 pub use downloads::Downloads;
 pub use swarm::{Event, Swarm, TimedEvent};
 
-use crate::cluster::Cluster;
 use crate::metrics::Values;
 use crate::peers::Running;
 use crate::testbed::Testbed;

@@ -1,6 +1,6 @@
 //! Clients of a cluster: plain blocking sockets, which compare bytes, and note how long they waited.
 
-use crate::cluster::segment::vip;
+use super::segment::vip;
 use ackpace_lab_base::content::{Tag, first_wrong};
 use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::{Shutdown, TcpStream};

@@ -7,6 +7,7 @@
 //! | [`clients`] | who asks |
 //! | [`relay`] | objects that another node has: the home's CPU time |
 //! | [`drain`] | a node is emptied while it serves; a download that moves again and again |
+//! | [`trace`] | four nodes with little memory, and a disk each |
 //! | [`window`] | a response after a move, and small ones with loss |
 
 mod clients;
@@ -14,16 +15,18 @@ mod drain;
 mod nodes;
 mod relay;
 mod segment;
+mod trace;
 mod window;
 
 pub use drain::{Drain, Moved};
 pub use relay::Relay;
+pub use trace::Trace;
 pub use window::Window;
 
+use super::{RoundResult, RoundTimes};
 use crate::metrics::Values;
 use crate::peers::{Contender, Kind};
 use crate::testbed::{Lab, Testbed};
-use crate::workloads::{RoundResult, RoundTimes};
 use ackpace_lab_base::error::{Doing, Result};
 use ackpace_lab_base::stats::percentile;
 use ackpace_lab_wan::topology::PathSpec;
@@ -46,6 +49,8 @@ pub enum Cluster {
     Moved(Moved),
     /// Responses behind a path.
     Window(Window),
+    /// Four nodes with little memory.
+    Trace(Trace),
 }
 
 /// A path between clients and the segment.
@@ -90,6 +95,7 @@ impl Cluster {
             Self::Drain(drain) => drain.clients,
             Self::Moved(_) => 1,
             Self::Window(window) => window.clients,
+            Self::Trace(_) => trace::CLIENTS,
         }
     }
 
@@ -106,6 +112,7 @@ impl Cluster {
             Self::Drain(drain) => drain.run(&scene)?,
             Self::Moved(moved) => moved.run(&scene, times.window)?,
             Self::Window(window) => window.run(&scene)?,
+            Self::Trace(trace) => trace.run(&scene, times)?,
         };
         Ok(RoundResult { values, detail })
     }
@@ -148,6 +155,7 @@ impl Scene<'_> {
             roots: &roots,
             nodes,
             groups: &[],
+            is_spread: false,
         })
     }
 

@@ -112,6 +112,16 @@ impl Segment {
         let line = format!("neigh replace {via} lladdr {mac} dev eth0 nud permanent");
         self.clients.end().run(|| ip(&[line]))
     }
+
+    /// New connections go to any node from now on, as a router with several equal ways has it.
+    pub fn lead_to_all(&self) -> Result<()> {
+        let via = |nth| format!(" nexthop via {}", address(nth));
+        let ways: String = (0..self.nodes.len()).map(via).collect();
+        self.clients.end().run(|| {
+            sysctl("ipv4/fib_multipath_hash_policy", "1")?; // ports count
+            ip(&[format!("route replace {VIP}/32{ways}")])
+        })
+    }
 }
 
 fn mac(node: usize) -> String {

@@ -38,6 +38,8 @@ pub struct Start<'a> {
     pub nodes: usize,
     /// The group of each node, where its memory has a limit.
     pub groups: &'a [Group],
+    /// Nodes share both cores; otherwise the first has the server's, and all others the clients'.
+    pub is_spread: bool,
 }
 
 impl Start<'_> {
@@ -73,6 +75,9 @@ impl Nodes {
             processes: Vec::new(),
             scratch: start.lab.scratch.clone(),
         };
+        for (nth, old) in (0..start.nodes).flat_map(|nth| ["admin", "broker", "log"].map(|it| (nth, it))) {
+            let _ = std::fs::remove_file(nodes.file(old, nth)); // it need not be there
+        }
         match start.contender.kind {
             Kind::Cluster => nodes.start_ours(start)?,
             _ => nodes.start_peer(start)?,
@@ -86,9 +91,6 @@ impl Nodes {
             .collect::<Result<_>>()?;
         let moves = start.moves();
         for nth in 0..start.nodes {
-            for old in ["admin", "broker", "log"] {
-                let _ = std::fs::remove_file(self.file(old, nth)); // it need not be there
-            }
             if moves {
                 self.spawn(start, nth, self.broker(start, nth))?;
             }
@@ -112,8 +114,9 @@ impl Nodes {
 
     fn start_peer(&mut self, start: &Start) -> Result<()> {
         for nth in 0..start.nodes {
-            if nth > 0 || start.contender.options.len() > 1 {
-                let listen = format!("{}:{SINGLE_PORT}", address(nth));
+            let listen = format!("{}:{SINGLE_PORT}", address(nth));
+            let named = |option: &String| option.contains(&listen);
+            if nth > 0 || start.contender.options.iter().any(named) {
                 let mut command = ours(start, nth);
                 command.args(["--listen", &listen, "--admin", "off"]);
                 self.spawn(start, nth, command)?;
@@ -199,10 +202,9 @@ impl Nodes {
     /// Starts a process of a node on its core: the first node has the server's, all others the clients'.
     fn spawn(&mut self, start: &Start, nth: usize, command: Command) -> Result<()> {
         let cores = start.lab.cores;
-        let core = if nth == 0 {
-            cores.server_core
-        } else {
-            cores.load_core
+        let core = match if start.is_spread { nth % 2 } else { nth } {
+            0 => cores.server_core,
+            _ => cores.load_core,
         };
         let procs = start.groups.get(nth).map_or(&[][..], Group::procs);
         let mut command = environment::on_core(command, core, procs);
@@ -217,9 +219,12 @@ impl Nodes {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log);
-        let child = command
-            .spawn()
-            .doing(|| format!("{}: start", start.contender.name))?;
+        let child = command.spawn().doing(|| {
+            format!(
+                "{}: start; a cluster needs ackpace-host beside the server's binary: cargo build --release -p ackpace-host --features bpf",
+                start.contender.name
+            )
+        })?;
         self.processes.push(Process { child, node: nth });
         Ok(())
     }
