@@ -242,7 +242,7 @@ pub fn trace() -> Experiment {
     Experiment {
         name: "cluster-trace",
         title: "Four nodes with memory for a third of the files each",
-        asks: "48 clients ask four nodes, each with a disk of 2003 and memory for a third of the files, for what was asked for on a day at NASA in 1995 (files four \
+        asks: "48 clients ask four nodes, each with a disk of 2003 and memory for a third of the files, for what was asked for on a day at NASA in 1995 (files twelve \
             times as long as then; connections of one client within 15 s, as fast as they are answered), or by Zipf's law for files of 1 to 50 MB. Connections come to \
             all nodes alike. How much more is served if requests go where the object is in memory, than if they go anywhere, or by consistent hashing with bounded \
             loads, relayed? HAProxy hashes the name, before four single servers. All share two cores.",

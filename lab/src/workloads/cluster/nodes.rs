@@ -75,7 +75,9 @@ impl Nodes {
             processes: Vec::new(),
             scratch: start.lab.scratch.clone(),
         };
-        for (nth, old) in (0..start.nodes).flat_map(|nth| ["admin", "broker", "log"].map(|it| (nth, it))) {
+        for (nth, old) in
+            (0..start.nodes).flat_map(|nth| ["admin", "broker", "log"].map(|it| (nth, it)))
+        {
             let _ = std::fs::remove_file(nodes.file(old, nth)); // it need not be there
         }
         match start.contender.kind {

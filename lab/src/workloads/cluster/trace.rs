@@ -18,8 +18,8 @@ pub const NODES: usize = 4;
 /// Clients, each with one request at a time.
 pub const CLIENTS: usize = 48;
 const DAY: &str = include_str!("../../../../sim/data/nasa-1995-08-01.txt");
-/// The day's files are so much longer than they were: what a program itself needs would else be most of a node's memory.
-const DAY_SCALE: u64 = 4;
+/// The day's files are so much longer than they were: what a program itself needs, 112 MiB at the least, would else be most of a node's.
+const DAY_SCALE: u64 = 12;
 /// Long files.
 const FILES: usize = 120;
 const FILE_BYTES_MIN: f64 = 1e6;
