@@ -133,6 +133,16 @@ pub fn core(core: usize) -> Result<Core> {
     })
 }
 
+/// Time for which a core had nothing to do since boot, or was others': "idle", "iowait" and "steal" of proc_stat(5), in steps of
+/// 10 ms. What lies between is all that ran there, softirqs among it, to the microsecond.
+pub fn unused_s(core: usize) -> Result<f64> {
+    let stat = std::fs::read_to_string("/proc/stat").doing(|| "/proc/stat".into())?;
+    let ticks = [3, 4, 7].map(|field| core_ticks(&stat, core, field));
+    let ticks: Option<u64> = ticks.into_iter().sum();
+    let ticks = ticks.ok_or_else(|| unreadable(Path::new("/proc/stat")))?;
+    Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+}
+
 fn core_ticks(stat: &str, core: usize, field: usize) -> Option<u64> {
     let name = format!("cpu{core}");
     let line = stat

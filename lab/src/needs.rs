@@ -5,7 +5,7 @@ use crate::experiment::Experiment;
 use crate::peers;
 use crate::place::{Disk, Network};
 use crate::sweep::expand;
-use crate::workloads::{Workload, profile};
+use crate::workloads::{Cluster, Workload, profile};
 use std::path::Path;
 
 /// Congestion controls that a new network namespace may use.
@@ -23,6 +23,10 @@ pub fn lacks(experiment: &Experiment) -> Vec<&'static str> {
         if let Network::Wan { topology, .. } = &scenario.place.network {
             wan = true;
             cubic |= topology.congestion_control == "cubic";
+        }
+        if let Workload::Cluster(cluster) = &scenario.workload {
+            (wan, cubic) = (true, true);
+            emulated |= matches!(cluster, Cluster::Trace(_));
         }
         perf |= matches!(&scenario.workload, Workload::Swarm(swarm) if swarm.profile);
     }

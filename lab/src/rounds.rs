@@ -154,11 +154,14 @@ impl PointRun<'_> {
     fn one(&self, testbed: &mut Testbed, contender: &Contender) -> Result<RoundResult> {
         testbed.before_round()?;
         let at = contender.at(self.point);
-        let server = testbed.start(&at, self.workload.connections())?;
         let times = workloads::RoundTimes {
             warm_up: Duration::from_secs_f64(self.plan.pace.warm_up_s),
             window: Duration::from_secs_f64(self.plan.pace.window_s),
         };
+        if let Workload::Cluster(cluster) = self.workload {
+            return cluster.run(testbed, &at, times);
+        }
+        let server = testbed.start(&at, self.workload.connections())?;
         let killed = server.group.killed();
         let seen = self.workload.run(server, testbed, times);
         match killed.load(Relaxed) {

@@ -311,7 +311,8 @@ fn paths(args: &Args, entries: &[Entry]) -> Result<(PathBuf, PathBuf)> {
         .clone()
         .unwrap_or_else(|| beside.join("ackpace"));
     let mut contenders = entries.iter().flat_map(|entry| &entry.contenders);
-    if contenders.any(|who| matches!(who.kind, Kind::Ackpace | Kind::Gateway)) && !ackpace.exists()
+    if contenders.any(|who| matches!(who.kind, Kind::Ackpace | Kind::Gateway | Kind::Cluster))
+        && !ackpace.exists()
     {
         return Err(LabError::Setup(format!(
             "{} is missing: type cargo build --release -p ackpace, or give --server PATH",

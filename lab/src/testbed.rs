@@ -130,6 +130,11 @@ impl<'a> Testbed<'a> {
         environment::on_core(command, self.lab.cores.server_core, &[])
     }
 
+    /// The constants of the run.
+    pub fn lab(&self) -> &Lab {
+        self.lab
+    }
+
     /// The ackpace binary.
     pub fn ackpace(&self) -> &Path {
         &self.lab.ackpace

@@ -27,9 +27,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use ackpace_core::handoff::FROZEN_MAX;
 use ackpace_core::handoff::Step;
-use ackpace_core::place::{
-    Chosen, How, Load as Waiting, Place, Policy, Response, Settings, Standing,
-};
+use ackpace_core::place::{Chosen, How, Load as Waiting, Place, Response, Settings, Standing};
 use ackpace_core::units::Instant;
 use ackpace_wire::cluster::{FlowId, Frame, Load, Message};
 use ackpace_wire::limits::CLUSTER_BODY_BYTES_MAX;
@@ -45,7 +43,7 @@ use self::reports::Reports;
 pub use self::start::start;
 use crate::clock::Clock;
 use crate::mailbox::ThreadWaker;
-use crate::options::{ClusterAt, ClusterOptions, HandOff};
+use crate::options::{ClusterAt, ClusterOptions, Compare, HandOff};
 
 /// Frames that wait for the thread. More: the sender is told, and treats the other node as one that can't be reached.
 const MAIL_MAX: usize = 4096;
@@ -166,11 +164,11 @@ struct Known {
 }
 
 impl Cluster {
-    /// The cluster of these options, where a node is chosen by this policy; `None`: there is none. No stream stands yet.
+    /// The cluster of these options, where a node is chosen as it says; `None`: there is none. No stream stands yet.
     ///
     /// # Errors
     /// The system gives no random bytes or no descriptor.
-    pub fn new(options: &ClusterOptions, policy: Policy) -> io::Result<Option<Arc<Cluster>>> {
+    pub fn new(options: &ClusterOptions, compare: &Compare) -> io::Result<Option<Arc<Cluster>>> {
         let ClusterAt::Tcp(addr) = options.cluster_listen else {
             return Ok(None);
         };
@@ -187,7 +185,8 @@ impl Cluster {
             .map(|(name, _)| key_of(name.as_bytes()))
             .collect();
         let settings = Settings {
-            policy,
+            policy: compare.place,
+            break_even_bytes: compare.break_even_bytes,
             ..Settings::default()
         };
         let mut place = Place::new(&hashes, settings);

@@ -39,8 +39,7 @@ pub fn prepare(
     listeners: &mut Listeners,
 ) -> Result<Option<Node>, Failure> {
     let failed = |error: io::Error| Failure::runtime(format!("cluster: {error}"));
-    let Some(cluster) = Cluster::new(&options.cluster, options.compare.place).map_err(failed)?
-    else {
+    let Some(cluster) = Cluster::new(&options.cluster, &options.compare).map_err(failed)? else {
         return Ok(None);
     };
     let ClusterAt::Tcp(addr) = options.cluster.cluster_listen else {

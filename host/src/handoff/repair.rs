@@ -340,6 +340,10 @@ pub fn restore(connection: &Connection) -> Result<OwnedFd, Refused> {
     Ok(socket)
 }
 
+/// Most that a buffer is made larger for a congestion window: half of what `tcp_wmem` usually lets the kernel tune a buffer to.
+/// A larger window is filled as the kernel tunes on.
+const WINDOW_BUFFER_BYTES_MAX: u64 = 2 << 20;
+
 /// A socket with the connection's ends and sequence numbers.
 fn connected(connection: &Connection, flight_bytes: u32) -> Result<OwnedFd, Refused> {
     let (tuple, tcp) = (&connection.tuple, &connection.tcp);
@@ -354,8 +358,7 @@ fn connected(connection: &Connection, flight_bytes: u32) -> Result<OwnedFd, Refu
     socket::set_tcp(own, libc::TCP_REPAIR, socket::REPAIR_ON, "TCP_REPAIR")?;
     // A node that lacks this congestion control uses its own.
     let _ = socket::set_congestion_control(own, &connection.congestion.name);
-    // By what is put into it; otherwise filling it ends at the default size.
-    let buffer_bytes = (flight_bytes + flight_bytes / 8 + (64 << 10)) as i32;
+    let buffer_bytes = buffer_bytes(flight_bytes, connection);
     let force = libc::SO_SNDBUFFORCE;
     socket::set(
         own,
@@ -373,6 +376,17 @@ fn connected(connection: &Connection, flight_bytes: u32) -> Result<OwnedFd, Refu
     socket::set_tcp(own, libc::TCP_MAXSEG, mss, "TCP_MAXSEG")?;
     net::connect(own, &tuple.client).map_err(|error| Refused::os("connect", error.into()))?;
     Ok(socket)
+}
+
+/// What a socket's buffer has to hold, of which the kernel makes twice as much: what is put into it, since filling it would end
+/// at the default size; and the congestion window, since the next response would wait a round trip for each doubling of the buffer.
+fn buffer_bytes(flight_bytes: u32, connection: &Connection) -> i32 {
+    let window_bytes =
+        u64::from(connection.congestion.cwnd_segments) * u64::from(connection.tcp.mss_bytes);
+    let flight_bytes = u64::from(flight_bytes);
+    let flight_bytes = flight_bytes + flight_bytes / 8 + (64 << 10);
+    let bytes = flight_bytes.max(window_bytes.min(WINDOW_BUFFER_BYTES_MAX));
+    i32::try_from(bytes).unwrap_or(i32::MAX)
 }
 
 fn set_sequence(socket: BorrowedFd<'_>, queue: i32, seq: u32) -> Result<(), Refused> {

@@ -1,5 +1,6 @@
 //! The experiments: a function for each question, and its line in the table below.
 
+mod cluster;
 mod conventional;
 mod disk;
 mod documents;
@@ -57,6 +58,11 @@ pub fn all() -> Vec<Experiment> {
         origin::by_length,
         origin::reset,
         origin::mix,
+        cluster::relay,
+        cluster::drain,
+        cluster::moved,
+        cluster::window,
+        cluster::trace,
     ];
     all.iter().map(|experiment| experiment()).collect()
 }

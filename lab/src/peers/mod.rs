@@ -33,6 +33,12 @@ pub enum Kind {
     NginxGateway,
     /// Varnish before the place's origin.
     Varnish,
+    /// Ours, as the nodes of a cluster.
+    Cluster,
+    /// HAProxy before single servers of ours.
+    Haproxy,
+    /// nginx before a single server of ours, one worker.
+    NginxProxy,
 }
 
 /// A program with its settings: who takes part.
@@ -125,6 +131,24 @@ const PRESETS: &[Preset] = &[
         "nginx before an origin, with its slice module",
     ),
     ("varnish", Kind::Varnish, &[], "Varnish before an origin"),
+    (
+        "cluster",
+        Kind::Cluster,
+        &[],
+        "this project's server as the nodes of a cluster, one worker each",
+    ),
+    (
+        "haproxy",
+        Kind::Haproxy,
+        &["server b @ORIGIN@"],
+        "HAProxy with splice before this project's server, one thread",
+    ),
+    (
+        "nginx-proxy",
+        Kind::NginxProxy,
+        &["sendfile on", "tcp_nopush on"],
+        "nginx before this project's server",
+    ),
 ];
 
 /// Most that a read of nginx with `directio` takes.
@@ -221,7 +245,7 @@ impl Contender {
     pub fn parse(text: &str) -> std::result::Result<Self, String> {
         let mut words = text.split_whitespace();
         let name = words.next().unwrap_or_default();
-        if let Some((preset @ ("ackpace" | "gateway"), path)) = name.split_once('@') {
+        if let Some((preset @ ("ackpace" | "gateway" | "cluster"), path)) = name.split_once('@') {
             return Self::build(preset, path, &words.collect::<Vec<_>>());
         }
         if !PRESETS.iter().any(|preset| preset.0 == name) {
@@ -233,7 +257,12 @@ impl Contender {
         let options: Vec<&str> = words.collect();
         match (Self::preset(name), options.is_empty()) {
             (contender, true) => Ok(contender),
-            (contender, false) if matches!(contender.kind, Kind::Ackpace | Kind::Gateway) => {
+            (contender, false)
+                if matches!(
+                    contender.kind,
+                    Kind::Ackpace | Kind::Gateway | Kind::Cluster
+                ) =>
+            {
                 Ok(contender.with(text, &options))
             }
             _ => Err(format!(
@@ -311,7 +340,7 @@ impl Contender {
     }
 
     /// The command that serves a site; writes its configuration first.
-    fn command(&self, site: &Site) -> Result<Command> {
+    pub(crate) fn command(&self, site: &Site) -> Result<Command> {
         match Program::of(self.kind) {
             None => {
                 let build = self.build.as_deref().unwrap_or(site.ackpace);

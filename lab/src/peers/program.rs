@@ -74,13 +74,27 @@ const VARNISH: Program = Program {
         "@IP@:@PORT@",
     ],
 };
+const HAPROXY: Program = Program {
+    path: "/usr/sbin/haproxy",
+    package: "haproxy",
+    version: "-v",
+    name: "haproxy.cfg",
+    template: include_str!("../../peers/haproxy.cfg"),
+    args: &["-db", "-f"],
+};
+const NGINX_PROXY: Program = Program {
+    template: include_str!("../../peers/nginx-proxy.conf"),
+    ..NGINX
+};
 const APACHE_MODULES: &str = "/usr/lib/apache2/modules";
 
 impl Program {
     /// The program of a peer; `None` for ours.
     pub fn of(kind: Kind) -> Option<&'static Self> {
         match kind {
-            Kind::Ackpace | Kind::Gateway => None,
+            Kind::Ackpace | Kind::Gateway | Kind::Cluster => None,
+            Kind::Haproxy => Some(&HAPROXY),
+            Kind::NginxProxy => Some(&NGINX_PROXY),
             Kind::Nginx => Some(&NGINX),
             Kind::Lighttpd => Some(&LIGHTTPD),
             Kind::H2o => Some(&H2O),
@@ -117,6 +131,7 @@ impl Program {
         let lines = lines.join(match self.package {
             "nginx" => ";\n    ",
             "varnish" => " ",
+            "haproxy" => "\n    ",
             _ => "\n",
         });
         // What else it was told goes into the record as a comment.

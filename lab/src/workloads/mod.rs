@@ -1,10 +1,12 @@
 //! The clients' workloads and their results: a file for each kind.
 
 mod after;
+pub mod cluster;
 mod downloads;
 pub mod profile;
 mod swarm;
 
+pub use cluster::Cluster;
 pub use downloads::Downloads;
 pub use swarm::{Event, Swarm, TimedEvent};
 
@@ -23,6 +25,8 @@ pub enum Workload {
     Downloads(Downloads),
     /// Clients of the swarm.
     Swarm(Swarm),
+    /// Clients of several nodes, which it starts itself.
+    Cluster(Cluster),
 }
 
 /// Lengths of the two parts of a round.
@@ -48,12 +52,13 @@ impl Workload {
         match self {
             Self::Downloads(downloads) => downloads.connections,
             Self::Swarm(swarm) => swarm.connections(),
+            Self::Cluster(cluster) => cluster.connections(),
         }
     }
 
     /// True if rounds check all bytes themselves, so that no check has to precede them.
     pub fn checks_itself(&self) -> bool {
-        matches!(self, Self::Swarm(_))
+        matches!(self, Self::Swarm(_) | Self::Cluster(_))
     }
 
     /// Checks the server's answers once before the rounds.
@@ -63,7 +68,7 @@ impl Workload {
     pub fn verify(&self, server: &Running) -> Result<()> {
         match self {
             Self::Downloads(downloads) => downloads.verify(server),
-            Self::Swarm(_) => Ok(()), // the swarm checks every byte of every round
+            Self::Swarm(_) | Self::Cluster(_) => Ok(()), // they check every byte of every round
         }
     }
 
@@ -77,6 +82,7 @@ impl Workload {
         match self {
             Self::Downloads(downloads) => downloads.run(server, testbed, times),
             Self::Swarm(swarm) => swarm.run(server, testbed, times),
+            Self::Cluster(_) => Err(LabError::Setup("a cluster is no single server".into())),
         }
     }
 }

@@ -23,7 +23,7 @@ mod tun;
 
 pub use emulator::Counters;
 pub use engine::LinkCounters;
-pub use namespace::Namespace;
+pub use namespace::{Namespace, ip, sysctl};
 pub use topology::{LinkSpec, Topology};
 
 use ackpace_lab_base::error::{Doing, LabError, Result};
@@ -129,7 +129,7 @@ enum Side {
 /// Configures the namespace of the calling thread: device, addresses, routes, TCP settings.
 fn end(topology: &Topology, plan: &Plan, side: Side) -> Result<Tun> {
     let tun = Tun::new()?;
-    namespace::ip(&addresses_and_routes(plan, side))?;
+    ip(&addresses_and_routes(plan, side))?;
     let rp_filter = format!("ipv4/conf/{}/rp_filter", tun::NAME);
     let all = [
         ("ipv4/tcp_congestion_control", topology.congestion_control),
@@ -141,10 +141,10 @@ fn end(topology: &Topology, plan: &Plan, side: Side) -> Result<Tun> {
         (&rp_filter, "0"),
     ];
     for (key, value) in all {
-        namespace::sysctl(key, value)?;
+        sysctl(key, value)?;
     }
     if let (Some(packets), Side::Server) = (topology.frame_packets_min, side) {
-        namespace::sysctl("ipv4/tcp_min_tso_segs", &packets.to_string())?;
+        sysctl("ipv4/tcp_min_tso_segs", &packets.to_string())?;
     }
     if let Some(most) = topology.send_buffer_max_bytes {
         let key = "ipv4/tcp_wmem";
@@ -152,7 +152,7 @@ fn end(topology: &Topology, plan: &Plan, side: Side) -> Result<Tun> {
         let fields = old.split(' ').filter_map(|field| field.parse().ok());
         let fields = fields.take(2).map(|n: u32| n.min(most).to_string());
         let fields: Vec<String> = fields.chain([most.to_string()]).collect();
-        namespace::sysctl(key, &fields.join(" "))?;
+        sysctl(key, &fields.join(" "))?;
     }
     Ok(tun)
 }

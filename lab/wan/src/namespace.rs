@@ -17,9 +17,10 @@ pub struct Namespace {
 
 impl Namespace {
     /// Creates an empty namespace; `furnish` runs inside. The caller stays in its own.
-    pub(crate) fn new<T: Send>(
-        furnish: impl FnOnce() -> Result<T> + Send,
-    ) -> Result<(Namespace, T)> {
+    ///
+    /// # Errors
+    /// It needs root; or the error of `furnish`.
+    pub fn new<T: Send>(furnish: impl FnOnce() -> Result<T> + Send) -> Result<(Namespace, T)> {
         in_thread(|| {
             // SAFETY: no pointers; only this thread, which ends soon, moves.
             if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
@@ -69,7 +70,10 @@ impl Namespace {
 }
 
 /// Runs `ip -batch` with these lines in the namespace of the calling thread.
-pub(crate) fn ip(lines: &[String]) -> Result<()> {
+///
+/// # Errors
+/// Its message, if it refuses a line.
+pub fn ip(lines: &[String]) -> Result<()> {
     let what = || "ip (of iproute2)".to_owned();
     let mut child = Command::new("ip")
         .args(["-batch", "-"])
@@ -91,7 +95,10 @@ pub(crate) fn ip(lines: &[String]) -> Result<()> {
 }
 
 /// Sets a value below /proc/sys/net of the calling thread's namespace and reads it back.
-pub(crate) fn sysctl(key: &str, value: &str) -> Result<()> {
+///
+/// # Errors
+/// It stayed what it was.
+pub fn sysctl(key: &str, value: &str) -> Result<()> {
     let path = format!("/proc/sys/net/{key}");
     std::fs::write(&path, value).doing(|| format!("writing {value:?} to {path}"))?;
     let got = read_sysctl(key)?;

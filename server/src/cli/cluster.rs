@@ -33,7 +33,7 @@ pub fn command() -> Command {
             .help_heading("Keys")
     };
     let command = Command::new("cluster")
-        .about("Look at the nodes of a cluster, drain one, make its key, or analyse a log")
+        .about("Show the nodes of a cluster, drain one, make keys, analyse a log")
         .args([
             what,
             node,

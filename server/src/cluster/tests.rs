@@ -19,7 +19,7 @@ fn cluster(hand_off: &str) -> Arc<Cluster> {
     ];
     let matches = command.try_get_matches_from(args).expect("good values");
     let options = ClusterOptions::from_arg_matches(&matches).expect("good values");
-    let cluster = Cluster::new(&options, Policy::Algorithm1).expect("descriptors");
+    let cluster = Cluster::new(&options, &Compare::default()).expect("descriptors");
     cluster.expect("a cluster")
 }
 

@@ -4,7 +4,7 @@
 use ackpace_core::balance::Moves;
 use ackpace_core::congestion::Delay;
 use ackpace_core::disk::Order;
-use ackpace_core::place::Policy as Place;
+use ackpace_core::place::{BREAK_EVEN_BYTES, Policy as Place};
 use ackpace_core::prefetch::Prefetch;
 use ackpace_core::units::{KIB, MIB, US_PER_S, duration_us};
 use ackpace_share::Policy;
@@ -36,6 +36,8 @@ pub struct Compare {
     pub copies: bool,
     /// `place`: by what a node of a cluster is chosen.
     pub place: Place,
+    /// `break_even`: from which length on connections move to the node that has the object, bytes.
+    pub break_even_bytes: u64,
     /// `share`, with `send_need`: how send memory is divided, if it is.
     pub share: Policy,
 }
@@ -48,7 +50,7 @@ struct Parameters {
     need: Option<Need>,
 }
 
-const KEYS: [&str; 14] = [
+const KEYS: [&str; 15] = [
     "prefetch",
     "prefetch_time",
     "prefetch_size",
@@ -61,6 +63,7 @@ const KEYS: [&str; 14] = [
     "moves",
     "payload",
     "place",
+    "break_even",
     "share",
     "send_need",
 ];
@@ -78,6 +81,7 @@ impl Default for Compare {
             moves: Moves::ByLoad,
             copies: false,
             place: Place::Algorithm1,
+            break_even_bytes: BREAK_EVEN_BYTES,
             share: Policy::ByNeed(Need::Law),
         }
     }
@@ -161,6 +165,10 @@ impl Compare {
                 self.moves = one_of(how, &ways)?;
             }
             "place" => self.place = place(how)?,
+            "break_even" => {
+                let size = size::bytes_within(how, 0, u64::MAX)?;
+                self.break_even_bytes = size.resolve(0); // it is no percentage
+            }
             "share" => {
                 let policies = [
                     ("by-need", Policy::ByNeed(Need::Law)),
@@ -225,7 +233,7 @@ mod tests {
     #[test]
     fn without_words_the_server_works_by_its_own_designs() {
         assert_eq!(Compare::parse("none"), Ok(Compare::default()));
-        let own = "prefetch=tdap,order=c-look,cancel=on,delay=rate,read=direct,send=margin,pacing=first-flight,moves=by-load,place=algorithm-1,share=by-need,send_need=law";
+        let own = "prefetch=tdap,order=c-look,cancel=on,delay=rate,read=direct,send=margin,pacing=first-flight,moves=by-load,place=algorithm-1,break_even=64KiB,share=by-need,send_need=law";
         assert_eq!(Compare::parse(own), Ok(Compare::default()));
     }
 
@@ -261,6 +269,7 @@ mod tests {
         replaces("moves=always", |all| all.moves = Moves::Always);
         replaces("place=lard", |all| all.place = Place::Lard);
         replaces("place=random", |all| all.place = Place::Random);
+        replaces("break_even=0", |all| all.break_even_bytes = 0);
         replaces("share=window", |all| all.share = Policy::Window);
         replaces("share=equal", |all| all.share = Policy::Equal);
         replaces("send_need=paper", |all| {
@@ -270,7 +279,7 @@ mod tests {
 
     #[test]
     fn what_is_not_allowed_gets_what_is_the_nearest_first() {
-        let keys = "cancel, prefetch, prefetch_time, prefetch_size, order, delay, read, send, pacing, moves, payload, place, share, send_need";
+        let keys = "cancel, prefetch, prefetch_time, prefetch_size, order, delay, read, send, pacing, moves, payload, place, break_even, share, send_need";
         let neither = "is neither none nor WHAT=HOW, such as prefetch=paper";
         for (words, expected) in [
             ("", format!("\"\" {neither}")),
