@@ -144,9 +144,11 @@ impl Shares {
             connections_per_worker: CONNECTIONS_MIN,
             object_cache_bytes: options.object_cache.resolve(usable.bytes).min(cache_bytes),
             prefetch_bytes: 0,
-            slab_bytes: match options.has_origin() || options.cluster.is_on() {
-                true => slab_bytes(options.cache_memory, usable.bytes, memory_bytes),
-                false => 0,
+            slab_bytes: match (options.has_origin(), options.cluster.is_on()) {
+                (true, _) => slab_bytes(options.cache_memory, usable.bytes, memory_bytes, 2),
+                // Copies of what other nodes have in memory: the page cache has the own files.
+                (_, true) => slab_bytes(options.cache_memory, usable.bytes, memory_bytes, 8),
+                (false, false) => 0,
             },
             tier_index_bytes: match options.tier_dir() {
                 Some(_) => tier_index_bytes(options.cache_size, memory_bytes),
@@ -270,9 +272,9 @@ fn memory_bytes(memory_max: Size, usable: Usable) -> u64 {
     }
 }
 
-/// Whole segments: half of the memory, or what is asked for.
-fn slab_bytes(cache_memory: Size, usable_bytes: u64, memory_bytes: u64) -> u64 {
-    let most_bytes = memory_bytes / 2;
+/// Whole segments: this part of the memory, or what is asked for.
+fn slab_bytes(cache_memory: Size, usable_bytes: u64, memory_bytes: u64, part: u64) -> u64 {
+    let most_bytes = memory_bytes / part;
     let asked_bytes = match cache_memory {
         Size::Auto => most_bytes,
         given => given.resolve(usable_bytes).min(memory_bytes),

@@ -153,12 +153,12 @@ pub struct ServeOptions {
           value_parser = OsStringValueParser::new().try_map(names::path))]
     pub s3_credentials_file: PathBuf,
 
-    /// Memory for payload of origins
+    /// Memory for payload of origins and other nodes
     ///
     /// Bytes that several clients want are kept here in the form in which they leave, and are sent without a copy. This memory is
-    /// part of `memory_max`. Without an origin none is taken.
+    /// part of `memory_max`. Without an origin or a cluster none is taken.
     ///
-    /// Default: `auto`, half of `memory_max`. Range: 16MiB or more, or 1% to 90%. Or auto. Memory: this much.
+    /// Default: `auto`, half of `memory_max`, or an eighth in a cluster. Range: 16MiB or more, or 1% to 90%. Or auto. Memory: this much.
     #[arg(long, value_name = "SIZE", default_value = "auto", help_heading = "Gateway",
           value_parser = |text: &str| size::auto_or_within(text, 16 << 20, 90))]
     pub cache_memory: Size,
