@@ -238,6 +238,8 @@ pub fn trace() -> Experiment {
         options: Vec::new(),
         ..Contender::preset("haproxy")
     };
+    // A node that moves connections refuses to start with less left for them; all have the same.
+    let small = Contender::preset("cluster").with("cluster", &["--cache-memory", "32MiB"]);
     let hashed = ["--compare", "place=bounded-hash", "--hand-off", "relay"];
     Experiment {
         name: "cluster-trace",
@@ -248,9 +250,9 @@ pub fn trace() -> Experiment {
             loads, relayed? HAProxy hashes the name, before four single servers. All share two cores.",
         source: "DTCP, Figure 8",
         contenders: vec![
-            Contender::preset("cluster"),
-            Contender::preset("cluster").with("random", &["--compare", "place=random"]),
-            Contender::preset("cluster").with("hashed", &hashed),
+            small.clone(),
+            small.clone().with("random", &["--compare", "place=random"]),
+            small.with("hashed", &hashed),
             by_uri.with("haproxy", &BY_URI),
         ],
         subject: "cluster",
