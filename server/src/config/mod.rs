@@ -293,8 +293,6 @@ fn idle(options: &ServeOptions, given: &Layer) -> Vec<String> {
 fn elsewhere(options: &ServeOptions) -> impl Iterator<Item = (&'static str, bool, &'static str)> {
     let (has_origin, has_bucket) = (options.has_origin(), options.has_bucket());
     let of_origins = [
-        "cache_memory",
-        "slab_dir",
         "cache_dir",
         "cache_size",
         "s3_endpoint",
@@ -308,11 +306,13 @@ fn elsewhere(options: &ServeOptions) -> impl Iterator<Item = (&'static str, bool
         "types",
     ];
     let of_origins = of_origins.map(|key| (key, has_origin, "no origin is served"));
+    let keeps = has_origin || options.cluster.is_on();
+    let of_payload = ["cache_memory", "slab_dir"].map(|key| (key, keeps, "no origin is served"));
     let in_vain = "origins are served, and no directory";
     let of_directories = of_directories.map(|key| (key, !has_origin, in_vain));
     let of_folders = ["index", "listing"].map(|key| (key, !has_origin || has_bucket, in_vain));
     let both = of_directories.into_iter().chain(of_folders);
-    of_origins.into_iter().chain(both)
+    of_payload.into_iter().chain(of_origins).chain(both)
 }
 
 /// Takes the raw values of options out of `matches`.
