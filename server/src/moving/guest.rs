@@ -96,6 +96,8 @@ impl Moving {
         self.schedule(Key::Guest(key.0, key.1), &mut stay.due, at);
         if !over {
             self.guests.insert(key, stay);
+        } else if let Some(handed) = stay.handed.take() {
+            self.drop_handed(handed);
         }
     }
 
@@ -242,6 +244,13 @@ impl Moving {
             }];
             self.ask_broker(|broker| broker.leases(&mut lease));
             self.ask_broker(|broker| broker.forget(tuple));
+        }
+        // It was on its way back.
+        if let Some(mut handed) = stay.handed.take() {
+            if let Some(flow) = &mut handed.conn.flow {
+                (flow.home, flow.epoch) = (None, epoch);
+            }
+            return self.to_worker(handed);
         }
         for worker in 0..self.shared.handovers.len() {
             self.shared.nodes.tell(worker, Told::IsHome(stay.id, epoch));
