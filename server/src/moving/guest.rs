@@ -262,17 +262,7 @@ impl Moving {
 /// What a guest says.
 fn guest_message(stay: &Stay, message: Plain) -> Option<Message> {
     match message {
-        Plain::Prepare => {
-            let object = stay.handed.as_ref().map(|it| state::object(it));
-            let nothing = Object {
-                name: b".".to_vec(),
-                size_bytes: 0,
-                mtime_ns: 0,
-                from_bytes: 0,
-                to_bytes: 0,
-            };
-            Some(Message::Prepare(object?.ok()?.unwrap_or(nothing)))
-        }
+        Plain::Prepare => stay.handed.as_ref().and_then(|it| state::prepare(it)),
         Plain::Back { turn } => Some(Message::Back {
             turn,
             state: stay.state.clone()?,

@@ -380,17 +380,7 @@ impl Moving {
 /// What home says; what travels with it comes from the connection.
 fn home_message(away: &Away, message: Plain) -> Option<Message> {
     match message {
-        Plain::Prepare => {
-            let object = away.handed.as_ref().map(|it| state::object(it));
-            let nothing = Object {
-                name: b".".to_vec(),
-                size_bytes: 0,
-                mtime_ns: 0,
-                from_bytes: 0,
-                to_bytes: 0,
-            };
-            Some(Message::Prepare(object?.ok()?.unwrap_or(nothing)))
-        }
+        Plain::Prepare => away.handed.as_ref().and_then(|it| state::prepare(it)),
         Plain::Handoff { stamp_us } => Some(Message::Handoff {
             stamp_us,
             state: away.saved.clone()?,

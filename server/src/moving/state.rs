@@ -10,7 +10,7 @@ use ackpace_core::handoff::Refusal;
 use ackpace_core::rate::{BelievedRate, RateSource};
 use ackpace_core::worker::{Exported, ExportedPart, ExportedResponse, LocalFile, Stage};
 use ackpace_wire::cluster::broker::Connection;
-use ackpace_wire::cluster::{Handoff, Object, Progress, Response};
+use ackpace_wire::cluster::{Handoff, Message, Object, Progress, Response};
 use ackpace_wire::limits::{CLUSTER_HEAD_BYTES_MAX, CLUSTER_OBJECT_BYTES_MAX};
 
 use crate::front::http::Front;
@@ -22,7 +22,7 @@ use crate::worker::{Body, Conn, Flow, Handed};
 
 /// The file of a response under way, with the span of it that has to be in memory while the connection moves: what the client
 /// has not acknowledged. `None`: it is between two requests. Asked while the socket runs.
-pub fn object(handed: &Handed) -> Result<Option<Object>, Refusal> {
+fn object(handed: &Handed) -> Result<Option<Object>, Refusal> {
     let Some((response, head, span, file)) = simple(handed)? else {
         return Ok(None);
     };
@@ -38,6 +38,19 @@ pub fn object(handed: &Handed) -> Result<Option<Object>, Refusal> {
         from_bytes: in_body(acked_bytes),
         to_bytes: in_body(response.sent_bytes),
     }))
+}
+
+/// The question whether another node can go on with the connection. `None`: no node could.
+pub fn prepare(handed: &Handed) -> Option<Message> {
+    let nothing = || Object {
+        name: b".".to_vec(),
+        size_bytes: 0,
+        mtime_ns: 0,
+        from_bytes: 0,
+        to_bytes: 0,
+    };
+    let object = object(handed).ok()?;
+    Some(Message::Prepare(object.unwrap_or_else(nothing)))
 }
 
 type Simple<'a> = (
