@@ -118,6 +118,11 @@ impl Transport {
         u64::try_from(unsent).ok().filter(|_| asked == 0)
     }
 
+    /// Segments that are not full need not wait for an acknowledgement (TCP_NODELAY), as on sockets that a listener accepts.
+    pub fn send_short_segments(&self) {
+        let _ = sockopt::set_tcp_nodelay(&self.0, true);
+    }
+
     /// Holds back segments that are not full, or sends the last one (TCP_CORK). Not for unix sockets.
     pub fn cork(&self, on: bool) {
         let _ = sockopt::set_tcp_cork(&self.0, on);

@@ -299,6 +299,7 @@ impl Moving {
         let socket = self.ask_broker(|broker| broker.restore(epoch, connection));
         let started = socket.and_then(|socket| {
             let transport = Transport::new(socket);
+            transport.send_short_segments();
             let filled = state::fill(&transport, state, file);
             let fd = transport.as_fd();
             filled
