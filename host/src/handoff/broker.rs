@@ -249,7 +249,8 @@ impl Broker {
         Ok(socket)
     }
 
-    /// The client's packets are let in before the socket sends, so that no answer to it goes elsewhere.
+    /// The socket hears the acknowledgement that it is given before any other ([`repair::complete`]), and the client's packets are let
+    /// in before it sends, so that no answer to it goes elsewhere.
     fn start(
         &mut self,
         tuple: &Tuple,
@@ -262,21 +263,19 @@ impl Broker {
             return Err(Refused::new("this connection was not restored here"));
         };
         repair::complete(&mut self.sockets, socket, connection)?;
+        let packet = repair::acknowledgement(socket, connection)?;
+        if connection.tcp.timestamp.is_some() {
+            give(&mut self.switch, &packet);
+        } else if self.late.len() < UNDER_WAY_MAX {
+            let wait_us = u64::from(connection.congestion.srtt_us) * 5 / 4 + 1_000;
+            self.late.push(Late {
+                at_ns: monotonic_ns() + wait_us * NS_PER_US,
+                tuple: *tuple,
+                packet,
+            });
+        }
         self.switch.claim(tuple, epoch, lease_until_ns)?;
         repair::start(socket)?;
-        let packet = repair::acknowledgement(socket, connection)?;
-        match connection.tcp.timestamp {
-            Some(_) => give(&mut self.switch, &packet),
-            None if self.late.len() < UNDER_WAY_MAX => {
-                let wait_us = u64::from(connection.congestion.srtt_us) * 5 / 4 + 1_000;
-                self.late.push(Late {
-                    at_ns: monotonic_ns() + wait_us * NS_PER_US,
-                    tuple: *tuple,
-                    packet,
-                });
-            }
-            None => {}
-        }
         self.restored.remove(tuple);
         Ok(Reply::Done)
     }

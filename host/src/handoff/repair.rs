@@ -1,8 +1,8 @@
 //! A live TCP connection as values, and a socket of such values (tcp(7) TCP_REPAIR). Linux only.
 //!
 //! Freezing: [`freeze`], [`save`] and, where the connection stays, [`thaw`]. Moving: [`restore`] makes a socket, its user fills the send
-//! queue with `snd_una..snd_nxt`, [`complete`] sets what only a full queue takes, [`start`] lets it send, and
-//! [`acknowledgement`] is what the kernel is given to learn the round trip time from.
+//! queue with `snd_una..snd_nxt`, [`complete`] sets what only a full queue takes, [`acknowledgement`] is what the kernel is given to
+//! learn the round trip time and the window from, and [`start`] lets the socket send.
 //!
 //! The client sees no difference but time, since bytes that were sent are put back as sent. A byte before `snd_una`, the
 //! *prime*, precedes them: it is acknowledged already, so the acknowledgement of the client that is given to the socket once
@@ -443,7 +443,13 @@ pub fn complete(
         let text = format!("the send queue lacks {lacking} bytes");
         return Err(Refused::new(text));
     }
-    set_window(socket, window(tcp))?;
+    // Since connect(2), Linux predicts that the next header has a window of 0, and would overlook that the client closes its window.
+    // It predicts anew when the window changes, as by `acknowledgement`.
+    let a_byte_less = Window {
+        snd_wnd_bytes: tcp.snd_wnd_bytes.saturating_sub(1),
+        ..window(tcp)
+    };
+    set_window(socket, a_byte_less)?;
     let (general, congestion) = (socket::SOL_SOCKET, &connection.congestion);
     let (cwnd, ssthresh) = (congestion.cwnd_segments, congestion.ssthresh_segments);
     sockets.seed(socket, cwnd.max(2), ssthresh.max(2))?;
@@ -464,7 +470,7 @@ pub fn start(socket: BorrowedFd<'_>) -> Result<(), Refused> {
     leave(socket, socket::REPAIR_OFF)
 }
 
-/// The client's last acknowledgement as a packet, to be given to the socket that has started. It takes the prime, and its
+/// The client's last acknowledgement as a packet, to be given to the socket before it starts. It takes the prime, and its
 /// timestamp tells the round trip time.
 ///
 /// # Errors

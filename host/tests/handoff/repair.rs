@@ -325,6 +325,41 @@ fn a_closed_window_moves_and_opens() {
     world.take_all();
 }
 
+/// What is in flight fills the client's buffer, which its first acknowledgement after the move says.
+#[test]
+fn a_window_that_closes_meanwhile_is_closed() {
+    let Some(mut world) = World::new("a_window_that_closes_meanwhile_is_closed") else {
+        return;
+    };
+    option(&world.client, libc::SOL_SOCKET, libc::SO_RCVBUF, 16_384);
+    option(&world.server, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1);
+    warm(&mut world);
+    let saved = world.save().expect("it can move");
+    let window_bytes = saved.connection.tcp.snd_wnd_bytes;
+    world.thaw(Some(saved.before));
+    mute(&world.server);
+    world.write(window_bytes.into());
+    thread::sleep(QUIET);
+    option(&world.client, libc::SOL_SOCKET, libc::SO_RCVBUF, 4_096);
+    let saved = world.save().expect("it can move");
+    let tcp = saved.connection.tcp;
+    let flight_bytes = tcp.snd_nxt.wrapping_sub(tcp.snd_una);
+    assert_eq!(
+        (flight_bytes, tcp.snd_wnd_bytes),
+        (window_bytes, window_bytes)
+    );
+    world.restore(&saved);
+    world.start(&saved);
+    let more = crate::world::bytes(world.written, world.written + 10_000);
+    let given = (&world.server).write(&more).expect("the buffer has room");
+    world.written += given as u64;
+    thread::sleep(QUIET);
+    let looked = world.look();
+    assert_eq!(looked.snd_una, tcp.snd_nxt, "the client has all");
+    assert_eq!(looked.snd_nxt, tcp.snd_nxt, "it is sent no more");
+    world.take_all();
+}
+
 #[test]
 fn one_that_is_half_closed_is_refused() {
     let Some(mut world) = World::new("one_that_is_half_closed_is_refused") else {

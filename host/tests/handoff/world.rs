@@ -309,10 +309,10 @@ impl World {
     pub fn start(&mut self, saved: &Saved) {
         let own = self.server.as_fd();
         repair::complete(&mut self.sockets, own, &saved.connection).expect("it is filled");
-        repair::start(own).expect("setsockopt");
         let packet = repair::acknowledgement(own, &saved.connection).expect("getsockopt");
         let tuple = saved.connection.tuple;
         inject(&packet, tuple.server.ip());
+        repair::start(own).expect("setsockopt");
     }
 
     /// Moves the connection onto a new socket.
