@@ -38,8 +38,6 @@ pub const LEASE_US: u64 = 500_000;
 pub const RENEW_US: u64 = 100_000;
 /// Home waits for this much more than the lease: the clocks' rates may differ by a tenth.
 pub const MARGIN_US: u64 = 50_000;
-/// READY comes within this time, or home asks for the connection back.
-pub const READY_US: u64 = 20_000;
 /// A lease that is shorter than this when the hand-off comes is refused: home would take over too soon.
 pub const LATE_US: u64 = 100_000;
 /// The other node has the file in memory within this time, or the connection stays. No byte leaves meanwhile, so a node that hangs

@@ -215,7 +215,8 @@ impl Moving {
     fn settled(&self) {
         let shared = &self.shared;
         shared.nodes.settled();
-        if shared.stopping.load(Relaxed) && !shared.nodes.has_some() {
+        let ends = shared.stopping.load(Relaxed) && shared.nodes.under_way() == 0;
+        if ends || self.cluster.is_draining() {
             shared.channels.iter().for_each(|it| it.waker.wake());
         }
     }

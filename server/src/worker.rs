@@ -132,7 +132,7 @@ impl Worker {
     fn is_over(&self) -> bool {
         let is_over = self.decider.finished()
             && !self.has_accepted_waiting()
-            && !self.shared.nodes.has_some();
+            && self.shared.nodes.under_way() == 0;
         if is_over {
             self.shared.handovers[self.index].end();
         }

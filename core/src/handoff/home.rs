@@ -5,8 +5,8 @@ mod hearing;
 use alloc::collections::VecDeque;
 
 use super::{
-    ANSWER_US, Facts, In, LEASE_US, LOOKS_MAX, MARGIN_US, Message, Out, READY_US, RESTORE_US,
-    RESTORES_MAX, Refusal, Step, Tracked, may_move, wait_us,
+    ANSWER_US, Facts, In, LEASE_US, LOOKS_MAX, MARGIN_US, Message, Out, RESTORE_US, RESTORES_MAX,
+    Refusal, Step, Tracked, may_move, wait_us,
 };
 use super::{FREEZE_US, Hold};
 use crate::machine::Machine;
@@ -26,9 +26,7 @@ enum State {
     Frozen {
         until: Instant,
     },
-    /// `abort_at`: READY is missing then; `None` when ABORT was sent.
     Offered {
-        abort_at: Option<Instant>,
         lease_until: Instant,
     },
     Away {
@@ -63,8 +61,6 @@ pub struct Home {
     state: State,
     stamp_us: u64,
     looks: u32,
-    /// ABORT was sent in the present tenure, so the guest may give it up at any time.
-    aborted: bool,
     /// Of the present tenure: attempts to return up to this one were refused.
     refused_turn: u32,
     rtt_us: u64,
@@ -85,7 +81,6 @@ impl Home {
             state: State::Own,
             stamp_us: 0,
             looks: 0,
-            aborted: false,
             refused_turn: 0,
             rtt_us: 0,
             ack: None,
@@ -147,7 +142,7 @@ impl Home {
         self.peer = to;
         self.epoch = self.epoch.saturating_add(1);
         (self.looks, self.refused_turn) = (0, 0);
-        (self.stamp_us, self.aborted) = (0, false);
+        self.stamp_us = 0;
         self.prepare(now);
     }
 
@@ -209,7 +204,6 @@ impl Home {
         let stamp_us = self.stamp_us;
         self.send(Message::Handoff { stamp_us });
         self.state = State::Offered {
-            abort_at: Some(now.plus_us(READY_US)),
             lease_until: lease_from(now),
         };
     }
@@ -343,9 +337,9 @@ impl Home {
         }
     }
 
-    /// The guest becomes home, unless it may be giving the connection up.
+    /// The guest becomes home.
     fn leave(&mut self) {
-        if matches!(self.state, State::Away { .. }) && !self.aborted {
+        if matches!(self.state, State::Away { .. }) {
             self.send(Message::Gone);
             self.close();
         } else {
@@ -372,17 +366,6 @@ impl Home {
             State::Preparing { waiting: true, .. } => self.prepare(now),
             State::Preparing { .. } => self.stay(Refusal::Silent, true),
             State::Frozen { .. } => self.thaw(Refusal::Save, true),
-            State::Offered {
-                abort_at: Some(_),
-                lease_until,
-            } => {
-                self.send(Message::Abort);
-                self.aborted = true;
-                self.state = State::Offered {
-                    abort_at: None,
-                    lease_until,
-                };
-            }
             State::Offered { lease_until, .. }
             | State::Away { lease_until }
             | State::Returning { lease_until, .. } => self.wait_for_lease(lease_until),
@@ -397,11 +380,7 @@ impl Home {
         match self.state {
             State::Own | State::Closed => None,
             State::Preparing { until, .. } | State::Frozen { until } => Some(until),
-            State::Offered {
-                abort_at,
-                lease_until,
-            } => Some(abort_at.unwrap_or(lease_until).min(lease_until)),
-            State::Away { lease_until } => Some(lease_until),
+            State::Offered { lease_until } | State::Away { lease_until } => Some(lease_until),
             State::Returning { until, .. } | State::TakeOver(_, until) => Some(until),
         }
     }

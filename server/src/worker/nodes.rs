@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
+use ackpace_core::handoff::FROZEN_MAX;
 use ackpace_core::units::Instant;
 use ackpace_wire::cluster::FlowId;
 use crossbeam_queue::{ArrayQueue, SegQueue};
@@ -20,6 +21,9 @@ const ASKS_MAX: usize = 1024;
 
 /// How often a connection of a node that is being emptied is tried.
 const EMPTIES_EACH_US: u64 = 200_000;
+/// Connections that are on their way at a time while this node is being emptied. Nobody fills the socket of one that waits for its
+/// turn. Twice as many as are frozen at a time, so that the next ones are prepared meanwhile.
+const EMPTYING_MAX: usize = 2 * FROZEN_MAX as usize;
 
 /// What a worker wants of the thread that moves connections.
 pub enum Ask {
@@ -79,9 +83,9 @@ impl Nodes {
         self.away.fetch_sub(1, Relaxed);
     }
 
-    /// Whether connections are on their way.
-    pub fn has_some(&self) -> bool {
-        self.away.load(Relaxed) > 0
+    /// Connections that are on their way.
+    pub fn under_way(&self) -> usize {
+        self.away.load(Relaxed)
     }
 
     /// The next question, for the thread that moves connections.
@@ -132,7 +136,7 @@ impl Worker {
         let Some(cluster) = shared.cluster.as_ref().filter(|it| it.is_draining()) else {
             return;
         };
-        if self.giving.going.is_some() {
+        if self.giving.going.is_some() || shared.nodes.under_way() >= EMPTYING_MAX {
             return;
         }
         let next = self
