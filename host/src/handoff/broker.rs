@@ -274,8 +274,9 @@ impl Broker {
                 packet,
             });
         }
+        let was_fenced = self.switch.is_fenced(tuple);
         self.switch.claim(tuple, epoch, lease_until_ns)?;
-        repair::start(socket)?;
+        repair::start(socket, was_fenced)?;
         self.restored.remove(tuple);
         Ok(Reply::Done)
     }

@@ -462,12 +462,14 @@ pub fn complete(
     socket::set(socket, general, socket::SO_BUF_LOCK, 0, "SO_BUF_LOCK")
 }
 
-/// Lets a complete socket send. It asks the client for an acknowledgement.
+/// Lets a complete socket send. `asks`: it asks the client for its window, which may have opened since. Linux answers one such
+/// question in half a second.
 ///
 /// # Errors
 /// As setsockopt(2).
-pub fn start(socket: BorrowedFd<'_>) -> Result<(), Refused> {
-    leave(socket, socket::REPAIR_OFF)
+pub fn start(socket: BorrowedFd<'_>, asks: bool) -> Result<(), Refused> {
+    let mode = [socket::REPAIR_OFF_SILENT, socket::REPAIR_OFF][usize::from(asks)];
+    leave(socket, mode)
 }
 
 /// The client's last acknowledgement as a packet, to be given to the socket before it starts. It takes the prime, and its

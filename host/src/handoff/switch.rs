@@ -265,6 +265,11 @@ impl Switch {
         self.read(Key::of(tuple)).map(|entry| entry.epoch)
     }
 
+    /// Whether the client's packets are dropped ([`Switch::fence`]).
+    pub fn is_fenced(&self, tuple: &Tuple) -> bool {
+        (self.read(Key::of(tuple))).is_some_and(|entry| entry.action == Action::Fence)
+    }
+
     /// Removes an entry, two seconds later, for packets that are on their way.
     pub fn forget(&mut self, tuple: &Tuple) {
         let key = Key::of(tuple);

@@ -286,7 +286,7 @@ fn the_prime_is_never_taken_for_data() {
     world.restore(&saved);
     let own = world.server.as_fd();
     repair::complete(&mut world.sockets, own, &saved.connection).expect("it is filled");
-    repair::start(own).expect("setsockopt");
+    repair::start(own, false).expect("setsockopt");
     assert_eq!(world.look().snd_una, una.wrapping_sub(1));
     let again = world.save_above(Some(una)).expect("it can move");
     assert_eq!(again.connection.tcp.snd_una, una);

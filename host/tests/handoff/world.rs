@@ -312,7 +312,7 @@ impl World {
         let packet = repair::acknowledgement(own, &saved.connection).expect("getsockopt");
         let tuple = saved.connection.tuple;
         inject(&packet, tuple.server.ip());
-        repair::start(own).expect("setsockopt");
+        repair::start(own, false).expect("setsockopt");
     }
 
     /// Moves the connection onto a new socket.
