@@ -20,7 +20,7 @@ use super::moves::Going;
 const ASKS_MAX: usize = 1024;
 
 /// How often a connection of a node that is being emptied is tried.
-const EMPTIES_EACH_US: u64 = 200_000;
+const EMPTIES_EACH_US: u64 = 50_000;
 /// Connections that are on their way at a time while this node is being emptied. Nobody fills the socket of one that waits for its
 /// turn. Twice as many as are frozen at a time, so that the next ones are prepared meanwhile.
 const EMPTYING_MAX: usize = 2 * FROZEN_MAX as usize;

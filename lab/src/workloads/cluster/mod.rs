@@ -146,7 +146,17 @@ impl Scene<'_> {
         Ok(segment)
     }
 
+    /// The first node has the server's core, all others the clients'.
     fn nodes(&self, segment: &Segment, nodes: usize) -> Result<Nodes> {
+        self.nodes_on(segment, nodes, |nth| nth > 0)
+    }
+
+    fn nodes_on(
+        &self,
+        segment: &Segment,
+        nodes: usize,
+        is_beside_clients: fn(usize) -> bool,
+    ) -> Result<Nodes> {
         let roots: [PathBuf; 1] = [self.testbed.root.clone()];
         Nodes::start(&Start {
             lab: self.lab(),
@@ -155,7 +165,7 @@ impl Scene<'_> {
             roots: &roots,
             nodes,
             groups: &[],
-            is_spread: false,
+            is_beside_clients,
         })
     }
 

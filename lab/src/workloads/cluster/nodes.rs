@@ -38,8 +38,8 @@ pub struct Start<'a> {
     pub nodes: usize,
     /// The group of each node, where its memory has a limit.
     pub groups: &'a [Group],
-    /// Nodes share both cores; otherwise the first has the server's, and all others the clients'.
-    pub is_spread: bool,
+    /// Which nodes have the clients' core; the others have the server's.
+    pub is_beside_clients: fn(usize) -> bool,
 }
 
 impl Start<'_> {
@@ -201,12 +201,12 @@ impl Nodes {
         command
     }
 
-    /// Starts a process of a node on its core: the first node has the server's, all others the clients'.
+    /// Starts a process of a node on its core.
     fn spawn(&mut self, start: &Start, nth: usize, command: Command) -> Result<()> {
         let cores = start.lab.cores;
-        let core = match if start.is_spread { nth % 2 } else { nth } {
-            0 => cores.server_core,
-            _ => cores.load_core,
+        let core = match (start.is_beside_clients)(nth) {
+            false => cores.server_core,
+            true => cores.load_core,
         };
         let procs = start.groups.get(nth).map_or(&[][..], Group::procs);
         let mut command = environment::on_core(command, core, procs);

@@ -86,7 +86,7 @@ impl Trace {
             roots: &roots,
             nodes: NODES,
             groups: &groups,
-            is_spread: true,
+            is_beside_clients: |nth| nth % 2 > 0,
         })?;
         let count = Count::default();
         let measured = std::thread::scope(|scope| {
