@@ -28,7 +28,7 @@ mod tests;
 
 pub use self::guest::Guest;
 pub use self::home::Home;
-pub use self::may_move::{FROZEN_MAX, Facts, Hold, may_move, wait_us};
+pub use self::may_move::{FROZEN_MAX, Facts, Hold, may_move};
 
 use crate::units::{Instant, US_PER_S};
 
@@ -57,8 +57,6 @@ pub const ASK_US: u64 = 100_000;
 pub const LOST_US: u64 = 10 * US_PER_S;
 /// How often home restores in one take-over, or looks at the client's ACK. More: RST.
 pub const RESTORES_MAX: u32 = 40;
-/// How often a connection is looked at whose moment does not suit. More: it stays where it is.
-pub const LOOKS_MAX: u32 = 5;
 /// How often a guest tells that the client has closed. More: home finds out when it takes over.
 pub const GONE_MAX: u32 = 10;
 

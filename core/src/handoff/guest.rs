@@ -3,8 +3,8 @@
 use alloc::collections::VecDeque;
 
 use super::{
-    ANSWER_US, ASK_US, FREEZE_US, Facts, GONE_MAX, In, LATE_US, LEASE_US, LOOKS_MAX, LOST_US,
-    Message, Out, PREPARE_US, RENEW_US, RESTORE_US, Refusal, Step, may_move, wait_us,
+    ANSWER_US, ASK_US, FREEZE_US, Facts, GONE_MAX, In, LATE_US, LEASE_US, LOST_US, Message, Out,
+    PREPARE_US, RENEW_US, RESTORE_US, Refusal, Step, may_move,
 };
 use crate::machine::Machine;
 use crate::units::Instant;
@@ -15,11 +15,8 @@ enum State {
     Preparing(Instant),
     Restoring(Instant),
     Guest,
-    /// It wants to return the connection. `waiting`: the moment did not suit, and home is asked again at `until`.
-    Leaving {
-        waiting: bool,
-        until: Instant,
-    },
+    /// It wants to return the connection.
+    Leaving(Instant),
     Freezing(Instant),
     Returned(Instant),
     /// Its home is dead, and may have sent more.
@@ -43,8 +40,6 @@ pub struct Guest {
     /// When home is asked next, for the lease or for its answer.
     ask_at: Instant,
     turn: u32,
-    looks: u32,
-    rtt_us: u64,
     /// It died, or left, while the socket was restored.
     home_died: bool,
     outs: VecDeque<Out>,
@@ -62,8 +57,6 @@ impl Guest {
             stamp_us: None,
             ask_at: now,
             turn: 0,
-            looks: 0,
-            rtt_us: 0,
             home_died: false,
             outs: VecDeque::new(),
         };
@@ -77,7 +70,7 @@ impl Guest {
 
     /// Whether this node owns the connection, its socket runs and its lease is valid.
     pub fn owns(&self, now: Instant) -> bool {
-        let runs = matches!(self.state, State::Guest | State::Leaving { .. });
+        let runs = matches!(self.state, State::Guest | State::Leaving(_));
         runs && now < self.lease_until
     }
 
@@ -149,8 +142,8 @@ impl Guest {
             (State::Preparing(_) | State::Restoring(_) | State::Asking(_), _) => {}
             (_, Message::Handoff { .. }) => self.send(Message::Ready),
             (_, Message::Renewed { stamp_us }) => self.renewed(stamp_us, now),
-            (State::Leaving { .. }, Message::Prepared { .. }) => self.outs.push_back(Out::Look),
-            (State::Leaving { .. }, Message::Nak { reason, turn: 0 }) => self.remain(reason),
+            (State::Leaving(_), Message::Prepared { .. }) => self.outs.push_back(Out::Look),
+            (State::Leaving(_), Message::Nak { reason, turn: 0 }) => self.remain(reason),
             (State::Returned(_), Message::Nak { reason, turn }) if turn == self.turn => {
                 self.thaw(reason);
             }
@@ -211,17 +204,9 @@ impl Guest {
         if self.state != State::Guest || self.lapsed_at.is_some() {
             return self.refuse(Refusal::Moving);
         }
-        self.looks = 0;
-        self.ask_home(now);
-    }
-
-    /// Home gets the bytes into memory before anything freezes here, too.
-    fn ask_home(&mut self, now: Instant) {
+        // Home gets the bytes into memory before anything freezes here, too.
         self.send(Message::Prepare);
-        self.state = State::Leaving {
-            waiting: false,
-            until: now.plus_us(ANSWER_US),
-        };
+        self.state = State::Leaving(now.plus_us(ANSWER_US));
     }
 
     fn remain(&mut self, why: Refusal) {
@@ -235,23 +220,16 @@ impl Guest {
     }
 
     fn looked(&mut self, facts: &Facts, now: Instant) {
-        let State::Leaving { waiting: false, .. } = self.state else {
+        let State::Leaving(_) = self.state else {
             return;
         };
-        self.rtt_us = facts.rtt_us;
-        let Err(hold) = may_move(facts) else {
-            self.outs.push_back(Out::Freeze);
-            self.state = State::Freezing(now.plus_us(FREEZE_US));
-            return;
-        };
-        self.looks += 1;
-        if hold.is_final() || self.looks >= LOOKS_MAX {
-            return self.remain(Refusal::Hold(hold));
+        match may_move(facts) {
+            Ok(()) => {
+                self.outs.push_back(Out::Freeze);
+                self.state = State::Freezing(now.plus_us(FREEZE_US));
+            }
+            Err(hold) => self.remain(Refusal::Hold(hold)),
         }
-        self.state = State::Leaving {
-            waiting: true,
-            until: now.plus_us(wait_us(self.rtt_us)),
-        };
     }
 
     fn froze(&mut self, saved: bool, now: Instant) {
@@ -278,7 +256,7 @@ impl Guest {
                 self.outs.push_back(Out::Thaw);
                 self.become_home(false);
             }
-            State::Guest | State::Leaving { .. } => self.become_home(false),
+            State::Guest | State::Leaving(_) => self.become_home(false),
         }
     }
 
@@ -317,7 +295,7 @@ impl Guest {
     }
 
     fn client_gone(&mut self, now: Instant) {
-        if matches!(self.state, State::Guest | State::Leaving { .. }) {
+        if matches!(self.state, State::Guest | State::Leaving(_)) {
             self.close();
             (self.state, self.ask_at) = (State::Closing(0), now);
         }
@@ -356,7 +334,7 @@ impl Guest {
     fn lapse(&mut self, now: Instant) {
         let held = matches!(
             self.state,
-            State::Guest | State::Leaving { .. } | State::Freezing(_)
+            State::Guest | State::Leaving(_) | State::Freezing(_)
         );
         if !held || now < self.lease_until || self.lapsed_at.is_some() {
             return;
@@ -366,7 +344,7 @@ impl Guest {
         self.outs.push_back(Out::Tell(Step::Lapsed));
         match self.state {
             State::Freezing(_) => self.thaw(Refusal::Silent),
-            State::Leaving { .. } => self.remain(Refusal::Silent),
+            State::Leaving(_) => self.remain(Refusal::Silent),
             _ => {}
         }
     }
@@ -380,8 +358,7 @@ impl Guest {
         match self.state {
             State::Preparing(_) => self.close(),
             State::Restoring(_) => self.nak(Refusal::Restore),
-            State::Leaving { waiting: true, .. } => self.ask_home(now),
-            State::Leaving { .. } => self.remain(Refusal::Silent),
+            State::Leaving(_) => self.remain(Refusal::Silent),
             State::Freezing(_) => self.thaw(Refusal::Save),
             State::Guest | State::Returned(_) | State::Asking(_) => self.close(),
             State::Closing(_) | State::Closed => {}
@@ -393,7 +370,7 @@ impl Guest {
         match self.state {
             State::Preparing(until)
             | State::Restoring(until)
-            | State::Leaving { until, .. }
+            | State::Leaving(until)
             | State::Freezing(until)
             | State::Returned(until)
             | State::Asking(until) => Some(until),
@@ -406,7 +383,7 @@ impl Guest {
     fn lapses_at(&self) -> Option<Instant> {
         let held = matches!(
             self.state,
-            State::Guest | State::Leaving { .. } | State::Freezing(_)
+            State::Guest | State::Leaving(_) | State::Freezing(_)
         );
         (held && self.lapsed_at.is_none()).then_some(self.lease_until)
     }

@@ -5,8 +5,8 @@ mod hearing;
 use alloc::collections::VecDeque;
 
 use super::{
-    ANSWER_US, Facts, In, LEASE_US, LOOKS_MAX, MARGIN_US, Message, Out, READY_US, RESTORE_US,
-    RESTORES_MAX, Refusal, Step, Tracked, may_move, wait_us,
+    ANSWER_US, Facts, In, LEASE_US, MARGIN_US, Message, Out, READY_US, RESTORE_US, RESTORES_MAX,
+    Refusal, Step, Tracked, may_move,
 };
 use super::{FREEZE_US, Hold};
 use crate::machine::Machine;
@@ -18,9 +18,7 @@ const SETTLE_US: u64 = 5_000;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Own,
-    /// `waiting`: the moment did not suit, and PREPARE is sent again at `until`.
     Preparing {
-        waiting: bool,
         until: Instant,
     },
     Frozen {
@@ -62,7 +60,6 @@ pub struct Home {
     epoch: u32,
     state: State,
     stamp_us: u64,
-    looks: u32,
     /// ABORT was sent in the present tenure, so the guest may give it up at any time.
     aborted: bool,
     /// Of the present tenure: attempts to return up to this one were refused.
@@ -84,7 +81,6 @@ impl Home {
             epoch,
             state: State::Own,
             stamp_us: 0,
-            looks: 0,
             aborted: false,
             refused_turn: 0,
             rtt_us: 0,
@@ -146,17 +142,10 @@ impl Home {
         }
         self.peer = to;
         self.epoch = self.epoch.saturating_add(1);
-        (self.looks, self.refused_turn) = (0, 0);
-        (self.stamp_us, self.aborted) = (0, false);
-        self.prepare(now);
-    }
-
-    fn prepare(&mut self, now: Instant) {
+        (self.stamp_us, self.refused_turn, self.aborted) = (0, 0, false);
         self.send(Message::Prepare);
-        self.state = State::Preparing {
-            waiting: false,
-            until: now.plus_us(ANSWER_US),
-        };
+        let until = now.plus_us(ANSWER_US);
+        self.state = State::Preparing { until };
     }
 
     /// Home goes on as before.
@@ -174,7 +163,7 @@ impl Home {
     }
 
     fn looked(&mut self, facts: &Facts, now: Instant) {
-        let State::Preparing { waiting: false, .. } = self.state else {
+        let State::Preparing { .. } = self.state else {
             return;
         };
         self.rtt_us = facts.rtt_us;
@@ -184,19 +173,8 @@ impl Home {
                 let until = now.plus_us(FREEZE_US);
                 self.state = State::Frozen { until };
             }
-            Err(hold) => self.hold(hold, now),
+            Err(hold) => self.stay(Refusal::Hold(hold), true),
         }
-    }
-
-    fn hold(&mut self, hold: Hold, now: Instant) {
-        self.looks += 1;
-        if hold.is_final() || self.looks >= LOOKS_MAX {
-            return self.stay(Refusal::Hold(hold), true);
-        }
-        self.state = State::Preparing {
-            waiting: true,
-            until: now.plus_us(wait_us(self.rtt_us)),
-        };
     }
 
     fn froze(&mut self, saved: bool, now: Instant) {
@@ -369,7 +347,6 @@ impl Home {
             return;
         }
         match self.state {
-            State::Preparing { waiting: true, .. } => self.prepare(now),
             State::Preparing { .. } => self.stay(Refusal::Silent, true),
             State::Frozen { .. } => self.thaw(Refusal::Save, true),
             State::Offered {

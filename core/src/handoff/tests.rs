@@ -1,7 +1,7 @@
 use alloc::vec::Vec;
 
 use super::{
-    Facts, Guest, Hold, Home, In, LOST_US, MARGIN_US, Message, Out, RESTORES_MAX, Refusal, Step,
+    Facts, Guest, Home, In, LOST_US, MARGIN_US, Message, Out, RESTORES_MAX, Refusal, Step,
     Tracked, answer_unknown,
 };
 use super::{LEASE_US, RENEW_US};
@@ -167,33 +167,23 @@ fn a_node_that_is_being_emptied_takes_nothing() {
 }
 
 #[test]
-fn an_unsuitable_moment_is_waited_for_and_then_left() {
-    let mut home = own();
-    home.on(moving(2));
+fn in_an_unsuitable_moment_a_connection_stays() {
     let facts = Facts {
         ca_state: 3,
         ..GOOD
     };
-    let prepared = Message::Prepared { stamp_us: 77 };
-    for _ in 0..4 {
-        home.hears(2, prepared);
-        assert_eq!(home.on(In::Facts(facts)), []);
-        assert_eq!(home.after(999_999), []);
-        assert_eq!(home.after(1), [to(2, 2, Message::Prepare)]);
-    }
-    home.hears(2, prepared);
+    let mut home = own();
+    home.on(moving(2));
+    home.hears(2, Message::Prepared { stamp_us: 77 });
     let outs = home.on(In::Facts(facts));
     assert_eq!(outs, [to(2, 2, Message::Abort)]);
     assert!(home.machine.owns());
-    let mut home = own();
-    home.on(moving(2));
-    home.hears(2, prepared);
-    let closing = Facts {
-        established: false,
-        ..GOOD
-    };
-    assert!(Hold::Closing.is_final());
-    assert_eq!(home.on(In::Facts(closing)), [to(2, 2, Message::Abort)]);
+    let mut guest = guest();
+    guest.on(In::Return);
+    guest.hears(2, Message::Prepared { stamp_us: 0 });
+    assert_eq!(guest.on(In::Facts(facts)), []);
+    assert!(guest.machine.owns(guest.now));
+    assert_eq!(guest.on(In::Return), [to(1, 2, Message::Prepare)], "again");
 }
 
 #[test]

@@ -2,9 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use ackpace_core::handoff::{
-    Facts, Home, In, Message as Plain, Out, Refusal, Step, Tracked, may_move,
-};
+use ackpace_core::handoff::{Facts, Home, In, Message as Plain, Out, Refusal, Step, Tracked};
 use ackpace_core::machine::Machine;
 use ackpace_core::units::Instant;
 use ackpace_wire::cluster::broker::Connection;
@@ -214,7 +212,7 @@ impl Moving {
         }
     }
 
-    /// Whether the moment suits. If not, the connection stays: whoever asked asks again, since bytes wait meanwhile.
+    /// Whether the moment suits. If not, the connection stays.
     pub(super) fn look_home(&mut self, number: u64, now: Instant) {
         let Some(away) = self.homes.get(&number) else {
             return;
@@ -222,7 +220,6 @@ impl Moving {
         let facts = away.handed.as_ref().and_then(|handed| {
             (handed.conn.transport).facts(self.frozen[away.peer()], away.moves > 0)
         });
-        let facts = facts.filter(|facts| may_move(facts).is_ok());
         self.drive_home(number, Some(In::Facts(facts.unwrap_or(NEVER))), now);
     }
 
