@@ -9,8 +9,8 @@
 //! | Preparing | Preparing | home | NAK, silence, a moment that does not suit: home goes on |
 //! | Frozen | Preparing | home | the save fails: thaw |
 //! | Offered | Restoring | in doubt | NAK: thaw. No READY in 20 ms: ABORT; ABORTED or the lease's end: take over |
-//! | Away | Guest | guest | guest dies, hangs or is cut off: home waits for the lease's end, fences, takes over. Home dies: guest becomes home |
-//! | Returning | Returned | guest, silent | the restore fails: NAK, guest thaws. BACKOK lost: guest asks again, the epoch decides |
+//! | Away | Guest | guest | guest dies, hangs or is cut off: home waits for the lease's end, fences, takes over. Home dies: guest becomes home, or ends if its lease is over |
+//! | Returning | Returned | guest, silent | the restore fails: NAK, guest thaws. BACKOK lost: guest asks again, the epoch decides. Home dies: guest ends |
 //! | TakeOver | | home, silent | an ACK beyond `snd_nxt`: restore there; 40 times, or a hole in what the client sent: RST |
 //!
 //! **The epoch** names a tenure. Each attempt to move has its own, and whoever owns the connection later a higher one; so a
@@ -34,7 +34,7 @@ use crate::units::{Instant, US_PER_S};
 
 /// How long a guest may send after the stamp of its last granted request.
 pub const LEASE_US: u64 = 500_000;
-/// A guest asks for its lease this often, so that four requests in a row may be lost.
+/// A guest asks for its lease, or for an answer, this often: four requests in a row may be lost.
 pub const RENEW_US: u64 = 100_000;
 /// Home waits for this much more than the lease: the clocks' rates may differ by a tenth.
 pub const MARGIN_US: u64 = 50_000;
@@ -51,8 +51,6 @@ pub const PREPARE_US: u64 = 2 * US_PER_S;
 pub const FREEZE_US: u64 = 20_000;
 /// A socket is restored within this time, or that counts as failed.
 pub const RESTORE_US: u64 = 200_000;
-/// Questions that nobody answers are repeated this often.
-pub const ASK_US: u64 = 100_000;
 /// A guest without a lease waits for its home for this long, then closes without a word to the client.
 pub const LOST_US: u64 = 10 * US_PER_S;
 /// How often home restores in one take-over, or looks at the client's ACK. More: RST.
@@ -128,8 +126,6 @@ pub enum In {
     },
     /// Guest: return the connection, since its next request is not for this node, or the node is being emptied.
     Return,
-    /// Home: this node leaves; the guest becomes home.
-    Leave,
     /// A message about this connection.
     Heard {
         /// The tenure.
@@ -149,13 +145,6 @@ pub enum In {
     Tracked(Tracked),
     /// After a take-over, the flow switch saw an ACK beyond `snd_nxt`, or what shows a hole: the socket refuses both.
     Beyond(Tracked),
-    /// Answers [`Out::AskOwner`]. Unless all live nodes answered, there is no answer.
-    Owner {
-        /// A node has a later tenure.
-        later: bool,
-        /// The highest epoch in any flow entry of the connection.
-        epoch: u32,
-    },
     /// The stream to this node broke.
     Unreachable(u16),
     /// This node's process has ended, with proof.
@@ -201,8 +190,6 @@ pub enum Out {
         /// The end, by this node's clock.
         until: Instant,
     },
-    /// The lease is over: write no more to the socket until the next [`Out::Lease`].
-    Mute,
     /// The client's packets are dropped, and their ACKs tracked.
     Fence,
     /// Tell what the client has acknowledged.
@@ -212,15 +199,10 @@ pub enum Out {
         /// The first byte that the client lacks.
         ack: u32,
     },
-    /// Ask all nodes, this one too, whether they have a later tenure of the connection with this tuple, and for the epochs
-    /// of their flow entries.
-    AskOwner,
     /// This node is home from now on: make a [`Home`] with this epoch.
     BecomeHome {
         /// The epoch.
         epoch: u32,
-        /// The old home may have sent more: [`Home::after`] instead of [`Home::new`].
-        take_over: bool,
     },
     /// End the socket without a word to the client; release what was prepared or saved. The flow's entries go 2 s later.
     Close,
@@ -246,7 +228,7 @@ pub enum Step {
 }
 
 /// The answer to a message about a tenure of which this node has no machine. `mine`: this process is the flow's home.
-/// PREPARE makes a [`Guest`] where it is not. A process that leaves ([`In::Leave`]) answers nothing: the guest may be home.
+/// PREPARE makes a [`Guest`] where it is not.
 pub fn answer_unknown(message: Message, mine: bool) -> Option<Message> {
     match message {
         Message::Ready | Message::Back { .. } | Message::Renew { .. } if mine => {

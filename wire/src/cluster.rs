@@ -146,7 +146,7 @@ pub enum Message {
     },
     /// The tenure is over; home owns the connection or has closed it.
     BackOk,
-    /// From the guest: the client has closed. From home: it leaves, and the guest is home from now on.
+    /// From the guest: the client has closed.
     Gone,
     /// Give the connection up.
     Abort,

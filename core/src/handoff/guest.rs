@@ -3,7 +3,7 @@
 use alloc::collections::VecDeque;
 
 use super::{
-    ANSWER_US, ASK_US, FREEZE_US, Facts, GONE_MAX, In, LATE_US, LEASE_US, LOST_US, Message, Out,
+    ANSWER_US, FREEZE_US, Facts, GONE_MAX, In, LATE_US, LEASE_US, LOST_US, Message, Out,
     PREPARE_US, RENEW_US, RESTORE_US, Refusal, Step, may_move,
 };
 use crate::machine::Machine;
@@ -19,8 +19,6 @@ enum State {
     Leaving(Instant),
     Freezing(Instant),
     Returned(Instant),
-    /// Its home is dead, and may have sent more.
-    Asking(Instant),
     /// The client has closed; home does not know yet.
     Closing(u32),
     Closed,
@@ -40,7 +38,7 @@ pub struct Guest {
     /// When home is asked next, for the lease or for its answer.
     ask_at: Instant,
     turn: u32,
-    /// It died, or left, while the socket was restored.
+    /// It died while the socket was restored.
     home_died: bool,
     outs: VecDeque<Out>,
 }
@@ -129,7 +127,7 @@ impl Guest {
     fn heard(&mut self, message: Message, now: Instant) {
         match (self.state, message) {
             (State::Closed, _) => {}
-            (State::Closing(_), Message::BackOk | Message::Gone | Message::Abort) => {
+            (State::Closing(_), Message::BackOk | Message::Abort) => {
                 self.state = State::Closed;
             }
             (State::Closing(_), _) => {}
@@ -138,8 +136,7 @@ impl Guest {
             }
             (State::Preparing(_), Message::Handoff { stamp_us }) => self.handoff(stamp_us, now),
             (_, Message::BackOk | Message::Abort) => self.surrender(),
-            (_, Message::Gone) => self.home_is_gone(now),
-            (State::Preparing(_) | State::Restoring(_) | State::Asking(_), _) => {}
+            (State::Preparing(_) | State::Restoring(_), _) => {}
             (_, Message::Handoff { .. }) => self.send(Message::Ready),
             (_, Message::Renewed { stamp_us }) => self.renewed(stamp_us, now),
             (State::Leaving(_), Message::Prepared { .. }) => self.outs.push_back(Out::Look),
@@ -177,7 +174,7 @@ impl Guest {
         self.send(Message::Ready);
         (self.state, self.ask_at) = (State::Guest, now);
         if self.home_died {
-            self.become_home(false);
+            self.become_home();
         }
     }
 
@@ -249,48 +246,22 @@ impl Guest {
             State::Preparing(_) => self.close(),
             State::Restoring(_) => self.home_died = true,
             State::Closing(_) => self.state = State::Closed,
-            State::Closed | State::Asking(_) => {}
-            State::Returned(_) => self.ask_others(now),
-            _ if self.lapsed_at.is_some() || now >= self.lease_until => self.ask_others(now),
+            State::Closed => {}
+            // The old home may have had it, and may even have moved it again: nobody knows.
+            State::Returned(_) => self.close(),
+            _ if self.lapsed_at.is_some() || now >= self.lease_until => self.close(),
             State::Freezing(_) => {
                 self.outs.push_back(Out::Thaw);
-                self.become_home(false);
+                self.become_home();
             }
-            State::Guest | State::Leaving(_) => self.become_home(false),
+            State::Guest | State::Leaving(_) => self.become_home(),
         }
     }
 
-    /// The old home may have taken over, and may even have moved the connection again.
-    fn ask_others(&mut self, now: Instant) {
-        self.outs.push_back(Out::AskOwner);
-        let first = now.plus_us(LOST_US);
-        let until = match self.state {
-            State::Asking(until) => until,
-            _ => first,
-        };
-        self.state = State::Asking(until);
-        self.ask_at = now.plus_us(ASK_US);
-    }
-
-    fn owner(&mut self, later: bool, epoch: u32) {
-        let State::Asking(_) = self.state else {
-            return;
-        };
-        if later {
-            self.close();
-        } else {
-            // Flow entries refuse an epoch that is not above their own.
-            self.epoch = self.epoch.max(epoch);
-            self.become_home(true);
-        }
-    }
-
-    fn become_home(&mut self, take_over: bool) {
+    fn become_home(&mut self) {
         let epoch = self.epoch.saturating_add(1);
-        if !take_over {
-            self.outs.push_back(Out::Claim { epoch });
-        }
-        self.outs.push_back(Out::BecomeHome { epoch, take_over });
+        self.outs.push_back(Out::Claim { epoch });
+        self.outs.push_back(Out::BecomeHome { epoch });
         self.state = State::Closed;
     }
 
@@ -306,14 +277,13 @@ impl Guest {
         if self.asks_at().is_none_or(|at| at > now) {
             return;
         }
-        self.ask_at = now.plus_us(RENEW_US.min(ASK_US));
+        self.ask_at = now.plus_us(RENEW_US);
         match self.state {
             State::Closing(tries) if tries >= GONE_MAX => self.state = State::Closed,
             State::Closing(tries) => {
                 self.state = State::Closing(tries + 1);
                 self.send(Message::Gone);
             }
-            State::Asking(_) => self.ask_others(now),
             State::Returned(_) => {
                 self.send(Message::Renew { stamp_us: now.us });
                 self.send(Message::Back { turn: self.turn });
@@ -340,7 +310,6 @@ impl Guest {
             return;
         }
         self.lapsed_at = Some(now);
-        self.outs.push_back(Out::Mute);
         self.outs.push_back(Out::Tell(Step::Lapsed));
         match self.state {
             State::Freezing(_) => self.thaw(Refusal::Silent),
@@ -360,7 +329,7 @@ impl Guest {
             State::Restoring(_) => self.nak(Refusal::Restore),
             State::Leaving(_) => self.remain(Refusal::Silent),
             State::Freezing(_) => self.thaw(Refusal::Save),
-            State::Guest | State::Returned(_) | State::Asking(_) => self.close(),
+            State::Guest | State::Returned(_) => self.close(),
             State::Closing(_) | State::Closed => {}
         }
     }
@@ -372,8 +341,7 @@ impl Guest {
             | State::Restoring(until)
             | State::Leaving(until)
             | State::Freezing(until)
-            | State::Returned(until)
-            | State::Asking(until) => Some(until),
+            | State::Returned(until) => Some(until),
             State::Guest => self.lapsed_at.map(|at| at.plus_us(LOST_US)),
             State::Closing(_) | State::Closed => None,
         }
@@ -401,11 +369,10 @@ impl Machine for Guest {
             In::Facts(facts) => self.looked(&facts, now),
             In::Froze(saved) => self.froze(saved, now),
             In::Restored(stands) => self.restored(stands, now),
-            In::Owner { later, epoch } => self.owner(later, epoch),
             In::Died(node) if node == self.home => self.home_is_gone(now),
             In::ClientGone => self.client_gone(now),
             In::Move { .. } => self.refuse(Refusal::Moving),
-            In::Heard { .. } | In::Leave | In::Tracked(_) => {}
+            In::Heard { .. } | In::Tracked(_) => {}
             In::Beyond(_) | In::Unreachable(_) | In::Died(_) => {}
         }
     }

@@ -60,8 +60,6 @@ pub struct Home {
     epoch: u32,
     state: State,
     stamp_us: u64,
-    /// ABORT was sent in the present tenure, so the guest may give it up at any time.
-    aborted: bool,
     /// Of the present tenure: attempts to return up to this one were refused.
     refused_turn: u32,
     rtt_us: u64,
@@ -81,20 +79,12 @@ impl Home {
             epoch,
             state: State::Own,
             stamp_us: 0,
-            aborted: false,
             refused_turn: 0,
             rtt_us: 0,
             ack: None,
             tries: 0,
             outs: VecDeque::new(),
         }
-    }
-
-    /// This node becomes home of a connection whose old home is dead and may have sent more than this node knows.
-    pub fn after(me: u16, epoch: u32, now: Instant) -> Home {
-        let mut home = Home::new(me, epoch.saturating_sub(1));
-        home.fence(now);
-        home
     }
 
     /// Whether this node owns the connection, and its socket runs.
@@ -142,7 +132,7 @@ impl Home {
         }
         self.peer = to;
         self.epoch = self.epoch.saturating_add(1);
-        (self.stamp_us, self.refused_turn, self.aborted) = (0, 0, false);
+        (self.stamp_us, self.refused_turn) = (0, 0);
         self.send(Message::Prepare);
         let until = now.plus_us(ANSWER_US);
         self.state = State::Preparing { until };
@@ -321,16 +311,6 @@ impl Home {
         }
     }
 
-    /// The guest becomes home, unless it may be giving the connection up.
-    fn leave(&mut self) {
-        if matches!(self.state, State::Away { .. }) && !self.aborted {
-            self.send(Message::Gone);
-            self.close();
-        } else {
-            self.refuse(Refusal::Moving);
-        }
-    }
-
     fn prepared(&mut self, done: Result<(), Refusal>) {
         let State::Away { .. } = self.state else {
             return;
@@ -354,7 +334,6 @@ impl Home {
                 lease_until,
             } => {
                 self.send(Message::Abort);
-                self.aborted = true;
                 self.state = State::Offered {
                     abort_at: None,
                     lease_until,
@@ -400,7 +379,6 @@ impl Machine for Home {
                 draining,
                 reachable,
             } => self.begin(to, draining, reachable, now),
-            In::Leave => self.leave(),
             In::Heard { epoch, message } => self.heard(epoch, message, now),
             In::Prepared(done) => self.prepared(done),
             In::Facts(facts) => self.looked(&facts, now),
@@ -412,7 +390,7 @@ impl Machine for Home {
             In::Died(node) if node == self.peer => self.lost(true, now),
             In::ClientGone => self.client_gone(),
             In::Unreachable(_) | In::Died(_) => {}
-            In::Return | In::Owner { .. } => {}
+            In::Return => {}
         }
     }
 

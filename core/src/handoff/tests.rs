@@ -1,8 +1,8 @@
 use alloc::vec::Vec;
 
 use super::{
-    Facts, Guest, Home, In, LOST_US, MARGIN_US, Message, Out, RESTORES_MAX, Refusal, Step,
-    Tracked, answer_unknown,
+    Facts, Guest, Home, In, LOST_US, MARGIN_US, Message, Out, RESTORES_MAX, Refusal, Step, Tracked,
+    answer_unknown,
 };
 use super::{LEASE_US, RENEW_US};
 use crate::machine::Machine;
@@ -330,7 +330,7 @@ fn a_guest_is_silent_after_its_lease_until_home_grants_another() {
     guest.hears(2, Message::Renewed { stamp_us: 1 });
     let lied = Message::Renewed { stamp_us: u64::MAX };
     assert_eq!(guest.hears(2, lied), [], "a stamp that it never gave");
-    assert!(guest.after(LEASE_US - RENEW_US).contains(&Out::Mute));
+    guest.after(LEASE_US - RENEW_US);
     assert!(!guest.machine.owns(guest.now));
     let stamp_us = guest.now.us;
     let outs = guest.hears(2, Message::Renewed { stamp_us });
@@ -343,27 +343,28 @@ fn a_guest_is_silent_after_its_lease_until_home_grants_another() {
 }
 
 #[test]
-fn a_guest_whose_home_dies_becomes_home_but_asks_the_others_once_its_lease_is_over() {
-    let home = |epoch, take_over| Out::BecomeHome { epoch, take_over };
-    let mut soon = guest();
-    let outs = soon.on(In::Died(1));
-    assert_eq!(outs, [Out::Claim { epoch: 3 }, home(3, false)]);
-    for (later, want) in [(false, home(8, true)), (true, Out::Close)] {
-        let mut late = guest();
-        late.after(LEASE_US);
-        assert_eq!(late.on(In::Died(1)), [Out::AskOwner]);
-        assert_eq!(late.after(100_000), [Out::AskOwner]);
-        assert_eq!(late.on(In::Owner { later, epoch: 7 }), [want]);
-    }
-    let mut leaving = away();
-    let gone = to(2, 2, Message::Gone);
-    assert_eq!(leaving.on(In::Leave), [gone, Out::Close]);
-    let mut left = guest();
-    assert!(left.hears(2, Message::Gone).contains(&home(3, false)));
-    let mut doubtful = offered();
-    doubtful.after(20_000);
-    doubtful.hears(2, READY);
-    assert_eq!(doubtful.on(In::Leave), [], "the guest may give it up");
+fn a_guest_whose_home_dies_becomes_home_unless_home_may_have_had_the_connection() {
+    let home = [Out::Claim { epoch: 3 }, Out::BecomeHome { epoch: 3 }];
+    assert_eq!(guest().on(In::Died(1)), home);
+    let mut leaving = guest();
+    leaving.on(In::Return);
+    assert_eq!(leaving.on(In::Died(1)), home);
+    leaving = guest();
+    leaving.on(In::Return);
+    leaving.hears(2, Message::Prepared { stamp_us: 0 });
+    leaving.on(In::Facts(GOOD));
+    let outs = leaving.on(In::Died(1));
+    assert_eq!((outs[0], &outs[1..]), (Out::Thaw, &home[..]));
+    let mut returned = guest();
+    returned.on(In::Return);
+    returned.hears(2, Message::Prepared { stamp_us: 0 });
+    returned.on(In::Facts(GOOD));
+    returned.on(In::Froze(true));
+    assert_eq!(returned.on(In::Died(1)), [Out::Close]);
+    let mut late = guest();
+    late.after(LEASE_US);
+    assert_eq!(late.on(In::Died(1)), [Out::Close]);
+    assert!(late.machine.is_over());
 }
 
 #[test]

@@ -150,7 +150,7 @@ impl Moving {
                 self.close_guest(stay);
                 None
             }
-            Out::BecomeHome { epoch, .. } => {
+            Out::BecomeHome { epoch } => {
                 self.become_home(stay, epoch);
                 None
             }
@@ -164,7 +164,7 @@ impl Moving {
                 }
                 None
             }
-            // Mute: the kernel's program keeps it silent. AskOwner: nobody answers that yet, and it ends in time. The rest is for homes.
+            // The rest is for homes.
             _ => None,
         }
     }
