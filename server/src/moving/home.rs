@@ -1,6 +1,7 @@
 //! Connections that this node accepted, on their way to other nodes and back.
 
 use std::os::fd::AsFd;
+use std::sync::atomic::Ordering::Relaxed;
 
 use ackpace_core::handoff::{Facts, Home, In, Message as Plain, Out, Refusal, Step, Tracked};
 use ackpace_core::machine::Machine;
@@ -125,6 +126,10 @@ impl Moving {
                     self.say(to.into(), away.id, epoch, message);
                 }
                 None
+            }
+            // Of a process that has ended, its guest could not know whether it had the connection.
+            Out::Prepare if self.shared.stopping.load(Relaxed) => {
+                Some(In::Prepared(Err(Refusal::Draining)))
             }
             Out::Prepare => {
                 away.came_file = None;
