@@ -11,7 +11,7 @@
 //! | Offered | Restoring | in doubt | NAK: thaw. No READY in 20 ms: ABORT; ABORTED or the lease's end: take over |
 //! | Away | Guest | guest | guest dies, hangs or is cut off: home waits for the lease's end, fences, takes over. Home dies: guest becomes home, or ends if its lease is over |
 //! | Returning | Returned | guest, silent | the restore fails: NAK, guest thaws. BACKOK lost: guest asks again, the epoch decides. Home dies: guest ends |
-//! | TakeOver | | home, silent | an ACK beyond `snd_nxt`: restore there; 40 times, or a hole in what the client sent: RST |
+//! | TakeOver | | home | the client has more than was restored: restore that; 40 times, or a hole in what the client sent: RST |
 //!
 //! **The epoch** names a tenure. Each attempt to move has its own, and whoever owns the connection later a higher one; so a
 //! late or doubled message does nothing. **The lease** is counted from the guest's own stamp, which home sends back, and
@@ -53,7 +53,7 @@ pub const FREEZE_US: u64 = 20_000;
 pub const RESTORE_US: u64 = 200_000;
 /// A guest without a lease waits for its home for this long, then closes without a word to the client.
 pub const LOST_US: u64 = 10 * US_PER_S;
-/// How often home restores in one take-over, or looks at the client's ACK. More: RST.
+/// How often home looks at the client's ACK in one take-over. More: RST.
 pub const RESTORES_MAX: u32 = 40;
 /// How often a guest tells that the client has closed. More: home finds out when it takes over.
 pub const GONE_MAX: u32 = 10;
@@ -110,6 +110,8 @@ pub struct Tracked {
     pub ack: u32,
     /// A guest has acknowledged bytes of the client that this node does not have.
     pub hole: bool,
+    /// The client has bytes beyond those that the restored socket counts as sent. It would refuse their ACK for ever.
+    pub beyond: bool,
 }
 
 /// What a machine is told. What does not concern it in its state has no effect.
@@ -143,8 +145,6 @@ pub enum In {
     Restored(bool),
     /// Answers [`Out::Track`].
     Tracked(Tracked),
-    /// After a take-over, the flow switch saw an ACK beyond `snd_nxt`, or what shows a hole: the socket refuses both.
-    Beyond(Tracked),
     /// The stream to this node broke.
     Unreachable(u16),
     /// This node's process has ended, with proof.
@@ -190,7 +190,7 @@ pub enum Out {
         /// The end, by this node's clock.
         until: Instant,
     },
-    /// The client's packets are dropped, and their ACKs tracked.
+    /// The client's packets are dropped, and their ACKs tracked. A socket that is here ends silently.
     Fence,
     /// Tell what the client has acknowledged.
     Track,

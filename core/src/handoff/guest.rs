@@ -373,7 +373,7 @@ impl Machine for Guest {
             In::ClientGone => self.client_gone(now),
             In::Move { .. } => self.refuse(Refusal::Moving),
             In::Heard { .. } | In::Tracked(_) => {}
-            In::Beyond(_) | In::Unreachable(_) | In::Died(_) => {}
+            In::Unreachable(_) | In::Died(_) => {}
         }
     }
 

@@ -5,14 +5,13 @@ mod hearing;
 use alloc::collections::VecDeque;
 
 use super::{
-    ANSWER_US, Facts, In, LEASE_US, MARGIN_US, Message, Out, READY_US, RESTORE_US, RESTORES_MAX,
-    Refusal, Step, Tracked, may_move,
+    ANSWER_US, FREEZE_US, Facts, In, LEASE_US, MARGIN_US, Message, Out, READY_US, RESTORE_US,
+    RESTORES_MAX, Refusal, Step, Tracked, may_move,
 };
-use super::{FREEZE_US, Hold};
 use crate::machine::Machine;
 use crate::units::Instant;
 
-/// Two samples of the client's ACK are this far apart, beyond the round trip.
+/// The client answers to the first segment of a restored socket within this time, beyond the round trip.
 const SETTLE_US: u64 = 5_000;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -46,8 +45,8 @@ enum State {
 enum Phase {
     /// The guest's lease runs.
     Waiting,
-    /// ACKs of what the guest sent still come.
-    Settling,
+    /// The client is asked what it has; before the first restore, only what it has said counts.
+    Looking,
     Restoring,
 }
 
@@ -63,9 +62,9 @@ pub struct Home {
     /// Of the present tenure: attempts to return up to this one were refused.
     refused_turn: u32,
     rtt_us: u64,
-    /// The client's ACK, when it was looked at last in this take-over.
-    ack: Option<u32>,
-    /// Restores and looks since the take-over began; 0 without one.
+    /// A restored socket stands, in this take-over.
+    stands: bool,
+    /// Looks since the take-over began.
     tries: u32,
     outs: VecDeque<Out>,
 }
@@ -81,7 +80,7 @@ impl Home {
             stamp_us: 0,
             refused_turn: 0,
             rtt_us: 0,
-            ack: None,
+            stands: false,
             tries: 0,
             outs: VecDeque::new(),
         }
@@ -186,7 +185,7 @@ impl Home {
         match self.state {
             State::Returning { .. } if stands => {
                 self.send(Message::BackOk);
-                self.tries = 0;
+                self.claim();
                 self.own(Step::Returned);
             }
             State::Returning {
@@ -197,16 +196,24 @@ impl Home {
                 self.refused_turn = turn;
                 self.state = State::Away { lease_until };
             }
-            State::TakeOver(Phase::Restoring, _) if stands => self.own(Step::TookOver),
-            State::TakeOver(Phase::Restoring, _) => self.settle(SETTLE_US, now),
+            State::TakeOver(Phase::Restoring, _) if stands => {
+                self.stands = true;
+                self.claim();
+                self.look_after(self.rtt_us + self.rtt_us / 4 + SETTLE_US, now);
+            }
+            State::TakeOver(Phase::Restoring, _) => self.look_after(SETTLE_US, now),
             _ => {}
         }
     }
 
+    fn claim(&mut self) {
+        let epoch = self.epoch.saturating_add(1);
+        self.outs.push_back(Out::Claim { epoch });
+    }
+
+    /// After a claim.
     fn own(&mut self, step: Step) {
         self.epoch = self.epoch.saturating_add(1);
-        let epoch = self.epoch;
-        self.outs.push_back(Out::Claim { epoch });
         self.tell(step);
         self.state = State::Own;
     }
@@ -219,65 +226,49 @@ impl Home {
     /// The guest can't send any more.
     fn fence(&mut self, now: Instant) {
         self.outs.push_back(Out::Fence);
-        (self.ack, self.tries) = (None, 0);
-        self.settle(0, now);
+        (self.stands, self.tries) = (false, 0);
+        self.look_after(0, now);
     }
 
-    fn settle(&mut self, us: u64, now: Instant) {
-        self.state = State::TakeOver(Phase::Settling, now.plus_us(us));
+    fn look_after(&mut self, us: u64, now: Instant) {
+        self.state = State::TakeOver(Phase::Looking, now.plus_us(us));
     }
 
     fn track(&mut self, now: Instant) {
-        if self.tries_again() {
-            self.outs.push_back(Out::Track);
-            self.settle(RESTORE_US, now);
-        }
-    }
-
-    /// Counts one more try; after the last one the client gets RST.
-    fn tries_again(&mut self) -> bool {
         self.tries += 1;
         if self.tries > RESTORES_MAX {
-            self.reset();
+            return self.reset();
         }
-        self.tries <= RESTORES_MAX
+        self.outs.push_back(Out::Track);
+        self.look_after(RESTORE_US, now);
     }
 
+    /// All that the client has said lately may have been lost. So a socket is restored at once, and its first segment makes the client
+    /// say it again. If that shows more than was restored, another socket takes its place.
     fn tracked(&mut self, tracked: Tracked, now: Instant) {
-        let State::TakeOver(Phase::Settling, _) = self.state else {
+        let State::TakeOver(Phase::Looking, _) = self.state else {
             return;
         };
-        if tracked.hole {
-            self.reset();
-        } else if self.ack.replace(tracked.ack) == Some(tracked.ack) {
-            self.take_over(tracked.ack, now);
-        } else {
-            self.settle(self.rtt_us + self.rtt_us / 4 + SETTLE_US, now);
+        if self.stands && !tracked.beyond {
+            return self.own(Step::TookOver);
         }
-    }
-
-    fn take_over(&mut self, ack: u32, now: Instant) {
+        if tracked.hole {
+            return self.reset();
+        }
+        self.end_restored();
+        let ack = tracked.ack;
         self.outs.push_back(Out::TakeOver { ack });
         self.state = State::TakeOver(Phase::Restoring, now.plus_us(RESTORE_US));
     }
 
-    /// The client had bytes above a hole, and has acknowledged them now; or the guest had bytes of the client.
-    fn beyond(&mut self, tracked: Tracked, now: Instant) {
-        let owns = self.owns() && self.tries > 0;
-        if !owns {
-            return;
-        }
-        if self.state != State::Own {
-            self.stay(Refusal::Hold(Hold::Recovery), true);
-        }
-        if tracked.hole {
-            self.reset();
-        } else if self.tries_again() {
-            self.take_over(tracked.ack, now);
+    fn end_restored(&mut self) {
+        if core::mem::take(&mut self.stands) {
+            self.outs.push_back(Out::Fence);
         }
     }
 
     fn reset(&mut self) {
+        self.end_restored();
         self.outs.push_back(Out::Reset);
         self.state = State::Closed;
     }
@@ -343,8 +334,8 @@ impl Home {
             | State::Away { lease_until }
             | State::Returning { lease_until, .. } => self.wait_for_lease(lease_until),
             State::TakeOver(Phase::Waiting, _) => self.fence(now),
-            State::TakeOver(Phase::Settling, _) => self.track(now),
-            State::TakeOver(Phase::Restoring, _) => self.settle(0, now),
+            State::TakeOver(Phase::Looking, _) => self.track(now),
+            State::TakeOver(Phase::Restoring, _) => self.look_after(0, now),
             State::Own | State::Closed => {}
         }
     }
@@ -385,7 +376,6 @@ impl Machine for Home {
             In::Froze(saved) => self.froze(saved, now),
             In::Restored(stands) => self.restored(stands, now),
             In::Tracked(tracked) => self.tracked(tracked, now),
-            In::Beyond(tracked) => self.beyond(tracked, now),
             In::Unreachable(node) if node == self.peer => self.lost(false, now),
             In::Died(node) if node == self.peer => self.lost(true, now),
             In::ClientGone => self.client_gone(),

@@ -209,17 +209,24 @@ fn home_thaws_where_the_guest_has_never_sent() {
     assert_eq!(outs, [Out::Thaw, to(2, 2, Message::Abort)]);
 }
 
-/// After the fence: two equal samples, a restore at that ACK.
-fn takes_over(home: &mut Test<Home>) {
-    let tracked = Tracked {
-        ack: 500,
-        hole: false,
-    };
-    assert_eq!(home.on(In::Tracked(tracked)), []);
-    assert_eq!(home.after(30_000), [Out::Track]);
-    assert_eq!(home.on(In::Tracked(tracked)), [Out::TakeOver { ack: 500 }]);
+const TRACKED: Tracked = Tracked {
+    ack: 500,
+    hole: false,
+    beyond: false,
+};
+
+/// After the fence: a restore, and a look at what the client says then.
+fn restores(home: &mut Test<Home>) {
+    assert_eq!(home.on(In::Tracked(TRACKED)), [Out::TakeOver { ack: 500 }]);
     assert_eq!(home.on(In::Restored(true)), [Out::Claim { epoch: 3 }]);
-    assert!(home.machine.owns());
+    assert_eq!(home.after(29_999), []);
+    assert_eq!(home.after(1), [Out::Track]);
+}
+
+fn takes_over(home: &mut Test<Home>) {
+    restores(home);
+    assert_eq!(home.on(In::Tracked(TRACKED)), []);
+    assert!(home.machine.owns() && home.machine.epoch() == 3);
 }
 
 #[test]
@@ -258,35 +265,41 @@ fn home_takes_over_after_the_lease_or_with_proof_and_not_before() {
 }
 
 #[test]
-fn acks_beyond_what_was_sent_are_followed_up_to_a_bound() {
-    let mut home = away();
-    home.on(In::Died(2));
-    takes_over(&mut home);
-    let mut restores = 0;
+fn a_client_that_has_more_than_was_restored_is_followed_up_to_a_bound() {
     let beyond = Tracked {
         ack: 600,
-        hole: false,
+        beyond: true,
+        ..TRACKED
     };
-    loop {
-        match home.on(In::Beyond(beyond))[..] {
-            [Out::TakeOver { ack: 600 }] => restores += 1,
-            [Out::Reset] => break,
-            ref other => panic!("{other:?}"),
-        }
-        assert_eq!(home.on(In::Restored(true)).len(), 1);
+    let mut home = away();
+    home.on(In::Died(2));
+    restores(&mut home);
+    for _ in 2..RESTORES_MAX {
+        let outs = home.on(In::Tracked(beyond));
+        assert_eq!(outs, [Out::Fence, Out::TakeOver { ack: 600 }]);
+        assert_eq!(home.on(In::Restored(true)), [Out::Claim { epoch: 3 }]);
+        assert_eq!(home.after(30_000), [Out::Track]);
     }
-    assert_eq!(restores + 2, RESTORES_MAX, "two looks came first");
+    assert_eq!(home.on(In::Tracked(beyond)).len(), 2);
+    home.on(In::Restored(true));
+    assert_eq!(home.after(30_000), [Out::Fence, Out::Reset]);
     assert!(home.machine.is_over());
-    let mut hole = away();
-    hole.on(In::Died(2));
-    let tracked = Tracked { ack: 5, hole: true };
-    assert_eq!(hole.on(In::Tracked(tracked)), [Out::Reset]);
-    let mut seen_later = away();
-    seen_later.on(In::Died(2));
-    takes_over(&mut seen_later);
-    seen_later.on(moving(3)); // a move that does not come about
-    let outs = seen_later.on(In::Beyond(tracked));
-    assert_eq!(outs.last(), Some(&Out::Reset));
+}
+
+#[test]
+fn a_client_that_a_guest_has_answered_to_is_reset() {
+    let hole = Tracked {
+        hole: true,
+        ..TRACKED
+    };
+    let mut home = away();
+    home.on(In::Died(2));
+    assert_eq!(home.on(In::Tracked(hole)), [Out::Reset]);
+    let mut asks = away();
+    asks.on(In::Died(2));
+    restores(&mut asks);
+    assert_eq!(asks.on(In::Tracked(hole)), [], "the own socket has it");
+    assert!(asks.machine.owns());
 }
 
 #[test]

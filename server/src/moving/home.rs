@@ -28,6 +28,8 @@ pub struct Away {
     frozen_at: Instant,
     /// The end of what the client holds, above holes too, when it was last asked for.
     held_end: Option<u32>,
+    /// The end of what the socket of a take-over counts as sent.
+    restored_end: Option<u32>,
     /// The state that came back, and the object that came with PREPARE.
     came: Option<Box<Handoff>>,
     asked: Option<Object>,
@@ -63,6 +65,7 @@ impl Away {
             frozen: false,
             frozen_at: Instant::default(),
             held_end: None,
+            restored_end: None,
             came: None,
             asked: None,
             file: None,
@@ -195,6 +198,7 @@ impl Moving {
                     .and_then(|state| state.acknowledged(ack))
                     .and_then(|state| state.holding(held_end))
                     .map(|state| state.later(away_us));
+                away.restored_end = state.as_ref().map(|state| state.tcp.snd_nxt);
                 let stands = state.is_some_and(|state| {
                     let file = away.file.clone();
                     self.restore_home(away, &state, file)
@@ -202,9 +206,13 @@ impl Moving {
                 Some(In::Restored(stands))
             }
             Out::Fence => {
-                let epoch = away.machine.epoch();
+                let epoch = away.machine.epoch().saturating_add(1); // the own one, which a restored socket has
                 let tuple = away.saved.as_ref()?.tuple;
                 self.ask_broker(|broker| broker.fence(tuple, epoch));
+                if let Some(handed) = away.handed.take() {
+                    handed.conn.transport.abort(); // which the fence keeps from the client
+                    self.drop_handed(handed);
+                }
                 None
             }
             Out::Track => Some(In::Tracked(self.track(away))),
@@ -212,7 +220,7 @@ impl Moving {
                 self.reset(away);
                 None
             }
-            // The socket was started when it was restored; the rest is for guests.
+            // The socket was claimed when it was restored; the rest is for guests.
             _ => None,
         }
     }
@@ -328,6 +336,7 @@ impl Moving {
             return Tracked {
                 ack: saved.tcp.snd_una,
                 hole: false,
+                beyond: false,
             };
         };
         away.held_end = Some(tracked.held_end);
@@ -338,8 +347,10 @@ impl Moving {
             saved.tcp.snd_una
         };
         let more = tracked.seq_end.wrapping_sub(saved.tcp.rcv_nxt) as i32 > 0;
+        let beyond = |end: u32| tracked.held_end.wrapping_sub(end) as i32 > 0;
         Tracked {
             ack,
+            beyond: away.restored_end.is_some_and(beyond),
             hole: more || saved.acknowledged(ack).is_none(),
         }
     }
@@ -405,4 +416,8 @@ pub(super) const NEVER: Facts = Facts {
 };
 
 /// Nothing is known of the client.
-const LOST: Tracked = Tracked { ack: 0, hole: true };
+const LOST: Tracked = Tracked {
+    ack: 0,
+    hole: true,
+    beyond: false,
+};

@@ -186,9 +186,11 @@ impl Run {
         let switch = self.clients[key.conn].switch;
         let end = self.nodes[node].ends.get(&key);
         let has = end.and_then(|end| end.saved).map_or(0, |saved| saved.rcv);
+        let sent = end.and_then(|end| end.socket).map(|socket| socket.tcp.nxt);
         Tracked {
             ack: switch.ack as u32,
             hole: switch.from > has,
+            beyond: sent.is_some_and(|sent| switch.ack > sent),
         }
     }
 
@@ -262,7 +264,7 @@ impl Run {
                 self.release(node, key, node);
             }
             Out::Lease { until } => end.lease_until = until,
-            Out::Fence => end.entry = Entry::Drop,
+            Out::Fence => (end.socket, end.entry) = (None, Entry::Drop),
             Out::Close => {
                 end.entry = Entry::Drop;
                 (end.socket, end.saved) = (None, None);
