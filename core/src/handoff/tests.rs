@@ -219,7 +219,7 @@ const TRACKED: Tracked = Tracked {
 fn restores(home: &mut Test<Home>) {
     assert_eq!(home.on(In::Tracked(TRACKED)), [Out::TakeOver { ack: 500 }]);
     assert_eq!(home.on(In::Restored(true)), [Out::Claim { epoch: 3 }]);
-    assert_eq!(home.after(29_999), []);
+    assert_eq!(home.after(44_999), []);
     assert_eq!(home.after(1), [Out::Track]);
 }
 
@@ -278,11 +278,11 @@ fn a_client_that_has_more_than_was_restored_is_followed_up_to_a_bound() {
         let outs = home.on(In::Tracked(beyond));
         assert_eq!(outs, [Out::Fence, Out::TakeOver { ack: 600 }]);
         assert_eq!(home.on(In::Restored(true)), [Out::Claim { epoch: 3 }]);
-        assert_eq!(home.after(30_000), [Out::Track]);
+        assert_eq!(home.after(45_000), [Out::Track]);
     }
     assert_eq!(home.on(In::Tracked(beyond)).len(), 2);
     home.on(In::Restored(true));
-    assert_eq!(home.after(30_000), [Out::Fence, Out::Reset]);
+    assert_eq!(home.after(45_000), [Out::Fence, Out::Reset]);
     assert!(home.machine.is_over());
 }
 

@@ -189,7 +189,7 @@ impl Run {
         let sent = end.and_then(|end| end.socket).map(|socket| socket.tcp.nxt);
         Tracked {
             ack: switch.ack as u32,
-            hole: switch.from > has,
+            hole: switch.sent > has,
             beyond: sent.is_some_and(|sent| switch.ack > sent),
         }
     }

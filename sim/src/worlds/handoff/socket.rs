@@ -106,7 +106,7 @@ impl Run {
     pub(super) fn packet(&mut self, packet: Packet) {
         let switch = &mut self.clients[packet.conn].switch;
         switch.ack = switch.ack.max(packet.ack);
-        switch.from = switch.from.max(packet.from);
+        switch.sent = switch.sent.max(packet.to);
         let mut node = switch.node;
         if self.dice.once_in(20) {
             node = self.dice.below(self.nodes.len() as u64) as usize;
