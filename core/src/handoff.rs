@@ -9,9 +9,9 @@
 //! | Preparing | Preparing | home | NAK, silence, a moment that does not suit: home goes on |
 //! | Frozen | Preparing | home | the save fails: thaw |
 //! | Offered | Restoring | in doubt | NAK: thaw. No READY in 20 ms: ABORT; ABORTED or the lease's end: take over |
-//! | Away | Guest | guest | guest dies, hangs or is cut off: home waits for the lease's end, fences, takes over. Home dies: guest becomes home |
-//! | Returning | Returned | guest, silent | the restore fails: NAK, guest thaws. BACKOK lost: guest asks again, the epoch decides |
-//! | TakeOver | | home, silent | an ACK beyond `snd_nxt`: restore there; 40 times, or a hole in what the client sent: RST |
+//! | Away | Guest | guest | guest dies, hangs or is cut off: home waits for the lease's end, fences, takes over. Home dies: guest becomes home, or ends if its lease is over |
+//! | Returning | Returned | guest, silent | the restore fails: NAK, guest thaws. BACKOK lost: guest asks again, the epoch decides. Home dies: guest ends |
+//! | TakeOver | | home | the client has more than was restored: restore that; 40 times, or a hole in what the client sent: RST |
 //!
 //! **The epoch** names a tenure. Each attempt to move has its own, and whoever owns the connection later a higher one; so a
 //! late or doubled message does nothing. **The lease** is counted from the guest's own stamp, which home sends back, and
@@ -28,13 +28,13 @@ mod tests;
 
 pub use self::guest::Guest;
 pub use self::home::Home;
-pub use self::may_move::{FROZEN_MAX, Facts, Hold, may_move, wait_us};
+pub use self::may_move::{FROZEN_MAX, Facts, Hold, may_move};
 
 use crate::units::{Instant, US_PER_S};
 
 /// How long a guest may send after the stamp of its last granted request.
 pub const LEASE_US: u64 = 500_000;
-/// A guest asks for its lease this often, so that four requests in a row may be lost.
+/// A guest asks for its lease, or for an answer, this often: four requests in a row may be lost.
 pub const RENEW_US: u64 = 100_000;
 /// Home waits for this much more than the lease: the clocks' rates may differ by a tenth.
 pub const MARGIN_US: u64 = 50_000;
@@ -49,14 +49,10 @@ pub const PREPARE_US: u64 = 2 * US_PER_S;
 pub const FREEZE_US: u64 = 20_000;
 /// A socket is restored within this time, or that counts as failed.
 pub const RESTORE_US: u64 = 200_000;
-/// Questions that nobody answers are repeated this often.
-pub const ASK_US: u64 = 100_000;
 /// A guest without a lease waits for its home for this long, then closes without a word to the client.
 pub const LOST_US: u64 = 10 * US_PER_S;
-/// How often home restores in one take-over, or looks at the client's ACK. More: RST.
+/// How often home looks at the client's ACK in one take-over. More: RST.
 pub const RESTORES_MAX: u32 = 40;
-/// How often a connection is looked at whose moment does not suit. More: it stays where it is.
-pub const LOOKS_MAX: u32 = 5;
 /// How often a guest tells that the client has closed. More: home finds out when it takes over.
 pub const GONE_MAX: u32 = 10;
 
@@ -112,6 +108,8 @@ pub struct Tracked {
     pub ack: u32,
     /// A guest has acknowledged bytes of the client that this node does not have.
     pub hole: bool,
+    /// The client has bytes beyond those that the restored socket counts as sent. It would refuse their ACK for ever.
+    pub beyond: bool,
 }
 
 /// What a machine is told. What does not concern it in its state has no effect.
@@ -128,8 +126,6 @@ pub enum In {
     },
     /// Guest: return the connection, since its next request is not for this node, or the node is being emptied.
     Return,
-    /// Home: this node leaves; the guest becomes home.
-    Leave,
     /// A message about this connection.
     Heard {
         /// The tenure.
@@ -147,15 +143,6 @@ pub enum In {
     Restored(bool),
     /// Answers [`Out::Track`].
     Tracked(Tracked),
-    /// After a take-over, the flow switch saw an ACK beyond `snd_nxt`, or what shows a hole: the socket refuses both.
-    Beyond(Tracked),
-    /// Answers [`Out::AskOwner`]. Unless all live nodes answered, there is no answer.
-    Owner {
-        /// A node has a later tenure.
-        later: bool,
-        /// The highest epoch in any flow entry of the connection.
-        epoch: u32,
-    },
     /// The stream to this node broke.
     Unreachable(u16),
     /// This node's process has ended, with proof.
@@ -201,9 +188,7 @@ pub enum Out {
         /// The end, by this node's clock.
         until: Instant,
     },
-    /// The lease is over: write no more to the socket until the next [`Out::Lease`].
-    Mute,
-    /// The client's packets are dropped, and their ACKs tracked.
+    /// The client's packets are dropped, and their ACKs tracked. A socket that is here ends silently.
     Fence,
     /// Tell what the client has acknowledged.
     Track,
@@ -212,15 +197,10 @@ pub enum Out {
         /// The first byte that the client lacks.
         ack: u32,
     },
-    /// Ask all nodes, this one too, whether they have a later tenure of the connection with this tuple, and for the epochs
-    /// of their flow entries.
-    AskOwner,
     /// This node is home from now on: make a [`Home`] with this epoch.
     BecomeHome {
         /// The epoch.
         epoch: u32,
-        /// The old home may have sent more: [`Home::after`] instead of [`Home::new`].
-        take_over: bool,
     },
     /// End the socket without a word to the client; release what was prepared or saved. The flow's entries go 2 s later.
     Close,
@@ -246,7 +226,7 @@ pub enum Step {
 }
 
 /// The answer to a message about a tenure of which this node has no machine. `mine`: this process is the flow's home.
-/// PREPARE makes a [`Guest`] where it is not. A process that leaves ([`In::Leave`]) answers nothing: the guest may be home.
+/// PREPARE makes a [`Guest`] where it is not.
 pub fn answer_unknown(message: Message, mine: bool) -> Option<Message> {
     match message {
         Message::Ready | Message::Back { .. } | Message::Renew { .. } if mine => {

@@ -481,12 +481,6 @@ impl Cluster {
         self.known().place.came(self.me, key);
         lock(&self.reports).came(key);
     }
-
-    /// An object left it.
-    pub fn went(&self, key: u64) {
-        self.known().place.went(self.me, key);
-        lock(&self.reports).went(key);
-    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

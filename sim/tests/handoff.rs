@@ -53,14 +53,12 @@ fn a_seed_always_runs_the_same() {
 
 #[test]
 fn each_law_can_fail() {
-    // One in 20,000 seeds needs the other nodes' answers: three nodes, two moves, a cut and a death in one second.
-    for (sabotage, first, law) in [
-        (Sabotage::LeaseIgnored, 0, "two nodes may send"),
-        (Sabotage::SilenceIsProof, 0, "two nodes may send"),
-        (Sabotage::NobodyAsked, 18_000, "two nodes may send"),
-        (Sabotage::AckIgnored, 0, "wrong byte"),
+    for (sabotage, law) in [
+        (Sabotage::LeaseIgnored, "two nodes may send"),
+        (Sabotage::SilenceIsProof, "two nodes may send"),
+        (Sabotage::AckIgnored, "wrong byte"),
     ] {
-        let found = (first..first + SEEDS_BROKEN)
+        let found = (0..SEEDS_BROKEN)
             .filter_map(|seed| World { seed, sabotage }.run().err())
             .find(|what| what.contains(law));
         println!("{sabotage:?}: {found:?}");

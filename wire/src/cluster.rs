@@ -146,7 +146,7 @@ pub enum Message {
     },
     /// The tenure is over; home owns the connection or has closed it.
     BackOk,
-    /// From the guest: the client has closed. From home: it leaves, and the guest is home from now on.
+    /// From the guest: the client has closed.
     Gone,
     /// Give the connection up.
     Abort,
@@ -169,8 +169,6 @@ pub enum Message {
     Load(Load),
     /// Objects that came into the node's cache.
     Came(Vec<u64>),
-    /// Objects that left it.
-    Went(Vec<u64>),
     /// Nothing; it shows that the stream works.
     Ping,
     /// An operator wants the node to be emptied, or no longer.
@@ -298,9 +296,8 @@ const RENEW: u8 = 12;
 const RENEWED: u8 = 13;
 const LOAD: u8 = 14;
 const CAME: u8 = 15;
-const WENT: u8 = 16;
-const PING: u8 = 17;
-const DRAIN: u8 = 18;
+const PING: u8 = 16;
+const DRAIN: u8 = 17;
 
 fn code(message: &Message) -> u8 {
     match message {
@@ -319,7 +316,6 @@ fn code(message: &Message) -> u8 {
         Message::Renewed { .. } => RENEWED,
         Message::Load(_) => LOAD,
         Message::Came(_) => CAME,
-        Message::Went(_) => WENT,
         Message::Ping => PING,
         Message::Drain { .. } => DRAIN,
     }
@@ -328,7 +324,7 @@ fn code(message: &Message) -> u8 {
 /// The longest body of a type, so that a peer cannot make a node wait for, and keep, what is refused later.
 fn body_bytes_max(code: u8) -> Result<usize, Bad> {
     match code {
-        HANDOFF | BACK | PREPARE | CAME | WENT => Ok(CLUSTER_BODY_BYTES_MAX),
+        HANDOFF | BACK | PREPARE | CAME => Ok(CLUSTER_BODY_BYTES_MAX),
         HELLO..=DRAIN => Ok(CLUSTER_NAME_BYTES_MAX + 64),
         _ => Err(Bad::Type),
     }
@@ -372,7 +368,7 @@ fn encode_body(message: &Message, to: &mut Vec<u8>) {
             }
             to.push(load.draining.into());
         }
-        Message::Came(keys) | Message::Went(keys) => {
+        Message::Came(keys) => {
             keys.iter().for_each(|key| to.extend(key.to_le_bytes()));
         }
         Message::Ready | Message::BackOk | Message::Gone | Message::Abort | Message::Ping => {}
@@ -416,7 +412,6 @@ fn parse_body(code: u8, body: &mut Reader<'_>) -> Result<Message, Bad> {
             draining: body.bool()?,
         }),
         CAME => Message::Came(keys(body)?),
-        WENT => Message::Went(keys(body)?),
         PING => Message::Ping,
         DRAIN => Message::Drain { on: body.bool()? },
         _ => return Err(Bad::Type),

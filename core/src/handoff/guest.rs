@@ -3,8 +3,8 @@
 use alloc::collections::VecDeque;
 
 use super::{
-    ANSWER_US, ASK_US, FREEZE_US, Facts, GONE_MAX, In, LATE_US, LEASE_US, LOOKS_MAX, LOST_US,
-    Message, Out, PREPARE_US, RENEW_US, RESTORE_US, Refusal, Step, may_move, wait_us,
+    ANSWER_US, FREEZE_US, Facts, GONE_MAX, In, LATE_US, LEASE_US, LOST_US, Message, Out,
+    PREPARE_US, RENEW_US, RESTORE_US, Refusal, Step, may_move,
 };
 use crate::machine::Machine;
 use crate::units::Instant;
@@ -15,15 +15,10 @@ enum State {
     Preparing(Instant),
     Restoring(Instant),
     Guest,
-    /// It wants to return the connection. `waiting`: the moment did not suit, and home is asked again at `until`.
-    Leaving {
-        waiting: bool,
-        until: Instant,
-    },
+    /// It wants to return the connection.
+    Leaving(Instant),
     Freezing(Instant),
     Returned(Instant),
-    /// Its home is dead, and may have sent more.
-    Asking(Instant),
     /// The client has closed; home does not know yet.
     Closing(u32),
     Closed,
@@ -43,9 +38,7 @@ pub struct Guest {
     /// When home is asked next, for the lease or for its answer.
     ask_at: Instant,
     turn: u32,
-    looks: u32,
-    rtt_us: u64,
-    /// It died, or left, while the socket was restored.
+    /// It died while the socket was restored.
     home_died: bool,
     outs: VecDeque<Out>,
 }
@@ -62,8 +55,6 @@ impl Guest {
             stamp_us: None,
             ask_at: now,
             turn: 0,
-            looks: 0,
-            rtt_us: 0,
             home_died: false,
             outs: VecDeque::new(),
         };
@@ -77,7 +68,7 @@ impl Guest {
 
     /// Whether this node owns the connection, its socket runs and its lease is valid.
     pub fn owns(&self, now: Instant) -> bool {
-        let runs = matches!(self.state, State::Guest | State::Leaving { .. });
+        let runs = matches!(self.state, State::Guest | State::Leaving(_));
         runs && now < self.lease_until
     }
 
@@ -136,7 +127,7 @@ impl Guest {
     fn heard(&mut self, message: Message, now: Instant) {
         match (self.state, message) {
             (State::Closed, _) => {}
-            (State::Closing(_), Message::BackOk | Message::Gone | Message::Abort) => {
+            (State::Closing(_), Message::BackOk | Message::Abort) => {
                 self.state = State::Closed;
             }
             (State::Closing(_), _) => {}
@@ -145,12 +136,11 @@ impl Guest {
             }
             (State::Preparing(_), Message::Handoff { stamp_us }) => self.handoff(stamp_us, now),
             (_, Message::BackOk | Message::Abort) => self.surrender(),
-            (_, Message::Gone) => self.home_is_gone(now),
-            (State::Preparing(_) | State::Restoring(_) | State::Asking(_), _) => {}
+            (State::Preparing(_) | State::Restoring(_), _) => {}
             (_, Message::Handoff { .. }) => self.send(Message::Ready),
             (_, Message::Renewed { stamp_us }) => self.renewed(stamp_us, now),
-            (State::Leaving { .. }, Message::Prepared { .. }) => self.outs.push_back(Out::Look),
-            (State::Leaving { .. }, Message::Nak { reason, turn: 0 }) => self.remain(reason),
+            (State::Leaving(_), Message::Prepared { .. }) => self.outs.push_back(Out::Look),
+            (State::Leaving(_), Message::Nak { reason, turn: 0 }) => self.remain(reason),
             (State::Returned(_), Message::Nak { reason, turn }) if turn == self.turn => {
                 self.thaw(reason);
             }
@@ -184,7 +174,7 @@ impl Guest {
         self.send(Message::Ready);
         (self.state, self.ask_at) = (State::Guest, now);
         if self.home_died {
-            self.become_home(false);
+            self.become_home();
         }
     }
 
@@ -211,17 +201,9 @@ impl Guest {
         if self.state != State::Guest || self.lapsed_at.is_some() {
             return self.refuse(Refusal::Moving);
         }
-        self.looks = 0;
-        self.ask_home(now);
-    }
-
-    /// Home gets the bytes into memory before anything freezes here, too.
-    fn ask_home(&mut self, now: Instant) {
+        // Home gets the bytes into memory before anything freezes here, too.
         self.send(Message::Prepare);
-        self.state = State::Leaving {
-            waiting: false,
-            until: now.plus_us(ANSWER_US),
-        };
+        self.state = State::Leaving(now.plus_us(ANSWER_US));
     }
 
     fn remain(&mut self, why: Refusal) {
@@ -235,23 +217,16 @@ impl Guest {
     }
 
     fn looked(&mut self, facts: &Facts, now: Instant) {
-        let State::Leaving { waiting: false, .. } = self.state else {
+        let State::Leaving(_) = self.state else {
             return;
         };
-        self.rtt_us = facts.rtt_us;
-        let Err(hold) = may_move(facts) else {
-            self.outs.push_back(Out::Freeze);
-            self.state = State::Freezing(now.plus_us(FREEZE_US));
-            return;
-        };
-        self.looks += 1;
-        if hold.is_final() || self.looks >= LOOKS_MAX {
-            return self.remain(Refusal::Hold(hold));
+        match may_move(facts) {
+            Ok(()) => {
+                self.outs.push_back(Out::Freeze);
+                self.state = State::Freezing(now.plus_us(FREEZE_US));
+            }
+            Err(hold) => self.remain(Refusal::Hold(hold)),
         }
-        self.state = State::Leaving {
-            waiting: true,
-            until: now.plus_us(wait_us(self.rtt_us)),
-        };
     }
 
     fn froze(&mut self, saved: bool, now: Instant) {
@@ -271,53 +246,27 @@ impl Guest {
             State::Preparing(_) => self.close(),
             State::Restoring(_) => self.home_died = true,
             State::Closing(_) => self.state = State::Closed,
-            State::Closed | State::Asking(_) => {}
-            State::Returned(_) => self.ask_others(now),
-            _ if self.lapsed_at.is_some() || now >= self.lease_until => self.ask_others(now),
+            State::Closed => {}
+            // The old home may have had it, and may even have moved it again: nobody knows.
+            State::Returned(_) => self.close(),
+            _ if self.lapsed_at.is_some() || now >= self.lease_until => self.close(),
             State::Freezing(_) => {
                 self.outs.push_back(Out::Thaw);
-                self.become_home(false);
+                self.become_home();
             }
-            State::Guest | State::Leaving { .. } => self.become_home(false),
+            State::Guest | State::Leaving(_) => self.become_home(),
         }
     }
 
-    /// The old home may have taken over, and may even have moved the connection again.
-    fn ask_others(&mut self, now: Instant) {
-        self.outs.push_back(Out::AskOwner);
-        let first = now.plus_us(LOST_US);
-        let until = match self.state {
-            State::Asking(until) => until,
-            _ => first,
-        };
-        self.state = State::Asking(until);
-        self.ask_at = now.plus_us(ASK_US);
-    }
-
-    fn owner(&mut self, later: bool, epoch: u32) {
-        let State::Asking(_) = self.state else {
-            return;
-        };
-        if later {
-            self.close();
-        } else {
-            // Flow entries refuse an epoch that is not above their own.
-            self.epoch = self.epoch.max(epoch);
-            self.become_home(true);
-        }
-    }
-
-    fn become_home(&mut self, take_over: bool) {
+    fn become_home(&mut self) {
         let epoch = self.epoch.saturating_add(1);
-        if !take_over {
-            self.outs.push_back(Out::Claim { epoch });
-        }
-        self.outs.push_back(Out::BecomeHome { epoch, take_over });
+        self.outs.push_back(Out::Claim { epoch });
+        self.outs.push_back(Out::BecomeHome { epoch });
         self.state = State::Closed;
     }
 
     fn client_gone(&mut self, now: Instant) {
-        if matches!(self.state, State::Guest | State::Leaving { .. }) {
+        if matches!(self.state, State::Guest | State::Leaving(_)) {
             self.close();
             (self.state, self.ask_at) = (State::Closing(0), now);
         }
@@ -328,14 +277,13 @@ impl Guest {
         if self.asks_at().is_none_or(|at| at > now) {
             return;
         }
-        self.ask_at = now.plus_us(RENEW_US.min(ASK_US));
+        self.ask_at = now.plus_us(RENEW_US);
         match self.state {
             State::Closing(tries) if tries >= GONE_MAX => self.state = State::Closed,
             State::Closing(tries) => {
                 self.state = State::Closing(tries + 1);
                 self.send(Message::Gone);
             }
-            State::Asking(_) => self.ask_others(now),
             State::Returned(_) => {
                 self.send(Message::Renew { stamp_us: now.us });
                 self.send(Message::Back { turn: self.turn });
@@ -356,17 +304,16 @@ impl Guest {
     fn lapse(&mut self, now: Instant) {
         let held = matches!(
             self.state,
-            State::Guest | State::Leaving { .. } | State::Freezing(_)
+            State::Guest | State::Leaving(_) | State::Freezing(_)
         );
         if !held || now < self.lease_until || self.lapsed_at.is_some() {
             return;
         }
         self.lapsed_at = Some(now);
-        self.outs.push_back(Out::Mute);
         self.outs.push_back(Out::Tell(Step::Lapsed));
         match self.state {
             State::Freezing(_) => self.thaw(Refusal::Silent),
-            State::Leaving { .. } => self.remain(Refusal::Silent),
+            State::Leaving(_) => self.remain(Refusal::Silent),
             _ => {}
         }
     }
@@ -380,10 +327,9 @@ impl Guest {
         match self.state {
             State::Preparing(_) => self.close(),
             State::Restoring(_) => self.nak(Refusal::Restore),
-            State::Leaving { waiting: true, .. } => self.ask_home(now),
-            State::Leaving { .. } => self.remain(Refusal::Silent),
+            State::Leaving(_) => self.remain(Refusal::Silent),
             State::Freezing(_) => self.thaw(Refusal::Save),
-            State::Guest | State::Returned(_) | State::Asking(_) => self.close(),
+            State::Guest | State::Returned(_) => self.close(),
             State::Closing(_) | State::Closed => {}
         }
     }
@@ -393,10 +339,9 @@ impl Guest {
         match self.state {
             State::Preparing(until)
             | State::Restoring(until)
-            | State::Leaving { until, .. }
+            | State::Leaving(until)
             | State::Freezing(until)
-            | State::Returned(until)
-            | State::Asking(until) => Some(until),
+            | State::Returned(until) => Some(until),
             State::Guest => self.lapsed_at.map(|at| at.plus_us(LOST_US)),
             State::Closing(_) | State::Closed => None,
         }
@@ -406,7 +351,7 @@ impl Guest {
     fn lapses_at(&self) -> Option<Instant> {
         let held = matches!(
             self.state,
-            State::Guest | State::Leaving { .. } | State::Freezing(_)
+            State::Guest | State::Leaving(_) | State::Freezing(_)
         );
         (held && self.lapsed_at.is_none()).then_some(self.lease_until)
     }
@@ -424,12 +369,11 @@ impl Machine for Guest {
             In::Facts(facts) => self.looked(&facts, now),
             In::Froze(saved) => self.froze(saved, now),
             In::Restored(stands) => self.restored(stands, now),
-            In::Owner { later, epoch } => self.owner(later, epoch),
             In::Died(node) if node == self.home => self.home_is_gone(now),
             In::ClientGone => self.client_gone(now),
             In::Move { .. } => self.refuse(Refusal::Moving),
-            In::Heard { .. } | In::Leave | In::Tracked(_) => {}
-            In::Beyond(_) | In::Unreachable(_) | In::Died(_) => {}
+            In::Heard { .. } | In::Tracked(_) => {}
+            In::Unreachable(_) | In::Died(_) => {}
         }
     }
 

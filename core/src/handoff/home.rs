@@ -5,22 +5,20 @@ mod hearing;
 use alloc::collections::VecDeque;
 
 use super::{
-    ANSWER_US, Facts, In, LEASE_US, LOOKS_MAX, MARGIN_US, Message, Out, RESTORE_US, RESTORES_MAX,
-    Refusal, Step, Tracked, may_move, wait_us,
+    ANSWER_US, FREEZE_US, Facts, In, LEASE_US, MARGIN_US, Message, Out, RESTORE_US, RESTORES_MAX,
+    Refusal, Step, Tracked, may_move,
 };
-use super::{FREEZE_US, Hold};
 use crate::machine::Machine;
 use crate::units::Instant;
 
-/// Two samples of the client's ACK are this far apart, beyond the round trip.
-const SETTLE_US: u64 = 5_000;
+/// The client answers to the first segment of a restored socket within this time, beyond the round trip: what the guest has sent stands
+/// before it in the queues of the path.
+const SETTLE_US: u64 = 20_000;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Own,
-    /// `waiting`: the moment did not suit, and PREPARE is sent again at `until`.
     Preparing {
-        waiting: bool,
         until: Instant,
     },
     Frozen {
@@ -46,8 +44,8 @@ enum State {
 enum Phase {
     /// The guest's lease runs.
     Waiting,
-    /// ACKs of what the guest sent still come.
-    Settling,
+    /// The client is asked what it has; before the first restore, only what it has said counts.
+    Looking,
     Restoring,
 }
 
@@ -60,13 +58,12 @@ pub struct Home {
     epoch: u32,
     state: State,
     stamp_us: u64,
-    looks: u32,
     /// Of the present tenure: attempts to return up to this one were refused.
     refused_turn: u32,
     rtt_us: u64,
-    /// The client's ACK, when it was looked at last in this take-over.
-    ack: Option<u32>,
-    /// Restores and looks since the take-over began; 0 without one.
+    /// A restored socket stands, in this take-over.
+    stands: bool,
+    /// Looks since the take-over began.
     tries: u32,
     outs: VecDeque<Out>,
 }
@@ -80,20 +77,12 @@ impl Home {
             epoch,
             state: State::Own,
             stamp_us: 0,
-            looks: 0,
             refused_turn: 0,
             rtt_us: 0,
-            ack: None,
+            stands: false,
             tries: 0,
             outs: VecDeque::new(),
         }
-    }
-
-    /// This node becomes home of a connection whose old home is dead and may have sent more than this node knows.
-    pub fn after(me: u16, epoch: u32, now: Instant) -> Home {
-        let mut home = Home::new(me, epoch.saturating_sub(1));
-        home.fence(now);
-        home
     }
 
     /// Whether this node owns the connection, and its socket runs.
@@ -141,17 +130,10 @@ impl Home {
         }
         self.peer = to;
         self.epoch = self.epoch.saturating_add(1);
-        (self.looks, self.refused_turn) = (0, 0);
-        self.stamp_us = 0;
-        self.prepare(now);
-    }
-
-    fn prepare(&mut self, now: Instant) {
+        (self.stamp_us, self.refused_turn) = (0, 0);
         self.send(Message::Prepare);
-        self.state = State::Preparing {
-            waiting: false,
-            until: now.plus_us(ANSWER_US),
-        };
+        let until = now.plus_us(ANSWER_US);
+        self.state = State::Preparing { until };
     }
 
     /// Home goes on as before.
@@ -169,7 +151,7 @@ impl Home {
     }
 
     fn looked(&mut self, facts: &Facts, now: Instant) {
-        let State::Preparing { waiting: false, .. } = self.state else {
+        let State::Preparing { .. } = self.state else {
             return;
         };
         self.rtt_us = facts.rtt_us;
@@ -179,19 +161,8 @@ impl Home {
                 let until = now.plus_us(FREEZE_US);
                 self.state = State::Frozen { until };
             }
-            Err(hold) => self.hold(hold, now),
+            Err(hold) => self.stay(Refusal::Hold(hold), true),
         }
-    }
-
-    fn hold(&mut self, hold: Hold, now: Instant) {
-        self.looks += 1;
-        if hold.is_final() || self.looks >= LOOKS_MAX {
-            return self.stay(Refusal::Hold(hold), true);
-        }
-        self.state = State::Preparing {
-            waiting: true,
-            until: now.plus_us(wait_us(self.rtt_us)),
-        };
     }
 
     fn froze(&mut self, saved: bool, now: Instant) {
@@ -212,7 +183,7 @@ impl Home {
         match self.state {
             State::Returning { .. } if stands => {
                 self.send(Message::BackOk);
-                self.tries = 0;
+                self.claim();
                 self.own(Step::Returned);
             }
             State::Returning {
@@ -223,16 +194,24 @@ impl Home {
                 self.refused_turn = turn;
                 self.state = State::Away { lease_until };
             }
-            State::TakeOver(Phase::Restoring, _) if stands => self.own(Step::TookOver),
-            State::TakeOver(Phase::Restoring, _) => self.settle(SETTLE_US, now),
+            State::TakeOver(Phase::Restoring, _) if stands => {
+                self.stands = true;
+                self.claim();
+                self.look_after(self.rtt_us + self.rtt_us / 4 + SETTLE_US, now);
+            }
+            State::TakeOver(Phase::Restoring, _) => self.look_after(SETTLE_US, now),
             _ => {}
         }
     }
 
+    fn claim(&mut self) {
+        let epoch = self.epoch.saturating_add(1);
+        self.outs.push_back(Out::Claim { epoch });
+    }
+
+    /// After a claim.
     fn own(&mut self, step: Step) {
         self.epoch = self.epoch.saturating_add(1);
-        let epoch = self.epoch;
-        self.outs.push_back(Out::Claim { epoch });
         self.tell(step);
         self.state = State::Own;
     }
@@ -245,65 +224,49 @@ impl Home {
     /// The guest can't send any more.
     fn fence(&mut self, now: Instant) {
         self.outs.push_back(Out::Fence);
-        (self.ack, self.tries) = (None, 0);
-        self.settle(0, now);
+        (self.stands, self.tries) = (false, 0);
+        self.look_after(0, now);
     }
 
-    fn settle(&mut self, us: u64, now: Instant) {
-        self.state = State::TakeOver(Phase::Settling, now.plus_us(us));
+    fn look_after(&mut self, us: u64, now: Instant) {
+        self.state = State::TakeOver(Phase::Looking, now.plus_us(us));
     }
 
     fn track(&mut self, now: Instant) {
-        if self.tries_again() {
-            self.outs.push_back(Out::Track);
-            self.settle(RESTORE_US, now);
-        }
-    }
-
-    /// Counts one more try; after the last one the client gets RST.
-    fn tries_again(&mut self) -> bool {
         self.tries += 1;
         if self.tries > RESTORES_MAX {
-            self.reset();
+            return self.reset();
         }
-        self.tries <= RESTORES_MAX
+        self.outs.push_back(Out::Track);
+        self.look_after(RESTORE_US, now);
     }
 
+    /// All that the client has said lately may have been lost. So a socket is restored at once, and its first segment makes the client
+    /// say it again. If that shows more than was restored, another socket takes its place.
     fn tracked(&mut self, tracked: Tracked, now: Instant) {
-        let State::TakeOver(Phase::Settling, _) = self.state else {
+        let State::TakeOver(Phase::Looking, _) = self.state else {
             return;
         };
-        if tracked.hole {
-            self.reset();
-        } else if self.ack.replace(tracked.ack) == Some(tracked.ack) {
-            self.take_over(tracked.ack, now);
-        } else {
-            self.settle(self.rtt_us + self.rtt_us / 4 + SETTLE_US, now);
+        if self.stands && !tracked.beyond {
+            return self.own(Step::TookOver);
         }
-    }
-
-    fn take_over(&mut self, ack: u32, now: Instant) {
+        if tracked.hole {
+            return self.reset();
+        }
+        self.end_restored();
+        let ack = tracked.ack;
         self.outs.push_back(Out::TakeOver { ack });
         self.state = State::TakeOver(Phase::Restoring, now.plus_us(RESTORE_US));
     }
 
-    /// The client had bytes above a hole, and has acknowledged them now; or the guest had bytes of the client.
-    fn beyond(&mut self, tracked: Tracked, now: Instant) {
-        let owns = self.owns() && self.tries > 0;
-        if !owns {
-            return;
-        }
-        if self.state != State::Own {
-            self.stay(Refusal::Hold(Hold::Recovery), true);
-        }
-        if tracked.hole {
-            self.reset();
-        } else if self.tries_again() {
-            self.take_over(tracked.ack, now);
+    fn end_restored(&mut self) {
+        if core::mem::take(&mut self.stands) {
+            self.outs.push_back(Out::Fence);
         }
     }
 
     fn reset(&mut self) {
+        self.end_restored();
         self.outs.push_back(Out::Reset);
         self.state = State::Closed;
     }
@@ -337,16 +300,6 @@ impl Home {
         }
     }
 
-    /// The guest becomes home.
-    fn leave(&mut self) {
-        if matches!(self.state, State::Away { .. }) {
-            self.send(Message::Gone);
-            self.close();
-        } else {
-            self.refuse(Refusal::Moving);
-        }
-    }
-
     fn prepared(&mut self, done: Result<(), Refusal>) {
         let State::Away { .. } = self.state else {
             return;
@@ -363,15 +316,14 @@ impl Home {
             return;
         }
         match self.state {
-            State::Preparing { waiting: true, .. } => self.prepare(now),
             State::Preparing { .. } => self.stay(Refusal::Silent, true),
             State::Frozen { .. } => self.thaw(Refusal::Save, true),
             State::Offered { lease_until, .. }
             | State::Away { lease_until }
             | State::Returning { lease_until, .. } => self.wait_for_lease(lease_until),
             State::TakeOver(Phase::Waiting, _) => self.fence(now),
-            State::TakeOver(Phase::Settling, _) => self.track(now),
-            State::TakeOver(Phase::Restoring, _) => self.settle(0, now),
+            State::TakeOver(Phase::Looking, _) => self.track(now),
+            State::TakeOver(Phase::Restoring, _) => self.look_after(0, now),
             State::Own | State::Closed => {}
         }
     }
@@ -402,19 +354,17 @@ impl Machine for Home {
                 draining,
                 reachable,
             } => self.begin(to, draining, reachable, now),
-            In::Leave => self.leave(),
             In::Heard { epoch, message } => self.heard(epoch, message, now),
             In::Prepared(done) => self.prepared(done),
             In::Facts(facts) => self.looked(&facts, now),
             In::Froze(saved) => self.froze(saved, now),
             In::Restored(stands) => self.restored(stands, now),
             In::Tracked(tracked) => self.tracked(tracked, now),
-            In::Beyond(tracked) => self.beyond(tracked, now),
             In::Unreachable(node) if node == self.peer => self.lost(false, now),
             In::Died(node) if node == self.peer => self.lost(true, now),
             In::ClientGone => self.client_gone(),
             In::Unreachable(_) | In::Died(_) => {}
-            In::Return | In::Owner { .. } => {}
+            In::Return => {}
         }
     }
 

@@ -1,8 +1,8 @@
 use alloc::vec::Vec;
 
 use super::{
-    Facts, Guest, Hold, Home, In, LOST_US, MARGIN_US, Message, Out, RESTORES_MAX, Refusal, Step,
-    Tracked, answer_unknown,
+    Facts, Guest, Home, In, LOST_US, MARGIN_US, Message, Out, RESTORES_MAX, Refusal, Step, Tracked,
+    answer_unknown,
 };
 use super::{LEASE_US, RENEW_US};
 use crate::machine::Machine;
@@ -167,33 +167,23 @@ fn a_node_that_is_being_emptied_takes_nothing() {
 }
 
 #[test]
-fn an_unsuitable_moment_is_waited_for_and_then_left() {
-    let mut home = own();
-    home.on(moving(2));
+fn in_an_unsuitable_moment_a_connection_stays() {
     let facts = Facts {
         ca_state: 3,
         ..GOOD
     };
-    let prepared = Message::Prepared { stamp_us: 77 };
-    for _ in 0..4 {
-        home.hears(2, prepared);
-        assert_eq!(home.on(In::Facts(facts)), []);
-        assert_eq!(home.after(999_999), []);
-        assert_eq!(home.after(1), [to(2, 2, Message::Prepare)]);
-    }
-    home.hears(2, prepared);
+    let mut home = own();
+    home.on(moving(2));
+    home.hears(2, Message::Prepared { stamp_us: 77 });
     let outs = home.on(In::Facts(facts));
     assert_eq!(outs, [to(2, 2, Message::Abort)]);
     assert!(home.machine.owns());
-    let mut home = own();
-    home.on(moving(2));
-    home.hears(2, prepared);
-    let closing = Facts {
-        established: false,
-        ..GOOD
-    };
-    assert!(Hold::Closing.is_final());
-    assert_eq!(home.on(In::Facts(closing)), [to(2, 2, Message::Abort)]);
+    let mut guest = guest();
+    guest.on(In::Return);
+    guest.hears(2, Message::Prepared { stamp_us: 0 });
+    assert_eq!(guest.on(In::Facts(facts)), []);
+    assert!(guest.machine.owns(guest.now));
+    assert_eq!(guest.on(In::Return), [to(1, 2, Message::Prepare)], "again");
 }
 
 #[test]
@@ -219,17 +209,24 @@ fn home_thaws_where_the_guest_has_never_sent() {
     assert_eq!(outs, [Out::Thaw, to(2, 2, Message::Abort)]);
 }
 
-/// After the fence: two equal samples, a restore at that ACK.
-fn takes_over(home: &mut Test<Home>) {
-    let tracked = Tracked {
-        ack: 500,
-        hole: false,
-    };
-    assert_eq!(home.on(In::Tracked(tracked)), []);
-    assert_eq!(home.after(30_000), [Out::Track]);
-    assert_eq!(home.on(In::Tracked(tracked)), [Out::TakeOver { ack: 500 }]);
+const TRACKED: Tracked = Tracked {
+    ack: 500,
+    hole: false,
+    beyond: false,
+};
+
+/// After the fence: a restore, and a look at what the client says then.
+fn restores(home: &mut Test<Home>) {
+    assert_eq!(home.on(In::Tracked(TRACKED)), [Out::TakeOver { ack: 500 }]);
     assert_eq!(home.on(In::Restored(true)), [Out::Claim { epoch: 3 }]);
-    assert!(home.machine.owns());
+    assert_eq!(home.after(44_999), []);
+    assert_eq!(home.after(1), [Out::Track]);
+}
+
+fn takes_over(home: &mut Test<Home>) {
+    restores(home);
+    assert_eq!(home.on(In::Tracked(TRACKED)), []);
+    assert!(home.machine.owns() && home.machine.epoch() == 3);
 }
 
 #[test]
@@ -261,35 +258,41 @@ fn home_takes_over_after_the_lease_or_with_proof_and_not_before() {
 }
 
 #[test]
-fn acks_beyond_what_was_sent_are_followed_up_to_a_bound() {
-    let mut home = away();
-    home.on(In::Died(2));
-    takes_over(&mut home);
-    let mut restores = 0;
+fn a_client_that_has_more_than_was_restored_is_followed_up_to_a_bound() {
     let beyond = Tracked {
         ack: 600,
-        hole: false,
+        beyond: true,
+        ..TRACKED
     };
-    loop {
-        match home.on(In::Beyond(beyond))[..] {
-            [Out::TakeOver { ack: 600 }] => restores += 1,
-            [Out::Reset] => break,
-            ref other => panic!("{other:?}"),
-        }
-        assert_eq!(home.on(In::Restored(true)).len(), 1);
+    let mut home = away();
+    home.on(In::Died(2));
+    restores(&mut home);
+    for _ in 2..RESTORES_MAX {
+        let outs = home.on(In::Tracked(beyond));
+        assert_eq!(outs, [Out::Fence, Out::TakeOver { ack: 600 }]);
+        assert_eq!(home.on(In::Restored(true)), [Out::Claim { epoch: 3 }]);
+        assert_eq!(home.after(45_000), [Out::Track]);
     }
-    assert_eq!(restores + 2, RESTORES_MAX, "two looks came first");
+    assert_eq!(home.on(In::Tracked(beyond)).len(), 2);
+    home.on(In::Restored(true));
+    assert_eq!(home.after(45_000), [Out::Fence, Out::Reset]);
     assert!(home.machine.is_over());
-    let mut hole = away();
-    hole.on(In::Died(2));
-    let tracked = Tracked { ack: 5, hole: true };
-    assert_eq!(hole.on(In::Tracked(tracked)), [Out::Reset]);
-    let mut seen_later = away();
-    seen_later.on(In::Died(2));
-    takes_over(&mut seen_later);
-    seen_later.on(moving(3)); // a move that does not come about
-    let outs = seen_later.on(In::Beyond(tracked));
-    assert_eq!(outs.last(), Some(&Out::Reset));
+}
+
+#[test]
+fn a_client_that_a_guest_has_answered_to_is_reset() {
+    let hole = Tracked {
+        hole: true,
+        ..TRACKED
+    };
+    let mut home = away();
+    home.on(In::Died(2));
+    assert_eq!(home.on(In::Tracked(hole)), [Out::Reset]);
+    let mut asks = away();
+    asks.on(In::Died(2));
+    restores(&mut asks);
+    assert_eq!(asks.on(In::Tracked(hole)), [], "the own socket has it");
+    assert!(asks.machine.owns());
 }
 
 #[test]
@@ -333,7 +336,7 @@ fn a_guest_is_silent_after_its_lease_until_home_grants_another() {
     guest.hears(2, Message::Renewed { stamp_us: 1 });
     let lied = Message::Renewed { stamp_us: u64::MAX };
     assert_eq!(guest.hears(2, lied), [], "a stamp that it never gave");
-    assert!(guest.after(LEASE_US - RENEW_US).contains(&Out::Mute));
+    guest.after(LEASE_US - RENEW_US);
     assert!(!guest.machine.owns(guest.now));
     let stamp_us = guest.now.us;
     let outs = guest.hears(2, Message::Renewed { stamp_us });
@@ -346,23 +349,28 @@ fn a_guest_is_silent_after_its_lease_until_home_grants_another() {
 }
 
 #[test]
-fn a_guest_whose_home_dies_becomes_home_but_asks_the_others_once_its_lease_is_over() {
-    let home = |epoch, take_over| Out::BecomeHome { epoch, take_over };
-    let mut soon = guest();
-    let outs = soon.on(In::Died(1));
-    assert_eq!(outs, [Out::Claim { epoch: 3 }, home(3, false)]);
-    for (later, want) in [(false, home(8, true)), (true, Out::Close)] {
-        let mut late = guest();
-        late.after(LEASE_US);
-        assert_eq!(late.on(In::Died(1)), [Out::AskOwner]);
-        assert_eq!(late.after(100_000), [Out::AskOwner]);
-        assert_eq!(late.on(In::Owner { later, epoch: 7 }), [want]);
-    }
-    let mut leaving = away();
-    let gone = to(2, 2, Message::Gone);
-    assert_eq!(leaving.on(In::Leave), [gone, Out::Close]);
-    let mut left = guest();
-    assert!(left.hears(2, Message::Gone).contains(&home(3, false)));
+fn a_guest_whose_home_dies_becomes_home_unless_home_may_have_had_the_connection() {
+    let home = [Out::Claim { epoch: 3 }, Out::BecomeHome { epoch: 3 }];
+    assert_eq!(guest().on(In::Died(1)), home);
+    let mut leaving = guest();
+    leaving.on(In::Return);
+    assert_eq!(leaving.on(In::Died(1)), home);
+    leaving = guest();
+    leaving.on(In::Return);
+    leaving.hears(2, Message::Prepared { stamp_us: 0 });
+    leaving.on(In::Facts(GOOD));
+    let outs = leaving.on(In::Died(1));
+    assert_eq!((outs[0], &outs[1..]), (Out::Thaw, &home[..]));
+    let mut returned = guest();
+    returned.on(In::Return);
+    returned.hears(2, Message::Prepared { stamp_us: 0 });
+    returned.on(In::Facts(GOOD));
+    returned.on(In::Froze(true));
+    assert_eq!(returned.on(In::Died(1)), [Out::Close]);
+    let mut late = guest();
+    late.after(LEASE_US);
+    assert_eq!(late.on(In::Died(1)), [Out::Close]);
+    assert!(late.machine.is_over());
 }
 
 #[test]

@@ -172,7 +172,6 @@ impl Broker {
                 self.switch.forget(tuple);
                 Ok(Reply::Done)
             }
-            Request::Epoch(tuple) => Ok(Reply::Epoch(self.switch.epoch(tuple))),
             _ => Err(Refused::new("this request takes a socket")),
         }
     }

@@ -335,10 +335,10 @@ fn what_is_away_goes_on_without_a_broker() {
     assert!(scene.node.process.0.wait().expect("our child").success());
     assert!(!scene.node.path.exists());
     scene.node = Node::start(&scene.world, A);
-    let epoch = scene.ask(&Request::Epoch(connection.tuple), None);
-    assert_eq!(epoch, Reply::Epoch(Some(7)));
-    assert_eq!(
-        scene.ask(&Request::Forget(connection.tuple), None),
-        Reply::Done
-    );
+    let tuple = connection.tuple;
+    let earlier = scene.ask(&Request::Fence { tuple, epoch: 6 }, None);
+    assert!(matches!(earlier, Reply::Failed { .. }), "{earlier:?}");
+    let fence = Request::Fence { tuple, epoch: 7 };
+    assert_eq!(scene.ask(&fence, None), Reply::Done, "it is known");
+    assert_eq!(scene.ask(&Request::Forget(tuple), None), Reply::Done);
 }

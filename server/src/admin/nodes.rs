@@ -165,8 +165,10 @@ fn times(moves: u32) -> String {
 pub fn drained(drained: &Drained) -> String {
     let node = plain(&drained.node);
     match drained.draining {
-        true => format!("{node} is told to take no more requests; see `ackpace cluster status`\n"),
-        false => format!("{node} is told to take requests again\n"),
+        true => format!(
+            "{node} gives its downloads to the others and takes no more requests; it is empty when `ackpace cluster status` shows 0 responses for it\n"
+        ),
+        false => format!("{node} takes requests again\n"),
     }
 }
 
@@ -211,6 +213,19 @@ mod tests {
             ["it has moved between nodes 2 times, and is this one's again"]
         );
         assert!(placed(&Connection::default()).is_empty());
+    }
+
+    #[test]
+    fn it_is_told_what_becomes_of_a_node_that_is_drained() {
+        let told = |draining| {
+            drained(&Drained {
+                version: VERSION,
+                node: "b".to_owned(),
+                draining,
+            })
+        };
+        assert!(told(true).starts_with("b gives its downloads to the others and takes no more"));
+        assert_eq!(told(false), "b takes requests again\n");
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub fn command() -> Command {
     let what = Arg::new("what")
         .value_name("status|drain|undrain|key|analyse")
         .value_parser(["status", "drain", "undrain", "key", "analyse"])
-        .help("What is known of the nodes; have one take no more requests, or take them again; make a node's key; what a log says of how often requests come together and for which files")
+        .help("What is known of the nodes; have one give its downloads to the others and take no more requests, or take them again; make a node's key; what a log says of how often requests come together and for which files")
         .required(true);
     let node = Arg::new("which")
         .value_name("NODE|LOG")

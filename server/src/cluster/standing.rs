@@ -89,10 +89,6 @@ impl Thread {
                 let place = &mut self.cluster.known().place;
                 keys.iter().for_each(|key| place.came(node, *key));
             }
-            Message::Went(keys) => {
-                let place = &mut self.cluster.known().place;
-                keys.iter().for_each(|key| place.went(node, *key));
-            }
             Message::Drain { on } => self.cluster.drain(on),
             _ => self.flows.on_flow(node, frame, now),
         }

@@ -183,13 +183,10 @@ impl Thread {
         self.tell_at = now.plus_us(TELL_US);
         self.told_draining = load.draining;
         self.cluster.told(self.cluster.me, load);
-        let (came, went) = lock(&self.cluster.reports).take();
+        let came = lock(&self.cluster.reports).take();
         let mut frames = vec![about_none(Message::Load(load))];
         if !came.is_empty() {
             frames.push(about_none(Message::Came(came)));
-        }
-        if !went.is_empty() {
-            frames.push(about_none(Message::Went(went)));
         }
         for node in 0..self.standing.len() {
             for frame in &frames {

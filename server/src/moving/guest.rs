@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use ackpace_core::handoff::{Guest, In, Message as Plain, Out, Step, may_move};
+use ackpace_core::handoff::{Guest, In, Message as Plain, Out, Step};
 use ackpace_core::machine::Machine;
 use ackpace_core::units::Instant;
 use ackpace_wire::cluster::broker::Lease;
@@ -150,7 +150,7 @@ impl Moving {
                 self.close_guest(stay);
                 None
             }
-            Out::BecomeHome { epoch, .. } => {
+            Out::BecomeHome { epoch } => {
                 self.become_home(stay, epoch);
                 None
             }
@@ -164,7 +164,7 @@ impl Moving {
                 }
                 None
             }
-            // Mute: the kernel's program keeps it silent. AskOwner: nobody answers that yet, and it ends in time. The rest is for homes.
+            // The rest is for homes.
             _ => None,
         }
     }
@@ -177,7 +177,6 @@ impl Moving {
             .handed
             .as_ref()
             .and_then(|handed| (handed.conn.transport).facts(self.frozen[stay.home()], true));
-        let facts = facts.filter(|facts| may_move(facts).is_ok());
         self.drive_guest(key, Some(In::Facts(facts.unwrap_or(NEVER))), now);
     }
 

@@ -1,10 +1,9 @@
 //! Connections that this node accepted, on their way to other nodes and back.
 
 use std::os::fd::AsFd;
+use std::sync::atomic::Ordering::Relaxed;
 
-use ackpace_core::handoff::{
-    Facts, Home, In, Message as Plain, Out, Refusal, Step, Tracked, may_move,
-};
+use ackpace_core::handoff::{Facts, Home, In, Message as Plain, Out, Refusal, Step, Tracked};
 use ackpace_core::machine::Machine;
 use ackpace_core::units::Instant;
 use ackpace_wire::cluster::broker::Connection;
@@ -29,6 +28,8 @@ pub struct Away {
     frozen_at: Instant,
     /// The end of what the client holds, above holes too, when it was last asked for.
     held_end: Option<u32>,
+    /// The end of what the socket of a take-over counts as sent.
+    restored_end: Option<u32>,
     /// The state that came back, and the object that came with PREPARE.
     came: Option<Box<Handoff>>,
     asked: Option<Object>,
@@ -64,6 +65,7 @@ impl Away {
             frozen: false,
             frozen_at: Instant::default(),
             held_end: None,
+            restored_end: None,
             came: None,
             asked: None,
             file: None,
@@ -127,6 +129,10 @@ impl Moving {
                     self.say(to.into(), away.id, epoch, message);
                 }
                 None
+            }
+            // Of a process that has ended, its guest could not know whether it had the connection.
+            Out::Prepare if self.shared.stopping.load(Relaxed) => {
+                Some(In::Prepared(Err(Refusal::Draining)))
             }
             Out::Prepare => {
                 away.came_file = None;
@@ -192,6 +198,7 @@ impl Moving {
                     .and_then(|state| state.acknowledged(ack))
                     .and_then(|state| state.holding(held_end))
                     .map(|state| state.later(away_us));
+                away.restored_end = state.as_ref().map(|state| state.tcp.snd_nxt);
                 let stands = state.is_some_and(|state| {
                     let file = away.file.clone();
                     self.restore_home(away, &state, file)
@@ -199,9 +206,13 @@ impl Moving {
                 Some(In::Restored(stands))
             }
             Out::Fence => {
-                let epoch = away.machine.epoch();
+                let epoch = away.machine.epoch().saturating_add(1); // the own one, which a restored socket has
                 let tuple = away.saved.as_ref()?.tuple;
                 self.ask_broker(|broker| broker.fence(tuple, epoch));
+                if let Some(handed) = away.handed.take() {
+                    handed.conn.transport.abort(); // which the fence keeps from the client
+                    self.drop_handed(handed);
+                }
                 None
             }
             Out::Track => Some(In::Tracked(self.track(away))),
@@ -209,12 +220,12 @@ impl Moving {
                 self.reset(away);
                 None
             }
-            // The socket was started when it was restored; the rest is for guests.
+            // The socket was claimed when it was restored; the rest is for guests.
             _ => None,
         }
     }
 
-    /// Whether the moment suits. If not, the connection stays: whoever asked asks again, since bytes wait meanwhile.
+    /// Whether the moment suits. If not, the connection stays.
     pub(super) fn look_home(&mut self, number: u64, now: Instant) {
         let Some(away) = self.homes.get(&number) else {
             return;
@@ -222,7 +233,6 @@ impl Moving {
         let facts = away.handed.as_ref().and_then(|handed| {
             (handed.conn.transport).facts(self.frozen[away.peer()], away.moves > 0)
         });
-        let facts = facts.filter(|facts| may_move(facts).is_ok());
         self.drive_home(number, Some(In::Facts(facts.unwrap_or(NEVER))), now);
     }
 
@@ -327,6 +337,7 @@ impl Moving {
             return Tracked {
                 ack: saved.tcp.snd_una,
                 hole: false,
+                beyond: false,
             };
         };
         away.held_end = Some(tracked.held_end);
@@ -337,8 +348,10 @@ impl Moving {
             saved.tcp.snd_una
         };
         let more = tracked.seq_end.wrapping_sub(saved.tcp.rcv_nxt) as i32 > 0;
+        let beyond = |end: u32| tracked.held_end.wrapping_sub(end) as i32 > 0;
         Tracked {
             ack,
+            beyond: away.restored_end.is_some_and(beyond),
             hole: more || saved.acknowledged(ack).is_none(),
         }
     }
@@ -404,4 +417,8 @@ pub(super) const NEVER: Facts = Facts {
 };
 
 /// Nothing is known of the client.
-const LOST: Tracked = Tracked { ack: 0, hole: true };
+const LOST: Tracked = Tracked {
+    ack: 0,
+    hole: true,
+    beyond: false,
+};

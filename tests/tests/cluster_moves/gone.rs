@@ -1,5 +1,8 @@
 //! Nodes that go without a word in the middle of a download.
 
+use std::time::{Duration, Instant};
+
+use ackpace_tests::Asker;
 use ackpace_tests::segment::{Node, vip, vip6};
 
 use crate::scene::{A, Scene};
@@ -69,4 +72,33 @@ fn a_home_is_killed() {
     };
     scene.in_the_middle(vip(A), |_, nodes, _| nodes[A].server.kill());
     scene.is_well(&[vip(1), vip(2)]);
+}
+
+/// A node that hangs, and is not down yet, is asked to take a connection and says nothing for 400 ms. Then the bytes come from the own
+/// disk: to relay them would take two seconds more.
+#[test]
+fn a_node_that_hangs_when_it_is_asked_costs_less_than_two_seconds() {
+    let Some(scene) = Scene::new() else { return };
+    let hang = |signal| {
+        let others = scene.nodes.iter().skip(1);
+        others.for_each(|node| node.server.signal(signal));
+    };
+    for (name, bytes) in &scene.files.0 {
+        hang(libc::SIGSTOP);
+        let from = Instant::now();
+        scene.segment.client.within(|| {
+            let mut asker = Asker::open(vip(A)).expect("it listens");
+            let got = asker.get(&format!("/{name}?hangs"), bytes);
+            got.unwrap_or_else(|fault| panic!("{name}: {fault:?}"));
+        });
+        let took = from.elapsed();
+        hang(libc::SIGCONT);
+        println!("{name} took {took:?}");
+        assert!(took < Duration::from_millis(1_800), "{took:?}");
+        if took > Duration::from_millis(400) {
+            return scene.is_well(&[vip(A)]);
+        }
+        scene.nodes[A].sees_all_up();
+    }
+    panic!("no other node was asked");
 }

@@ -103,8 +103,6 @@ pub enum Request {
     Track(Tuple),
     /// The connection is over; its last packets go where they went for two more seconds.
     Forget(Tuple),
-    /// Of which tenure is this connection's entry?
-    Epoch(Tuple),
 }
 
 /// Who a broker is.
@@ -145,8 +143,6 @@ pub enum Reply {
     },
     /// The client's highest acknowledgement and the end of what it has sent; `None`: no packet was seen.
     Tracked(Option<Tracked>),
-    /// The tenure; `None`: nothing is special about this connection.
-    Epoch(Option<u32>),
     /// It is not done.
     Failed {
         /// errno of the system call that failed, or 0.

@@ -14,7 +14,7 @@ impl Home {
             return self.heard_of_the_past(epoch, message, now);
         }
         match self.state {
-            State::Preparing { waiting: false, .. } => self.heard_preparing(message),
+            State::Preparing { .. } => self.heard_preparing(message),
             State::Offered { lease_until, .. } => self.heard_offered(message, lease_until, now),
             State::Away { .. } | State::Returning { .. } => self.heard_away(message, now),
             _ => {}

@@ -130,7 +130,7 @@ fn a_stream_that_is_cut_in_the_middle_of_a_frame_gives_no_frame() {
         one.key().is_some() && two.key().is_some()
     });
     let mut bytes = Vec::new();
-    encode(&frame(Message::Went(vec![1, 2])), &mut bytes);
+    encode(&frame(Message::Came(vec![1, 2])), &mut bytes);
     ends.0.out.extend(&bytes[..bytes.len() - 1]);
     ends.0.send().expect("it stands");
     drop(ends.0);

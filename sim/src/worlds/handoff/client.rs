@@ -35,8 +35,8 @@ pub(super) struct Switch {
     pub node: usize,
     pub epoch: u32,
     pub ack: u64,
-    /// Requests that the client knows to be acknowledged.
-    pub from: u64,
+    /// Requests that the client has sent. A guest may have acknowledged all of them.
+    pub sent: u64,
 }
 
 impl Client {
@@ -60,7 +60,7 @@ impl Client {
                 node: home,
                 epoch: 1,
                 ack: 0,
-                from: 0,
+                sent: 0,
             },
         }
     }

@@ -14,8 +14,7 @@ impl Run {
             30..=32 => self.hang(),
             33..=35 => self.cut(),
             36 => self.drain(),
-            37 if self.deadly => self.leave(),
-            38 if self.deadly => self.die(),
+            37..=38 if self.deadly => self.die(),
             _ => {}
         }
         let next = self.now_us + self.dice.between(MS, 100 * MS);
@@ -101,20 +100,6 @@ impl Run {
         self.nodes[node].draining ^= true;
     }
 
-    /// SIGTERM: it gives its connections away, and ends soon.
-    fn leave(&mut self) {
-        let node = self.any_node();
-        if !self.nodes[node].runs() || self.dice.once_in(2) {
-            return;
-        }
-        self.nodes[node].leaving = true;
-        for key in self.keys(node, true) {
-            self.tell(node, key, In::Leave);
-        }
-        let at = self.now_us + 20 * MS;
-        self.network.at(at, Event::Die { node });
-    }
-
     fn die(&mut self) {
         let node = self.any_node();
         self.network.at(self.now_us, Event::Die { node });
@@ -155,8 +140,7 @@ impl Run {
         let boots: Vec<u32> = self.nodes.iter().map(|other| other.boot).collect();
         let starts = &mut self.nodes[node];
         starts.known = boots;
-        (starts.alive, starts.hung) = (true, false);
-        (starts.leaving, starts.draining) = (false, false);
+        (starts.alive, starts.hung, starts.draining) = (true, false, false);
         starts.boot += 1;
     }
 

@@ -45,8 +45,6 @@ pub enum Sabotage {
     SilenceIsProof,
     /// A take-over begins at the saved state and not at the client's ACK.
     AckIgnored,
-    /// The answers of the other nodes are not awaited before a guest takes over from a dead home.
-    NobodyAsked,
 }
 
 /// A scenario.

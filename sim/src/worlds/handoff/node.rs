@@ -104,8 +104,6 @@ pub(super) struct Node {
     /// Its process stands still; its kernel does not.
     pub hung: bool,
     pub draining: bool,
-    /// It gave its connections up and will end.
-    pub leaving: bool,
     pub boot: u32,
     /// The starts of the others that it knows.
     pub known: Vec<u32>,
@@ -123,7 +121,6 @@ impl Node {
             alive: true,
             hung: false,
             draining: false,
-            leaving: false,
             boot: 1,
             known: vec![1; nodes],
             ends: BTreeMap::new(),

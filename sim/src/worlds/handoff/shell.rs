@@ -138,13 +138,7 @@ impl Run {
                 let tracked = self.tracked(node, key);
                 self.answer(node, key, In::Tracked(tracked), 10);
             }
-            Out::AskOwner => {
-                if let Some(later) = self.later_owner(node, key) {
-                    let epoch = self.clients[key.conn].switch.epoch;
-                    self.answer(node, key, In::Owner { later, epoch }, MS);
-                }
-            }
-            Out::BecomeHome { epoch, take_over } => self.become_home(node, key, epoch, take_over),
+            Out::BecomeHome { epoch } => self.become_home(node, key, epoch),
             Out::Reset => {
                 self.reset_client(key.conn);
                 self.socket_order(node, key, Out::Close, works);
@@ -192,55 +186,26 @@ impl Run {
         let switch = self.clients[key.conn].switch;
         let end = self.nodes[node].ends.get(&key);
         let has = end.and_then(|end| end.saved).map_or(0, |saved| saved.rcv);
+        let sent = end.and_then(|end| end.socket).map(|socket| socket.tcp.nxt);
         Tracked {
             ack: switch.ack as u32,
-            hole: switch.from > has,
+            hole: switch.sent > has,
+            beyond: sent.is_some_and(|sent| switch.ack > sent),
         }
     }
 
-    /// Whether a node has a later tenure of this connection; `None`: not all that may be alive answer.
-    fn later_owner(&self, node: usize, key: Key) -> Option<bool> {
-        if self.world.sabotage == Sabotage::NobodyAsked {
-            return Some(false);
-        }
-        let own = self.nodes[node].ends.get(&key).map_or(0, End::epoch);
-        for (at, other) in self.nodes.iter().enumerate() {
-            let known_dead = !other.alive && self.nodes[node].known[at] > other.boot;
-            if known_dead {
-                continue;
-            }
-            if !other.runs() || self.network.is_cut(node, at) {
-                return None;
-            }
-            let mut ends = other
-                .ends
-                .iter()
-                .filter(|(key_of, _)| key_of.conn == key.conn);
-            if ends.any(|(_, end)| end.epoch() > own) {
-                return Some(true);
-            }
-        }
-        Some(false)
-    }
-
-    fn become_home(&mut self, node: usize, key: Key, epoch: u32, take_over: bool) {
+    fn become_home(&mut self, node: usize, key: Key, epoch: u32) {
         self.outcome.became_home += 1;
-        let (me, now) = (node as u16, self.local(node));
-        let home = match take_over {
-            true => Home::after(me, epoch, now),
-            false => Home::new(me, epoch),
-        };
+        let home = Home::new(node as u16, epoch);
         let Some(old) = self.nodes[node].ends.remove(&key) else {
             return;
         };
-        let saved = old.socket.map(|socket| socket.tcp).or(old.saved);
-        let mut end = End {
-            saved,
+        let end = End {
+            socket: old.socket,
+            saved: old.socket.map(|socket| socket.tcp).or(old.saved),
+            entry: Entry::Here,
             ..End::new(Machines::Home(home))
         };
-        if !take_over {
-            (end.socket, end.entry) = (old.socket, Entry::Here);
-        }
         let key = self.home_key(node, key.conn);
         self.nodes[node].ends.insert(key, end);
         self.obey(node, key);
@@ -299,13 +264,13 @@ impl Run {
                 self.release(node, key, node);
             }
             Out::Lease { until } => end.lease_until = until,
-            Out::Fence => end.entry = Entry::Drop,
+            Out::Fence => (end.socket, end.entry) = (None, Entry::Drop),
             Out::Close => {
                 end.entry = Entry::Drop;
                 (end.socket, end.saved) = (None, None);
                 end.held.clear();
             }
-            _ => {} // the kernel mutes by itself
+            _ => {}
         }
     }
 
@@ -359,9 +324,6 @@ impl Run {
             let end = End::new(Machines::Guest(guest));
             self.nodes[node].ends.insert(key, end);
             return self.obey(node, key);
-        }
-        if self.nodes[node].leaving {
-            return;
         }
         if let Some(message) = answer_unknown(message, mine) {
             self.send(node, letter.key, from, epoch, message);

@@ -1,7 +1,7 @@
 //! The kernel's side of a node: sockets, the lease that lets them send, and the ways of packets. It goes on while the
 //! process of its node hangs.
 
-use ackpace_core::handoff::{In, Tracked};
+use ackpace_core::handoff::In;
 use ackpace_core::units::Instant;
 
 use super::node::{End, Entry, Machines};
@@ -106,7 +106,7 @@ impl Run {
     pub(super) fn packet(&mut self, packet: Packet) {
         let switch = &mut self.clients[packet.conn].switch;
         switch.ack = switch.ack.max(packet.ack);
-        switch.from = switch.from.max(packet.from);
+        switch.sent = switch.sent.max(packet.to);
         let mut node = switch.node;
         if self.dice.once_in(20) {
             node = self.dice.below(self.nodes.len() as u64) as usize;
@@ -155,11 +155,8 @@ impl Run {
         if !hole {
             tcp.rcv = tcp.rcv.max(packet.to);
         }
-        let mut told = None;
-        if packet.ack > tcp.nxt || hole {
-            let ack = packet.ack as u32;
-            told = Some(In::Beyond(Tracked { ack, hole })); // and Linux drops it
-        } else if packet.ack > tcp.una {
+        // Linux refuses what acknowledges more than was sent.
+        if packet.ack <= tcp.nxt && !hole && packet.ack > tcp.una {
             tcp.unit += packet.ack - tcp.una;
             tcp.una = packet.ack;
             (socket.acked, socket.moved_us) = (true, now_us);
@@ -167,10 +164,7 @@ impl Run {
         let closes = packet.fin && packet.ack == served && tcp.una == served;
         if packet.rst || closes {
             self.clients[key.conn].fin_is_acked();
-            told = Some(In::ClientGone);
-        }
-        if let Some(told) = told {
-            self.answer(node, key, told, 0);
+            self.answer(node, key, In::ClientGone, 0);
         }
     }
 }

@@ -23,14 +23,12 @@ const LEASE: u8 = 7;
 const FENCE: u8 = 8;
 const TRACK: u8 = 9;
 const FORGET: u8 = 10;
-const EPOCH: u8 = 11;
 
 const SAVED: u8 = 18;
 const RESTORED: u8 = 19;
 const DONE: u8 = 20;
 const REDIRECTED: u8 = 21;
 const TRACKED: u8 = 22;
-const TENURE: u8 = 23;
 const FAILED: u8 = 24;
 const HERE: u8 = 25;
 
@@ -54,7 +52,6 @@ pub fn encode_request(id: u64, request: &Request) -> Vec<u8> {
         Request::Fence { .. } => FENCE,
         Request::Track(_) => TRACK,
         Request::Forget(_) => FORGET,
-        Request::Epoch(_) => EPOCH,
     };
     let mut to = head(code, id);
     match request {
@@ -90,7 +87,7 @@ pub fn encode_request(id: u64, request: &Request) -> Vec<u8> {
             tuple.encode(&mut to);
             to.extend(epoch.to_le_bytes());
         }
-        Request::Track(tuple) | Request::Forget(tuple) | Request::Epoch(tuple) => {
+        Request::Track(tuple) | Request::Forget(tuple) => {
             tuple.encode(&mut to);
         }
     }
@@ -151,7 +148,6 @@ fn request(code: u8, body: &mut Reader<'_>) -> Result<Request, Bad> {
         },
         TRACK => Request::Track(Tuple::parse(body)?),
         FORGET => Request::Forget(Tuple::parse(body)?),
-        EPOCH => Request::Epoch(Tuple::parse(body)?),
         _ => return Err(Bad::Type),
     })
 }
@@ -181,7 +177,6 @@ pub fn encode_reply(id: u64, reply: &Reply) -> Vec<u8> {
         Reply::Done => DONE,
         Reply::Redirected { .. } => REDIRECTED,
         Reply::Tracked(_) => TRACKED,
-        Reply::Epoch(_) => TENURE,
         Reply::Failed { .. } => FAILED,
     };
     let mut to = head(code, id);
@@ -205,7 +200,6 @@ pub fn encode_reply(id: u64, reply: &Reply) -> Vec<u8> {
                 to.extend(word.to_le_bytes());
             }
         }
-        Reply::Epoch(epoch) => put_option(&mut to, epoch.map(u32::to_le_bytes)),
         Reply::Failed { errno, text } => {
             to.extend(errno.to_le_bytes());
             let end = (0..=BROKER_TEXT_BYTES_MAX.min(text.len()))
@@ -247,7 +241,6 @@ fn reply(code: u8, body: &mut Reader<'_>) -> Result<Reply, Bad> {
                 held_end: body.u32()?,
             })
         })?),
-        TENURE => Reply::Epoch(option(body, Reader::u32)?),
         FAILED => Reply::Failed {
             errno: body.u32()? as i32,
             text: body.text(BROKER_TEXT_BYTES_MAX)?,

@@ -44,7 +44,6 @@ fn request() -> impl Strategy<Value = Request> {
         (tuple(), any::<u32>()).prop_map(|(tuple, epoch)| Request::Fence { tuple, epoch }),
         tuple().prop_map(Request::Track),
         tuple().prop_map(Request::Forget),
-        tuple().prop_map(Request::Epoch),
     ]
 }
 
@@ -81,7 +80,6 @@ fn reply() -> impl Strategy<Value = Reply> {
         Just(Reply::Done),
         any::<u32>().prop_map(|held| Reply::Redirected { held }),
         option::of(tracked).prop_map(Reply::Tracked),
-        option::of(any::<u32>()).prop_map(Reply::Epoch),
         (any::<i32>(), "[a-zü]{0,99}").prop_map(|(errno, text)| Reply::Failed { errno, text }),
     ]
 }
