@@ -188,6 +188,9 @@ fn a_full_map_refuses_and_forgets_nothing() {
         let refused = it.hold(&flow(full), 1).expect_err("there is none");
         assert!(refused.to_string().contains("no room"), "{refused}");
         assert_eq!(it.entries().expect("all"), full);
+        let from = std::time::Instant::now();
+        assert_eq!(it.forget_idle(u64::MAX).expect("all"), full);
+        println!("all are looked at in {:?}", from.elapsed());
         assert!(
             (0..full)
                 .step_by(997)
