@@ -120,6 +120,7 @@ impl Moving {
                 );
                 self.cluster.can_move(Some(movable));
                 self.broker = Some(broker);
+                self.redirect_all_left();
             }
             Err(why) => self.cluster.tell_no_broker(&self.path, &why),
         }

@@ -290,7 +290,8 @@ impl Segment {
         broker
     }
 
-    fn socket(&self, nth: usize) -> PathBuf {
+    /// Where the broker of a node is asked.
+    pub fn socket(&self, nth: usize) -> PathBuf {
         self.tree.at(format!("{}.broker", NODES[nth]))
     }
 

@@ -76,7 +76,10 @@ pub fn within(stream: &mut TcpStream, time: Duration) -> Option<usize> {
     match read {
         Ok(bytes) => Some(bytes),
         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => None,
-        Err(_) => Some(0),
+        Err(error) => {
+            println!("{error}");
+            Some(0)
+        }
     }
 }
 

@@ -212,10 +212,12 @@ impl Node {
                 work(&mut switch);
             }
         });
-        Node {
+        let node = Node {
             work: Some(work),
             thread: Some(thread),
-        }
+        };
+        node.with(|_| ()); // it has started
+        node
     }
 
     /// Does something with it.

@@ -4,5 +4,6 @@
 mod clients;
 mod ends;
 mod gone;
+mod lost;
 mod requests;
 mod scene;
