@@ -3,6 +3,7 @@
 
 mod clients;
 mod ends;
+mod forged;
 mod gone;
 mod lost;
 mod requests;
