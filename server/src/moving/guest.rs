@@ -227,12 +227,7 @@ impl Moving {
                 let _ = is_left && self.send_on(&handed, epoch, node);
                 self.drop_handed(handed);
             }
-            None if stay.tuple.is_some() => {
-                for worker in 0..self.shared.handovers.len() {
-                    self.shared.nodes.tell(worker, Told::Drop(stay.id));
-                    self.shared.channels[worker].waker.wake();
-                }
-            }
+            None if stay.tuple.is_some() => self.tell_workers(|| Told::Drop(stay.id)),
             None => {}
         }
         if let Some(tuple) = stay.tuple {
@@ -260,8 +255,12 @@ impl Moving {
             }
             return self.to_worker(handed);
         }
+        self.tell_workers(|| Told::IsHome(stay.id, epoch));
+    }
+
+    fn tell_workers(&self, what: impl Fn() -> Told) {
         for worker in 0..self.shared.handovers.len() {
-            self.shared.nodes.tell(worker, Told::IsHome(stay.id, epoch));
+            self.shared.nodes.tell(worker, what());
             self.shared.channels[worker].waker.wake();
         }
     }

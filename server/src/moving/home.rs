@@ -110,17 +110,22 @@ impl Moving {
         let at = (!away.over).then(|| away.machine.deadline()).flatten();
         self.schedule(Key::Home(number), &mut away.due, at);
         if away.over || away.machine.is_over() {
-            let node = away.peer();
-            self.thaw_count(node, &mut away.frozen);
-            if let Some(saved) = &away.saved {
-                self.cluster.away.left(saved.tuple.client);
-            }
-            self.drop_left(&mut away);
-            if let Some(handed) = away.handed.take() {
-                self.keep_here(&away, handed);
-            }
+            self.finish(away);
         } else {
             self.homes.insert(number, away);
+        }
+    }
+
+    /// The connection stays here from now on, or is gone.
+    fn finish(&mut self, mut away: Away) {
+        let node = away.peer();
+        self.thaw_count(node, &mut away.frozen);
+        if let Some(saved) = &away.saved {
+            self.cluster.away.left(saved.tuple.client);
+        }
+        self.drop_left(&mut away);
+        if let Some(handed) = away.handed.take() {
+            self.keep_here(&away, handed);
         }
     }
 
