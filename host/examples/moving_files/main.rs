@@ -19,6 +19,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -34,6 +35,8 @@ const HEAD_BYTES_MAX: usize = 8 << 10;
 const PIECE_BYTES: u64 = 256 << 10;
 /// How long a read or write waits, until it is seen to other things.
 const TICK: Duration = Duration::from_millis(100);
+/// Connections of clients and of the other instance. More: closed at once.
+const THREADS_MAX: usize = 1_024;
 /// A client that asks for nothing for so long is closed.
 const IDLE: Duration = Duration::from_secs(60);
 
@@ -85,18 +88,26 @@ fn main() -> io::Result<()> {
     let (clients, visits) = (TcpListener::bind(listen)?, TcpListener::bind(line)?);
     thread::spawn(move || {
         for line in visits.incoming().flatten() {
-            thread::spawn(move || told("a visit", moving::visit(server, Line(line))));
+            spawn("a visit", move || moving::visit(server, Line(line)));
         }
     });
     for socket in clients.incoming().flatten() {
-        thread::spawn(move || told("a client", Client::accepted(socket).serve(server)));
+        spawn("a client", move || Client::accepted(socket).serve(server));
     }
     Ok(())
 }
 
-fn told(what: &str, done: io::Result<()>) {
-    if let Err(why) = done {
-        eprintln!("{what}: {why}");
+fn spawn(what: &'static str, work: impl FnOnce() -> io::Result<()> + Send + 'static) {
+    static THREADS: AtomicUsize = AtomicUsize::new(0);
+    if THREADS.fetch_add(1, Relaxed) < THREADS_MAX {
+        thread::spawn(move || {
+            if let Err(why) = work() {
+                eprintln!("{what}: {why}");
+            }
+            THREADS.fetch_sub(1, Relaxed);
+        });
+    } else {
+        THREADS.fetch_sub(1, Relaxed);
     }
 }
 

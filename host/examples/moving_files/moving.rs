@@ -21,10 +21,10 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ackpace_wire::cluster::Tuple;
 use ackpace_wire::cluster::broker::{
-    Connection, FAREWELL_PRIORITY, Lease, Reply, Request, encode_request, parse_request,
+    Connection, FAREWELL_PRIORITY, Lease, Reply, Request, Tracked, encode_request, parse_request,
 };
+use ackpace_wire::cluster::{Tcp, Tuple};
 use ackpace_wire::tcp_info::{LEN_BYTES, TcpInfo};
 use rustix::net::sockopt;
 use rustix::time::{ClockId, clock_gettime};
@@ -193,10 +193,13 @@ pub fn away(server: &Server, client: &mut Client, response: &mut Response) -> io
     match line.ask(&handoff) {
         Ok(Some(_)) => {
             client.epoch = epoch;
+            // There is no way back. A broker that has just gone may be back soon; until then the socket keeps the client from RST.
             let redirect = Request::Redirect { epoch, peer };
-            let redirected = server.ask(&redirect, client.socket.as_ref());
+            let ask = || server.ask(&redirect, client.socket.as_ref()).is_ok();
+            while !ask() && left.heard.elapsed() < LEASE {
+                thread::sleep(TICK);
+            }
             client.socket = None;
-            redirected?;
             eprintln!("{}: moved at byte {}", response.path, left.at);
             wait(server, client, &line, left, response)
         }
@@ -218,14 +221,19 @@ fn wait(
     while let Ok(words) = line.get() {
         left.heard = Instant::now();
         match &words[..] {
-            [word] if word == b"renew" => line.yes(&[])?,
+            [word] if word == b"renew" => {
+                if line.yes(&[]).is_err() {
+                    break;
+                }
+            }
             [word, state, input] if word == b"back" => {
                 match came_back(server, client, tuple, state) {
                     Ok(()) => {
                         client.input.clone_from(input);
                         response.at = response.end;
                         eprintln!("{}: back", response.path);
-                        return line.yes(&[]);
+                        let _ = line.yes(&[]);
+                        return Ok(());
                     }
                     Err(_) => line.no()?,
                 }
@@ -274,41 +282,40 @@ fn take_over(
     };
     let mut connection = left.connection;
     let tcp = &mut connection.tcp;
-    let is_past = |one: u32, other: u32| one.wrapping_sub(other) as i32 > 0;
-    if let Some(told) = tracked {
-        if is_past(told.seq_end, tcp.rcv_nxt) {
-            server.forget(tuple); // the client gets RST
-            return Err(io::Error::other("the guest may have taken a later request"));
-        }
-        if is_past(told.ack, tcp.snd_una) {
-            tcp.snd_una = told.ack;
-        }
-        let end = if is_past(told.held_end, tcp.snd_una) {
-            told.held_end
-        } else {
-            tcp.snd_una
-        };
-        let more = i64::from(end.wrapping_sub(tcp.snd_nxt) as i32);
-        tcp.snd_nxt = end;
-        response.at = left.at.saturating_add_signed(more).min(response.end);
-    } else {
-        response.at = left.at;
-    }
+    let more = tracked.map_or(Some(0), |told| catch_up(tcp, told));
+    let at = more.and_then(|more| left.at.checked_add_signed(more));
+    let Some(at) = at.filter(|at| *at <= response.end) else {
+        server.forget(tuple); // the client gets RST
+        return Err(io::Error::other("the guest may have taken a later request"));
+    };
+    response.at = at;
     // Any packet of the client may update its window, and timestamps lie above the guest's. Their lowest bit tells the unit.
     tcp.snd_wl1 = tcp.rcv_nxt.wrapping_sub(1);
     let passed_ms = (left.frozen.elapsed() + MARGIN).as_millis() as u32 & !1;
-    tcp.timestamp = tcp.timestamp.map(|it| {
-        it.wrapping_add(if it & 1 == 1 {
-            passed_ms * 1_000
-        } else {
-            passed_ms
-        })
-    });
+    let passed = |stamp: u32| passed_ms * if stamp & 1 == 1 { 1_000 } else { 1 };
+    tcp.timestamp = tcp.timestamp.map(|it| it.wrapping_add(passed(it)));
     let (una, flight) = (tcp.snd_una, tcp.snd_nxt.wrapping_sub(tcp.snd_una));
     client.socket = Some(stand(server, epoch, connection, Some(response), None)?);
     (client.epoch, client.floor, client.written) = (epoch, Some(una), flight.into());
     eprintln!("{}: taken over at byte {}", response.path, response.at);
     Ok(())
+}
+
+/// Counts as sent what the client holds. By how much `snd_nxt` moves; `None`: the client has sent what home does not know.
+fn catch_up(tcp: &mut Tcp, told: Tracked) -> Option<i64> {
+    let is_past = |one: u32, other: u32| one.wrapping_sub(other) as i32 > 0;
+    if is_past(told.seq_end, tcp.rcv_nxt) {
+        return None;
+    }
+    if is_past(told.ack, tcp.snd_una) {
+        tcp.snd_una = told.ack;
+    }
+    let before = tcp.snd_nxt;
+    tcp.snd_nxt = tcp.snd_una;
+    if is_past(told.held_end, tcp.snd_una) {
+        tcp.snd_nxt = told.held_end;
+    }
+    Some(i64::from(tcp.snd_nxt.wrapping_sub(before) as i32))
 }
 
 /// A connection of the other instance, from "prepare" on.
