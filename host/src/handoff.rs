@@ -141,7 +141,12 @@ fn serve(broker: &mut Broker, door: &Door, stopped: &Receiver<()>) -> Result<(),
         }
         broker.give_late();
         match &server {
-            None if has_asked => server = door.let_in(),
+            None if has_asked => {
+                server = door.let_in();
+                if server.is_some() {
+                    broker.switch().server_has_come();
+                }
+            }
             Some(stream) if has_asked && !serve_one(broker, stream, &mut buffer) => {
                 broker.server_is_gone();
                 server = None;

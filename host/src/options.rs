@@ -53,7 +53,7 @@ pub enum Command {
     /// Make passes over sockets for `tune`, which starts it
     #[command(hide = true)]
     Passes,
-    /// Move connections of a cluster's server to other nodes and take them, as it asks, until stopped
+    /// Move connections of a server to other nodes and take them, as it asks, until stopped
     Handoff(Handoff),
     /// Show how long TCP segments wait for the programs that receive them, and what bears on it
     #[command(subcommand)]

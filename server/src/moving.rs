@@ -106,13 +106,7 @@ impl Moving {
         self.broker_at = now.plus_us(BROKER_EACH_US);
         match Broker::connect(&self.path) {
             Ok(broker) => {
-                let names = self.cluster.nodes();
-                let has = |name: &String| broker.hello.peers.contains(name);
-                let movable = Movable {
-                    addresses: broker.hello.vips.clone(),
-                    ports: broker.hello.ports.clone(),
-                    nodes: names.iter().map(has).collect(),
-                };
+                let movable = self.movable(&broker);
                 tracing::info!(
                     "cluster: connections to {} move between nodes, by {}",
                     movable,
@@ -120,8 +114,19 @@ impl Moving {
                 );
                 self.cluster.can_move(Some(movable));
                 self.broker = Some(broker);
+                self.redirect_all_left();
             }
             Err(why) => self.cluster.tell_no_broker(&self.path, &why),
+        }
+    }
+
+    /// What this broker moves.
+    fn movable(&self, broker: &Broker) -> Movable {
+        let has = |name: &String| broker.hello.peers.contains(name);
+        Movable {
+            addresses: broker.hello.vips.clone(),
+            ports: broker.hello.ports.clone(),
+            nodes: self.cluster.nodes().iter().map(has).collect(),
         }
     }
 

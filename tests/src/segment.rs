@@ -290,7 +290,8 @@ impl Segment {
         broker
     }
 
-    fn socket(&self, nth: usize) -> PathBuf {
+    /// Where the broker of a node is asked.
+    pub fn socket(&self, nth: usize) -> PathBuf {
         self.tree.at(format!("{}.broker", NODES[nth]))
     }
 
@@ -360,6 +361,33 @@ impl Segment {
             })
         };
         (0..NODES.len()).filter(has).collect()
+    }
+}
+
+/// What tests of packets ask.
+impl Segment {
+    /// The client's end of a connection of IPv4 to the service.
+    pub fn connected(&self) -> Option<SocketAddr> {
+        let table = self
+            .client
+            .within(|| fs::read_to_string("/proc/thread-self/net/tcp"));
+        table.ok()?.lines().find_map(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let (local, other, state) = (words.get(1)?, words.get(2)?, words.get(3)?);
+            let (ip, port) = local.split_once(':')?;
+            let is_it = other.ends_with(":0050") && *state == "01";
+            let ip = u32::from_str_radix(ip, 16).ok()?.to_ne_bytes();
+            let port = u16::from_str_radix(port, 16).ok()?;
+            is_it.then(|| SocketAddr::new(ip.into(), port))
+        })
+    }
+
+    /// Whether a node has been told that the path to the clients takes no more than this.
+    pub fn believes(&self, nth: usize, mtu: u16) -> bool {
+        let [client, _] = own(None);
+        let mut ip = self.nodes[nth].space.command("ip");
+        let told = run(ip.args(["route", "get", &client]));
+        told.out.contains(&format!(" mtu {mtu}"))
     }
 }
 

@@ -76,6 +76,15 @@ static __always_inline enum action action_now(const struct flow *flow)
 	return flow->lease_until_ns ? MINE : NONE;
 }
 
+// Once a second it writes; the other packets read alone.
+static __always_inline void note(struct flow *flow)
+{
+	__u32 now = bpf_ktime_get_coarse_ns() >> LAST_SHIFT;
+
+	if (flow->last != now)
+		flow->last = now;
+}
+
 // Two cores may do this at once; then one of them may be lost until the next packet.
 static __always_inline void track(struct flow *flow, const struct packet *packet)
 {
@@ -167,8 +176,10 @@ static __always_inline int switch_flow(struct __sk_buff *skb, struct packet *pac
 
 	if (!flow || action == NONE)
 		return PASS;
-	if (kind == TCP)
+	if (kind == TCP) {
+		note(flow);
 		track(flow, packet);
+	}
 	if (kind == ERROR && action != MINE)
 		COUNT(errors_followed);
 	switch (action) {

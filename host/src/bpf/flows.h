@@ -20,6 +20,9 @@
 #define FRAME_MIDDLE_BYTES 9600
 #define FRAME_BIG_BYTES 65600
 
+// Nobody needs it finer than by seconds.
+#define LAST_SHIFT 30
+
 // What happens to a flow's packets.
 enum action {
 	// As if there were no entry.
@@ -62,6 +65,10 @@ struct flow {
 	__u32 peer_family;
 	__u32 held_end;
 	__u8 peer[16];
+	// When a packet of the client came last, or user space wrote the entry: CLOCK_MONOTONIC, in units of 2^LAST_SHIFT ns.
+	__u32 last;
+	// The server that decided: user space's.
+	__u32 owner;
 };
 
 struct counts {

@@ -95,6 +95,7 @@ impl Broker {
 
     /// The server has gone, and its sockets with it: what was frozen is silent and forgotten. Entries go on.
     pub fn server_is_gone(&mut self) {
+        self.switch.server_is_gone();
         self.frozen.0.clear();
         self.restored.0.clear();
     }

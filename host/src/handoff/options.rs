@@ -15,13 +15,14 @@ pub const SOCKET: &str = "/run/ackpace-handoff/handoff.sock";
 /// `handoff`.
 #[derive(Debug, Default, Args)]
 pub struct Handoff {
-    /// Addresses of the service, which every node has on lo, such as 192.0.2.80,2001:db8::80
+    /// Addresses of the service, which every node has on lo, such as 192.0.2.80,2001:db8::80; needed, as are --port, --node
+    /// and --for
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',', required_unless_present = "clear")]
     pub vip: Vec<IpAddr>,
     /// Ports of the service, such as 80,443
     #[arg(long, value_name = "PORT", value_delimiter = ',', value_parser = port, required_unless_present = "clear")]
     pub port: Vec<u16>,
-    /// This node's name in the cluster
+    /// This node's name, by which the others' --peer know it
     #[arg(long, value_name = "NAME", value_parser = name, required_unless_present = "clear")]
     pub node: Option<String>,
     /// Another node and its own address on the same segment, such as b=10.0.0.12; once for each

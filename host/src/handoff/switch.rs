@@ -20,6 +20,7 @@ use ackpace_host_base::object;
 use ackpace_wire::cluster::Tuple;
 
 pub mod counts;
+mod ends;
 pub mod entry;
 pub mod frame;
 pub mod held;
@@ -45,8 +46,6 @@ pub const FLOWS_MAX: usize = 65_536;
 
 /// A frozen connection that nobody thaws is as it was before so long: the broker hangs, or was killed.
 const HOLD_NS: u64 = 1_000_000_000;
-/// Packets on their way when an entry is forgotten still find it so long.
-const FORGET_NS: u64 = 2_000_000_000;
 /// A connection that was taken over is still tracked so long: an ACK of what the dead node had sent may come late.
 const TAKEN_OVER_NS: u64 = 60_000_000_000;
 
@@ -61,6 +60,10 @@ pub struct Switch {
     waiting: Waiting,
     /// When entries end.
     ends: BTreeSet<(u64, Key)>,
+    /// The server that asks now, by a number of its own; 0: nobody.
+    owner: u32,
+    /// When entries are looked at that nobody may need any more.
+    age_at_ns: u64,
     /// What is counted here; the program has the others.
     own: Counts,
     _lock: Lock,
@@ -87,6 +90,8 @@ impl Switch {
             peers,
             waiting: Waiting::default(),
             ends: BTreeSet::new(),
+            owner: 0,
+            age_at_ns: 0,
             own: Counts::default(),
             program,
             _lock: lock,
@@ -103,20 +108,6 @@ impl Switch {
         }
         for vip in &self.vips {
             self.program.set("vips", &mapped(*vip), &[1, 0, 0, 0])?;
-        }
-        Ok(())
-    }
-
-    /// Those of a network namespace that is gone, whose number this one has, are removed.
-    fn take_entries_over(&mut self, was_there: bool) -> Result<(), Failure> {
-        for (key, entry) in self.program.entries("flows")? {
-            match (Key::read(&key), Entry::read(&entry)) {
-                (Some(key), Some(entry)) if was_there && entry.expires_ns != 0 => {
-                    self.ends.insert((entry.expires_ns, key));
-                }
-                (Some(_), Some(_)) if was_there => {}
-                _ => self.program.delete("flows", &key)?,
-            }
         }
         Ok(())
     }
@@ -169,12 +160,8 @@ impl Switch {
         let (key, old) = self.checked(tuple, epoch)?;
         let next = self.next_hop(key, peer)?;
         let redirected = Entry {
-            action: Action::Redirect,
-            epoch,
-            lease_until_ns: 0,
-            expires_ns: 0,
             next: Some(next),
-            tracked: old.and_then(|old| old.tracked),
+            ..Entry::new(Action::Redirect, epoch)
         };
         let released = self.own.released;
         if let Some(held) = old.filter(|old| old.action == Action::Hold) {
@@ -270,18 +257,6 @@ impl Switch {
         (self.read(Key::of(tuple))).is_some_and(|entry| entry.action == Action::Fence)
     }
 
-    /// Removes an entry, two seconds later, for packets that are on their way.
-    pub fn forget(&mut self, tuple: &Tuple) {
-        let key = Key::of(tuple);
-        if let Some(entry) = self.read(key).filter(|entry| !entry.is_held()) {
-            let forgotten = Entry {
-                expires_ns: monotonic_ns() + FORGET_NS,
-                ..entry
-            };
-            let _ = self.write(key, &forgotten);
-        }
-    }
-
     /// Puts an IP packet into the own stack, as if its sender had sent it to a VIP.
     ///
     /// # Errors
@@ -311,10 +286,11 @@ impl Switch {
         self.ring.as_fd()
     }
 
-    /// Takes packets of frozen flows, and removes entries that have ended. Call it once a second in any case.
+    /// Takes packets of frozen flows, and removes entries that have ended, or are idle. Call it once a second in any case.
     pub fn hear(&mut self) {
         self.collect();
         self.sweep();
+        self.age();
     }
 
     /// Entries that have not ended.
@@ -418,6 +394,11 @@ impl Switch {
     }
 
     fn write(&mut self, key: Key, entry: &Entry) -> Result<(), Failure> {
+        let entry = &Entry {
+            last: entry::last(monotonic_ns()),
+            owner: self.owner,
+            ..*entry
+        };
         self.program
             .set("flows", &key.0, &entry.bytes())
             .map_err(|error| {
@@ -432,25 +413,6 @@ impl Switch {
     /// It may not be there.
     fn remove(&mut self, key: Key) {
         let _ = self.program.delete("flows", &key.0);
-    }
-
-    /// Removes entries that have ended. Packets that wait for a thaw that did not come go into the own stack.
-    fn sweep(&mut self) {
-        let now_ns = monotonic_ns();
-        while let Some((end_ns, key)) = self.ends.first().copied().filter(|end| end.0 <= now_ns) {
-            self.ends.remove(&(end_ns, key));
-            let told = self.program.get("flows", &key.0).ok().flatten();
-            let entry = told.and_then(|told| Entry::read(&told));
-            let Some(entry) = entry.filter(|entry| entry.expires_ns == end_ns) else {
-                continue; // it was replaced
-            };
-            if entry.is_held() {
-                self.unfreeze(key, entry);
-                self.settle(key);
-            } else {
-                self.remove(key);
-            }
-        }
     }
 }
 

@@ -28,6 +28,11 @@ impl Client {
         Some(Client { stream, id: 0 })
     }
 
+    /// Makes room for another server.
+    pub fn leave(&self) {
+        net::shutdown(&self.stream, net::Shutdown::Both).expect("it is connected");
+    }
+
     /// Asks, and waits for the answer.
     pub fn ask(
         &mut self,

@@ -2,6 +2,7 @@
 //! build with BPF.
 
 mod client;
+mod example;
 mod hostile;
 mod moving;
 mod node;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ackpace_host_base::clock::monotonic_ns;
 use ackpace_wire::cluster::broker::FAREWELL_PRIORITY;
 
-use crate::packets::{ACK, Comes, FIN, RST, tuple};
+use crate::packets::{ACK, Comes, FIN, RST, Sends, mac, of_client, tuple};
 use crate::streams;
 use crate::world::{A, B, CLIENT, World, peer};
 
@@ -108,6 +108,29 @@ fn fin_and_rst_of_a_guest_never_leave() {
         assert_eq!(streams::within(&mut client, AT_ONCE), None);
     }
     assert!(node.with(|it| it.counts()).expect("some").muted >= 3);
+}
+
+/// As when it has gone home: frozen here, and not thawed.
+#[test]
+fn a_guest_that_is_forgotten_while_it_is_frozen_leaves_nothing() {
+    let Some(world) = World::new("a_guest_that_is_forgotten_while_it_is_frozen_leaves_nothing")
+    else {
+        return;
+    };
+    let node = world.node(A);
+    let (tuple, lease) = (tuple(false, 4_000), monotonic_ns() + 60_000 * MS);
+    node.with(move |it| {
+        it.claim(&tuple, 1, Some(lease)).expect("claimed");
+        it.hold(&tuple, 1).expect("held");
+        it.forget(&tuple);
+    });
+    let comes = Comes::to(&world, CLIENT, false);
+    let sends = Sends::from(&world, CLIENT);
+    sends.send(mac(&world, A), &of_client(&tuple, 1, 1, ACK, b"late"));
+    assert_eq!(comes.of(&tuple, 1, AT_ONCE), [], "no RST");
+    std::thread::sleep(Duration::from_millis(3_200)); // longer than a hold, and than what is forgotten is kept
+    node.with(|it| it.hear());
+    assert_eq!(node.with(|it| it.entries()).expect("all"), 0);
 }
 
 #[test]

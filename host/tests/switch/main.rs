@@ -1,5 +1,6 @@
 //! The flow switch in network namespaces; as root, skipped elsewhere.
 
+mod ages;
 mod checks;
 mod cost;
 mod guests;

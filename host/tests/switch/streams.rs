@@ -1,6 +1,6 @@
 //! Real connections of TCP between the client and a node.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
@@ -69,13 +69,16 @@ pub fn comes(stream: &mut TcpStream, bytes: &[u8]) -> bool {
 /// What comes within a time: `None`: nothing; `Some(0)`: the end.
 pub fn within(stream: &mut TcpStream, time: Duration) -> Option<usize> {
     stream.set_read_timeout(Some(time)).expect("a time");
-    let read = stream.read(&mut [0; 4_096]);
+    let mut read = stream.read(&mut [0; 4_096]);
+    while (read.as_ref()).is_err_and(|error| error.kind() == ErrorKind::Interrupted) {
+        read = stream.read(&mut [0; 4_096]);
+    }
     stream
         .set_read_timeout(Some(Duration::from_secs(10)))
         .expect("a time");
     match read {
         Ok(bytes) => Some(bytes),
-        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => None,
+        Err(error) if error.kind() == ErrorKind::WouldBlock => None,
         Err(_) => Some(0),
     }
 }

@@ -178,7 +178,7 @@ impl Drop for World {
             // Also what a process that is still to be killed has pinned.
             let space = fs::metadata(Path::new("/run/netns").join(self.space(number)));
             if let Ok(space) = space.map(|it| it.ino()) {
-                let pins = format!("/sys/fs/bpf/ackpace-handoff/net-{space}-v1");
+                let pins = format!("/sys/fs/bpf/ackpace-handoff/net-{space}-v2");
                 let _ = fs::remove_dir_all(pins);
                 let _ = fs::remove_file(format!("/run/ackpace-host/handoff-{space}.lock"));
             }
@@ -212,10 +212,12 @@ impl Node {
                 work(&mut switch);
             }
         });
-        Node {
+        let node = Node {
             work: Some(work),
             thread: Some(thread),
-        }
+        };
+        node.with(|_| ()); // it has started
+        node
     }
 
     /// Does something with it.

@@ -28,6 +28,8 @@ pub struct Stay {
     /// The connection while no worker has it.
     pub handed: Option<Box<Handed>>,
     frozen: bool,
+    /// Home has started a socket of its own.
+    went_home: bool,
     lease_until: Instant,
     due: Option<Instant>,
 }
@@ -39,8 +41,10 @@ impl Stay {
 
     /// Keeps what comes with a message.
     pub fn keep(&mut self, message: Message) {
-        if let Message::Handoff { state, .. } = message {
-            self.state = Some(state);
+        match message {
+            Message::Handoff { state, .. } => self.state = Some(state),
+            Message::BackOk => self.went_home = true,
+            _ => {}
         }
     }
 }
@@ -72,6 +76,7 @@ impl Moving {
                 tuple: None,
                 handed: None,
                 frozen: false,
+                went_home: false,
                 lease_until: now,
                 due: None,
             },
@@ -212,18 +217,16 @@ impl Moving {
 
     /// It is elsewhere, or the client is gone: the socket ends without a word.
     fn close_guest(&mut self, stay: &mut Stay) {
-        let node = stay.home();
+        let (node, epoch) = (stay.home(), stay.machine.epoch());
+        let is_left = stay.frozen && stay.went_home;
         self.thaw_count(node, &mut stay.frozen);
         match stay.handed.take() {
             Some(handed) => {
+                // What came between the freeze and home's start is lost if this fails: the client sends it again.
+                let _ = is_left && self.send_on(&handed, epoch, node);
                 self.drop_handed(handed);
             }
-            None if stay.tuple.is_some() => {
-                for worker in 0..self.shared.handovers.len() {
-                    self.shared.nodes.tell(worker, Told::Drop(stay.id));
-                    self.shared.channels[worker].waker.wake();
-                }
-            }
+            None if stay.tuple.is_some() => self.tell_workers(|| Told::Drop(stay.id)),
             None => {}
         }
         if let Some(tuple) = stay.tuple {
@@ -251,8 +254,12 @@ impl Moving {
             }
             return self.to_worker(handed);
         }
+        self.tell_workers(|| Told::IsHome(stay.id, epoch));
+    }
+
+    fn tell_workers(&self, what: impl Fn() -> Told) {
         for worker in 0..self.shared.handovers.len() {
-            self.shared.nodes.tell(worker, Told::IsHome(stay.id, epoch));
+            self.shared.nodes.tell(worker, what());
             self.shared.channels[worker].waker.wake();
         }
     }

@@ -22,6 +22,9 @@ pub struct Away {
     number: u64,
     /// The connection while it is here and no worker has it.
     handed: Option<Box<Handed>>,
+    /// The frozen socket, after the other node has started its own, until the broker has sent the client's packets there: without it
+    /// they would be answered by RST.
+    left: Option<Box<Handed>>,
     /// What it was when it was frozen. From then on it is all that a take-over has.
     saved: Option<Box<Handoff>>,
     frozen: bool,
@@ -61,6 +64,7 @@ impl Away {
             },
             number,
             handed: Some(handed),
+            left: None,
             saved: None,
             frozen: false,
             frozen_at: Instant::default(),
@@ -108,16 +112,22 @@ impl Moving {
         let at = (!away.over).then(|| away.machine.deadline()).flatten();
         self.schedule(Key::Home(number), &mut away.due, at);
         if away.over || away.machine.is_over() {
-            let node = away.peer();
-            self.thaw_count(node, &mut away.frozen);
-            if let Some(saved) = &away.saved {
-                self.cluster.away.left(saved.tuple.client);
-            }
-            if let Some(handed) = away.handed.take() {
-                self.keep_here(&away, handed);
-            }
+            self.finish(away);
         } else {
             self.homes.insert(number, away);
+        }
+    }
+
+    /// The connection stays here from now on, or is gone.
+    fn finish(&mut self, mut away: Away) {
+        let node = away.peer();
+        self.thaw_count(node, &mut away.frozen);
+        if let Some(saved) = &away.saved {
+            self.cluster.away.left(saved.tuple.client);
+        }
+        self.drop_left(&mut away);
+        if let Some(handed) = away.handed.take() {
+            self.keep_here(&away, handed);
         }
     }
 
@@ -258,27 +268,56 @@ impl Moving {
     /// The other node has it: the client's packets go there, and the socket ends silently.
     fn redirect(&mut self, away: &mut Away, to: usize) {
         self.thaw_count(to, &mut away.frozen);
-        let epoch = away.machine.epoch();
         let Some(handed) = away.handed.take() else {
             return;
         };
-        let name = self.cluster.nodes().get(to).cloned().unwrap_or_default();
-        let fd = handed.conn.transport.as_fd();
-        self.ask_broker(|broker| {
-            let at = broker.hello.peers.iter().position(|peer| *peer == name);
-            broker.redirect(fd, epoch, at.unwrap_or(usize::MAX) as u16)
-        });
+        away.left = Some(handed);
+        self.redirect_left(away);
         away.moves += 1;
         let (node, moves) = (to, away.moves);
         if let Some(saved) = &away.saved {
             let client = saved.tuple.client;
             self.cluster.away.went(client, Whereabouts { node, moves });
         }
-        self.drop_handed(handed);
+    }
+
+    /// Has the client's packets sent to the node that has the connection, and ends the socket silently. The switch has its entry
+    /// since the freeze, so that this fails only where the broker is gone.
+    fn redirect_left(&mut self, away: &mut Away) {
+        let (to, epoch) = (away.peer(), away.machine.epoch());
+        let left = away.left.as_ref();
+        if left.is_some_and(|left| self.send_on(left, epoch, to)) {
+            self.drop_left(away);
+        }
+    }
+
+    /// Sends the client's packets of a frozen connection to another node from now on, and those first that came meanwhile.
+    pub(super) fn send_on(&mut self, frozen: &Handed, epoch: u32, to: usize) -> bool {
+        let name = self.cluster.nodes().get(to).cloned().unwrap_or_default();
+        let fd = frozen.conn.transport.as_fd();
+        let redirected = self.ask_broker(|broker| {
+            let at = broker.hello.peers.iter().position(|peer| *peer == name);
+            broker.redirect(fd, epoch, at.unwrap_or(usize::MAX) as u16)
+        });
+        redirected.is_some()
+    }
+
+    /// A broker has come: what the one before could not do any more.
+    pub(super) fn redirect_all_left(&mut self) {
+        let mut homes = std::mem::take(&mut self.homes);
+        homes.values_mut().for_each(|away| self.redirect_left(away));
+        self.homes = homes;
+    }
+
+    fn drop_left(&self, away: &mut Away) {
+        if let Some(left) = away.left.take() {
+            self.drop_handed(left);
+        }
     }
 
     /// Makes a socket of a state and starts it.
     fn restore_home(&mut self, away: &mut Away, state: &Handoff, file: Option<Ready>) -> bool {
+        self.drop_left(away);
         let (id, epoch) = (away.id, away.machine.epoch().saturating_add(1));
         let now_here = flow(id, epoch, state.tcp.snd_una, None, away.moves + 1);
         let handed = self.restore(state, file.as_ref(), now_here, None);
@@ -361,6 +400,7 @@ impl Moving {
         let Some(saved) = away.saved.take() else {
             return;
         };
+        self.drop_left(away);
         self.cluster.tally.reset();
         let tuple = saved.tuple;
         let tracked = self.ask_broker(|broker| broker.track(tuple)).flatten();

@@ -3,6 +3,8 @@
 
 mod clients;
 mod ends;
+mod forged;
 mod gone;
+mod lost;
 mod requests;
 mod scene;

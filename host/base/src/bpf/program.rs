@@ -221,20 +221,15 @@ impl Program {
         self.map(map)?.lookup(key, MapFlags::ANY).map_err(failed)
     }
 
-    /// Keys and values of a map, but for those that go away meanwhile.
+    /// Keys and values of a hash map. Those that come or go meanwhile may be among them, or not.
     ///
     /// # Errors
     /// As bpf(2).
     pub fn entries(&self, map: &str) -> Result<Vec<Entry>, Failure> {
         let map = self.map(map)?;
-        let mut entries = Vec::new();
-        // A key that goes away while they are walked makes the walk begin anew: so it has a bound.
-        for key in map.keys().take(map.max_entries() as usize) {
-            if let Some(value) = map.lookup(&key, MapFlags::ANY).map_err(failed)? {
-                entries.push((key, value));
-            }
-        }
-        Ok(entries)
+        // One batch: one that is not full, as most are, would be taken for the last.
+        let all = map.lookup_batch(map.max_entries(), MapFlags::ANY, MapFlags::ANY);
+        Ok(all.map_err(failed)?.collect())
     }
 
     /// What the attached iterator tells, from its start.

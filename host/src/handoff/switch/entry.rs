@@ -8,9 +8,14 @@ use ackpace_wire::cluster::Tuple;
 /// `sizeof(struct flow_key)`.
 pub const KEY_BYTES: usize = 36;
 /// `sizeof(struct flow)`.
-pub const ENTRY_BYTES: usize = 64;
+pub const ENTRY_BYTES: usize = 72;
 const AF_INET: u32 = libc::AF_INET as u32;
 const AF_INET6: u32 = libc::AF_INET6 as u32;
+
+/// A time of CLOCK_MONOTONIC as entries have it, in units of 1.07 s (`LAST_SHIFT`).
+pub fn last(ns: u64) -> u32 {
+    (ns >> 30) as u32
+}
 
 /// Which flow: a `struct flow_key`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -102,6 +107,10 @@ pub struct Entry {
     pub tracked: Option<Tracked>,
     /// Where packets go on to, if they do.
     pub next: Option<NextHop>,
+    /// When a packet of the client came last, or the entry was written ([`last`]).
+    pub last: u32,
+    /// The server that decided, by its number; 0: none is there.
+    pub owner: u32,
 }
 
 impl Entry {
@@ -114,6 +123,8 @@ impl Entry {
             expires_ns: 0,
             tracked: None,
             next: None,
+            last: 0,
+            owner: 0,
         }
     }
 
@@ -166,7 +177,8 @@ impl Entry {
         bytes[..8].copy_from_slice(&self.lease_until_ns.to_ne_bytes());
         bytes[8..16].copy_from_slice(&self.expires_ns.to_ne_bytes());
         bytes[16..48].copy_from_slice(&words.map(u32::to_ne_bytes).concat());
-        bytes[48..].copy_from_slice(&address);
+        bytes[48..64].copy_from_slice(&address);
+        bytes[64..].copy_from_slice(&[self.last, self.owner].map(u32::to_ne_bytes).concat());
         bytes
     }
 
@@ -198,6 +210,8 @@ impl Entry {
             expires_ns,
             tracked: (seen != 0).then_some(said),
             next: (family != 0).then_some(NextHop { device, address }),
+            last: fields.word(),
+            owner: fields.word(),
         })
     }
 }
@@ -221,11 +235,11 @@ mod tests {
         #[test]
         fn an_entry_is_read_as_it_was_told(
             action in action(),
-            numbers: (u32, u64, u64),
+            numbers: (u32, u64, u64, u32, u32),
             said: Option<(u32, u32, u32)>,
             next: Option<(u32, IpAddr)>,
         ) {
-            let (epoch, lease_until_ns, expires_ns) = numbers;
+            let (epoch, lease_until_ns, expires_ns, last, owner) = numbers;
             let entry = Entry {
                 action,
                 epoch,
@@ -233,6 +247,8 @@ mod tests {
                 expires_ns,
                 tracked: said.map(|(ack, seq_end, held_end)| Tracked { ack, seq_end, held_end }),
                 next: next.map(|(device, address)| NextHop { device, address: address.to_canonical() }),
+                last,
+                owner,
             };
             prop_assert_eq!(Entry::read(&entry.bytes()), Some(entry));
         }

@@ -17,7 +17,7 @@ use crate::place;
 /// Where pins are, a folder for each network namespace.
 const PIN_DIR: &str = "/sys/fs/bpf/ackpace-handoff";
 /// Part of the folder's name: another layout of a map gets another number.
-const LAYOUT: u32 = 1;
+const LAYOUT: u32 = 2;
 
 /// The pins of one network namespace.
 pub struct Pins {
