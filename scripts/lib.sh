@@ -187,6 +187,22 @@ ensure_moto() {
     rm -f "$moto_log"
 }
 
+# ensure_etcd TARGET: provides etcd in TARGET/tools/etcd. The package is only unpacked, since to install it starts a service. Not
+# fatal: the tests that need it are skipped.
+ensure_etcd() {
+    etcd_dir=$1/tools/etcd
+    if have etcd || [ -x "$etcd_dir/usr/bin/etcd" ]; then return 0; fi
+    etcd_log=$(mktemp) || return 0
+    say "fetching etcd (apt)"
+    rm -rf "$etcd_dir" && mkdir -p "$etcd_dir"
+    if ! (cd "$etcd_dir" && apt-get download -q etcd-server && dpkg-deb -x etcd-server_*.deb .) >"$etcd_log" 2>&1; then
+        tail -n 3 "$etcd_log" >&2
+        warn "missing: etcd; the tests of clusters that it lists are skipped (cure: sudo apt-get install etcd-server)"
+        rm -rf "$etcd_dir"
+    fi
+    rm -f "$etcd_log"
+}
+
 # ensure_bpf: provides what ackpace-host's programs for the kernel are built with. Fails where that can't be had: the tests
 # that need it are skipped then.
 ensure_bpf() {

@@ -110,6 +110,12 @@ impl Place {
         }
     }
 
+    /// Another node, of this name, hashed, takes the place of one. It is down until it [stands](Place::stand).
+    pub fn rename(&mut self, node: usize, name: u64) {
+        self.nodes.rename(node, name);
+        self.sets.forget(node);
+    }
+
     /// A node says what waits there.
     pub fn told(&mut self, node: usize, load: Load) {
         self.nodes.told(node, load);

@@ -35,6 +35,7 @@ pub const TARGETS: &[Target] = &[
     target("bucket", targets::bucket::bucket),
     target("cluster", targets::cluster::cluster),
     target("broker", targets::broker::broker),
+    target("etcd", targets::etcd::etcd),
     target("trace", targets::trace::trace),
     // Answers to orders, also late, repeated and wrong ones, and messages about unknown connections and streams. No order
     // exceeds what it is for, and a message causes few orders.

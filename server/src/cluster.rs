@@ -5,7 +5,9 @@
 //! hears the same of them.
 
 mod away;
+pub mod etcd;
 mod flows;
+mod joining;
 mod key;
 mod member;
 mod movable;
@@ -15,18 +17,20 @@ mod reports;
 mod standing;
 mod start;
 mod stream;
+mod table;
+mod tally;
 mod thread;
 mod tls;
 
+use std::collections::BTreeMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use ackpace_core::handoff::FROZEN_MAX;
-use ackpace_core::handoff::Step;
 use ackpace_core::place::{Chosen, How, Load as Waiting, Place, Response, Settings, Standing};
 use ackpace_core::units::Instant;
 use ackpace_wire::cluster::{FlowId, Frame, Load, Message};
@@ -37,13 +41,17 @@ pub use self::away::{AwayTable, Whereabouts};
 pub use self::flows::Flows;
 pub use self::key::{Key, KeyError};
 pub use self::movable::Movable;
-pub use self::peers::{Peers, key_of, relay_addr};
+pub use self::peers::{Parts, Peers, key_of, relay_addr};
 pub use self::placing::{By, Placing};
 use self::reports::Reports;
 pub use self::start::start;
+use self::table::Table;
+pub use self::table::id_of;
+pub use self::tally::{ClusterTally, STEPS};
+pub use self::thread::{Busy, Meet};
 use crate::clock::Clock;
 use crate::mailbox::ThreadWaker;
-use crate::options::{ClusterAt, ClusterOptions, Compare, HandOff};
+use crate::options::{ClusterAt, ClusterOptions, Compare, EtcdAt, HandOff, Peer};
 
 /// Frames that wait for the thread. More: the sender is told, and treats the other node as one that can't be reached.
 const MAIL_MAX: usize = 4096;
@@ -81,60 +89,31 @@ pub struct Seen {
     pub load: Load,
 }
 
-/// Counts for operators.
-#[derive(Debug, Default)]
-pub struct ClusterTally {
-    /// Sent, and heard.
-    pub frames: [AtomicU64; 2],
-    /// Those that stood and broke; and those that were refused: a wrong key or name, rubbish, or no handshake in time.
-    pub streams: [AtomicU64; 2],
-    /// What became of connections that were to move ([`STEPS`]).
-    pub steps: [AtomicU64; STEPS.len()],
-    /// Questions that the broker refused.
-    pub broker_refused: AtomicU64,
-    /// Responses by how they were placed ([`By`]).
-    pub placed: [AtomicU64; By::NAMES.len()],
-    /// Connections of this node that others serve, or that are on their way; and those that it serves for others. As of the last
-    /// turn of the thread.
-    pub moved: [AtomicU64; 2],
-}
-
-/// The steps of connections that move, for [`ClusterTally::steps`].
-pub const STEPS: [&str; 6] = [
-    "moved",
-    "returned",
-    "taken_over",
-    "lapsed",
-    "refused",
-    "reset",
-];
-
-impl ClusterTally {
-    /// Counts a step; `None`: it did not begin.
-    pub fn count(&self, step: Option<Step>) {
-        let at = match step {
-            Some(Step::Moved) => 0,
-            Some(Step::Returned) => 1,
-            Some(Step::TookOver) => 2,
-            Some(Step::Lapsed) => 3,
-            Some(Step::Refused(_)) | None => 4,
-        };
-        self.steps[at].fetch_add(1, Relaxed);
-    }
-
-    /// Counts a client that got RST, since nobody knew how its connection goes on.
-    pub fn reset(&self) {
-        self.steps[5].fetch_add(1, Relaxed);
+impl Seen {
+    fn nothing(now: Instant) -> Seen {
+        Seen {
+            standing: Standing::Down,
+            since: now,
+            is_dead: false,
+            boot_nonce: 0,
+            version: 0,
+            load: Load::default(),
+        }
     }
 }
 
-/// The cluster as this node sees it. Nodes are numbered in the order of their names, alike in all nodes.
+/// The cluster as this node sees it. Nodes are known by their places ([`table`]).
 #[derive(Debug)]
 pub struct Cluster {
     me: usize,
-    names: Vec<String>,
-    /// Where each node listens for the others.
-    addrs: Vec<SocketAddr>,
+    name: String,
+    own_addr: SocketAddr,
+    table: RwLock<Table>,
+    /// Drains, and ends of drains, that are to be written into etcd: of each node the last one.
+    wishes: Mutex<BTreeMap<String, bool>>,
+    has_etcd: bool,
+    /// What etcd listed last, for the thread.
+    listed: Mutex<Option<Vec<Peer>>>,
     /// Where each node's HTTP is to be asked, while a stream to it stands; else 0.
     relay_ports: Vec<AtomicU16>,
     hand_off: HandOff,
@@ -164,11 +143,16 @@ struct Known {
 }
 
 impl Cluster {
-    /// The cluster of these options, where a node is chosen as it says; `None`: there is none. No stream stands yet.
+    /// The cluster of these options, where a node is chosen as it says, with room for so many other nodes; `None`: there is none. No
+    /// stream stands yet.
     ///
     /// # Errors
     /// The system gives no random bytes or no descriptor.
-    pub fn new(options: &ClusterOptions, compare: &Compare) -> io::Result<Option<Arc<Cluster>>> {
+    pub fn new(
+        options: &ClusterOptions,
+        compare: &Compare,
+        others: usize,
+    ) -> io::Result<Option<Arc<Cluster>>> {
         let ClusterAt::Tcp(addr) = options.cluster_listen else {
             return Ok(None);
         };
@@ -180,10 +164,9 @@ impl Cluster {
         nodes.extend(options.peer.iter().map(|peer| (&*peer.name, peer.addr)));
         nodes.sort_unstable();
         let me = nodes.iter().position(|(name, _)| *name == options.node);
-        let hashes: Vec<u64> = nodes
-            .iter()
-            .map(|(name, _)| key_of(name.as_bytes()))
-            .collect();
+        let table = Table::new(&nodes, 1 + others.max(options.peer.len()));
+        let hashes = table.names.iter().map(|name| key_of(name.as_bytes()));
+        let hashes: Vec<u64> = hashes.collect();
         let settings = Settings {
             policy: compare.place,
             break_even_bytes: compare.break_even_bytes,
@@ -191,27 +174,20 @@ impl Cluster {
         };
         let mut place = Place::new(&hashes, settings);
         let me = me.unwrap_or_default(); // it is one of them
-        let seen = |node: usize| Seen {
-            standing: if node == me {
-                Standing::Up
-            } else {
-                Standing::Down
-            },
-            since: clock.now(),
-            is_dead: false,
-            boot_nonce: 0,
-            version: 0,
-            load: Load::default(),
-        };
-        let seen: Vec<Seen> = (0..nodes.len()).map(seen).collect();
+        let mut seen = vec![Seen::nothing(clock.now()); hashes.len()];
+        seen[me].standing = Standing::Up;
         let standings = seen.iter().map(|seen| seen.standing).enumerate();
         standings.for_each(|(node, standing)| place.stand(node, standing));
         let (mail, heard) = bounded(MAIL_MAX);
         Ok(Some(Arc::new(Cluster {
             me,
-            names: nodes.iter().map(|(name, _)| (*name).to_owned()).collect(),
-            addrs: nodes.iter().map(|(_, addr)| *addr).collect(),
-            relay_ports: nodes.iter().map(|_| AtomicU16::new(0)).collect(),
+            name: options.node.clone(),
+            own_addr: addr,
+            table: RwLock::new(table),
+            wishes: Mutex::default(),
+            has_etcd: options.cluster_etcd != EtcdAt::Off,
+            listed: Mutex::default(),
+            relay_ports: hashes.iter().map(|_| AtomicU16::new(0)).collect(),
             hand_off: options.hand_off,
             boot_nonce: u32::from_le_bytes(key::drawn()?),
             clock,
@@ -229,27 +205,14 @@ impl Cluster {
         })))
     }
 
-    /// The names of all nodes, this one among them, in their order.
-    pub fn nodes(&self) -> &[String] {
-        &self.names
-    }
-
     /// The number of this node.
     pub fn me(&self) -> usize {
         self.me
     }
 
-    /// Where the HTTP of another node is to be asked; `None`: no stream to it stands, or it is this one. Whoever connects there
-    /// does so from the address of [`Cluster::relay_addr`]: a node turns strangers away.
-    pub fn peer(&self, node: usize) -> Option<SocketAddr> {
-        let port = self.relay_ports.get(node)?.load(Acquire);
-        let addr = self.addrs.get(node)?;
-        (port != 0).then(|| SocketAddr::new(addr.ip(), port))
-    }
-
     /// The name of this node.
     pub fn name(&self) -> &str {
-        &self.names[self.me]
+        &self.name
     }
 
     /// The time by the clock of that thread.
@@ -275,7 +238,8 @@ impl Cluster {
         }
         let movable = self.movable.read().unwrap_or_else(PoisonError::into_inner);
         let movable = movable.as_ref();
-        movable.is_some_and(|it| server().is_some_and(|server| it.has(node, server)))
+        let name = self.name_of(node);
+        movable.is_some_and(|it| server().is_some_and(|server| it.has(&name, server)))
     }
 
     /// Says once that no connection moves.
@@ -286,13 +250,6 @@ impl Cluster {
                 path.display()
             );
         }
-    }
-
-    /// Whether somebody at this address may be one of the other nodes.
-    pub fn has_node_at(&self, ip: IpAddr) -> bool {
-        let others = self.addrs.iter().enumerate();
-        let mut others = others.filter(|(node, _)| *node != self.me);
-        others.any(|(_, addr)| addr.ip().to_canonical() == ip.to_canonical())
     }
 
     /// This node takes no more requests of others and gives its own away, or no longer so. The others are told at once.
@@ -329,14 +286,22 @@ impl Cluster {
     /// # Errors
     /// There is no such node, or it can't be reached now: what to say to the operator.
     pub fn ask_drain(&self, name: &str, on: bool) -> Result<(), String> {
-        let node = self.names.iter().position(|node| node == name);
-        let Some(node) = node else {
+        let Some(node) = self.place_of(name).filter(|_| !name.is_empty()) else {
+            let names: Vec<String> = self
+                .nodes()
+                .iter()
+                .filter(|n| !n.is_empty())
+                .cloned()
+                .collect();
             return Err(format!(
                 "{} is no node of this cluster: {}",
                 crate::options::shown(name),
-                self.names.join(", ")
+                names.join(", ")
             ));
         };
+        if self.has_etcd {
+            lock(&self.wishes).insert(name.to_owned(), on);
+        }
         if node == self.me {
             self.drain(on);
             return Ok(());
@@ -348,6 +313,7 @@ impl Cluster {
         };
         match self.send(node, frame) {
             true => Ok(()),
+            false if self.has_etcd => Ok(()), // it will find it there
             false => Err(format!("{name} can't be reached from here now")),
         }
     }
@@ -372,14 +338,16 @@ impl Cluster {
 
     /// How many nodes are up (0), drain (1), or are down (2).
     pub fn count(&self, standing: usize) -> u64 {
-        let known = self.known();
-        let of = |seen: &&Seen| seen.standing as usize == standing;
-        known.seen.iter().filter(of).count() as u64
+        let (seen, _) = self.seen();
+        let nodes = seen.iter().enumerate();
+        let of =
+            nodes.filter(|(at, seen)| seen.standing as usize == standing && self.is_member(*at));
+        of.count() as u64
     }
 
     /// Where this node serves HTTP to the others: the port after that of its streams.
     pub fn relay_addr(&self) -> SocketAddr {
-        let mut addr = self.addrs[self.me];
+        let mut addr = self.own_addr;
         addr.set_port(addr.port().saturating_add(1)); // the option takes no port that has none after it
         addr
     }
@@ -389,9 +357,13 @@ impl Cluster {
         self.clock.now().since_us(seen.since)
     }
 
-    /// Where a node listens for the others.
-    pub fn addr(&self, node: usize) -> Option<SocketAddr> {
-        self.addrs.get(node).copied()
+    /// Nothing is known of the node at a place, since it is another one, with this hash of its name.
+    fn forget(&self, node: usize, name: u64) {
+        let mut known = self.known();
+        known.place.rename(node, name);
+        if let Some(seen) = known.seen.get_mut(node) {
+            *seen = Seen::nothing(self.clock.now());
+        }
     }
 
     /// A node takes requests, or takes none.

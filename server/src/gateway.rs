@@ -12,9 +12,9 @@ mod tally;
 mod tls;
 pub mod via;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use ackpace_core::conn::StreamId;
 use crossbeam_queue::SegQueue;
@@ -67,6 +67,35 @@ pub struct Waiting {
     pub interest: std::sync::Weak<()>,
 }
 
+/// Where another node is. It may change: another node takes its place.
+pub struct PeerAt {
+    /// The address from which it is asked, by which it knows this one.
+    pub from: IpAddr,
+    to: Mutex<(String, SocketAddr)>,
+}
+
+impl PeerAt {
+    pub fn new(from: IpAddr, name: &str, to: SocketAddr) -> PeerAt {
+        PeerAt {
+            from,
+            to: Mutex::new((name.to_owned(), to)),
+        }
+    }
+
+    /// Another node is there, or the same one elsewhere.
+    pub fn is_now(&self, name: &str, to: SocketAddr) {
+        *self.lock() = (name.to_owned(), to);
+    }
+
+    pub fn to(&self) -> SocketAddr {
+        self.lock().1
+    }
+
+    fn lock(&self) -> MutexGuard<'_, (String, SocketAddr)> {
+        self.to.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// What is served, and how to ask for it.
 pub struct Gateway {
     pub origins: Vec<Address>,
@@ -76,9 +105,8 @@ pub struct Gateway {
     pub index: Vec<String>,
     /// Whether folders of buckets are listed.
     pub listing: bool,
-    /// Its one origin is another node of the cluster, which is asked from this address, by which it knows this one. What does not come
-    /// from there comes from the own disk.
-    pub peer_from: Option<IpAddr>,
+    /// Its one origin is another node of the cluster. What does not come from there comes from the own disk.
+    pub peer: Option<PeerAt>,
     /// Its number among the devices.
     pub device: u16,
     pub catalog: Catalog,
@@ -109,7 +137,7 @@ impl Gateway {
             tls: None,
             index: Vec::new(),
             listing: false,
-            peer_from: None,
+            peer: None,
             device,
             catalog,
             slab,
@@ -136,16 +164,28 @@ impl Gateway {
         }
     }
 
-    /// Its origin is another node of the cluster, which knows this one by this address.
-    pub fn of_node(self, from: IpAddr) -> Gateway {
+    /// Its origin is another node of the cluster.
+    pub fn of_node(self, peer: PeerAt) -> Gateway {
         Gateway {
-            peer_from: Some(from),
+            peer: Some(peer),
             ..self
         }
     }
 
     pub fn is_peer(&self) -> bool {
-        self.peer_from.is_some()
+        self.peer.is_some()
+    }
+
+    /// An origin, for the operator.
+    pub fn origin_shown(&self, origin: usize) -> String {
+        match &self.peer {
+            Some(peer) => format!("node {}", peer.lock().0),
+            None => self
+                .origins
+                .get(origin)
+                .map(ToString::to_string)
+                .unwrap_or_default(),
+        }
     }
 
     /// Whether the origins are buckets: all are, or none.

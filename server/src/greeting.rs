@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use crate::front::site::Site;
 use crate::needs;
-use crate::options::{Listen, ServeOptions, shown_path};
+use crate::options::{EtcdAt, Listen, ServeOptions, shown_path};
 use crate::store::closing::Descriptor;
 use crate::store::residency::cached_pages;
 
@@ -100,7 +100,11 @@ fn cluster(options: &ServeOptions) -> Option<String> {
         format!(
             "node {} of a cluster with {}: TLS for them at {}, and HTTP at the next port (ackpace cluster status)",
             options.node,
-            others.join(", "),
+            match &options.cluster_etcd {
+                EtcdAt::Off => others.join(", "),
+                etcd if others.is_empty() => format!("those that {etcd} lists"),
+                etcd => format!("{} and those that {etcd} lists", others.join(", ")),
+            },
             options.cluster_listen
         )
     })

@@ -106,7 +106,7 @@ impl Moving {
         self.broker_at = now.plus_us(BROKER_EACH_US);
         match Broker::connect(&self.path) {
             Ok(broker) => {
-                let movable = self.movable(&broker);
+                let movable = Self::movable(&broker);
                 tracing::info!(
                     "cluster: connections to {} move between nodes, by {}",
                     movable,
@@ -121,12 +121,11 @@ impl Moving {
     }
 
     /// What this broker moves.
-    fn movable(&self, broker: &Broker) -> Movable {
-        let has = |name: &String| broker.hello.peers.contains(name);
+    fn movable(broker: &Broker) -> Movable {
         Movable {
             addresses: broker.hello.vips.clone(),
             ports: broker.hello.ports.clone(),
-            nodes: self.cluster.nodes().iter().map(has).collect(),
+            nodes: broker.hello.peers.clone(),
         }
     }
 
@@ -418,6 +417,13 @@ impl Flows for Moving {
 
     fn died(&mut self, node: usize, now: Instant) {
         self.about_node(In::Died(node as u16), now);
+    }
+
+    fn refers_to(&self, node: usize) -> bool {
+        let guests = self.guests.iter();
+        let mut guests = guests
+            .filter(|((flow, _), stay)| stay.home() == node || usize::from(flow.home) == node);
+        self.homes.values().any(|away| away.peer() == node) || guests.next().is_some()
     }
 
     fn turn(&mut self, now: Instant) {

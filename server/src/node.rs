@@ -8,13 +8,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use ackpace_wire::cluster::Load;
 
 use crate::admin::WorkerChannel;
-use crate::cluster::{self, Cluster, Key, KeyError};
+use crate::cluster::{self, Busy, Cluster, Key, KeyError, Meet, etcd};
 use crate::config::Layer;
 use crate::count::Count;
 use crate::failure::Failure;
 use crate::listeners::{Listeners, bind_cluster};
 use crate::moving::Moving;
 use crate::options::{ClusterAt, ServeOptions, shown_path};
+use crate::shares::Shares;
 use crate::worker::Shared;
 
 /// A node before its thread runs.
@@ -34,12 +35,14 @@ pub fn check(options: &ServeOptions, given: &Layer) -> Result<(), Failure> {
 
 /// Reads the key, and binds the sockets for the other nodes; `None`: this server is no node.
 pub fn prepare(
-    options: &ServeOptions,
+    (options, shares): (&ServeOptions, &Shares),
     given: &Layer,
     listeners: &mut Listeners,
 ) -> Result<Option<Node>, Failure> {
     let failed = |error: io::Error| Failure::runtime(format!("cluster: {error}"));
-    let Some(cluster) = Cluster::new(&options.cluster, &options.compare).map_err(failed)? else {
+    let others = shares.nodes as usize;
+    let cluster = Cluster::new(&options.cluster, &options.compare, others).map_err(failed)?;
+    let Some(cluster) = cluster else {
         return Ok(None);
     };
     let ClusterAt::Tcp(addr) = options.cluster.cluster_listen else {
@@ -118,8 +121,14 @@ impl Node {
         } = self;
         let peers = &options.cluster.peer;
         let path = options.cluster.hand_off_socket.clone();
-        let moving = Moving::start(Arc::clone(&cluster), moved, path)?;
-        let flows = Box::new(moving);
-        cluster::start(cluster, &key, peers, listener, Box::new(load), flows)
+        let site = Arc::clone(&moved);
+        let meet = move |node: usize, name: &str, at| match &site.site.peers {
+            Some(peers) => peers.meet(node, name, at),
+            None => Ok(()),
+        };
+        let flows = Box::new(Moving::start(Arc::clone(&cluster), moved, path)?);
+        let doors = (Box::new(load) as Busy, Box::new(meet) as Meet);
+        etcd::start(&cluster, &options.cluster, &key)?;
+        cluster::start(cluster, &key, peers, listener, doors, flows)
     }
 }

@@ -14,7 +14,7 @@ use ackpace_core::worker::{SendPolicy, Settings};
 
 use crate::admin::{self, Board, place};
 use crate::clock::Clock;
-use crate::cluster::{Cluster, Peers};
+use crate::cluster::Cluster;
 use crate::config::{Layer, Loaded};
 use crate::descriptors;
 use crate::disk::Disks;
@@ -23,6 +23,7 @@ use crate::divider::{self, Dividing};
 use crate::ending::{self, Running, Stopping};
 use crate::failure::Failure;
 use crate::front::site::Site;
+use crate::gateway::Gateway;
 use crate::greeting;
 use crate::ledger::Ledger;
 use crate::limits::WORKERS_MAX;
@@ -125,7 +126,7 @@ pub fn run(loaded: Loaded, signals: Caught, inherited: u64) -> Result<(), Failur
         .map_err(|error| runtime("signals", error))?;
     let mut listeners = Listeners::bind(&options.listen, workers, controls, mode)
         .map_err(|error| listen_failure(&given, &error))?;
-    let node = node::prepare(&options, &given, &mut listeners)?;
+    let node = node::prepare((&options, &shares), &given, &mut listeners)?;
     let cluster = node.as_ref().map(|node| Arc::clone(&node.cluster));
     let diagnostics =
         Diagnostics::start(options.log_level).map_err(|error| runtime("log", error))?;
@@ -320,17 +321,22 @@ fn disks_of(
 }
 
 /// The thread of the origins, if there are some, or one for each of the other nodes.
-fn start_upstream(site: &Site, returns: &[Return], disks: &Disks) -> io::Result<()> {
-    let peers = site.peers.iter().flat_map(Peers::gateways);
-    for gateway in site.gateway.iter().chain(peers) {
+fn start_upstream(site: &Site, returns: &[Return], disks: &Arc<Disks>) -> io::Result<()> {
+    let (returns, disks) = (returns.to_vec(), Arc::clone(disks));
+    let start = move |gateway: &Arc<Gateway>| {
         let handle = upstream::start(upstream::Context {
             gateway: Arc::clone(gateway),
-            returns: returns.to_vec(),
+            returns: returns.clone(),
             disk: disks.context().clone(),
         })?;
         disks.enter(gateway.device, handle);
+        Ok(())
+    };
+    site.gateway.iter().try_for_each(&start)?;
+    match &site.peers {
+        Some(peers) => peers.start(Box::new(start)),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// The counts of each address's connections, if these have a bound.

@@ -137,6 +137,8 @@ impl Shares {
         let is_logged = options.access_log != LogTarget::Off;
         let records_bytes = core::RECORDS_BYTES_MAX * u64::from(workers);
         let devices = memory_bytes / DEVICE_EACH_BYTES;
+        let devices =
+            usize::try_from(devices).map_or(DEVICES_MAX, |many| many.clamp(2, DEVICES_MAX));
         Shares {
             memory_bytes,
             page_cache_bytes: page_cache_bytes(usable.bytes, memory_bytes),
@@ -171,10 +173,9 @@ impl Shares {
             queries_bytes: QUERIES_BYTES_MAX.min(memory_bytes / 32),
             log_queue_bytes: LOG_QUEUE_BYTES_MAX.min(memory_bytes / 32),
             logs: 1 + u64::from(is_logged),
-            devices: usize::try_from(devices)
-                .map_or(DEVICES_MAX, |many| many.clamp(2, DEVICES_MAX)),
+            devices,
             nodes: match options.cluster.is_on() {
-                true => options.cluster.peer.len() as u64,
+                true => options.cluster.others_max(devices) as u64,
                 false => 0,
             },
             send_bytes: match options.send_memory {

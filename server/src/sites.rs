@@ -9,7 +9,7 @@ use ackpace_wire::content_type::Overrides;
 use ackpace_wire::hide::Hide;
 use ackpace_wire::http::Coding;
 
-use crate::cluster::{Peers, relay_addr};
+use crate::cluster::{Parts, Peers, relay_addr};
 use crate::config::{self, Layer};
 use crate::failure::Failure;
 use crate::front::charge::Room;
@@ -161,31 +161,28 @@ fn peers(
     options: &ServeOptions,
     given: &Layer,
     shares: &Shares,
-    devices: &Devices,
+    devices: &Arc<Devices>,
 ) -> Result<Option<Peers>, Failure> {
     let cluster = &options.cluster;
     let (ClusterAt::Tcp(own), true) = (cluster.cluster_listen, cluster.is_on()) else {
         return Ok(None);
     };
-    let slab = slab(options, given, shares)?;
+    let parts = Parts {
+        devices: Arc::clone(devices),
+        slab: slab(options, given, shares)?,
+        catalog_bytes: shares.catalog_bytes() as usize / shares.nodes.max(1) as usize,
+        from: own.ip(),
+    };
+    let peers = Peers::new(1 + shares.nodes as usize, parts);
     let mut nodes: Vec<(&str, Option<SocketAddr>)> = vec![(&cluster.node, None)];
-    let peers = cluster.peer.iter();
-    nodes.extend(peers.map(|peer| (&*peer.name, Some(relay_addr(peer.addr)))));
+    let pinned = cluster.peer.iter();
+    nodes.extend(pinned.map(|peer| (&*peer.name, Some(relay_addr(peer.addr)))));
     nodes.sort_unstable();
-    let catalog_bytes = shares.catalog_bytes() as usize / cluster.peer.len().max(1);
-    let gateways = nodes.into_iter().map(|(name, addr)| {
-        let Some(addr) = addr else {
-            return Ok::<_, Failure>(None);
-        };
-        let device = devices.origin(&format!("node {name}"));
-        let catalog = Catalog::new(catalog_bytes);
-        let (memory, waker) = ((catalog, Arc::clone(&slab)), waker()?);
-        let gateway = Gateway::new(vec![Address::of_node(addr, name)], device, memory, 0, waker);
-        Ok(Some(Arc::new(gateway.of_node(own.ip()))))
-    });
-    Ok(Some(Peers::new(
-        gateways.collect::<Result<Vec<_>, Failure>>()?,
-    )))
+    for (place, (name, addr)) in nodes.into_iter().enumerate() {
+        let met = addr.map_or(Ok(()), |addr| peers.meet(place, name, addr));
+        met.map_err(|error| Failure::runtime(format!("node {name}: {error}")))?;
+    }
+    Ok(Some(peers))
 }
 
 fn refused(given: &Layer, option: &str, error: &dyn std::fmt::Display) -> Failure {

@@ -298,12 +298,14 @@ impl Upstream {
 
     fn connect(&mut self, id: LinkId, origin: u16, now: Instant) {
         let names = &mut self.names[usize::from(origin)];
-        let opened = names.next().and_then(|address| {
+        let peer = self.gateway.peer.as_ref();
+        let address = peer.map_or_else(|| names.next(), |peer| Ok(peer.to()));
+        let opened = address.and_then(|address| {
             let host = &self.gateway.origins[usize::from(origin)];
             let tls = (self.gateway.tls.as_ref()).filter(|_| host.tls);
             let tls = tls.map(|tls| tls.connection(&host.host)).transpose();
             let tls = tls.map_err(|error| error.to_string())?;
-            let from = self.gateway.peer_from;
+            let from = peer.map(|peer| peer.from);
             let link =
                 Link::connect(origin, (from, address), tls).map_err(|error| error.to_string())?;
             let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
@@ -477,7 +479,7 @@ impl Upstream {
     }
 
     fn tell_of(&self, origin: u16, text: &str, now: Instant) {
-        let address = self.gateway.origins[usize::from(origin)].to_string();
+        let address = self.gateway.origin_shown(origin.into());
         let text = format_args!("{text}");
         self.seldom.tell(Topic::Origin, Some(&address), text, now);
     }

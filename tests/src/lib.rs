@@ -12,6 +12,7 @@ mod binary;
 mod client;
 mod conn;
 mod disk;
+mod etcd;
 mod host;
 mod hung;
 pub mod hunter;
@@ -33,6 +34,7 @@ pub use binary::{host_binary, lab_binary, server_binary};
 pub use client::{Outcome, Words, client, command, needs_root, run, skip};
 pub use conn::{Conn, Response};
 pub use disk::Disk;
+pub use etcd::etcd;
 pub use host::{Cgroup, host, host_can, host_start, host_watch, network_apart};
 pub use hung::HungThread;
 pub use kernel::{

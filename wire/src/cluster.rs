@@ -10,6 +10,7 @@
 
 pub mod broker;
 mod bytes;
+pub mod etcd;
 mod response;
 mod resume;
 mod state;
@@ -32,7 +33,7 @@ pub const HEADER_LEN_BYTES: usize = 30;
 /// A connection of a client, by a name that no other has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowId {
-    /// The node that accepted it, by its place in the sorted list of nodes.
+    /// The node that accepted it. On the wire: a number of its name, which is the same in all nodes; in a node: its place there.
     pub home: u16,
     /// Drawn when that node's server started.
     pub boot_nonce: u32,

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod access_log;
+pub mod base64;
 pub mod civil;
 pub mod cluster;
 pub mod content_type;

@@ -108,6 +108,12 @@ pub const CLUSTER_BODY_BYTES_MAX: usize = CLUSTER_OBJECT_BYTES_MAX
     + CLUSTER_QUEUE_BYTES_MAX
     + 512;
 const _: () = assert!(CLUSTER_KEYS_MAX * 8 <= CLUSTER_BODY_BYTES_MAX);
+/// Bytes of an answer of etcd: all entries of a cluster have some 50 KB. Above: it is refused.
+pub const ETCD_ANSWER_BYTES_MAX: usize = 256 << 10;
+/// Entries below the prefix of a cluster: four times as many as a cluster has nodes. More: the list is refused, and the last one stays.
+pub const ETCD_ENTRIES_MAX: usize = 256;
+/// Bytes of the value of one entry: an address, a key, a version, and what later versions add. Above: it tells nothing.
+pub const ETCD_VALUE_BYTES_MAX: usize = 512;
 /// Addresses, ports and peers of a broker, each. More: it does not start.
 pub const BROKER_LIST_MAX: usize = 64;
 /// Leases that a server renews by one datagram to its broker. More: the next datagram has them.

@@ -89,6 +89,19 @@ impl Nodes {
         Nodes(names.iter().take(NODES_MAX).map(node).collect())
     }
 
+    /// Another node, of this name, takes the place of one: idle, down, and of weight 1.
+    pub fn rename(&mut self, node: usize, name: u64) {
+        if let Some(node) = self.0.get_mut(node) {
+            *node = Node {
+                name,
+                weight: 1,
+                standing: Standing::Down,
+                told: Load::default(),
+                since: Load::default(),
+            };
+        }
+    }
+
     /// How many there are, up or not.
     pub fn count(&self) -> usize {
         self.0.len()

@@ -114,6 +114,20 @@ fn turns_pass_over_who_does_not_serve_and_follow_the_weights() {
 }
 
 #[test]
+fn a_node_in_the_place_of_another_one_begins_with_nothing() {
+    let mut place = place(2, Policy::Algorithm1);
+    place.came(1, 7);
+    place.told(1, load(0, 0));
+    place.rename(1, 5);
+    assert_eq!(place.set(7), NodeSet(0));
+    place.stand(0, Standing::Down);
+    assert_eq!(place.choose(None, 7, 0), None, "it does not stand yet");
+    place.stand(1, Standing::Up);
+    assert_eq!(place.choose(None, 7, 0), Some(1));
+    place.rename(2, 5); // there is no such place
+}
+
+#[test]
 fn a_node_that_nobody_hears_from_has_nothing() {
     let mut place = place(2, Policy::Algorithm1);
     place.came(0, 7);

@@ -8,6 +8,7 @@ pub mod caching;
 pub mod cluster;
 pub mod conditionals;
 pub mod config;
+pub mod etcd;
 pub mod ranges;
 pub mod request_head;
 pub mod response_body;

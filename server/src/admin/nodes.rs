@@ -21,9 +21,10 @@ pub fn state(board: &Board) -> Result<ClusterState, String> {
     let cluster = cluster(board)?;
     let (seen, objects) = cluster.seen();
     let nodes = seen.iter().enumerate();
+    let nodes = nodes.filter(|(at, _)| cluster.is_member(*at));
     Ok(ClusterState {
         version: VERSION,
-        node: cluster.nodes()[cluster.me()].clone(),
+        node: cluster.name().to_owned(),
         objects: objects as u64,
         sent_frames: cluster.tally.frames[0].load(Relaxed),
         heard_frames: cluster.tally.frames[1].load(Relaxed),
@@ -39,7 +40,7 @@ fn node(cluster: &Cluster, at: usize, seen: &Seen) -> NodeState {
     let addr = |addr: Option<SocketAddr>| addr.map(|addr| addr.to_string());
     let is_me = at == cluster.me();
     NodeState {
-        node: cluster.nodes()[at].clone(),
+        node: cluster.name_of(at),
         address: addr(cluster.addr(at)).unwrap_or_default(),
         relay: addr(match is_me {
             true => Some(cluster.relay_addr()),
@@ -109,7 +110,7 @@ pub fn page(state: &ClusterState) -> String {
 /// What `why` says of a connection that another node serves; `None`: it is not known here.
 pub fn elsewhere(cluster: &Cluster, client: SocketAddr) -> Option<Explained> {
     let Whereabouts { node, moves } = cluster.away.of(client)?;
-    let node = cluster.nodes().get(node)?;
+    let node = cluster.name_of(node);
     Some(Explained {
         version: VERSION,
         now: vec![

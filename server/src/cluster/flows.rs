@@ -12,6 +12,8 @@ pub trait Flows: Send {
     fn unreachable(&mut self, node: usize, now: Instant);
     /// The process of a node has ended, with proof.
     fn died(&mut self, node: usize, now: Instant);
+    /// Whether a connection is between this node and that one, or belongs to that one: its place is not given to another node.
+    fn refers_to(&self, node: usize) -> bool;
     /// Does what is due, after the other calls of a turn.
     fn turn(&mut self, now: Instant);
     /// A frame for another node.

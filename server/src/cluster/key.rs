@@ -6,12 +6,13 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
+use ackpace_wire::base64;
 use rustls::crypto::ring;
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::sign::SigningKey;
 
-use crate::options::{KEY_BYTES, to_base64};
+use crate::options::KEY_BYTES;
 
 /// Bytes of a file with a key; one has 120. More: it is refused.
 const FILE_BYTES_MAX: u64 = 16 << 10;
@@ -74,7 +75,7 @@ impl Key {
     pub fn make(path: &Path) -> Result<Key, KeyError> {
         let mut der = PRIVATE_HEAD.to_vec();
         der.extend(drawn::<KEY_BYTES>()?);
-        let text = to_base64(&der);
+        let text = base64::encode(&der);
         let pem = format!("-----BEGIN PRIVATE KEY-----\n{text}\n-----END PRIVATE KEY-----\n");
         let key = Key::of_pem(pem.as_bytes());
         let key = key.ok_or_else(|| KeyError::Bad("no key could be made".to_owned()))?;

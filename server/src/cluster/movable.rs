@@ -9,14 +9,14 @@ pub struct Movable {
     /// Addresses that all nodes have.
     pub addresses: Vec<IpAddr>,
     pub ports: Vec<u16>,
-    /// By the numbers of nodes.
-    pub nodes: Vec<bool>,
+    /// The names of the nodes.
+    pub nodes: Vec<String>,
 }
 
 impl Movable {
     /// Whether a connection to this address may move to or from a node.
-    pub fn has(&self, node: usize, server: SocketAddr) -> bool {
-        self.nodes.get(node).is_some_and(|has| *has)
+    pub fn has(&self, node: &str, server: SocketAddr) -> bool {
+        self.nodes.iter().any(|name| name == node)
             && self.addresses.contains(&server.ip().to_canonical())
             && self.ports.contains(&server.port())
     }

@@ -3,26 +3,45 @@
 //! nodes have the same files, so nothing has to be asked before: a file's own tag is the condition of each read, and whatever goes wrong is read
 //! from the own disk instead.
 
-use std::net::SocketAddr;
-use std::sync::Arc;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use ackpace_core::conn::{ObjectId, Span};
 use ackpace_wire::http::conditional::Validators;
 use ackpace_wire::http::target::encode_path;
 
 use crate::clock::unix_ms;
-use crate::gateway::{Gateway, LookUp, Object};
+use crate::gateway::{Address, Catalog, Gateway, LookUp, Object, PeerAt};
+use crate::mailbox::ThreadWaker;
+use crate::store::device::Devices;
+use crate::store::slab::Slab;
 
 /// Keys of objects that were asked for here lately. More: the older ones count as new.
 const ASKED_LATELY: usize = 16_384;
 /// A file is fetched for good only if so many of its size fit into the memory for that.
 const FITS: u64 = 16;
 
+/// Starts the thread of a node's device.
+type Start = Box<dyn Fn(&Arc<Gateway>) -> io::Result<()> + Send + Sync>;
+
+/// What the device of each node is made of.
+pub struct Parts {
+    pub devices: Arc<Devices>,
+    pub slab: Arc<Slab>,
+    /// Memory for what is known of the objects of one node.
+    pub catalog_bytes: usize,
+    /// The address by which the other nodes know this one.
+    pub from: IpAddr,
+}
+
 /// The other nodes, and what is known of their objects.
 pub struct Peers {
-    /// By their places in the list of nodes; `None`: this node.
-    gateways: Box<[Option<Arc<Gateway>>]>,
+    /// By the places of nodes; empty: this node, or nobody was there yet.
+    gateways: Box<[OnceLock<Arc<Gateway>>]>,
+    parts: Parts,
+    start: OnceLock<Start>,
     /// The keys that were asked for here, each at the place that it hashes to.
     asked: Box<[AtomicU64]>,
     /// The last number given to an object.
@@ -30,16 +49,56 @@ pub struct Peers {
 }
 
 impl Peers {
-    pub fn new(gateways: impl IntoIterator<Item = Option<Arc<Gateway>>>) -> Peers {
+    /// So many places for nodes, and nobody is there.
+    pub fn new(places: usize, parts: Parts) -> Peers {
         Peers {
-            gateways: gateways.into_iter().collect(),
+            gateways: (0..places).map(|_| OnceLock::new()).collect(),
+            parts,
+            start: OnceLock::new(),
             asked: (0..ASKED_LATELY).map(|_| AtomicU64::new(0)).collect(),
             numbers: AtomicU64::new(0),
         }
     }
 
-    pub fn gateways(&self) -> impl Iterator<Item = &Arc<Gateway>> {
-        self.gateways.iter().flatten()
+    /// A node is at a place from now on, and its HTTP at an address. A place keeps its device, which has the name of the first node
+    /// there.
+    ///
+    /// # Errors
+    /// Descriptors or threads are short.
+    pub fn meet(&self, node: usize, name: &str, at: SocketAddr) -> io::Result<()> {
+        let Some(place) = self.gateways.get(node) else {
+            return Ok(());
+        };
+        if let Some(gateway) = place.get() {
+            gateway.peer.iter().for_each(|peer| peer.is_now(name, at));
+            return Ok(());
+        }
+        let Parts { devices, slab, .. } = &self.parts;
+        let device = devices.origin(&format!("node {name}"));
+        let memory = (Catalog::new(self.parts.catalog_bytes), Arc::clone(slab));
+        let waker = Arc::new(ThreadWaker::new()?);
+        let gateway = Gateway::new(vec![Address::of_node(at, name)], device, memory, 0, waker);
+        let peer = PeerAt::new(self.parts.from, name, at);
+        let gateway = Arc::new(gateway.of_node(peer));
+        if let Some(start) = self.start.get() {
+            start(&gateway)?;
+        }
+        place.get_or_init(|| gateway);
+        Ok(())
+    }
+
+    /// Starts the devices of the nodes that are there, and of those that come.
+    ///
+    /// # Errors
+    /// Descriptors or threads are short.
+    pub fn start(&self, start: Start) -> io::Result<()> {
+        self.gateways().try_for_each(&start)?;
+        self.start.get_or_init(|| start);
+        Ok(())
+    }
+
+    fn gateways(&self) -> impl Iterator<Item = &Arc<Gateway>> {
+        self.gateways.iter().filter_map(OnceLock::get)
     }
 
     /// The file as the object of a node. `None`: it was changed a moment ago, so nothing tells its versions apart for sure; or the node did
@@ -50,7 +109,7 @@ impl Peers {
         (path, len_bytes): (&[u8], u64),
         validators: Validators,
     ) -> Option<Arc<Object>> {
-        let gateway = self.gateways.get(node)?.as_ref()?;
+        let gateway = self.gateways.get(node)?.get()?;
         let target = target(path);
         match gateway.catalog.look_up(&target, unix_ms() / 1000) {
             LookUp::Fresh(object) if object.validators.etag == validators.etag => {
@@ -101,8 +160,7 @@ impl Peers {
     pub fn is_hot(&self, key: u64, len_bytes: u64) -> bool {
         let place = &self.asked[key as usize % ASKED_LATELY];
         let was = place.swap(key, Ordering::Relaxed) == key;
-        let room_bytes = (self.gateways().next()).map_or(0, |gateway| gateway.slab.len_bytes());
-        was && len_bytes <= room_bytes / FITS
+        was && len_bytes <= self.parts.slab.len_bytes() / FITS
     }
 }
 

@@ -1,12 +1,9 @@
 //! How a response was placed, for operators: by what a node has its bytes, and why.
 
 use std::fmt::Write;
-use std::sync::atomic::Ordering::Relaxed;
 
 use ackpace_core::place::{Chosen, Load};
 use ackpace_core::units::Bytes;
-
-use super::ClusterTally;
 
 /// By what a node has the bytes of a response that it sends. The index of a count, too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,19 +27,6 @@ impl By {
 
     pub fn name(self) -> &'static str {
         By::NAMES[self as usize]
-    }
-}
-
-impl ClusterTally {
-    /// Counts a response by how it was placed.
-    pub fn placed(&self, by: By) {
-        self.placed[by as usize].fetch_add(1, Relaxed);
-    }
-
-    /// Says how many connections are away now, and how many guests are here.
-    pub fn stand(&self, away: usize, guests: usize) {
-        self.moved[0].store(away as u64, Relaxed);
-        self.moved[1].store(guests as u64, Relaxed);
     }
 }
 

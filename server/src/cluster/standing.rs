@@ -21,10 +21,10 @@ struct Hello {
 impl Thread {
     /// The handshake is over: the key tells who it is.
     pub fn greet(&mut self, open: &mut Open, key: &PublicKey) -> Result<(), Broken> {
-        let (me, names) = (self.cluster.me, &self.cluster.names);
-        let keys = self.keys.iter().enumerate();
-        let mut others = keys.filter(|(node, _)| *node != me);
-        let Some((node, _)) = others.find(|(_, other)| *other == key) else {
+        let (me, names) = (self.cluster.me, self.cluster.nodes());
+        let places = self.places.iter().enumerate();
+        let mut others = places.filter(|(node, _)| *node != me);
+        let Some((node, _)) = others.find(|(_, other)| other.key == Some(*key)) else {
             let why = "it has a key that is not among those of --peer".to_owned();
             return Err(Broken::Wrong(why)); // TLS takes no other
         };
@@ -35,7 +35,7 @@ impl Thread {
         }
         (open.node, open.is_greeted) = (Some(node), true);
         open.stream.push(&about_none(Message::Hello {
-            node: names[me].clone(),
+            node: self.cluster.name().to_owned(),
             boot_nonce: self.cluster.boot_nonce,
             version_min: VERSION,
             version_max: VERSION,
@@ -90,14 +90,17 @@ impl Thread {
                 keys.iter().for_each(|key| place.came(node, *key));
             }
             Message::Drain { on } => self.cluster.drain(on),
-            _ => self.flows.on_flow(node, frame, now),
+            _ => {
+                let frame = self.of_wire(frame);
+                self.flows.on_flow(node, frame, now);
+            }
         }
         Ok(())
     }
 
     /// A node has said HELLO: from now on it is one of those that serve.
     fn welcome(&mut self, id: u64, node: usize, hello: &Hello, now: Instant) -> Result<(), Broken> {
-        let name = self.cluster.names[node].clone();
+        let name = self.cluster.name_of(node);
         if hello.name != name {
             let why = format!("it is called {} and has the key of {name}", hello.name);
             return Err(Broken::Wrong(why));
@@ -158,7 +161,7 @@ impl Thread {
         self.cluster.tally.streams[0].fetch_add(1, Relaxed);
         self.members[node].broke(now);
         self.flows.unreachable(node, now);
-        let name = &self.cluster.names[node];
+        let name = self.cluster.name_of(node);
         match &broken {
             Broken::Closed(why) => tracing::warn!("cluster: {name} can't be reached: {why}"),
             _ => tracing::warn!("cluster: {name} can't be reached"),

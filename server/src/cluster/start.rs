@@ -9,7 +9,8 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use super::flows::Flows;
 use super::member::Member;
-use super::thread::{Busy, LISTENER, Thread, WAKER};
+use super::table::Place;
+use super::thread::{Busy, LISTENER, Meet, Thread, WAKER};
 use super::tls::Tls;
 use super::{Cluster, Key};
 use crate::options::Peer;
@@ -23,9 +24,25 @@ pub fn start(
     key: &Key,
     peers: &[Peer],
     listener: OwnedFd,
-    busy: Busy,
+    (busy, meet): (Busy, Meet),
     flows: Box<dyn Flows>,
 ) -> io::Result<()> {
+    let thread = thread(cluster, key, peers, listener, (busy, meet), flows)?;
+    std::thread::Builder::new()
+        .name("cluster".to_owned())
+        .spawn(move || thread.run())?;
+    Ok(())
+}
+
+/// What runs in the thread.
+pub fn thread(
+    cluster: Arc<Cluster>,
+    key: &Key,
+    peers: &[Peer],
+    listener: OwnedFd,
+    (busy, meet): (Busy, Meet),
+    flows: Box<dyn Flows>,
+) -> io::Result<Thread> {
     let epoll = epoll::create(CreateFlags::CLOEXEC)?;
     let own = EventData::new_u64(WAKER);
     epoll::add(&epoll, &cluster.waker, own, EventFlags::IN)?;
@@ -36,14 +53,16 @@ pub fn start(
         EventFlags::IN,
     )?;
     let tls = Tls::new(key, peers.iter().map(|peer| peer.key).collect());
-    let key_of = |name: &String| {
+    let names = cluster.nodes();
+    let place = |name: &String| {
         let peer = peers.iter().find(|peer| peer.name == *name);
-        peer.map_or(key.public, |peer| peer.key)
+        let own = (name == cluster.name()).then_some(key.public);
+        Place::pinned(peer.map(|peer| peer.key).or(own))
     };
-    let (now, nodes) = (cluster.clock.now(), cluster.names.len());
-    let thread = Thread {
+    let (now, nodes) = (cluster.clock.now(), names.len());
+    Ok(Thread {
         tls: tls.map_err(io::Error::other)?,
-        keys: cluster.names.iter().map(key_of).collect(),
+        places: names.iter().map(place).collect(),
         listener,
         epoll,
         members: vec![Member::new(now); nodes],
@@ -54,11 +73,9 @@ pub fn start(
         flows,
         tell_at: now,
         told_draining: false,
+        meet,
+        full_told: None,
         logged: vec![None; nodes],
         cluster,
-    };
-    std::thread::Builder::new()
-        .name("cluster".to_owned())
-        .spawn(move || thread.run())?;
-    Ok(())
+    })
 }

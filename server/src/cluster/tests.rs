@@ -3,23 +3,23 @@ use clap::{Args, Command, FromArgMatches};
 use super::*;
 use crate::options::shown_key;
 
-fn cluster(hand_off: &str) -> Arc<Cluster> {
-    let command = ClusterOptions::augment_args(Command::new("x").no_binary_name(true));
+pub(super) fn cluster(hand_off: &str) -> Arc<Cluster> {
     let peer = |name: &str, nth: u8| {
         let key = shown_key(&[nth; 32]);
         format!("--peer={name}=192.0.2.{nth}:7800,{key}")
     };
-    let args = [
-        "--node=b".to_owned(),
-        "--cluster-listen=192.0.2.1:7800".to_owned(),
-        "--cluster-key=k".to_owned(),
-        format!("--hand-off={hand_off}"),
-        peer("c", 3),
-        peer("a", 2),
-    ];
-    let matches = command.try_get_matches_from(args).expect("good values");
-    let options = ClusterOptions::from_arg_matches(&matches).expect("good values");
-    let cluster = Cluster::new(&options, &Compare::default()).expect("descriptors");
+    let hand_off = format!("--hand-off={hand_off}");
+    cluster_of(&["--node=b", &hand_off, &peer("c", 3), &peer("a", 2)], 2)
+}
+
+/// A node with these options and room for so many others.
+pub(super) fn cluster_of(args: &[&str], others: usize) -> Arc<Cluster> {
+    let command = ClusterOptions::augment_args(Command::new("x").no_binary_name(true));
+    let own = ["--cluster-listen=192.0.2.1:7800", "--cluster-key=k"];
+    let matches = command.try_get_matches_from(own.iter().chain(args));
+    let options = ClusterOptions::from_arg_matches(&matches.expect("good values"));
+    let options = options.expect("good values");
+    let cluster = Cluster::new(&options, &Compare::default(), others).expect("descriptors");
     cluster.expect("a cluster")
 }
 
@@ -32,7 +32,7 @@ fn comes(cluster: &Cluster, node: usize) {
 #[test]
 fn nodes_stand_in_the_order_of_their_names_and_the_others_are_down_at_first() {
     let cluster = cluster("auto");
-    assert_eq!(cluster.nodes(), ["a", "b", "c"]);
+    assert_eq!(cluster.nodes()[..], ["a", "b", "c"]);
     assert_eq!(cluster.me(), 1);
     assert_eq!(cluster.addr(2), "192.0.2.3:7800".parse().ok());
     assert_eq!(Some(cluster.relay_addr()), "192.0.2.1:7801".parse().ok());

@@ -16,9 +16,9 @@ use rustix::event::epoll::{self, Event, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{SocketAddrAny, SocketFlags, acceptfrom_with};
 
-use super::key::PublicKey;
 use super::member::{Due, Member, OPENING_US_MAX};
 use super::stream::{self, Broken, Stream};
+use super::table::Place;
 use super::tls::Tls;
 use super::{Cluster, Flows, lock};
 
@@ -36,6 +36,9 @@ pub const LISTENER: u64 = 1;
 
 /// Tells how busy this node is.
 pub type Busy = Box<dyn Fn() -> Load + Send>;
+
+/// Takes a node's place, its name, and the address of its HTTP.
+pub type Meet = Box<dyn Fn(usize, &str, SocketAddr) -> std::io::Result<()> + Send>;
 
 /// A stream, from its first moment on.
 pub struct Open {
@@ -58,11 +61,11 @@ pub struct Open {
 pub struct Thread {
     pub cluster: Arc<Cluster>,
     pub tls: Tls,
-    /// The keys of all nodes, by their numbers.
-    pub keys: Vec<PublicKey>,
+    /// Whom each place is for.
+    pub places: Vec<Place>,
     pub listener: OwnedFd,
     pub epoll: OwnedFd,
-    /// By the numbers of nodes; that of this node is not used.
+    /// By place; that of this node is not used.
     pub members: Vec<Member>,
     /// The stream to each node that stands.
     pub standing: Vec<Option<u64>>,
@@ -74,6 +77,10 @@ pub struct Thread {
     pub flows: Box<dyn Flows>,
     pub tell_at: Instant,
     pub told_draining: bool,
+    /// Another node is there from now on: where its HTTP is to be asked.
+    pub meet: Meet,
+    /// When it was last said that there is no room for more nodes.
+    pub full_told: Option<Instant>,
     /// When something was last said of each node in the log; of strangers in the place of this node.
     pub logged: Vec<Option<Instant>>,
 }
@@ -95,11 +102,7 @@ impl Thread {
     }
 
     fn timeout(&self) -> Timespec {
-        let me = self.cluster.me;
-        let members = self.members.iter().enumerate();
-        let due = members
-            .filter(|(node, _)| *node != me)
-            .map(|m| m.1.deadline());
+        let due = self.others().map(|node| self.members[node].deadline());
         let opening = self.open.values().filter(|open| !open.stands);
         let cut = opening.map(|open| open.since.plus_us(OPENING_US_MAX));
         let due = due.chain(cut).chain(self.flows.deadline()).min();
@@ -112,6 +115,13 @@ impl Thread {
         }
     }
 
+    /// The places of the other nodes.
+    fn others(&self) -> impl Iterator<Item = usize> + '_ {
+        let places = self.places.iter().enumerate();
+        let others = places.filter(|(node, place)| *node != self.cluster.me && place.key.is_some());
+        others.map(|(node, _)| node)
+    }
+
     fn turn(&mut self, events: &[Event], now: Instant) {
         self.cluster.waker.awake();
         for event in events {
@@ -121,11 +131,12 @@ impl Thread {
                 id => self.hear(id, now),
             }
         }
+        self.take_list(now);
         self.take_mail(now);
         self.keep_time(now);
         self.flows.turn(now);
         while let Some((node, frame)) = self.flows.next_frame() {
-            self.send(node, &frame, now);
+            self.send(node, &self.for_wire(frame), now);
         }
         if self.tell_at <= now || self.told_draining != self.cluster.is_draining() {
             self.tell(now);
@@ -136,7 +147,7 @@ impl Thread {
     fn take_mail(&mut self, now: Instant) {
         let mail = self.cluster.heard.clone();
         for (node, frame) in mail.try_iter().take(MAIL_PER_TURN_MAX) {
-            self.send(node, &frame, now);
+            self.send(node, &self.for_wire(frame), now);
         }
         if !mail.is_empty() {
             self.cluster.waker.wake();
@@ -145,10 +156,9 @@ impl Thread {
 
     /// Opens, keeps and cuts streams, each in its time.
     fn keep_time(&mut self, now: Instant) {
-        for node in 0..self.members.len() {
-            if node == self.cluster.me {
-                continue;
-            }
+        self.drop_unlisted(now);
+        let others: Vec<usize> = self.others().collect();
+        for node in others {
             match self.members[node].due(now) {
                 Some(Due::Dial) => self.dial(node, now),
                 Some(Due::Ping) => self.send(node, &about_none(Message::Ping), now),
@@ -246,7 +256,7 @@ impl Thread {
     fn make_room(&mut self, now: Instant) {
         let opening = self.open.iter().filter(|(_, o)| !o.is_ours && !o.stands);
         let opening: Vec<(Instant, u64)> = opening.map(|(id, open)| (open.since, *id)).collect();
-        if opening.len() >= 2 * (self.members.len() - 1) {
+        if opening.len() >= 2 * self.others().count() {
             if let Some((_, id)) = opening.into_iter().min() {
                 let why = "too many streams are being opened at once".to_owned();
                 self.cut(id, Broken::Wrong(why), now);
@@ -257,12 +267,15 @@ impl Thread {
     /// Opens the stream to a node, if that is ours to do; otherwise only looks whether its port refuses.
     fn dial(&mut self, node: usize, now: Instant) {
         self.members[node].dials(now);
-        let (me, to) = (self.cluster.me, self.cluster.addrs[node]);
-        let socket = stream::dial(self.cluster.addrs[me].ip(), to);
+        let Some(to) = self.cluster.addr(node) else {
+            return;
+        };
+        let socket = stream::dial(self.cluster.own_addr.ip(), to);
+        let is_theirs = *self.cluster.name_of(node) < *self.cluster.name();
         match (socket, self.tls.dial(to)) {
             (Ok(socket), Ok(tls)) => {
                 let stream = Stream::new(socket, tls, true);
-                self.add(stream, Some(node), node < me, now);
+                self.add(stream, Some(node), is_theirs, now);
             }
             (Err(error), _) => {
                 self.not_opened(node, Broken::from(std::io::Error::from(error)), now)
@@ -361,11 +374,14 @@ impl Thread {
         }
         *logged = Some(now);
         match node {
-            Some(node) => tracing::warn!(
-                "cluster: the stream to {} at {} is refused: {why}",
-                self.cluster.names[node],
-                self.cluster.addrs[node]
-            ),
+            Some(node) => {
+                let at = self.cluster.addr(node).map(|at| format!(" at {at}"));
+                tracing::warn!(
+                    "cluster: the stream to {}{} is refused: {why}",
+                    self.cluster.name_of(node),
+                    at.unwrap_or_default()
+                );
+            }
             None => tracing::warn!("cluster: a stream from another node is refused: {why}"),
         }
     }

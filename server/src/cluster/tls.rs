@@ -2,7 +2,7 @@
 //! There are no certificates, no authorities and no dates.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption};
@@ -24,6 +24,7 @@ use super::key::{Key, PublicKey, of_spki, to_spki};
 pub struct Tls {
     client: Arc<ClientConfig>,
     server: Arc<ServerConfig>,
+    pinned: Arc<Pinned>,
 }
 
 impl Tls {
@@ -34,7 +35,7 @@ impl Tls {
     pub fn new(key: &Key, peers: Vec<PublicKey>) -> Result<Tls, Error> {
         let provider = Arc::new(ring::default_provider());
         let pinned = Arc::new(Pinned {
-            peers,
+            peers: RwLock::new(peers),
             provider: Arc::clone(&provider),
         });
         let shown = CertificateDer::from(to_spki(&key.public));
@@ -51,14 +52,24 @@ impl Tls {
         client.enable_sni = false;
         let mut server = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&TLS13])?
-            .with_client_cert_verifier(pinned)
+            .with_client_cert_verifier(Arc::clone(&pinned) as Arc<dyn ClientCertVerifier>)
             .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(own)));
         server.session_storage = Arc::new(NoServerSessionStorage {});
         server.send_tls13_tickets = 0;
         Ok(Tls {
             client: Arc::new(client),
             server: Arc::new(server),
+            pinned,
         })
+    }
+
+    /// From now on these keys are taken, and no others. Streams that stand are not touched.
+    pub fn trust(&self, peers: Vec<PublicKey>) {
+        *self
+            .pinned
+            .peers
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = peers;
     }
 
     /// The end of a stream that this node opens.
@@ -81,14 +92,15 @@ pub fn shown_key(tls: &Connection) -> Option<PublicKey> {
 /// The keys of the peers, and nothing else.
 #[derive(Debug)]
 struct Pinned {
-    peers: Vec<PublicKey>,
+    peers: RwLock<Vec<PublicKey>>,
     provider: Arc<CryptoProvider>,
 }
 
 impl Pinned {
     fn check(&self, spki: &[u8]) -> Result<(), Error> {
         let key = of_spki(spki);
-        match key.is_some_and(|key| self.peers.contains(&key)) {
+        let peers = self.peers.read().unwrap_or_else(PoisonError::into_inner);
+        match key.is_some_and(|key| peers.contains(&key)) {
             true => Ok(()),
             false => Err(CertificateError::ApplicationVerificationFailure.into()),
         }

@@ -2,6 +2,7 @@
 
 use ackpace_core::place::NODES_MAX;
 
+use crate::cluster::id_of;
 use crate::options::{ClusterAt, HandOff, Listen, MetricsAt, Peer, ServeOptions, shown_key};
 
 /// What is wrong with them: the key of the option that is to be mended, and why.
@@ -11,7 +12,7 @@ pub fn wrong(options: &ServeOptions) -> Option<(&'static str, String)> {
     let lacks: Vec<&str> = needed.iter().filter(|(_, has)| !has).map(|n| n.0).collect();
     if lacks.len() == needed.len() {
         let is_idle = cluster.hand_off != HandOff::Auto;
-        let text = "there is no cluster: give node, peer, cluster_listen and cluster_key, too";
+        let text = "there is no cluster: give node, peer (or cluster_etcd), cluster_listen and cluster_key, too";
         return is_idle.then(|| ("hand_off", text.to_owned()));
     }
     if !lacks.is_empty() {
@@ -43,6 +44,12 @@ fn peers(node: &str, peers: &[Peer]) -> Option<String> {
             ));
         }
         let earlier = &peers[..at];
+        let mut before = earlier.iter().map(|other| &*other.name).chain([node]);
+        if let Some(other) = before.find(|other| *other != name && id_of(other) == id_of(name)) {
+            return Some(format!(
+                "{name} and {other} can't be in one cluster, since both names have one number: rename one of them"
+            ));
+        }
         if earlier.iter().any(|other| other.name == *name) {
             return Some(format!("{name} is there twice"));
         }

@@ -4,12 +4,18 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use ackpace_wire::base64;
+use ackpace_wire::cluster::etcd::is_name;
 use ackpace_wire::limits::CLUSTER_NAME_BYTES_MAX;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ValueEnum, ValueHint};
+use url::{Host, Url};
 
 use super::names;
 use super::value::{ValueError, shown};
+
+/// Bytes of the path that names a cluster. Longer: it is refused.
+const PREFIX_BYTES_MAX: usize = 200;
 
 /// Bytes of a node's public key (Ed25519, RFC 8032).
 pub const KEY_BYTES: usize = 32;
@@ -21,7 +27,8 @@ pub struct ClusterOptions {
     /// Name of this node; off: no cluster
     ///
     /// Several servers that have the same files make a cluster, and each request is served by the node that does so best:
-    /// docs/cluster.md. A node needs all of `node`, `peer`, `cluster_listen` and `cluster_key`. All nodes are given the same names.
+    /// docs/cluster.md. A node needs all of `node`, `peer` or `cluster_etcd`, `cluster_listen` and `cluster_key`. All nodes are given the
+    /// same names.
     ///
     /// Default: `off`, since one server needs no other. Range: 1 to 63 letters, digits, `-`, `_` and `.`. Or off.
     #[arg(long, value_name = "NAME", default_value = "off", help_heading = "Cluster", value_parser = node)]
@@ -36,6 +43,17 @@ pub struct ClusterOptions {
     /// Default: none. Range: at most 63 nodes, all different.
     #[arg(long, value_name = "NAME=ADDR,KEY", help_heading = "Cluster", value_parser = Peer::parse)]
     pub peer: Vec<Peer>,
+
+    /// etcd that lists the nodes, as URL/NAME
+    ///
+    /// In place of `peer`s, or beside them: each node writes its name, its address and its public key there for as long as it runs, and
+    /// takes those that it finds there for nodes. They come and go without a restart, and drains stand there, too. Whoever may write
+    /// there can make himself a node. Of a node that stands in `peer`, too, that counts. The URL is that of etcd's port for clients,
+    /// and its path names the cluster.
+    ///
+    /// Default: `off`. Range: `http://HOST:PORT/NAME` or `https://...`, without user, password and query. Or off.
+    #[arg(long, value_name = "URL", default_value = "off", help_heading = "Cluster", value_parser = EtcdAt::parse)]
+    pub cluster_etcd: EtcdAt,
 
     /// Where the other nodes reach this one
     ///
@@ -76,6 +94,14 @@ pub struct ClusterOptions {
 }
 
 impl ClusterOptions {
+    /// How many other nodes there can be, of a server with so many slots for devices: each node takes one, and files need some.
+    pub fn others_max(&self, devices: usize) -> usize {
+        match self.cluster_etcd {
+            EtcdAt::Off => self.peer.len(),
+            EtcdAt::At(_) => self.peer.len().max(devices * 3 / 4).max(1),
+        }
+    }
+
     /// Whether this server is to be a node of a cluster.
     pub fn is_on(&self) -> bool {
         self.node != "off"
@@ -85,7 +111,10 @@ impl ClusterOptions {
     pub fn needed(&self) -> [(&'static str, bool); 4] {
         [
             ("node", self.node != "off"),
-            ("peer", !self.peer.is_empty()),
+            (
+                "peer",
+                !self.peer.is_empty() || self.cluster_etcd != EtcdAt::Off,
+            ),
             ("cluster_listen", self.cluster_listen != ClusterAt::Off),
             ("cluster_key", self.cluster_key.as_os_str() != "off"),
         ]
@@ -131,6 +160,99 @@ impl fmt::Display for ClusterAt {
     }
 }
 
+/// The etcd that lists the nodes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EtcdAt {
+    /// None does.
+    Off,
+    /// This one.
+    At(EtcdUrl),
+}
+
+/// Where an etcd is, and where in it a cluster stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EtcdUrl {
+    pub host: String,
+    pub port: u16,
+    pub tls: bool,
+    /// What all keys of the cluster begin with, without a slash at the end.
+    pub prefix: String,
+}
+
+impl EtcdAt {
+    /// Reads `off` or `http://HOST:PORT/NAME`.
+    pub fn parse(text: &str) -> Result<Self, ValueError> {
+        let refused = |why: &str| {
+            let text = shown(text);
+            ValueError::new(format!(
+                "{text} {why}; write it like http://127.0.0.1:2379/media"
+            ))
+        };
+        if text == "off" {
+            return Ok(Self::Off);
+        }
+        let url = Url::parse(text).map_err(|error| refused(&format!("is no URL ({error})")))?;
+        let tls = match url.scheme() {
+            "http" => false,
+            "https" => true,
+            _ => return Err(refused("begins with neither http:// nor https://")),
+        };
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(refused(
+                "has a user or a password, which would end up in logs",
+            ));
+        }
+        if url.query().is_some() || url.fragment().is_some() {
+            return Err(refused("has a query or a fragment"));
+        }
+        let host = match url.host() {
+            Some(Host::Domain(name)) => name.to_owned(),
+            Some(Host::Ipv4(ip)) => ip.to_string(),
+            Some(Host::Ipv6(ip)) => ip.to_string(),
+            None => return Err(refused("has no host")),
+        };
+        let prefix = url.path().trim_end_matches('/').to_owned();
+        let is_sign = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte);
+        if !(2..=PREFIX_BYTES_MAX).contains(&prefix.len()) || !prefix.bytes().all(is_sign) {
+            return Err(refused(
+                "has no path that names a cluster, of letters, digits, -, _, . and /",
+            ));
+        }
+        Ok(Self::At(EtcdUrl {
+            host,
+            port: url.port_or_known_default().unwrap_or(443),
+            tls,
+            prefix,
+        }))
+    }
+}
+
+impl fmt::Display for EtcdAt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => f.write_str("off"),
+            Self::At(url) => url.fmt(f),
+        }
+    }
+}
+
+impl EtcdUrl {
+    /// Host and port, as in a URL.
+    pub fn authority(&self) -> String {
+        match self.host.contains(':') {
+            true => format!("[{}]:{}", self.host, self.port),
+            false => format!("{}:{}", self.host, self.port),
+        }
+    }
+}
+
+impl fmt::Display for EtcdUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.tls { "https" } else { "http" };
+        write!(f, "{scheme}://{}{}", self.authority(), self.prefix)
+    }
+}
+
 /// Another node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
@@ -171,11 +293,10 @@ impl fmt::Display for Peer {
 }
 
 fn node(text: &str) -> Result<String, ValueError> {
-    let is_sign = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    if (1..=CLUSTER_NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_sign) {
-        return Ok(text.to_owned());
+    match is_name(text) || text == "off" {
+        true => Ok(text.to_owned()),
+        false => Err(no_name(text)),
     }
-    Err(no_name(text))
 }
 
 fn no_name(text: &str) -> ValueError {
@@ -207,71 +328,21 @@ fn address(text: &str) -> Result<SocketAddr, ValueError> {
 }
 
 fn public_key(text: &str) -> Result<[u8; KEY_BYTES], ValueError> {
-    let key = from_base64(text).and_then(|bytes| bytes.try_into().ok());
+    let key = base64::decode(text, KEY_BYTES).and_then(|bytes| bytes.try_into().ok());
     key.ok_or_else(|| {
         let why = "is no public key: 44 characters, as `ackpace cluster key` prints them";
         ValueError::new(format!("{} {why}", shown(text)))
     })
 }
 
-const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
-/// A public key as people pass it on: base64 (RFC 4648 section 4) of its 32 bytes.
+/// A public key as people pass it on: base64 of its 32 bytes.
 pub fn shown_key(key: &[u8; KEY_BYTES]) -> String {
-    to_base64(key)
-}
-
-/// Base64 (RFC 4648 section 4).
-pub fn to_base64(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for three in bytes.chunks(3) {
-        let byte = |at: usize| u32::from(three.get(at).copied().unwrap_or(0));
-        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for at in 0..4 {
-            match at <= three.len() {
-                true => text.push(BASE64[(bits >> (18 - 6 * at) & 63) as usize].into()),
-                false => text.push('='),
-            }
-        }
-    }
-    text
-}
-
-/// The bytes of a base64 text in its one right form.
-fn from_base64(text: &str) -> Option<Vec<u8>> {
-    let signs = text.trim_end_matches('=');
-    let (mut bytes, mut bits, mut count) = (Vec::new(), 0u32, 0);
-    for sign in signs.bytes().take(2 * KEY_BYTES) {
-        let value = BASE64.iter().position(|known| *known == sign)?;
-        (bits, count) = (bits << 6 | value as u32, count + 6);
-        if count >= 8 {
-            count -= 8;
-            bytes.push((bits >> count) as u8);
-        }
-    }
-    (to_base64(&bytes) == text).then_some(bytes)
+    base64::encode(key)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn base64_has_one_form() {
-        for (bytes, text) in [
-            (&b""[..], ""),
-            (b"f", "Zg=="),
-            (b"fo", "Zm8="),
-            (b"foo", "Zm9v"),
-            (b"foob", "Zm9vYg=="),
-        ] {
-            assert_eq!(to_base64(bytes), text); // RFC 4648, section 10
-            assert_eq!(from_base64(text).as_deref(), Some(bytes));
-        }
-        for bad in ["Zg", "Zg=", "Zh==", "Z", "Zm9v=", "Zm 9v", "Zm9v\n"] {
-            assert_eq!(from_base64(bad), None, "{bad}");
-        }
-    }
 
     #[test]
     fn a_peer_has_name_address_and_key() {
@@ -298,6 +369,35 @@ mod tests {
             (format!("b=192.0.2.1:1,{key}A"), "is no public key"),
         ] {
             let error = Peer::parse(&bad).expect_err(&bad).to_string();
+            assert!(error.contains(why), "{bad}: {error}");
+        }
+    }
+
+    #[test]
+    fn an_etcd_has_a_path_that_names_the_cluster() {
+        for (good, shown) in [
+            ("off", "off"),
+            (
+                "http://127.0.0.1:2379/ackpace/media/",
+                "http://127.0.0.1:2379/ackpace/media",
+            ),
+            ("https://etcd.example/m", "https://etcd.example:443/m"),
+            ("http://[::1]:1/m", "http://[::1]:1/m"),
+        ] {
+            assert_eq!(
+                EtcdAt::parse(good).map(|at| at.to_string()),
+                Ok(shown.into())
+            );
+        }
+        for (bad, why) in [
+            ("127.0.0.1:2379", "is no URL"),
+            ("unix:///m", "begins with neither"),
+            ("http://127.0.0.1:2379/", "has no path"),
+            ("http://127.0.0.1:2379/a%20b", "has no path"),
+            ("http://u:p@127.0.0.1/m", "a user or a password"),
+            ("http://127.0.0.1/m?x", "a query"),
+        ] {
+            let error = EtcdAt::parse(bad).expect_err(bad).to_string();
             assert!(error.contains(why), "{bad}: {error}");
         }
     }

@@ -15,7 +15,9 @@ mod size;
 mod targets;
 mod value;
 
-pub use cluster::{ClusterAt, ClusterOptions, HandOff, KEY_BYTES, Peer, shown_key, to_base64};
+pub use cluster::{
+    ClusterAt, ClusterOptions, EtcdAt, EtcdUrl, HandOff, KEY_BYTES, Peer, shown_key,
+};
 pub use compare::Compare;
 pub use duration::display as display_duration;
 pub use kinds::{

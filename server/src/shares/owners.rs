@@ -173,10 +173,13 @@ impl Shares {
         })
     }
 
-    /// The thread of the cluster, what it knows, what waits for it, and its streams; 0 without one.
+    /// The threads of the cluster and of etcd, what it knows, what waits for it, and its streams; 0 without one.
     fn cluster_bytes(&self) -> u64 {
-        let fixed_bytes =
-            THREAD_BYTES + ackpace_core::place::BYTES + cluster::MAIL_BYTES + cluster::MOVED_BYTES;
+        let fixed_bytes = 2 * THREAD_BYTES
+            + ackpace_core::place::BYTES
+            + cluster::MAIL_BYTES
+            + cluster::MOVED_BYTES
+            + cluster::etcd::ANSWER_BYTES;
         match self.nodes {
             0 => 0,
             nodes => fixed_bytes + nodes * cluster::NODE_BYTES,

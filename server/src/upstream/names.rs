@@ -28,6 +28,19 @@ struct Known {
 }
 
 impl Names {
+    /// No name, and no thread that asks for it.
+    pub fn none() -> Names {
+        let known = Known {
+            addresses: Vec::new(),
+            error: String::new(),
+        };
+        Names {
+            known: Arc::new(Mutex::new(known)),
+            again: bounded(0).0,
+            next: 0,
+        }
+    }
+
     /// Asks for the addresses of an origin now, and again from time to time.
     pub fn of(origin: &Address) -> io::Result<Names> {
         let (again, asked) = bounded(1);

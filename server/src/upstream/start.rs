@@ -64,6 +64,17 @@ fn links(gateway: &Gateway) -> upstream::Settings {
     }
 }
 
+fn names(gateway: &Gateway) -> io::Result<Vec<Names>> {
+    let names = gateway
+        .origins
+        .iter()
+        .map(|origin| match gateway.is_peer() {
+            true => Ok(Names::none()), // the cluster knows the address
+            false => Names::of(origin),
+        });
+    names.collect()
+}
+
 /// Starts the thread, which lives as long as the process. Returns how workers reach it.
 pub fn start(context: Context) -> io::Result<Arc<DiskHandle>> {
     let Context {
@@ -92,7 +103,6 @@ pub fn start(context: Context) -> io::Result<Arc<DiskHandle>> {
     ));
     let epoll = epoll::create(CreateFlags::CLOEXEC)?;
     epoll::add(&epoll, &*waker, EventData::new_u64(WAKER), EventFlags::IN)?;
-    let names = gateway.origins.iter().map(Names::of);
     let voice = (context.clock, &context.seldom);
     let tier = (gateway.tier.get()).map(|tier| tier.start(&gateway.slab, &waker, voice));
     let upstream = Upstream {
@@ -109,7 +119,7 @@ pub fn start(context: Context) -> io::Result<Arc<DiskHandle>> {
         tier: tier.transpose()?,
         tiered: HashMap::new(),
         objects: Wanted::new(settings.cancel),
-        names: names.collect::<io::Result<_>>()?,
+        names: names(&gateway)?,
         copied: vec![0; COPIED_BYTES].into(),
         epoll,
         handle: Arc::clone(&handle),

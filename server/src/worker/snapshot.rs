@@ -160,7 +160,7 @@ fn placement(conn: &Conn, cluster: &Cluster) -> Option<Placement> {
     (flow.is_some() || placing.is_some()).then(|| Placement {
         by: placing.map(|placing| placing.by.name().to_owned()),
         from: chosen.and_then(|chosen| name(chosen.node)),
-        why: placing.map(|placing| placing.why(names, me)),
+        why: placing.map(|placing| placing.why(&names, me)),
         home: flow.and_then(|flow| flow.home).and_then(name),
         moves: conn.moves(),
     })

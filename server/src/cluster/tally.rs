@@ -1,0 +1,66 @@
+//! What a node counts of its cluster.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use ackpace_core::handoff::Step;
+
+use super::placing::By;
+
+/// Counts for operators.
+#[derive(Debug, Default)]
+pub struct ClusterTally {
+    /// Sent, and heard.
+    pub frames: [AtomicU64; 2],
+    /// Those that stood and broke; and those that were refused: a wrong key or name, rubbish, or no handshake in time.
+    pub streams: [AtomicU64; 2],
+    /// What became of connections that were to move ([`STEPS`]).
+    pub steps: [AtomicU64; STEPS.len()],
+    /// Questions that the broker refused.
+    pub broker_refused: AtomicU64,
+    /// Responses by how they were placed ([`By`]).
+    pub placed: [AtomicU64; By::NAMES.len()],
+    /// Connections of this node that others serve, or that are on their way; and those that it serves for others. As of the last
+    /// turn of the thread.
+    pub moved: [AtomicU64; 2],
+}
+
+/// The steps of connections that move, for [`ClusterTally::steps`].
+pub const STEPS: [&str; 6] = [
+    "moved",
+    "returned",
+    "taken_over",
+    "lapsed",
+    "refused",
+    "reset",
+];
+
+impl ClusterTally {
+    /// Counts a step; `None`: it did not begin.
+    pub fn count(&self, step: Option<Step>) {
+        let at = match step {
+            Some(Step::Moved) => 0,
+            Some(Step::Returned) => 1,
+            Some(Step::TookOver) => 2,
+            Some(Step::Lapsed) => 3,
+            Some(Step::Refused(_)) | None => 4,
+        };
+        self.steps[at].fetch_add(1, Relaxed);
+    }
+
+    /// Counts a client that got RST, since nobody knew how its connection goes on.
+    pub fn reset(&self) {
+        self.steps[5].fetch_add(1, Relaxed);
+    }
+
+    /// Counts a response by how it was placed.
+    pub fn placed(&self, by: By) {
+        self.placed[by as usize].fetch_add(1, Relaxed);
+    }
+
+    /// Says how many connections are away now, and how many guests are here.
+    pub fn stand(&self, away: usize, guests: usize) {
+        self.moved[0].store(away as u64, Relaxed);
+        self.moved[1].store(guests as u64, Relaxed);
+    }
+}
