@@ -229,7 +229,7 @@ fn a_node_is_drained_from_itself_or_from_another() {
     ] {
         let told = a.ackpace(&words);
         assert!(
-            told.success && told.out.contains("is told to take"),
+            told.success && told.out.contains(" requests"),
             "{}",
             told.err
         );

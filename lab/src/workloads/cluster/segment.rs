@@ -10,6 +10,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 const VIP: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 80);
 /// Of the clients, or of the router before them.
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
+/// Of a router before the clients, and of the clients behind it.
+const ROUTER: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
+const BEHIND: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 2);
 /// Congestion control of nodes and clients.
 pub const CONGESTION_CONTROL: &str = "cubic";
 /// Addresses of clients behind a WAN.
@@ -38,6 +41,8 @@ pub struct Receivers {
 pub struct Segment {
     nodes: Vec<Namespace>,
     clients: Clients,
+    /// Where the clients are, if there is a router between.
+    behind: Option<Namespace>,
     _bridge: Namespace,
 }
 
@@ -89,8 +94,40 @@ impl Segment {
         Ok(Self {
             nodes: all,
             clients,
+            behind: None,
             _bridge: bridge,
         })
+    }
+
+    /// Puts a router between the clients and the segment. A host that has several equal ways itself sends the last ACK and RST, which
+    /// belong to no socket, by another one than the rest of a connection.
+    ///
+    /// # Errors
+    /// As [`Segment::up`].
+    pub fn add_router(&mut self, core: usize) -> Result<()> {
+        let (clients, ()) = Namespace::new(|| Ok(()))?;
+        let to = clients.path();
+        self.clients.end().run(|| {
+            sysctl("ipv4/ip_forward", "1")?;
+            ip(&[
+                format!("link add behind type veth peer name eth0 netns {to}"),
+                format!("addr add {ROUTER}/24 dev behind"),
+                "link set behind up".into(),
+            ])?;
+            receive_on(core)
+        })?;
+        clients.run(|| {
+            tcp()?;
+            ip(&[
+                "link set lo up".into(),
+                format!("addr add {BEHIND}/24 dev eth0"),
+                "link set eth0 up".into(),
+                format!("route add default via {ROUTER}"),
+            ])?;
+            receive_on(core)
+        })?;
+        self.behind = Some(clients);
+        Ok(())
     }
 
     /// The network of a node.
@@ -100,9 +137,9 @@ impl Segment {
 
     /// The clients' network.
     pub fn clients(&self) -> &Namespace {
-        match &self.clients {
-            Clients::Near(clients) => clients,
-            Clients::Far(wan) => wan.client(),
+        match (&self.behind, &self.clients) {
+            (Some(clients), _) | (None, Clients::Near(clients)) => clients,
+            (None, Clients::Far(wan)) => wan.client(),
         }
     }
 

@@ -73,7 +73,8 @@ impl Trace {
             home: cores.server_core,
             others: cores.load_core,
         };
-        let segment = Segment::up(NODES, None, receivers)?;
+        let mut segment = Segment::up(NODES, None, receivers)?;
+        segment.add_router(cores.load_core)?;
         match scene.is_ours() {
             true => segment.lead_to_all()?,
             false => segment.lead_to(0)?,
