@@ -433,10 +433,18 @@ impl Upstream {
 
     /// The response shows that the object of a read has another version.
     fn changed(&mut self, id: LinkId, task: TaskId, now: Instant) {
-        self.links.remove(&id);
+        let link = self.links.remove(&id);
         self.machine.on(In::Drop(task), now);
         if let Some(Job::Read(reading)) = self.jobs.remove(&task) {
             let (catalog, object) = (&self.gateway.catalog, &reading.object);
+            if let (true, Some(link)) = (self.gateway.is_peer(), link) {
+                let target = String::from_utf8_lossy(&object.target);
+                let text = format!(
+                    "{} has another size or time of modification there, or is missing: copy files with their times (rsync -t)",
+                    target.escape_debug()
+                );
+                self.tell_origin(link.origin, &text, now);
+            }
             match self.gateway.is_peer() {
                 true => catalog.passes(&object.target, true, unix_ms() / 1000),
                 false => catalog.leave(object),
