@@ -11,6 +11,9 @@ pub const LIST_LEN_MAX: usize = 256;
 
 /// Devices (sets of disks) that get a slot of their own. More: the later ones share the last slot and its disk thread.
 pub const DEVICES_MAX: usize = 16;
+/// Other nodes of a cluster: the bytes that each sends are a device, and files need slots as well. More: the start is refused, or a
+/// node that etcd lists is left out.
+pub const PEERS_MAX: usize = DEVICES_MAX * 3 / 4;
 /// A directory with more names, `.` and `..` among them, is read in a long job: it takes a thread for more than some
 /// milliseconds. More: look-ups wait that long for each listing before them. Fewer: more listings have to share a
 /// quarter of the threads.

@@ -1,8 +1,7 @@
 //! What the options of a cluster say together.
 
-use ackpace_core::place::NODES_MAX;
-
 use crate::cluster::id_of;
+use crate::limits::PEERS_MAX;
 use crate::options::{ClusterAt, HandOff, Listen, MetricsAt, Peer, ServeOptions, shown_key};
 
 /// What is wrong with them: the key of the option that is to be mended, and why.
@@ -32,9 +31,9 @@ pub fn wrong(options: &ServeOptions) -> Option<(&'static str, String)> {
 }
 
 fn peers(node: &str, peers: &[Peer]) -> Option<String> {
-    if peers.len() >= NODES_MAX {
-        let (count, most) = (peers.len(), NODES_MAX - 1);
-        return Some(format!("{count} peers are too many: {most} at most"));
+    if peers.len() > PEERS_MAX {
+        let count = peers.len();
+        return Some(format!("{count} peers are too many: {PEERS_MAX} at most"));
     }
     for (at, peer) in peers.iter().enumerate() {
         let Peer { name, addr, key } = peer;
@@ -181,10 +180,10 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_has_as_many_nodes_as_a_set_of_them_can_hold() {
+    fn a_cluster_has_as_many_nodes_as_there_are_slots_for() {
         let peers = |many: u8| (2..2 + many).map(|nth| peer(&format!("n{nth}"), nth));
-        assert_eq!(with(&peers(63).collect::<Vec<_>>()), None);
-        let told = with(&peers(64).collect::<Vec<_>>()).expect("too many");
-        assert_eq!(told, "peer: 64 peers are too many: 63 at most");
+        assert_eq!(with(&peers(12).collect::<Vec<_>>()), None);
+        let told = with(&peers(13).collect::<Vec<_>>()).expect("too many");
+        assert_eq!(told, "peer: 13 peers are too many: 12 at most");
     }
 }

@@ -40,7 +40,7 @@ pub struct ClusterOptions {
     /// without that key is taken for it. Repeat the option for each of the other nodes. In the environment a comma ends a value, so
     /// use another source.
     ///
-    /// Default: none. Range: at most 63 nodes, all different.
+    /// Default: none. Range: at most 12 nodes, all different.
     #[arg(long, value_name = "NAME=ADDR,KEY", help_heading = "Cluster", value_parser = Peer::parse)]
     pub peer: Vec<Peer>,
 
