@@ -359,11 +359,7 @@ impl Moving {
             // It would refuse the next one as well.
             if matches!(
                 why,
-                Refusal::Version
-                    | Refusal::Busy
-                    | Refusal::Draining
-                    | Refusal::Restore
-                    | Refusal::Silent
+                Refusal::Version | Refusal::Busy | Refusal::Draining | Refusal::Silent
             ) {
                 self.refused[node] = Some(now);
             }

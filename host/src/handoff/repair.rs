@@ -155,7 +155,7 @@ fn saved(
     }
     let received = received(socket, looked.rcv_nxt.wrapping_sub(looked.copied_seq))?;
     let tcp = socket::IPPROTO_TCP;
-    let mss: u32 = socket::get(socket, tcp, libc::TCP_MAXSEG, "TCP_MAXSEG")?;
+    let mss_bytes = socket::mss_bytes(socket)?;
     let has = |bit| info[5] & bit != 0;
     let (low, high) = (info[6] & 15, info[6] >> 4);
     let scales = if cfg!(target_endian = "big") {
@@ -175,7 +175,7 @@ fn saved(
         max_window_bytes: window.max_window_bytes,
         rcv_wnd_bytes: window.rcv_wnd_bytes,
         rcv_wup: window.rcv_wup,
-        mss_bytes: u16::try_from(mss).unwrap_or(u16::MAX),
+        mss_bytes,
         wscales: has(INFO_WSCALE).then_some(scales),
         sack: has(INFO_SACK),
         timestamp,

@@ -20,6 +20,8 @@ pub(super) const REPAIR_OFF: i32 = 0;
 pub(super) const REPAIR_ON: i32 = 1;
 pub(super) const RECV_QUEUE: i32 = 1;
 pub(super) const SEND_QUEUE: i32 = 2;
+/// The least that TCP_MAXSEG takes (Linux's TCP_MIN_MSS).
+const MAXSEG_BYTES_MIN: u32 = 88;
 /// `TCP_CA_NAME_MAX`, and `TCP_ULP_NAME_MAX`.
 const NAME_BYTES: usize = 16;
 
@@ -179,4 +181,16 @@ fn address(address: SocketAddrAny) -> Result<SocketAddr, Refused> {
     let address = ip.then(|| SocketAddr::try_from(address).ok()).flatten();
     let address = address.ok_or_else(|| Refused::new("this is no TCP socket"))?;
     Ok(SocketAddr::new(address.ip().to_canonical(), address.port()))
+}
+
+/// The length of a connection's segments.
+///
+/// # Errors
+/// As getsockopt(2); or no other socket could have so short ones.
+pub(super) fn mss_bytes(socket: BorrowedFd<'_>) -> Result<u16, Refused> {
+    let mss: u32 = get(socket, IPPROTO_TCP, libc::TCP_MAXSEG, "TCP_MAXSEG")?;
+    match mss >= MAXSEG_BYTES_MIN {
+        true => Ok(u16::try_from(mss).unwrap_or(u16::MAX)),
+        false => Err(Refused::new("its segments are too short")),
+    }
 }

@@ -193,7 +193,10 @@ impl Moving {
     fn home_takes(&mut self, away: &mut Away, out: Out, now: Instant) -> Option<In> {
         match out {
             Out::Restore => {
-                let stands = match away.came.take() {
+                // Another connection is not what this guest had.
+                let own = away.saved.as_ref().map(|saved| saved.tuple);
+                let came = away.came.take().filter(|it| Some(it.tuple) == own);
+                let stands = match came {
                     Some(state) => {
                         let file = away.came_file.take();
                         self.restore_home(away, &state, file)
