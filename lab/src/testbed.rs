@@ -67,7 +67,8 @@ impl<'a> Testbed<'a> {
             Network::Loopback => (None, Sockets::open()?, IpAddr::V4(Ipv4Addr::LOCALHOST)),
             Network::Wan { topology, receive } => {
                 let wan = Wan::up(topology)?;
-                receive_on(&wan, core_of(*receive, lab.cores))?;
+                wan.server()
+                    .run(|| receive_on(core_of(*receive, lab.cores)))?;
                 let sockets = wan.server().run(Sockets::open)?;
                 (Some(Arc::new(wan)), sockets, IpAddr::V4(SERVER))
             }
@@ -321,26 +322,23 @@ fn core_of(receive: Receive, cores: Cores) -> usize {
     }
 }
 
-/// Moves the receive processing of the server's packets to a core (RPS; kernel:
-/// Documentation/networking/scaling). The settings of a namespace's devices are in its own /sys, which is
-/// mounted temporarily.
-fn receive_on(wan: &Wan, core: usize) -> Result<()> {
-    wan.server().run(|| {
-        // SAFETY: no pointers; only this thread, which ends soon, gets a mount namespace of its own.
-        if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
-            return Err(std::io::Error::last_os_error()).doing(|| "a mount namespace".into());
+/// Moves the receive processing of all devices of the calling thread's network to a core (RPS; kernel:
+/// Documentation/networking/scaling). Their settings are in a /sys of that network. The thread ends soon, and the mount with it.
+pub fn receive_on(core: usize) -> Result<()> {
+    // SAFETY: no pointers; only this thread gets a mount namespace of its own.
+    if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
+        return Err(std::io::Error::last_os_error()).doing(|| "a mount namespace".into());
+    }
+    let what = || "/sys of a network".to_owned();
+    mount("sysfs", "/sys", "sysfs", MountFlags::empty(), None).doing(what)?;
+    let mask = format!("{:x}", 1u64 << core);
+    for entry in std::fs::read_dir("/sys/class/net").doing(what)?.flatten() {
+        let cpus = entry.path().join("queues/rx-0/rps_cpus");
+        if entry.file_name() != "lo" && cpus.exists() {
+            std::fs::write(&cpus, &mask).doing(|| cpus.display().to_string())?;
         }
-        let what = || "/sys of the server's network".to_owned();
-        mount("sysfs", "/sys", "sysfs", MountFlags::empty(), None).doing(what)?;
-        let mask = format!("{:x}", 1u64 << core);
-        for entry in std::fs::read_dir("/sys/class/net").doing(what)?.flatten() {
-            let cpus = entry.path().join("queues/rx-0/rps_cpus");
-            if entry.file_name() != "lo" && cpus.exists() {
-                std::fs::write(&cpus, &mask).doing(|| cpus.display().to_string())?;
-            }
-        }
-        Ok(())
-    })
+    }
+    Ok(())
 }
 
 fn pin(root: &Path, sets: &[Set], wanted: impl Fn(&str) -> bool) -> Result<Vec<Pinned>> {

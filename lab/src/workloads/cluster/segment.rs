@@ -1,9 +1,9 @@
 //! The network of a cluster: nodes and clients on one Ethernet segment, each in a network namespace of its own. With a WAN the
 //! clients are behind it, and a router stands where they would be.
 
-use ackpace_lab_base::error::{Doing, Result};
+use crate::testbed::receive_on;
+use ackpace_lab_base::error::Result;
 use ackpace_lab_wan::{Namespace, Topology, Wan, ip, sysctl};
-use rustix::mount::{MountFlags, mount};
 use std::net::{Ipv4Addr, SocketAddr};
 
 /// The address that all nodes have on their loopback; clients reach it by way of the first node.
@@ -214,23 +214,4 @@ fn furnish_node(nth: usize, core: usize) -> Result<()> {
 fn tcp() -> Result<()> {
     sysctl("ipv4/tcp_congestion_control", CONGESTION_CONTROL)?;
     sysctl("ipv4/tcp_no_metrics_save", "1")
-}
-
-/// Moves the receive processing of all devices of the calling thread's network to a core (RPS). Their settings are in a /sys of
-/// that network. The thread ends soon, and the mount with it.
-pub fn receive_on(core: usize) -> Result<()> {
-    // SAFETY: no pointers; only this thread gets a mount namespace of its own.
-    if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
-        return Err(std::io::Error::last_os_error()).doing(|| "a mount namespace".into());
-    }
-    let what = || "/sys of a network".to_owned();
-    mount("sysfs", "/sys", "sysfs", MountFlags::empty(), None).doing(what)?;
-    let mask = format!("{:x}", 1u64 << core);
-    for entry in std::fs::read_dir("/sys/class/net").doing(what)?.flatten() {
-        let cpus = entry.path().join("queues/rx-0/rps_cpus");
-        if entry.file_name() != "lo" && cpus.exists() {
-            std::fs::write(&cpus, &mask).doing(|| cpus.display().to_string())?;
-        }
-    }
-    Ok(())
 }
