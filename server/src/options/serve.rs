@@ -300,9 +300,9 @@ pub struct ServeOptions {
 
     /// For `ackpace top`: auto, off or PATH
     ///
-    /// A unix socket by which `ackpace top`, `why` and `cache status` look inside. All that it can change is what a gateway
-    /// keeps (`ackpace cache purge`). Its mode is 600: only the user of the server, and root, may use it. `auto` names the socket after the process and puts it
-    /// where these commands look: in the folder that systemd gives (RuntimeDirectory), in $XDG_RUNTIME_DIR/ackpace,
+    /// A unix socket by which `ackpace top`, `why`, `cache status` and `cluster status` look inside. All that it can change is what a
+    /// gateway keeps (`ackpace cache purge`) and which nodes take requests (`ackpace cluster drain`). Its mode is 600: only the user
+    /// of the server, and root, may use it. `auto` names the socket after the process and puts it where these commands look: in the folder that systemd gives (RuntimeDirectory), in $XDG_RUNTIME_DIR/ackpace,
     /// for root in /run/ackpace, else in a folder of the user in $TMPDIR or /tmp. `./off` names a file called `off`.
     ///
     /// Default: `auto`, so that a server can be asked when it is needed. Range: auto, off, or a path of at most 107
