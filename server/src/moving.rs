@@ -25,7 +25,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use ackpace_core::handoff::{FROZEN_MAX, In, Refusal, Step, answer_unknown};
 use ackpace_core::units::{Instant, US_PER_S};
 use ackpace_wire::cluster::broker::Lease;
-use ackpace_wire::cluster::{FlowId, Frame, Message, Object};
+use ackpace_wire::cluster::{FlowId, Frame, Message, Object, Tuple};
 
 use self::broker::{Broker, Failed};
 use self::guest::Stay;
@@ -66,6 +66,9 @@ pub struct Moving {
     /// Those that may be frozen once fewer are.
     looking: VecDeque<Key>,
     leases: Vec<Lease>,
+    /// What the next broker is to forget: of connections that have ended since the last one has gone. Without a broker none comes or
+    /// goes, so it has no more than were away and guests ([`MOVED_MAX`] of each).
+    to_forget: Vec<Tuple>,
     preparers: Preparers,
     /// The number of the last connection that moved from here.
     last: u64,
@@ -89,6 +92,7 @@ impl Moving {
             frozen: vec![0; nodes],
             looking: VecDeque::new(),
             leases: Vec::new(),
+            to_forget: Vec::new(),
             preparers,
             last: 0,
             refused: vec![None; nodes],
@@ -115,6 +119,7 @@ impl Moving {
                 self.cluster.can_move(Some(movable));
                 self.broker = Some(broker);
                 self.redirect_all_left();
+                (std::mem::take(&mut self.to_forget).into_iter()).for_each(|it| self.forget(it));
             }
             Err(why) => self.cluster.tell_no_broker(&self.path, &why),
         }
@@ -148,6 +153,14 @@ impl Moving {
                 self.cluster.can_move(None);
                 None
             }
+        }
+    }
+
+    /// The connection is over, or here and this node's own.
+    fn forget(&mut self, tuple: Tuple) {
+        let forgotten = self.ask_broker(|broker| broker.forget(tuple));
+        if forgotten.is_none() && self.broker.is_none() {
+            self.to_forget.push(tuple);
         }
     }
 

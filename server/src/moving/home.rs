@@ -29,6 +29,8 @@ pub struct Away {
     saved: Option<Box<Handoff>>,
     frozen: bool,
     frozen_at: Instant,
+    /// Home takes over, and the broker was not there to fence it.
+    unfenced: bool,
     /// The end of what the client holds, above holes too, when it was last asked for.
     held_end: Option<u32>,
     /// The end of what the socket of a take-over counts as sent.
@@ -68,6 +70,7 @@ impl Away {
             saved: None,
             frozen: false,
             frozen_at: Instant::default(),
+            unfenced: false,
             held_end: None,
             restored_end: None,
             came: None,
@@ -171,8 +174,7 @@ impl Moving {
             }
             Out::Close => {
                 if let (None, Some(saved)) = (&away.handed, &away.saved) {
-                    let tuple = saved.tuple;
-                    self.ask_broker(|broker| broker.forget(tuple));
+                    self.forget(saved.tuple);
                 }
                 None
             }
@@ -219,16 +221,14 @@ impl Moving {
                 Some(In::Restored(stands))
             }
             Out::Fence => {
-                let epoch = away.machine.epoch().saturating_add(1); // the own one, which a restored socket has
-                let tuple = away.saved.as_ref()?.tuple;
-                self.ask_broker(|broker| broker.fence(tuple, epoch));
+                self.fence(away);
                 if let Some(handed) = away.handed.take() {
                     handed.conn.transport.abort(); // which the fence keeps from the client
                     self.drop_handed(handed);
                 }
                 None
             }
-            Out::Track => Some(In::Tracked(self.track(away))),
+            Out::Track => self.track(away).map(In::Tracked),
             Out::Reset => {
                 self.reset(away);
                 None
@@ -366,21 +366,33 @@ impl Moving {
         started
     }
 
-    fn track(&mut self, away: &mut Away) -> Tracked {
+    fn fence(&mut self, away: &mut Away) {
+        let epoch = away.machine.epoch().saturating_add(1); // the own one, which a restored socket has
+        if let Some(tuple) = away.saved.as_ref().map(|saved| saved.tuple) {
+            let fenced = self.ask_broker(|broker| broker.fence(tuple, epoch));
+            away.unfenced = fenced.is_none();
+        }
+    }
+
+    /// `None`: the broker is not there, and the machine asks again for some seconds.
+    fn track(&mut self, away: &mut Away) -> Option<Tracked> {
+        if away.unfenced {
+            self.fence(away);
+        }
         let Some(saved) = away.saved.as_deref() else {
-            return LOST;
+            return Some(LOST);
         };
         let tuple = saved.tuple;
         let Some(tracked) = self.ask_broker(|broker| broker.track(tuple)) else {
-            return LOST;
+            return self.broker.is_some().then_some(LOST);
         };
         let Some(tracked) = tracked else {
             // No packet came: nothing that the guest may have sent was acknowledged.
-            return Tracked {
+            return Some(Tracked {
                 ack: saved.tcp.snd_una,
                 hole: false,
                 beyond: false,
-            };
+            });
         };
         away.held_end = Some(tracked.held_end);
         let newer = tracked.ack.wrapping_sub(saved.tcp.snd_una) as i32 > 0;
@@ -391,11 +403,11 @@ impl Moving {
         };
         let more = tracked.seq_end.wrapping_sub(saved.tcp.rcv_nxt) as i32 > 0;
         let beyond = |end: u32| tracked.held_end.wrapping_sub(end) as i32 > 0;
-        Tracked {
+        Some(Tracked {
             ack,
             beyond: away.restored_end.is_some_and(beyond),
             hole: more || saved.acknowledged(ack).is_none(),
-        }
+        })
     }
 
     /// The client gets RST: nobody knows what it would get next.
@@ -419,7 +431,7 @@ impl Moving {
             handed.conn.transport.abort();
             self.drop_handed(handed);
         }
-        self.ask_broker(|broker| broker.forget(tuple));
+        self.forget(tuple);
     }
 
     /// The connection is this node's again, or still: a worker goes on with it.
