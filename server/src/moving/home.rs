@@ -6,14 +6,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use ackpace_core::handoff::{Facts, Home, In, Message as Plain, Out, Refusal, Step, Tracked};
 use ackpace_core::machine::Machine;
 use ackpace_core::units::Instant;
-use ackpace_wire::cluster::broker::Connection;
 use ackpace_wire::cluster::{FlowId, Handoff, Message, Object};
 
 use super::prepare::Ready;
 use super::{Key, Moving, flow, plain, state};
 use crate::cluster::{Cluster, Whereabouts};
-use crate::transport::Transport;
-use crate::worker::{Flow, Handed};
+use crate::worker::Handed;
 
 /// A connection of this node that is on its way, or that another node serves.
 pub struct Away {
@@ -294,17 +292,6 @@ impl Moving {
         }
     }
 
-    /// Sends the client's packets of a frozen connection to another node from now on, and those first that came meanwhile.
-    pub(super) fn send_on(&mut self, frozen: &Handed, epoch: u32, to: usize) -> bool {
-        let name = self.cluster.nodes().get(to).cloned().unwrap_or_default();
-        let fd = frozen.conn.transport.as_fd();
-        let redirected = self.ask_broker(|broker| {
-            let at = broker.hello.peers.iter().position(|peer| *peer == name);
-            broker.redirect(fd, epoch, at.unwrap_or(usize::MAX) as u16)
-        });
-        redirected.is_some()
-    }
-
     /// A broker has come: what the one before could not do any more.
     pub(super) fn redirect_all_left(&mut self) {
         let mut homes = std::mem::take(&mut self.homes);
@@ -327,43 +314,6 @@ impl Moving {
         let stands = handed.is_some();
         away.handed = handed;
         stands
-    }
-
-    /// Restores a connection: its socket stands, sends, and holds what the client has not acknowledged.
-    pub(super) fn restore(
-        &mut self,
-        state: &Handoff,
-        file: Option<&Ready>,
-        flow: Flow,
-        lease_until_ns: Option<u64>,
-    ) -> Option<Box<Handed>> {
-        let epoch = flow.epoch;
-        let file = file.filter(|file| state::is_of(state, file));
-        let connection = Connection {
-            tuple: state.tuple,
-            tcp: state.tcp,
-            congestion: state.congestion.clone(),
-            received: state.received.clone(),
-        };
-        if !self.shared.ledger.claim(self.shared.connection_bytes) {
-            return None;
-        }
-        let socket = self.ask_broker(|broker| broker.restore(epoch, connection));
-        let started = socket.and_then(|socket| {
-            let transport = Transport::new(socket);
-            transport.send_short_segments();
-            let filled = state::fill(&transport, state, file);
-            let fd = transport.as_fd();
-            filled
-                .then(|| self.ask_broker(|broker| broker.start(fd, epoch, lease_until_ns)))
-                .flatten()?;
-            state::unpack(state, transport.0, file, flow)
-        });
-        match started {
-            Some(_) => self.shared.nodes.took(),
-            None => self.shared.ledger.give(self.shared.connection_bytes),
-        }
-        started
     }
 
     fn fence(&mut self, away: &mut Away) {

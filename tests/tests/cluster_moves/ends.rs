@@ -131,6 +131,23 @@ fn all_brokers_die_at_once_and_come_back_late() {
     scene.is_well(&[vip(A), vip(1), vip(2)]);
 }
 
+/// It says so once, and the others serve on.
+#[test]
+fn nodes_lack_an_address_of_the_service() {
+    let Some(scene) = Scene::new() else { return };
+    (1..NODES.len()).for_each(|nth| scene.segment.has_vips(nth, A, false));
+    scene.is_well(&[vip(A)]);
+    for node in &scene.nodes[1..] {
+        let what = "connections to 10.77.9.11 can't come here";
+        node.server.err_line(&["WARN", "cluster: ", "ip addr add"]);
+        assert_eq!(node.server.err().matches(what).count(), 1);
+    }
+    (1..NODES.len()).for_each(|nth| scene.segment.has_vips(nth, A, true));
+    scene.is_well(&[vip(A)]);
+    let served = scene.served();
+    assert!(served.iter().all(|count| *count > 0), "{served:?}");
+}
+
 #[test]
 fn all_nodes_are_restarted_one_after_the_other() {
     let Some(mut scene) = Scene::new() else {
