@@ -91,6 +91,10 @@ pub fn run(options: &Handoff) -> Result<(), Failure> {
         peers: options.peer.iter().map(|peer| peer.address).collect(),
         devices: options.device.clone(),
     };
+    settings
+        .vips
+        .iter()
+        .try_for_each(|vip| checks::takes(*vip))?;
     let caught = signals::catch()?;
     let switch = Switch::start(&settings)?;
     let sockets = Sockets::open()?;

@@ -7,8 +7,10 @@
 //! | [`home`] | connections that this node accepted, while another one serves them |
 //! | [`guest`] | connections that this node serves for another one |
 //! | [`state`] | a connection as it travels |
+//! | [`asking`] | what the broker of this machine is asked |
 //! | [`prepare`] | files are opened and compared before a connection comes |
 
+mod asking;
 mod broker;
 mod guest;
 mod home;
@@ -25,18 +27,16 @@ use std::sync::atomic::Ordering::Relaxed;
 use ackpace_core::handoff::{FROZEN_MAX, In, Refusal, Step, answer_unknown};
 use ackpace_core::units::{Instant, US_PER_S};
 use ackpace_wire::cluster::broker::Lease;
-use ackpace_wire::cluster::{FlowId, Frame, Message, Object};
+use ackpace_wire::cluster::{FlowId, Frame, Message, Object, Tuple};
 
-use self::broker::{Broker, Failed};
+use self::broker::Broker;
 use self::guest::Stay;
 use self::home::Away;
 use self::messages::{of_wire, plain};
 use self::prepare::Preparers;
-use crate::cluster::{Cluster, Flows, MOVED_MAX, Movable};
+use crate::cluster::{Cluster, Flows, MOVED_MAX};
 use crate::worker::{Ask, Flow, Handed, Shared};
 
-/// How often a broker is looked for that is not there.
-const BROKER_EACH_US: u64 = US_PER_S;
 /// A node that has refused a connection is not asked again for this time.
 const REFUSED_US: u64 = 2 * US_PER_S;
 
@@ -66,6 +66,11 @@ pub struct Moving {
     /// Those that may be frozen once fewer are.
     looking: VecDeque<Key>,
     leases: Vec<Lease>,
+    /// What the next broker is to forget: of connections that have ended since the last one has gone. Without a broker none comes or
+    /// goes, so it has no more than were away and guests ([`MOVED_MAX`] of each).
+    to_forget: Vec<Tuple>,
+    /// A VIP is missing here, which was told.
+    lacks_vip: bool,
     preparers: Preparers,
     /// The number of the last connection that moved from here.
     last: u64,
@@ -89,6 +94,8 @@ impl Moving {
             frozen: vec![0; nodes],
             looking: VecDeque::new(),
             leases: Vec::new(),
+            to_forget: Vec::new(),
+            lacks_vip: false,
             preparers,
             last: 0,
             refused: vec![None; nodes],
@@ -96,59 +103,6 @@ impl Moving {
             cluster,
             path,
         })
-    }
-
-    /// The broker, if it is there. It is looked for from time to time.
-    fn meet_broker(&mut self, now: Instant) {
-        if self.broker.is_some() || now < self.broker_at {
-            return;
-        }
-        self.broker_at = now.plus_us(BROKER_EACH_US);
-        match Broker::connect(&self.path) {
-            Ok(broker) => {
-                let movable = Self::movable(&broker);
-                tracing::info!(
-                    "cluster: connections to {} move between nodes, by {}",
-                    movable,
-                    self.path.display()
-                );
-                self.cluster.can_move(Some(movable));
-                self.broker = Some(broker);
-                self.redirect_all_left();
-            }
-            Err(why) => self.cluster.tell_no_broker(&self.path, &why),
-        }
-    }
-
-    /// What this broker moves.
-    fn movable(broker: &Broker) -> Movable {
-        Movable {
-            addresses: broker.hello.vips.clone(),
-            ports: broker.hello.ports.clone(),
-            nodes: broker.hello.peers.clone(),
-        }
-    }
-
-    /// Asks the broker. `None`: it is not there, does not answer, or refuses, which is told.
-    fn ask_broker<T>(&mut self, ask: impl FnOnce(&mut Broker) -> Result<T, Failed>) -> Option<T> {
-        let broker = self.broker.as_mut()?;
-        match ask(broker) {
-            Ok(answer) => Some(answer),
-            Err(Failed::Refused(why)) => {
-                tracing::debug!("cluster: the broker refuses: {why}");
-                self.cluster.tally.broker_refused.fetch_add(1, Relaxed);
-                None
-            }
-            Err(why @ Failed::Gone(_)) => {
-                tracing::warn!(
-                    "cluster: {}: {why}; requests are relayed until it answers again",
-                    self.path.display()
-                );
-                self.broker = None;
-                self.cluster.can_move(None);
-                None
-            }
-        }
     }
 
     fn hear_workers(&mut self, now: Instant) {

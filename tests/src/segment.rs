@@ -261,6 +261,15 @@ impl Segment {
             .ip(&format!("link set {} {state}", port(Some(nth))));
     }
 
+    /// Takes the addresses of a node's service from another one, or gives them back.
+    pub fn has_vips(&self, at: usize, of: usize, has: bool) {
+        let word = if has { "add" } else { "del" };
+        let [four, six] = [vip(of).ip(), vip6(of).ip()];
+        let space = &self.nodes[at].space;
+        space.ip(&format!("addr {word} {four}/32 dev lo"));
+        space.ip(&format!("addr {word} {six}/128 dev lo"));
+    }
+
     /// Writes the files that all nodes serve.
     pub fn files(&self, files: &Files) {
         for (name, content) in &files.0 {

@@ -76,6 +76,12 @@ static __always_inline enum action action_now(const struct flow *flow)
 	return flow->lease_until_ns ? MINE : NONE;
 }
 
+// The connection is over, and its entry stays for packets on their way. MINE ends, too, while the connection goes on.
+static __always_inline int is_forgotten(const struct flow *flow, enum action action)
+{
+	return flow->expires_ns && (action == REDIRECT || action == FENCE);
+}
+
 // Once a second it writes; the other packets read alone.
 static __always_inline void note(struct flow *flow)
 {
@@ -176,6 +182,11 @@ static __always_inline int switch_flow(struct __sk_buff *skb, struct packet *pac
 
 	if (!flow || action == NONE)
 		return PASS;
+	if (kind == TCP && packet->opens && is_forgotten(flow, action)) {
+		// The client uses its port again.
+		bpf_map_delete_elem(&flows, &packet->key);
+		return PASS;
+	}
 	if (kind == TCP) {
 		note(flow);
 		track(flow, packet);
@@ -240,7 +251,8 @@ static __always_inline int as_guest(const struct __sk_buff *skb, const struct pa
 {
 	if (!flow->lease_until_ns)
 		return PASS;
-	if (packet->ends && skb->priority != FAREWELL) {
+	// SYN: the client has sent RST and comes again by the same port, before home knows. Home answers the next SYN.
+	if (packet->bounds && skb->priority != FAREWELL) {
 		COUNT(muted);
 		return DROP;
 	}

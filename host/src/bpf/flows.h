@@ -84,7 +84,7 @@ struct counts {
 	__u64 silenced;
 	// A guest's packets after the end of its lease.
 	__u64 lease_over;
-	// A guest's packets with FIN or RST.
+	// A guest's packets with SYN, FIN or RST.
 	__u64 muted;
 	// Fragments to a VIP.
 	__u64 fragments;

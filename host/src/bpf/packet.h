@@ -43,8 +43,10 @@ struct packet {
 	// The end of what the client holds: its ACK, or the highest edge of what it has selectively acknowledged (RFC 2018).
 	__u32 held_end;
 	__u8 has_ack;
-	// FIN or RST.
-	__u8 ends;
+	// SYN without ACK: a new connection.
+	__u8 opens;
+	// SYN, FIN or RST.
+	__u8 bounds;
 	__u8 is_ipv6;
 	// TTL or hop limit, and what stands beside it in IPv4.
 	__u8 ttl;
@@ -121,7 +123,8 @@ static __always_inline enum kind read_tcp(struct __sk_buff *skb, struct packet *
 	if (in && tcp.ack && tcp.doff * 4 >= TCP_BYTES + 12)
 		read_sack(skb, packet, at + TCP_BYTES, tcp.doff * 4 - TCP_BYTES);
 	packet->seq_end = bpf_ntohl(tcp.seq) + ip_payload - tcp.doff * 4 + tcp.syn + tcp.fin;
-	packet->ends = tcp.fin | tcp.rst;
+	packet->opens = tcp.syn && !tcp.ack;
+	packet->bounds = tcp.syn | tcp.fin | tcp.rst;
 	return TCP;
 }
 

@@ -8,10 +8,10 @@ use ackpace_host_base::say;
 use ackpace_wire::cluster::Tuple;
 use ackpace_wire::cluster::broker::{Connection, Hello, Reply, Request, Tracked};
 
-use super::Refused;
 use super::look::Sockets;
 use super::repair::{self, Before};
 use super::switch::Switch;
+use super::{Refused, checks};
 
 /// Connections that are frozen, restored and not started, or wait for a late acknowledgement, each: four for each of the most
 /// peers. More: refused, and a late acknowledgement is left out.
@@ -243,7 +243,10 @@ impl Broker {
         if self.switch.epoch(&tuple).is_some_and(|known| known > epoch) {
             return Err(Refused::new("a later owner has this connection"));
         }
-        let socket = repair::restore(&connection)?;
+        let socket = repair::restore(&connection).map_err(|why| {
+            let taken = checks::takes(tuple.server.ip());
+            taken.err().map_or(why, Refused::from)
+        })?;
         connection.received = Vec::new(); // in the socket by now
         self.restored.add(tuple, Restored { epoch, connection });
         Ok(socket)

@@ -5,12 +5,18 @@
 
 use std::ffi::CStr;
 use std::fs;
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::fd::AsRawFd;
+
+use ackpace_host_base::failure::Failure;
 
 use super::switch::Settings;
 use super::switch::routes;
 use super::switch::wires::Device;
+
+const VIP_CURE: &str =
+    "ip addr add VIP/32 dev lo (IPv6: VIP/128), on each node, and on no other device";
 
 /// One thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,7 +83,22 @@ fn vip(vip: &IpAddr) -> Check {
         what: "VIP",
         seen,
         lost: "connections to it; where another device than lo has it, two nodes answer for it",
-        cure: "ip addr add VIP/32 dev lo (IPv6: VIP/128), on each node, and on no other device",
+        cure: VIP_CURE,
+    }
+}
+
+/// Whether sockets of this node can have this VIP.
+///
+/// # Errors
+/// They can't: no connection can come to it, nor be restored. What to do.
+pub fn takes(vip: IpAddr) -> Result<(), Failure> {
+    let bound = UdpSocket::bind((vip.to_canonical(), 0));
+    match bound.is_err_and(|error| error.kind() == ErrorKind::AddrNotAvailable) {
+        // Not for the operator's exit code: at the start of a machine it may come later.
+        true => Err(Failure::runtime(format!(
+            "{vip} is on no device of this node: {VIP_CURE}"
+        ))),
+        false => Ok(()),
     }
 }
 

@@ -188,7 +188,7 @@ impl Switch {
     }
 
     /// Takes the client's packets here. With a lease (CLOCK_MONOTONIC), this node is a guest: it sends only until then, and never
-    /// FIN or RST. Without, this node is home, and the entry goes; but one that was fenced is tracked for another minute.
+    /// SYN, FIN or RST. Without, this node is home, and the entry goes; but one that was fenced is tracked for another minute.
     ///
     /// # Errors
     /// As [`Switch::hold`].

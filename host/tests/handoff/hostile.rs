@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal};
 
 use crate::client::Client;
 use crate::node::Node;
-use crate::segment::{A, CLIENT, PORT, World, vip};
+use crate::segment::{A, CLIENT, PORT, World, run, vip};
 
 /// A node, and a connection to it.
 struct Scene {
@@ -225,6 +225,37 @@ fn values_that_cannot_be_are_refused() {
         refused(reply);
         assert!(socket.is_none());
     }
+    scene.is_well();
+}
+
+#[test]
+fn a_vip_that_has_gone_is_the_reason_told() {
+    let Some(mut scene) = Scene::new("a_vip_that_has_gone_is_the_reason_told") else {
+        return;
+    };
+    let mut connection = scene.frozen(1);
+    assert_eq!(scene.ask_here(&Request::Thaw), Reply::Done);
+    connection.tuple.client = "10.77.0.1:9".parse().expect("an address");
+    let request = Request::Restore {
+        epoch: 1,
+        connection: Box::new(connection),
+    };
+    let at = |what: &str| {
+        format!(
+            "-n {} addr {what} {}/32 dev lo",
+            scene.world.space(A),
+            vip(false)
+        )
+    };
+    let (add, del) = (at("add"), at("del"));
+    run(&del);
+    let why = refused(scene.ask(&request, None));
+    assert!(
+        why.starts_with("10.77.9.9 is on no device of this node: "),
+        "{why}"
+    );
+    run(&add);
+    assert_eq!(scene.ask(&request, None), Reply::Restored);
     scene.is_well();
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ackpace_host_base::clock::monotonic_ns;
 use ackpace_wire::cluster::broker::FAREWELL_PRIORITY;
 
-use crate::packets::{ACK, Comes, FIN, RST, Sends, mac, of_client, tuple};
+use crate::packets::{ACK, Comes, FIN, RST, SYN, Sends, mac, of_client, tuple};
 use crate::streams;
 use crate::world::{A, B, CLIENT, World, peer};
 
@@ -131,6 +131,25 @@ fn a_guest_that_is_forgotten_while_it_is_frozen_leaves_nothing() {
     std::thread::sleep(Duration::from_millis(3_200)); // longer than a hold, and than what is forgotten is kept
     node.with(|it| it.hear());
     assert_eq!(node.with(|it| it.entries()).expect("all"), 0);
+}
+
+/// Its home does not know yet that the client has reset the connection, and sends the next SYN on.
+#[test]
+fn a_guest_takes_no_new_connection_of_the_same_port() {
+    let Some(world) = World::new("a_guest_takes_no_new_connection_of_the_same_port") else {
+        return;
+    };
+    let node = world.node(A);
+    let _listener = streams::listen(&world, A, false);
+    let (tuple, lease) = (tuple(false, 4_000), monotonic_ns() + 60_000 * MS);
+    node.with(move |it| it.claim(&tuple, 1, Some(lease)).expect("claimed"));
+    let (sends, comes) = (
+        Sends::from(&world, CLIENT),
+        Comes::to(&world, CLIENT, false),
+    );
+    sends.send(mac(&world, A), &of_client(&tuple, 5, 0, SYN, b""));
+    assert_eq!(comes.of(&tuple, 1, AT_ONCE), []);
+    assert_eq!(node.with(|it| it.counts()).expect("some").muted, 1);
 }
 
 #[test]

@@ -276,6 +276,36 @@ fn a_syn_on_a_moved_tuple_goes_to_its_owner() {
     );
 }
 
+/// The client has ended a connection that had moved, and uses its port again.
+#[test]
+fn a_syn_ends_what_is_forgotten() {
+    let Some(world) = World::new("a_syn_ends_what_is_forgotten") else {
+        return;
+    };
+    let node = world.node(A);
+    let (sends, stack) = (Sends::from(&world, CLIENT), Stack::of(&world, A, false));
+    let to = mac(&world, A);
+    for (port, is_fenced) in [(4_000, false), (4_001, true)] {
+        let tuple = tuple(false, port);
+        node.with(move |it| {
+            it.redirect(&tuple, peer(A, B, false), 1)
+                .expect("redirected");
+            if is_fenced {
+                it.fence(&tuple, 2).expect("fenced");
+            }
+            it.forget(&tuple);
+        });
+        sends.send(to, &of_client(&tuple, 5, 7, ACK, b"late"));
+        sends.send(to, &of_client(&tuple, 5, 7, SYN | ACK, b""));
+        assert_eq!(stack.came(port), [], "that was on its way");
+        sends.send(to, &of_client(&tuple, 50, 0, SYN, b""));
+        sends.send(to, &of_client(&tuple, 51, 70, ACK, b"first"));
+        let came: Vec<u8> = stack.came(port).iter().map(|said| said.flags).collect();
+        assert_eq!(came, [SYN, ACK]);
+        assert_eq!(node.with(move |it| it.epoch(&tuple)), None);
+    }
+}
+
 #[test]
 fn nodes_may_have_a_segment_of_their_own() {
     let Some(world) = World::new("nodes_may_have_a_segment_of_their_own") else {

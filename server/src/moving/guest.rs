@@ -114,6 +114,11 @@ impl Moving {
         now: Instant,
     ) -> Option<In> {
         match out {
+            // The kernel's lease can't be renewed, and so must not be home's: home takes over when both are over.
+            Out::Send {
+                message: Plain::Renew { .. },
+                ..
+            } if self.broker.is_none() => None,
             Out::Send { to, epoch, message } => {
                 if let Some(message) = guest_message(stay, message) {
                     self.say(to.into(), stay.id, epoch, message);
@@ -230,7 +235,7 @@ impl Moving {
             None => {}
         }
         if let Some(tuple) = stay.tuple {
-            self.ask_broker(|broker| broker.forget(tuple));
+            self.forget(tuple);
         }
     }
 
@@ -245,7 +250,7 @@ impl Moving {
                 until_ns,
             }];
             self.ask_broker(|broker| broker.leases(&mut lease));
-            self.ask_broker(|broker| broker.forget(tuple));
+            self.forget(tuple);
         }
         // It was on its way back.
         if let Some(mut handed) = stay.handed.take() {

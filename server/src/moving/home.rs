@@ -6,14 +6,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use ackpace_core::handoff::{Facts, Home, In, Message as Plain, Out, Refusal, Step, Tracked};
 use ackpace_core::machine::Machine;
 use ackpace_core::units::Instant;
-use ackpace_wire::cluster::broker::Connection;
 use ackpace_wire::cluster::{FlowId, Handoff, Message, Object};
 
 use super::prepare::Ready;
 use super::{Key, Moving, flow, plain, state};
 use crate::cluster::{Cluster, Whereabouts};
-use crate::transport::Transport;
-use crate::worker::{Flow, Handed};
+use crate::worker::Handed;
 
 /// A connection of this node that is on its way, or that another node serves.
 pub struct Away {
@@ -29,6 +27,8 @@ pub struct Away {
     saved: Option<Box<Handoff>>,
     frozen: bool,
     frozen_at: Instant,
+    /// Home takes over, and the broker was not there to fence it.
+    unfenced: bool,
     /// The end of what the client holds, above holes too, when it was last asked for.
     held_end: Option<u32>,
     /// The end of what the socket of a take-over counts as sent.
@@ -68,6 +68,7 @@ impl Away {
             saved: None,
             frozen: false,
             frozen_at: Instant::default(),
+            unfenced: false,
             held_end: None,
             restored_end: None,
             came: None,
@@ -171,8 +172,7 @@ impl Moving {
             }
             Out::Close => {
                 if let (None, Some(saved)) = (&away.handed, &away.saved) {
-                    let tuple = saved.tuple;
-                    self.ask_broker(|broker| broker.forget(tuple));
+                    self.forget(saved.tuple);
                 }
                 None
             }
@@ -219,16 +219,14 @@ impl Moving {
                 Some(In::Restored(stands))
             }
             Out::Fence => {
-                let epoch = away.machine.epoch().saturating_add(1); // the own one, which a restored socket has
-                let tuple = away.saved.as_ref()?.tuple;
-                self.ask_broker(|broker| broker.fence(tuple, epoch));
+                self.fence(away);
                 if let Some(handed) = away.handed.take() {
                     handed.conn.transport.abort(); // which the fence keeps from the client
                     self.drop_handed(handed);
                 }
                 None
             }
-            Out::Track => Some(In::Tracked(self.track(away))),
+            Out::Track => self.track(away).map(In::Tracked),
             Out::Reset => {
                 self.reset(away);
                 None
@@ -294,17 +292,6 @@ impl Moving {
         }
     }
 
-    /// Sends the client's packets of a frozen connection to another node from now on, and those first that came meanwhile.
-    pub(super) fn send_on(&mut self, frozen: &Handed, epoch: u32, to: usize) -> bool {
-        let name = self.cluster.nodes().get(to).cloned().unwrap_or_default();
-        let fd = frozen.conn.transport.as_fd();
-        let redirected = self.ask_broker(|broker| {
-            let at = broker.hello.peers.iter().position(|peer| *peer == name);
-            broker.redirect(fd, epoch, at.unwrap_or(usize::MAX) as u16)
-        });
-        redirected.is_some()
-    }
-
     /// A broker has come: what the one before could not do any more.
     pub(super) fn redirect_all_left(&mut self) {
         let mut homes = std::mem::take(&mut self.homes);
@@ -329,58 +316,33 @@ impl Moving {
         stands
     }
 
-    /// Restores a connection: its socket stands, sends, and holds what the client has not acknowledged.
-    pub(super) fn restore(
-        &mut self,
-        state: &Handoff,
-        file: Option<&Ready>,
-        flow: Flow,
-        lease_until_ns: Option<u64>,
-    ) -> Option<Box<Handed>> {
-        let epoch = flow.epoch;
-        let file = file.filter(|file| state::is_of(state, file));
-        let connection = Connection {
-            tuple: state.tuple,
-            tcp: state.tcp,
-            congestion: state.congestion.clone(),
-            received: state.received.clone(),
-        };
-        if !self.shared.ledger.claim(self.shared.connection_bytes) {
-            return None;
+    fn fence(&mut self, away: &mut Away) {
+        let epoch = away.machine.epoch().saturating_add(1); // the own one, which a restored socket has
+        if let Some(tuple) = away.saved.as_ref().map(|saved| saved.tuple) {
+            let fenced = self.ask_broker(|broker| broker.fence(tuple, epoch));
+            away.unfenced = fenced.is_none();
         }
-        let socket = self.ask_broker(|broker| broker.restore(epoch, connection));
-        let started = socket.and_then(|socket| {
-            let transport = Transport::new(socket);
-            transport.send_short_segments();
-            let filled = state::fill(&transport, state, file);
-            let fd = transport.as_fd();
-            filled
-                .then(|| self.ask_broker(|broker| broker.start(fd, epoch, lease_until_ns)))
-                .flatten()?;
-            state::unpack(state, transport.0, file, flow)
-        });
-        match started {
-            Some(_) => self.shared.nodes.took(),
-            None => self.shared.ledger.give(self.shared.connection_bytes),
-        }
-        started
     }
 
-    fn track(&mut self, away: &mut Away) -> Tracked {
+    /// `None`: the broker is not there, and the machine asks again for some seconds.
+    fn track(&mut self, away: &mut Away) -> Option<Tracked> {
+        if away.unfenced {
+            self.fence(away);
+        }
         let Some(saved) = away.saved.as_deref() else {
-            return LOST;
+            return Some(LOST);
         };
         let tuple = saved.tuple;
         let Some(tracked) = self.ask_broker(|broker| broker.track(tuple)) else {
-            return LOST;
+            return self.broker.is_some().then_some(LOST);
         };
         let Some(tracked) = tracked else {
             // No packet came: nothing that the guest may have sent was acknowledged.
-            return Tracked {
+            return Some(Tracked {
                 ack: saved.tcp.snd_una,
                 hole: false,
                 beyond: false,
-            };
+            });
         };
         away.held_end = Some(tracked.held_end);
         let newer = tracked.ack.wrapping_sub(saved.tcp.snd_una) as i32 > 0;
@@ -391,11 +353,11 @@ impl Moving {
         };
         let more = tracked.seq_end.wrapping_sub(saved.tcp.rcv_nxt) as i32 > 0;
         let beyond = |end: u32| tracked.held_end.wrapping_sub(end) as i32 > 0;
-        Tracked {
+        Some(Tracked {
             ack,
             beyond: away.restored_end.is_some_and(beyond),
             hole: more || saved.acknowledged(ack).is_none(),
-        }
+        })
     }
 
     /// The client gets RST: nobody knows what it would get next.
@@ -419,7 +381,7 @@ impl Moving {
             handed.conn.transport.abort();
             self.drop_handed(handed);
         }
-        self.ask_broker(|broker| broker.forget(tuple));
+        self.forget(tuple);
     }
 
     /// The connection is this node's again, or still: a worker goes on with it.

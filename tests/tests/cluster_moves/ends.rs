@@ -91,6 +91,63 @@ fn brokers_are_killed_and_started_again_while_connections_are_away() {
     scene.is_well(&[vip(A), vip(1)]);
 }
 
+/// What these nodes serve for others is taken over. Without a broker, they keep what comes to them.
+#[test]
+fn the_brokers_of_guests_die_for_good() {
+    let Some(mut scene) = Scene::new() else {
+        return;
+    };
+    let gaps = scene.crowd(&[vip(A), vip6(A)], CROWD, |_, nodes| {
+        a_moment();
+        nodes[1].broker = None;
+        a_moment();
+        let hangs = nodes[2].broker.as_ref().expect("it runs");
+        hangs.signal(libc::SIGSTOP);
+    });
+    assert!(gaps[gaps.len() - 1] < Duration::from_secs(10), "{gaps:?}");
+    scene.is_well(&[vip(A), vip(1), vip(2)]);
+    scene.nodes[2]
+        .broker
+        .as_ref()
+        .expect("it runs")
+        .signal(libc::SIGCONT);
+}
+
+/// Those of guests are not renewed in time, and their homes can't take over before their own brokers are there.
+#[test]
+fn all_brokers_die_at_once_and_come_back_late() {
+    let Some(mut scene) = Scene::new() else {
+        return;
+    };
+    let gaps = scene.crowd(&[vip(A), vip6(A)], CROWD, |segment, nodes| {
+        a_moment();
+        nodes.iter_mut().for_each(|node| node.broker = None);
+        thread::sleep(Duration::from_millis(1_500)); // longer than a lease
+        for (nth, node) in nodes.iter_mut().enumerate() {
+            node.broker = Some(segment.broker(nth));
+        }
+    });
+    assert!(gaps[gaps.len() - 1] < Duration::from_secs(10), "{gaps:?}");
+    scene.is_well(&[vip(A), vip(1), vip(2)]);
+}
+
+/// It says so once, and the others serve on.
+#[test]
+fn nodes_lack_an_address_of_the_service() {
+    let Some(scene) = Scene::new() else { return };
+    (1..NODES.len()).for_each(|nth| scene.segment.has_vips(nth, A, false));
+    scene.is_well(&[vip(A)]);
+    for node in &scene.nodes[1..] {
+        let what = "connections to 10.77.9.11 can't come here";
+        node.server.err_line(&["WARN", "cluster: ", "ip addr add"]);
+        assert_eq!(node.server.err().matches(what).count(), 1);
+    }
+    (1..NODES.len()).for_each(|nth| scene.segment.has_vips(nth, A, true));
+    scene.is_well(&[vip(A)]);
+    let served = scene.served();
+    assert!(served.iter().all(|count| *count > 0), "{served:?}");
+}
+
 #[test]
 fn all_nodes_are_restarted_one_after_the_other() {
     let Some(mut scene) = Scene::new() else {

@@ -11,7 +11,7 @@ use ackpace_tests::{
 
 pub const A: usize = 0;
 /// What a paced client gets.
-const RATE_BYTES_PER_S: f64 = 4e6;
+pub const RATE_BYTES_PER_S: f64 = 4e6;
 /// The longest gap that a client may see when a node goes: the lease and some round trips, and a busy machine.
 const GAP_MAX: Duration = Duration::from_secs(3);
 

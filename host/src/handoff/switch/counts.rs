@@ -18,7 +18,7 @@ pub struct Counts {
     pub silenced: u64,
     /// A guest's packets after its lease, dropped. It grows: a home does not reach this node.
     pub lease_over: u64,
-    /// A guest's packets with FIN or RST, dropped.
+    /// A guest's packets with SYN, FIN or RST, dropped.
     pub muted: u64,
     /// Fragments to a VIP, dropped.
     pub fragments: u64,
