@@ -110,7 +110,10 @@ pub fn run(options: &Handoff) -> Result<(), Failure> {
         peers: options.peer.iter().map(|peer| peer.name.clone()).collect(),
     };
     let mut broker = Broker::new(switch, sockets, hello);
-    say!("handoff: a server may ask at {}", options.socket.display());
+    say!(
+        "handoff: ready; the server's socket is {}",
+        options.socket.display()
+    );
     let served = serve(&mut broker, &door, &stopped);
     served.and_then(|()| end(&mut broker, &options.socket))
 }
@@ -220,8 +223,8 @@ fn end(broker: &mut Broker, socket: &Path) -> Result<(), Failure> {
         return Switch::clear();
     }
     say!(
-        "handoff: {entries} connections are away or guests and go on, by programs that stay on the devices. \
-         'ackpace-host handoff --clear' ends them; the next start at {} takes over",
+        "handoff: {entries} moved connections go on, by programs that stay on the devices. \
+         The next start at {} takes them over; 'ackpace-host handoff --clear' ends them",
         socket.display()
     );
     Ok(())

@@ -37,13 +37,13 @@ pub enum Command {
         /// A JSON object a line
         #[arg(long)]
         json: bool,
-        /// Look at what connections to these addresses need in order to move
+        /// Check what connections to these addresses need to move
         #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
         vip: Vec<IpAddr>,
-        /// To nodes with these addresses
+        /// And to move to these nodes
         #[arg(long, value_name = "ADDRESS", value_delimiter = ',', requires = "vip")]
         peer: Vec<IpAddr>,
-        /// On these devices; none: all Ethernet devices that are up
+        /// And to arrive on these devices; without it, all Ethernet devices that are up
         #[arg(long, value_name = "DEVICE", requires = "vip")]
         device: Vec<String>,
     },
@@ -53,7 +53,7 @@ pub enum Command {
     /// Make passes over sockets for `tune`, which starts it
     #[command(hide = true)]
     Passes,
-    /// Move connections of a server to other nodes and take them, as it asks, until stopped
+    /// Move a server's connections between nodes at its request, until stopped
     Handoff(Handoff),
     /// Show how long TCP segments wait for the programs that receive them, and what bears on it
     #[command(subcommand)]

@@ -246,7 +246,7 @@ impl Cluster {
     pub fn tell_no_broker(&self, path: &Path, why: &dyn std::fmt::Display) {
         if self.hand_off == HandOff::Auto && !self.is_lack_told.swap(true, AcqRel) {
             tracing::info!(
-                "cluster: no connection moves between nodes, and what another node has is relayed: ackpace-host handoff does not answer at {}: {why}",
+                "cluster: no connection moves between nodes, and requests are relayed: ackpace-host handoff does not answer at {}: {why}",
                 path.display()
             );
         }
@@ -258,9 +258,9 @@ impl Cluster {
             let standing = if on { Standing::Draining } else { Standing::Up };
             self.stand(self.me, standing);
             tracing::info!(
-                "this node of the cluster {}",
+                "cluster: this node {}",
                 match on {
-                    true => "is being emptied: the others serve its requests",
+                    true => "is draining: the others serve its requests",
                     false => "takes requests again",
                 }
             );
@@ -314,7 +314,7 @@ impl Cluster {
         match self.send(node, frame) {
             true => Ok(()),
             false if self.has_etcd => Ok(()), // it will find it there
-            false => Err(format!("{name} can't be reached from here now")),
+            false => Err(format!("{name} can't be reached from this node")),
         }
     }
 

@@ -98,12 +98,12 @@ fn cluster(options: &ServeOptions) -> Option<String> {
     let others: Vec<&str> = options.peer.iter().map(|peer| &*peer.name).collect();
     options.is_on().then(|| {
         format!(
-            "node {} of a cluster with {}: TLS for them at {}, and HTTP at the next port (ackpace cluster status)",
+            "node {} of a cluster with {}: TLS for them at {}, HTTP at the next port (ackpace cluster status)",
             options.node,
             match &options.cluster_etcd {
                 EtcdAt::Off => others.join(", "),
-                etcd if others.is_empty() => format!("those that {etcd} lists"),
-                etcd => format!("{} and those that {etcd} lists", others.join(", ")),
+                etcd if others.is_empty() => format!("the nodes that {etcd} lists"),
+                etcd => format!("{} and the nodes that {etcd} lists", others.join(", ")),
             },
             options.cluster_listen
         )

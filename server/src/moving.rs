@@ -308,6 +308,9 @@ impl Moving {
     /// What becomes of a step, for operators.
     fn told(&mut self, step: Step, node: usize, now: Instant) {
         self.cluster.tally.count(Some(step));
+        if step == Step::TookOver {
+            self.cluster.tally.took_over(node);
+        }
         if let Step::Refused(why) = step {
             tracing::debug!("cluster: {} does not take a connection: {why:?}", node);
             // It would refuse the next one as well.

@@ -67,6 +67,10 @@ fn key(options: &ServeOptions, given: &Layer) -> Result<Key, Failure> {
     let key = Key::load(path).map_err(|error| {
         let told = format!("{}: {error}", shown_path(path));
         match error {
+            KeyError::Io(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                let told = format!("{told}; chown it to the user that the server runs as");
+                Failure::value_now(given, "cluster_key", &told)
+            }
             KeyError::Io(_) => Failure::value_now(given, "cluster_key", &told),
             KeyError::Bad(_) => Failure::value(given, "cluster_key", &told),
         }

@@ -186,6 +186,8 @@ fn three_nodes_find_each_other_and_notice_who_is_gone() {
     b.server.kill();
     a.sees("b", "ended");
     c.sees("b", "ended");
+    a.server
+        .err_line(&["WARN", "b can't be reached: it closed the stream"]);
     assert_eq!(a.field("b", "relay"), "null");
     let page = a.ackpace(&["status"]).out;
     assert!(
@@ -244,8 +246,11 @@ fn a_node_is_drained_from_itself_or_from_another() {
         let told = a.ackpace(words);
         assert!(!told.success && told.err.contains(part), "{}", told.err);
     }
+    assert!(a.ackpace(&["drain", "b"]).success);
+    a.sees("b", "draining");
     drop(b);
     a.sees("b", "ended");
+    a.server.err_line(&["INFO", "b has ended"]);
     let told = a.ackpace(&["drain", "b"]);
     assert!(told.err.contains("b can't be reached"), "{}", told.err);
 }
@@ -260,7 +265,7 @@ fn a_wrong_key_and_a_second_node_of_one_name_stay_outside() {
     a.sees("b", "up");
     a.server.err_line(&[
         "the stream to c at ",
-        "it has a key that is not among those of --peer",
+        "no node that is known here has its key",
     ]);
     c.server.err_line(&["is refused: it refuses this node"]);
     assert_eq!(
@@ -275,7 +280,7 @@ fn a_wrong_key_and_a_second_node_of_one_name_stay_outside() {
     let second = second.args(&options[..]).start();
     b.server.err_line(&[
         "the stream to a at ",
-        "another process that is alive is called a, too",
+        "another running server is also called a",
     ]);
     assert_eq!(
         (b.standing("a"), a.standing("b")),
@@ -299,7 +304,7 @@ fn rubbish_silence_and_strangers_disturb_nobody() {
         .expect("it is taken");
     is_closed(rubbish);
     b.server
-        .err_line(&["a stream from another node is refused: it does not speak TLS"]);
+        .err_line(&["an incoming stream is refused: it does not speak TLS"]);
     is_closed(from(9).expect("a connection")); // from where no node is
     let quiet: Vec<TcpStream> = (0..20).map(|_| from(3).expect("a connection")).collect();
     // Of 20 that say nothing the oldest make room at once, and the others are cut after 5 s.
@@ -449,8 +454,8 @@ fn a_start_with_wrong_options_says_what_to_mend() {
         change(&mut options);
         cluster.setup(0, &options).0.assert_refused(parts);
     };
-    refused(&|o| drop(o.pop()), &["missing: peer"]);
-    refused(&|o| drop(o.remove(0)), &["missing: node"]);
+    refused(&|o| drop(o.pop()), &["also needs peer"]);
+    refused(&|o| drop(o.remove(0)), &["peer ", "also needs node"]);
     let (own, other) = (&cluster.places[0], &cluster.places[1]);
     refused(
         &|o| o[3] = o[3].replace(&other.public, &own.public),

@@ -211,8 +211,7 @@ fn a_drain_outlives_the_node() {
     b.sees(&[("a", "up"), ("b", "up")]);
     assert!(a.ackpace(&["drain", "b"]).success);
     a.sees(&[("a", "up"), ("b", "draining")]);
-    b.server
-        .err_line(&["this node of the cluster is being emptied"]);
+    b.server.err_line(&["this node is draining"]);
     let told = a.ackpace(&["drain", "x"]);
     assert!(
         told.err.contains("x is no node of this cluster: a, b"),
@@ -245,14 +244,14 @@ fn without_etcd_all_goes_on() {
     a.sees(&drained);
     etcd.kill();
     a.server
-        .err_line(&["can't be asked, and the nodes that are known stay"]);
+        .err_line(&["etcd does not answer, and the known nodes stay"]);
     b.server
-        .err_line(&["can't be asked, and the nodes that are known stay"]);
+        .err_line(&["etcd does not answer, and the known nodes stay"]);
     a.sees(&drained);
     assert_eq!(a.server.get("/a", "").status, 200);
     // A node that starts meanwhile serves alone.
     let c = cluster.start("c", 3);
-    c.server.err_line(&["can't be asked"]);
+    c.server.err_line(&["etcd does not answer"]);
     c.sees(&[("c", "up")]);
     assert_eq!(c.server.get("/a", "").status, 200);
     // It comes back with nothing: the nodes list themselves anew, and nobody was cut off meanwhile.
@@ -290,14 +289,17 @@ fn peer_pins_a_node_and_a_name_is_taken_once() {
     let own = Ipv4Addr::new(127, 0, 1, 1);
     let a = cluster.start_at("a", (own, two_ports(own)).into(), &[pin]);
     let b = cluster.start_at("b", at, &[]);
-    a.server
-        .err_line(&["etcd: it has b=", "and --peer says b=", "which counts"]);
+    a.server.err_line(&[
+        "etcd: the entry b=",
+        "differs from --peer b=",
+        "which is used",
+    ]);
     assert_ne!(a.nodes()[1].1, "up");
     // Another node of this name, with a key of its own.
     let another = Cluster::new(etcd.url());
     let second = another.start("b", 5);
     second
         .server
-        .err_line(&["b is listed at", "with another key"]);
+        .err_line(&["the name b is taken, by a node at", "with another key"]);
     drop(b);
 }

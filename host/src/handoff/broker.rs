@@ -308,7 +308,7 @@ impl Broker {
 /// Without it the connection goes on, with a timeout of three seconds at first.
 fn give(switch: &mut Switch, packet: &[u8]) {
     if let Err(why) = switch.inject(packet) {
-        say!("handoff: an acknowledgement is not given: {why}");
+        say!("handoff: a restored socket did not get its first acknowledgement: {why}");
     }
 }
 

@@ -43,7 +43,7 @@ pub fn all(settings: &Settings) -> Vec<Check> {
         what: "client-facing devices",
         seen: told,
         lost: "packets of a connection that has moved",
-        cure: "ip link set DEVICE up; --device names those on which clients' packets come",
+        cure: "ip link set DEVICE up; --device names those that receive clients' packets",
     }];
     checks.extend(settings.vips.iter().map(vip));
     if settings.vips.iter().any(|vip| vip.to_canonical().is_ipv4()) {
@@ -82,7 +82,7 @@ fn vip(vip: &IpAddr) -> Check {
     Check {
         what: "VIP",
         seen,
-        lost: "connections to it; where another device than lo has it, two nodes answer for it",
+        lost: "connections to it; on another device than lo, two nodes answer for it",
         cure: VIP_CURE,
     }
 }
@@ -164,7 +164,7 @@ fn quiet_arp(devices: &[Device]) -> Check {
         } else {
             Err(format!("{} may answer for an address on lo", names(&loud)))
         },
-        lost: "which node gets new connections is by chance",
+        lost: "control over which node gets new connections",
         cure: "sysctl -w net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2",
     }
 }
@@ -175,13 +175,13 @@ fn reverse_path(devices: &[Device]) -> Check {
     let strict: Vec<Device> = devices.iter().filter(strict).cloned().collect();
     let seen = match (&*strict, devices.len()) {
         ([], _) => Ok("not strict".to_owned()),
-        (_, 1) => Ok("strict, but there is one device alone".to_owned()),
+        (_, 1) => Ok("strict, but there is only one device".to_owned()),
         _ => Err(format!("strict on {}", names(&strict))),
     };
     Check {
         what: "rp_filter",
         seen,
-        lost: "packets of a client that come by another device than leads to it",
+        lost: "a client's packets that arrive on another device than the one that leads to it",
         cure: "sysctl -w net.ipv4.conf.all.rp_filter=2 (loose)",
     }
 }
@@ -227,7 +227,7 @@ fn peer(address: IpAddr, has_ipv6: bool) -> Check {
     let seen = if UdpSocket::bind((address, 0)).is_ok() {
         Err(format!("{address} is this node itself"))
     } else if has_ipv6 && address.is_ipv4() {
-        Err(format!("{address} takes no clients of IPv6"))
+        Err(format!("{address} takes no IPv6 clients"))
     } else {
         match routes::to(address) {
             None => Err(format!("no route to {address}")),
@@ -241,6 +241,6 @@ fn peer(address: IpAddr, has_ipv6: bool) -> Check {
         what: "peer",
         seen,
         lost: "moves to this peer; it is relayed instead",
-        cure: "an address of the peer on the same Ethernet segment; one of IPv6 takes clients of both kinds",
+        cure: "an address of the peer on the same Ethernet segment; an IPv6 address takes clients of both kinds",
     }
 }

@@ -15,29 +15,28 @@ pub const SOCKET: &str = "/run/ackpace-handoff/handoff.sock";
 /// `handoff`.
 #[derive(Debug, Default, Args)]
 pub struct Handoff {
-    /// Addresses of the service, which every node has on lo, such as 192.0.2.80,2001:db8::80; needed, as are --port, --node
-    /// and --for
+    /// Addresses of the service, on lo of every node, such as 192.0.2.80,2001:db8::80; required, like --port, --node and --for
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',', required_unless_present = "clear")]
     pub vip: Vec<IpAddr>,
     /// Ports of the service, such as 80,443
     #[arg(long, value_name = "PORT", value_delimiter = ',', value_parser = port, required_unless_present = "clear")]
     pub port: Vec<u16>,
-    /// This node's name, by which the others' --peer know it
+    /// This node's name, as in --peer of the others
     #[arg(long, value_name = "NAME", value_parser = name, required_unless_present = "clear")]
     pub node: Option<String>,
     /// Another node and its own address on the same segment, such as b=10.0.0.12; once for each
     #[arg(long, value_name = "NAME=ADDRESS", value_parser = peer)]
     pub peer: Vec<Peer>,
-    /// The user that the server runs as, by name or number; only it and root may ask
+    /// The user that the server runs as, by name or number; only that user and root may connect
     #[arg(long = "for", value_name = "USER", value_parser = user, required_unless_present = "clear")]
     pub user: Option<User>,
-    /// Where the server asks
+    /// Unix socket for the server
     #[arg(long, value_name = "PATH", default_value = SOCKET)]
     pub socket: PathBuf,
-    /// Devices on which clients' packets come, such as eth0,eth1; without it, all Ethernet devices that are up
+    /// Devices that receive clients' packets, such as eth0,eth1; without it, all Ethernet devices that are up
     #[arg(long, value_name = "DEVICE", value_delimiter = ',')]
     pub device: Vec<String>,
-    /// Take the programs off all devices, lose the connections that are away, and exit
+    /// Remove the programs from all devices, break the connections that have moved, and exit
     #[arg(long, conflicts_with_all = ["vip", "port", "node", "peer", "user", "device"])]
     pub clear: bool,
 }
@@ -55,8 +54,8 @@ impl Handoff {
             .find(|peer| peer.address.to_canonical().is_ipv4());
         match (six, four) {
             (Some(vip), Some(peer)) => Err(Failure::operator(format!(
-                "--peer {}={}: an address of IPv4 takes no packets of IPv6, which come to {vip}: name it by an address of IPv6, which \
-                 takes those of IPv4, too",
+                "--peer {}={}: an IPv4 address takes no IPv6 packets, such as those for {vip}: give the peer's IPv6 address, which \
+                 takes both",
                 peer.name, peer.address
             ))),
             _ => Ok(()),
@@ -108,8 +107,8 @@ fn peer(text: &str) -> Result<Peer, String> {
 fn user(text: &str) -> Result<User, String> {
     let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
     user_in(text, &passwd).ok_or_else(|| {
-        "no such user in /etc/passwd: write its name or number; one of another directory by its number, with that of its group \
-         as 1000:1000"
+        "no such user in /etc/passwd: write its name or number; for a user of another directory, both numbers, as USER:GROUP \
+         (1000:1000)"
             .to_owned()
     })
 }

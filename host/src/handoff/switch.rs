@@ -39,8 +39,7 @@ use self::pins::Pins;
 use self::wires::Wires;
 
 static OBJECT: &Aligned<[u8]> = object!("flows");
-const NEEDS: &str =
-    "'handoff' takes Linux 6.6 or later, which lets programs stand on a device by links (tcx)";
+const NEEDS: &str = "'handoff' needs Linux 6.6 or later, for programs on devices by links (tcx)";
 /// Connections that are away or guests (`FLOWS_MAX`): about 12 MB. More: refused, so the connection stays where it is.
 pub const FLOWS_MAX: usize = 65_536;
 
@@ -362,7 +361,7 @@ impl Switch {
             Some(entry) if entry.epoch > epoch => {
                 self.own.epochs_refused += 1;
                 Err(Failure::runtime(format!(
-                    "epoch {epoch} comes too late: epoch {} has decided",
+                    "epoch {epoch} is stale: epoch {} owns the connection",
                     entry.epoch
                 )))
             }

@@ -65,7 +65,7 @@ fn each_thing_that_a_node_lacks_is_named() {
     run(&format!("-n {own} addr del 10.77.9.9/32 dev eth0"));
 
     let cases = [
-        ("10.77.0.3", "takes no clients of IPv6"),
+        ("10.77.0.3", "takes no IPv6 clients"),
         ("fd77::2", "this node itself"),
         ("fd78::1", "no route to fd78::1"),
         ("fd79::1", "behind a router, by eth0"),

@@ -77,7 +77,7 @@ pub fn drain(board: &Board, name: &str, on: bool) -> Result<Drained, String> {
 /// What `cluster status` says.
 pub fn page(state: &ClusterState) -> String {
     let mut page = format!(
-        "node {}; of {} objects it is known who has them; {} streams broke, {} were refused\n\
+        "node {}; objects whose holders it knows: {}; streams broken: {}, refused: {}\n\
          connections that others serve for this node: {}; that it serves for others: {}\n",
         plain(&state.node),
         state.objects,
@@ -114,7 +114,9 @@ pub fn elsewhere(cluster: &Cluster, client: SocketAddr) -> Option<Explained> {
     Some(Explained {
         version: VERSION,
         now: vec![
-            format!("{client} is served by node {node}, to which this one handed it: ask there"),
+            format!(
+                "{client} is served by node {node}, to which this one handed it: run `ackpace why` there"
+            ),
             format!("it has moved between nodes {}", times(moves)),
         ],
         ..Explained::default()
@@ -132,11 +134,15 @@ pub fn placed(connection: &Connection) -> Vec<String> {
         .iter()
         .position(|name| placement.by.as_deref() == Some(name));
     let whence = by.map(|by| match by {
-        by if by == By::Kept as usize => "it is sent from what this node keeps of another one".to_owned(),
-        by if by == By::Relayed as usize => format!("node {from} has its bytes, which pass through this one"),
-        by if by == By::Fetched as usize => format!("its bytes are fetched from node {from}, and kept here"),
+        by if by == By::Kept as usize => {
+            "it is sent from what this node fetched from another one before".to_owned()
+        }
+        by if by == By::Relayed as usize => format!("its bytes are relayed from node {from}"),
+        by if by == By::Fetched as usize => {
+            format!("its bytes are fetched from node {from} and kept here")
+        }
         by if by == By::HandedOver as usize => format!(
-            "it was to be handed to node {from}; as long as it is here, its bytes pass through this one"
+            "it waits to be handed to node {from}; until then its bytes are relayed from there"
         ),
         _ => "it is sent from this node's own files".to_owned(),
     });
@@ -148,7 +154,7 @@ pub fn placed(connection: &Connection) -> Vec<String> {
             "node {home} accepted it and handed it to this one; it has moved between nodes {moved}"
         )),
         None if placement.moves > 0 => sentences.push(format!(
-            "it has moved between nodes {moved}, and is this one's again"
+            "it has moved between nodes {moved} and is back at this one"
         )),
         None => {}
     }
@@ -167,7 +173,8 @@ pub fn drained(drained: &Drained) -> String {
     let node = plain(&drained.node);
     match drained.draining {
         true => format!(
-            "{node} gives its downloads to the others and takes no more requests; it is empty when `ackpace cluster status` shows 0 responses for it\n"
+            "{node} gives its downloads to the others and takes no more requests. It is empty when `ackpace cluster status` shows 0 responses for it.\n\
+             Before you reboot its machine, wait until `ackpace cluster status` there also shows 0 connections that others serve for it: their packets pass through.\n"
         ),
         false => format!("{node} takes requests again\n"),
     }
@@ -194,7 +201,7 @@ mod tests {
         };
         assert_eq!(
             told(placement("relayed", Some("b"))),
-            ["node b has its bytes, which pass through this one: in memory of b"]
+            ["its bytes are relayed from node b: in memory of b"]
         );
         assert_eq!(
             told(placement("here", None)),
@@ -211,7 +218,7 @@ mod tests {
         );
         assert_eq!(
             told(moved(None, 2)),
-            ["it has moved between nodes 2 times, and is this one's again"]
+            ["it has moved between nodes 2 times and is back at this one"]
         );
         assert!(placed(&Connection::default()).is_empty());
     }
@@ -225,7 +232,9 @@ mod tests {
                 draining,
             })
         };
-        assert!(told(true).starts_with("b gives its downloads to the others and takes no more"));
+        let text = told(true);
+        assert!(text.starts_with("b gives its downloads to the others and takes no more"));
+        assert!(text.contains("0 connections that others serve for it"));
         assert_eq!(told(false), "b takes requests again\n");
     }
 
@@ -246,7 +255,10 @@ mod tests {
             nodes: vec![node("a", "up"), node("b\u{1b}[2J", "down")],
             ..ClusterState::default()
         });
-        assert!(page.starts_with("node a; of 7 objects "), "{page}");
+        assert!(
+            page.starts_with("node a; objects whose holders it knows: 7; "),
+            "{page}"
+        );
         assert!(page.contains("for this node: 0; that it serves for others: 4\n"));
         assert_eq!(page.lines().count(), 5);
         assert!(

@@ -23,6 +23,8 @@ use crate::socket_file::{SocketFile, connect_within, is_stale};
 const ADMIN_CONNECT_MAX: std::time::Duration = std::time::Duration::from_secs(2);
 /// Abandoned sockets of earlier servers that one start removes. More: the next start goes on.
 const STALE_SOCKETS_MAX: usize = 256;
+/// Folders of users in which root looks for servers, of each kind. More: the others are left out, and `--admin` names them.
+const USER_FOLDERS_MAX: usize = 64;
 
 /// Makes the socket that the options ask for; `None` for none.
 /// Errors: One sentence that begins with the path, when the operator named one that can't be used. Where the server chooses the path itself, no
@@ -124,11 +126,26 @@ fn all_folders() -> Vec<PathBuf> {
     all.push("/run/ackpace".into());
     if rustix::process::geteuid().is_root() {
         let users = fs::read_dir("/run/user").into_iter().flatten().flatten();
-        all.extend(users.map(|user| user.path().join("ackpace")));
+        let users = users.map(|user| user.path().join("ackpace"));
+        all.extend(users.take(USER_FOLDERS_MAX));
+        all.extend(shared_folders(&std::env::temp_dir()));
     }
     all.sort();
     all.dedup();
     all
+}
+
+/// The folders of users that have no other place (`ackpace-UID`), each of that user itself.
+fn shared_folders(temporary: &Path) -> Vec<PathBuf> {
+    let is_own = |folder: &PathBuf| {
+        let name = folder.file_name().and_then(OsStr::to_str);
+        let user = name.and_then(|name| name.strip_prefix("ackpace-")?.parse().ok());
+        let meta = fs::symlink_metadata(folder);
+        meta.is_ok_and(|meta| meta.is_dir() && Some(meta.uid()) == user)
+    };
+    let entries = fs::read_dir(temporary).into_iter().flatten().flatten();
+    let folders = entries.map(|entry| entry.path()).filter(is_own);
+    folders.take(USER_FOLDERS_MAX).collect()
 }
 
 /// Makes the folder, or checks that only this user may write to it.
@@ -223,6 +240,20 @@ mod tests {
         assert!(bind_at(&file).is_err(), "it is no socket");
         drop(living);
         fs::remove_dir_all(folder).expect("our own folder");
+    }
+
+    #[test]
+    fn folders_of_users_are_found_if_they_are_theirs() {
+        let temporary = folder("users");
+        own_folder(&temporary).expect("a new folder");
+        let user = rustix::process::geteuid().as_raw();
+        let own = temporary.join(format!("ackpace-{user}"));
+        own_folder(&own).expect("a new folder");
+        for other in [format!("ackpace-{}", user + 1), "ackpace-x".to_owned()] {
+            own_folder(&temporary.join(other)).expect("a new folder");
+        }
+        assert_eq!(shared_folders(&temporary), [own]);
+        fs::remove_dir_all(temporary).expect("our own folder");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use ackpace_core::units::{Bytes, Time};
 
-use crate::answers::{CacheState, Connection, Explained, Purged, Top};
+use crate::answers::{CacheState, Connection, Explained, Purged, Told, Top};
 use crate::options::acts_on_a_terminal;
 
 /// Lines, and characters of each, that are visible.
@@ -166,7 +166,10 @@ fn placed(connection: &Connection) -> String {
         return String::new();
     };
     let from = placement.from.as_deref().zip(placement.by.as_deref());
-    let from = from.map(|(from, by)| format!("{} from {}", plain(by), plain(from)));
+    let from = from.map(|(from, by)| match by {
+        "handed_over" => format!("to be handed over to {}", plain(from)),
+        by => format!("{} from {}", plain(by), plain(from)),
+    });
     let home = placement.home.as_deref();
     let home = home.map(|home| format!("handed over by {}", plain(home)));
     let told: Vec<String> = from.into_iter().chain(home).collect();
@@ -185,11 +188,45 @@ pub fn why(explained: &Explained) -> String {
     if !explained.decisions.is_empty() {
         page.push_str("\nThe last decisions:\n");
     }
-    for told in &explained.decisions {
+    for (told, before) in folded(&explained.decisions) {
         let ago = format!("{} ago", Time(told.ago_us));
-        let _ = writeln!(page, "{ago:>12}: {}", plain(&told.text));
+        let before = before.map_or_else(String::new, |(times, first)| {
+            format!(
+                " ({times} more like it, from {} ago on)",
+                Time(first.ago_us)
+            )
+        });
+        let _ = writeln!(page, "{ago:>12}: {}{before}", plain(&told.text));
     }
     page
+}
+
+/// Of decisions that differ in their numbers alone the last one; how many came before it, and the first of them.
+fn folded(decisions: &[Told]) -> Vec<(&Told, Option<(usize, &Told)>)> {
+    let alike = |told: &&Told, other: &Told| shape(&told.text) == shape(&other.text);
+    let mut lines = Vec::new();
+    for (at, told) in decisions.iter().enumerate() {
+        if !decisions[at + 1..].iter().any(|later| alike(&told, later)) {
+            let before = decisions[..at].iter().filter(|other| alike(&told, other));
+            let first = before.clone().next();
+            lines.push((told, first.map(|first| (before.count(), first))));
+        }
+    }
+    lines
+}
+
+/// The words of a sentence without numbers and their units.
+fn shape(text: &str) -> Vec<&str> {
+    const UNITS: [&str; 8] = ["B", "KB", "MB", "GB", "TB", "us", "ms", "s"];
+    let is_number = |word: &str| word.starts_with(|sign: char| sign.is_ascii_digit());
+    let is_unit = |word: &str| {
+        let word = word.trim_end_matches([',', ';', ':', ')']);
+        UNITS.contains(&word.trim_end_matches("/s"))
+    };
+    let words = text.split_whitespace();
+    words
+        .filter(|word| !is_number(word) && !is_unit(word))
+        .collect()
 }
 
 /// The page of `cache status`.
@@ -273,7 +310,7 @@ pub fn plain(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::answers::{FolderState, Placement, Response, Server, Told, VERSION, WorkerRow};
+    use crate::answers::{FolderState, Placement, Response, Server, VERSION, WorkerRow};
 
     #[test]
     fn the_cache_folder_has_a_line_and_one_object_is_not_two() {
@@ -423,5 +460,31 @@ mod tests {
             text,
             "it waits for its turn.\n\nThe last decisions:\n   1.5 s ago: the connection was closed (idle)\n"
         );
+    }
+
+    #[test]
+    fn decisions_that_differ_in_their_numbers_alone_are_folded() {
+        let told = |ago_s: u64, text: &str| Told {
+            ago_us: ago_s * 1_000_000,
+            is_about_all: false,
+            text: text.into(),
+        };
+        let page = why(&Explained {
+            decisions: vec![
+                told(9, "refilled with 1.2 MB, at 3 MB/s: 900 KB were left"),
+                told(8, "the path is congested"),
+                told(7, "refilled with 999 KB, at 12 KB/s: 0 B were left"),
+                told(6, "refilled with 3 MB"),
+                told(5, "refilled with 1.0 MB, at 1 GB/s: 1 B were left"),
+            ],
+            ..Explained::default()
+        });
+        let lines: Vec<&str> = page.lines().skip(2).map(str::trim).collect();
+        let last = "5.0 s ago: refilled with 1.0 MB, at 1 GB/s: 1 B were left (2 more like it, from 9.0 s ago on)";
+        let single = [
+            "8.0 s ago: the path is congested",
+            "6.0 s ago: refilled with 3 MB",
+        ];
+        assert_eq!(lines, [single[0], single[1], last]);
     }
 }

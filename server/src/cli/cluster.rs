@@ -19,13 +19,13 @@ pub fn command() -> Command {
     let what = Arg::new("what")
         .value_name("status|drain|undrain|key|analyse")
         .value_parser(["status", "drain", "undrain", "key", "analyse"])
-        .help("What is known of the nodes; have one give its downloads to the others and take no more requests, or take them again; make a node's key; what a log says of how often requests come together and for which files")
+        .help("Show the nodes; have one hand its downloads to the others and take no more requests, or take them again; make a node's key; count in a log how many requests share a connection or a file")
         .required(true);
     let node = Arg::new("which")
         .value_name("NODE|LOG")
         .value_parser(OsStringValueParser::new())
         .value_hint(ValueHint::FilePath)
-        .help("Which node is to be drained, or no longer; the log to be analysed, of Squid (native), nginx, Apache or this server, - for standard input");
+        .help("The node to drain or undrain; the log to analyse, of Squid (native), nginx, Apache or this server; - is standard input");
     let file = |name: &'static str, help: &'static str| {
         let file = Arg::new(name).long(name).value_name("FILE").help(help);
         file.value_hint(ValueHint::FilePath)

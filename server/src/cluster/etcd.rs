@@ -118,7 +118,7 @@ impl Keeper {
                     self.watch = None;
                     if !std::mem::replace(&mut self.fails, true) {
                         tracing::warn!(
-                            "cluster: {} can't be asked, and the nodes that are known stay: {failed}",
+                            "cluster: etcd does not answer, and the known nodes stay: {}: {failed}",
                             self.http.url()
                         );
                     }
@@ -137,7 +137,7 @@ impl Keeper {
             match self.http.watch(&question) {
                 Ok(watch) => self.watch = Some(watch),
                 // The list is read without it, too, only later.
-                Err(failed) => tracing::debug!("cluster: etcd gives no watch: {failed}"),
+                Err(failed) => tracing::debug!("cluster: etcd refuses to be watched: {failed}"),
             }
         }
         while Instant::now() < until && lock(&self.cluster.wishes).is_empty() {
@@ -212,7 +212,7 @@ impl Keeper {
         let other = before.and_then(|node| node.entry.as_ref());
         if let Some(other) = other.filter(|other| other.key != entry.key) {
             self.complain(format!(
-                "{} is listed at {} with another key: as long as that stands there, the others take that one for it",
+                "the name {} is taken, by a node at {} with another key: rename this one. If it has just got a new key, wait 10 s for its old entry to expire",
                 self.own.name, other.addr
             ));
             return Ok(());
@@ -227,7 +227,7 @@ impl Keeper {
         let answer = self.http.post("/v3/kv/txn", &question)?;
         // If somebody was faster, the next round sees what he wrote.
         match etcd::is_written(&answer)? {
-            true => tracing::info!("cluster: this node stands in etcd"),
+            true => tracing::info!("cluster: this node is listed in etcd"),
             false => tracing::debug!("cluster: this node's entry has just changed"),
         }
         Ok(())

@@ -36,7 +36,7 @@ impl Thread {
                 Some(peer) if Some(peer.addr) == addr && Some(peer.key) == place.key => {
                     self.places[node].unlisted = None;
                 }
-                Some(_) => self.leave(node, "it is listed with another address or key", now),
+                Some(_) => self.leave(node, "etcd lists it with another address or key", now),
             }
         }
         self.drop_unlisted(now);
@@ -55,7 +55,7 @@ impl Thread {
                 continue;
             };
             if self.standing[node].is_none() || now.since_us(since) >= UNLISTED_US {
-                self.leave(node, "etcd does not list it any more", now);
+                self.leave(node, "etcd no longer lists it", now);
             }
         }
     }
@@ -86,7 +86,7 @@ impl Thread {
                 self.full_told = Some(now);
                 let (name, others) = (&peer.name, self.places.len() - 1);
                 tracing::warn!(
-                    "cluster: {name} is left out: there is room for {others} other nodes"
+                    "cluster: {name} is left out: there is room for only {others} other nodes"
                 );
             }
             return;
@@ -105,11 +105,7 @@ impl Thread {
         if let Err(error) = (self.meet)(node, &peer.name, relay_addr(peer.addr)) {
             tracing::warn!("cluster: nothing is relayed from {}: {error}", peer.name);
         }
-        tracing::info!(
-            "cluster: {} at {} belongs to it from now on",
-            peer.name,
-            peer.addr
-        );
+        tracing::info!("cluster: {} at {} has joined", peer.name, peer.addr);
     }
 
     /// The place that a node had, or one that nobody had, or that of the node that left first. `None`: all are taken.

@@ -46,7 +46,7 @@ impl Placing {
     pub fn why(&self, names: &[String], me: usize) -> String {
         let Some(chosen) = &self.chosen else {
             return match self.by {
-                By::Kept => "all of it had been fetched from another node before".to_owned(),
+                By::Kept => "all of it was fetched from another node before".to_owned(),
                 _ => "no node takes requests".to_owned(),
             };
         };
@@ -68,12 +68,12 @@ impl Placing {
                 let _ = write!(why, "; {len} are too few to hand the connection over");
             }
             By::Relayed => why.push_str("; the connection could not move"),
-            By::Fetched => why.push_str("; it is asked for here again and again"),
+            By::Fetched => why.push_str("; it is often requested here"),
             By::HandedOver => {
                 let _ = write!(why, "; {len} are enough to hand the connection over");
             }
             By::Here if chosen.node != me => {
-                why.push_str("; but not asked: hand_off is off, the file has just changed, or it did not send it");
+                why.push_str("; but served here: hand_off is off, the file has just changed, or the other node did not send it");
             }
             By::Here | By::Kept => {}
         }
@@ -88,10 +88,9 @@ fn set(chosen: &Chosen, names: &[String]) -> String {
     let have: Vec<&str> = have.map(|(_, name)| name.as_str()).collect();
     match have[..] {
         [] => "no node was known to have it in memory".to_owned(),
-        _ if !chosen.set.has(chosen.node) => format!(
-            "in memory of {}, where too much waits or which takes no requests",
-            have.join(", ")
-        ),
+        _ if !chosen.set.has(chosen.node) => {
+            format!("in memory of {}, too busy or draining", have.join(", "))
+        }
         _ => format!("in memory of {}", have.join(", ")),
     }
 }
@@ -128,15 +127,15 @@ mod tests {
             ..chosen
         };
         let told = why(By::Fetched, nobody);
-        let fetched = "; it is asked for here again and again";
+        let fetched = "; it is often requested here";
         assert_eq!(
             told,
             format!("no node was known to have it in memory; {both}{fetched}")
         );
         let shared = Chosen { node: 0, ..chosen };
-        assert!(why(By::Here, shared).starts_with("in memory of b, c, where too much waits"));
+        assert!(why(By::Here, shared).starts_with("in memory of b, c, too busy or draining"));
         let kept = placing(By::Kept, None).why(&names, 0);
-        assert_eq!(kept, "all of it had been fetched from another node before");
+        assert_eq!(kept, "all of it was fetched from another node before");
         let far = Chosen { node: 70, ..chosen };
         assert!(why(By::HandedOver, far).contains("? was chosen"));
     }

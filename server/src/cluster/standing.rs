@@ -25,12 +25,12 @@ impl Thread {
         let places = self.places.iter().enumerate();
         let mut others = places.filter(|(node, _)| *node != me);
         let Some((node, _)) = others.find(|(_, other)| other.key == Some(*key)) else {
-            let why = "it has a key that is not among those of --peer".to_owned();
+            let why = "no node that is known here has its key: look at --peer or etcd".to_owned();
             return Err(Broken::Wrong(why)); // TLS takes no other
         };
         if let Some(wanted) = open.node.filter(|wanted| *wanted != node) {
             let (wanted, node) = (&names[wanted], &names[node]);
-            let why = format!("it has the key of {node}, and should be {wanted}");
+            let why = format!("it has the key of {node}, not that of {wanted}");
             return Err(Broken::Wrong(why));
         }
         (open.node, open.is_greeted) = (Some(node), true);
@@ -55,7 +55,7 @@ impl Thread {
     ) -> Result<(), Broken> {
         let wrong = |why: &str| Err(Broken::Wrong(why.to_owned()));
         let Some(node) = open.node else {
-            return wrong("it is not known who it is");
+            return wrong("it has shown no key");
         };
         if !open.stands {
             let Message::Hello {
@@ -66,7 +66,7 @@ impl Thread {
                 relay_port,
             } = frame.message
             else {
-                return wrong("it does not begin with HELLO");
+                return wrong("its first message is not HELLO");
             };
             let hello = Hello {
                 name,
@@ -82,7 +82,7 @@ impl Thread {
         }
         self.members[node].heard(now);
         match frame.message {
-            Message::Hello { .. } => return wrong("it says HELLO twice"),
+            Message::Hello { .. } => return wrong("it sent HELLO twice"),
             Message::Ping => {}
             Message::Load(load) => self.cluster.told(node, load),
             Message::Came(keys) => {
@@ -102,20 +102,20 @@ impl Thread {
     fn welcome(&mut self, id: u64, node: usize, hello: &Hello, now: Instant) -> Result<(), Broken> {
         let name = self.cluster.name_of(node);
         if hello.name != name {
-            let why = format!("it is called {} and has the key of {name}", hello.name);
+            let why = format!("it calls itself {} but has the key of {name}", hello.name);
             return Err(Broken::Wrong(why));
         }
         let [least, most] = hello.versions;
         if !(least..=most).contains(&VERSION) {
             return Err(Broken::Wrong(format!(
-                "it speaks versions {least} to {most} of the nodes' messages, and this node {VERSION}: run one release"
+                "it speaks versions {least} to {most} of the protocol, and this node {VERSION}: run one release"
             )));
         }
         let before = self.cluster.known().seen[node];
         let is_another = before.boot_nonce != 0 && before.boot_nonce != hello.boot_nonce;
         if let Some(old) = self.standing[node] {
             if is_another {
-                let why = format!("another process that is alive is called {name}, too");
+                let why = format!("another running server is also called {name}");
                 return Err(Broken::Wrong(why));
             }
             self.standing[node] = None;
@@ -134,7 +134,7 @@ impl Thread {
         }
         self.cluster.stand(node, Standing::Up);
         self.cluster.relay_ports[node].store(hello.relay_port, Release);
-        tracing::info!("cluster: {name} is there");
+        tracing::info!("cluster: {name} is up");
         Ok(())
     }
 
@@ -157,12 +157,18 @@ impl Thread {
         }
         self.standing[node] = None;
         self.cluster.relay_ports[node].store(0, Release);
+        let was_draining = self.cluster.known().seen[node].standing == Standing::Draining;
         self.cluster.stand(node, Standing::Down);
         self.cluster.tally.streams[0].fetch_add(1, Relaxed);
         self.members[node].broke(now);
         self.flows.unreachable(node, now);
         let name = self.cluster.name_of(node);
         match &broken {
+            // It was emptied first, as a node is that stops in order.
+            Broken::Ended if was_draining => tracing::info!("cluster: {name} has ended"),
+            Broken::Ended => {
+                tracing::warn!("cluster: {name} can't be reached: it closed the stream")
+            }
             Broken::Closed(why) => tracing::warn!("cluster: {name} can't be reached: {why}"),
             _ => tracing::warn!("cluster: {name} can't be reached"),
         }
@@ -177,7 +183,7 @@ impl Thread {
         let is_dead = match broken {
             Broken::Refused => true,
             Broken::Taken | Broken::Wrong(_) => false, // somebody is there
-            Broken::Closed(_) => return,
+            Broken::Ended | Broken::Closed(_) => return,
         };
         let was_dead = std::mem::replace(&mut self.cluster.known().seen[node].is_dead, is_dead);
         if is_dead && !was_dead {

@@ -31,7 +31,9 @@ pub enum Broken {
     Refused,
     /// It was only a look whether that is so, and somebody listens there.
     Taken,
-    /// The other side closed it, or the network failed.
+    /// The other side closed it.
+    Ended,
+    /// The network failed, or the other side is silent.
     Closed(String),
     /// The other side is not who it should be, or says what nobody understands.
     Wrong(String),
@@ -41,6 +43,7 @@ impl From<io::Error> for Broken {
     fn from(error: io::Error) -> Broken {
         match error.kind() {
             ErrorKind::ConnectionRefused => Broken::Refused,
+            ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => Broken::Ended,
             _ => Broken::Closed(error.to_string()),
         }
     }
@@ -50,10 +53,12 @@ impl From<rustls::Error> for Broken {
     fn from(error: rustls::Error) -> Broken {
         let why = match &error {
             rustls::Error::InvalidCertificate(_) => {
-                "it has a key that is not among those of --peer".to_owned()
+                "no node that is known here has its key: look at --peer or etcd".to_owned()
             }
             rustls::Error::AlertReceived(_) => {
-                format!("it refuses this node, whose key may not be among its --peer ({error})")
+                format!(
+                    "it refuses this node, whose key may be missing from its --peer or from etcd ({error})"
+                )
             }
             error => format!("it does not speak TLS as a node does: {error}"),
         };
@@ -139,7 +144,7 @@ impl Stream {
         let mut left = TURN_BYTES_MAX;
         while left > 0 {
             match self.tls.read_tls(&mut self.socket) {
-                Ok(0) => return Err(Broken::Closed("it closed the stream".to_owned())),
+                Ok(0) => return Err(Broken::Ended),
                 Ok(read) => left = left.saturating_sub(read),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
@@ -150,7 +155,7 @@ impl Stream {
             let plain = self.tls.reader().take(waiting as u64);
             { plain }.read_to_end(&mut self.received)?;
             if state.peer_has_closed() {
-                return Err(Broken::Closed("it closed the stream".to_owned()));
+                return Err(Broken::Ended);
             }
         }
         Ok(())
@@ -188,10 +193,10 @@ impl Stream {
                 Ok(Some(frame))
             }
             Parsed::Bad(Bad::Version) => Err(Broken::Wrong(
-                "it speaks another version of the nodes' messages: run one release".to_owned(),
+                "it speaks another version of the protocol: run one release".to_owned(),
             )),
             Parsed::Bad(bad) => Err(Broken::Wrong(format!(
-                "it sends what is no message of a node ({bad:?})"
+                "it sent an invalid message ({bad:?})"
             ))),
         }
     }

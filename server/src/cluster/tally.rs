@@ -1,10 +1,13 @@
 //! What a node counts of its cluster.
 
+use std::collections::BTreeMap;
+use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use ackpace_core::handoff::Step;
 
+use super::lock;
 use super::placing::By;
 
 /// Counts for operators.
@@ -23,6 +26,8 @@ pub struct ClusterTally {
     /// Connections of this node that others serve, or that are on their way; and those that it serves for others. As of the last
     /// turn of the thread.
     pub moved: [AtomicU64; 2],
+    /// Connections that were taken over from each node and are not in the log yet: at most an entry per place.
+    taken_over: Mutex<BTreeMap<usize, u64>>,
 }
 
 /// The steps of connections that move, for [`ClusterTally::steps`].
@@ -46,6 +51,16 @@ impl ClusterTally {
             Some(Step::Refused(_)) | None => 4,
         };
         self.steps[at].fetch_add(1, Relaxed);
+    }
+
+    /// Counts a connection that was taken over from a node, for the next line in the log.
+    pub fn took_over(&self, node: usize) {
+        *lock(&self.taken_over).entry(node).or_default() += 1;
+    }
+
+    /// Those since this was last asked, by nodes.
+    pub fn taken_over(&self) -> BTreeMap<usize, u64> {
+        std::mem::take(&mut lock(&self.taken_over))
     }
 
     /// Counts a client that got RST, since nobody knew how its connection goes on.

@@ -170,7 +170,7 @@ impl Thread {
         let late = self.open.iter().filter(|(_, open)| late(open));
         let late: Vec<u64> = late.map(|(id, _)| *id).collect();
         for id in late {
-            let why = "it said no HELLO in 5 s".to_owned();
+            let why = "it sent no HELLO within 5 s".to_owned();
             self.cut(id, Broken::Wrong(why), now);
         }
     }
@@ -180,7 +180,7 @@ impl Thread {
         let opening = || self.open.iter().find(|(_, o)| ours(o)).map(|(id, _)| *id);
         match self.standing[node].or_else(opening) {
             Some(id) => {
-                let why = "nothing was heard of it for too long".to_owned();
+                let why = "it was silent for too long".to_owned();
                 self.cut(id, Broken::Closed(why), now);
             }
             None => self.members[node].broke(now),
@@ -193,6 +193,11 @@ impl Thread {
         self.tell_at = now.plus_us(TELL_US);
         self.told_draining = load.draining;
         self.cluster.told(self.cluster.me, load);
+        for (node, count) in self.cluster.tally.taken_over() {
+            let plural = if count == 1 { "" } else { "s" };
+            let name = self.cluster.name_of(node);
+            tracing::info!("cluster: took {count} connection{plural} over from {name}");
+        }
         let came = lock(&self.cluster.reports).take();
         let mut frames = vec![about_none(Message::Load(load))];
         if !came.is_empty() {
@@ -240,7 +245,7 @@ impl Thread {
             let is_known = from.is_some_and(|from| self.cluster.has_node_at(from.ip()));
             if !is_known {
                 let from = from.map_or_else(|| "somewhere".to_owned(), |from| from.to_string());
-                self.refused(None, &format!("somebody at {from} is no node"), now);
+                self.refused(None, &format!("{from} is not the address of a node"), now);
                 continue;
             }
             self.make_room(now);
@@ -382,7 +387,7 @@ impl Thread {
                     at.unwrap_or_default()
                 );
             }
-            None => tracing::warn!("cluster: a stream from another node is refused: {why}"),
+            None => tracing::warn!("cluster: an incoming stream is refused: {why}"),
         }
     }
 }

@@ -15,11 +15,13 @@ pub fn wrong(options: &ServeOptions) -> Option<(&'static str, String)> {
         return is_idle.then(|| ("hand_off", text.to_owned()));
     }
     if !lacks.is_empty() {
-        let text = format!(
-            "a node of a cluster needs it; missing: {}",
-            lacks.join(", ")
-        );
-        return Some((lacks[0], text));
+        let lacks = lacks.join(", ").replace("peer", "peer (or cluster_etcd)");
+        let text = format!("a node of a cluster also needs {lacks}");
+        let given = needed.iter().find(|(_, has)| *has);
+        return given.map(|(given, _)| match *given {
+            "peer" if cluster.peer.is_empty() => ("cluster_etcd", text),
+            given => (given, text),
+        });
     }
     if options.has_origin() {
         let text = "a gateway can't be a node of a cluster in this version: serve a directory";
@@ -46,7 +48,7 @@ fn peers(node: &str, peers: &[Peer]) -> Option<String> {
         let mut before = earlier.iter().map(|other| &*other.name).chain([node]);
         if let Some(other) = before.find(|other| *other != name && id_of(other) == id_of(name)) {
             return Some(format!(
-                "{name} and {other} can't be in one cluster, since both names have one number: rename one of them"
+                "{name} and {other} can't be in one cluster, since both names hash to one number: rename one of them"
             ));
         }
         if earlier.iter().any(|other| other.name == *name) {
@@ -133,10 +135,13 @@ mod tests {
         assert_eq!(told(&[]), None);
         assert_eq!(with(&[peer("b", 2), peer("c", 3)]), None);
         let lacks = with(&[]).expect("no peer");
-        assert_eq!(lacks, "peer: a node of a cluster needs it; missing: peer");
+        assert_eq!(
+            lacks,
+            "node: a node of a cluster also needs peer (or cluster_etcd)"
+        );
         let lacks = told(&[peer("b", 2)]).expect("no name");
         assert!(
-            lacks.ends_with("missing: node, cluster_listen, cluster_key"),
+            lacks.ends_with("also needs node, cluster_listen, cluster_key"),
             "{lacks}"
         );
         let idle = told(&["--hand-off=relay".to_owned()]).expect("no cluster");

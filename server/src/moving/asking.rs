@@ -67,7 +67,7 @@ impl Moving {
             }
             Err(why @ Failed::Gone(_)) => {
                 tracing::warn!(
-                    "cluster: {}: {why}; requests are relayed until it answers again",
+                    "cluster: ackpace-host handoff at {}: {why}; requests are relayed until it answers again",
                     self.path.display()
                 );
                 self.broker = None;

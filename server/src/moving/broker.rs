@@ -206,6 +206,9 @@ impl std::fmt::Display for Failed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Failed::Refused(why) => f.write_str(why),
+            Failed::Gone(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                write!(f, "{error}; name this server's user by its --for USER")
+            }
             Failed::Gone(error) => error.fmt(f),
         }
     }

@@ -241,6 +241,7 @@ impl Moving {
 
     /// Its home is dead. What came to that node still comes from there, by the kernel's program; this node answers as its own.
     fn become_home(&mut self, stay: &mut Stay, epoch: u32) {
+        self.cluster.tally.took_over(stay.home());
         // Of its node's own connections the switch has no entries; until this one is gone, the lease must not end.
         if let Some(tuple) = stay.tuple {
             let until_ns = super::monotonic_ns().saturating_add(BEFORE_GONE_NS);

@@ -26,9 +26,8 @@ pub const KEY_BYTES: usize = 32;
 pub struct ClusterOptions {
     /// Name of this node; off: no cluster
     ///
-    /// Several servers that have the same files make a cluster, and each request is served by the node that does so best:
-    /// docs/cluster.md. A node needs all of `node`, `peer` or `cluster_etcd`, `cluster_listen` and `cluster_key`. All nodes are given the
-    /// same names.
+    /// Several servers with the same files form a cluster, in which the best node serves each request: docs/cluster.md. A node needs
+    /// all of `node`, `peer` or `cluster_etcd`, `cluster_listen` and `cluster_key`. All nodes use the same names for each other.
     ///
     /// Default: `off`, since one server needs no other. Range: 1 to 63 letters, digits, `-`, `_` and `.`. Or off.
     #[arg(long, value_name = "NAME", default_value = "off", help_heading = "Cluster", value_parser = node)]
@@ -36,8 +35,8 @@ pub struct ClusterOptions {
 
     /// Another node, as NAME=ADDR,KEY
     ///
-    /// Its name, the IP address and port of its `cluster_listen`, and its public key, which `ackpace cluster key` prints. Nobody
-    /// without that key is taken for it. Repeat the option for each of the other nodes. In the environment a comma ends a value, so
+    /// Its name, the IP address and port of its `cluster_listen`, and its public key as `ackpace cluster key` prints it: only a node
+    /// with that key is accepted under this name. Repeat the option for each other node. In the environment a comma ends a value, so
     /// use another source.
     ///
     /// Default: none. Range: at most 12 nodes, all different.
@@ -46,10 +45,9 @@ pub struct ClusterOptions {
 
     /// etcd that lists the nodes, as URL/NAME
     ///
-    /// In place of `peer`s, or beside them: each node writes its name, its address and its public key there for as long as it runs, and
-    /// takes those that it finds there for nodes. They come and go without a restart, and drains stand there, too. Whoever may write
-    /// there can make himself a node. Of a node that stands in `peer`, too, that counts. The URL is that of etcd's port for clients,
-    /// and its path names the cluster.
+    /// Instead of `peer`, or beside it: while it runs, each node lists its name, address and public key there, and accepts the nodes
+    /// that it finds there. They come and go without a restart. Drains are kept there, too. Anyone who can write there can add a node.
+    /// For a node that is also in `peer`, `peer` wins. The URL is that of etcd's client port, and its path names the cluster.
     ///
     /// Default: `off`. Range: `http://HOST:PORT/NAME` or `https://...`, without user, password and query. Or off.
     #[arg(long, value_name = "URL", default_value = "off", help_heading = "Cluster", value_parser = EtcdAt::parse)]
@@ -57,9 +55,8 @@ pub struct ClusterOptions {
 
     /// Where the other nodes reach this one
     ///
-    /// An IP address of this machine and a port, for what the nodes tell each other (TLS 1.3). The port after it serves HTTP to the
-    /// other nodes, without TLS and without lines in the access log; who comes from another address is turned away there. Both
-    /// belong into a network that you trust.
+    /// An IP address of this machine and a port, for messages between the nodes (TLS 1.3). The next port serves HTTP to the other
+    /// nodes, without TLS or access log, and refuses clients from other addresses. Keep both in a network that you trust.
     ///
     /// Default: `off`. Range: an IP address, not that of all (`0.0.0.0`), and a port of 1 to 65534. Or off.
     #[arg(long, value_name = "ADDR", default_value = "off", help_heading = "Cluster", value_parser = ClusterAt::parse)]
@@ -67,7 +64,8 @@ pub struct ClusterOptions {
 
     /// File with the private key of this node
     ///
-    /// `ackpace cluster key --out FILE` makes one. Only the user of the server may be allowed to read it (`chmod 600`).
+    /// `ackpace cluster key --out FILE` makes one. The server's user, and nobody else, must be able to read it
+    /// (`chown`, `chmod 600`).
     ///
     /// Default: `off`. Range: a file with an Ed25519 key in PEM (PKCS#8). Or off.
     #[arg(long, value_name = "FILE", default_value = "off", value_hint = ValueHint::FilePath, help_heading = "Cluster",
@@ -77,7 +75,7 @@ pub struct ClusterOptions {
     /// How another node serves a request
     ///
     /// `auto` moves the connection there where that pays, and relays the response otherwise; `relay` always relays; `off` serves
-    /// every request where it came.
+    /// every request on the node where it arrives.
     ///
     /// Default: `auto`. Range: auto, relay or off.
     #[arg(long, value_name = "HOW", default_value = "auto", help_heading = "Cluster")]
@@ -85,7 +83,7 @@ pub struct ClusterOptions {
 
     /// Socket of `ackpace-host handoff`
     ///
-    /// Connections move with the help of that program, which has the rights for it. Where it does not answer, requests are relayed.
+    /// That program has the privileges to move connections. If it does not answer, requests are relayed.
     ///
     /// Default: `/run/ackpace-handoff/handoff.sock`. Range: the path of a unix socket.
     #[arg(long, value_name = "FILE", default_value = "/run/ackpace-handoff/handoff.sock", value_hint = ValueHint::FilePath,

@@ -163,18 +163,25 @@ impl Worker {
             version,
             residency: file.residency,
         };
-        conn.body.source = Some(Source::File(file));
+        let file = Source::File(file);
+        let shown = self.shared.site.shown_source(&file);
+        conn.body.source = Some(file);
         conn.front.sent_by(stream.nth, By::Here);
-        if let Some(placing) = &mut conn.placing {
+        let chosen = conn.placing.as_mut().and_then(|placing| {
             placing.by = By::Here;
-        }
+            placing.chosen
+        });
+        let cluster = self.shared.cluster.as_deref();
+        let node = chosen.zip(cluster);
+        let node = node.map(|(chosen, cluster)| format!("node {}", cluster.name_of(chosen.node)));
         self.forget(stream);
         let text = format_args!(
-            "another node does not send it from offset_bytes={} on: it is read from this node's disk",
+            "{} does not send it from offset_bytes={} on: it is read from this node's disk",
+            node.as_deref().unwrap_or("another node"), // of what was kept, none was chosen
             error.offset_bytes
         );
         let shared = Arc::clone(&self.shared);
-        shared.seldom.tell(Topic::Node, None, text, now);
+        shared.seldom.tell(Topic::Node, Some(&shown), text, now);
         self.decider.on(
             In::FetchElsewhere {
                 stream,

@@ -13,6 +13,8 @@ fn a_guest_is_killed() {
         return;
     };
     scene.in_the_middle(vip(A), |_, nodes, nth| nodes[nth].server.kill());
+    let log = &scene.nodes[A].server;
+    log.err_line(&["INFO", "took 1 connection over from "]);
     scene.is_well(&[vip(A)]);
 }
 
@@ -70,7 +72,13 @@ fn a_home_is_killed() {
     let Some(mut scene) = Scene::new() else {
         return;
     };
-    scene.in_the_middle(vip(A), |_, nodes, _| nodes[A].server.kill());
+    let mut guest = A;
+    scene.in_the_middle(vip(A), |_, nodes, nth| {
+        nodes[A].server.kill();
+        guest = nth;
+    });
+    let log = &scene.nodes[guest].server;
+    log.err_line(&["INFO", "took 1 connection over from a"]);
     scene.is_well(&[vip(1), vip(2)]);
 }
 

@@ -90,11 +90,11 @@ impl Switch {
         }
         self.age_at_ns = now_ns + AGE_NS;
         match self.forget_idle(IDLE_NS) {
-            Ok(left) if left > FLOWS_MAX / 4 * 3 => say!(
-                "handoff: {left} connections are away or guests, of {FLOWS_MAX} that there is room for"
-            ),
+            Ok(left) if left > FLOWS_MAX / 4 * 3 => {
+                say!("handoff: {left} moved connections, and there is room for {FLOWS_MAX}")
+            }
             Ok(_) => {}
-            Err(why) => say!("handoff: idle connections are not looked for: {why}"),
+            Err(why) => say!("handoff: can't look for idle connections: {why}"),
         }
     }
 

@@ -100,7 +100,7 @@ impl Pins {
         let user = fs::read_to_string(&self.lock).unwrap_or_default();
         if own.is_none() && user.trim() != std::process::id().to_string() {
             return Err(Failure::operator(format!(
-                "process {} moves connections by them: stop it first",
+                "process {} uses these programs: stop it first",
                 user.trim()
             )));
         }

@@ -42,7 +42,7 @@ impl Settings {
         for (what, count, least, most) in bounds {
             if !(least..=most).contains(&count) {
                 return Err(Failure::operator(format!(
-                    "{count} {what}s: from {least} to {most} may be named"
+                    "{count} {what}s: {least} to {most} are allowed"
                 )));
             }
         }
@@ -59,7 +59,7 @@ impl Settings {
         for name in &self.devices {
             if !all.iter().any(|device| device.name == *name) {
                 return Err(Failure::operator(format!(
-                    "{name} is no Ethernet device that is up"
+                    "{name} is not an Ethernet device that is up"
                 )));
             }
         }
@@ -96,7 +96,7 @@ impl Settings {
                     })
                 }
                 None => Err(Failure::operator(format!(
-                    "peer {address} is not on a segment of this node: packets reach it only by its MAC; 'doctor' tells more"
+                    "peer {address} is not on an Ethernet segment of this node, as it has to be: see 'ackpace-host doctor handoff'"
                 ))),
             }
         };

@@ -98,7 +98,7 @@ impl Wires {
         };
         open().map_err(|error| {
             Failure::operator(format!(
-                "sockets for packets that were held: {error}; they take CAP_NET_RAW and CAP_NET_ADMIN"
+                "sockets for held packets: {error}; they need CAP_NET_RAW and CAP_NET_ADMIN"
             ))
         })
     }

@@ -9,7 +9,7 @@ use crate::cluster::{By, STEPS};
 pub static METRICS: [Metric; 7] = [
     gauge(
         "cluster_nodes",
-        "Nodes of the cluster by what this one knows of them, itself included. Down: nobody hears from it; look at its log.",
+        "Nodes of the cluster as this one sees them, itself included. Down: no message comes from it; look at its log.",
         SampleSource::Cluster("standing", &["up", "draining", "down"], |cluster, at| {
             Value::Whole(cluster.count(at))
         }),
@@ -23,14 +23,14 @@ pub static METRICS: [Metric; 7] = [
     ),
     counter(
         "cluster_streams",
-        "Streams between this node and others that broke, or were refused for a wrong key, a wrong name or rubbish: look at the log.",
+        "Streams between this node and others that broke, or were refused for a wrong key or name or an invalid message: look at the log.",
         SampleSource::Cluster("end", &["broken", "refused"], |cluster, at| {
             Value::Whole(cluster.tally.streams[at].load(Relaxed))
         }),
     ),
     counter(
         "cluster_responses",
-        "Responses with a body by how they were placed: from this node's own files, from what it had kept of another node, relayed from one, fetched from one and kept, or with the connection handed over. Those of the response cache are not placed. Many relayed ones that are long: connections can't move; the log says why.",
+        "Responses with a body by how they were placed: from this node's own files, from what it had fetched from another node, relayed from one, fetched from one and kept, or with the connection handed over. Responses from the response cache are not placed. If many long ones are relayed, connections can't move: the log says why.",
         SampleSource::Cluster("placed", &By::NAMES, |cluster, at| {
             Value::Whole(cluster.tally.placed[at].load(Relaxed))
         }),
@@ -44,14 +44,14 @@ pub static METRICS: [Metric; 7] = [
     ),
     counter(
         "cluster_broker_answers",
-        "Answers of ackpace-host handoff: how many of the questions it refused. Not 0: look at its log.",
+        "Requests that ackpace-host handoff refused. Not 0: look at its log.",
         SampleSource::Cluster("answer", &["refused"], |cluster, _| {
             Value::Whole(cluster.tally.broker_refused.load(Relaxed))
         }),
     ),
     gauge(
         "cluster_moved_connections",
-        "Connections that this node accepted and others serve now, or that are on their way (away), and those that it serves for others (guests).",
+        "Connections that this node accepted and that others serve now or that are moving (away), and those that it serves for others (guests).",
         SampleSource::Cluster("where", &["away", "guests"], |cluster, at| {
             Value::Whole(cluster.tally.moved[at].load(Relaxed))
         }),

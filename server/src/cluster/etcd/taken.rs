@@ -11,7 +11,9 @@ pub fn taken(listing: &Listing, own: &Peer, pinned: &[Peer]) -> (Vec<Peer>, Vec<
     for node in listing.nodes.iter().filter(|node| node.name != own.name) {
         let name = &node.name;
         let Some(entry) = &node.entry else {
-            complaints.push(format!("what it has of {name} is no ADDR,KEY,VERSION"));
+            complaints.push(format!(
+                "the entry of {name} is not ADDR,KEY,VERSION: delete it (etcdctl del), and {name} writes it anew"
+            ));
             continue;
         };
         let peer = Peer {
@@ -22,7 +24,7 @@ pub fn taken(listing: &Listing, own: &Peer, pinned: &[Peer]) -> (Vec<Peer>, Vec<
         if let Some(pin) = pinned.iter().find(|pin| pin.name == peer.name) {
             if *pin != peer {
                 complaints.push(format!(
-                    "it has {peer}, and --peer says {pin}, which counts"
+                    "the entry {peer} differs from --peer {pin}, which is used"
                 ));
             }
             continue;
@@ -41,16 +43,19 @@ pub fn taken(listing: &Listing, own: &Peer, pinned: &[Peer]) -> (Vec<Peer>, Vec<
 fn clash(one: &Peer, other: &Peer) -> Option<String> {
     let name = &other.name;
     if one.addr == other.addr {
-        return Some(format!("{name} has its address, {}", one.addr));
+        return Some(format!(
+            "its address, {}, is also that of {name}: give each node its own cluster_listen",
+            one.addr
+        ));
     }
     if one.key == other.key {
         let key = shown_key(&one.key);
         return Some(format!(
-            "{name} has its key, {key}: each node makes its own"
+            "its key, {key}, is also that of {name}: make one for each node"
         ));
     }
     let is_one = id_of(&one.name) == id_of(name);
-    is_one.then(|| format!("its name and {name} have one number: rename one of them"))
+    is_one.then(|| format!("its name and that of {name} hash to one number: rename one of them"))
 }
 
 #[cfg(test)]
@@ -91,17 +96,19 @@ mod tests {
         let list = [peer("a", 9), peer("b", 2), peer("c", 2), peer("d", 4)];
         let (nodes, complaints) = taken(&listing(&list), &own, &[]);
         assert_eq!(nodes, [peer("b", 2), peer("d", 4)]);
-        assert!(complaints[0].contains("c is left out: b has its address"));
+        assert!(
+            complaints[0].contains("c is left out: its address, 192.0.2.2:7800, is also that of b")
+        );
         let thief = Peer {
             key: own.key,
             ..peer("e", 5)
         };
         let (nodes, complaints) = taken(&listing(&[thief]), &own, &[]);
-        assert!(nodes.is_empty() && complaints[0].contains("a has its key"));
+        assert!(nodes.is_empty() && complaints[0].contains("is also that of a: make one"));
         let mut unread = listing(&[peer("b", 2)]);
         unread.nodes[0].entry = None;
         let (nodes, complaints) = taken(&unread, &own, &[]);
-        assert!(nodes.is_empty() && complaints[0].contains("is no ADDR,KEY"));
+        assert!(nodes.is_empty() && complaints[0].contains("is not ADDR,KEY"));
     }
 
     #[test]
@@ -110,9 +117,9 @@ mod tests {
         let list = [peer("b", 3), peer("c", 4), peer("d", 2)];
         let (nodes, complaints) = taken(&listing(&list), &own, &pinned);
         assert_eq!(nodes, [peer("c", 4)]);
-        assert!(complaints[0].contains("which counts"), "{complaints:?}");
+        assert!(complaints[0].contains("which is used"), "{complaints:?}");
         assert!(
-            complaints[1].contains("b has its address"),
+            complaints[1].contains("is also that of b"),
             "{complaints:?}"
         );
         let (nodes, complaints) = taken(&listing(&pinned), &own, &pinned);

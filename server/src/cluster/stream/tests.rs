@@ -112,7 +112,7 @@ fn what_is_no_frame_or_no_tls_is_told_apart() {
         told = two.next_frame().err();
         told.is_some()
     });
-    assert!(matches!(&told, Some(Broken::Wrong(why)) if why.contains("no message")));
+    assert!(matches!(&told, Some(Broken::Wrong(why)) if why.contains("an invalid message")));
     let (mut one, mut two) = pair((&a, &b), (&b, &a));
     one.socket.set_nonblocking(false).expect("a socket");
     one.socket
@@ -136,7 +136,7 @@ fn a_stream_that_is_cut_in_the_middle_of_a_frame_gives_no_frame() {
     drop(ends.0);
     for _ in 0..500 {
         if let Err(broken) = ends.1.turn() {
-            assert!(matches!(broken, Broken::Closed(_)), "{broken:?}");
+            assert!(matches!(broken, Broken::Ended), "{broken:?}");
             assert!(matches!(ends.1.next_frame(), Ok(None)));
             return;
         }
