@@ -114,13 +114,10 @@ impl Moving {
         now: Instant,
     ) -> Option<In> {
         match out {
-            // The kernel's lease can't be renewed, and so must not be home's: home takes over when both are over.
-            Out::Send {
-                message: Plain::Renew { .. },
-                ..
-            } if self.broker.is_none() => None,
             Out::Send { to, epoch, message } => {
-                if let Some(message) = guest_message(stay, message) {
+                // Without the broker the kernel's lease can't be renewed, so home's must not be: home takes over when both are over.
+                let in_vain = matches!(message, Plain::Renew { .. }) && self.broker.is_none();
+                if let Some(message) = guest_message(stay, message).filter(|_| !in_vain) {
                     self.say(to.into(), stay.id, epoch, message);
                 }
                 None
