@@ -7,12 +7,17 @@ use std::{env, fs};
 const BINARY: &str = env!("CARGO_BIN_EXE_ackpace-host");
 const INSTALLED: &str = "/usr/local/bin/ackpace-host";
 
-/// Each file, with the exit codes after which a restart does not help.
-const UNITS: [(&str, &str); 2] = [
-    ("ackpace-host-tune.service", "2"),
-    ("ackpace-host-guard.service", "1 2"),
+/// Each file, with the exit codes after which a restart does not help, and the rights that its program uses.
+const UNITS: [(&str, &str, &str); 3] = [
+    ("ackpace-host-tune.service", "2", RIGHTS),
+    ("ackpace-host-guard.service", "1 2", RIGHTS),
+    (
+        "ackpace-host-handoff.service",
+        "2",
+        "CAP_BPF CAP_PERFMON CAP_NET_ADMIN CAP_NET_RAW CAP_NET_BIND_SERVICE CAP_CHOWN",
+    ),
 ];
-/// The rights that both programs use.
+/// Those of programs that ask the kernel alone.
 const RIGHTS: &str = "CAP_BPF CAP_PERFMON";
 
 fn text(unit: &str) -> String {
@@ -29,7 +34,7 @@ fn values<'a>(text: &'a str, name: &str) -> Vec<&'a str> {
 
 #[test]
 fn their_commands_are_understood() {
-    for (unit, _) in UNITS {
+    for (unit, ..) in UNITS {
         let text = text(unit);
         let commands = ["ExecStart", "ExecStopPost"].map(|name| values(&text, name));
         assert_eq!(commands[0].len(), 1, "{unit}");
@@ -47,12 +52,13 @@ fn their_commands_are_understood() {
 }
 
 #[test]
-fn they_give_the_rights_that_are_used_and_what_both_can_do_without_is_taken() {
-    for (unit, lasting) in UNITS {
+fn they_give_the_rights_that_are_used_and_what_all_can_do_without_is_taken() {
+    for (unit, lasting, rights) in UNITS {
         let text = text(unit);
-        assert_eq!(values(&text, "CapabilityBoundingSet"), [RIGHTS], "{unit}");
-        assert_eq!(values(&text, "RuntimeDirectory"), ["ackpace-host"]);
-        // Each keeps its record there for the next start, and the other one's, too.
+        assert_eq!(values(&text, "CapabilityBoundingSet"), [rights], "{unit}");
+        let folders = values(&text, "RuntimeDirectory");
+        assert!(folders[0].split(' ').any(|it| it == "ackpace-host"));
+        // Each keeps its record there for the next start, and the others', too.
         for name in [
             "RuntimeDirectoryPreserve",
             "NoNewPrivileges",
@@ -72,8 +78,14 @@ fn they_give_the_rights_that_are_used_and_what_both_can_do_without_is_taken() {
         let families = values(&text, "RestrictAddressFamilies");
         assert_eq!(families.len(), 1, "{unit}");
     }
-    // `tune` pins its records there.
-    assert_eq!(values(&text(UNITS[0].0), "ReadWritePaths"), ["/sys/fs/bpf"]);
+    // They pin records, and programs, there.
+    for (unit, ..) in [UNITS[0], UNITS[2]] {
+        assert_eq!(values(&text(unit), "ReadWritePaths"), ["/sys/fs/bpf"]);
+    }
+    // A socket keeps the bounds of the unit that made it, and these are for the server.
+    let handoff = text(UNITS[2].0);
+    assert_eq!(values(&handoff, "IPAddressDeny"), [""; 0]);
+    assert_eq!(values(&handoff, "Restart"), ["always"]);
 }
 
 #[test]
@@ -88,7 +100,7 @@ fn systemd_finds_nothing_wrong_with_them() {
     }
     let folder = env::temp_dir().join(format!("ackpace-units-{}", std::process::id()));
     fs::create_dir_all(&folder).expect("a folder for temporary files");
-    for (unit, _) in UNITS {
+    for (unit, ..) in UNITS {
         // It wants the command to be there.
         let path = folder.join(unit);
         fs::write(&path, text(unit).replace(INSTALLED, BINARY)).expect("our own folder");
