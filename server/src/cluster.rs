@@ -47,7 +47,7 @@ use self::reports::Reports;
 pub use self::start::start;
 use self::table::Table;
 pub use self::table::id_of;
-pub use self::tally::{ClusterTally, STEPS};
+pub use self::tally::{ClusterTally, REASONS, STEPS};
 pub use self::thread::{Busy, Meet};
 use crate::clock::Clock;
 use crate::mailbox::ThreadWaker;

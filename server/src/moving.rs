@@ -24,7 +24,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use ackpace_core::handoff::{FROZEN_MAX, In, Refusal, Step, answer_unknown};
+use ackpace_core::handoff::{FROZEN_MAX, Hold, In, Refusal, Step, answer_unknown, may_move};
 use ackpace_core::units::{Instant, US_PER_S};
 use ackpace_wire::cluster::broker::Lease;
 use ackpace_wire::cluster::{FlowId, Frame, Message, Object, Tuple};
@@ -121,12 +121,8 @@ impl Moving {
 
     /// A worker gave a connection away that another node is to serve.
     fn begin(&mut self, handed: Box<Handed>, to: usize, now: Instant) {
-        let facts = handed.conn.transport.facts(0, handed.conn.flow.is_some());
-        let quiet = facts.is_some_and(|facts| ackpace_core::handoff::may_move(&facts).is_ok());
-        let refused = self.refused[to].is_some_and(|at| now.since_us(at) < REFUSED_US);
-        let room = self.homes.len() < MOVED_MAX && self.broker.is_some();
-        if !quiet || refused || !room || !state::can_travel(&handed) {
-            self.cluster.tally.count(None);
+        if let Some(why) = self.stays(&handed, to, now) {
+            self.cluster.tally.count(Step::Refused(why));
             return self.to_worker(handed);
         }
         self.last += 1;
@@ -141,6 +137,19 @@ impl Moving {
         self.drive_home(number, Some(event), now);
     }
 
+    /// Why it need not be tried to give a connection away.
+    fn stays(&self, handed: &Handed, to: usize, now: Instant) -> Option<Refusal> {
+        let facts = handed.conn.transport.facts(0, handed.conn.flow.is_some());
+        let hold = facts.map_or(Some(Hold::Closing), |facts| may_move(&facts).err());
+        let refused = self.refused[to].is_some_and(|at| now.since_us(at) < REFUSED_US);
+        let has_room = self.homes.len() < MOVED_MAX && self.broker.is_some();
+        match hold {
+            Some(hold) => Some(Refusal::Hold(hold)),
+            None if refused || !has_room => Some(Refusal::Busy),
+            None => (!state::can_travel(handed)).then_some(Refusal::Object),
+        }
+    }
+
     /// A worker gave a connection back that belongs to another node.
     fn give_back(&mut self, mut handed: Box<Handed>, now: Instant) {
         let Some(flow) = handed.conn.flow.as_deref().cloned() else {
@@ -148,7 +157,7 @@ impl Moving {
         };
         // It can't be told to its home, which would be waited for.
         if !state::can_travel(&handed) {
-            self.cluster.tally.count(None);
+            self.cluster.tally.count(Step::Refused(Refusal::Object));
             handed.conn.stays = true;
             return self.to_worker(handed);
         }
@@ -307,7 +316,7 @@ impl Moving {
 
     /// What becomes of a step, for operators.
     fn told(&mut self, step: Step, node: usize, now: Instant) {
-        self.cluster.tally.count(Some(step));
+        self.cluster.tally.count(step);
         if step == Step::TookOver {
             self.cluster.tally.took_over(node);
         }

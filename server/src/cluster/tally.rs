@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use ackpace_core::handoff::Step;
+use ackpace_core::handoff::{Refusal, Step};
 
 use super::lock;
 use super::placing::By;
@@ -19,6 +19,8 @@ pub struct ClusterTally {
     pub streams: [AtomicU64; 2],
     /// What became of connections that were to move ([`STEPS`]).
     pub steps: [AtomicU64; STEPS.len()],
+    /// Those that were refused, by the reason ([`REASONS`]).
+    pub reasons: [AtomicU64; REASONS.len()],
     /// Questions that the broker refused.
     pub broker_refused: AtomicU64,
     /// Responses by how they were placed ([`By`]).
@@ -40,15 +42,21 @@ pub const STEPS: [&str; 6] = [
     "reset",
 ];
 
+/// Why connections stay, for [`ClusterTally::reasons`].
+pub const REASONS: [&str; 5] = ["moment", "object", "busy", "silent", "socket"];
+
 impl ClusterTally {
-    /// Counts a step; `None`: it did not begin.
-    pub fn count(&self, step: Option<Step>) {
+    /// Counts a step.
+    pub fn count(&self, step: Step) {
         let at = match step {
-            Some(Step::Moved) => 0,
-            Some(Step::Returned) => 1,
-            Some(Step::TookOver) => 2,
-            Some(Step::Lapsed) => 3,
-            Some(Step::Refused(_)) | None => 4,
+            Step::Moved => 0,
+            Step::Returned => 1,
+            Step::TookOver => 2,
+            Step::Lapsed => 3,
+            Step::Refused(why) => {
+                self.reasons[reason(why)].fetch_add(1, Relaxed);
+                4
+            }
         };
         self.steps[at].fetch_add(1, Relaxed);
     }
@@ -77,5 +85,37 @@ impl ClusterTally {
     pub fn stand(&self, away: usize, guests: usize) {
         self.moved[0].store(away as u64, Relaxed);
         self.moved[1].store(guests as u64, Relaxed);
+    }
+}
+
+/// Which of [`REASONS`] it is.
+fn reason(why: Refusal) -> usize {
+    match why {
+        Refusal::Hold(_) | Refusal::Late | Refusal::Moving | Refusal::Itself => 0,
+        Refusal::Object => 1,
+        Refusal::Busy | Refusal::Draining | Refusal::Version => 2,
+        Refusal::Silent => 3,
+        Refusal::Save | Refusal::Restore => 4,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_that_stays_is_counted_with_its_reason() {
+        let tally = ClusterTally::default();
+        let steps = [Refusal::Object, Refusal::Restore, Refusal::Object].map(Step::Refused);
+        steps.into_iter().for_each(|step| tally.count(step));
+        tally.count(Step::Moved);
+        let of = |name| REASONS.iter().position(|reason| *reason == name);
+        let count = |name| tally.reasons[of(name).expect("a reason")].load(Relaxed);
+        assert_eq!(
+            (count("object"), count("socket"), count("moment")),
+            (2, 1, 0)
+        );
+        let steps = [0, 4].map(|at: usize| tally.steps[at].load(Relaxed));
+        assert_eq!(steps, [1, 3]);
     }
 }

@@ -3,10 +3,10 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::admin::metric::{Metric, SampleSource, Value, counter, gauge};
-use crate::cluster::{By, STEPS};
+use crate::cluster::{By, REASONS, STEPS};
 
 /// At the end of the page; only where there is a cluster.
-pub static METRICS: [Metric; 7] = [
+pub static METRICS: [Metric; 8] = [
     gauge(
         "cluster_nodes",
         "Nodes of the cluster as this one sees them, itself included. Down: no message comes from it; look at its log.",
@@ -40,6 +40,13 @@ pub static METRICS: [Metric; 7] = [
         "Connections that were to move between nodes, by what became of that. Taken over: the other node died, and this one goes on for it; lapsed: the lease of a guest ended, since its home did not renew it; refused: it stayed; reset: the client got RST, since nobody knew how its connection goes on.",
         SampleSource::Cluster("step", &STEPS, |cluster, at| {
             Value::Whole(cluster.tally.steps[at].load(Relaxed))
+        }),
+    ),
+    counter(
+        "cluster_refused_moves",
+        "Connections that stayed where they were, by the reason. Moment: they are in a bad one, as when losses are repaired, and the next may move; object: the other node has not the same file, or the response can't travel; busy: the other node has no room, is drained, speaks another version or has refused a moment ago; silent: it did not answer in time; socket: ackpace-host handoff could not freeze or restore it: look at its log.",
+        SampleSource::Cluster("reason", &REASONS, |cluster, at| {
+            Value::Whole(cluster.tally.reasons[at].load(Relaxed))
         }),
     ),
     counter(
