@@ -409,20 +409,22 @@ fn nodes_ask_at_a_port_of_their_own_and_leave_no_line_in_the_access_log() {
 #[test]
 fn a_relayed_response_is_told_of_in_log_and_metrics_and_its_log_can_be_analysed() {
     let cluster = Cluster::new(&["a", "b"]);
+    cluster.tree.file("site/other", "abc");
     let mut options = cluster.options(0);
     options.push("--access-log-format=json".to_owned());
     let (a, b) = (cluster.start_with(0, &options), cluster.start(1));
     a.sees("b", "up");
     b.sees("a", "up");
-    assert_eq!(b.server.get("/a", "").status, 200);
+    // Of a file that has just changed nothing tells the versions apart.
+    for path in ["/a", "/other"] {
+        eventually("the tag is strong", || {
+            let response = b.server.get(path, "");
+            !response.field("ETag").unwrap_or("W/").starts_with("W/")
+        });
+    }
     eventually("a hears what b has", || {
         let status = a.ackpace(&["status", "--json"]).out;
-        status.contains("\"objects\":1,")
-    });
-    // Of a file that has just changed nothing tells the versions apart.
-    eventually("the tag is strong", || {
-        let response = b.server.get("/a", "");
-        !response.field("ETag").unwrap_or("W/").starts_with("W/")
+        status.contains("\"objects\":2,")
     });
     assert_eq!(a.server.get("/a", "").text(), "0123456789");
     assert_eq!(a.server.get("/nothing", "").status, 404);
@@ -435,10 +437,16 @@ fn a_relayed_response_is_told_of_in_log_and_metrics_and_its_log_can_be_analysed(
     let placed = |by: &str| a.server.sum("ackpace_cluster_responses_total", &[by]);
     assert_eq!((placed("\"relayed\""), placed("\"here\"")), (1.0, 0.0));
     assert_eq!(a.server.sum("ackpace_cluster_moved_connections", &[]), 0.0);
+    b.server.signal(libc::SIGSTOP);
+    assert_eq!(a.server.get("/other", "").text(), "abc");
+    let told = ["/site/other", "node b does not send it from offset_bytes=0"];
+    a.server.err_line(&told);
+    b.server.signal(libc::SIGCONT);
+    eventually("its line", || log().lines().count() == 3);
     let mut command = command(server_binary());
     let analysed = run(command.args(["cluster", "analyse"]).arg(&a.log));
     assert!(
-        analysed.out.starts_with("2 lines (json), ") && analysed.out.contains("not in this log"),
+        analysed.out.starts_with("3 lines (json), ") && analysed.out.contains("not in this log"),
         "{}{}",
         analysed.out,
         analysed.err
