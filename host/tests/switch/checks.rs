@@ -77,5 +77,5 @@ fn each_thing_that_a_node_lacks_is_named() {
     }
     settings.peers.clear();
     settings.devices = vec!["lo".to_owned()];
-    is_lost(&settings, "client-facing devices", "no Ethernet device");
+    is_lost(&settings, "client-facing devices", "not an Ethernet device");
 }

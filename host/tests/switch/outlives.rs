@@ -61,7 +61,7 @@ fn a_killed_process_leaves_all_as_it_is_and_the_next_one_finds_it() {
     assert!(started);
     let refused = world.within(A, || Switch::clear().expect_err("it is used").to_string());
     assert!(
-        refused.contains(&format!("process {} moves connections", child.id())),
+        refused.contains(&format!("process {} uses these programs", child.id())),
         "{refused}"
     );
     let (sends, comes) = (Sends::from(&world, CLIENT), Comes::to(&world, B, false));
@@ -169,13 +169,13 @@ fn settings_that_can_not_be_are_refused() {
     let cases: [(&str, Change); 6] = [
         ("0 VIPs", |it| it.vips.clear()),
         ("0 ports", |it| it.ports.clear()),
-        ("not on a segment", |it| {
+        ("not on an Ethernet segment", |it| {
             it.peers.push("192.0.2.1".parse().expect("an address"))
         }),
         ("this node itself", |it| {
             it.peers.push("10.77.0.2".parse().expect("an address"))
         }),
-        ("no Ethernet device that is up", |it| {
+        ("not an Ethernet device that is up", |it| {
             it.devices.push("lo".to_owned())
         }),
         ("65 peers", |it| it.peers.resize(65, it.peers[0])),
