@@ -52,13 +52,13 @@ pub fn relay() -> Experiment {
             scenario(&[of], Cluster::Relay(Relay { of, per_s }))
         },
         judged: "
-            home_cpu_us_per_response / relayed <= .5 at object=3
-            home_cpu_us_per_response / relayed <= .15 at object=4
-            home_cpu_us_per_response / haproxy <= .8 at object=3
-            home_cpu_us_per_response / haproxy <= .3 at object=4
-            home_cpu_us_per_response / relayed, haproxy at object=0|1|2
-            home_cpu_us_per_response / nginx-proxy
-            home_process_us_per_response / relayed, haproxy, nginx-proxy
+            home_process_us_per_response / relayed <= .5 at object=3
+            home_process_us_per_response / relayed <= .15 at object=4
+            home_process_us_per_response / haproxy <= .8 at object=3
+            home_process_us_per_response / haproxy <= .3 at object=4
+            home_process_us_per_response / relayed, haproxy at object=0|1|2
+            home_process_us_per_response / nginx-proxy
+            home_cpu_us_per_response / relayed, haproxy, nginx-proxy
             ttfb_p50_us / relayed, haproxy, nginx-proxy
             ttfb_p99_us / relayed, haproxy, nginx-proxy
             moved_share >= .95",
