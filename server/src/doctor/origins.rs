@@ -1,6 +1,6 @@
 //! What `ackpace doctor` says of a gateway: its memory for payload, and whether its origins answer.
 
-use std::io::{self, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ fn told(error: &io::Error, origin: &Address) -> String {
     let of_tls = error.get_ref().and_then(|inner| inner.downcast_ref());
     match of_tls {
         Some(error) => tls_told(error, &origin.host),
-        None if error.kind() == io::ErrorKind::WouldBlock => {
+        None if error.kind() == ErrorKind::WouldBlock => {
             format!("no answer within {} s", STEP_MAX.as_secs())
         }
         None => error.to_string(),
@@ -86,7 +86,11 @@ fn ask(stream: &mut (impl Read + Write), request: &[u8]) -> io::Result<u16> {
     stream.flush()?;
     let (mut received, mut piece) = (Vec::new(), [0; 4096]);
     while received.len() < RESPONSE_HEAD_BYTES_MAX {
-        let len = stream.read(&mut piece)?;
+        let len = match stream.read(&mut piece) {
+            // The kernel does not restart a read with a timeout (signal(7)); what is left of an io_uring may interrupt one.
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            read => read?,
+        };
         if len == 0 {
             break;
         }
