@@ -146,3 +146,19 @@ pub const RPC_AUTH_BYTES_MAX: usize = 400;
 pub const RPC_MACHINE_BYTES_MAX: usize = 255;
 /// Groups of a user, besides the first (RFC 5531 appendix A). Above: AUTH_BADCRED; clients send the first ones.
 pub const RPC_GROUPS_MAX: usize = 16;
+
+/// Bytes of a file handle (NFS3_FHSIZE, RFC 1813 section 2.4). Above: GARBAGE_ARGS.
+pub const NFS_HANDLE_BYTES_MAX: usize = 64;
+/// Bytes in a file handle that tell the file: those of name_to_handle_at(2) for the file systems of Linux that are served, or
+/// a hash. Longer ones can't be made.
+pub const NFS_HANDLE_BODY_BYTES_MAX: usize = 40;
+/// Bytes of a file's name: NAME_MAX. Above: NFS3ERR_NAMETOOLONG.
+pub const NFS_NAME_BYTES_MAX: usize = 255;
+/// Bytes of a symbolic link: PATH_MAX. Above: NFS3ERR_NAMETOOLONG.
+pub const NFS_PATH_BYTES_MAX: usize = 4 << 10;
+/// Bytes of a path to mount (MNTPATHLEN, RFC 1813 appendix I). Above: GARBAGE_ARGS.
+pub const NFS_MOUNT_PATH_BYTES_MAX: usize = 1 << 10;
+/// Bytes of names and attributes in one READDIR or READDIRPLUS, whatever the client has room for: some 400 names, which one
+/// turn reads. More: the client asks again.
+pub const NFS_LISTING_BYTES_MAX: u32 = 64 << 10;
+const _: () = assert!(2 * RPC_AUTH_BYTES_MAX + NFS_PATH_BYTES_MAX + 1024 <= RPC_HEAD_BYTES_MAX);
