@@ -119,6 +119,31 @@ fn put_args(args: &Args<'_>, payload: &[u8], to: &mut Vec<u8>) {
             assert_eq!(payload.len(), write.payload_bytes as usize);
             to.put_opaque(payload);
         }
+        Args::Create { .. } | Args::MkDir { .. } | Args::SymLink { .. } | Args::MkNod { .. } => {
+            put_make(args, to);
+        }
+        Args::Rename { from, to: into } => {
+            put_place(from, to);
+            put_place(into, to);
+        }
+        Args::Link { file, place } => {
+            to.put_opaque(file.0);
+            put_place(place, to);
+        }
+        Args::ReadDir(asked) => {
+            to.put_opaque(asked.folder.0);
+            to.put_u64(asked.cookie);
+            to.extend(asked.verifier);
+            to.put_u32(asked.names_bytes_max);
+            if asked.has_attributes {
+                to.put_u32(asked.len_bytes_max);
+            }
+        }
+    }
+}
+
+fn put_make(args: &Args<'_>, to: &mut Vec<u8>) {
+    match args {
         Args::Create { place, how } => {
             put_place(place, to);
             match how {
@@ -161,23 +186,7 @@ fn put_args(args: &Args<'_>, payload: &[u8], to: &mut Vec<u8>) {
                 to.put_u32(device.minor);
             }
         }
-        Args::Rename { from, to: into } => {
-            put_place(from, to);
-            put_place(into, to);
-        }
-        Args::Link { file, place } => {
-            to.put_opaque(file.0);
-            put_place(place, to);
-        }
-        Args::ReadDir(asked) => {
-            to.put_opaque(asked.folder.0);
-            to.put_u64(asked.cookie);
-            to.extend(asked.verifier);
-            to.put_u32(asked.names_bytes_max);
-            if asked.has_attributes {
-                to.put_u32(asked.len_bytes_max);
-            }
-        }
+        _ => unreachable!("it makes nothing"),
     }
 }
 
