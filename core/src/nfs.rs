@@ -9,6 +9,7 @@
 //! their own bytes, all at once. So a connection has several readers ([`READERS`]). `nfs/messages.rs` is the contract.
 
 mod messages;
+mod reading;
 mod runs;
 #[cfg(test)]
 mod tests;
@@ -17,16 +18,22 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 pub use self::messages::{Answer, CallId, In, Out, Read, Received, Settings};
-use self::runs::{Comes, RunId, Runs, reader};
-use crate::conn::{Span, StreamId, TcpEvent, Want, WantSeq};
-use crate::limits::{NFS_CALLS_MAX, NFS_REPLIES_BYTES_MAX, NFS_RUNS_MAX};
+use self::runs::{Comes, RunId, Runs};
+use crate::conn::{TcpEvent, WantSeq};
+use crate::limits::{NFS_CALLS_MAX, NFS_PARTS_MAX, NFS_REPLIES_BYTES_MAX, NFS_RUNS_MAX};
 use crate::machine::Machine;
 use crate::units::Instant;
 use crate::why::Why;
 
-/// Readers of one connection: one for each call and each run.
-pub const READERS: usize = NFS_CALLS_MAX + NFS_RUNS_MAX;
+/// Readers of one connection: one for each call, and a few for each run.
+pub const READERS: usize = NFS_CALLS_MAX + NFS_RUNS_MAX * NFS_PARTS_MAX;
 const _: () = assert!(NFS_CALLS_MAX <= 1 << 8, "a CallId is a u8");
+
+/// Memory of one connection in the machine. Queues may be half empty.
+pub const CONNECTION_BYTES: u64 = (size_of::<Nfs>()
+    + runs::BYTES_MAX
+    + NFS_CALLS_MAX * (size_of::<Place>() + 2 * size_of::<CallId>() + 4 * size_of::<Out>()))
+    as u64;
 
 /// The place of a call, and its reader.
 #[derive(Default)]
@@ -187,152 +194,10 @@ impl Nfs {
         }
     }
 
-    /// Finds out whether a READ's bytes are in memory.
-    fn look_for(&mut self, id: CallId, read: Read, now: Instant) {
-        let places = &self.places;
-        let is_needed = |run| places.iter().any(|place| place.is_of(run));
-        let (run, forgotten) = self.runs.asked(&read, is_needed, now);
-        self.outs.extend(forgotten.map(Out::Forget));
-        self.set(id, Phase::Probing(read, run));
-        let (object, span) = (read.object, read.span);
-        self.outs.push_back(Out::Probe {
-            call: id,
-            object,
-            span,
-        });
-    }
-
     fn set(&mut self, id: CallId, phase: Phase) {
         if let Some(call) = self.call(id) {
             call.phase = phase;
         }
-    }
-
-    fn probed(&mut self, id: CallId, is_resident: bool, now: Instant) {
-        let Some(Phase::Probing(read, run)) = self.call(id).map(|call| call.phase) else {
-            return;
-        };
-        if is_resident {
-            self.runs.resident(run, &read);
-            self.ready(id, read.reply_bytes(), Some(read), now);
-        } else {
-            let comes = self.runs.missing(run, &read);
-            self.set(id, Phase::Waiting(read, comes, run));
-            if comes == Comes::ByItself {
-                self.want(id, &read, read.span, now);
-            }
-        }
-        self.outs.extend(self.runs.want(run, now).map(Out::Want));
-    }
-
-    /// Wants these bytes of a READ for itself.
-    fn want(&mut self, id: CallId, read: &Read, span: Span, now: Instant) {
-        let stream = self.reader(id);
-        let place = &mut self.places[usize::from(id.0)];
-        place.seq = place.seq.next();
-        self.outs.push_back(Out::Want(Want {
-            stream,
-            object: read.object,
-            span,
-            underrun_at: now,
-            rate_bytes_per_s: 0, // it takes these and no more
-            seq: place.seq,
-            answers: place.answers,
-            signals: 0,
-        }));
-    }
-
-    fn reader(&self, id: CallId) -> StreamId {
-        let index = usize::from(id.0);
-        reader(&self.settings, index, self.places[index].nth)
-    }
-
-    /// The call whose reader this is.
-    fn of_reader(&self, stream: StreamId) -> Option<CallId> {
-        let first = self.settings.readers;
-        let index = stream.conn.index.checked_sub(first.index)? as usize;
-        let place = self.places.get(index)?;
-        let id = CallId(index as u8); // `places` has at most 256
-        (self.reader(id) == stream && place.call.is_some()).then_some(id)
-    }
-
-    fn fetched(&mut self, stream: StreamId, seq: WantSeq, span: Span, now: Instant) {
-        if let Some(id) = self.of_reader(stream) {
-            let awaited = self.awaited(id, seq);
-            if let Some(read) = awaited {
-                self.fetched_alone(id, &read, span, now);
-            }
-        } else if let Some(run) = self.runs.fetched(stream, seq, span) {
-            self.run_came(run, now);
-            let want = self.runs.want(Some(run), now);
-            self.outs.extend(want.map(Out::Want));
-        }
-    }
-
-    /// The READ that waits for this want.
-    fn awaited(&mut self, id: CallId, seq: WantSeq) -> Option<Read> {
-        let is_last = self.places[usize::from(id.0)].seq == seq;
-        match self.call(id)?.phase {
-            Phase::Waiting(read, Comes::ByItself, _) if is_last => Some(read),
-            _ => None,
-        }
-    }
-
-    fn fetched_alone(&mut self, id: CallId, read: &Read, span: Span, now: Instant) {
-        self.places[usize::from(id.0)].answers += 1;
-        let end_bytes = span.end_bytes().max(read.span.offset_bytes);
-        if end_bytes < read.span.end_bytes() {
-            let rest = read.span.behind(end_bytes - read.span.offset_bytes);
-            return self.want(id, read, rest, now);
-        }
-        self.forget(id);
-        self.ready(id, read.reply_bytes(), Some(*read), now);
-    }
-
-    /// A READ needs its reader no more. The next one that wants is another stream.
-    fn forget(&mut self, id: CallId) {
-        let stream = self.reader(id);
-        self.outs.push_back(Out::Forget(stream));
-        let place = &mut self.places[usize::from(id.0)];
-        (place.nth, place.seq, place.answers) = (place.nth.wrapping_add(1), WantSeq::default(), 0);
-    }
-
-    /// More of a run is in memory, or nothing more will come: READs that waited for that go on.
-    fn run_came(&mut self, run: RunId, now: Instant) {
-        for index in 0..self.places.len() {
-            let phase = self.places[index].call.map(|call| call.phase);
-            let Some(Phase::Waiting(read, Comes::WithRun, Some(of))) = phase else {
-                continue;
-            };
-            let id = CallId(index as u8); // below 256
-            match self.runs.reaches(of, read.span.end_bytes()) {
-                _ if of != run => {}
-                Some(true) => self.ready(id, read.reply_bytes(), Some(read), now),
-                Some(false) => {}
-                None => {
-                    self.set(id, Phase::Waiting(read, Comes::ByItself, Some(of)));
-                    self.want(id, &read, read.span, now);
-                }
-            }
-        }
-    }
-
-    fn fetch_failed(&mut self, stream: StreamId, seq: WantSeq, why: Why, now: Instant) {
-        let Some(id) = self.of_reader(stream) else {
-            if let Some(run) = self.runs.fetch_failed(stream, seq) {
-                self.run_came(run, now);
-            }
-            return;
-        };
-        if self.awaited(id, seq).is_none() {
-            return;
-        }
-        self.forget(id);
-        if self.stuck == Some(id) {
-            return self.close(true, why); // its head says that it succeeds
-        }
-        self.set(id, Phase::Resolving);
-        self.outs.push_back(Out::Refuse { call: id, why });
     }
 
     /// A reply can leave.
@@ -371,27 +236,6 @@ impl Nfs {
             self.replies_bytes -= reply_bytes;
             self.outs.push_back(Out::Left(id));
         }
-    }
-
-    /// Bytes were evicted between the probe and the send: they are wanted. If the head is out, everything waits for them.
-    fn missing(&mut self, now: Instant) {
-        let Some(&id) = self.ready.front() else {
-            return;
-        };
-        let Some(call) = self.call(id) else {
-            return;
-        };
-        let Phase::Ready(_, Some(read)) = call.phase else {
-            return;
-        };
-        let sent_bytes = call.sent_bytes;
-        self.ready.pop_front();
-        if sent_bytes > 0 {
-            self.stuck = Some(id);
-        }
-        self.set(id, Phase::Waiting(read, Comes::ByItself, None));
-        let of_payload = sent_bytes.saturating_sub(read.head_bytes.into());
-        self.want(id, &read, read.span.behind(of_payload), now);
     }
 
     /// Ends all at once: each stage forgets the connection's wants in this turn.

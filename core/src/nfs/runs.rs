@@ -2,22 +2,23 @@
 //!
 //! A client has many READs of a file under way at once, and they arrive out of order, so one READ behind another proves nothing.
 //! What counts is how densely they cover a stretch of the file. A run whose READs cover half of its stretch or more is read ahead
-//! of: it has one want for all bytes behind what was asked for, and is to the disk machine what a response of HTTP is (TPF's
-//! stream n). READs that are scattered become runs of their own, or one that is too thin to be read ahead of.
+//! of: what lies behind is wanted part by part, dated by the client's rate, as for a response of HTTP (TPF's stream n). READs that
+//! are scattered become runs of their own, or one that is too thin to be read ahead of.
 
 use alloc::vec::Vec;
 
 use super::messages::{Read, Settings};
 use crate::conn::{ConnId, ObjectId, Span, StreamId, Want, WantSeq};
 use crate::limits::{
-    NFS_CALLS_MAX, NFS_PAUSE_US, NFS_RATE_US_MIN, NFS_RUNS_MAX, RATE_BYTES_PER_S_MAX,
-    READ_BYTES_MAX, REDATE_US_MIN,
+    FIRST_READ_BYTES, NFS_CALLS_MAX, NFS_PART_BYTES, NFS_PARTS_MAX, NFS_PAUSE_US, NFS_RATE_US_MIN,
+    NFS_RUNS_MAX, RATE_BYTES_PER_S_MAX, REDATE_US_MIN,
 };
 use crate::send::Supply;
 use crate::units::{Instant, US_PER_S};
 
-/// READs that a client may have under way at once and out of order: a READ so many times its length away is still near.
-const NEAR_READS: u64 = 16;
+/// READs that a client may have under way at once and out of order: a READ so many times its length away from the highest one is
+/// still near.
+const NEAR_READS: u64 = NFS_CALLS_MAX as u64;
 /// The stretch of a run is what its last READs would cover, this many times.
 const STRETCH_READS: u64 = 4 * NEAR_READS;
 
@@ -52,18 +53,28 @@ struct Run {
     reads: u32,
     asked_at: Instant,
     rate: RunRate,
-    ahead: Option<Ahead>,
-    /// The number of the last want, and how many were answered.
+    /// Where the next part begins that is read ahead; `None`: nothing is.
+    next_bytes: Option<u64>,
+    /// Up to here READs wait for what is read ahead.
+    needed_bytes: u64,
+    readers: [Reader; NFS_PARTS_MAX],
+}
+
+/// One of the readers that read ahead. Several do, since one want is one read, and a target may be far away.
+#[derive(Clone, Copy, Default)]
+struct Reader {
+    part: Option<Part>,
+    /// The number of its last want, and how many were answered.
     seq: WantSeq,
     answers: u32,
 }
 
-/// What is read ahead of a run.
+/// Bytes that are being read ahead.
 #[derive(Clone, Copy)]
-struct Ahead {
-    /// All bytes up to here were read, from where reading ahead began.
-    end_bytes: u64,
-    /// The want that was not answered yet.
+struct Part {
+    /// What has not come of it.
+    rest: Span,
+    /// The want for that, if it was not answered yet.
     want: Option<Want>,
 }
 
@@ -78,6 +89,9 @@ struct RunRate {
     is_starved: bool,
 }
 
+/// Memory of all runs.
+pub(super) const BYTES_MAX: usize = NFS_RUNS_MAX * size_of::<Run>();
+
 /// All runs of a connection.
 pub(super) struct Runs {
     settings: Settings,
@@ -90,28 +104,28 @@ impl Runs {
         Runs { settings, runs }
     }
 
-    /// A READ has come: the run that it belongs to. `None`: there are too many. May replace a run, whose reader is returned: it is
-    /// to be forgotten. `is_needed` tells for which runs READs wait.
+    /// A READ has come: the run that it belongs to. `None`: there are too many. May replace a run, whose readers are returned: they
+    /// are to be forgotten. `is_needed` tells for which runs READs wait.
     pub fn asked(
         &mut self,
         read: &Read,
         is_needed: impl Fn(RunId) -> bool,
         now: Instant,
-    ) -> (Option<RunId>, Option<StreamId>) {
+    ) -> (Option<RunId>, Vec<StreamId>) {
         if let Some(index) = self.runs.iter().position(|run| run.is_near(read)) {
             self.runs[index].add(read, now);
-            return (Some(self.id(index)), None);
+            return (Some(self.id(index)), Vec::new());
         }
         let mut run = Run::new(read, now);
         if self.runs.len() < NFS_RUNS_MAX {
             self.runs.push(run);
-            return (Some(self.id(self.runs.len() - 1)), None);
+            return (Some(self.id(self.runs.len() - 1)), Vec::new());
         }
         let unneeded = (0..self.runs.len()).filter(|index| !is_needed(self.id(*index)));
         let Some(oldest) = unneeded.min_by_key(|index| self.runs[*index].asked_at) else {
-            return (None, None);
+            return (None, Vec::new());
         };
-        let forgotten = self.known(oldest);
+        let forgotten = self.known(oldest).collect();
         run.nth = self.runs[oldest].nth.wrapping_add(1);
         self.runs[oldest] = run;
         (Some(self.id(oldest)), forgotten)
@@ -123,115 +137,75 @@ impl Runs {
             return Comes::ByItself;
         };
         run.rate.is_starved = true;
-        let span = read.span;
-        match &run.ahead {
-            Some(ahead) => {
-                let comes_soon = span.offset_bytes
-                    <= ahead.end_bytes.saturating_add(READ_BYTES_MAX)
-                    && span.end_bytes() > ahead.end_bytes;
-                match comes_soon {
-                    true => Comes::WithRun,
-                    false => Comes::ByItself,
-                }
-            }
-            None => {
-                let ahead = Ahead {
-                    end_bytes: run.high_bytes,
-                    want: None,
-                };
-                run.ahead = run.is_dense().then_some(ahead);
-                Comes::ByItself
-            }
+        if let Some(next_bytes) = run.next_bytes {
+            return run.comes(read.span, next_bytes);
         }
+        if run.is_dense() {
+            run.next_bytes = Some(run.high_bytes);
+        }
+        Comes::ByItself
     }
 
     /// The bytes of a READ are in memory: nothing needs to be read ahead of them.
     pub fn resident(&mut self, id: Option<RunId>, read: &Read) {
-        let ahead = self.get_mut(id).and_then(|run| run.ahead.as_mut());
-        if let Some(ahead) = ahead {
-            let follows = read.span.offset_bytes <= ahead.end_bytes;
-            if follows && ahead.want.is_none() {
-                ahead.end_bytes = ahead.end_bytes.max(read.span.end_bytes());
+        let Some(run) = self.get_mut(id) else {
+            return;
+        };
+        if let Some(next_bytes) = run.next_bytes {
+            let follows = read.span.offset_bytes <= next_bytes;
+            if follows && run.readers.iter().all(|reader| reader.part.is_none()) {
+                run.next_bytes = Some(next_bytes.max(read.span.end_bytes()));
             }
         }
     }
 
-    /// The want that the disk machine is to be told now, or with a new deadline.
-    pub fn want(&mut self, id: Option<RunId>, now: Instant) -> Option<Want> {
-        let stream = self.stream(id?);
-        let run = self.get_mut(id)?;
-        let end_bytes = run.ahead?.end_bytes;
-        let ahead_bytes = end_bytes.saturating_sub(run.high_bytes); // D2 and D3; D1 is not known
-        let supply = Supply {
-            socket_bytes: 0,
-            rate_bytes_per_s: run.rate.bytes_per_s,
-            full: false,
-        };
-        let (rate_bytes_per_s, answers) = (supply.rate_bytes_per_s, run.answers);
-        let underrun_at = supply.underrun_at(ahead_bytes, now);
-        let is_paused = ahead_bytes > 0 && now.since_us(run.asked_at) > NFS_PAUSE_US;
-        let want = match run.ahead?.want {
-            Some(told) if !is_moved(&told, underrun_at, rate_bytes_per_s, now) => return None,
-            Some(told) => Want {
-                underrun_at,
-                rate_bytes_per_s,
-                answers,
-                ..told
-            },
-            None if is_paused || end_bytes >= run.file_len_bytes => return None,
-            None => Want {
-                stream,
-                object: run.object,
-                span: Span {
-                    offset_bytes: end_bytes,
-                    len_bytes: run.file_len_bytes - end_bytes,
-                },
-                underrun_at,
-                rate_bytes_per_s,
-                seq: run.seq.next(),
-                answers,
-                signals: 0,
-            },
-        };
-        run.seq = want.seq;
-        run.ahead = Some(Ahead {
-            end_bytes,
-            want: Some(want),
-        });
-        Some(want)
+    /// The wants that the disk machine is to be told now, or with a new deadline.
+    pub fn wants(&mut self, id: RunId, now: Instant, mut tell: impl FnMut(Want)) {
+        for nth in 0..NFS_PARTS_MAX {
+            let stream = self.stream(id, nth);
+            let want = self
+                .get_mut(Some(id))
+                .and_then(|run| run.want(nth, stream, now));
+            want.into_iter().for_each(&mut tell);
+        }
     }
 
     /// A want of this reader is answered. Late answers are void: `None`.
     pub fn fetched(&mut self, stream: StreamId, seq: WantSeq, span: Span) -> Option<RunId> {
-        let id = self.of_stream(stream)?;
-        let run = self.get_mut(Some(id))?;
-        let ahead = run.ahead.as_mut()?;
-        let want = ahead.want.take_if(|want| want.seq == seq)?;
-        run.answers = run.answers.wrapping_add(1);
-        if span.offset_bytes <= want.span.offset_bytes {
-            ahead.end_bytes = ahead.end_bytes.max(span.end_bytes());
-        }
+        let (id, nth) = self.of_stream(stream)?;
+        let reader = &mut self.get_mut(Some(id))?.readers[nth];
+        let part = reader.part.as_mut()?;
+        part.want.take_if(|want| want.seq == seq)?;
+        reader.answers = reader.answers.wrapping_add(1);
+        let came_bytes = span.end_bytes().saturating_sub(part.rest.offset_bytes);
+        part.rest = part.rest.behind(came_bytes);
+        reader.part.take_if(|part| part.rest.len_bytes == 0);
         Some(id)
     }
 
     /// A want of this reader failed: nothing is read ahead any more, and each READ wants for itself. Late answers are void.
     pub fn fetch_failed(&mut self, stream: StreamId, seq: WantSeq) -> Option<RunId> {
-        let id = self.of_stream(stream)?;
+        let (id, nth) = self.of_stream(stream)?;
         let run = self.get_mut(Some(id))?;
-        run.ahead.as_mut()?.want.take_if(|want| want.seq == seq)?;
-        run.ahead = None;
+        let part = run.readers[nth].part.as_mut()?;
+        part.want.take_if(|want| want.seq == seq)?;
+        run.next_bytes = None;
+        for reader in &mut run.readers {
+            reader.part = None; // a late answer finds none
+        }
         Some(id)
     }
 
-    /// Whether what was read ahead reaches this far; `None`: nothing is read ahead.
-    pub fn reaches(&self, id: RunId, end_bytes: u64) -> Option<bool> {
+    /// Whether all these bytes were read ahead; `None`: nothing is read ahead.
+    pub fn has_read(&self, id: RunId, span: Span) -> Option<bool> {
         let run = self.runs.get(id.index).filter(|run| run.nth == id.nth)?;
-        Some(run.ahead.as_ref()?.end_bytes >= end_bytes)
+        let next_bytes = run.next_bytes?;
+        Some(span.end_bytes() <= next_bytes && !run.reads(span))
     }
 
     /// All readers that a disk machine may know.
     pub fn all_known(&self) -> impl Iterator<Item = StreamId> + '_ {
-        (0..self.runs.len()).filter_map(|index| self.known(index))
+        (0..self.runs.len()).flat_map(|index| self.known(index))
     }
 
     fn id(&self, index: usize) -> RunId {
@@ -245,20 +219,25 @@ impl Runs {
         (run.nth == id.nth).then_some(run)
     }
 
-    /// The reader of this run, if it has ever wanted.
-    fn known(&self, index: usize) -> Option<StreamId> {
-        let has_wanted = self.runs[index].seq != WantSeq::default();
-        has_wanted.then(|| self.stream(self.id(index)))
+    /// The readers of this run that have ever wanted.
+    fn known(&self, index: usize) -> impl Iterator<Item = StreamId> + '_ {
+        let readers = self.runs[index].readers.iter().enumerate();
+        let known = readers.filter(|(_, reader)| reader.seq != WantSeq::default());
+        known.map(move |(nth, _)| self.stream(self.id(index), nth))
     }
 
-    /// Runs are the readers behind those of the calls.
-    fn stream(&self, id: RunId) -> StreamId {
-        reader(&self.settings, NFS_CALLS_MAX + id.index, id.nth)
+    /// The readers of runs are those behind the calls' own.
+    fn stream(&self, id: RunId, nth: usize) -> StreamId {
+        let index = NFS_CALLS_MAX + id.index * NFS_PARTS_MAX + nth;
+        reader(&self.settings, index, id.nth)
     }
 
-    fn of_stream(&self, stream: StreamId) -> Option<RunId> {
-        let mut all = (0..self.runs.len()).map(|index| self.id(index));
-        all.find(|id| self.stream(*id) == stream)
+    fn of_stream(&self, stream: StreamId) -> Option<(RunId, usize)> {
+        let first = self.settings.readers.index as usize + NFS_CALLS_MAX;
+        let nth = (stream.conn.index as usize).checked_sub(first)?;
+        let (index, nth) = (nth / NFS_PARTS_MAX, nth % NFS_PARTS_MAX);
+        let id = (index < self.runs.len()).then(|| self.id(index))?;
+        (self.stream(id, nth) == stream).then_some((id, nth))
     }
 }
 
@@ -271,6 +250,15 @@ pub(super) fn reader(settings: &Settings, index: usize, nth: u16) -> StreamId {
         worker: settings.worker,
         conn,
         nth,
+    }
+}
+
+/// The rate of a client that waits for so much, as far as the disk machine needs to know one: all of it is to be one read. 0: a
+/// first read is as long.
+pub(super) fn waiting_rate(len_bytes: u64) -> u64 {
+    match len_bytes {
+        0..=FIRST_READ_BYTES => 0,
+        _ => len_bytes.saturating_mul(US_PER_S / NFS_RATE_US_MIN),
     }
 }
 
@@ -298,9 +286,9 @@ impl Run {
                 since: now,
                 ..RunRate::default()
             },
-            ahead: None,
-            seq: WantSeq::default(),
-            answers: 0,
+            next_bytes: None,
+            needed_bytes: 0,
+            readers: [Reader::default(); NFS_PARTS_MAX],
         };
         run.add(read, now);
         run
@@ -310,7 +298,7 @@ impl Run {
         let (span, near_bytes) = (read.span, NEAR_READS * read.span.len_bytes);
         self.object == read.object
             && span.offset_bytes <= self.high_bytes.saturating_add(near_bytes)
-            && span.end_bytes().saturating_add(near_bytes) >= self.base_bytes
+            && span.end_bytes().saturating_add(near_bytes) >= self.high_bytes
     }
 
     fn add(&mut self, read: &Read, now: Instant) {
@@ -333,6 +321,83 @@ impl Run {
         self.rate.asked(span.len_bytes, now);
     }
 
+    /// Whether some of these bytes are being read ahead.
+    fn reads(&self, span: Span) -> bool {
+        let mut parts = self.readers.iter().filter_map(|reader| reader.part);
+        parts.any(|part| part.rest.overlaps(span))
+    }
+
+    /// How bytes come that are not in memory, if reading ahead has come up to the next part. A run that has become thin reads ahead
+    /// no more.
+    fn comes(&mut self, span: Span, next_bytes: u64) -> Comes {
+        let is_next = span.end_bytes() > next_bytes && self.is_dense();
+        if !is_next && !self.reads(span) {
+            return Comes::ByItself;
+        }
+        self.needed_bytes = self.needed_bytes.max(span.end_bytes());
+        Comes::WithRun
+    }
+
+    /// The want of this reader, if there is one to be told.
+    fn want(&mut self, nth: usize, stream: StreamId, now: Instant) -> Option<Want> {
+        if self.readers[nth].part.is_none() {
+            self.begin_part(nth, now);
+        }
+        let reader = &mut self.readers[nth];
+        let part = reader.part.as_mut()?;
+        let waited_bytes = self.high_bytes.saturating_sub(part.rest.offset_bytes);
+        let supply = Supply {
+            socket_bytes: 0, // D1 is not known
+            rate_bytes_per_s: self.rate.bytes_per_s.max(waiting_rate(waited_bytes)),
+            full: false,
+        };
+        let ahead_bytes = part.rest.offset_bytes.saturating_sub(self.high_bytes); // D2 and D3
+        let underrun_at = supply.underrun_at(ahead_bytes, now);
+        let rate_bytes_per_s = supply.rate_bytes_per_s;
+        let seq = match part.want {
+            Some(told) if !is_moved(&told, underrun_at, rate_bytes_per_s, now) => return None,
+            Some(told) => told.seq,
+            None => reader.seq.next(),
+        };
+        reader.seq = seq;
+        part.want = Some(Want {
+            stream,
+            object: self.object,
+            span: part.want.map_or(part.rest, |told| told.span),
+            underrun_at,
+            rate_bytes_per_s,
+            seq,
+            answers: reader.answers,
+            signals: 0,
+        });
+        part.want
+    }
+
+    /// Gives this reader the next part, unless the file ends. If no READ waits for that, the client must not have paused, and one
+    /// of unknown rate has one part at a time.
+    fn begin_part(&mut self, nth: usize, now: Instant) {
+        let Some(next_bytes) = self.next_bytes else {
+            return;
+        };
+        let is_needed = next_bytes < self.needed_bytes;
+        let is_paused = now.since_us(self.asked_at) > NFS_PAUSE_US;
+        let is_one_enough = self.rate.bytes_per_s == 0 && nth > 0;
+        let may_wait = is_paused || is_one_enough || !self.is_dense();
+        let len_bytes = self
+            .file_len_bytes
+            .saturating_sub(next_bytes)
+            .min(NFS_PART_BYTES);
+        if may_wait && !is_needed || len_bytes == 0 {
+            return;
+        }
+        let rest = Span {
+            offset_bytes: next_bytes,
+            len_bytes,
+        };
+        self.readers[nth].part = Some(Part { rest, want: None });
+        self.next_bytes = Some(rest.end_bytes());
+    }
+
     /// Whether it is read ahead of: more than one READ covers at least half of the stretch.
     fn is_dense(&self) -> bool {
         self.reads > 1 && self.asked_bytes >= (self.high_bytes - self.base_bytes) / 2
@@ -340,8 +405,8 @@ impl Run {
 }
 
 impl RunRate {
-    /// So much was asked for. A client that never had to wait takes as much as it asks for; one that had to might take twice
-    /// as much.
+    /// So much was asked for. A client that never had to wait takes as much as it asks for. One that had to, and took all that was
+    /// believed, might take twice as much.
     fn asked(&mut self, len_bytes: u64, now: Instant) {
         self.bytes += len_bytes;
         let us = now.since_us(self.since);
@@ -351,9 +416,12 @@ impl RunRate {
         let sample = u128::from(self.bytes) * u128::from(US_PER_S) / u128::from(us);
         let sample = u64::try_from(sample).unwrap_or(u64::MAX);
         let rate = match (self.is_starved, self.bytes_per_s) {
-            (true, rate) => sample.saturating_mul(2).max(rate),
             (false, 0) => sample,
             (false, rate) => rate / 2 + sample / 2,
+            (true, rate) if sample >= rate / 10 * 9 => sample.saturating_mul(2),
+            // The target may be what is slow.
+            (true, rate) if sample < rate / 2 => rate - (rate - sample) / 4,
+            (true, rate) => rate,
         };
         *self = RunRate {
             bytes_per_s: rate.clamp(1, RATE_BYTES_PER_S_MAX),

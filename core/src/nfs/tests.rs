@@ -1,8 +1,10 @@
 mod calls;
 mod reading;
+mod world;
 
+use super::runs::reader;
 use super::*;
-use crate::conn::{ConnId, ObjectId};
+use crate::conn::{ConnId, ObjectId, Span, StreamId, Want};
 
 const NOW: Instant = Instant { us: 1_000_000 };
 const SETTINGS: Settings = Settings {

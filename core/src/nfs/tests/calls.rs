@@ -1,5 +1,7 @@
 //! Calls and replies, one event after the other.
 
+use proptest::prelude::*;
+
 use super::*;
 
 /// An event, and the orders that it causes.
@@ -312,5 +314,75 @@ fn input_waits_while_there_are_many_calls_or_long_replies() {
         nfs.on(sent(1, false), NOW);
         assert_eq!(nfs.poll(NOW), Some(Out::Left(calls[5])));
         assert_eq!(nfs.poll(NOW), Some(Out::Receive));
+    }
+}
+
+/// Any event, about any call and any reader.
+fn any_event() -> impl Strategy<Value = In> {
+    let id = || (0..4u8).prop_map(CallId);
+    let stream = || {
+        let readers = SETTINGS.readers.index - 1..SETTINGS.readers.index + READERS as u32 + 1;
+        (readers, 0..3u16).prop_map(|(index, nth)| StreamId {
+            worker: SETTINGS.worker,
+            conn: ConnId {
+                index,
+                ..SETTINGS.readers
+            },
+            nth,
+        })
+    };
+    let seq = || (0..4u32).prop_map(WantSeq);
+    let span = || {
+        (0..9u64, 1..40u64).prop_map(|(at, len)| Span {
+            offset_bytes: at * 16 * KIB,
+            len_bytes: len * 8 * KIB,
+        })
+    };
+    let answer = prop_oneof![
+        (1..200u32).prop_map(reply),
+        span().prop_map(|span| read_of(FILE, span.offset_bytes, span.len_bytes)),
+    ];
+    prop_oneof![
+        1 => Just(In::Tcp(TcpEvent::Readable)),
+        1 => Just(In::Tcp(TcpEvent::Writable)),
+        4 => Just(In::Received(Received::Call { reply_bytes_max: 300 })),
+        1 => Just(In::Received(Received::Nothing)),
+        8 => (id(), answer).prop_map(|(call, answer)| resolved(call, answer)),
+        8 => (id(), any::<bool>()).prop_map(|(call, is_resident)| probed(call, is_resident)),
+        4 => (stream(), seq(), span())
+            .prop_map(|(stream, seq, span)| In::Fetched { stream, seq, span }),
+        1 => (stream(), seq()).prop_map(|(stream, seq)| In::FetchFailed {
+            stream,
+            seq,
+            why: Why::ReadFailed
+        }),
+        8 => (any::<u32>(), any::<bool>())
+            .prop_map(|(taken_bytes, full)| sent(taken_bytes.into(), full)),
+        1 => Just(In::Missing),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn no_events_in_any_order_exceed_its_bounds(events in prop::collection::vec(any_event(), 0..200)) {
+        let mut nfs = Nfs::new(SETTINGS, NOW);
+        for event in events {
+            if let In::Received(Received::Call { .. }) = event {
+                if nfs.calls() == NFS_CALLS_MAX {
+                    continue; // not asked for
+                }
+            }
+            nfs.on(event, NOW);
+            let outs = orders(&mut nfs, NOW);
+            prop_assert!(outs.len() <= 4 + NFS_CALLS_MAX + READERS, "{event:?}: {outs:?}");
+            let held: u64 = nfs.places.iter().filter_map(|place| place.call).map(|call| call.reply_bytes).sum();
+            prop_assert_eq!(nfs.replies_bytes, held);
+            let open = nfs.places.iter().filter(|place| place.call.is_some()).count();
+            prop_assert_eq!(nfs.calls(), open);
+        }
+        nfs.on(In::Tcp(TcpEvent::Reset), NOW);
+        let outs = orders(&mut nfs, NOW);
+        let is_over = matches!(outs.last(), Some(Out::Close { .. }) | None);
+        prop_assert!(is_over);
     }
 }
