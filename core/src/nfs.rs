@@ -19,8 +19,9 @@ use alloc::vec::Vec;
 
 pub use self::messages::{Answer, CallId, In, Out, Read, Received, Settings};
 use self::runs::{Comes, RunId, Runs};
+use crate::congestion::{Path, Watch};
 use crate::conn::{TcpEvent, WantSeq};
-use crate::limits::{NFS_CALLS_MAX, NFS_PARTS_MAX, NFS_REPLIES_BYTES_MAX, NFS_RUNS_MAX};
+use crate::limits::{NFS_CALLS_MAX, NFS_PARTS_MAX, NFS_REPLIES_BYTES_MAX, NFS_RUNS_MAX, WATCH_US};
 use crate::machine::Machine;
 use crate::units::Instant;
 use crate::why::Why;
@@ -101,6 +102,9 @@ pub struct Nfs {
     /// No call comes any more, for this reason.
     ending: Option<Why>,
     closed: bool,
+    /// What its path was like last, and when.
+    watch: Watch,
+    watched_at: Instant,
     /// When the kernel took something last, or a reply became ready while none was.
     moved_at: Instant,
     outs: VecDeque<Out>,
@@ -121,6 +125,8 @@ impl Nfs {
             writable: true,
             ending: None,
             closed: false,
+            watch: Watch::default(),
+            watched_at: now,
             moved_at: now,
             outs: VecDeque::new(),
         }
@@ -131,12 +137,12 @@ impl Nfs {
         self.open
     }
 
-    fn tcp(&mut self, event: &TcpEvent) {
+    fn tcp(&mut self, event: &TcpEvent, now: Instant) {
         match event {
             TcpEvent::Readable | TcpEvent::Fin => self.readable = true,
             TcpEvent::Writable => self.writable = true,
             TcpEvent::Reset => self.close(true, Why::PeerReset),
-            TcpEvent::Sample(_) => {}
+            TcpEvent::Sample(sample) => self.sampled(&sample.path, now),
         }
     }
 
@@ -228,6 +234,7 @@ impl Nfs {
         let (left, reply_bytes) = (call.sent_bytes == len_bytes, call.reply_bytes);
         if taken_bytes > 0 {
             self.moved_at = now;
+            self.watch(now);
         }
         if left {
             self.ready.pop_front();
@@ -235,6 +242,24 @@ impl Nfs {
             self.open -= 1;
             self.replies_bytes -= reply_bytes;
             self.outs.push_back(Out::Left(id));
+        }
+    }
+
+    /// Has the path sampled from time to time, while something is read ahead that congestion would put off.
+    fn watch(&mut self, now: Instant) {
+        if now.since_us(self.watched_at) >= WATCH_US && self.runs.read_ahead() {
+            self.watched_at = now;
+            self.outs.push_back(Out::Sample);
+        }
+    }
+
+    /// If the path is congested, what is read ahead is needed later (EDRC, TPF 3.3).
+    fn sampled(&mut self, path: &Path, now: Instant) {
+        if self.watch.seen(*path).is_some() {
+            let outs = &mut self.outs;
+            self.runs.congest(path.most_bytes_per_s(), now, |want| {
+                outs.push_back(Out::Want(want))
+            });
         }
     }
 
@@ -304,7 +329,7 @@ impl Machine for Nfs {
             return;
         }
         match event {
-            In::Tcp(event) => self.tcp(&event),
+            In::Tcp(event) => self.tcp(&event, now),
             In::Received(received) => self.received(received),
             In::Resolved { call, answer } => self.resolved(call, answer, now),
             In::Probed { call, is_resident } => self.probed(call, is_resident, now),

@@ -159,6 +159,8 @@ pub enum Out {
         /// Another reply follows at once (MSG_MORE).
         more: bool,
     },
+    /// Sample TCP_INFO; answered at once by a `Tcp` event with the sample.
+    Sample,
     /// The kernel has all of the reply: free what the shell holds for the call.
     Left(CallId),
     /// Close the connection and free all that is held for it.

@@ -96,12 +96,17 @@ pub(super) const BYTES_MAX: usize = NFS_RUNS_MAX * size_of::<Run>();
 pub(super) struct Runs {
     settings: Settings,
     runs: Vec<Run>,
+    /// Congestion signals that the connection has had.
+    signals: u32,
 }
 
 impl Runs {
     pub fn new(settings: Settings) -> Runs {
-        let runs = Vec::new();
-        Runs { settings, runs }
+        Runs {
+            settings,
+            runs: Vec::new(),
+            signals: 0,
+        }
     }
 
     /// A READ has come: the run that it belongs to. `None`: there are too many. May replace a run, whose readers are returned: they
@@ -162,12 +167,33 @@ impl Runs {
     /// The wants that the disk machine is to be told now, or with a new deadline.
     pub fn wants(&mut self, id: RunId, now: Instant, mut tell: impl FnMut(Want)) {
         for nth in 0..NFS_PARTS_MAX {
-            let stream = self.stream(id, nth);
+            let (stream, signals) = (self.stream(id, nth), self.signals);
             let want = self
                 .get_mut(Some(id))
-                .and_then(|run| run.want(nth, stream, now));
+                .and_then(|run| run.want(nth, stream, signals, now));
             want.into_iter().for_each(&mut tell);
         }
+    }
+
+    /// The path is congested, and carries at most this much if that is known. Wants whose deadline that moves are to be told.
+    pub fn congest(
+        &mut self,
+        most_bytes_per_s: Option<u64>,
+        now: Instant,
+        mut tell: impl FnMut(Want),
+    ) {
+        self.signals = self.signals.wrapping_add(1);
+        for index in 0..self.runs.len() {
+            let rate = &mut self.runs[index].rate.bytes_per_s;
+            *rate = (*rate).min(most_bytes_per_s.unwrap_or(u64::MAX).max(1));
+            self.wants(self.id(index), now, &mut tell);
+        }
+    }
+
+    /// Whether anything is being read ahead.
+    pub fn read_ahead(&self) -> bool {
+        let mut readers = self.runs.iter().flat_map(|run| &run.readers);
+        readers.any(|reader| reader.part.is_some())
     }
 
     /// A want of this reader is answered. Late answers are void: `None`.
@@ -339,7 +365,7 @@ impl Run {
     }
 
     /// The want of this reader, if there is one to be told.
-    fn want(&mut self, nth: usize, stream: StreamId, now: Instant) -> Option<Want> {
+    fn want(&mut self, nth: usize, stream: StreamId, signals: u32, now: Instant) -> Option<Want> {
         if self.readers[nth].part.is_none() {
             self.begin_part(nth, now);
         }
@@ -368,7 +394,7 @@ impl Run {
             rate_bytes_per_s,
             seq,
             answers: reader.answers,
-            signals: 0,
+            signals,
         });
         part.want
     }

@@ -4,7 +4,7 @@ mod world;
 
 use super::runs::reader;
 use super::*;
-use crate::conn::{ConnId, ObjectId, Span, StreamId, Want};
+use crate::conn::{ConnId, ObjectId, Span, StreamId, TcpSample, Want};
 
 const NOW: Instant = Instant { us: 1_000_000 };
 const SETTINGS: Settings = Settings {

@@ -26,10 +26,12 @@ enum Event {
 
 /// One client with one file, one connection, one target.
 pub struct World {
-    now: Instant,
+    pub now: Instant,
     pub nfs: Nfs,
     disk: Disk,
     arriving: bool,
+    /// What TCP tells.
+    pub sample: TcpSample,
     /// Things go wrong: bytes are evicted, sockets are full; and reads of the target fail.
     pub faults: bool,
     pub reads_fail: bool,
@@ -79,6 +81,7 @@ impl World {
             nfs: Nfs::new(SETTINGS, NOW),
             disk: Disk::new(settings),
             arriving,
+            sample: TcpSample::default(),
             faults: false,
             reads_fail: false,
             is_closed: false,
@@ -245,6 +248,7 @@ impl World {
             Out::Send {
                 call, from_bytes, ..
             } => self.send(call, from_bytes, each_bytes),
+            Out::Sample => self.nfs.on(In::Tcp(TcpEvent::Sample(self.sample)), now),
             Out::Left(call) => {
                 self.calls.remove(&call);
                 self.answered_bytes += each_bytes;
