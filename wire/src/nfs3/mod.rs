@@ -24,6 +24,7 @@ pub use self::types::{
     Status, Time, Verifier,
 };
 
+use crate::limits::{NFS_LISTING_BYTES_MAX, NFS_PATH_BYTES_MAX};
 use crate::rpc::xdr::Reader;
 use crate::rpc::{Bad, Call, Credential, NoCall, Record, Refusal, Split, skip_auth, skip_header};
 
@@ -52,6 +53,22 @@ pub enum Asked<'a> {
     Nfs(Args<'a>),
     /// Of MOUNT.
     Mount(MountArgs<'a>),
+}
+
+/// Bytes of the longest reply of all those whose length does not depend on names or links: CREATE with a long handle has 312.
+const SHORT_REPLY_BYTES_MAX: u32 = 320;
+
+impl Asked<'_> {
+    /// The longest reply that this may get, without a READ's payload.
+    pub fn reply_bytes_max(&self) -> u32 {
+        let more = match self {
+            Asked::Nfs(Args::ReadLink(_)) => NFS_PATH_BYTES_MAX as u32,
+            Asked::Nfs(Args::ReadDir(asked)) => asked.len_bytes_max.min(NFS_LISTING_BYTES_MAX),
+            Asked::Mount(MountArgs::Export) => NFS_LISTING_BYTES_MAX,
+            Asked::Nfs(_) | Asked::Mount(_) => 0,
+        };
+        SHORT_REPLY_BYTES_MAX + more
+    }
 }
 
 /// Where a record's payload is: that of a WRITE.

@@ -58,7 +58,7 @@ pub enum MountResults<'a> {
     Mount(Result<Handle<'a>, MountStatus>),
     /// DUMP: nothing is known.
     Dump,
-    /// EXPORT.
+    /// EXPORT: whoever reads the configuration sees to it that they are not longer than a listing.
     Export(&'a [Export<'a>]),
 }
 

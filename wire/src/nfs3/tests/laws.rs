@@ -362,7 +362,7 @@ fn results() -> impl Strategy<Value = (u32, Results<'static>)> {
         (or(Just(())), change()).prop_map(|(one, change)| (2, Results::SetAttr(one, change))),
         (or(found), maybe()).prop_map(|(one, folder)| (3, Results::Lookup(one, folder))),
         (or(any::<u32>()), maybe()).prop_map(|(one, file)| (4, Results::Access(one, file))),
-        (or(leaked(0..300)), maybe()).prop_map(|(one, file)| (5, Results::ReadLink(one, file))),
+        (or(leaked(0..=4096)), maybe()).prop_map(|(one, file)| (5, Results::ReadLink(one, file))),
         (or(read), maybe()).prop_map(|(one, file)| (6, Results::Read(one, file))),
         (or(written), change()).prop_map(|(one, change)| (7, Results::Write(one, change))),
         (or(made), change()).prop_map(|(one, change)| (8, Results::Make(one, change))),
@@ -398,6 +398,12 @@ proptest! {
         };
         prop_assert_eq!(behind.payload_bytes, read_bytes);
         prop_assert!(behind.pad_bytes < 4);
+        let asked = match results {
+            Results::ReadLink(..) => Args::ReadLink(Handle(b"")),
+            _ => Args::Null,
+        };
+        let reply_bytes_max = Asked::Nfs(asked).reply_bytes_max();
+        prop_assert!(to.len() + behind.pad_bytes as usize <= reply_bytes_max as usize);
     }
 
     #[test]
@@ -426,6 +432,7 @@ proptest! {
 
         let len = to.len() as u32 - 6 - 4;
         prop_assert_eq!(&to[6..10], &(1 << 31 | len).to_be_bytes());
+        prop_assert!(len + 4 <= Asked::Nfs(Args::ReadDir(asked)).reply_bytes_max());
         let mut from = Reader(&to[6 + 28..]);
         let counted_bytes = from.0.len() - 4;
         let listed = coding::listed(has_attributes, &mut from).expect("a reply");
