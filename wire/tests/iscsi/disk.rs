@@ -54,7 +54,7 @@ pub fn log_in(tgtd: &Tgtd, settings: &Settings) -> Result<(TcpStream, Agreed), L
     let mut buffer = [0; 4096];
     loop {
         let most = login.wants_bytes().min(buffer.len());
-        let len = stream.read(&mut buffer[..most]).expect("received");
+        let len = read(&mut stream, &mut buffer[..most]).expect("received");
         assert!(len > 0, "it closed");
         let (used, turn) = login.receive(&buffer[..len])?;
         assert_eq!(used, len);
@@ -62,6 +62,19 @@ pub fn log_in(tgtd: &Tgtd, settings: &Settings) -> Result<(TcpStream, Agreed), L
             Turn::Receive => {}
             Turn::Send(bytes) => stream.write_all(&bytes).expect("sent"),
             Turn::Done(agreed) => return Ok((stream, agreed)),
+        }
+    }
+}
+
+/// Reads once. A process that is stopped and goes on is interrupted, because its reads have a time limit.
+fn read(stream: &mut TcpStream, into: &mut [u8]) -> io::Result<usize> {
+    loop {
+        let read = stream.read(into);
+        if !read
+            .as_ref()
+            .is_err_and(|error| error.kind() == io::ErrorKind::Interrupted)
+        {
+            return read;
         }
     }
 }
@@ -122,7 +135,7 @@ impl Disk {
             }
             None => &mut buffer[..wants.len_bytes.min(4096)],
         };
-        let len = self.stream.read(into)?;
+        let len = read(&mut self.stream, into)?;
         if len == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }

@@ -1,4 +1,5 @@
 mod lies;
+mod recorded;
 mod target;
 
 use std::collections::BTreeMap;
