@@ -164,3 +164,6 @@ pub const ISCSI_ATTENTIONS_MAX: u8 = 8;
 pub const ISCSI_LUN_MAX: u16 = (1 << 14) - 1;
 /// Logical units in one list; an answer with so many has 2 KiB. More: the rest is not seen.
 pub const ISCSI_LUNS_MAX: usize = 256;
+/// The length of a data segment has 24 bits.
+const _: () =
+    assert!(ISCSI_SEGMENT_BYTES_MAX < 1 << 24 && ISCSI_IO_BYTES_MAX >= ISCSI_SEGMENT_BYTES_MAX);

@@ -1,10 +1,10 @@
 //! iSCSI (RFC 7143), the initiator's side, without I/O: the disk below a server is on another machine.
 //!
-//! - [`Address`]: `iscsi://HOST[:PORT]/NAME/LUN`.
-//! - [`Login`]: the first PDUs of a connection, up to what both sides have [`Agreed`] on.
-//! - [`Initiator`]: the session after that. Tasks go in; PDUs to send and answers come out.
-//! - [`scsi`]: commands, and what a disk says of itself and of its troubles.
-//! - [`Reader`]: bytes to PDUs, below both.
+//! - [`Address`] is `iscsi://HOST[:PORT]/NAME/LUN`.
+//! - [`Login`] has the first PDUs of a connection, up to what both sides have [`Agreed`] on.
+//! - [`Initiator`] is the session after that. Tasks go in; PDUs to send and answers come out.
+//! - [`scsi`] has commands, and what a disk says of itself and of its troubles.
+//! - [`Reader`] makes bytes PDUs, below both.
 //!
 //! Payload is never copied or kept here. For what comes, the initiator says which task the next bytes belong to and where in
 //! it ([`Place`]), and the caller receives them there. For what goes, it hands out headers and names the bytes that follow.

@@ -38,7 +38,7 @@ impl Tgtd {
         let mut tgtd = Tgtd { child, port, dir };
         match tgtd.set_up() {
             true => Some(tgtd),
-            false => skipped("tgtd does not start here; it needs root"),
+            false => skipped("tgtd does not start here"),
         }
     }
 

@@ -112,10 +112,10 @@ impl Initiator {
         if let Some(header) = header {
             return Some(Send::new(self, header, None));
         }
-        if let Some(burst) = self.bursts.pop_front() {
-            return self.send_data(burst);
-        }
-        self.send_command().or_else(|| self.send_logout())
+        // Commands first: one PDU each, and a read does not wait for the data of a write.
+        self.send_command()
+            .or_else(|| self.send_data())
+            .or_else(|| self.send_logout())
     }
 
     /// A header with this side's counters: CmdSN for what is immediate does not advance.
@@ -149,9 +149,9 @@ impl Initiator {
         Some(self.stamped(header))
     }
 
-    /// One PDU of a burst. The rest of the burst comes next, since data without an R2T has to follow in the order of its
-    /// commands.
-    fn send_data(&mut self, mut burst: Burst) -> Option<Send> {
+    /// One PDU of the oldest burst: data without an R2T follows in the order of its commands.
+    fn send_data(&mut self) -> Option<Send> {
+        let mut burst = self.bursts.pop_front()?;
         let left_bytes = burst.end_bytes - burst.at_bytes;
         let len_bytes = left_bytes.min(self.agreed.send_segment_bytes);
         let is_last = len_bytes == left_bytes;

@@ -65,10 +65,13 @@ fn show(initiator: &mut Initiator, pdus: &[(Header, usize)]) -> Result<Vec<Event
     Ok(events)
 }
 
+/// PDUs with the lengths of their data; the fault, what came, and what was expected.
+type Lie = (Vec<(Header, usize)>, Why, u64, u64);
+
 #[test]
 fn every_lie_is_a_fault_of_its_own() {
     let good = data_in(0, 0);
-    let lies: Vec<(Vec<(Header, usize)>, Why, u64, u64)> = vec![
+    let lies: Vec<Lie> = vec![
         // Lengths and offsets.
         (vec![(good, 4097)], Why::Beyond, 4097, 4096),
         (
