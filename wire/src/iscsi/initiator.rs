@@ -348,6 +348,9 @@ impl Initiator {
         if let Some((tag, task)) = task.filter(|(_, task)| !task.is_aborting) {
             task.is_aborting = true;
             self.aborts.push_back(*tag);
+            if let Current::Data(data) = &mut self.current {
+                data.abort(id);
+            }
         }
     }
 

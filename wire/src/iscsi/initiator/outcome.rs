@@ -80,47 +80,47 @@ impl fmt::Display for Later {
 }
 
 impl Initiator {
-    /// The target has ended a task.
+    /// The target has ended a task. One that it ended against the rules stays, to be repeated.
     pub(super) fn ended(&mut self, tag: u32, ending: Ending, data: &[u8]) -> Result<(), Fault> {
         let sense = sense(tag, data)?;
-        let Some(task) = self.tasks.remove(&tag) else {
+        let Some(task) = self.tasks.get(&tag) else {
             return Ok(());
         };
-        self.bursts.retain(|burst| burst.tag != tag);
-        self.aborts.retain(|abort| *abort != tag);
-        let outcome = match (ending.response, ending.status, sense) {
-            _ if task.is_aborting => Outcome::Aborted,
-            (0, 0x00, _) => good(tag, &task, ending.residual)?,
-            (0, 0x02, Some(sense)) => match sense.cure() {
-                Cure::Done => good(tag, &task, ending.residual)?,
-                Cure::Repeat => {
-                    self.events.push_back(Event::Attention(sense));
-                    if task.attentions < ISCSI_ATTENTIONS_MAX {
-                        self.repeat(&task);
-                        return Ok(());
-                    }
-                    Outcome::Failed(Failure::Sense(sense))
-                }
-                Cure::Wait => Outcome::Later(Later::Sense(sense)),
-                Cure::GiveUp => Outcome::Failed(Failure::Sense(sense)),
-            },
-            (0, 0x08, _) => Outcome::Later(Later::Busy),
-            (0, 0x28, _) => Outcome::Later(Later::TaskSetFull),
-            (0, 0x40, _) => Outcome::Later(Later::TaskAborted),
-            (0, status, _) => Outcome::Failed(Failure::Status(status)),
-            (response, ..) => Outcome::Failed(Failure::Response(response)),
+        let cure = sense.filter(|_| (ending.response, ending.status) == (0, 0x02));
+        let cure = cure.map(|sense| (sense, sense.cure()));
+        let is_repeated = !task.is_aborting && task.attentions < ISCSI_ATTENTIONS_MAX;
+        let outcome = match (ending.response, ending.status, cure) {
+            _ if task.is_aborting => Some(Outcome::Aborted),
+            (0, 0x00, _) | (.., Some((_, Cure::Done))) => Some(good(tag, task, ending.residual)?),
+            (.., Some((_, Cure::Repeat))) if is_repeated => None,
+            (.., Some((sense, Cure::Wait))) => Some(Outcome::Later(Later::Sense(sense))),
+            (.., Some((sense, _))) => Some(Outcome::Failed(Failure::Sense(sense))),
+            (0, 0x08, _) => Some(Outcome::Later(Later::Busy)),
+            (0, 0x28, _) => Some(Outcome::Later(Later::TaskSetFull)),
+            (0, 0x40, _) => Some(Outcome::Later(Later::TaskAborted)),
+            (0, status, _) => Some(Outcome::Failed(Failure::Status(status))),
+            (response, ..) => Some(Outcome::Failed(Failure::Response(response))),
         };
-        self.tell_done(task.id, outcome);
+        if let Some((sense, Cure::Repeat)) = cure {
+            self.events.push_back(Event::Attention(sense));
+        }
+        self.leave(tag, outcome);
         Ok(())
     }
 
-    /// It comes before all that was not sent yet.
-    fn repeat(&mut self, task: &Task) {
-        self.waiting.push_front(Waiting {
-            id: task.id,
-            command: task.command,
-            attentions: task.attentions + 1,
-        });
+    /// A task goes, with this outcome; `None`: to come again before all that was not sent yet.
+    pub(super) fn leave(&mut self, tag: u32, outcome: Option<Outcome>) {
+        self.bursts.retain(|burst| burst.tag != tag);
+        self.aborts.retain(|abort| *abort != tag);
+        match (self.tasks.remove(&tag), outcome) {
+            (Some(task), Some(outcome)) => self.tell_done(task.id, outcome),
+            (Some(task), None) => self.waiting.push_front(Waiting {
+                id: task.id,
+                command: task.command,
+                attentions: task.attentions + 1,
+            }),
+            (None, _) => {}
+        }
     }
 }
 
@@ -146,18 +146,20 @@ fn good(tag: u32, task: &Task, residual: Residual) -> Result<Outcome, Fault> {
     }
     let len_bytes = task.came_bytes;
     let missing_bytes = in_bytes - len_bytes;
-    let moves_blocks = matches!(task.command, Command::Read { .. } | Command::Write { .. });
+    if !matches!(task.command, Command::Read { .. } | Command::Write { .. }) {
+        return Ok(Outcome::Good { len_bytes }); // its answer says itself how long it is
+    }
     let (is_right, told) = match residual {
         Residual::None => (missing_bytes == 0, 0),
         Residual::Under(told) => (missing_bytes == told, told),
         // There was more than was asked for, which can't be with whole blocks.
-        Residual::Over(told) => (missing_bytes == 0 && !(moves_blocks && told > 0), told),
+        Residual::Over(told) => (missing_bytes == 0 && told == 0, told),
     };
     if !is_right {
         let fault = Fault::of(Why::Residual, tag);
         return Err(fault.came(told.into()).not(missing_bytes.into()));
     }
-    Ok(match moves_blocks && missing_bytes > 0 {
+    Ok(match missing_bytes > 0 {
         true => Outcome::Failed(Failure::Short { len_bytes }),
         false => Outcome::Good { len_bytes },
     })

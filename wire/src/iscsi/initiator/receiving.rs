@@ -32,6 +32,11 @@ pub(super) struct Data {
 }
 
 impl Data {
+    /// Its task is aborted: the rest is not placed.
+    pub fn abort(&mut self, task: TaskId) {
+        self.is_unwanted |= self.task == task;
+    }
+
     /// Where its next bytes belong.
     pub fn place(&self) -> Option<Place> {
         let place = Place {
@@ -62,11 +67,6 @@ impl Initiator {
 
     fn take(&mut self, bytes: &[u8]) -> Result<usize, Fault> {
         let part = self.reader.wants().0;
-        // An abort between two pieces of a segment: the rest is not placed.
-        if let Current::Data(data) = &mut self.current {
-            let task = self.tasks.get(&data.tag);
-            data.is_unwanted |= task.is_none_or(|task| task.is_aborting);
-        }
         let shown = self.reader.show(bytes)?;
         let used = &bytes[..shown.used_bytes];
         match &mut self.current {
@@ -302,12 +302,8 @@ impl Initiator {
 
     /// The target aborted a task (0) or knows none (1): either way it is over. Otherwise it goes on, and its answer comes.
     fn hear_aborted(&mut self, tag: u32, response: u8) {
-        if response > 1 {
-            return;
-        }
-        if let Some(task) = self.tasks.remove(&tag) {
-            self.bursts.retain(|burst| burst.tag != tag);
-            self.tell_done(task.id, Outcome::Aborted);
+        if response <= 1 {
+            self.leave(tag, Some(Outcome::Aborted));
         }
     }
 

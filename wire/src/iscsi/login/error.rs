@@ -96,7 +96,9 @@ pub(super) fn refused(class: u8, detail: u8, pairs: &[(&str, &str)]) -> LoginErr
 impl fmt::Display for LoginError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            LoginError::Fault(fault) => write!(f, "the target breaks the protocol: {fault}"),
+            LoginError::Fault(fault) => {
+                write!(f, "the target breaks the protocol: {fault}; is that port an iSCSI target's?")
+            }
             LoginError::Opcode(opcode) => {
                 write!(f, "a PDU of opcode {opcode:#04x} came in place of an answer to the login; is that port an iSCSI target's?")
             }
