@@ -27,8 +27,6 @@ pub enum Why {
     R2tSn,
     /// StatSN is not the next one.
     StatSn,
-    /// ExpCmdSN counts a command that was not sent.
-    CmdSn,
     /// A question for no data, or for more than MaxBurstLength.
     Burst,
     /// More questions for data at a time than MaxOutstandingR2T.
@@ -126,10 +124,6 @@ impl fmt::Display for Fault {
             Why::DataSn => write!(f, "task {tag}: DataSN {came} instead of {expected}"),
             Why::R2tSn => write!(f, "task {tag}: R2TSN {came} instead of {expected}"),
             Why::StatSn => write!(f, "task {tag}: StatSN {came} instead of {expected}"),
-            Why::CmdSn => write!(
-                f,
-                "ExpCmdSN {came}, although the next command is {expected}"
-            ),
             Why::Burst => write!(
                 f,
                 "task {tag}: an R2T for {came} bytes; 1 to {expected} were agreed on"

@@ -360,7 +360,7 @@ impl Initiator {
     }
 
     /// Ends the session in order: what is under way is waited for, the rest stays among the
-    /// [`unanswered`](Self::unanswered) ones.
+    /// [`unanswered`](Self::unanswered) ones. Some targets just close then, without an [`Event::LoggedOut`].
     pub fn log_out(&mut self) {
         if self.state == State::Runs {
             self.state = State::Drains;

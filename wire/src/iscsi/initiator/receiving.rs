@@ -88,7 +88,7 @@ impl Initiator {
 
     fn hear_header(&mut self, header: &Header) -> Result<(), Fault> {
         let pdu = Pdu::parse(header)?;
-        self.hear_window(pdu::window(header))?;
+        self.hear_window(pdu::window(header));
         if pdu.has_stat_sn(header) {
             same(Why::StatSn, header.tag(), header.u32_at(24), self.stat_sn)?;
             self.stat_sn = self.stat_sn.wrapping_add(1);
@@ -122,18 +122,14 @@ impl Initiator {
         Ok(())
     }
 
-    /// Serial numbers of 32 bits (RFC 7143 section 4.2.2.1). The window never closes.
-    fn hear_window(&mut self, window: Window) -> Result<(), Fault> {
+    /// Serial numbers of 32 bits; a range that is none is ignored (RFC 7143 section 4.2.2.1). The window never shrinks. What
+    /// ExpCmdSN counts is not looked at: answers tell what was carried out, and some targets count what is immediate.
+    fn hear_window(&mut self, window: Window) {
         let is_after = |a: u32, b: u32| (a.wrapping_sub(b) as i32) > 0;
-        if is_after(window.exp_cmd_sn, self.cmd_sn) {
-            let fault = Fault::of(Why::CmdSn, NO_TAG).came(window.exp_cmd_sn.into());
-            return Err(fault.not(self.cmd_sn.into()));
-        }
         let is_range = !is_after(window.exp_cmd_sn.wrapping_sub(1), window.max_cmd_sn);
         if is_range && is_after(window.max_cmd_sn, self.max_cmd_sn) {
             self.max_cmd_sn = window.max_cmd_sn;
         }
-        Ok(())
     }
 
     fn task(&mut self, header: &Header) -> Result<&mut Task, Fault> {

@@ -420,9 +420,14 @@ fn answers_out_of_place_are_refused() {
 #[test]
 fn another_server_at_that_port_is_suspected() {
     let (mut login, _) = Login::new(settings(None)).expect("settings");
-    let page = b"HTTP/1.1 400 Bad Request\r\nServer: nginx\r\nContent-Type: text/html\r\n";
-    let error = show(&mut login, page).expect_err("no iSCSI");
-    assert!(error.to_string().ends_with("is that port an iSCSI target's?"), "{error}");
+    let page = b"HTTP/1.1 400 Bad Request\r\nServer: nginx\r\n".repeat(9);
+    let error = show(&mut login, &page).expect_err("no iSCSI");
+    assert!(
+        error
+            .to_string()
+            .ends_with("is that port an iSCSI target's?"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -189,7 +189,6 @@ fn every_lie_is_a_fault_of_its_own() {
             50,
             51,
         ),
-        (vec![(response(READY).with_u32(28, 5), 0)], Why::CmdSn, 5, 4),
         // Status and residual counts.
         (vec![(response(READ), 0)], Why::Residual, 0, 4096),
         (
