@@ -19,8 +19,9 @@
 //!
 //! Writes of the same blocks that are under way at the same time have no order, repeated or not; the caller has one at a time.
 //!
-//! There is no clock here. The caller decides when to ping, when silence has lasted too long, and when to ask again for what
-//! the target put off ([`Later`]).
+//! There is no clock here. The caller decides when to ping, and when to ask again for what the target put off ([`Later`]). A
+//! task that lasts too long is aborted, and a connection whose target does not even answer that is closed. What counts is the
+//! progress of tasks: a target can send pings and empty data without end.
 
 mod outcome;
 mod receiving;
