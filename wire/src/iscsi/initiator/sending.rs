@@ -1,6 +1,6 @@
 //! What an initiator sends: commands as the window allows, data as it was asked for, and short answers first.
 
-use super::{Initiator, State, Task, TaskId};
+use super::{Initiator, State, Task, TaskId, Waiting};
 use crate::iscsi::crc;
 use crate::iscsi::pdu::{FINAL, HEADER_LEN_BYTES, Header, NO_TAG, opcode, pad_len_bytes};
 
@@ -99,6 +99,15 @@ pub(super) struct Burst {
     pub data_sn: u32,
 }
 
+/// Bytes of a write that go without an R2T.
+#[derive(Clone, Copy, Debug)]
+struct Unasked {
+    /// In the PDU of the command.
+    immediate_bytes: u32,
+    /// With those.
+    all_bytes: u32,
+}
+
 impl Initiator {
     /// The next PDU to send; `None`: nothing before more is asked for or received.
     pub fn poll(&mut self) -> Option<Send> {
@@ -186,12 +195,12 @@ impl Initiator {
             return None;
         }
         let waiting = self.waiting.pop_front()?;
-        let (tag, cmd_sn) = (self.new_tag(), self.cmd_sn);
+        let tag = self.new_tag();
         let command = waiting.command;
         let (in_bytes, out_bytes) = (command.in_bytes(), command.out_bytes());
-        let (immediate_bytes, unasked_bytes) = self.unasked_bytes(out_bytes);
+        let unasked = self.unasked(out_bytes);
         let flag = |on: bool, flag: u8| if on { flag } else { 0 };
-        let flags = flag(immediate_bytes == unasked_bytes, FINAL)
+        let flags = flag(unasked.immediate_bytes == unasked.all_bytes, FINAL)
             | flag(in_bytes > 0, 0x40)
             | flag(out_bytes > 0, 0x20)
             | 1; // a simple task: the unit may change the order
@@ -201,49 +210,57 @@ impl Initiator {
             .with_u32(20, in_bytes.max(out_bytes))
             .with(32, &command.cdb());
         let header = self.stamped(header);
-        self.cmd_sn = cmd_sn.wrapping_add(1);
-        if unasked_bytes > immediate_bytes {
-            self.bursts.push_back(Burst {
-                tag,
-                transfer_tag: NO_TAG,
-                at_bytes: immediate_bytes,
-                end_bytes: unasked_bytes,
-                data_sn: 0,
-            });
-        }
+        self.begin(tag, waiting, unasked);
+        let payload = (unasked.immediate_bytes > 0).then_some(Payload {
+            task: waiting.id,
+            offset_bytes: 0,
+            len_bytes: unasked.immediate_bytes,
+        });
+        Some(Send::new(self, header, payload))
+    }
+
+    /// A task gets its tag and its CmdSN.
+    fn begin(&mut self, tag: u32, waiting: Waiting, unasked: Unasked) {
         let task = Task {
             id: waiting.id,
-            command,
-            cmd_sn,
+            command: waiting.command,
+            cmd_sn: self.cmd_sn,
             attentions: waiting.attentions,
             came_bytes: 0,
             data_sn: 0,
-            asked_bytes: unasked_bytes,
-            sent_bytes: immediate_bytes,
+            asked_bytes: unasked.all_bytes,
+            sent_bytes: unasked.immediate_bytes,
             r2t_sn: 0,
             r2ts: 0,
             is_aborting: false,
         };
         self.tasks.insert(tag, task);
-        let payload = (immediate_bytes > 0).then_some(Payload {
-            task: waiting.id,
-            offset_bytes: 0,
-            len_bytes: immediate_bytes,
-        });
-        Some(Send::new(self, header, payload))
+        self.cmd_sn = self.cmd_sn.wrapping_add(1);
+        if unasked.all_bytes > unasked.immediate_bytes {
+            self.bursts.push_back(Burst {
+                tag,
+                transfer_tag: NO_TAG,
+                at_bytes: unasked.immediate_bytes,
+                end_bytes: unasked.all_bytes,
+                data_sn: 0,
+            });
+        }
     }
 
-    /// Bytes of a write that go with its command, and those that go without an R2T, the former included.
-    fn unasked_bytes(&self, out_bytes: u32) -> (u32, u32) {
+    fn unasked(&self, out_bytes: u32) -> Unasked {
         let agreed = &self.agreed;
         let first_bytes = out_bytes.min(agreed.first_burst_bytes);
         let immediate_bytes = match agreed.immediate_data {
             true => first_bytes.min(agreed.send_segment_bytes),
             false => 0,
         };
-        match agreed.initial_r2t {
-            true => (immediate_bytes, immediate_bytes),
-            false => (immediate_bytes, first_bytes),
+        let all_bytes = match agreed.initial_r2t {
+            true => immediate_bytes,
+            false => first_bytes,
+        };
+        Unasked {
+            immediate_bytes,
+            all_bytes,
         }
     }
 
