@@ -38,6 +38,9 @@ pub const TARGETS: &[Target] = &[
     target("etcd", targets::etcd::etcd),
     target("trace", targets::trace::trace),
     target("nfs3", targets::nfs3::nfs3),
+    target("iscsi_address", targets::iscsi_address::iscsi_address),
+    target("iscsi_login", targets::iscsi_login::iscsi_login),
+    target("iscsi_session", targets::iscsi_session::iscsi_session),
     // Answers to orders, also late, repeated and wrong ones, and messages about unknown connections and streams. No order
     // exceeds what it is for, and a message causes few orders.
     target("worker_machine", hostile::worker_alone),

@@ -12,6 +12,7 @@ pub mod cluster;
 pub mod content_type;
 pub mod hide;
 pub mod http;
+pub mod iscsi;
 pub mod limits;
 pub mod listing;
 pub mod nfs3;

@@ -162,3 +162,42 @@ pub const NFS_MOUNT_PATH_BYTES_MAX: usize = 1 << 10;
 /// turn reads. More: the client asks again.
 pub const NFS_LISTING_BYTES_MAX: u32 = 64 << 10;
 const _: () = assert!(2 * RPC_AUTH_BYTES_MAX + NFS_PATH_BYTES_MAX + 1024 <= RPC_HEAD_BYTES_MAX);
+
+/// Bytes of an iSCSI name (RFC 7143 section 4.2.7.1). Longer: it is refused.
+pub const ISCSI_NAME_BYTES_MAX: usize = 223;
+/// Bytes of the keys of one exchange of a login, over all its PDUs: the longest key of CHAP has 2 KiB, all others together
+/// less. Above: the login fails.
+pub const ISCSI_TEXT_BYTES_MAX: usize = 16 << 10;
+/// Keys of one exchange of a login; targets send about 20. Above: the login fails.
+pub const ISCSI_KEYS_MAX: usize = 64;
+/// PDUs of a target in one login, in which a careful one sends six. Above: the login fails.
+pub const ISCSI_LOGIN_PDUS_MAX: u32 = 32;
+/// Bytes of a data segment during a login: the default of MaxRecvDataSegmentLength (RFC 7143 section 13.12). Above: the login
+/// fails.
+pub const ISCSI_LOGIN_SEGMENT_BYTES_MAX: u32 = 8 << 10;
+/// Bytes of a challenge of CHAP (RFC 7143 section 12.1.3). Above: the login fails.
+pub const ISCSI_CHALLENGE_BYTES_MAX: usize = 1024;
+/// Bytes of a name or a secret of CHAP: what others accept. Above: they are refused before the login.
+pub const ISCSI_CHAP_BYTES_MAX: usize = 255;
+/// Bytes of the data segment of a PDU that brings no payload: sense data has 252, a rejected header 48. Above: the connection
+/// ends.
+pub const ISCSI_CONTROL_BYTES_MAX: u32 = 4 << 10;
+/// Bytes of payload of one PDU that are accepted: with digests, a PDU is useful only as a whole. More is never agreed on.
+pub const ISCSI_SEGMENT_BYTES_MAX: u32 = 1 << 20;
+/// Tasks of a session, waiting ones included: tgtd's queue is that long. Full: the caller holds others back.
+pub const ISCSI_TASKS_MAX: usize = 128;
+/// Bytes of one read or write. More is refused; the caller divides it.
+pub const ISCSI_IO_BYTES_MAX: u32 = 16 << 20;
+/// R2Ts of one task that are open at a time. More is never agreed on.
+pub const ISCSI_R2TS_MAX: u32 = 8;
+/// Pings of the target that wait for their answer. More: it sends without reading, and the connection ends.
+pub const ISCSI_PINGS_MAX: usize = 16;
+/// How often a task is repeated because of unit attentions; after a reset there are two or three. More: the task fails.
+pub const ISCSI_ATTENTIONS_MAX: u8 = 8;
+/// The highest number of a logical unit in flat addressing, which has 14 bits (SAM-5 section 4.7.7.3). Above: it is refused.
+pub const ISCSI_LUN_MAX: u16 = (1 << 14) - 1;
+/// Logical units in one list; an answer with so many has 2 KiB. More: the rest is not seen.
+pub const ISCSI_LUNS_MAX: usize = 256;
+/// The length of a data segment has 24 bits.
+const _: () =
+    assert!(ISCSI_SEGMENT_BYTES_MAX < 1 << 24 && ISCSI_IO_BYTES_MAX >= ISCSI_SEGMENT_BYTES_MAX);
