@@ -187,20 +187,30 @@ ensure_moto() {
     rm -f "$moto_log"
 }
 
-# ensure_etcd TARGET: provides etcd in TARGET/tools/etcd. The package is only unpacked, since to install it starts a service. Not
-# fatal: the tests that need it are skipped.
-ensure_etcd() {
-    etcd_dir=$1/tools/etcd
-    if have etcd || [ -x "$etcd_dir/usr/bin/etcd" ]; then return 0; fi
-    etcd_log=$(mktemp) || return 0
-    say "fetching etcd (apt)"
-    rm -rf "$etcd_dir" && mkdir -p "$etcd_dir"
-    if ! (cd "$etcd_dir" && apt-get download -q etcd-server && dpkg-deb -x etcd-server_*.deb .) >"$etcd_log" 2>&1; then
-        tail -n 3 "$etcd_log" >&2
-        warn "missing: etcd; the tests of clusters that it lists are skipped (cure: sudo apt-get install etcd-server)"
-        rm -rf "$etcd_dir"
+# ensure_unpacked DIR PROGRAM PACKAGE TESTS: provides a program of a package that would start a service if it was installed: it is
+# only unpacked. Not fatal: the tests that need it are skipped.
+ensure_unpacked() {
+    if have "$2" || [ -x "$1/usr/bin/$2" ] || [ -x "$1/usr/sbin/$2" ]; then return 0; fi
+    unpack_log=$(mktemp) || return 0
+    say "fetching $3 (apt)"
+    rm -rf "$1" && mkdir -p "$1"
+    if ! (cd "$1" && apt-get download -q "$3" && dpkg-deb -x "$3"_*.deb .) >"$unpack_log" 2>&1; then
+        tail -n 3 "$unpack_log" >&2
+        warn "missing: $2; $4 are skipped (cure: sudo apt-get install $3)"
+        rm -rf "$1"
     fi
-    rm -f "$etcd_log"
+    rm -f "$unpack_log"
+}
+
+# ensure_etcd TARGET: provides etcd in TARGET/tools/etcd.
+ensure_etcd() {
+    ensure_unpacked "$1/tools/etcd" etcd etcd-server "the tests of clusters that it lists"
+}
+
+# ensure_tgt TARGET: provides tgtd, the target of iSCSI, in TARGET/tools/tgt, and the libraries that it links.
+ensure_tgt() {
+    have tgtd || apt_install libibverbs1 librdmacm1 libaio1 || apt_install libibverbs1 librdmacm1 libaio1t64 || return 0
+    ensure_unpacked "$1/tools/tgt" tgtd tgt "the tests of iSCSI"
 }
 
 # ensure_bpf: provides what ackpace-host's programs for the kernel are built with. Fails where that can't be had: the tests

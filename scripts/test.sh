@@ -17,6 +17,7 @@ LOGS=$TARGET/test-logs
 mkdir -p "$LOGS"
 ensure_moto "$TARGET"
 ensure_etcd "$TARGET"
+ensure_tgt "$TARGET"
 deny=$(ensure_deny "$TARGET") ||
     die "cargo-deny could not be built: type 'cargo install --locked cargo-deny@$CARGO_DENY_VERSION', then 'make test' again"
 

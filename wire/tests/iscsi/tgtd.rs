@@ -16,6 +16,18 @@ pub struct Tgtd {
     dir: PathBuf,
 }
 
+/// A program of tgt: an installed one, or that which `scripts/lib.sh` (`ensure_tgt`) fetches beside what is built.
+fn program(name: &str) -> Command {
+    // TARGET_DIR/PROFILE/deps/NAME-HASH
+    let test = std::env::current_exe().expect("the path of this test");
+    let target = test.ancestors().nth(3).expect("a target directory");
+    let fetched = target.join("tools/tgt/usr/sbin").join(name);
+    match fetched.is_file() {
+        true => Command::new(fetched),
+        false => Command::new(name),
+    }
+}
+
 impl Tgtd {
     /// `None`, and the test is reported as skipped, where there is none.
     pub fn start() -> Option<Tgtd> {
@@ -24,8 +36,10 @@ impl Tgtd {
             println!("skipped: {}: {why}", thread.name().unwrap_or("a test"));
             None
         };
-        if Command::new("tgtd").arg("--version").output().is_err() {
-            return skipped("tgtd is not installed; the package is tgt");
+        if program("tgtd").arg("--version").output().is_err() {
+            return skipped(
+                "tgtd is not there (make test fetches Debian's; or apt-get install tgt)",
+            );
         }
         let free = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = free.local_addr().expect("its number").port();
@@ -90,7 +104,7 @@ impl Tgtd {
     }
 
     fn try_admin(&self, words: &[&str]) -> bool {
-        let mut command = Command::new("tgtadm");
+        let mut command = program("tgtadm");
         command.args(["-C", "0", "--lld", "iscsi"]).args(words);
         command.env("TGT_IPC_SOCKET", self.dir.join("socket"));
         let output = command.output().expect("tgtadm");
@@ -172,7 +186,7 @@ impl Tgtd {
 }
 
 fn spawn(port: u16, dir: &std::path::Path) -> Child {
-    let mut command = Command::new("tgtd");
+    let mut command = program("tgtd");
     command.args([
         "-f",
         "-C",
