@@ -240,6 +240,7 @@ impl Moving {
             Some(handed) => {
                 // What came between the freeze and home's start is lost if this fails: the client sends it again.
                 let _ = is_left && self.send_on(&handed, epoch, node);
+                handed.conn.transport.abort(); // which the switch keeps from the client
                 self.drop_handed(handed);
             }
             None if stay.tuple.is_some() => self.tell_workers(|| Told::Drop(stay.id)),
