@@ -16,7 +16,7 @@ use ackpace_host_base::capabilities::{self, CapabilitySet};
 use ackpace_host_base::clock::monotonic_ns;
 use ackpace_host_base::failure::Failure;
 use ackpace_host_base::{say, signals};
-use ackpace_wire::cluster::broker::{self as wire, Hello, Reply};
+use ackpace_wire::cluster::broker::{self as wire, Hello, Reply, Request};
 use ackpace_wire::limits::BROKER_DATAGRAM_BYTES_MAX;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -201,6 +201,10 @@ fn serve_one(broker: &mut Broker, stream: &Stream, buffer: &mut Buffer) -> bool 
         Came::Datagram(len, socket) => (len, socket),
     };
     let (id, (reply, socket)) = match (wire::parse_request(&buffer[..len]), socket) {
+        // The server goes on with this connection as if it had not asked.
+        (Ok((_, Request::Freeze { .. } | Request::Start { .. })), _) if stream.is_given_up() => {
+            return false;
+        }
         (Ok((id, request)), Ok(socket)) => (id, broker.answer(request, socket)),
         (Ok((id, _)), Err(())) => (id, refusal("more than one descriptor came")),
         (Err((id, bad)), _) => (id, refusal(&format!("this is no request ({bad:?})"))),

@@ -69,6 +69,9 @@ pub struct Moving {
     /// What the next broker is to forget: of connections that have ended since the last one has gone. Without a broker none comes or
     /// goes, so it has no more than were away and guests ([`MOVED_MAX`] of each).
     to_forget: Vec<Tuple>,
+    /// Connections that the last broker has left frozen, and that stay here: the next one thaws them. At most
+    /// [`ackpace_core::handoff::FROZEN_MAX`] for each other node, and a broker has to come before there are more.
+    left_frozen: Vec<Handed>,
     /// A VIP is missing here, which was told.
     lacks_vip: bool,
     preparers: Preparers,
@@ -95,6 +98,7 @@ impl Moving {
             looking: VecDeque::new(),
             leases: Vec::new(),
             to_forget: Vec::new(),
+            left_frozen: Vec::new(),
             lacks_vip: false,
             preparers,
             last: 0,
@@ -123,7 +127,7 @@ impl Moving {
     fn begin(&mut self, handed: Box<Handed>, to: usize, now: Instant) {
         if let Some(why) = self.stays(&handed, to, now) {
             self.cluster.tally.count(Step::Refused(why));
-            return self.to_worker(handed);
+            return self.leave_to_worker(handed);
         }
         self.last += 1;
         let number = self.last;
@@ -153,13 +157,13 @@ impl Moving {
     /// A worker gave a connection back that belongs to another node.
     fn give_back(&mut self, mut handed: Box<Handed>, now: Instant) {
         let Some(flow) = handed.conn.flow.as_deref().cloned() else {
-            return self.to_worker(handed);
+            return self.leave_to_worker(handed);
         };
         // It can't be told to its home, which would be waited for.
         if !state::can_travel(&handed) {
             self.cluster.tally.count(Step::Refused(Refusal::Object));
             handed.conn.stays = true;
-            return self.to_worker(handed);
+            return self.leave_to_worker(handed);
         }
         let key = (flow.id, flow.epoch);
         match self.guests.get_mut(&key) {
@@ -188,8 +192,11 @@ impl Moving {
         }
     }
 
-    /// Leaves a connection for a worker: the one with fewest.
-    fn to_worker(&self, handed: Box<Handed>) {
+    /// Leaves a connection for a worker: the one with fewest. A frozen one waits for the next broker.
+    fn leave_to_worker(&mut self, handed: Box<Handed>) {
+        if self.is_left_frozen(&handed) {
+            return self.left_frozen.push(*handed);
+        }
         let shared = &self.shared;
         let loads = shared.handovers.iter().map(|it| it.load().connections);
         let Some((at, _)) = loads.enumerate().min_by_key(|(_, load)| *load) else {

@@ -144,6 +144,23 @@ impl Transport {
         }
     }
 
+    /// Whether the broker of this machine has frozen it (TCP_REPAIR, which anybody may read): it takes nothing then.
+    pub fn is_frozen(&self) -> bool {
+        let mut value: libc::c_int = 0;
+        let mut len = size_of_val(&value) as libc::socklen_t;
+        // SAFETY: the kernel writes one int.
+        let result = unsafe {
+            libc::getsockopt(
+                self.0.as_raw_fd(),
+                libc::IPPROTO_TCP,
+                libc::TCP_REPAIR,
+                (&raw mut value).cast(),
+                &raw mut len,
+            )
+        };
+        result == 0 && value == 1
+    }
+
     /// Makes the following close send RST and drop the bytes in the kernel.
     pub fn abort(&self) {
         let _ = sockopt::set_socket_linger(&self.0, Some(std::time::Duration::ZERO));

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use ackpace_host_base::failure::Failure;
 use ackpace_wire::limits::BROKER_DATAGRAM_BYTES_MAX;
 use rustix::cmsg_space;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
     self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
@@ -111,6 +112,13 @@ impl Stream {
     /// For poll(2).
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
+    }
+
+    /// Whether the server has closed this line, as it does when an answer takes too long. What it asked is still here.
+    pub fn is_given_up(&self) -> bool {
+        let mut fds = [PollFd::new(&self.0, PollFlags::empty())];
+        let polled = poll(&mut fds, Some(&Timespec::default()));
+        polled.is_ok() && fds[0].revents().contains(PollFlags::HUP)
     }
 
     /// Takes the next datagram.

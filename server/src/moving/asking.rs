@@ -37,9 +37,27 @@ impl Moving {
                 self.cluster.can_move(Some(movable));
                 self.broker = Some(broker);
                 self.redirect_all_left();
+                self.thaw_all_left();
                 (std::mem::take(&mut self.to_forget).into_iter()).for_each(|it| self.forget(it));
             }
             Err(why) => self.cluster.tell_no_broker(&self.path, &why),
+        }
+    }
+
+    /// Whether the broker has gone, and left this connection frozen.
+    pub(super) fn is_left_frozen(&self, handed: &Handed) -> bool {
+        self.broker.is_none() && handed.conn.transport.is_frozen()
+    }
+
+    /// A broker has come: what the one before has left frozen goes on.
+    fn thaw_all_left(&mut self) {
+        let mut left = std::mem::take(&mut self.left_frozen);
+        for stay in self.guests.values_mut() {
+            left.extend(stay.left_frozen().map(|it| *it));
+        }
+        for handed in left {
+            self.ask_broker(|broker| broker.thaw(handed.conn.transport.as_fd()));
+            self.leave_to_worker(Box::new(handed));
         }
     }
 

@@ -39,6 +39,14 @@ impl Stay {
         self.machine.peer().into()
     }
 
+    /// Its connection, if that stays here and the broker that has gone left it frozen.
+    pub fn left_frozen(&mut self) -> Option<Box<Handed>> {
+        let may_be = !self.frozen;
+        let mut handed = (self.handed).take_if(|it| may_be && it.conn.transport.is_frozen())?;
+        handed.conn.stays = true;
+        Some(handed)
+    }
+
     /// Keeps what comes with a message.
     pub fn keep(&mut self, message: Message) {
         match message {
@@ -140,7 +148,7 @@ impl Moving {
             }
             Out::Claim { .. } => {
                 if let Some(handed) = stay.handed.take() {
-                    self.to_worker(handed);
+                    self.leave_to_worker(handed);
                 }
                 None
             }
@@ -164,15 +172,21 @@ impl Moving {
             Out::Tell(step) => {
                 self.told(step, stay.home(), now);
                 if let Step::Refused(_) = step {
-                    if let Some(mut handed) = stay.handed.take() {
-                        handed.conn.stays = true;
-                        self.to_worker(handed);
-                    }
+                    self.keep_guest(stay);
                 }
                 None
             }
             // The rest is for homes.
             _ => None,
+        }
+    }
+
+    /// It stays here: a worker goes on with it. One that is left frozen waits for the next broker, or until home has taken over.
+    fn keep_guest(&mut self, stay: &mut Stay) {
+        let goes_on = |it: &mut Box<Handed>| !self.is_left_frozen(it);
+        if let Some(mut handed) = stay.handed.take_if(goes_on) {
+            handed.conn.stays = true;
+            self.leave_to_worker(handed);
         }
     }
 
@@ -226,6 +240,7 @@ impl Moving {
             Some(handed) => {
                 // What came between the freeze and home's start is lost if this fails: the client sends it again.
                 let _ = is_left && self.send_on(&handed, epoch, node);
+                handed.conn.transport.abort(); // which the switch keeps from the client
                 self.drop_handed(handed);
             }
             None if stay.tuple.is_some() => self.tell_workers(|| Told::Drop(stay.id)),
@@ -255,7 +270,7 @@ impl Moving {
             if let Some(flow) = &mut handed.conn.flow {
                 (flow.home, flow.epoch) = (None, epoch);
             }
-            return self.to_worker(handed);
+            return self.leave_to_worker(handed);
         }
         self.tell_workers(|| Told::IsHome(stay.id, epoch));
     }

@@ -385,14 +385,14 @@ impl Moving {
     }
 
     /// The connection is this node's again, or still: a worker goes on with it.
-    fn keep_here(&self, away: &Away, mut handed: Box<Handed>) {
+    fn keep_here(&mut self, away: &Away, mut handed: Box<Handed>) {
         let stays = handed.conn.flow.is_none() && away.moves == 0;
         if !stays {
             let floor = handed.conn.flow.as_ref().map_or(0, |it| it.una_floor);
             let epoch = away.machine.epoch();
             handed.conn.flow = Some(Box::new(flow(away.id, epoch, floor, None, away.moves)));
         }
-        self.to_worker(handed);
+        self.leave_to_worker(handed);
     }
 }
 

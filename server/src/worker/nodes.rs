@@ -179,6 +179,8 @@ impl Worker {
                     if let Some(conn) = self.conns.of_flow(id) {
                         if let Some(conn) = self.conns.get(conn) {
                             conn.flow = None; // who tells knows
+                            // The kernel must not send on: the entry that mutes it will be gone before it gives up.
+                            conn.transport.abort();
                         }
                         self.tcp_event(conn, &EventSource::SocketError, now);
                     }

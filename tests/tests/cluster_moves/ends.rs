@@ -113,6 +113,26 @@ fn the_brokers_of_guests_die_for_good() {
         .signal(libc::SIGCONT);
 }
 
+/// It has been asked to freeze a connection, which has gone on since: a broker that is late leaves it alone.
+#[test]
+fn a_broker_hangs_when_it_is_to_freeze_a_connection() {
+    let Some(mut scene) = Scene::new() else {
+        return;
+    };
+    scene.crowd(&[vip(A)], CROWD, |_, nodes| {
+        for _ in 0..3 {
+            a_moment();
+            let broker = nodes[A].broker.as_ref().expect("it runs");
+            broker.signal(libc::SIGSTOP);
+            nodes[1].drain("a", true);
+            a_moment(); // longer than the server waits for an answer
+            broker.signal(libc::SIGCONT);
+            nodes[1].drain("a", false);
+        }
+    });
+    scene.is_well(&[vip(A)]);
+}
+
 /// Those of guests are not renewed in time, and their homes can't take over before their own brokers are there.
 #[test]
 fn all_brokers_die_at_once_and_come_back_late() {

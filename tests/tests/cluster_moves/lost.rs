@@ -8,34 +8,60 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
+use std::time::Duration;
 
 use ackpace_tests::segment::{Node, vip};
 
 use crate::scene::{A, Scene};
 
-/// The code of REDIRECT, behind the four bytes of the magic.
+/// The codes of a question and an answer, behind the four bytes of the magic.
 const REDIRECT: u8 = 6;
+const SAVED: u8 = 18;
 
 /// The other node has started its socket, and home's broker does not hear that the client's packets go there.
 #[test]
 fn a_broker_is_gone_when_the_other_node_has_started() {
-    let Some(mut scene) = Scene::new() else {
+    let Some((mut scene, lost)) = with_a_broker_that_goes(REDIRECT) else {
         return;
     };
-    let mut broker = scene.nodes[A].broker.take();
-    scene.nodes[A].server.signal(libc::SIGTERM);
-    scene.nodes[A].server.wait();
-    let lost = stand_before(&scene.segment.socket(A));
-    scene.nodes[A] = scene.segment.server(A, broker.take(), &[]);
-    scene.nodes.iter().for_each(Node::sees_all_up);
     scene.in_the_middle(vip(A), |_, _, _| {});
     assert!(lost.load(Relaxed) > 0, "no connection moved");
     scene.is_well(&[vip(A)]);
 }
 
-/// Passes questions and answers on. At the first REDIRECT, and at each third one behind it, it goes away, and is there again at once. How
-/// often it did.
-fn stand_before(path: &Path) -> Arc<AtomicUsize> {
+/// Home's socket is frozen, and nobody tells home.
+#[test]
+fn a_broker_is_gone_when_it_has_frozen_a_connection() {
+    let Some((mut scene, lost)) = with_a_broker_that_goes(SAVED) else {
+        return;
+    };
+    let lasts = Duration::from_secs(6);
+    scene.crowd(&[vip(A)], (12, lasts), |_, nodes| {
+        for _ in 0..3 {
+            thread::sleep(Duration::from_millis(500)); // downloads run meanwhile
+            nodes[1].drain("a", true);
+            nodes[1].drain("a", false);
+        }
+    });
+    assert!(lost.load(Relaxed) > 0, "no connection was to move");
+    scene.is_well(&[vip(A)]);
+}
+
+/// A stands before its broker with something that goes at these.
+fn with_a_broker_that_goes(at: u8) -> Option<(Scene, Arc<AtomicUsize>)> {
+    let mut scene = Scene::new()?;
+    let mut broker = scene.nodes[A].broker.take();
+    scene.nodes[A].server.signal(libc::SIGTERM);
+    scene.nodes[A].server.wait();
+    let lost = stand_before(&scene.segment.socket(A), at);
+    scene.nodes[A] = scene.segment.server(A, broker.take(), &[]);
+    scene.nodes.iter().for_each(Node::sees_all_up);
+    Some((scene, lost))
+}
+
+/// Passes questions and answers on. At the first one of this code, and at each third one behind it, it goes away, and is there again at
+/// once. How often it did.
+fn stand_before(path: &Path, at: u8) -> Arc<AtomicUsize> {
     let behind = path.with_extension("behind");
     fs::rename(path, &behind).expect("it is there");
     let door = socket();
@@ -48,7 +74,7 @@ fn stand_before(path: &Path) -> Arc<AtomicUsize> {
     let lost = Arc::new(AtomicUsize::new(0));
     let counts = Arc::clone(&lost);
     thread::spawn(move || {
-        let mut redirects = 0;
+        let mut came = 0;
         loop {
             // SAFETY: no address is asked for.
             let server = unsafe {
@@ -66,13 +92,13 @@ fn stand_before(path: &Path) -> Arc<AtomicUsize> {
                 return; // the test is over
             }
             let mut goes = |code| {
-                redirects += usize::from(code == REDIRECT);
-                let goes = code == REDIRECT && redirects % 3 == 1;
+                came += usize::from(code == at);
+                let goes = code == at && came % 3 == 1;
                 counts.fetch_add(goes.into(), Relaxed);
                 goes
             };
             while pass(server.as_raw_fd(), broker.as_raw_fd(), &mut goes)
-                && pass(broker.as_raw_fd(), server.as_raw_fd(), |_| false)
+                && pass(broker.as_raw_fd(), server.as_raw_fd(), &mut goes)
             {}
         }
     });
