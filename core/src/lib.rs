@@ -25,6 +25,7 @@ pub mod handoff;
 pub mod limits;
 pub mod machine;
 pub mod model;
+pub mod nfs;
 pub mod payload;
 pub mod place;
 pub mod prefetch;

@@ -275,6 +275,25 @@ pub const LISTING_BYTES_MAX: u64 = 64 * MIB;
 /// residency survives between requests. Full: the oldest is forgotten.
 pub const OBJECTS_REMEMBERED_MAX: usize = 4096;
 
+/// Calls of one connection under way. Linux' client has as many READs under way as it reads ahead, some 16, and more calls
+/// only under load. Full: its input waits in the socket.
+pub const NFS_CALLS_MAX: usize = 64;
+/// Memory that replies of one connection may take, without payload; those that are still made count with their longest. Full:
+/// its input waits in the socket. The call that exceeds it is carried out.
+pub const NFS_REPLIES_BYTES_MAX: u64 = MIB;
+/// Files, or places in one file, that a connection reads in order at once. More: the one unused for longest makes room, and
+/// if READs wait in all of them, a READ gets no more than it asks for.
+pub const NFS_RUNS_MAX: usize = 16;
+/// Parts that are read ahead of one client and file at once. Fewer: a target 10 ms away that sends 400 MB/s stands idle between two
+/// reads. Full: the next part begins when one has come.
+pub const NFS_PARTS_MAX: usize = 3;
+/// A part that is read ahead, at most: one read.
+pub const NFS_PART_BYTES: u64 = READ_BYTES_MAX;
+/// The rate of a client that reads in order is measured over this time at least: some round trips of a slow target.
+pub const NFS_RATE_US_MIN: u64 = 50_000;
+/// A client that has asked for nothing for this long is not read ahead for until it asks again.
+pub const NFS_PAUSE_US: u64 = US_PER_S;
+
 /// What a connection holds at worst, as its shell knows.
 #[derive(Clone, Copy, Debug)]
 pub struct Holdings {

@@ -37,6 +37,7 @@ pub const TARGETS: &[Target] = &[
     target("broker", targets::broker::broker),
     target("etcd", targets::etcd::etcd),
     target("trace", targets::trace::trace),
+    target("nfs3", targets::nfs3::nfs3),
     // Answers to orders, also late, repeated and wrong ones, and messages about unknown connections and streams. No order
     // exceeds what it is for, and a message causes few orders.
     target("worker_machine", hostile::worker_alone),

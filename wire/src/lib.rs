@@ -14,6 +14,8 @@ pub mod hide;
 pub mod http;
 pub mod limits;
 pub mod listing;
+pub mod nfs3;
+pub mod rpc;
 pub mod s3;
 pub mod tcp_info;
 mod text;

@@ -128,3 +128,37 @@ const _: () = assert!(BROKER_LEASES_MAX * 49 + (1 << 10) <= BROKER_DATAGRAM_BYTE
 const _: () = assert!(BROKER_LIST_MAX * (CLUSTER_NAME_BYTES_MAX + 64) <= BROKER_DATAGRAM_BYTES_MAX);
 /// A window of TCP (RFC 7323 section 2.2). More in flight is impossible and refused.
 pub const TCP_WINDOW_BYTES_MAX: u32 = 1 << 30;
+
+/// Bytes of a READ's or WRITE's payload: what Linux' client asks for at most, and what FSINFO tells. Above: a READ returns less, a
+/// WRITE gets GARBAGE_ARGS.
+pub const RPC_PAYLOAD_BYTES_MAX: u32 = 1 << 20;
+/// Bytes of a record before its payload. The longest is a SYMLINK with 5,500: credentials and verifier of 400 each, a handle, a
+/// name, a path of 4 KiB. What lies above is dropped unread.
+pub const RPC_HEAD_BYTES_MAX: usize = 8 << 10;
+/// Bytes of a record. Above: the connection is closed.
+pub const RPC_RECORD_BYTES_MAX: u32 = RPC_PAYLOAD_BYTES_MAX + RPC_HEAD_BYTES_MAX as u32;
+/// Fragments of a record, empty ones included: libraries send one for each of their buffers, and those have 4,000 bytes at
+/// least. Above: the connection is closed.
+pub const RPC_FRAGMENTS_MAX: u32 = 512;
+/// Bytes of credentials and of a verifier (RFC 5531 section 8.2). Above: AUTH_BADCRED, AUTH_BADVERF.
+pub const RPC_AUTH_BYTES_MAX: usize = 400;
+/// Bytes of a client's name for itself (RFC 5531 appendix A). Above: AUTH_BADCRED.
+pub const RPC_MACHINE_BYTES_MAX: usize = 255;
+/// Groups of a user, besides the first (RFC 5531 appendix A). Above: AUTH_BADCRED; clients send the first ones.
+pub const RPC_GROUPS_MAX: usize = 16;
+
+/// Bytes of a file handle (NFS3_FHSIZE, RFC 1813 section 2.4). Above: GARBAGE_ARGS.
+pub const NFS_HANDLE_BYTES_MAX: usize = 64;
+/// Bytes in a file handle that tell the file: those of name_to_handle_at(2) for the file systems of Linux that are served, or
+/// a hash. Longer ones can't be made.
+pub const NFS_HANDLE_BODY_BYTES_MAX: usize = 40;
+/// Bytes of a file's name: NAME_MAX. Above: NFS3ERR_NAMETOOLONG.
+pub const NFS_NAME_BYTES_MAX: usize = 255;
+/// Bytes of a symbolic link: PATH_MAX. Above: NFS3ERR_NAMETOOLONG.
+pub const NFS_PATH_BYTES_MAX: usize = 4 << 10;
+/// Bytes of a path to mount (MNTPATHLEN, RFC 1813 appendix I). Above: GARBAGE_ARGS.
+pub const NFS_MOUNT_PATH_BYTES_MAX: usize = 1 << 10;
+/// Bytes of names and attributes in one READDIR or READDIRPLUS, whatever the client has room for: some 400 names, which one
+/// turn reads. More: the client asks again.
+pub const NFS_LISTING_BYTES_MAX: u32 = 64 << 10;
+const _: () = assert!(2 * RPC_AUTH_BYTES_MAX + NFS_PATH_BYTES_MAX + 1024 <= RPC_HEAD_BYTES_MAX);

@@ -9,6 +9,7 @@ pub mod cluster;
 pub mod conditionals;
 pub mod config;
 pub mod etcd;
+pub mod nfs3;
 pub mod ranges;
 pub mod request_head;
 pub mod response_body;

@@ -1,0 +1,3 @@
+mod coding;
+mod laws;
+mod recorded;
