@@ -33,7 +33,7 @@ mod mistyped;
 mod moving;
 mod named_paths;
 mod needs;
-pub mod nfs;
+mod nfs;
 mod node;
 mod notify;
 mod options;

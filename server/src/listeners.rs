@@ -21,6 +21,7 @@ use crate::descriptors;
 use crate::limits::{BACKLOG, BIND_WAIT_MAX};
 use crate::options::{CongestionControl, Listen, MetricsAt, UnixMode, shown_path};
 use crate::socket_file::{SocketFile, is_stale};
+use crate::tcp;
 
 /// How often it tries.
 const BIND_EACH: std::time::Duration = std::time::Duration::from_millis(20);
@@ -143,6 +144,29 @@ impl Listeners {
         }
         all.by_worker = by_worker;
         Ok(all)
+    }
+
+    /// Binds addresses for NFS: for each of as many threads as there are workers its sockets, and the addresses for people.
+    pub fn bind_nfs(
+        listens: &[Listen],
+        workers: u16,
+    ) -> Result<(Vec<Vec<Listener>>, Vec<String>), ListenError> {
+        let mut by_thread = (0..workers).map(|_| Vec::new()).collect::<Vec<_>>();
+        let mut addrs = Vec::new();
+        for wanted in listens {
+            let Listen::Tcp { addr, all, zone } = wanted else {
+                continue; // the option takes no other
+            };
+            let refused = |error: Errno| ListenError {
+                option: "nfs",
+                ..refuse(wanted, error)
+            };
+            let bound = bind_tcp(*addr, *all, zone.as_deref(), workers).map_err(refused)?;
+            bound.iter().for_each(tcp::keep_alive);
+            addrs.push(local_address(&bound[0]).map_err(refused)?.to_string());
+            add(&mut by_thread, bound, false);
+        }
+        Ok((by_thread, addrs))
     }
 
     /// Binds the port at which the other nodes of the cluster ask for files.

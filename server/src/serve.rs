@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use ackpace_core::addresses::AddressCounts;
 use ackpace_core::disk;
+use ackpace_core::limits::NFS_CALLS_MAX;
 use ackpace_core::units::duration_us;
 use ackpace_core::worker::{SendPolicy, Settings};
 
@@ -27,11 +28,12 @@ use crate::gateway::Gateway;
 use crate::greeting;
 use crate::ledger::Ledger;
 use crate::limits::WORKERS_MAX;
-use crate::listeners::{self, ListenError, Listeners, bind_metrics};
+use crate::listeners::{self, ListenError, Listener, Listeners, bind_metrics};
 use crate::log::{self, AccessLog, Diagnostics, Seldom};
 use crate::mailbox::{Mailboxes, ThreadWaker};
 use crate::memory;
 use crate::needs;
+use crate::nfs::{self, Nfs};
 use crate::node;
 use crate::notify::ServiceManager;
 use crate::options::{LogTarget, ServeOptions, Size, Workers, display_duration};
@@ -126,6 +128,8 @@ pub fn run(loaded: Loaded, signals: Caught, inherited: u64) -> Result<(), Failur
         .map_err(|error| runtime("signals", error))?;
     let mut listeners = Listeners::bind(&options.listen, workers, controls, mode)
         .map_err(|error| listen_failure(&given, &error))?;
+    let (nfs_listeners, nfs_addrs) = Listeners::bind_nfs(&options.nfs.nfs, workers)
+        .map_err(|error| listen_failure(&given, &error))?;
     let node = node::prepare((&options, &shares), &given, &mut listeners)?;
     let cluster = node.as_ref().map(|node| Arc::clone(&node.cluster));
     let diagnostics =
@@ -150,7 +154,7 @@ pub fn run(loaded: Loaded, signals: Caught, inherited: u64) -> Result<(), Failur
         &options,
         &shares,
         (site, ledger),
-        (listeners, cluster),
+        (listeners, nfs_listeners, cluster),
         &log,
     )
     .map_err(|e| runtime("start", e))?;
@@ -161,7 +165,9 @@ pub fn run(loaded: Loaded, signals: Caught, inherited: u64) -> Result<(), Failur
     let board = Board::new(channels, Arc::clone(&shared), access_log, handle);
     admin::start(board, metrics, admin).map_err(|e| runtime("control thread", e))?;
     let cost = cost_of(&shares, &options, &given);
-    greeting::print(&options, &shared.site, &urls, metrics_url.as_deref(), cost);
+    let told = metrics_url.map(|url| format!("metrics at {url}"));
+    let told = greeting::nfs(&nfs_addrs).chain(told);
+    greeting::print(&options, &shared.site, &urls, told, cost);
     let manager = ServiceManager::of_environment();
     let asked = Arc::clone(&shared);
     manager.ready(move || asked.hung());
@@ -234,29 +240,34 @@ fn start(
     options: &ServeOptions,
     shares: &Shares,
     (site, ledger): (Arc<Site>, Arc<Ledger>),
-    (listeners, cluster): (Listeners, Option<Arc<Cluster>>),
+    (listeners, nfs_listeners, cluster): (Listeners, Vec<Vec<Listener>>, Option<Arc<Cluster>>),
     log: &AccessLog,
 ) -> io::Result<Started> {
     let clock = Clock::start();
     let (places, workers) = (shares.connections_per_worker, listeners.by_worker.len());
+    let nfs = nfs(options, shares, &site, nfs_listeners);
+    let threads = nfs.as_ref().map_or(0, |nfs| nfs.listeners.len());
+    let mut ends = ends(workers, places)?;
+    ends.of_nfs(threads, shares.nfs_connections)?;
     let Ends {
         channels,
         returns,
-        inboxes,
-    } = ends(workers, places)?;
+        mut inboxes,
+    } = ends;
+    let of_nfs = inboxes.split_off(workers);
     let channels = Arc::new(channels);
     let seldom = Arc::default();
     let disks = disks_of(
         options,
         shares,
         (&site, &ledger),
-        (&channels, places),
+        &channels,
         (clock, &seldom),
     );
     closing::start(descriptors::allowed());
     start_upstream(&site, &returns, &disks)?;
     let resolver = Resolver::start(&site, returns, places, shares.queries_bytes)?;
-    let dividing = dividing(options, shares, &channels, clock)?;
+    let dividing = dividing(options, shares, &channels[..workers], clock)?;
     let shared = Arc::new(Shared {
         site,
         dividing,
@@ -274,6 +285,7 @@ fn start(
         places_bound: shares.places_bound(options.connections_max),
         seldom,
         cut_off: AtomicU64::new(0),
+        nfs: nfs::tallies(threads),
         addresses: addresses(options, places.saturating_mul(workers as u32)),
     });
     let (mut running, mut admin_channels) = (Running::default(), Vec::new());
@@ -291,7 +303,13 @@ fn start(
         };
         admin_channels.push(channel);
         let worker = Worker::new(settings, Arc::clone(&shared), context)?;
-        running.start(move || worker.run())?;
+        running.start(format!("worker-{index}"), move || worker.run())?;
+    }
+    if let Some(nfs) = nfs {
+        let threads = nfs.threads(workers, &shared, of_nfs)?;
+        for (nth, thread) in threads.into_iter().enumerate() {
+            running.start(format!("nfs-{nth}"), move || thread.run())?;
+        }
     }
     Ok(Started {
         shared,
@@ -300,17 +318,32 @@ fn start(
     })
 }
 
+/// What NFS needs, if it is served.
+fn nfs(
+    options: &ServeOptions,
+    shares: &Shares,
+    site: &Arc<Site>,
+    listeners: Vec<Vec<Listener>>,
+) -> Option<Nfs> {
+    (shares.nfs_connections > 0).then(|| Nfs {
+        served: Arc::new(nfs::Served::of(options, site)),
+        listeners,
+        connections: shares.nfs_connections,
+        send_timeout_us: duration_us(options.send_timeout),
+        drain_timeout_us: duration_us(options.drain_timeout),
+    })
+}
+
 fn disks_of(
     options: &ServeOptions,
     shares: &Shares,
     (site, ledger): (&Site, &Arc<Ledger>),
-    (channels, places): (&Arc<Vec<Channel>>, u32),
+    channels: &Arc<Vec<Channel>>,
     (clock, seldom): (Clock, &Arc<Seldom>),
 ) -> Arc<Disks> {
     Arc::new(Disks::new(DiskContext {
         devices: Arc::clone(&site.devices),
         channels: Arc::clone(channels),
-        places,
         clock,
         settings: disk_settings(options, shares),
         ledger: Arc::clone(ledger),
@@ -372,21 +405,38 @@ struct Ends {
     inboxes: Vec<Inbox>,
 }
 
+impl Ends {
+    /// Behind the workers come as many threads of NFS.
+    fn of_nfs(&mut self, threads: usize, connections: u32) -> io::Result<()> {
+        for _ in 0..threads {
+            let calls = connections * NFS_CALLS_MAX as u32;
+            self.add(nfs::readers_of(connections), calls)?;
+        }
+        Ok(())
+    }
+
+    /// One more, whom the disks answer at so many places, and resolvers for so many jobs.
+    fn add(&mut self, places: u32, jobs: u32) -> io::Result<()> {
+        let waker = Arc::new(ThreadWaker::new()?);
+        let (back, inbox) = Return::new(self.channels.len(), jobs, Arc::clone(&waker));
+        self.returns.push(back);
+        self.inboxes.push(inbox);
+        self.channels.push(Channel {
+            completions: Mailboxes::new(places),
+            waker,
+        });
+        Ok(())
+    }
+}
+
 fn ends(workers: usize, places: u32) -> io::Result<Ends> {
     let mut ends = Ends {
         channels: Vec::new(),
         returns: Vec::new(),
         inboxes: Vec::new(),
     };
-    for worker in 0..workers {
-        let waker = Arc::new(ThreadWaker::new()?);
-        let (back, inbox) = Return::new(worker, places, Arc::clone(&waker));
-        ends.returns.push(back);
-        ends.inboxes.push(inbox);
-        ends.channels.push(Channel {
-            completions: Mailboxes::new(places),
-            waker,
-        });
+    for _ in 0..workers {
+        ends.add(places, places)?;
     }
     Ok(ends)
 }

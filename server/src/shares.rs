@@ -16,7 +16,7 @@ use crate::disk::SLOT_COST_BYTES;
 use crate::ledger::Ledger;
 use crate::limits::{
     CGROUP_PERCENT, CONNECTIONS_COMMON, CONNECTIONS_MIN, DEVICES_MAX, MACHINE_PERCENT,
-    MEMORY_LITTLE_BYTES, UNCANCELLED_FILES_MAX,
+    MEMORY_LITTLE_BYTES, NFS_CONNECTIONS_MAX, NFS_CONNECTIONS_MIN, UNCANCELLED_FILES_MAX,
 };
 use crate::log::LOG_QUEUE_BYTES_MAX;
 use crate::memory::{self, Usable};
@@ -44,6 +44,8 @@ pub struct Shares {
     pub workers: u16,
     /// Connections of each worker: `connections_max`, or what memory allows.
     pub connections_per_worker: u32,
+    /// Connections of each NFS thread, of which there are as many as workers; 0: NFS is not served.
+    pub nfs_connections: u32,
     /// The response caches of all workers together: `object_cache`, or an eighth of the memory.
     pub object_cache_bytes: u64,
     /// Memory for reading ahead from all disks together, while others use none of theirs: `prefetch_memory`, or all of
@@ -110,7 +112,8 @@ impl Shares {
                 (memory_bytes + 2 * (least_bytes - memory_bytes)).div_ceil(MIB),
             ));
         }
-        let left_bytes = memory_bytes - least_bytes;
+        let shares = shares.with_nfs();
+        let left_bytes = memory_bytes.saturating_sub(shares.total_bytes());
         let more = left_bytes / u64::from(workers) / shares.each_bytes();
         let affordable = u64::from(CONNECTIONS_MIN) + more;
         let connections_max = options.connections_max.min(shares.sendable());
@@ -144,6 +147,10 @@ impl Shares {
             page_cache_bytes: page_cache_bytes(usable.bytes, memory_bytes),
             workers,
             connections_per_worker: CONNECTIONS_MIN,
+            nfs_connections: match options.nfs.nfs.is_empty() {
+                true => 0,
+                false => NFS_CONNECTIONS_MIN,
+            },
             object_cache_bytes: options.object_cache.resolve(usable.bytes).min(cache_bytes),
             prefetch_bytes: 0,
             slab_bytes: match (options.has_origin(), options.cluster.is_on()) {
@@ -182,6 +189,23 @@ impl Shares {
                 SendMemory::Kernel => None,
                 SendMemory::Divided(size) => Some(size.resolve(usable.bytes)),
             },
+        }
+    }
+
+    /// With as many connections of NFS as an eighth of the memory has room for.
+    fn with_nfs(self) -> Shares {
+        if self.nfs_connections == 0 {
+            return self;
+        }
+        let part_bytes = (self.memory_bytes / 8).min(self.memory_bytes - self.total_bytes());
+        let many = part_bytes / u64::from(self.workers) / self.nfs_each_bytes();
+        let (least, most) = (
+            u64::from(NFS_CONNECTIONS_MIN),
+            u64::from(NFS_CONNECTIONS_MAX),
+        );
+        Shares {
+            nfs_connections: many.clamp(least, most) as u32,
+            ..self
         }
     }
 

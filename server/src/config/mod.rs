@@ -183,6 +183,9 @@ fn check_together(options: &ServeOptions, given: &Layer) -> Result<(), LoadError
             }
         }
     }
+    if let Some(text) = twice_of_nfs(options) {
+        return fail("nfs", text);
+    }
     if let MetricsAt::Tcp(metrics) = &options.metrics {
         let taken = |listen: &&Listen| listen.takes(metrics) || metrics.takes(listen);
         if let Some(listen) = options.listen.iter().find(taken) {
@@ -200,6 +203,30 @@ fn check_together(options: &ServeOptions, given: &Layer) -> Result<(), LoadError
         }
     }
     Ok(())
+}
+
+/// What else takes a place at which NFS is to be served.
+fn twice_of_nfs(options: &ServeOptions) -> Option<String> {
+    let takes = |a: &Listen, b: &Listen| a.takes(b) || b.takes(a);
+    for (at, nfs) in options.nfs.nfs.iter().enumerate() {
+        let mut earlier = options.nfs.nfs[..at].iter();
+        if let Some(earlier) = earlier.find(|earlier| takes(earlier, nfs)) {
+            return Some(both(earlier, nfs));
+        }
+        if let Some(listen) = options.listen.iter().find(|listen| takes(listen, nfs)) {
+            return Some(format!(
+                "{nfs} is taken by listen = {listen}: choose another port"
+            ));
+        }
+        if let MetricsAt::Tcp(metrics) = &options.metrics {
+            if takes(metrics, nfs) {
+                return Some(format!(
+                    "{nfs} is taken by metrics = {metrics}: choose another port"
+                ));
+            }
+        }
+    }
+    None
 }
 
 /// Where the value of an option was given, for messages that begin with it: `--allow-roots`, `ACKPACE_ALLOW_ROOTS`,

@@ -21,7 +21,7 @@ use crate::disk::Completion;
 use crate::limits::{NFS_ORDERS_PER_TURN_MAX, NFS_SENT_PER_TURN_MAX_BYTES};
 use crate::resolver::{Job, JobInterest, NfsCall};
 use crate::source::Source;
-use crate::store::root::Wait;
+use crate::store::door::Wait;
 use crate::transport::Transport;
 use crate::worker::pins::Pins;
 
@@ -38,6 +38,8 @@ pub struct Conn {
     pub used_at: Instant,
     /// It waits for its turn.
     pub is_listed: bool,
+    /// The server stops: what has come is answered.
+    drains: bool,
     input: Input,
     /// Calls by their number.
     calls: Vec<Call>,
@@ -84,6 +86,7 @@ impl Conn {
             machine: Nfs::new(settings(ConnId::default(), hands), now),
             used_at: now,
             is_listed: false,
+            drains: false,
             input: Input::default(),
             calls: Vec::new(),
             lately: Vec::new(),
@@ -168,6 +171,15 @@ impl Conn {
             Err(_) => In::Tcp(TcpEvent::Reset),
         };
         self.machine.on(event, now);
+        if self.drains && event == In::Received(Received::Nothing) {
+            self.machine.on(In::Drain, now);
+        }
+    }
+
+    /// The server stops: what has come is answered, and then the connection ends.
+    pub fn drain(&mut self, now: Instant) {
+        self.drains = true;
+        self.machine.on(In::Tcp(TcpEvent::Readable), now);
     }
 
     fn call(&mut self, id: CallId) -> &mut Call {
@@ -217,7 +229,10 @@ impl Conn {
             head,
             from: self.from.ip(),
         };
-        hands.shared.resolver.submit(stream, Job::Nfs(Box::new(call)))
+        hands
+            .shared
+            .resolver
+            .submit(stream, Job::Nfs(Box::new(call)))
     }
 
     /// A call was carried out. One that is still cold could not be.

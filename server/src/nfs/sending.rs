@@ -62,7 +62,8 @@ impl Reply {
     ) -> Left {
         let mut at_bytes = from_bytes;
         loop {
-            let (piece, len_bytes) = self.piece(at_bytes, more, (transport, &mut *pins), hands, now);
+            let (piece, len_bytes) =
+                self.piece(at_bytes, more, (transport, &mut *pins), hands, now);
             let taken_bytes = |at_bytes: u64| at_bytes - from_bytes;
             match piece {
                 Piece::All => at_bytes += len_bytes,

@@ -46,3 +46,13 @@ impl Served {
         let _ = (xid, why, to);
     }
 }
+
+impl Served {
+    /// What the options say.
+    pub fn of(
+        _options: &crate::options::ServeOptions,
+        _site: &std::sync::Arc<crate::front::site::Site>,
+    ) -> Served {
+        Served {}
+    }
+}

@@ -77,7 +77,10 @@ mod tests {
         };
         assert_eq!(of(&Results::Null, false), Ended::Ok);
         assert_eq!(of(&Results::Access(Ok(1), None), true), Ended::Ok);
-        assert_eq!(of(&Results::GetAttr(Err(Status::Stale)), true), Ended::Failed);
+        assert_eq!(
+            of(&Results::GetAttr(Err(Status::Stale)), true),
+            Ended::Failed
+        );
         for why in [Refusal::GarbageArgs, Refusal::RpcMismatch] {
             let mut to = Vec::new();
             refuse(7, why, &mut to);

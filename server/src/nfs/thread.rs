@@ -132,7 +132,9 @@ impl Thread {
             };
             let (id, turned) = (conn.id, conn.turn(&mut self.hands, now));
             match turned {
-                Turned::Rests => self.looks_at = self.looks_at.or(Some(now.plus_us(NFS_LOOK_EACH_US))),
+                Turned::Rests => {
+                    self.looks_at = self.looks_at.or(Some(now.plus_us(NFS_LOOK_EACH_US)))
+                }
                 Turned::GoesOn => self.conns.list(id),
                 Turned::Closed => self.closed(id, now),
             }
@@ -324,7 +326,7 @@ impl Thread {
         let ids: Vec<ConnId> = self.conns.each().map(|conn| conn.id).collect();
         for id in ids {
             if let Some(conn) = self.conns.get(id) {
-                conn.machine.on(In::Drain, now);
+                conn.drain(now);
             }
             self.conns.list(id);
         }

@@ -1,6 +1,6 @@
 //! Descriptors: how many are wanted at worst, how many are needed, and what is lost with fewer.
 
-use ackpace_core::limits::CACHED_OPEN_MAX;
+use ackpace_core::limits::{CACHED_OPEN_MAX, NFS_RUNS_MAX};
 
 use super::Shares;
 use crate::cluster;
@@ -21,7 +21,7 @@ impl Shares {
     /// file past the page cache).
     pub fn descriptors(&self) -> u64 {
         let open_files = u64::from(self.workers) * CACHED_OPEN_MAX as u64;
-        let own = DESCRIPTORS_OWN + self.of_cluster();
+        let own = DESCRIPTORS_OWN + self.of_cluster() + self.of_nfs();
         3 * self.connections() + open_files + CLOSING_MAX as u64 + own
     }
 
@@ -30,6 +30,16 @@ impl Shares {
         match self.nodes {
             0 => 0,
             nodes => cluster::descriptors(nodes) + u64::from(self.workers),
+        }
+    }
+
+    /// Those of NFS: its threads', and for each connection its socket and files that are read ahead of it; 0 without it.
+    fn of_nfs(&self) -> u64 {
+        let each = 1 + NFS_RUNS_MAX as u64;
+        let connections = u64::from(self.nfs_connections) * each;
+        match self.nfs_connections {
+            0 => 0,
+            _ => u64::from(self.workers) * (DESCRIPTORS_PER_WORKER + connections),
         }
     }
 
@@ -88,7 +98,11 @@ impl Shares {
         let anywhere = u64::from(options.follow_symlinks == FollowSymlinks::All);
         let each_worker = DESCRIPTORS_PER_WORKER + listeners;
         let start = DESCRIPTORS_START + inherited + anywhere + allowed_roots;
-        start + u64::from(self.workers) * each_worker + self.of_cluster() + 3
+        let of_nfs = match options.nfs.nfs.len() as u64 {
+            0 => 0,
+            places => u64::from(self.workers) * (DESCRIPTORS_PER_WORKER + places),
+        };
+        start + u64::from(self.workers) * each_worker + self.of_cluster() + of_nfs + 3
     }
 
     /// Whether the process may have enough of them to start; `allowed` is `None` for any number, `inherited` are open already

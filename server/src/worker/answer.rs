@@ -127,6 +127,7 @@ impl Worker {
                     now,
                 );
             }
+            Done::Nfs(_) => debug_assert!(false, "it is for an NFS thread"),
             Done::Sliced(Err(error), _) => {
                 if self.shared.site.gateway.is_none() {
                     let text = format_args!(
