@@ -128,7 +128,7 @@ pub fn run(loaded: Loaded, signals: Caught, inherited: u64) -> Result<(), Failur
         .map_err(|error| runtime("signals", error))?;
     let mut listeners = Listeners::bind(&options.listen, workers, controls, mode)
         .map_err(|error| listen_failure(&given, &error))?;
-    let (nfs_listeners, nfs_addrs) = Listeners::bind_nfs(&options.nfs.nfs, workers)
+    let (nfs_listeners, nfs_addrs) = Listeners::bind_nfs(&options.nfs, workers)
         .map_err(|error| listen_failure(&given, &error))?;
     let node = node::prepare((&options, &shares), &given, &mut listeners)?;
     let cluster = node.as_ref().map(|node| Arc::clone(&node.cluster));

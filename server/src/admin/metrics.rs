@@ -105,6 +105,18 @@ impl Page {
                     self.by(metric, label, names, |at| value(cluster, at));
                 }
             }
+            SampleSource::Nfs(label, names, value) => {
+                let threads = &board.shared.nfs;
+                let sum = |at: usize| {
+                    let values = threads.iter().map(|tally| value(tally, at));
+                    values.fold(Value::Whole(0), Value::plus)
+                };
+                match label {
+                    _ if threads.is_empty() => {}
+                    "" => self.sample(metric, "", sum(0)),
+                    label => self.by(metric, label, names, sum),
+                }
+            }
             SampleSource::Origin(value) => {
                 let gateway = board.shared.site.gateway.iter();
                 let origins = gateway.flat_map(|of| of.origins.iter().zip(&of.tally.origins));
@@ -213,6 +225,8 @@ mod tests {
                 SampleSource::Disk(_) => "`device`".to_owned(),
                 SampleSource::Gateway(label, ..) => format!("`{label}`"),
                 SampleSource::Cluster(label, ..) => format!("`{label}`"),
+                SampleSource::Nfs("", ..) => String::new(),
+                SampleSource::Nfs(label, ..) => format!("`{label}`"),
                 SampleSource::Origin(_) => "`origin`".to_owned(),
                 SampleSource::Log(_) => "`log`".to_owned(),
                 SampleSource::Turns => "`le`".to_owned(),
