@@ -39,7 +39,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 
 pub use self::away::{AwayTable, Whereabouts};
 pub use self::flows::Flows;
-pub use self::key::{Key, KeyError};
+pub use self::key::{Key, KeyError, drawn};
 pub use self::movable::Movable;
 pub use self::peers::{Parts, Peers, key_of, relay_addr};
 pub use self::placing::{By, Placing};

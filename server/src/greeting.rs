@@ -1,6 +1,7 @@
 //! The messages of a server that is ready: its addresses, how files will be read, and what this kernel lacks.
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
@@ -92,9 +93,9 @@ fn lines(options: &ServeOptions, site: &Site, urls: &[String]) -> Vec<String> {
 }
 
 /// Where NFS is served, and how it is mounted.
-pub fn nfs(addrs: &[String]) -> impl Iterator<Item = String> + '_ {
+pub fn nfs(addrs: &[SocketAddr]) -> impl Iterator<Item = String> + '_ {
     addrs.iter().map(|addr| {
-        let port = addr.rsplit(':').next().unwrap_or_default();
+        let port = addr.port();
         format!(
             "NFS at {addr} (mount -o vers=3,tcp,nolock,port={port},mountport={port} HOST:/ DIR)"
         )

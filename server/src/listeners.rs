@@ -146,11 +146,11 @@ impl Listeners {
         Ok(all)
     }
 
-    /// Binds addresses for NFS: for each of as many threads as there are workers its sockets, and the addresses for people.
+    /// Binds addresses for NFS: for each of as many threads as there are workers its sockets, and the addresses that they have.
     pub fn bind_nfs(
         listens: &[Listen],
         workers: u16,
-    ) -> Result<(Vec<Vec<Listener>>, Vec<String>), ListenError> {
+    ) -> Result<(Vec<Vec<Listener>>, Vec<SocketAddr>), ListenError> {
         let mut by_thread = (0..workers).map(|_| Vec::new()).collect::<Vec<_>>();
         let mut addrs = Vec::new();
         for wanted in listens {
@@ -163,7 +163,7 @@ impl Listeners {
             };
             let bound = bind_tcp(*addr, *all, zone.as_deref(), workers).map_err(refused)?;
             bound.iter().for_each(tcp::keep_alive);
-            addrs.push(local_address(&bound[0]).map_err(refused)?.to_string());
+            addrs.push(local_address(&bound[0]).map_err(refused)?);
             add(&mut by_thread, bound, false);
         }
         Ok((by_thread, addrs))

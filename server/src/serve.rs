@@ -2,6 +2,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -130,6 +131,12 @@ pub fn run(loaded: Loaded, signals: Caught, inherited: u64) -> Result<(), Failur
         .map_err(|error| listen_failure(&given, &error))?;
     let (nfs_listeners, nfs_addrs) = Listeners::bind_nfs(&options.nfs, workers)
         .map_err(|error| listen_failure(&given, &error))?;
+    let nfs = nfs(
+        (&options, &given),
+        &shares,
+        &site,
+        (nfs_listeners, &nfs_addrs),
+    )?;
     let node = node::prepare((&options, &shares), &given, &mut listeners)?;
     let cluster = node.as_ref().map(|node| Arc::clone(&node.cluster));
     let diagnostics =
@@ -154,7 +161,7 @@ pub fn run(loaded: Loaded, signals: Caught, inherited: u64) -> Result<(), Failur
         &options,
         &shares,
         (site, ledger),
-        (listeners, nfs_listeners, cluster),
+        (listeners, nfs, cluster),
         &log,
     )
     .map_err(|e| runtime("start", e))?;
@@ -240,12 +247,11 @@ fn start(
     options: &ServeOptions,
     shares: &Shares,
     (site, ledger): (Arc<Site>, Arc<Ledger>),
-    (listeners, nfs_listeners, cluster): (Listeners, Vec<Vec<Listener>>, Option<Arc<Cluster>>),
+    (listeners, nfs, cluster): (Listeners, Option<Nfs>, Option<Arc<Cluster>>),
     log: &AccessLog,
 ) -> io::Result<Started> {
     let clock = Clock::start();
     let (places, workers) = (shares.connections_per_worker, listeners.by_worker.len());
-    let nfs = nfs(options, shares, &site, nfs_listeners);
     let threads = nfs.as_ref().map_or(0, |nfs| nfs.listeners.len());
     let mut ends = ends(workers, places)?;
     ends.of_nfs(threads, shares.nfs_connections)?;
@@ -318,20 +324,25 @@ fn start(
     })
 }
 
-/// What NFS needs, if it is served.
+/// What NFS needs, if it is served: with sockets that listen, and threads that do not run yet.
 fn nfs(
-    options: &ServeOptions,
+    (options, given): (&ServeOptions, &Layer),
     shares: &Shares,
     site: &Arc<Site>,
-    listeners: Vec<Vec<Listener>>,
-) -> Option<Nfs> {
-    (shares.nfs_connections > 0).then(|| Nfs {
-        served: Arc::new(nfs::Served::of(options, site)),
+    (listeners, addrs): (Vec<Vec<Listener>>, &[SocketAddr]),
+) -> Result<Option<Nfs>, Failure> {
+    if shares.nfs_connections == 0 {
+        return Ok(None);
+    }
+    let at: Vec<IpAddr> = addrs.iter().map(SocketAddr::ip).collect();
+    let served = nfs::Served::open(options, given, site, &at, descriptors_allowed())?;
+    Ok(Some(Nfs {
+        served: Arc::new(served),
         listeners,
         connections: shares.nfs_connections,
         send_timeout_us: duration_us(options.send_timeout),
         drain_timeout_us: duration_us(options.drain_timeout),
-    })
+    }))
 }
 
 fn disks_of(

@@ -116,7 +116,10 @@ fn sixteen_reads_are_under_way_in_random_order() {
         let at = waiting.iter().position(|(xid, _)| *xid == reply.xid);
         let (_, offset) = waiting.swap_remove(at.expect("a call that waits"));
         let (bytes, _) = read_of(reply).expect("bytes");
-        assert!(bytes == content[offset..offset + LEN as usize], "at {offset}");
+        assert!(
+            bytes == content[offset..offset + LEN as usize],
+            "at {offset}"
+        );
         checked += 1;
     }
     assert_eq!(checked, blocks);
@@ -134,12 +137,17 @@ fn ten_thousand_calls_at_once_are_answered() {
     let mut offsets = std::collections::HashMap::new();
     for nth in 0..CALLS {
         let offset = (nth * 97 % 1024 * 1000) as u64;
-        let (xid, record) = client.record(100_003, procedure::READ, &read_args(&file, offset, 4096));
+        let (xid, record) =
+            client.record(100_003, procedure::READ, &read_args(&file, offset, 4096));
         offsets.insert(xid, offset as usize);
         records.extend(record);
     }
     std::thread::scope(|scope| {
-        scope.spawn(move || (&stream).write_all(&records).expect("the server takes them"));
+        scope.spawn(move || {
+            (&stream)
+                .write_all(&records)
+                .expect("the server takes them")
+        });
         for _ in 0..CALLS {
             let reply = client.next_reply();
             let offset = offsets.remove(&reply.xid).expect("each once");
@@ -199,7 +207,9 @@ fn clients_that_reset_in_the_middle_leave_nothing_behind() {
             client.begin_read(&file, (nth * 7 % 16) << 20, 1 << 20);
         }
         let mut some = [0; 10_000];
-        (client.stream()).read_exact(&mut some).expect("a beginning");
+        (client.stream())
+            .read_exact(&mut some)
+            .expect("a beginning");
     }
     eventually("no connection is left", || {
         let page = server.scrape("/metrics", "").text();
@@ -209,7 +219,9 @@ fn clients_that_reset_in_the_middle_leave_nothing_behind() {
     let file = client.find("folder/big");
     let (bytes, _) = client.read(&file, 5_000_000, 100_000).expect("bytes");
     assert!(bytes == content[5_000_000..5_100_000]);
-    eventually("files are closed", || server.descriptors() <= descriptors + 8);
+    eventually("files are closed", || {
+        server.descriptors() <= descriptors + 8
+    });
 }
 
 #[test]
@@ -294,7 +306,12 @@ fn a_stop_answers_what_has_come_and_closes() {
     let file = client.find("folder/big");
     can_cool(&tree);
     let calls: Vec<(u32, usize)> = (0..24)
-        .map(|nth| (client.begin_read(&file, nth << 20, 1 << 20), (nth as usize) << 20))
+        .map(|nth| {
+            (
+                client.begin_read(&file, nth << 20, 1 << 20),
+                (nth as usize) << 20,
+            )
+        })
         .collect();
     let first = client.next_reply();
     server.signal(libc::SIGTERM);
@@ -304,7 +321,10 @@ fn a_stop_answers_what_has_come_and_closes() {
     }
     assert_eq!(replies.len(), calls.len(), "all that had come");
     for reply in replies {
-        let (_, offset) = calls.iter().find(|(xid, _)| *xid == reply.xid).expect("a call");
+        let (_, offset) = calls
+            .iter()
+            .find(|(xid, _)| *xid == reply.xid)
+            .expect("a call");
         let (bytes, _) = read_of(reply).expect("bytes");
         assert!(bytes == content[*offset..offset + (1 << 20)], "at {offset}");
     }
@@ -321,7 +341,10 @@ fn a_file_that_shrinks_under_its_reads_ends_nothing_else() {
         client.begin_read(&file, nth << 20, 1 << 20);
     }
     let path = tree.at("folder/big");
-    let cut = File::options().write(true).open(&path).expect("our own file");
+    let cut = File::options()
+        .write(true)
+        .open(&path)
+        .expect("our own file");
     cut.set_len(1000).expect("our own file");
     while let Ok(reply) = client.try_next_reply() {
         // What was sent before is right or zero where the file was cut; then it is short, or the connection ends.

@@ -36,6 +36,7 @@ impl Nfs {
         shared: &Arc<Shared>,
         inboxes: impl IntoIterator<Item = Inbox>,
     ) -> io::Result<Vec<Thread>> {
+        Served::watch(&self.served)?;
         let mut threads = Vec::new();
         for (nth, (listeners, inbox)) in self.listeners.into_iter().zip(inboxes).enumerate() {
             let tally = shared.nfs.get(nth).map(Arc::clone).unwrap_or_default();

@@ -9,8 +9,8 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 
 use super::{
     AdminAt, ClusterOptions, Compare, CongestionControl, FollowSymlinks, Listen, LogFormat,
-    LogLevel, LogTarget, MetricsAt, SendMemory, Sibling, Size, TypeOverride, UnixMode, Workers,
-    duration, names, size, value,
+    LogLevel, LogTarget, MetricsAt, NfsOptions, SendMemory, Sibling, Size, TypeOverride, UnixMode,
+    Workers, duration, names, size, value,
 };
 
 const SECOND_MS: u64 = 1000;
@@ -295,6 +295,9 @@ pub struct ServeOptions {
     #[arg(long, value_name = "ADDR", help_heading = "NFS",
           value_parser = OsStringValueParser::new().try_map(Listen::parse_tcp))]
     pub nfs: Vec<Listen>,
+
+    #[command(flatten)]
+    pub nfs_options: NfsOptions,
 
     #[command(flatten)]
     pub cluster: ClusterOptions,
