@@ -19,4 +19,6 @@ mod procedures;
 mod reading;
 mod search;
 pub mod served;
+#[cfg(test)]
+mod testing;
 mod tree;
