@@ -189,7 +189,7 @@ impl Cluster {
             listed: Mutex::default(),
             relay_ports: hashes.iter().map(|_| AtomicU16::new(0)).collect(),
             hand_off: options.hand_off,
-            boot_nonce: u32::from_le_bytes(key::drawn()?),
+            boot_nonce: u32::from_le_bytes(drawn()?),
             clock,
             known: Mutex::new(Known { place, seen }),
             reports: Mutex::default(),

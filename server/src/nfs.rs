@@ -29,9 +29,11 @@ mod sending;
 mod served;
 mod start;
 mod tally;
+#[cfg(test)]
+mod testing;
 mod thread;
 mod tree;
 
-pub use self::served::{Outcome, Served};
+pub use self::served::{FILES_BYTES, FILES_DESCRIPTORS, Outcome, Served};
 pub use self::start::{Nfs, connection_bytes, readers_of, tallies};
 pub use self::tally::{Ended, Path, Tally};

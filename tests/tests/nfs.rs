@@ -61,10 +61,9 @@ fn a_client_mounts_looks_up_and_reads_cold_and_warm() {
     assert_eq!(client.look_up(&root, "none"), Err(NOENT));
     let file = client.find("folder/big");
     assert_eq!(client.len_bytes(&file), Ok(content.len() as u64));
+    let mut missed_before = 0.0;
     for round in ["cold", "warm"] {
-        if round == "cold" {
-            can_cool(&tree);
-        }
+        let is_cold = round == "cold" && can_cool(&tree);
         let mut got = Vec::new();
         loop {
             let (bytes, is_end) = client.read(&file, got.len() as u64, 65_536).expect("bytes");
@@ -74,6 +73,12 @@ fn a_client_mounts_looks_up_and_reads_cold_and_warm() {
             }
         }
         assert!(got == content, "{round}: other bytes");
+        let missed = server.sum("ackpace_nfs_missed_reads_total", &[]) - missed_before;
+        match round {
+            "cold" => assert!(!is_cold || missed > 0.0, "nothing was missed"),
+            _ => assert_eq!(missed, 0.0, "all is in memory"),
+        }
+        missed_before += missed;
     }
     let (small, is_end) = {
         let small = client.find("small");

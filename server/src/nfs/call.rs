@@ -99,3 +99,7 @@ impl There<'_> {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "call_tests.rs"]
+mod tests;

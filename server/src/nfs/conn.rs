@@ -19,6 +19,7 @@ use super::served::Outcome;
 use super::tally::Ended;
 use crate::disk::Completion;
 use crate::limits::{NFS_ORDERS_PER_TURN_MAX, NFS_SENT_PER_TURN_MAX_BYTES};
+use crate::log::Topic;
 use crate::resolver::{Job, JobInterest, NfsCall};
 use crate::source::Source;
 use crate::store::door::Wait;
@@ -349,6 +350,15 @@ impl Conn {
 
     /// A READ whose bytes can't be read says so.
     fn refuse(&mut self, id: CallId, why: Why, hands: &Hands, now: Instant) {
+        if let Some(payload) = self.payload(id).filter(|_| why == Why::ReadFailed) {
+            let file = hands.shared.site.shown_source(&payload.source);
+            let offset_bytes = payload.span.offset_bytes;
+            let text = format_args!(
+                "an NFS client's READ at offset_bytes={offset_bytes} failed, and it is told EIO. Look at the disk (dmesg)"
+            );
+            let seldom = &hands.shared.seldom;
+            seldom.tell(Topic::Unreadable, Some(&file), text, now);
+        }
         let mut head = Vec::new();
         hands.served.refuse_read(self.call(id).xid, why, &mut head);
         let (reply, answer) = whole(head);

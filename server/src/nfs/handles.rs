@@ -30,6 +30,7 @@ const PARTS: usize = 16;
 /// Memory of all that is known at worst. Tables may be half empty.
 pub const NFS_HANDLES_BYTES: u64 =
     (NFS_FILES_MAX * 2 * (size_of::<(Identity, Entry)>() + 2 * size_of::<Identity>())
+        + NFS_OPEN_MAX * size_of::<Open>()
         + NFS_PATHS_BYTES_MAX) as u64;
 
 /// A known file.
@@ -40,7 +41,7 @@ pub struct Entry {
     /// The body of its handle, which stays as it is while the file is known.
     pub body: Body,
     /// Its descriptors.
-    pub open: Option<Open>,
+    pub open: Option<Box<Open>>,
     /// It was used since its age was looked at.
     is_used: bool,
 }
@@ -182,7 +183,7 @@ impl Part {
         path: &[u8],
         place: Option<&Arc<Descriptor>>,
         open_max: usize,
-    ) -> (Kept, Vec<Open>) {
+    ) -> (Kept, Vec<Box<Open>>) {
         let entry = match self.known.entry(*file) {
             Slot::Occupied(entry) => entry.into_mut(),
             Slot::Vacant(free) => {
@@ -206,11 +207,11 @@ impl Part {
             if before.is_none() {
                 self.opened.push_back(*file);
             }
-            entry.open = Some(Open {
+            entry.open = Some(Box::new(Open {
                 place: Arc::clone(place),
                 found_at: Instant::now(),
                 file: before.as_ref().and_then(|before| before.file.clone()),
-            });
+            }));
             closed.extend(before);
         }
         let kept = Kept {
@@ -229,7 +230,7 @@ impl Part {
     }
 
     /// Closes the open file that was not used for longest.
-    fn close_oldest(&mut self) -> Option<Open> {
+    fn close_oldest(&mut self) -> Option<Box<Open>> {
         for _ in 0..=self.opened.len() {
             let oldest = self.opened.pop_front()?;
             let Some(entry) = self.known.get_mut(&oldest) else {
@@ -244,7 +245,7 @@ impl Part {
     }
 
     /// Forgets the file that was not used for longest.
-    fn forget_oldest(&mut self) -> Option<Open> {
+    fn forget_oldest(&mut self) -> Option<Box<Open>> {
         for _ in 0..=self.by_age.len() {
             let oldest = self.by_age.pop_front()?;
             let Some(entry) = self.known.get_mut(&oldest) else {
@@ -272,9 +273,10 @@ mod tests {
         let file = fs::File::open("/").expect("the root directory");
         let place = Arc::new(Descriptor::of(file.into()).expect("open"));
         let real = Identity::of(&*place, 0).expect("a file");
-        let of = |file_system: u64| Identity {
-            file_system,
-            ..real
+        let of = |file_system: u64| {
+            let mut other = real;
+            other.file_system = file_system;
+            other
         };
         let handles = Handles::new(64);
         let path = [b'a'; 512];

@@ -115,10 +115,8 @@ fn by_birth(file: &impl AsFd) -> Result<[u8; 1 + 8 + 8 + 4], Errno> {
     Ok(own)
 }
 
-/// The body of a file handle: length of what tells the file from others, that, and a hint for each part of the path by which
-/// the file was found first.
-///
-/// A server that does not know a handle finds its file by the hints: it looks only at names that have the right one.
+/// The body of a file handle: length of what tells the file from others, that, and hints at the path by which the file was found
+/// first ([`Hints`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Body {
     bytes: [u8; NFS_HANDLE_BODY_BYTES_MAX],
@@ -126,16 +124,23 @@ pub struct Body {
 }
 
 impl Body {
-    /// That of a file found by this path below the served directory. Parts deeper than there is room for have no hint.
+    /// That of a file found by this path below the served directory. A path that is too deep has no hints.
     pub fn new(identity: &Identity, path: &[u8]) -> Body {
         let own = identity.own();
         let mut bytes = [0; NFS_HANDLE_BODY_BYTES_MAX];
         bytes[0] = identity.own_len;
         bytes[1..=own.len()].copy_from_slice(own);
         let mut len = 1 + own.len();
-        for (to, name) in bytes[len..].iter_mut().zip(parts(path)) {
-            *to = hint(name);
-            len += 1;
+        let names: Vec<u32> = parts(path).map(hash).collect();
+        if let Some((last, folders)) = names.split_last() {
+            if let Some(to) = bytes[len..].get_mut(..folders.len() + LAST_BYTES) {
+                let (to_folders, to_last) = to.split_at_mut(folders.len());
+                for (to, name) in to_folders.iter_mut().zip(folders) {
+                    *to = (name >> 24) as u8;
+                }
+                to_last.copy_from_slice(&last.to_be_bytes());
+                len += folders.len() + LAST_BYTES;
+            }
         }
         let len = len as u8; // at most 40
         Body { bytes, len }
@@ -147,23 +152,44 @@ impl Body {
     }
 }
 
+/// Bytes of the hint at the last name of a path.
+const LAST_BYTES: usize = 4;
+
+/// Hints at a path: the highest byte of each folder's name's hash, and the whole hash of the last name. A server that does not know a
+/// handle finds its file by them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Hints<'a>(&'a [u8]);
+
+impl Hints<'_> {
+    /// How many names the path has. One that is the served directory itself, or too deep, has none.
+    pub fn depth(&self) -> usize {
+        self.0.len().saturating_sub(LAST_BYTES - 1)
+    }
+
+    /// The lowest and the highest hash that a name of the path can have, below [`Hints::depth`].
+    pub fn range(&self, at: usize) -> (u32, u32) {
+        match self.0[at..] {
+            [a, b, c, d] => {
+                let last = u32::from_be_bytes([a, b, c, d]);
+                (last, last)
+            }
+            [folder, ..] => (u32::from(folder) << 24, u32::from(folder) << 24 | 0xff_ffff),
+            [] => (u32::MAX, 0), // none
+        }
+    }
+}
+
 /// The file of a body that came in a handle, and its hints; `None`: it is none of ours.
-pub fn read(file_system: u64, body: &[u8]) -> Option<(Identity, &[u8])> {
+pub fn read(file_system: u64, body: &[u8]) -> Option<(Identity, Hints<'_>)> {
     let (len, rest) = body.split_first()?;
     let (own, hints) = rest.split_at_checked(usize::from(*len))?;
-    (own.len() <= OWN_BYTES_MAX).then(|| (Identity::new(file_system, own), hints))
+    (own.len() <= OWN_BYTES_MAX).then(|| (Identity::new(file_system, own), Hints(hints)))
 }
 
 /// The names of a path.
 pub fn parts(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     path.split(|byte| *byte == b'/')
         .filter(|name| !name.is_empty())
-}
-
-/// The hint of a name.
-pub fn hint(name: &[u8]) -> u8 {
-    let hash = hash(name);
-    (hash ^ hash >> 8 ^ hash >> 16 ^ hash >> 24) as u8
 }
 
 /// FNV-1a (RFC 9923): it is the same in each process.
@@ -184,12 +210,25 @@ mod tests {
         for len in [1, 12, OWN_BYTES_MAX] {
             let identity = Identity::new(5, &own[..len]);
             let body = Body::new(&identity, b"a/b//ccc");
-            let hints = [b"a", &b"b"[..], b"ccc"].map(hint);
-            assert_eq!(read(5, body.as_bytes()), Some((identity, &hints[..])));
+            let (found, hints) = read(5, body.as_bytes()).expect("ours");
+            assert_eq!((found, hints.depth()), (identity, 3));
+            for (at, name) in [&b"a"[..], b"b", b"ccc"].into_iter().enumerate() {
+                let (first, last) = hints.range(at);
+                assert!((first..=last).contains(&hash(name)));
+                assert_eq!(first == last, at == 2);
+            }
         }
         let longest = Identity::new(5, &own);
-        let deep = Body::new(&longest, &b"d/".repeat(60));
-        assert_eq!(deep.as_bytes().len(), NFS_HANDLE_BODY_BYTES_MAX);
+        for (path, depth) in [
+            (&b""[..], 0),
+            (b"a", 1),
+            (b"a/b/c/d/e", 5),
+            (b"a/b/c/d/e/f", 0),
+        ] {
+            let body = Body::new(&longest, path);
+            let (_, hints) = read(5, body.as_bytes()).expect("ours");
+            assert_eq!(hints.depth(), depth);
+        }
         assert_eq!(read(5, b""), None);
         assert_eq!(read(5, b"\x02a"), None);
         assert_eq!(read(5, &[b"\x20", &[0; 39][..]].concat()), None);

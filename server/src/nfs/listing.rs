@@ -51,7 +51,10 @@ pub fn list(call: &Call<'_>, asked: &ReadDir<'_>, to: &mut Vec<u8>) -> Result<()
             Err(error) => {
                 listing.end(true);
                 to.truncate(start);
-                return Err(Miss::Failed(error).into());
+                return Err(match error {
+                    Errno::NOENT => Fail::Is(Status::Stale), // it was removed
+                    error => Miss::Failed(error).into(),
+                });
             }
         };
         let (name, file_id, cookie) = (

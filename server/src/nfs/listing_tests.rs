@@ -7,7 +7,7 @@ use std::fs;
 use ackpace_wire::nfs3::Args;
 
 use super::super::served::Served;
-use super::super::served::tests::{Server, user};
+use super::super::testing::{Server, user};
 use super::*;
 
 thread_local! {

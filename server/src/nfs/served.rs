@@ -13,7 +13,9 @@ use ackpace_wire::nfs3::{Asked, Request, Results, Status, reply};
 
 use super::call::Call;
 use super::exports::Exports;
+use super::handles::{NFS_HANDLES_BYTES, NFS_OPEN_MAX};
 pub use super::outcome::Outcome;
+use super::search::NFS_INDEXES_BYTES;
 use super::tree::Tree;
 use super::{key, mount, procedures};
 use crate::config::Layer;
@@ -27,11 +29,16 @@ const SWEEP_EACH: Duration = Duration::from_secs(1);
 /// One open file of NFS for so many descriptors that the process may have; each may take three.
 const DESCRIPTORS_PER_FILE: u64 = 12;
 
+/// Memory of what is known of files at worst.
+pub const FILES_BYTES: u64 = NFS_HANDLES_BYTES + NFS_INDEXES_BYTES;
+/// Descriptors of the files that are kept open at worst.
+pub const FILES_DESCRIPTORS: u64 = 3 * NFS_OPEN_MAX as u64;
+
 /// What is exported, shared by all threads.
 pub struct Served {
-    tree: Tree,
-    exports: Exports,
-    key: Key,
+    pub(super) tree: Tree,
+    pub(super) exports: Exports,
+    pub(super) key: Key,
 }
 
 impl Served {

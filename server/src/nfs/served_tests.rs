@@ -1,232 +1,13 @@
 use std::fs;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::PathBuf;
-use std::time::Duration;
+use std::os::unix::fs::MetadataExt;
 
-use ackpace_wire::hide::Hide;
-use ackpace_wire::nfs3::handle::Sealed;
 use ackpace_wire::nfs3::{
-    Args, Create, Device, Handle, Kind, MountArgs, Name, Place, SetAttributes, Stable, Write,
-    access,
+    Args, Create, Device, Handle, Kind, MountArgs, SetAttributes, Stable, Write,
 };
-use ackpace_wire::rpc::{Credential, Sys};
+use ackpace_wire::rpc::Credential;
 
+use super::super::testing::*;
 use super::*;
-use crate::front::site;
-use crate::options::FollowSymlinks;
-use crate::source::Source;
-use crate::store::root::Root;
-
-/// A directory that is served, with these exports.
-pub struct Server {
-    pub dir: PathBuf,
-    pub served: Served,
-}
-
-/// Who calls.
-pub type User<'a> = Credential<'a>;
-
-pub fn user(uid: u32, gid: u32, gids: &[u32]) -> User<'static> {
-    Credential::Sys(Sys::new(b"test", uid, gid, gids))
-}
-
-const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
-
-pub fn serve(dir: &Path, specs: &[&str], key: u8) -> Served {
-    let mut site = site::tests::site(dir);
-    let hide = Hide::new(&[".git", "*~"]).expect("patterns");
-    let root = Root::open(dir, FollowSymlinks::Inside, &[], hide).expect("a root");
-    site.root = root.with(Arc::clone(&site.devices));
-    let specs = specs
-        .iter()
-        .map(|spec| ExportSpec::parse(spec).expect("a good one"));
-    let specs: Vec<ExportSpec> = specs.collect();
-    Served {
-        tree: Tree::new(Arc::new(site), 64),
-        exports: Exports::new(&specs).expect("other numbers"),
-        key: Key([key; 16]),
-    }
-}
-
-/// A reply, from its status on.
-pub struct Reply(pub Vec<u8>, usize);
-
-impl Reply {
-    pub fn new(record: Vec<u8>) -> Reply {
-        let mark = u32::from_be_bytes([record[0], record[1], record[2], record[3]]);
-        assert_eq!(mark, 1 << 31 | (record.len() as u32 - 4));
-        Reply(record, 28)
-    }
-
-    pub fn u32(&mut self) -> u32 {
-        self.1 += 4;
-        let bytes = self.0[self.1 - 4..self.1].try_into().expect("four");
-        u32::from_be_bytes(bytes)
-    }
-
-    pub fn u64(&mut self) -> u64 {
-        u64::from(self.u32()) << 32 | u64::from(self.u32())
-    }
-
-    pub fn opaque(&mut self) -> Vec<u8> {
-        let len = self.u32() as usize;
-        let bytes = self.0[self.1..self.1 + len].to_vec();
-        self.1 += len.next_multiple_of(4);
-        bytes
-    }
-
-    /// Kind, mode, length and number.
-    pub fn attributes(&mut self) -> (u32, u32, u64, u64) {
-        let (kind, mode) = (self.u32(), self.u32());
-        let _ = [self.u32(), self.u32(), self.u32()];
-        let (len, _used, _device, _system) = (self.u64(), self.u64(), self.u64(), self.u64());
-        let id = self.u64();
-        let _ = [self.u64(), self.u64(), self.u64()];
-        (kind, mode, len, id)
-    }
-
-    pub fn optional(&mut self) -> Option<(u32, u32, u64, u64)> {
-        (self.u32() == 1).then(|| self.attributes())
-    }
-
-    pub fn is_at_end(&self) -> bool {
-        self.1 == self.0.len()
-    }
-}
-
-impl Served {
-    pub fn call(&self, asked: Asked<'_>, by: User<'_>, from: IpAddr, wait: Wait) -> Outcome {
-        let request = Request {
-            xid: 7,
-            credential: by,
-            asked,
-        };
-        self.carry_out(&request, from, wait)
-    }
-
-    pub fn reply(&self, args: Args<'_>, by: User<'_>) -> Reply {
-        match self.call(Asked::Nfs(args), by, CLIENT, Wait::Yes) {
-            Outcome::Reply(record) => Reply::new(record),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    pub fn status(&self, args: Args<'_>, by: User<'_>) -> u32 {
-        self.reply(args, by).u32()
-    }
-
-    pub fn try_mount(&self, path: &[u8], from: IpAddr) -> Result<Vec<u8>, u32> {
-        let asked = Asked::Mount(MountArgs::Mount(path));
-        let Outcome::Reply(record) = self.call(asked, Credential::Nobody, from, Wait::Yes) else {
-            panic!("it may wait");
-        };
-        let mut reply = Reply::new(record);
-        match reply.u32() {
-            0 => Ok(reply.opaque()),
-            status => Err(status),
-        }
-    }
-
-    pub fn mount(&self, path: &str) -> Vec<u8> {
-        self.try_mount(path.as_bytes(), CLIENT).expect("a folder")
-    }
-
-    pub fn look_up(&self, folder: &[u8], name: &[u8]) -> Result<Vec<u8>, u32> {
-        let mut reply = self.reply(Args::Lookup(place(folder, name)), user(0, 0, &[]));
-        match reply.u32() {
-            0 => Ok(reply.opaque()),
-            status => Err(status),
-        }
-    }
-
-    pub fn at(&self, folder: &[u8], path: &str) -> Vec<u8> {
-        let names = path.split('/');
-        names.fold(folder.to_vec(), |folder, name| {
-            self.look_up(&folder, name.as_bytes()).expect(path)
-        })
-    }
-
-    pub fn get_attr(&self, file: &[u8]) -> Result<(u32, u32, u64, u64), u32> {
-        let mut reply = self.reply(Args::GetAttr(Handle(file)), Credential::Nobody);
-        match reply.u32() {
-            0 => Ok(reply.attributes()),
-            status => Err(status),
-        }
-    }
-
-    pub fn read(&self, file: &[u8], offset_bytes: u64, len_bytes: u32, by: User<'_>) -> Outcome {
-        let args = read(file, offset_bytes, len_bytes);
-        self.call(Asked::Nfs(args), by, CLIENT, Wait::Yes)
-    }
-
-    /// All that a READ of the whole file brings.
-    pub fn content(&self, file: &[u8]) -> Vec<u8> {
-        match self.read(file, 0, u32::MAX, Credential::Nobody) {
-            Outcome::Read { source, span, .. } => content(&source, span.len_bytes as usize),
-            other => panic!("{other:?}"),
-        }
-    }
-}
-
-fn content(source: &Source, len: usize) -> Vec<u8> {
-    let Source::File(file) = source else {
-        panic!("a file");
-    };
-    let mut bytes = vec![0; len];
-    let read = rustix::io::pread(&**file, &mut bytes, 0);
-    assert_eq!(read, Ok(len));
-    bytes
-}
-
-pub fn place<'a>(folder: &'a [u8], name: &'a [u8]) -> Place<'a> {
-    Place {
-        folder: Handle(folder),
-        name: Name(name),
-    }
-}
-
-fn read(file: &[u8], offset_bytes: u64, len_bytes: u32) -> Args<'_> {
-    Args::Read {
-        file: Handle(file),
-        offset_bytes,
-        len_bytes,
-    }
-}
-
-impl Server {
-    pub fn new(name: &str) -> Server {
-        Server::with(name, &["/=10.0.0.0/8"], |_| {})
-    }
-
-    pub fn with(name: &str, specs: &[&str], make: impl FnOnce(&Path)) -> Server {
-        let dir = std::env::temp_dir().join(format!("ackpace-nfs-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&dir);
-        fs::create_dir_all(dir.join("a/b")).expect("a directory");
-        fs::write(dir.join("a/b/file"), "content").expect("a file");
-        fs::write(dir.join("empty"), "").expect("a file");
-        fs::create_dir_all(dir.join(".git")).expect("a directory");
-        fs::write(dir.join(".git/config"), "secret").expect("a file");
-        symlink("../outside", dir.join("link")).expect("a link");
-        make(&dir);
-        let served = serve(&dir, specs, 1);
-        Server { dir, served }
-    }
-
-    fn restart(&mut self, specs: &[&str], key: u8) {
-        self.served = serve(&self.dir, specs, key);
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.dir);
-    }
-}
-
-const STALE: u32 = Status::Stale as u32;
-const NO_ENT: u32 = Status::NoEnt as u32;
-const ACCES: u32 = Status::Acces as u32;
 
 #[test]
 fn a_path_is_mounted_looked_up_and_read() {
@@ -235,7 +16,6 @@ fn a_path_is_mounted_looked_up_and_read() {
     let top = served.mount("/");
     let file = served.at(&top, "a/b/file");
     let number = |path: &str| {
-        use std::os::unix::fs::MetadataExt;
         fs::symlink_metadata(server.dir.join(path))
             .expect(path)
             .ino()
@@ -390,18 +170,18 @@ fn what_would_change_something_is_refused_with_the_reason() {
                 set,
                 guard: None,
             },
-            4 + 4 + 84,
+            96,
         ),
-        (Args::Write(write), 4 + 4 + 84),
-        (Args::Create { place: there, how }, 4 + 4 + 84),
-        (Args::MkDir { place: there, set }, 4 + 4 + 84),
+        (Args::Write(write), 96),
+        (Args::Create { place: there, how }, 96),
+        (Args::MkDir { place: there, set }, 96),
         (
             Args::SymLink {
                 place: there,
                 set,
                 target: b"x",
             },
-            4 + 4 + 84,
+            96,
         ),
         (
             Args::MkNod {
@@ -410,23 +190,23 @@ fn what_would_change_something_is_refused_with_the_reason() {
                 set,
                 device,
             },
-            4 + 4 + 84,
+            96,
         ),
-        (Args::Remove(there), 4 + 4 + 84),
-        (Args::RmDir(there), 4 + 4 + 84),
+        (Args::Remove(there), 96),
+        (Args::RmDir(there), 96),
         (
             Args::Rename {
                 from: there,
                 to: there,
             },
-            4 + 4 + 84 + 8,
+            104,
         ),
         (
             Args::Link {
                 file: handle,
                 place: there,
             },
-            4 + 4 + 84 + 4,
+            100,
         ),
         (
             Args::Commit {
@@ -434,7 +214,7 @@ fn what_would_change_something_is_refused_with_the_reason() {
                 offset_bytes: 0,
                 len_bytes: 0,
             },
-            4 + 4 + 84,
+            96,
         ),
     ] {
         let mut reply = served.reply(args, user(0, 0, &[]));
@@ -489,334 +269,6 @@ fn what_the_file_system_is_like_is_told() {
 }
 
 #[test]
-fn a_handle_outlives_renames_until_its_file_is_removed() {
-    let mut server = Server::new("renames");
-    for fresh in [Duration::from_secs(60), Duration::ZERO] {
-        server.served.tree.fresh = fresh;
-        let (served, at) = (&server.served, |path: &str| server.dir.join(path));
-        let top = served.mount("/");
-        let (folder, file) = (served.at(&top, "a/b"), served.at(&top, "a/b/file"));
-        fs::rename(at("a/b/file"), at("a/b/other")).expect("ours");
-        assert_eq!(served.content(&file), b"content", "{fresh:?}");
-        fs::rename(at("a"), at("c")).expect("ours");
-        assert_eq!(served.content(&file), b"content");
-        assert_eq!(served.look_up(&folder, b"other"), Ok(file.clone()));
-        assert_eq!(served.at(&top, "c/b/other"), file);
-        fs::write(at("c/b/file"), "another").expect("a file");
-        let another = served.look_up(&folder, b"file").expect("a file");
-        assert_ne!(another, file);
-        assert_eq!(served.content(&another), b"another");
-        // Under another folder's old name is a new one.
-        fs::create_dir_all(at("a/b")).expect("a directory");
-        fs::write(at("a/b/other"), "wrong").expect("a file");
-        assert_eq!(served.look_up(&folder, b"other"), Ok(file.clone()));
-        assert_eq!(served.content(&file), b"content");
-        // Replaced, as editors do.
-        fs::rename(at("c/b/file"), at("c/b/other")).expect("ours");
-        assert_eq!(served.get_attr(&file), Err(STALE));
-        assert_eq!(served.look_up(&folder, b"other"), Ok(another.clone()));
-        fs::remove_file(at("c/b/other")).expect("ours");
-        assert_eq!(served.get_attr(&another), Err(STALE));
-        fs::write(at("c/b/other"), "anew").expect("a file");
-        assert_eq!(
-            served.get_attr(&another),
-            Err(STALE),
-            "it has the inode again"
-        );
-        fs::remove_dir_all(at("c")).expect("ours");
-        assert_eq!(served.get_attr(&folder), Err(STALE));
-        let mut names = served.reply(
-            listing::tests::asked(&folder, 0, 4096, false),
-            user(0, 0, &[]),
-        );
-        assert_eq!(names.u32(), STALE);
-        fs::write(at("a/b/file"), "content").expect("a file");
-        fs::remove_file(at("a/b/other")).expect("ours");
-    }
-}
-
-#[test]
-fn a_handle_outlives_a_restart_with_the_same_key() {
-    let mut server = Server::with("restart", &["/=*"], |dir| {
-        fs::create_dir_all(dir.join("many")).expect("a directory");
-        for nth in 0..2000 {
-            fs::write(dir.join(format!("many/{nth}")), nth.to_string()).expect("a file");
-        }
-    });
-    let top = server.served.mount("/");
-    let file = server.served.at(&top, "a/b/file");
-    let many: Vec<_> = (0..20)
-        .map(|nth| server.served.at(&top, &format!("many/{nth}")))
-        .collect();
-    let link = server.served.at(&top, "link");
-    server.restart(&["/=*"], 1);
-    let served = &server.served;
-    let outcome = served.call(
-        Asked::Nfs(Args::GetAttr(Handle(&file))),
-        Credential::Nobody,
-        CLIENT,
-        Wait::No,
-    );
-    assert!(matches!(outcome, Outcome::Cold));
-    assert_eq!(served.content(&file), b"content");
-    for (nth, file) in many.iter().enumerate() {
-        assert_eq!(served.content(file), nth.to_string().as_bytes());
-    }
-    assert_eq!(
-        served.get_attr(&link).map(|told| told.0),
-        Ok(Kind::Link as u32)
-    );
-    assert_eq!(served.mount("/"), top);
-    assert_eq!(served.at(&top, "a/b/file"), file, "the same handle");
-    fs::remove_file(server.dir.join("many/3")).expect("ours");
-    server.restart(&["/=*"], 1);
-    assert_eq!(server.served.get_attr(&many[3]), Err(STALE));
-    assert!(server.served.get_attr(&many[4]).is_ok());
-    server.restart(&["/=*"], 2);
-    assert_eq!(server.served.get_attr(&file), Err(STALE));
-    assert_eq!(server.served.get_attr(&top), Err(STALE));
-}
-
-#[test]
-fn a_handle_is_good_for_its_export_alone() {
-    let specs = ["/a=10.0.0.0/8", "/c=10.0.0.0/8", "/c/d=192.0.2.1"];
-    let mut server = Server::with("exports", &specs, |dir| {
-        fs::create_dir_all(dir.join("c/d")).expect("a directory");
-    });
-    server.served.tree.fresh = Duration::ZERO;
-    let (served, at) = (&server.served, |path: &str| server.dir.join(path));
-    assert_eq!(served.try_mount(b"/", CLIENT), Err(NO_ENT));
-    assert_eq!(served.try_mount(b"/empty", CLIENT), Err(NO_ENT));
-    let other: IpAddr = [192, 0, 2, 1].into();
-    assert_eq!(served.try_mount(b"/a", other), Err(ACCES));
-    let inner = served.try_mount(b"/c/d", other).expect("a folder");
-    let a = served.mount("/a");
-    assert_eq!(
-        served.look_up(&a, b".."),
-        Ok(a.clone()),
-        "nothing is above an export"
-    );
-    let by_other = |file: &[u8]| {
-        let asked = Asked::Nfs(Args::GetAttr(Handle(file)));
-        match served.call(asked, Credential::Nobody, other, Wait::Yes) {
-            Outcome::Reply(record) => Reply::new(record).u32(),
-            other => panic!("{other:?}"),
-        }
-    };
-    assert_eq!((by_other(&a), by_other(&inner)), (ACCES, 0));
-    // Moved into another export.
-    let file = served.at(&a, "b/file");
-    fs::rename(at("a/b/file"), at("c/file")).expect("ours");
-    assert_eq!(served.get_attr(&file), Err(STALE));
-    let moved = served.at(&served.mount("/c"), "file");
-    assert_eq!(
-        (served.content(&moved), moved == file),
-        (b"content".to_vec(), false)
-    );
-    // And out of all that is served.
-    let outside = server.dir.with_extension("outside");
-    fs::rename(at("c/file"), &outside).expect("ours");
-    assert_eq!(served.get_attr(&moved), Err(STALE));
-    fs::rename(&outside, at("c/file")).expect("ours");
-    assert!(served.get_attr(&moved).is_ok());
-    fs::rename(at("c/file"), at("c/file~")).expect("ours");
-    assert_eq!(served.get_attr(&moved), Err(STALE), "it is hidden");
-    // Every other handle is none.
-    for at in 0..a.len() {
-        let mut forged = a.clone();
-        forged[at] ^= 1;
-        assert_eq!(served.get_attr(&forged), Err(STALE));
-    }
-    for forged in [&b""[..], &[0; 64], &a[..a.len() - 1]] {
-        assert_eq!(served.get_attr(forged), Err(STALE));
-    }
-    let sealed = |body: &[u8]| -> Sealed {
-        let file = ackpace_wire::nfs3::handle::File {
-            export: super::super::identity::hash(b"/a"),
-            file_system: 1,
-            body,
-        };
-        ackpace_wire::nfs3::handle::seal(&served.key, &file).expect("a short body")
-    };
-    for body in [&b""[..], b"\xff", b"\x01", b"\x03abcdefgh", &[0; 40]] {
-        assert_eq!(served.get_attr(sealed(body).as_bytes()), Err(STALE));
-    }
-    server.restart(&["/c=*"], 1);
-    assert_eq!(server.served.get_attr(&a), Err(STALE), "no longer exported");
-}
-
-#[test]
-fn hidden_names_and_names_that_are_none() {
-    let long = "n".repeat(255);
-    let server = Server::with("names", &["/=*"], |dir| {
-        fs::write(dir.join(&long), "long").expect("a file");
-        fs::write(dir.join(std::ffi::OsStr::from_bytes(b"\xff\xfe")), "bytes").expect("a file");
-        fs::write(dir.join("copy~"), "hidden").expect("a file");
-        symlink(".git", dir.join("git")).expect("a link");
-    });
-    let served = &server.served;
-    let top = served.mount("/");
-    assert_eq!(served.content(&served.at(&top, &long)), b"long");
-    let bytes = served.look_up(&top, b"\xff\xfe").expect("a file");
-    assert_eq!(served.content(&bytes), b"bytes");
-    for (name, status) in [
-        (&b".git"[..], NO_ENT),
-        (b"copy~", NO_ENT),
-        (b"a/b", ACCES),
-        (b"a\0", ACCES),
-        (b"", ACCES),
-        (b"/", ACCES),
-        (&[b'n'; 256], Status::NameTooLong as u32),
-    ] {
-        assert_eq!(served.look_up(&top, name), Err(status), "{name:?}");
-    }
-    // The link itself is seen, and leads the client to a hidden name.
-    let link = served.at(&top, "git");
-    assert_eq!(served.look_up(&link, b"config"), Err(Status::NotDir as u32));
-    let names = listing::tests::all(served, &top, 4096, true);
-    let mut names: Vec<Vec<u8>> = names.into_iter().map(|entry| entry.name).collect();
-    names.sort();
-    let mut expected: Vec<&[u8]> = vec![
-        b".",
-        b"..",
-        b"a",
-        b"empty",
-        b"git",
-        b"link",
-        long.as_bytes(),
-        b"\xff\xfe",
-    ];
-    expected.sort_unstable();
-    assert_eq!(names, expected);
-}
-
-#[test]
-fn permissions_are_those_of_the_caller() {
-    if !rustix::process::geteuid().is_root() {
-        return; // files of other users are needed
-    }
-    let chown = |path: PathBuf, uid: u32, gid: u32, mode: u32| {
-        std::os::unix::fs::chown(&path, Some(uid), Some(gid)).expect("root may");
-        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("root may");
-    };
-    let specs = ["/=10.0.0.0/8", "/=192.0.2.1,no_root_squash"];
-    let server = Server::with("rights", &specs, |dir| {
-        chown(dir.join("a/b/file"), 10, 20, 0o640);
-        chown(dir.join("a/b"), 10, 20, 0o750);
-        chown(dir.join("empty"), 10, 20, 0o711);
-        chown(dir.join(".git"), 0, 0, 0o700);
-    });
-    let served = &server.served;
-    let top = served.mount("/");
-    let trusted: IpAddr = [192, 0, 2, 1].into();
-    let find = |args: Args<'_>, by: User<'_>, from: IpAddr| match served.call(
-        Asked::Nfs(args),
-        by,
-        from,
-        Wait::Yes,
-    ) {
-        Outcome::Reply(record) => Reply::new(record).u32(),
-        Outcome::Read { .. } => 0,
-        Outcome::Cold => panic!("it may wait"),
-    };
-    let b = served.at(&top, "a/b");
-    let look = Args::Lookup(place(&b, b"file"));
-    let (owner, member, other) = (user(10, 9, &[]), user(11, 9, &[20]), user(11, 11, &[]));
-    for (by, from, status) in [
-        (owner, CLIENT, 0),
-        (member, CLIENT, 0),
-        (user(11, 20, &[]), CLIENT, 0),
-        (other, CLIENT, ACCES),
-        (Credential::Nobody, CLIENT, ACCES),
-        (user(0, 0, &[]), CLIENT, ACCES),
-        (user(0, 0, &[]), trusted, 0),
-        (user(0, 0, &[]), [198, 51, 100, 1].into(), ACCES),
-    ] {
-        assert_eq!(find(look, by, from), status, "{by:?} {from}");
-        let names = listing::tests::asked(&b, 0, 4096, true);
-        assert_eq!(find(names, by, from), status, "{by:?} {from}");
-    }
-    let Outcome::Reply(found) = served.call(Asked::Nfs(look), owner, CLIENT, Wait::Yes) else {
-        panic!("it may wait");
-    };
-    let mut found = Reply::new(found);
-    assert_eq!(found.u32(), 0);
-    let file = found.opaque();
-    let may = |file: &[u8], by: User<'_>, from: IpAddr| {
-        let all = access::READ
-            | access::LOOKUP
-            | access::MODIFY
-            | access::EXTEND
-            | access::DELETE
-            | access::EXECUTE;
-        let args = Args::Access {
-            file: Handle(file),
-            mask: all,
-        };
-        match served.call(Asked::Nfs(args), by, from, Wait::Yes) {
-            Outcome::Reply(record) => {
-                let mut reply = Reply::new(record);
-                assert_eq!((reply.u32(), reply.optional().is_some()), (0, true));
-                reply.u32()
-            }
-            other => panic!("{other:?}"),
-        }
-    };
-    for (by, from, may_read) in [
-        (owner, CLIENT, true),
-        (member, CLIENT, true),
-        (other, CLIENT, false),
-        (user(0, 0, &[]), CLIENT, false),
-        (user(0, 0, &[]), trusted, true),
-    ] {
-        let status = if may_read { 0 } else { ACCES };
-        assert_eq!(find(read(&file, 0, 9), by, from), status, "{by:?} {from}");
-        let bits = if may_read { access::READ } else { 0 };
-        assert_eq!(may(&file, by, from), bits, "{by:?} {from}");
-    }
-    let all = access::READ | access::LOOKUP;
-    assert_eq!(
-        (
-            may(&b, owner, CLIENT),
-            may(&b, member, CLIENT),
-            may(&b, other, CLIENT)
-        ),
-        (all, all, 0)
-    );
-    // Who may execute it may read it, and the owner always may.
-    let program = served.at(&top, "empty");
-    assert_eq!(may(&program, other, CLIENT), access::EXECUTE);
-    assert_eq!(find(read(&program, 0, 9), other, CLIENT), 0);
-    chown(server.dir.join("a/b/file"), 10, 20, 0);
-    assert_eq!(
-        (
-            find(read(&file, 0, 9), owner, CLIENT),
-            may(&file, owner, CLIENT)
-        ),
-        (0, 0)
-    );
-}
-
-#[test]
-fn a_root_that_was_moved_is_served_on() {
-    let mut server = Server::new("moved");
-    server.served.tree.fresh = Duration::ZERO;
-    let top = server.served.mount("/");
-    let file = server.served.at(&top, "a/b/file");
-    let away = server.dir.with_extension("away");
-    fs::rename(&server.dir, &away).expect("ours");
-    fs::create_dir_all(&server.dir).expect("a directory");
-    fs::write(server.dir.join("wrong"), "wrong").expect("a file");
-    let served = &server.served;
-    assert_eq!(served.content(&file), b"content");
-    assert_eq!(served.look_up(&top, b"wrong"), Err(NO_ENT));
-    fs::rename(away.join("a/b/file"), away.join("other")).expect("ours");
-    assert_eq!(served.content(&file), b"content");
-    fs::remove_dir_all(&away).expect("ours");
-    assert_eq!(served.get_attr(&file), Err(STALE));
-}
-
-#[test]
 fn what_is_no_file_has_attributes_and_no_content() {
     use rustix::fs::{CWD, FileType, Mode, mknodat};
     let server = Server::with("kinds", &["/=*,no_root_squash"], |dir| {
@@ -851,26 +303,6 @@ fn what_is_no_file_has_attributes_and_no_content() {
             "{name}"
         );
     }
-}
-
-#[test]
-fn a_removed_file_is_closed_soon() {
-    let server = Server::new("sweep");
-    let served = &server.served;
-    let top = served.mount("/");
-    let file = served.at(&top, "a/b/file");
-    let Outcome::Read { source, .. } = served.read(&file, 0, 1, Credential::Nobody) else {
-        panic!("it has content");
-    };
-    let Source::File(open) = source else {
-        panic!("a file");
-    };
-    served.tree.sweep();
-    assert_eq!(Arc::strong_count(&open), 2, "it is kept open");
-    fs::remove_file(server.dir.join("a/b/file")).expect("ours");
-    served.tree.sweep();
-    assert_eq!(Arc::strong_count(&open), 1);
-    assert_eq!(served.get_attr(&file), Err(STALE));
 }
 
 #[test]

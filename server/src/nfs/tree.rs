@@ -13,15 +13,15 @@ use std::time::{Duration, Instant};
 
 use ackpace_core::conn::Version;
 use ackpace_wire::nfs3::handle::{self, Key, Sealed};
-use ackpace_wire::nfs3::{Attributes, Handle, Kind, Status};
+use ackpace_wire::nfs3::{Attributes, Kind, Status};
 use rustix::fs::{Mode, OFlags, Statx, openat};
 use rustix::io::Errno;
 
 use super::attributes::{attributes, kind};
 use super::fail::Fail;
 use super::handles::{Entry, Handles, Kept};
-use super::identity::{self, Body, Identity};
-use super::search::{Search, joined};
+use super::identity::{self, Body, Hints, Identity};
+use super::search::{Indexes, Search, joined};
 use crate::front::site::Site;
 use crate::store::attributes::{FileSystemId, file_system, known, known_version, version};
 use crate::store::closing::Descriptor;
@@ -87,6 +87,7 @@ pub struct Tree {
     /// What is served.
     pub site: Arc<Site>,
     handles: Handles,
+    indexes: Indexes,
     /// How long a file is used after it was found by its path.
     pub fresh: Duration,
     /// File systems by what the kernel tells of their mounts now.
@@ -99,6 +100,7 @@ impl Tree {
         Tree {
             site,
             handles: Handles::new(open_max),
+            indexes: Indexes::default(),
             fresh: FRESH,
             file_systems: RwLock::default(),
         }
@@ -144,7 +146,7 @@ impl Tree {
     fn find_anew(
         &self,
         file: &Identity,
-        hints: &[u8],
+        hints: Hints<'_>,
         entry: Option<&Entry>,
         wait: Wait,
     ) -> Result<Node, Fail> {
@@ -198,9 +200,9 @@ impl Tree {
             // Renamed since it was found by its path.
             None => {
                 let body = identity::read(node.identity.file_system, node.body.as_bytes());
-                let hints = body.map_or(&[][..], |(_, hints)| hints);
-                let entry = self.handles.get(&node.identity, wait).flatten();
-                let node = self.find_anew(&node.identity, hints, entry.as_ref(), wait)?;
+                let (file, hints) = body.ok_or(Fail::Is(Status::Stale))?;
+                let entry = self.handles.get(&file, wait).flatten();
+                let node = self.find_anew(&file, hints, entry.as_ref(), wait)?;
                 self.open_by_name(&node, wait)?.map_or(jukebox, Ok)
             }
         }
@@ -241,7 +243,10 @@ impl Tree {
         let opened = door.open_quietly(node.told.stx_uid, |quiet| {
             openat(&*node.place, c".", flags | quiet, Mode::empty())
         });
-        Ok(opened.map_err(|error| missed(error, Wait::Yes))?)
+        opened.map_err(|error| match error {
+            Errno::NOENT => Fail::Is(Status::Stale), // it was removed
+            error => missed(error, Wait::Yes).into(),
+        })
     }
 
     /// Whether clients see no such name.
@@ -357,11 +362,11 @@ impl Tree {
     }
 
     /// The file by the hints of its handle.
-    fn search(&self, file: &Identity, hints: &[u8], wait: Wait) -> Result<Node, Fail> {
+    fn search(&self, file: &Identity, hints: Hints<'_>, wait: Wait) -> Result<Node, Fail> {
         if wait == Wait::No {
             return Err(Fail::Cold);
         }
-        let mut search = Search::new(&self.site.root, hints);
+        let mut search = Search::new(&self.site.root, &self.indexes, hints);
         while let Some(path) = search.next()? {
             if let Some(node) = self.is_at(file, &path, wait)? {
                 return Ok(node);
@@ -378,3 +383,7 @@ fn missed(error: Errno, wait: Wait) -> Miss {
         error => Miss::of(error, wait),
     }
 }
+
+#[cfg(test)]
+#[path = "tree_tests.rs"]
+mod tests;

@@ -8,6 +8,7 @@ use crate::config::{self, Layer};
 use crate::limits::{
     CONNECTIONS_COMMON, DESCRIPTORS_OWN, DESCRIPTORS_PER_WORKER, DESCRIPTORS_START,
 };
+use crate::nfs::FILES_DESCRIPTORS;
 use crate::options::{FollowSymlinks, ServeOptions};
 use crate::store::closing::CLOSING_MAX;
 
@@ -33,13 +34,16 @@ impl Shares {
         }
     }
 
-    /// Those of NFS: its threads', and for each connection its socket and files that are read ahead of it; 0 without it.
+    /// Those of NFS: its threads', and for each connection its socket and files that it reads; and those that are open for handles; 0
+    /// without it.
     fn of_nfs(&self) -> u64 {
         let each = 1 + NFS_RUNS_MAX as u64;
         let connections = u64::from(self.nfs_connections) * each;
         match self.nfs_connections {
             0 => 0,
-            _ => u64::from(self.workers) * (DESCRIPTORS_PER_WORKER + connections),
+            _ => {
+                FILES_DESCRIPTORS + u64::from(self.workers) * (DESCRIPTORS_PER_WORKER + connections)
+            }
         }
     }
 

@@ -82,7 +82,7 @@ impl Shares {
                 connections * MAILBOXES_BYTES,
             ),
             at_start(
-                "NFS: connections, calls under way and their replies",
+                "NFS: connections, calls under way and their replies, handles",
                 self.nfs_bytes(),
             ),
             later(
@@ -199,11 +199,14 @@ impl Shares {
     /// NFS: its connections with their mailboxes, and its threads; 0 without it.
     fn nfs_bytes(&self) -> u64 {
         let thread_bytes = THREAD_BYTES + COPIED_BYTES_MAX as u64;
+        let sweeping_bytes = THREAD_BYTES;
         match self.nfs_connections {
             0 => 0,
             _ => {
-                self.nfs_connections() * nfs_connection_bytes()
+                nfs::FILES_BYTES
+                    + self.nfs_connections() * nfs_connection_bytes()
                     + u64::from(self.workers) * thread_bytes
+                    + sweeping_bytes
             }
         }
     }
