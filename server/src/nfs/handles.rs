@@ -183,7 +183,7 @@ impl Part {
         path: &[u8],
         place: Option<&Arc<Descriptor>>,
         open_max: usize,
-    ) -> (Kept, Vec<Box<Open>>) {
+    ) -> (Kept, Vec<Open>) {
         let entry = match self.known.entry(*file) {
             Slot::Occupied(entry) => entry.into_mut(),
             Slot::Vacant(free) => {
@@ -212,7 +212,7 @@ impl Part {
                 found_at: Instant::now(),
                 file: before.as_ref().and_then(|before| before.file.clone()),
             }));
-            closed.extend(before);
+            closed.extend(before.map(|open| *open));
         }
         let kept = Kept {
             body: entry.body,
@@ -230,14 +230,14 @@ impl Part {
     }
 
     /// Closes the open file that was not used for longest.
-    fn close_oldest(&mut self) -> Option<Box<Open>> {
+    fn close_oldest(&mut self) -> Option<Open> {
         for _ in 0..=self.opened.len() {
             let oldest = self.opened.pop_front()?;
             let Some(entry) = self.known.get_mut(&oldest) else {
                 return None; // forgotten
             };
             if entry.open.is_none() || !std::mem::take(&mut entry.is_used) {
-                return entry.open.take();
+                return entry.open.take().map(|open| *open);
             }
             self.opened.push_back(oldest);
         }
@@ -245,7 +245,7 @@ impl Part {
     }
 
     /// Forgets the file that was not used for longest.
-    fn forget_oldest(&mut self) -> Option<Box<Open>> {
+    fn forget_oldest(&mut self) -> Option<Open> {
         for _ in 0..=self.by_age.len() {
             let oldest = self.by_age.pop_front()?;
             let Some(entry) = self.known.get_mut(&oldest) else {
@@ -256,7 +256,7 @@ impl Part {
                 continue;
             }
             self.paths_bytes -= entry.path.len();
-            return self.known.remove(&oldest)?.open;
+            return self.known.remove(&oldest)?.open.map(|open| *open);
         }
         None
     }
