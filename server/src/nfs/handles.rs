@@ -6,7 +6,7 @@
 use std::collections::hash_map::Entry as Slot;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ackpace_core::conn::Version;
 
@@ -24,6 +24,8 @@ pub const NFS_PATHS_BYTES_MAX: usize = 16 << 20;
 /// Files that are open, at most two or three descriptors each. More: the one that was not used for longest is closed, and is not
 /// found after a rename.
 pub const NFS_OPEN_MAX: usize = 2048;
+/// A file that was not used for so long is open as a place only. Longer: leases of other programs on it wait for so long.
+const IDLE: Duration = Duration::from_secs(10);
 /// Parts of the table: two of 16 busy threads seldom meet in one.
 const PARTS: usize = 16;
 
@@ -64,6 +66,13 @@ pub struct Kept {
     pub body: Body,
     /// As in [`Open`].
     pub file: Option<(Arc<File>, Version)>,
+}
+
+impl Open {
+    /// Whether it was not used for a while.
+    pub fn is_idle(&self) -> bool {
+        self.found_at.elapsed() >= IDLE
+    }
 }
 
 /// All known files.
@@ -135,26 +144,35 @@ impl Handles {
         drop(closed);
     }
 
-    /// Closes removed files, and those that are not `wanted`. For a thread that may wait, about once a second.
-    pub fn sweep(&self, wanted: bool) {
+    /// Closes removed files, and those that are not `wanted`; of files that were not used for a while only the place stays open. For a
+    /// thread that may wait, about once a second.
+    pub fn sweep(&self, wanted: impl Fn(&Open) -> bool) {
         for part in &self.parts {
-            let open: Vec<(Identity, Arc<Descriptor>)> = {
+            let open: Vec<(Identity, Box<Open>)> = {
                 let part = lock(part, Wait::Yes);
                 let known = part.iter().flat_map(|part| &part.known);
                 known
-                    .filter_map(|(file, entry)| {
-                        let open = entry.open.as_ref()?;
-                        Some((*file, Arc::clone(&open.place)))
-                    })
+                    .filter_map(|(file, entry)| Some((*file, entry.open.clone()?)))
                     .collect()
             };
-            for (file, place) in open {
-                let is_there = known(&*place).is_ok_and(|told| told.stx_nlink > 0);
-                if !wanted || !is_there {
+            for (file, open) in open {
+                let is_there = known(&*open.place).is_ok_and(|told| told.stx_nlink > 0);
+                if !is_there || !wanted(&open) {
                     self.close(&file, Wait::Yes);
+                } else if open.file.is_some() && open.is_idle() {
+                    self.close_for_reading(&file);
                 }
             }
         }
+    }
+
+    fn close_for_reading(&self, file: &Identity) {
+        let part = lock(self.part(file), Wait::Yes);
+        let closed = part.and_then(|mut part| {
+            let open = part.known.get_mut(file)?.open.as_mut()?;
+            open.file.take()
+        });
+        drop(closed);
     }
 
     fn part(&self, file: &Identity) -> &Mutex<Part> {
@@ -306,7 +324,7 @@ mod tests {
         }
         assert!(known <= NFS_FILES_MAX && open <= 64 && bytes <= NFS_PATHS_BYTES_MAX);
         assert!(bytes > NFS_PATHS_BYTES_MAX / 2, "{bytes}");
-        handles.sweep(false);
+        handles.sweep(|_| false);
         let is_open = handles
             .get(&used, Wait::Yes)
             .flatten()

@@ -26,8 +26,9 @@ pub struct NfsOptions {
     /// everything to everybody. Repeat the option for several. Where one path is given twice, the first that has a client's address
     /// holds. Options stand behind the clients: `ro` (read-only, which every export is in this version), `root_squash` (root of a
     /// client is `anonuid` here; this holds by default), `no_root_squash`, `all_squash` (every user is), `anonuid=N` and `anongid=N`
-    /// (65534 by default). Clients are known by their address only, so export to networks that you trust. In the environment a comma
-    /// ends a value, so use another source.
+    /// (65534 by default). Clients are known by their address only, and their users by what a client says, so export to networks that
+    /// you trust. The mode of a file decides what a user may do with it; access control lists are not read. In the environment a
+    /// comma ends a value, so use another source.
     ///
     /// Default: none, which exports everything to this machine if `nfs` is an address of it alone; with any other address the server
     /// does not start. Range: at most 256 paths that begin with `/`, each with 1 to 64 networks.
