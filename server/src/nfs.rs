@@ -11,6 +11,7 @@ mod call;
 mod caller;
 mod conn;
 mod conns;
+mod errand;
 mod exports;
 mod fail;
 mod handles;
@@ -28,12 +29,10 @@ mod search;
 mod sending;
 mod served;
 mod start;
-mod tally;
 #[cfg(test)]
 mod testing;
 mod thread;
 mod tree;
 
-pub use self::served::{FILES_BYTES, FILES_DESCRIPTORS, Outcome, Served};
-pub use self::start::{Nfs, connection_bytes, readers_of, tallies};
-pub use self::tally::{Ended, Path, Tally};
+pub use self::served::{FILES_BYTES, FILES_DESCRIPTORS, Served};
+pub use self::start::{Nfs, connection_bytes, readers_of};

@@ -8,17 +8,15 @@ mod lanes;
 #[cfg(test)]
 mod tests;
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::io;
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::thread;
 
 use ackpace_core::conn::StreamId;
 use ackpace_core::limits::RESOLVERS_MAX;
-use ackpace_wire::nfs3;
-use ackpace_wire::rpc::Record;
 use crossbeam_queue::SegQueue;
 use rustix::thread::futex;
 
@@ -27,7 +25,6 @@ use crate::front::listing::{Listing, Slice};
 use crate::front::site::{Query, Site, SiteAnswer};
 pub use crate::interest::JobInterest;
 use crate::mailbox::ThreadWaker;
-use crate::nfs::{Outcome, Served};
 use crate::sched;
 use crate::store::closing;
 use crate::store::device::Device;
@@ -50,30 +47,16 @@ pub enum Job {
     Find(Query),
     /// Make the next slice of a listing.
     Slice(Box<Listing>),
-    /// Carry out a call of NFS.
-    Nfs(Box<NfsCall>),
+    /// Anything else that may wait.
+    Errand(Box<dyn Errand>),
 }
 
-/// A call of NFS that the kernel's caches can't answer.
-pub struct NfsCall {
-    pub served: Arc<Served>,
-    /// Its record before the payload of a WRITE.
-    pub head: Box<[u8]>,
-    /// The client.
-    pub from: IpAddr,
-}
-
-impl NfsCall {
-    fn carry_out(&self) -> Outcome {
-        let record = Record {
-            head: &self.head,
-            cut: false,
-        };
-        match nfs3::parse(&record) {
-            Ok(request) => self.served.carry_out(&request, self.from, Wait::Yes),
-            Err(_) => Outcome::Cold, // whoever sent it has parsed it
-        }
-    }
+/// A job of which this pool knows nothing.
+pub trait Errand: Send {
+    /// Does it; the result is known to who submitted it.
+    fn run(&self) -> Box<dyn Any + Send>;
+    /// Memory that it holds while it waits.
+    fn held_bytes(&self) -> usize;
 }
 
 impl Job {
@@ -88,7 +71,7 @@ impl Job {
                         .sum::<usize>()
             }
             Job::Slice(_) => 0,
-            Job::Nfs(call) => size_of::<NfsCall>() + call.head.len(),
+            Job::Errand(errand) => errand.held_bytes(),
         };
         (2 * size_of::<Waiting>() + INTEREST_BYTES + held) as u64
     }
@@ -98,7 +81,7 @@ impl Job {
         match self {
             Job::Find(query) => &query.path,
             Job::Slice(listing) => listing.path(),
-            Job::Nfs(_) => b"", // in a folder of the root
+            Job::Errand(_) => b"", // somewhere below the root
         }
     }
 }
@@ -111,8 +94,8 @@ pub enum Done {
     Found(SiteAnswer),
     /// A slice, and the listing if more of it follows.
     Sliced(io::Result<Slice>, Option<Box<Listing>>),
-    /// The reply to a call of NFS, or what is to be read for it.
-    Nfs(Box<Outcome>),
+    /// The result of an errand.
+    Ran(Box<dyn Any + Send>),
 }
 
 /// The queue of results to a worker.
@@ -336,7 +319,7 @@ impl Jobs {
         }
         let held_bytes_max = match job {
             Job::Slice(_) => u64::MAX,
-            Job::Find(_) | Job::Nfs(_) => self.held_bytes_max,
+            Job::Find(_) | Job::Errand(_) => self.held_bytes_max,
         };
         let with_it = |held: u64| Some(held + job.bytes()).filter(|held| *held <= held_bytes_max);
         let held = (self.held_bytes).fetch_update(Ordering::Relaxed, Ordering::Relaxed, with_it);
@@ -430,7 +413,7 @@ fn run(site: &Site, taken: Taken, job: Job) -> Result<Done, Job> {
             let more = slice.as_ref().is_ok_and(|slice| !slice.last);
             Ok(Done::Sliced(slice, more.then_some(listing)))
         }
-        Job::Nfs(call) => Ok(Done::Nfs(Box::new(call.carry_out()))),
+        Job::Errand(errand) => Ok(Done::Ran(errand.run())),
     }
 }
 

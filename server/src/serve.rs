@@ -1,8 +1,10 @@
 //! From options to a running server, and to its orderly end.
 
+mod ends;
+mod nfs;
+
 use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -10,10 +12,11 @@ use std::time::Duration;
 
 use ackpace_core::addresses::AddressCounts;
 use ackpace_core::disk;
-use ackpace_core::limits::NFS_CALLS_MAX;
 use ackpace_core::units::duration_us;
 use ackpace_core::worker::{SendPolicy, Settings};
 
+use self::ends::Ends;
+use self::nfs::Prepared;
 use crate::admin::{self, Board, place};
 use crate::clock::Clock;
 use crate::cluster::Cluster;
@@ -30,11 +33,9 @@ use crate::greeting;
 use crate::ledger::Ledger;
 use crate::limits::WORKERS_MAX;
 use crate::listeners::{self, ListenError, Listener, Listeners, bind_metrics};
-use crate::log::{self, AccessLog, Diagnostics, Seldom};
-use crate::mailbox::{Mailboxes, ThreadWaker};
+use crate::log::{self, AccessHandle, AccessLog, Diagnostics, Seldom};
 use crate::memory;
 use crate::needs;
-use crate::nfs::{self, Nfs};
 use crate::node;
 use crate::notify::ServiceManager;
 use crate::options::{LogTarget, ServeOptions, Size, Workers, display_duration};
@@ -129,22 +130,11 @@ pub fn run(loaded: Loaded, signals: Caught, inherited: u64) -> Result<(), Failur
         .map_err(|error| runtime("signals", error))?;
     let mut listeners = Listeners::bind(&options.listen, workers, controls, mode)
         .map_err(|error| listen_failure(&given, &error))?;
-    let (nfs_listeners, nfs_addrs) = Listeners::bind_nfs(&options.nfs, workers)
-        .map_err(|error| listen_failure(&given, &error))?;
-    let nfs = nfs(
-        (&options, &given),
-        &shares,
-        &site,
-        (nfs_listeners, &nfs_addrs),
-    )?;
     let node = node::prepare((&options, &shares), &given, &mut listeners)?;
     let cluster = node.as_ref().map(|node| Arc::clone(&node.cluster));
-    let diagnostics =
-        Diagnostics::start(options.log_level).map_err(|error| runtime("log", error))?;
-    let log = AccessLog::start(&options.access_log, options.access_log_format)
-        .map_err(|error| log_failure(&given, &options.access_log, &error))?;
-    diagnostics.handle().bound(shares.log_queue_bytes);
-    log.handle().bound(shares.log_queue_bytes);
+    let (diagnostics, log) = logs(&options, &given, shares.log_queue_bytes)?;
+    let nfs = nfs::prepare((&options, &given), &shares, &site)?;
+    let nfs_addrs = nfs.addrs();
     let (metrics, metrics_url) = bind_metrics(&options.metrics)
         .map_err(|error| Failure::value_now(&given, "metrics", &error))?
         .unzip();
@@ -189,6 +179,21 @@ pub fn run(loaded: Loaded, signals: Caught, inherited: u64) -> Result<(), Failur
     drop(admin_file);
     drop(diagnostics);
     in_order
+}
+
+/// Starts both logs.
+fn logs(
+    options: &ServeOptions,
+    given: &Layer,
+    queue_bytes: u64,
+) -> Result<(Diagnostics, AccessLog), Failure> {
+    let diagnostics =
+        Diagnostics::start(options.log_level).map_err(|error| runtime("log", error))?;
+    let log = AccessLog::start(&options.access_log, options.access_log_format)
+        .map_err(|error| log_failure(given, &options.access_log, &error))?;
+    diagnostics.handle().bound(queue_bytes);
+    log.handle().bound(queue_bytes);
+    Ok((diagnostics, log))
 }
 
 /// A failure of the system, with what to do about it.
@@ -247,19 +252,16 @@ fn start(
     options: &ServeOptions,
     shares: &Shares,
     (site, ledger): (Arc<Site>, Arc<Ledger>),
-    (listeners, nfs, cluster): (Listeners, Option<Nfs>, Option<Arc<Cluster>>),
+    (listeners, nfs, cluster): (Listeners, Prepared, Option<Arc<Cluster>>),
     log: &AccessLog,
 ) -> io::Result<Started> {
     let clock = Clock::start();
     let (places, workers) = (shares.connections_per_worker, listeners.by_worker.len());
-    let threads = nfs.as_ref().map_or(0, |nfs| nfs.listeners.len());
-    let mut ends = ends(workers, places)?;
-    ends.of_nfs(threads, shares.nfs_connections)?;
     let Ends {
         channels,
         returns,
         mut inboxes,
-    } = ends;
+    } = Ends::new(workers, places, (nfs.threads(), shares.nfs_connections))?;
     let of_nfs = inboxes.split_off(workers);
     let channels = Arc::new(channels);
     let seldom = Arc::default();
@@ -291,58 +293,44 @@ fn start(
         places_bound: shares.places_bound(options.connections_max),
         seldom,
         cut_off: AtomicU64::new(0),
-        nfs: nfs::tallies(threads),
+        nfs: (0..nfs.threads()).map(|_| Arc::default()).collect(),
         addresses: addresses(options, places.saturating_mul(workers as u32)),
     });
+    let (listeners, log) = (listeners.by_worker, log.handle());
+    let (mut running, admin) = start_workers(options, shares, &shared, (listeners, inboxes), &log)?;
+    nfs.start(workers, &shared, of_nfs, &mut running)?;
+    Ok(Started {
+        shared,
+        admin,
+        running,
+    })
+}
+
+fn start_workers(
+    options: &ServeOptions,
+    shares: &Shares,
+    shared: &Arc<Shared>,
+    (listeners, inboxes): (Vec<Vec<Listener>>, Vec<Inbox>),
+    log: &AccessHandle,
+) -> io::Result<(Running, Vec<admin::WorkerChannel>)> {
     let (mut running, mut admin_channels) = (Running::default(), Vec::new());
-    for (index, (listeners, inbox)) in listeners.by_worker.into_iter().zip(inboxes).enumerate() {
-        let settings = settings(options, index as u16, shares, log.handle().is_on());
+    for (index, (listeners, inbox)) in listeners.into_iter().zip(inboxes).enumerate() {
+        let settings = settings(options, index as u16, shares, log.is_on());
         let (channel, questions) =
             admin::WorkerChannel::new(Arc::clone(&shared.channels[index].waker));
         let context = WorkerContext {
             inbox,
             questions,
             tally: Arc::clone(&channel.tally),
-            log: log.handle(),
+            log: log.clone(),
             listeners,
             response_cache_bytes: shares.object_cache_bytes / u64::from(shares.workers),
         };
         admin_channels.push(channel);
-        let worker = Worker::new(settings, Arc::clone(&shared), context)?;
+        let worker = Worker::new(settings, Arc::clone(shared), context)?;
         running.start(format!("worker-{index}"), move || worker.run())?;
     }
-    if let Some(nfs) = nfs {
-        let threads = nfs.threads(workers, &shared, of_nfs)?;
-        for (nth, thread) in threads.into_iter().enumerate() {
-            running.start(format!("nfs-{nth}"), move || thread.run())?;
-        }
-    }
-    Ok(Started {
-        shared,
-        admin: admin_channels,
-        running,
-    })
-}
-
-/// What NFS needs, if it is served: with sockets that listen, and threads that do not run yet.
-fn nfs(
-    (options, given): (&ServeOptions, &Layer),
-    shares: &Shares,
-    site: &Arc<Site>,
-    (listeners, addrs): (Vec<Vec<Listener>>, &[SocketAddr]),
-) -> Result<Option<Nfs>, Failure> {
-    if shares.nfs_connections == 0 {
-        return Ok(None);
-    }
-    let at: Vec<IpAddr> = addrs.iter().map(SocketAddr::ip).collect();
-    let served = nfs::Served::open(options, given, site, &at, descriptors_allowed())?;
-    Ok(Some(Nfs {
-        served: Arc::new(served),
-        listeners,
-        connections: shares.nfs_connections,
-        send_timeout_us: duration_us(options.send_timeout),
-        drain_timeout_us: duration_us(options.drain_timeout),
-    }))
+    Ok((running, admin_channels))
 }
 
 fn disks_of(
@@ -407,49 +395,6 @@ fn dividing(
     let dividing = Arc::new(dividing);
     divider::start(&dividing, clock)?;
     Ok(Some(dividing))
-}
-
-/// The channels to the workers, both ends: disks hold `channels`, resolvers `returns`, workers `inboxes`.
-struct Ends {
-    channels: Vec<Channel>,
-    returns: Vec<Return>,
-    inboxes: Vec<Inbox>,
-}
-
-impl Ends {
-    /// Behind the workers come as many threads of NFS.
-    fn of_nfs(&mut self, threads: usize, connections: u32) -> io::Result<()> {
-        for _ in 0..threads {
-            let calls = connections * NFS_CALLS_MAX as u32;
-            self.add(nfs::readers_of(connections), calls)?;
-        }
-        Ok(())
-    }
-
-    /// One more, whom the disks answer at so many places, and resolvers for so many jobs.
-    fn add(&mut self, places: u32, jobs: u32) -> io::Result<()> {
-        let waker = Arc::new(ThreadWaker::new()?);
-        let (back, inbox) = Return::new(self.channels.len(), jobs, Arc::clone(&waker));
-        self.returns.push(back);
-        self.inboxes.push(inbox);
-        self.channels.push(Channel {
-            completions: Mailboxes::new(places),
-            waker,
-        });
-        Ok(())
-    }
-}
-
-fn ends(workers: usize, places: u32) -> io::Result<Ends> {
-    let mut ends = Ends {
-        channels: Vec::new(),
-        returns: Vec::new(),
-        inboxes: Vec::new(),
-    };
-    for _ in 0..workers {
-        ends.add(places, places)?;
-    }
-    Ok(ends)
 }
 
 fn tell_rest(shared: &Shared, drain_timeout: Duration) {

@@ -147,7 +147,7 @@ impl Shares {
             page_cache_bytes: page_cache_bytes(usable.bytes, memory_bytes),
             workers,
             connections_per_worker: CONNECTIONS_MIN,
-            nfs_connections: match options.nfs.is_empty() {
+            nfs_connections: match options.nfs_options.nfs.is_empty() {
                 true => 0,
                 false => NFS_CONNECTIONS_MIN,
             },

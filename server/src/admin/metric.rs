@@ -4,7 +4,7 @@ use super::{Board, WorkerChannel};
 use crate::cluster::Cluster;
 use crate::disk;
 use crate::gateway::{Gateway, OriginTally};
-use crate::nfs;
+use crate::tally::nfs;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricType {

@@ -7,6 +7,7 @@ use std::fmt::Write;
 use super::catalog::metrics;
 use super::metric::{Metric, MetricType, SampleSource, Value};
 use super::{Board, questions};
+use crate::tally::nfs;
 use crate::turns::Turns;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,16 +107,7 @@ impl Page {
                 }
             }
             SampleSource::Nfs(label, names, value) => {
-                let threads = &board.shared.nfs;
-                let sum = |at: usize| {
-                    let values = threads.iter().map(|tally| value(tally, at));
-                    values.fold(Value::Whole(0), Value::plus)
-                };
-                match label {
-                    _ if threads.is_empty() => {}
-                    "" => self.sample(metric, "", sum(0)),
-                    label => self.by(metric, label, names, sum),
-                }
+                self.nfs(metric, label, names, (board, value))
             }
             SampleSource::Origin(value) => {
                 let gateway = board.shared.site.gateway.iter();
@@ -141,6 +133,26 @@ impl Page {
                     .for_each(|channel| turns.merge(&channel.tally.turns));
                 self.histogram(metric.name, &turns);
             }
+        }
+    }
+
+    /// Sums over the threads of NFS, if there are some.
+    fn nfs(
+        &mut self,
+        metric: &Metric,
+        label: &str,
+        names: &[&str],
+        (board, value): (&Board, fn(&nfs::Tally, usize) -> Value),
+    ) {
+        let threads = &board.shared.nfs;
+        let sum = |at: usize| {
+            let values = threads.iter().map(|tally| value(tally, at));
+            values.fold(Value::Whole(0), Value::plus)
+        };
+        match label {
+            _ if threads.is_empty() => {}
+            "" => self.sample(metric, "", sum(0)),
+            label => self.by(metric, label, names, sum),
         }
     }
 

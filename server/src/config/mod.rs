@@ -208,8 +208,8 @@ fn check_together(options: &ServeOptions, given: &Layer) -> Result<(), LoadError
 /// What else takes a place at which NFS is to be served.
 fn twice_of_nfs(options: &ServeOptions) -> Option<String> {
     let takes = |a: &Listen, b: &Listen| a.takes(b) || b.takes(a);
-    for (at, nfs) in options.nfs.iter().enumerate() {
-        let mut earlier = options.nfs[..at].iter();
+    for (at, nfs) in options.nfs_options.nfs.iter().enumerate() {
+        let mut earlier = options.nfs_options.nfs[..at].iter();
         if let Some(earlier) = earlier.find(|earlier| takes(earlier, nfs)) {
             return Some(both(earlier, nfs));
         }

@@ -12,17 +12,18 @@ use ackpace_core::why::Why;
 use ackpace_wire::nfs3;
 use ackpace_wire::rpc::{NoCall, Refusal, refuse};
 
+use super::errand::ColdCall;
 use super::hands::Hands;
 use super::input::{Input, has_status};
 use super::sending::{Left, Payload, Reply};
 use super::served::Outcome;
-use super::tally::Ended;
 use crate::disk::Completion;
 use crate::limits::{NFS_ORDERS_PER_TURN_MAX, NFS_SENT_PER_TURN_MAX_BYTES};
 use crate::log::Topic;
-use crate::resolver::{Job, JobInterest, NfsCall};
+use crate::resolver::{Job, JobInterest};
 use crate::source::Source;
 use crate::store::door::Wait;
+use crate::tally::nfs::Ended;
 use crate::transport::Transport;
 use crate::worker::pins::Pins;
 
@@ -225,7 +226,7 @@ impl Conn {
             conn: self.id,
             nth: id.0.into(),
         };
-        let call = NfsCall {
+        let call = ColdCall {
             served: Arc::clone(&hands.served),
             head,
             from: self.from.ip(),
@@ -233,7 +234,7 @@ impl Conn {
         hands
             .shared
             .resolver
-            .submit(stream, Job::Nfs(Box::new(call)))
+            .submit(stream, Job::Errand(Box::new(call)))
     }
 
     /// A call was carried out. One that is still cold could not be.

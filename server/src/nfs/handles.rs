@@ -6,7 +6,7 @@
 use std::collections::hash_map::Entry as Slot;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ackpace_core::conn::Version;
 
@@ -24,6 +24,8 @@ pub const NFS_PATHS_BYTES_MAX: usize = 16 << 20;
 /// Files that are open, at most two or three descriptors each. More: the one that was not used for longest is closed, and is not
 /// found after a rename.
 pub const NFS_OPEN_MAX: usize = 2048;
+/// A file that was not used for so long is open as a place only. Longer: leases of other programs on it wait for so long.
+const IDLE: Duration = Duration::from_secs(10);
 /// Parts of the table: two of 16 busy threads seldom meet in one.
 const PARTS: usize = 16;
 
@@ -64,6 +66,13 @@ pub struct Kept {
     pub body: Body,
     /// As in [`Open`].
     pub file: Option<(Arc<File>, Version)>,
+}
+
+impl Open {
+    /// Whether it was not used for a while.
+    pub fn is_idle(&self) -> bool {
+        self.found_at.elapsed() >= IDLE
+    }
 }
 
 /// All known files.
@@ -135,26 +144,35 @@ impl Handles {
         drop(closed);
     }
 
-    /// Closes removed files, and those that are not `wanted`. For a thread that may wait, about once a second.
-    pub fn sweep(&self, wanted: bool) {
+    /// Closes removed files, and those that are not `wanted`; of files that were not used for a while only the place stays open. For a
+    /// thread that may wait, about once a second.
+    pub fn sweep(&self, wanted: impl Fn(&Open) -> bool) {
         for part in &self.parts {
-            let open: Vec<(Identity, Arc<Descriptor>)> = {
+            let open: Vec<(Identity, Box<Open>)> = {
                 let part = lock(part, Wait::Yes);
                 let known = part.iter().flat_map(|part| &part.known);
                 known
-                    .filter_map(|(file, entry)| {
-                        let open = entry.open.as_ref()?;
-                        Some((*file, Arc::clone(&open.place)))
-                    })
+                    .filter_map(|(file, entry)| Some((*file, entry.open.clone()?)))
                     .collect()
             };
-            for (file, place) in open {
-                let is_there = known(&*place).is_ok_and(|told| told.stx_nlink > 0);
-                if !wanted || !is_there {
+            for (file, open) in open {
+                let is_there = known(&*open.place).is_ok_and(|told| told.stx_nlink > 0);
+                if !is_there || !wanted(&open) {
                     self.close(&file, Wait::Yes);
+                } else if open.file.is_some() && open.is_idle() {
+                    self.close_for_reading(&file);
                 }
             }
         }
+    }
+
+    fn close_for_reading(&self, file: &Identity) {
+        let part = lock(self.part(file), Wait::Yes);
+        let closed = part.and_then(|mut part| {
+            let open = part.known.get_mut(file)?.open.as_mut()?;
+            open.file.take()
+        });
+        drop(closed);
     }
 
     fn part(&self, file: &Identity) -> &Mutex<Part> {
@@ -183,7 +201,7 @@ impl Part {
         path: &[u8],
         place: Option<&Arc<Descriptor>>,
         open_max: usize,
-    ) -> (Kept, Vec<Box<Open>>) {
+    ) -> (Kept, Vec<Open>) {
         let entry = match self.known.entry(*file) {
             Slot::Occupied(entry) => entry.into_mut(),
             Slot::Vacant(free) => {
@@ -212,7 +230,7 @@ impl Part {
                 found_at: Instant::now(),
                 file: before.as_ref().and_then(|before| before.file.clone()),
             }));
-            closed.extend(before);
+            closed.extend(before.map(|open| *open));
         }
         let kept = Kept {
             body: entry.body,
@@ -230,14 +248,14 @@ impl Part {
     }
 
     /// Closes the open file that was not used for longest.
-    fn close_oldest(&mut self) -> Option<Box<Open>> {
+    fn close_oldest(&mut self) -> Option<Open> {
         for _ in 0..=self.opened.len() {
             let oldest = self.opened.pop_front()?;
             let Some(entry) = self.known.get_mut(&oldest) else {
                 return None; // forgotten
             };
             if entry.open.is_none() || !std::mem::take(&mut entry.is_used) {
-                return entry.open.take();
+                return entry.open.take().map(|open| *open);
             }
             self.opened.push_back(oldest);
         }
@@ -245,7 +263,7 @@ impl Part {
     }
 
     /// Forgets the file that was not used for longest.
-    fn forget_oldest(&mut self) -> Option<Box<Open>> {
+    fn forget_oldest(&mut self) -> Option<Open> {
         for _ in 0..=self.by_age.len() {
             let oldest = self.by_age.pop_front()?;
             let Some(entry) = self.known.get_mut(&oldest) else {
@@ -256,7 +274,7 @@ impl Part {
                 continue;
             }
             self.paths_bytes -= entry.path.len();
-            return self.known.remove(&oldest)?.open;
+            return self.known.remove(&oldest)?.open.map(|open| *open);
         }
         None
     }
@@ -306,7 +324,7 @@ mod tests {
         }
         assert!(known <= NFS_FILES_MAX && open <= 64 && bytes <= NFS_PATHS_BYTES_MAX);
         assert!(bytes > NFS_PATHS_BYTES_MAX / 2, "{bytes}");
-        handles.sweep(false);
+        handles.sweep(|_| false);
         let is_open = handles
             .get(&used, Wait::Yes)
             .flatten()

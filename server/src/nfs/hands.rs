@@ -5,9 +5,9 @@ use std::sync::Arc;
 use ackpace_core::conn::{StreamId, Want};
 
 use super::served::Served;
-use super::tally::Tally;
 use crate::disk::DiskAsk;
 use crate::source::Source;
+use crate::tally::nfs::Tally;
 use crate::worker::Shared;
 
 pub struct Hands {

@@ -29,9 +29,9 @@ const INDEXES_MAX: usize = 2;
 /// A folder that was changed in the last so many seconds may change again without a new time, so it gets no index.
 const SETTLED_S: u64 = 2;
 
-/// Memory of all indexes at worst. Tables may be half empty.
+/// Memory of all indexes at worst, with that of the one that is made, which may be half empty.
 pub const NFS_INDEXES_BYTES: u64 =
-    (INDEXES_MAX * 2 * (INDEXED_MAX * size_of::<Indexed>() + INDEXED_BYTES_MAX)) as u64;
+    ((INDEXES_MAX + 2) * (INDEXED_MAX * size_of::<Indexed>() + INDEXED_BYTES_MAX)) as u64;
 
 /// The names of a folder, by their hashes.
 #[derive(Debug, Default)]
@@ -57,6 +57,8 @@ type State = (u64, (u32, u32), (i64, u32));
 #[derive(Debug, Default)]
 pub struct Indexes {
     all: Mutex<Vec<Arc<Index>>>,
+    /// Held by the one search that makes an index.
+    making: Mutex<()>,
 }
 
 impl Indexes {
@@ -76,6 +78,8 @@ impl Indexes {
 
     fn keep(&self, mut index: Index) {
         index.names.sort_unstable_by_key(|name| name.hash);
+        index.names.shrink_to_fit();
+        index.text.shrink_to_fit();
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|other| other.path != index.path);
         if all.len() >= INDEXES_MAX {
@@ -170,7 +174,8 @@ impl<'a> Search<'a> {
             }
             return Ok(());
         }
-        let mut index = Some(Index {
+        let making = self.indexes.making.try_lock();
+        let mut index = making.is_ok().then(|| Index {
             path: folder.to_vec(),
             state,
             ..Index::default()

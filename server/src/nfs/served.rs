@@ -67,8 +67,19 @@ impl Served {
         })?;
         let most = descriptors.map_or(u64::MAX, |most| most / DESCRIPTORS_PER_FILE);
         let open_max = usize::try_from(most).unwrap_or(usize::MAX);
+        let tree = Tree::new(Arc::clone(site), open_max);
+        for spec in &specs {
+            if !tree.has_folder(spec.path.as_bytes()) {
+                let text = format!(
+                    "{}: there is no such folder in {} that this user may enter (links are not followed)",
+                    spec.path,
+                    shown_path(site.root.path())
+                );
+                return Err(Failure::value_now(given, "nfs_export", &text));
+            }
+        }
         Ok(Served {
-            tree: Tree::new(Arc::clone(site), open_max),
+            tree,
             exports,
             key: key_of(&options.nfs_options.nfs_key, given)?,
         })

@@ -344,3 +344,39 @@ fn nobody_exports_to_strangers_by_accident() {
     let named = vec![ExportSpec::new("/a", vec![Network::Any])];
     assert_eq!(specs(&named, &[any]).expect("it is named"), named);
 }
+
+#[test]
+fn a_start_says_what_cannot_be_exported() {
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: ServeOptions,
+    }
+    let server = Server::new("start");
+    let site = Arc::clone(&server.served.tree.site);
+    let key = server.dir.join("key");
+    let start = |arguments: &[&str]| {
+        let key = key.to_str().expect("ASCII");
+        let line = ["ackpace", "--nfs-key", key]
+            .into_iter()
+            .chain(arguments.iter().copied());
+        let options = <Line as clap::Parser>::parse_from(line).options;
+        let at = [Ipv4Addr::LOCALHOST.into()];
+        let served = Served::open(&options, &Layer::default(), &site, &at, Some(1024));
+        served.map_err(|error| error.to_string())
+    };
+    assert!(start(&["--nfs-export", "/a/b=*"]).is_ok());
+    let handle = start(&[]).expect("this machine").key;
+    assert_eq!(start(&[]).expect("this machine").key, handle, "kept");
+    for (export, why) in [
+        ("/none=*", "/none: there is no such folder"),
+        ("/link=*", "no such folder"),
+        ("/empty=*", "no such folder"),
+    ] {
+        let error = start(&["--nfs-export", export]).err().expect(export);
+        assert!(error.contains(why), "{error}");
+    }
+    fs::write(&key, "no key").expect("ours");
+    let error = start(&[]).err().expect("no key");
+    assert!(error.contains("there is no key"), "{error}");
+}

@@ -10,7 +10,6 @@ use super::conn::CONN_BYTES;
 use super::conns::PLACE_BYTES;
 use super::hands::Hands;
 use super::served::Served;
-use super::tally::Tally;
 use super::thread::{Given, Thread};
 use crate::limits::{COPIED_BYTES_MAX, NFS_INPUT_BYTES_MAX};
 use crate::listeners::Listener;
@@ -56,11 +55,6 @@ impl Nfs {
         }
         Ok(threads)
     }
-}
-
-/// Counters for so many threads.
-pub fn tallies(threads: usize) -> Vec<Arc<Tally>> {
-    (0..threads).map(|_| Arc::default()).collect()
 }
 
 /// Readers of so many connections, as mailboxes have places.

@@ -20,6 +20,7 @@ use rustix::io::Errno;
 use super::conn::{Conn, Turned, place_of};
 use super::conns::Conns;
 use super::hands::Hands;
+use super::served::Outcome;
 use crate::disk::Completion;
 use crate::limits::{
     COMPLETIONS_PER_TURN_MAX, NFS_ACCEPTS_PER_TURN_MAX, NFS_LOOK_EACH_US, RESULTS_PER_TURN_MAX,
@@ -181,15 +182,16 @@ impl Thread {
     }
 
     fn carried_out(&mut self, stream: StreamId, done: Done, now: Instant) {
-        let Done::Nfs(outcome) = done else {
+        let Done::Ran(result) = done else {
             debug_assert!(false, "nothing else was submitted");
             return;
         };
+        let outcome = result.downcast().map_or(Outcome::Cold, |outcome| *outcome);
         let Some(conn) = self.conns.get(stream.conn) else {
             return; // it has departed
         };
         let call = CallId(stream.nth as u8); // as it was submitted
-        conn.resolved(call, *outcome, &self.hands, now);
+        conn.resolved(call, outcome, &self.hands, now);
         self.conns.list(stream.conn);
     }
 

@@ -24,7 +24,7 @@ use super::identity::{self, Body, Hints, Identity};
 use super::search::{Indexes, Search, joined};
 use crate::front::site::Site;
 use crate::store::attributes::{FileSystemId, file_system, known, known_version, version};
-use crate::store::closing::Descriptor;
+use crate::store::closing::{self, Descriptor};
 use crate::store::door::{Miss, Wait};
 use crate::store::file::File;
 use crate::store::root::{READ, real_path};
@@ -106,10 +106,15 @@ impl Tree {
         }
     }
 
-    /// Closes what nobody needs ([`Handles::sweep`]).
+    /// Closes what nobody needs ([`Handles::sweep`]). A file system that is mounted below the served directory can be unmounted
+    /// when none of its files is in use.
     pub fn sweep(&self) {
         let is_here = self.site.root.presence() == Presence::Here;
-        self.handles.sweep(is_here);
+        let own = known(self.top()).map(|told| file_system(&told)).ok();
+        self.handles.sweep(|open| {
+            let is_of_root = Some(open.place.file_system()) == own;
+            is_here && (is_of_root || !open.is_idle())
+        });
     }
 
     /// The file of an opened handle.
@@ -186,6 +191,13 @@ impl Tree {
         self.enter(found, path, true, wait)
     }
 
+    /// Whether there is a folder at a path that begins with a slash. Waits for the disk.
+    pub fn has_folder(&self, path: &[u8]) -> bool {
+        let path = path.strip_prefix(b"/").unwrap_or(path);
+        let found = self.by_path(path, Wait::Yes);
+        found.is_ok_and(|node| node.kind() == Kind::Folder)
+    }
+
     /// The file, open for reading.
     pub fn open(&self, node: &Node, wait: Wait) -> Result<Arc<File>, Fail> {
         let now = known_version(&node.told);
@@ -216,6 +228,9 @@ impl Tree {
             Err(Miss::Hidden) => return Ok(None),
             name => name?,
         };
+        if closing::is_full(node.place.st_dev()) {
+            return Err(Fail::Is(Status::Jukebox));
+        }
         let opened = door.open_quietly(node.told.stx_uid, |quiet| name.open(READ | quiet, wait));
         let fd = match opened.map_err(|error| missed(error, wait)) {
             Ok(fd) => Descriptor::of(fd).map_err(Miss::Failed)?,

@@ -8,26 +8,40 @@ use ackpace_wire::limits::NFS_MOUNT_PATH_BYTES_MAX;
 use clap::ValueHint;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 
-use super::names;
 use super::value::{ValueError, shown};
+use super::{Listen, names};
 
 /// The user and the group that squashed users become: `nobody` on every system.
 const NOBODY: u32 = 65_534;
 /// Networks of one export. More: it is refused; `*` or wider networks say the same.
 const CLIENTS_MAX: usize = 64;
 
-/// The options of NFS besides its addresses.
+/// The options of NFS.
 #[derive(Debug, Clone, PartialEq, Eq, clap::Args)]
 #[command(next_help_heading = "NFS")]
 pub struct NfsOptions {
+    /// Where to serve NFS version 3; repeat it for several
+    ///
+    /// The same files, to clients that mount them: `mount -o vers=3,tcp,nolock,port=2049,mountport=2049 HOST:/ /mnt`. NFS and MOUNT
+    /// share the port; there is no portmapper, no lock manager, no UDP and no NFSv4, and clients can only read. An address is
+    /// written as with `--listen`. There are as many threads for NFS as `workers`. Users are told by the numbers that clients
+    /// claim (AUTH_SYS), so keep the port in a network that you trust.
+    ///
+    /// Default: none. Range: at most 256 TCP addresses, all different. Memory: an eighth of `memory_max` at most, for
+    /// connections and their replies.
+    #[arg(long, value_name = "ADDR", help_heading = "NFS",
+          value_parser = OsStringValueParser::new().try_map(Listen::parse_tcp))]
+    pub nfs: Vec<Listen>,
+
     /// Folder for NFS clients, as PATH=CLIENTS
     ///
     /// `/pub=192.0.2.0/24,2001:db8::1` exports the folder `pub` of the served directory to these networks and hosts, and `/=*`
     /// everything to everybody. Repeat the option for several. Where one path is given twice, the first that has a client's address
     /// holds. Options stand behind the clients: `ro` (read-only, which every export is in this version), `root_squash` (root of a
     /// client is `anonuid` here; this holds by default), `no_root_squash`, `all_squash` (every user is), `anonuid=N` and `anongid=N`
-    /// (65534 by default). Clients are known by their address only, so export to networks that you trust. In the environment a comma
-    /// ends a value, so use another source.
+    /// (65534 by default). Clients are known by their address only, and their users by what a client says, so export to networks that
+    /// you trust. The mode of a file decides what a user may do with it; access control lists are not read. In the environment a
+    /// comma ends a value, so use another source.
     ///
     /// Default: none, which exports everything to this machine if `nfs` is an address of it alone; with any other address the server
     /// does not start. Range: at most 256 paths that begin with `/`, each with 1 to 64 networks.

@@ -283,19 +283,6 @@ pub struct ServeOptions {
     #[arg(long, value_name = "LEVEL", default_value = "info", help_heading = "Logging")]
     pub log_level: LogLevel,
 
-    /// Where to serve NFS version 3; repeat it for several
-    ///
-    /// The same files, to clients that mount them: `mount -o vers=3,tcp,nolock,port=2049,mountport=2049 HOST:/ /mnt`. NFS and MOUNT
-    /// share the port; there is no portmapper, no lock manager, no UDP and no NFSv4, and clients can only read. An address is
-    /// written as with `--listen`. There are as many threads for NFS as `workers`. Users are told by the numbers that clients
-    /// claim (AUTH_SYS), so keep the port in a network that you trust.
-    ///
-    /// Default: none. Range: at most 256 TCP addresses, all different. Memory: an eighth of `memory_max` at most, for
-    /// connections and their replies.
-    #[arg(long, value_name = "ADDR", help_heading = "NFS",
-          value_parser = OsStringValueParser::new().try_map(Listen::parse_tcp))]
-    pub nfs: Vec<Listen>,
-
     #[command(flatten)]
     pub nfs_options: NfsOptions,
 

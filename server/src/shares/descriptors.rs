@@ -102,7 +102,7 @@ impl Shares {
         let anywhere = u64::from(options.follow_symlinks == FollowSymlinks::All);
         let each_worker = DESCRIPTORS_PER_WORKER + listeners;
         let start = DESCRIPTORS_START + inherited + anywhere + allowed_roots;
-        let of_nfs = match options.nfs.len() as u64 {
+        let of_nfs = match options.nfs_options.nfs.len() as u64 {
             0 => 0,
             places => u64::from(self.workers) * (DESCRIPTORS_PER_WORKER + places),
         };

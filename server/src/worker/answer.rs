@@ -127,7 +127,7 @@ impl Worker {
                     now,
                 );
             }
-            Done::Nfs(_) => debug_assert!(false, "it is for an NFS thread"),
+            Done::Ran(_) => debug_assert!(false, "a worker has no errands"),
             Done::Sliced(Err(error), _) => {
                 if self.shared.site.gateway.is_none() {
                     let text = format_args!(
