@@ -17,7 +17,9 @@ use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with, sockopt,
 };
 
+use crate::config::Layer;
 use crate::descriptors;
+use crate::failure::Failure;
 use crate::limits::{BACKLOG, BIND_WAIT_MAX};
 use crate::options::{CongestionControl, Listen, MetricsAt, UnixMode, shown_path};
 use crate::socket_file::{SocketFile, is_stale};
@@ -43,6 +45,14 @@ impl ListenError {
             text,
             option: "listen",
             may_pass: false,
+        }
+    }
+
+    /// The failure to start because of it.
+    pub fn failure(&self, given: &Layer) -> Failure {
+        match self.may_pass {
+            true => Failure::value_now(given, self.option, self),
+            false => Failure::value(given, self.option, self),
         }
     }
 

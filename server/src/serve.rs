@@ -1,8 +1,5 @@
 //! From options to a running server, and to its orderly end.
 
-mod ends;
-mod nfs;
-
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::sync::Arc;
@@ -15,8 +12,6 @@ use ackpace_core::disk;
 use ackpace_core::units::duration_us;
 use ackpace_core::worker::{SendPolicy, Settings};
 
-use self::ends::Ends;
-use self::nfs::Prepared;
 use crate::admin::{self, Board, place};
 use crate::clock::Clock;
 use crate::cluster::Cluster;
@@ -26,16 +21,18 @@ use crate::disk::Disks;
 use crate::disk::{Channel, Context as DiskContext};
 use crate::divider::{self, Dividing};
 use crate::ending::{self, Running, Stopping};
+use crate::ends::Ends;
 use crate::failure::Failure;
 use crate::front::site::Site;
 use crate::gateway::Gateway;
 use crate::greeting;
 use crate::ledger::Ledger;
 use crate::limits::WORKERS_MAX;
-use crate::listeners::{self, ListenError, Listener, Listeners, bind_metrics};
+use crate::listeners::{self, Listener, Listeners, bind_metrics};
 use crate::log::{self, AccessHandle, AccessLog, Diagnostics, Seldom};
 use crate::memory;
 use crate::needs;
+use crate::nfs_threads::{self, Prepared};
 use crate::node;
 use crate::notify::ServiceManager;
 use crate::options::{LogTarget, ServeOptions, Size, Workers, display_duration};
@@ -56,7 +53,7 @@ pub fn check(loaded: &Loaded) -> Result<(), Failure> {
             .and_then(|shares| check_descriptors(&shares, options, descriptors::inherited())),
         check_site(options, given),
         listeners::check(&options.listen, &options.congestion_control)
-            .map_err(|error| listen_failure(given, &error)),
+            .map_err(|error| error.failure(given)),
         node::check(options, given),
         log::check(&options.access_log)
             .map_err(|error| log_failure(given, &options.access_log, &error)),
@@ -129,11 +126,11 @@ pub fn run(loaded: Loaded, signals: Caught, inherited: u64) -> Result<(), Failur
         .catch_stops()
         .map_err(|error| runtime("signals", error))?;
     let mut listeners = Listeners::bind(&options.listen, workers, controls, mode)
-        .map_err(|error| listen_failure(&given, &error))?;
+        .map_err(|error| error.failure(&given))?;
     let node = node::prepare((&options, &shares), &given, &mut listeners)?;
     let cluster = node.as_ref().map(|node| Arc::clone(&node.cluster));
     let (diagnostics, log) = logs(&options, &given, shares.log_queue_bytes)?;
-    let nfs = nfs::prepare((&options, &given), &shares, &site)?;
+    let nfs = nfs_threads::prepare((&options, &given), &shares, &site)?;
     let nfs_addrs = nfs.addrs();
     let (metrics, metrics_url) = bind_metrics(&options.metrics)
         .map_err(|error| Failure::value_now(&given, "metrics", &error))?
@@ -223,15 +220,6 @@ fn stop(shared: Arc<Shared>, stopping: Stopping, manager: ServiceManager) -> imp
         let channels = shared.channels.iter();
         channels.for_each(|channel| channel.waker.wake());
     }
-}
-
-fn listen_failure(given: &Layer, error: &ListenError) -> Failure {
-    let failure = if error.may_pass {
-        Failure::value_now
-    } else {
-        Failure::value
-    };
-    failure(given, error.option, error)
 }
 
 fn log_failure(given: &Layer, target: &LogTarget, error: &io::Error) -> Failure {

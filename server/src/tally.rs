@@ -5,8 +5,6 @@
 //! Two numbers may be from different turns; each is right in itself. Only the counters of the worker machine are
 //! copied, at the end of a turn in which they changed.
 
-pub mod nfs;
-
 use ackpace_core::congestion::Signal;
 use ackpace_core::why::{TopUp, Wait, Why};
 use ackpace_core::worker::{Census, Counts, Cut, PHASES};

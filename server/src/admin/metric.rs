@@ -4,7 +4,7 @@ use super::{Board, WorkerChannel};
 use crate::cluster::Cluster;
 use crate::disk;
 use crate::gateway::{Gateway, OriginTally};
-use crate::tally::nfs;
+use crate::nfs_tally;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricType {
@@ -50,7 +50,7 @@ pub enum SampleSource {
     Nfs(
         &'static str,
         &'static [&'static str],
-        fn(&nfs::Tally, usize) -> Value,
+        fn(&nfs_tally::Tally, usize) -> Value,
     ),
     Log(fn(&crate::log::Counts) -> Value),
     /// The lengths of turns, over all workers.

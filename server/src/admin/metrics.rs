@@ -7,7 +7,8 @@ use std::fmt::Write;
 use super::catalog::metrics;
 use super::metric::{Metric, MetricType, SampleSource, Value};
 use super::{Board, questions};
-use crate::tally::nfs;
+use crate::log;
+use crate::nfs_tally;
 use crate::turns::Turns;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,15 +117,7 @@ impl Page {
                     self.sample(metric, &format!("origin=\"{origin}\""), value(tally));
                 }
             }
-            SampleSource::Log(value) => {
-                let logs = [
-                    ("access", board.access_log.counts()),
-                    ("diagnostics", board.diagnostics.counts()),
-                ];
-                for (log, counts) in logs {
-                    self.sample(metric, &format!("log=\"{log}\""), value(&counts));
-                }
-            }
+            SampleSource::Log(value) => self.logs(metric, (board, value)),
             SampleSource::Turns => {
                 let turns = Turns::default();
                 board
@@ -136,13 +129,23 @@ impl Page {
         }
     }
 
+    fn logs(&mut self, metric: &Metric, (board, value): (&Board, fn(&log::Counts) -> Value)) {
+        let logs = [
+            ("access", board.access_log.counts()),
+            ("diagnostics", board.diagnostics.counts()),
+        ];
+        for (log, counts) in logs {
+            self.sample(metric, &format!("log=\"{log}\""), value(&counts));
+        }
+    }
+
     /// Sums over the threads of NFS, if there are some.
     fn nfs(
         &mut self,
         metric: &Metric,
         label: &str,
         names: &[&str],
-        (board, value): (&Board, fn(&nfs::Tally, usize) -> Value),
+        (board, value): (&Board, fn(&nfs_tally::Tally, usize) -> Value),
     ) {
         let threads = &board.shared.nfs;
         let sum = |at: usize| {

@@ -20,10 +20,10 @@ use super::served::Outcome;
 use crate::disk::Completion;
 use crate::limits::{NFS_ORDERS_PER_TURN_MAX, NFS_SENT_PER_TURN_MAX_BYTES};
 use crate::log::Topic;
+use crate::nfs_tally::Ended;
 use crate::resolver::{Job, JobInterest};
 use crate::source::Source;
 use crate::store::door::Wait;
-use crate::tally::nfs::Ended;
 use crate::transport::Transport;
 use crate::worker::pins::Pins;
 

@@ -6,8 +6,8 @@ use ackpace_core::conn::{StreamId, Want};
 
 use super::served::Served;
 use crate::disk::DiskAsk;
+use crate::nfs_tally::Tally;
 use crate::source::Source;
-use crate::tally::nfs::Tally;
 use crate::worker::Shared;
 
 pub struct Hands {

@@ -8,8 +8,8 @@ use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
 
 use super::hands::Hands;
+use crate::nfs_tally::Path;
 use crate::source::Source;
-use crate::tally::nfs::Path;
 use crate::transport::Transport;
 use crate::worker::pins::Pins;
 use crate::worker::sending::{Promised, Sent, send_cached, send_error, send_slab};

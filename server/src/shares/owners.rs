@@ -81,10 +81,7 @@ impl Shares {
                 "mailboxes between workers and resolvers",
                 connections * MAILBOXES_BYTES,
             ),
-            at_start(
-                "NFS: connections, calls under way and their replies, handles",
-                self.nfs_bytes(),
-            ),
+            at_start("NFS: connections, replies, handles", self.nfs_bytes()),
             later(
                 "disks: threads, mailboxes, what is known of their files",
                 self.devices as u64 * self.device_bytes(),

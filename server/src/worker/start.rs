@@ -31,9 +31,10 @@ use crate::ledger::Ledger;
 use crate::limits::COPIED_BYTES_MAX;
 use crate::listeners::Listener;
 use crate::log::{AccessHandle, Seldom};
+use crate::nfs_tally;
 use crate::resolver::{Inbox, Resolver};
 use crate::response_cache::ResponseCache;
-use crate::tally::{self, Tally};
+use crate::tally::Tally;
 use crate::tcp;
 
 pub struct Shared {
@@ -67,7 +68,7 @@ pub struct Shared {
     /// Connections with a response that were cut off at the end of the drain.
     pub cut_off: AtomicU64,
     /// The counters of each NFS thread; they are behind the workers in `channels`.
-    pub nfs: Vec<Arc<tally::nfs::Tally>>,
+    pub nfs: Vec<Arc<nfs_tally::Tally>>,
     /// Connections of each client address; `None`: nothing bounds them.
     pub addresses: Option<Arc<AddressCounts>>,
 }

@@ -1,7 +1,7 @@
 //! The metrics of NFS.
 
 use crate::admin::metric::{Metric, SampleSource, Value, counter, gauge};
-use crate::tally::nfs::{Ended, Path};
+use crate::nfs_tally::{Ended, Path};
 
 /// Behind those of HTTP; only where NFS is served. Each is a sum over its threads.
 pub static METRICS: [Metric; 6] = [

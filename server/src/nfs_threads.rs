@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use ackpace_core::units::duration_us;
 
-use super::listen_failure;
 use crate::config::Layer;
 use crate::ending::Running;
 use crate::failure::Failure;
@@ -35,7 +34,7 @@ pub fn prepare(
         return Ok(Prepared::default());
     }
     let bound = Listeners::bind_nfs(&options.nfs_options.nfs, shares.workers);
-    let (listeners, addrs) = bound.map_err(|error| listen_failure(given, &error))?;
+    let (listeners, addrs) = bound.map_err(|error| error.failure(given))?;
     let at: Vec<IpAddr> = addrs.iter().map(SocketAddr::ip).collect();
     let served = Served::open(options, given, site, &at, descriptors_allowed())?;
     let nfs = Nfs {
