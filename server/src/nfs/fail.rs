@@ -8,7 +8,7 @@ use crate::store::door::Miss;
 /// Why there is no file, or why it can't be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fail {
-    /// Ask again with [`Wait::Yes`].
+    /// Ask again with [`Wait::Yes`](crate::store::door::Wait::Yes).
     Cold,
     /// This is answered.
     Is(Status),

@@ -64,6 +64,8 @@ pub struct Open {
 pub struct Kept {
     /// The body of its handle.
     pub body: Body,
+    /// As in [`Open`]: the descriptor that was there before, if it is of the same mount.
+    pub place: Option<Arc<Descriptor>>,
     /// As in [`Open`].
     pub file: Option<(Arc<File>, Version)>,
 }
@@ -221,20 +223,31 @@ impl Part {
         }
         let mut closed = Vec::new();
         if let Some(place) = place {
+            let is_same = |open: &Box<Open>| open.place.file_system() == place.file_system();
             let before = entry.open.take();
             if before.is_none() {
                 self.opened.push_back(*file);
             }
-            entry.open = Some(Box::new(Open {
-                place: Arc::clone(place),
-                found_at: Instant::now(),
-                file: before.as_ref().and_then(|before| before.file.clone()),
-            }));
-            closed.extend(before.map(|open| *open));
+            entry.open = Some(match before {
+                Some(mut open) if is_same(&open) => {
+                    open.found_at = Instant::now();
+                    open
+                }
+                before => {
+                    closed.extend(before.map(|open| *open));
+                    Box::new(Open {
+                        place: Arc::clone(place),
+                        found_at: Instant::now(),
+                        file: None,
+                    })
+                }
+            });
         }
+        let open = entry.open.as_ref();
         let kept = Kept {
             body: entry.body,
-            file: entry.open.as_ref().and_then(|open| open.file.clone()),
+            place: open.map(|open| Arc::clone(&open.place)),
+            file: open.and_then(|open| open.file.clone()),
         };
         while self.opened.len() > open_max.max(1) {
             closed.extend(self.close_oldest());

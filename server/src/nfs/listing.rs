@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use super::call::{Call, There};
 use super::caller::{EXECUTE, READ};
 use super::fail::Fail;
+use super::tree::close_here;
 use crate::store::door::Miss;
 
 /// Bytes of names that are read at once at least: some four of the longest.
@@ -123,11 +124,13 @@ fn told(
             Err(_) => return Some(bare),
         },
     };
-    Some(Told {
+    let told = Told {
         file_id: node.told.stx_ino,
         attributes: Some(node.attributes()),
         handle: folder.seal(&node, call.key).ok(),
-    })
+    };
+    close_here(node.place); // this thread may wait
+    Some(told)
 }
 
 #[cfg(test)]

@@ -33,6 +33,8 @@ use crate::store::served::Presence;
 /// How long a file is used after it was found by its path. Longer: one that was moved to a hidden name is served for so long.
 /// Shorter: each call looks for it anew, which costs some 3 us.
 const FRESH: Duration = Duration::from_secs(1);
+/// Retries of a file that is renamed while it is looked for. More: it is searched by its hints.
+const RACES_MAX: u32 = 3;
 /// File systems whose numbers are remembered. More: all are forgotten, and asked again.
 const FILE_SYSTEMS_MAX: usize = 256;
 
@@ -342,7 +344,18 @@ impl Tree {
         } = found;
         let kept = is_kept.then_some(&place);
         let known = self.handles.found(&identity, path, kept, wait);
-        let Kept { body, file } = known.ok_or(Fail::Cold)?;
+        let Kept {
+            body,
+            place: before,
+            file,
+        } = known.ok_or(Fail::Cold)?;
+        let place = match before.filter(|before| is_kept && !Arc::ptr_eq(before, &place)) {
+            Some(before) => {
+                close_here(place); // the other one holds the same file
+                before
+            }
+            None => place,
+        };
         Ok(Node {
             identity,
             path: path.into(),
@@ -367,13 +380,19 @@ impl Tree {
         let Some(open) = &entry.open else {
             return Ok(None);
         };
-        let (Ok(top), Ok(real)) = (real_path(self.top()), real_path(&*open.place)) else {
-            return Ok(None);
-        };
-        match real.strip_prefix(top) {
-            Ok(inside) => self.is_at(file, inside.as_os_str().as_bytes(), wait),
-            Err(_) => Ok(None),
+        for _ in 0..RACES_MAX {
+            let (Ok(top), Ok(real)) = (real_path(self.top()), real_path(&*open.place)) else {
+                return Ok(None);
+            };
+            let Ok(inside) = real.strip_prefix(top) else {
+                return Ok(None);
+            };
+            let node = self.is_at(file, inside.as_os_str().as_bytes(), wait)?;
+            if node.is_some() {
+                return Ok(node);
+            }
         }
+        Ok(None)
     }
 
     /// The file by the hints of its handle.
@@ -388,6 +407,13 @@ impl Tree {
             }
         }
         Err(Fail::Is(Status::Stale))
+    }
+}
+
+/// Closes a descriptor here and now, unless others have it.
+pub fn close_here(place: Arc<Descriptor>) {
+    if let Some(place) = Arc::into_inner(place) {
+        place.close_here();
     }
 }
 

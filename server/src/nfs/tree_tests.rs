@@ -235,3 +235,34 @@ fn a_long_folder_is_read_once_for_many_unknown_handles() {
         std::thread::sleep(Duration::from_millis(3_100));
     }
 }
+
+#[test]
+fn a_handle_never_leads_to_another_file_while_names_change() {
+    let mut server = Server::new("race");
+    server.served.tree.fresh = Duration::ZERO;
+    let top = server.served.mount("/");
+    let file = server.served.at(&top, "a/b/file");
+    let (served, dir) = (&server.served, server.dir.join("a"));
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let over = std::sync::atomic::Ordering::Relaxed;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(over) {
+                fs::rename(dir.join("b/file"), dir.join("file")).expect("ours");
+                fs::write(dir.join("b/file"), "another").expect("a file");
+                fs::rename(dir.join("file"), dir.join("b/file")).expect("ours");
+            }
+        });
+        let reads = (0..2000).map(|_| served.read(&file, 0, 7, Credential::Nobody));
+        let right = reads.filter(|outcome| match outcome {
+            Outcome::Read { source, .. } => {
+                assert_eq!(content(source, 7), b"content");
+                true
+            }
+            _ => false,
+        });
+        assert!(right.count() > 0);
+        is_over.store(true, over);
+    });
+    assert_eq!(served.content(&file), b"content");
+}
