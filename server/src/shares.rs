@@ -411,6 +411,21 @@ mod tests {
     }
 
     #[test]
+    fn nfs_has_its_part_of_the_memory_and_none_without_it() {
+        let of = |args: &[&str], gib: u64| {
+            let shares = Shares::divide(&options(args), 2, machine(gib << 30));
+            shares.expect("enough")
+        };
+        let nfs = ["--nfs", "127.0.0.1:2049"];
+        let (without, roomy, small) = (of(&[], 64), of(&nfs, 64), of(&nfs, 1));
+        assert_eq!(without.nfs_connections, 0);
+        assert_eq!(roomy.nfs_connections, NFS_CONNECTIONS_MAX);
+        assert!((NFS_CONNECTIONS_MIN..100).contains(&small.nfs_connections));
+        assert!(small.total_bytes() <= small.memory_bytes);
+        assert!(without.descriptors() < roomy.descriptors());
+    }
+
+    #[test]
     fn memory_for_fewer_connections_than_asked_for_is_told_of() {
         let options = options(&["--memory-max", "200MiB", "--connections-max", "2000"]);
         let shares = Shares::divide(&options, 2, machine(64 << 30)).expect("enough");

@@ -514,6 +514,16 @@ mod tests {
         assert_eq!(error(&[("listen", &[])]), [none]);
         let twice = "listen (command line): 127.0.0.1:80 is there twice";
         assert_eq!(error(&[("listen", &["80", "81", "127.0.0.1:80"])]), [twice]);
+        for (nfs, text) in [
+            (
+                "80",
+                "127.0.0.1:80 is taken by listen = 127.0.0.1:80: choose another port",
+            ),
+            ("81", "127.0.0.1:81 is there twice"),
+        ] {
+            let given = [("listen", &["80"][..]), ("nfs", &[nfs, "81"][..])];
+            assert_eq!(error(&given), [format!("nfs (command line): {text}")]);
+        }
         let both = "listen (command line): :80 takes 127.0.0.1:80, too: leave one of them out";
         assert_eq!(error(&[("listen", &[":80", "80"])]), [both]);
         assert_eq!(error(&[("listen", &["80", ":80"])]), [both]);
