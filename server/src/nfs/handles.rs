@@ -223,7 +223,7 @@ impl Part {
         }
         let mut closed = Vec::new();
         if let Some(place) = place {
-            let is_same = |open: &Box<Open>| open.place.file_system() == place.file_system();
+            let is_same = |open: &Open| open.place.file_system() == place.file_system();
             let before = entry.open.take();
             if before.is_none() {
                 self.opened.push_back(*file);

@@ -1,8 +1,10 @@
 //! The key of file handles, in a file that outlives the server.
 
 use std::env;
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -49,8 +51,14 @@ pub fn draw() -> io::Result<Key> {
 /// The key's file where none is named: in systemd's folder for the state of the service, or the user's. `None`: there is neither.
 pub fn usual_place(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
     let absolute = |name: &str| variable(name).filter(|path| path.is_absolute());
-    if let Some(state) = absolute("STATE_DIRECTORY") {
-        return Some(state.join("nfs.key"));
+    if let Some(states) = absolute("STATE_DIRECTORY") {
+        let first = states
+            .as_os_str()
+            .as_bytes()
+            .split(|byte| *byte == b':')
+            .next();
+        let first = first.map(OsStr::from_bytes).map(Path::new);
+        return first.map(|state| state.join("nfs.key"));
     }
     let home = || absolute("HOME").map(|home| home.join(".local/state"));
     let state = absolute("XDG_STATE_HOME").or_else(home)?;
@@ -160,7 +168,7 @@ mod tests {
             })
         };
         let all = [
-            ("STATE_DIRECTORY", "/var/lib/a"),
+            ("STATE_DIRECTORY", "/var/lib/a:/var/lib/b"),
             ("XDG_STATE_HOME", "/x"),
             ("HOME", "/h"),
         ];
