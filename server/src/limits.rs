@@ -122,7 +122,7 @@ pub const UNSETTLED_US: u64 = 1000;
 
 /// Connections of an NFS thread, if memory has room for them: more than clients open (`nconnect`). More: the one that has been idle
 /// for longest makes room, or the client waits.
-pub const NFS_CONNECTIONS_MAX: u32 = 512;
+pub const NFS_CONNECTIONS_MAX: u32 = 256;
 /// The same at least, whatever else memory is for. Less memory: the start is refused.
 pub const NFS_CONNECTIONS_MIN: u32 = 8;
 /// Input of a connection that was received and not taken. More: it waits in the socket.

@@ -373,6 +373,9 @@ fn libnfs_reads_what_we_serve() {
     let url = format!("nfs://127.0.0.1/folder/big?nfsport={port}&mountport={port}&version=3");
     let outcome = run(cat.arg(&url));
     assert!(outcome.bytes == content, "{}", outcome.err);
+    let url = format!("nfs://127.0.0.1//small?nfsport={port}&mountport={port}&version=3");
+    let mut cat = client("nfs-cat").expect("as before");
+    assert_eq!(run(cat.arg(&url)).out, "small");
     let Some(mut list) = client("nfs-ls") else {
         return;
     };

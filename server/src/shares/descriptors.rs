@@ -1,6 +1,6 @@
 //! Descriptors: how many are wanted at worst, how many are needed, and what is lost with fewer.
 
-use ackpace_core::limits::{CACHED_OPEN_MAX, NFS_RUNS_MAX};
+use ackpace_core::limits::CACHED_OPEN_MAX;
 
 use super::Shares;
 use crate::cluster;
@@ -37,8 +37,7 @@ impl Shares {
     /// Those of NFS: its threads', and for each connection its socket and files that it reads; and those that are open for handles; 0
     /// without it.
     fn of_nfs(&self) -> u64 {
-        let each = 1 + NFS_RUNS_MAX as u64;
-        let connections = u64::from(self.nfs_connections) * each;
+        let connections = 3 * u64::from(self.nfs_connections);
         match self.nfs_connections {
             0 => 0,
             _ => {
