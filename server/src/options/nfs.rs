@@ -20,15 +20,15 @@ const CLIENTS_MAX: usize = 64;
 #[derive(Debug, Clone, PartialEq, Eq, clap::Args)]
 #[command(next_help_heading = "NFS")]
 pub struct NfsOptions {
-    /// Where to serve NFS version 3; repeat it for several
+    /// Where to serve NFS; repeat it for several
     ///
-    /// The same files, to clients that mount them: `mount -o vers=3,tcp,nolock,port=2049,mountport=2049 HOST:/ /mnt`. NFS and MOUNT
+    /// The same files by NFS version 3, to clients that mount them: `mount -o vers=3,tcp,nolock,port=2049,mountport=2049 HOST:/ /mnt`. NFS and MOUNT
     /// share the port; there is no portmapper, no lock manager, no UDP and no NFSv4, and clients can only read. An address is
     /// written as with `--listen`. There are as many threads for NFS as `workers`. Users are told by the numbers that clients
     /// claim (AUTH_SYS), so keep the port in a network that you trust.
     ///
-    /// Default: none. Range: at most 256 TCP addresses, all different. Memory: an eighth of `memory_max` at most, for
-    /// connections and their replies.
+    /// Default: none. Range: at most 256 TCP addresses, all different. Memory: an eighth of `memory_max` at most for connections and
+    /// their replies, and some 60 MiB for what is known of files (`ackpace limits`).
     #[arg(long, value_name = "ADDR", help_heading = "NFS",
           value_parser = OsStringValueParser::new().try_map(Listen::parse_tcp))]
     pub nfs: Vec<Listen>,
