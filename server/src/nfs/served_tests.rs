@@ -94,7 +94,7 @@ fn a_read_brings_what_the_file_has() {
                 ..
             } => {
                 assert_eq!(span.offset_bytes, offset_bytes);
-                assert!((span.len_bytes + u64::from(pad_bytes)).is_multiple_of(4) && pad_bytes < 4);
+                assert!((span.len_bytes + u64::from(pad_bytes)) % 4 == 0 && pad_bytes < 4);
                 let behind = span.len_bytes as u32 + pad_bytes;
                 let mark = u32::from_be_bytes([head[0], head[1], head[2], head[3]]) - behind;
                 head[..4].copy_from_slice(&mark.to_be_bytes());
