@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use ackpace_core::conn::{ConnId, StreamId};
+use ackpace_core::conn::{ConnId, StreamId, TcpEvent};
 use ackpace_core::limits::{EVENTS_PER_TURN_MAX, NFS_PAUSE_US};
 use ackpace_core::machine::Machine;
 use ackpace_core::nfs::{CallId, In};
@@ -220,7 +220,7 @@ impl Thread {
             let _ = self.listen(true);
         }
         if self.ends_at.is_some_and(|at| at <= now) {
-            self.cut_off();
+            self.cut_off(now);
         }
         if self.looks_at.is_none_or(|at| at > now) {
             return;
@@ -287,8 +287,17 @@ impl Thread {
             self.hands.shared.seldom.tell(Topic::Full, None, text, now);
             return false;
         };
-        self.closed(id, now);
+        self.end(id, In::Drain, now);
         true
+    }
+
+    /// Ends a connection now. The disks hear of it.
+    fn end(&mut self, id: ConnId, why: In, now: Instant) {
+        if let Some(conn) = self.conns.get(id) {
+            conn.machine.on(why, now);
+            let _ = conn.turn(&mut self.hands, now);
+        }
+        self.closed(id, now);
     }
 
     fn cannot_accept(&mut self, error: Errno, now: Instant) {
@@ -335,13 +344,13 @@ impl Thread {
     }
 
     /// The drain has taken long enough.
-    fn cut_off(&mut self) {
+    fn cut_off(&mut self, now: Instant) {
         let ids: Vec<ConnId> = self.conns.each().map(|conn| conn.id).collect();
         for id in ids {
             if let Some(conn) = self.conns.get(id) {
                 conn.transport.abort();
             }
-            self.conns.remove(id);
+            self.end(id, In::Tcp(TcpEvent::Reset), now);
         }
     }
 }
