@@ -313,6 +313,9 @@ pub struct Want {
     /// Number of congestion signals that the stream has had ([`crate::congestion::Signal`]). If it is higher than in
     /// the want that this one replaces, congestion is the reason for the new deadline.
     pub signals: u32,
+    /// The bytes are to be in the page cache or the slab, and never in slots: what leaves in any order, or more than once, can't
+    /// be freed when it is sent.
+    pub through_cache: bool,
 }
 
 /// The number of a want in its stream. An answer bears the number of the want that it answers, and is void for any other.

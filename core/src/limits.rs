@@ -280,7 +280,7 @@ pub const OBJECTS_REMEMBERED_MAX: usize = 4096;
 pub const NFS_CALLS_MAX: usize = 64;
 /// Memory that replies of one connection may take, without payload; those that are still made count with their longest. Full:
 /// its input waits in the socket. The call that exceeds it is carried out.
-pub const NFS_REPLIES_BYTES_MAX: u64 = MIB;
+pub const NFS_REPLIES_BYTES_MAX: u64 = 256 * KIB;
 /// Files, or places in one file, that a connection reads in order at once. More: the one unused for longest makes room, and
 /// if READs wait in all of them, a READ gets no more than it asks for.
 pub const NFS_RUNS_MAX: usize = 16;

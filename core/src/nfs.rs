@@ -337,6 +337,7 @@ impl Machine for Nfs {
             In::FetchFailed { stream, seq, why } => self.fetch_failed(stream, seq, why, now),
             In::Sent { taken_bytes, full } => self.sent(taken_bytes, full, now),
             In::Missing => self.missing(now),
+            In::Unreadable(why) => self.unreadable(why),
             In::Drain => self.ending = self.ending.or(Some(Why::Draining)),
         }
     }

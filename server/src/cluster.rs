@@ -39,7 +39,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 
 pub use self::away::{AwayTable, Whereabouts};
 pub use self::flows::Flows;
-pub use self::key::{Key, KeyError};
+pub use self::key::{Key, KeyError, drawn};
 pub use self::movable::Movable;
 pub use self::peers::{Parts, Peers, key_of, relay_addr};
 pub use self::placing::{By, Placing};
@@ -189,7 +189,7 @@ impl Cluster {
             listed: Mutex::default(),
             relay_ports: hashes.iter().map(|_| AtomicU16::new(0)).collect(),
             hand_off: options.hand_off,
-            boot_nonce: u32::from_le_bytes(key::drawn()?),
+            boot_nonce: u32::from_le_bytes(drawn()?),
             clock,
             known: Mutex::new(Known { place, seen }),
             reports: Mutex::default(),

@@ -120,8 +120,6 @@ fn is_after((stream, seq): (StreamId, WantSeq), (of, of_seq): (StreamId, WantSeq
 pub struct Context {
     pub devices: Arc<Devices>,
     pub channels: Arc<Vec<Channel>>,
-    /// Slots in the table of connections of each worker.
-    pub places: u32,
     pub clock: Clock,
     /// How the machine chooses reads; settings that depend on the device are filled in at its start. The memory in it
     /// sizes the tables; the memory for reading ahead comes from the ledger.

@@ -30,7 +30,8 @@ enum WorkerEvent {
 
 /// The workers that run, as the main thread sees them.
 pub struct Running {
-    started: usize,
+    /// The names of their threads.
+    names: Vec<String>,
     tell: Sender<WorkerEvent>,
     events: Receiver<WorkerEvent>,
 }
@@ -39,7 +40,7 @@ impl Default for Running {
     fn default() -> Self {
         let (tell, events) = unbounded(); // of as many messages as there are workers, and one
         Running {
-            started: 0,
+            names: Vec::new(),
             tell,
             events,
         }
@@ -57,18 +58,19 @@ impl Stopping {
 }
 
 impl Running {
-    /// Starts the thread of one more worker.
+    /// Starts the thread of one more worker, or of NFS, by this name.
     pub fn start(
         &mut self,
+        name: String,
         run: impl FnOnce() -> io::Result<()> + Send + 'static,
     ) -> io::Result<()> {
-        let (index, tell) = (self.started, self.tell.clone());
-        let thread = thread::Builder::new().name(format!("worker-{index}"));
+        let (index, tell) = (self.names.len(), self.tell.clone());
+        let thread = thread::Builder::new().name(name.clone());
         thread.spawn(move || {
             let ended = catch_unwind(AssertUnwindSafe(run));
             let _ = tell.send(WorkerEvent::Ended(index, ended));
         })?;
-        self.started += 1;
+        self.names.push(name);
         Ok(())
     }
 
@@ -85,7 +87,7 @@ impl Running {
 
     /// The same, `most` after the signal.
     fn wait_at_most(self, most: Duration) -> Result<(), Failure> {
-        let mut running: BTreeSet<usize> = (0..self.started).collect();
+        let mut running: BTreeSet<usize> = (0..self.names.len()).collect();
         let (mut stopping, mut ends_at) = (false, None);
         while !running.is_empty() {
             let event = match ends_at {
@@ -101,7 +103,7 @@ impl Running {
                     running.remove(&index);
                     tell_end(how);
                 }
-                None => return Err(hang(&running, most)),
+                None => return Err(hang(running.iter().map(|nth| &*self.names[*nth]), most)),
             }
         }
         match stopping {
@@ -122,8 +124,8 @@ fn tell_end(how: Result<io::Result<()>, Box<dyn Any + Send>>) {
     }
 }
 
-fn hang(running: &BTreeSet<usize>, most: Duration) -> Failure {
-    let names: Vec<String> = running.iter().map(|nth| format!("worker-{nth}")).collect();
+fn hang<'a>(names: impl Iterator<Item = &'a str>, most: Duration) -> Failure {
+    let names: Vec<_> = names.collect();
     Failure::runtime(format!(
         "{} did not end within {} s of the signal (drain_timeout and {} s): ended all the same. Does a disk hang? If none \
          does, please report this",
@@ -187,15 +189,17 @@ mod tests {
         let mut workers = Running::default();
         workers.stopping().begin();
         for _ in 0..3 {
-            workers.start(|| Ok(())).expect("a thread");
+            workers
+                .start("worker-0".to_owned(), || Ok(()))
+                .expect("a thread");
         }
         assert!(workers.wait(Duration::MAX).is_ok());
     }
 
     #[test]
     fn a_worker_that_hangs_is_named_once_the_drain_is_over() {
-        let running = BTreeSet::from([1, 3]);
-        let said = hang(&running, Duration::from_secs(35)).to_string();
+        let running = ["worker-1", "worker-3"].into_iter();
+        let said = hang(running, Duration::from_secs(35)).to_string();
         let begin =
             "worker-1, worker-3 did not end within 35 s of the signal (drain_timeout and 5 s)";
         assert!(said.starts_with(begin), "{said}");
@@ -210,7 +214,9 @@ mod tests {
             let _ = hangs.recv(); // until the test is over
             Ok(())
         };
-        workers.start(stuck).expect("a thread");
+        workers
+            .start("worker-0".to_owned(), stuck)
+            .expect("a thread");
         let failed = workers.wait_at_most(Duration::ZERO).expect_err("it hangs");
         assert!(failed.to_string().starts_with("worker-0 "), "{failed}");
     }
@@ -219,7 +225,9 @@ mod tests {
     fn the_process_fails_when_all_workers_end_by_themselves() {
         let mut workers = Running::default();
         let refused = || Err(io::Error::other("epoll is refused"));
-        workers.start(refused).expect("a thread");
+        workers
+            .start("worker-0".to_owned(), refused)
+            .expect("a thread");
         let failed = workers.wait(Duration::ZERO).expect_err("nobody stopped it");
         assert_eq!(failed.exit_code(), 1);
     }

@@ -1,6 +1,7 @@
 //! The messages of a server that is ready: its addresses, how files will be read, and what this kernel lacks.
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
@@ -25,12 +26,11 @@ pub fn print(
     options: &ServeOptions,
     site: &Site,
     urls: &[String],
-    metrics: Option<&str>,
+    told: impl IntoIterator<Item = String>,
     cost: impl IntoIterator<Item = String>,
 ) {
-    let metrics = metrics.map(|url| format!("metrics at {url}"));
     let lines = lines(options, site, urls).into_iter();
-    let lines = lines.chain(cost).chain(cluster(options)).chain(metrics);
+    let lines = lines.chain(cost).chain(cluster(options)).chain(told);
     let text: String = lines.map(|line| line + "\n").collect();
     if write_while_read(&io::stdout(), text.as_bytes()) == Err(Errno::AGAIN) {
         tracing::warn!(
@@ -90,6 +90,16 @@ fn lines(options: &ServeOptions, site: &Site, urls: &[String]) -> Vec<String> {
     }
     lines.extend(needs::lost());
     lines
+}
+
+/// Where NFS is served, and how it is mounted.
+pub fn nfs(addrs: &[SocketAddr]) -> impl Iterator<Item = String> + '_ {
+    addrs.iter().map(|addr| {
+        let port = addr.port();
+        format!(
+            "NFS at {addr} (mount -o vers=3,tcp,nolock,port={port},mountport={port} HOST:/ DIR)"
+        )
+    })
 }
 
 /// Of which cluster this server is a node.

@@ -119,3 +119,22 @@ pub const CONTROL_HELD_BYTES_MAX: usize = 2 << 20;
 /// How long a file with a new time and its old length may be about to grow, microseconds; a writer needs a few. Until
 /// then it is checked again. Longer: it was changed in place, and the response ends.
 pub const UNSETTLED_US: u64 = 1000;
+
+/// Connections of an NFS thread, if memory has room for them: more than clients open (`nconnect`). More: the one that has been idle
+/// for longest makes room, or the client waits.
+pub const NFS_CONNECTIONS_MAX: u32 = 256;
+/// The same at least, whatever else memory is for. Less memory: the start is refused.
+pub const NFS_CONNECTIONS_MIN: u32 = 8;
+/// Input of a connection that was received and not taken. More: it waits in the socket.
+pub const NFS_INPUT_BYTES_MAX: usize = 16 << 10;
+/// The longest reply of most procedures, without names: those with attributes of two folders. More would still be sent; fewer calls
+/// are taken at once.
+pub const NFS_REPLY_BYTES: u32 = 512;
+/// Orders of one connection in one turn, some microseconds each. More: the others have their turn first.
+pub const NFS_ORDERS_PER_TURN_MAX: usize = 256;
+/// Bytes that one connection is sent in one turn. More: the others have their turn first.
+pub const NFS_SENT_PER_TURN_MAX_BYTES: u64 = 4 << 20;
+/// Clients of NFS that are accepted in one turn at each listener. More: the next turn takes them.
+pub const NFS_ACCEPTS_PER_TURN_MAX: usize = 64;
+/// How often connections are looked at that nothing else wakes, microseconds. Longer: timeouts are that late.
+pub const NFS_LOOK_EACH_US: u64 = 1_000_000;

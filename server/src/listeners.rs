@@ -17,10 +17,13 @@ use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with, sockopt,
 };
 
+use crate::config::Layer;
 use crate::descriptors;
+use crate::failure::Failure;
 use crate::limits::{BACKLOG, BIND_WAIT_MAX};
 use crate::options::{CongestionControl, Listen, MetricsAt, UnixMode, shown_path};
 use crate::socket_file::{SocketFile, is_stale};
+use crate::tcp;
 
 /// How often it tries.
 const BIND_EACH: std::time::Duration = std::time::Duration::from_millis(20);
@@ -42,6 +45,14 @@ impl ListenError {
             text,
             option: "listen",
             may_pass: false,
+        }
+    }
+
+    /// The failure to start because of it.
+    pub fn failure(&self, given: &Layer) -> Failure {
+        match self.may_pass {
+            true => Failure::value_now(given, self.option, self),
+            false => Failure::value(given, self.option, self),
         }
     }
 
@@ -143,6 +154,29 @@ impl Listeners {
         }
         all.by_worker = by_worker;
         Ok(all)
+    }
+
+    /// Binds addresses for NFS: for each of as many threads as there are workers its sockets, and the addresses that they have.
+    pub fn bind_nfs(
+        listens: &[Listen],
+        workers: u16,
+    ) -> Result<(Vec<Vec<Listener>>, Vec<SocketAddr>), ListenError> {
+        let mut by_thread = (0..workers).map(|_| Vec::new()).collect::<Vec<_>>();
+        let mut addrs = Vec::new();
+        for wanted in listens {
+            let Listen::Tcp { addr, all, zone } = wanted else {
+                continue; // the option takes no other
+            };
+            let refused = |error: Errno| ListenError {
+                option: "nfs",
+                ..refuse(wanted, error)
+            };
+            let bound = bind_tcp(*addr, *all, zone.as_deref(), workers).map_err(refused)?;
+            bound.iter().for_each(tcp::keep_alive);
+            addrs.push(local_address(&bound[0]).map_err(refused)?);
+            add(&mut by_thread, bound, false);
+        }
+        Ok((by_thread, addrs))
     }
 
     /// Binds the port at which the other nodes of the cluster ask for files.

@@ -94,6 +94,11 @@ impl<T> Mailboxes<T> {
         }
     }
 
+    /// How many places there are.
+    pub fn places(&self) -> u32 {
+        self.cells.len() as u32 // as it was made
+    }
+
     /// Leaves a message for `place` and returns the one that it replaces. Returns the message itself if the table has
     /// no such place.
     pub fn put(&self, place: u32, message: T) -> Option<T> {

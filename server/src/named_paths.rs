@@ -26,6 +26,10 @@ pub fn lines(options: &ServeOptions) -> Vec<String> {
     if let AdminAt::Path(path) = &options.admin {
         paths.push(("admin", path));
     }
+    let nfs_key = &options.nfs_options.nfs_key;
+    if nfs_key.as_os_str() != "auto" {
+        paths.push(("nfs_key", nfs_key));
+    }
     if options.cluster.is_on() {
         paths.push(("cluster_key", &options.cluster.cluster_key));
     }

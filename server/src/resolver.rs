@@ -8,6 +8,7 @@ mod lanes;
 #[cfg(test)]
 mod tests;
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
@@ -46,6 +47,16 @@ pub enum Job {
     Find(Query),
     /// Make the next slice of a listing.
     Slice(Box<Listing>),
+    /// Anything else that may wait.
+    Errand(Box<dyn Errand>),
+}
+
+/// A job of which this pool knows nothing.
+pub trait Errand: Send {
+    /// Does it; the result is known to who submitted it.
+    fn run(&self) -> Box<dyn Any + Send>;
+    /// Memory that it holds while it waits.
+    fn held_bytes(&self) -> usize;
 }
 
 impl Job {
@@ -60,6 +71,7 @@ impl Job {
                         .sum::<usize>()
             }
             Job::Slice(_) => 0,
+            Job::Errand(errand) => errand.held_bytes(),
         };
         (2 * size_of::<Waiting>() + INTEREST_BYTES + held) as u64
     }
@@ -69,6 +81,7 @@ impl Job {
         match self {
             Job::Find(query) => &query.path,
             Job::Slice(listing) => listing.path(),
+            Job::Errand(_) => b"", // somewhere below the root
         }
     }
 }
@@ -81,6 +94,8 @@ pub enum Done {
     Found(SiteAnswer),
     /// A slice, and the listing if more of it follows.
     Sliced(io::Result<Slice>, Option<Box<Listing>>),
+    /// The result of an errand.
+    Ran(Box<dyn Any + Send>),
 }
 
 /// The queue of results to a worker.
@@ -304,7 +319,7 @@ impl Jobs {
         }
         let held_bytes_max = match job {
             Job::Slice(_) => u64::MAX,
-            Job::Find(_) => self.held_bytes_max,
+            Job::Find(_) | Job::Errand(_) => self.held_bytes_max,
         };
         let with_it = |held: u64| Some(held + job.bytes()).filter(|held| *held <= held_bytes_max);
         let held = (self.held_bytes).fetch_update(Ordering::Relaxed, Ordering::Relaxed, with_it);
@@ -398,6 +413,7 @@ fn run(site: &Site, taken: Taken, job: Job) -> Result<Done, Job> {
             let more = slice.as_ref().is_ok_and(|slice| !slice.last);
             Ok(Done::Sliced(slice, more.then_some(listing)))
         }
+        Job::Errand(errand) => Ok(Done::Ran(errand.run())),
     }
 }
 

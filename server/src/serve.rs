@@ -21,17 +21,18 @@ use crate::disk::Disks;
 use crate::disk::{Channel, Context as DiskContext};
 use crate::divider::{self, Dividing};
 use crate::ending::{self, Running, Stopping};
+use crate::ends::Ends;
 use crate::failure::Failure;
 use crate::front::site::Site;
 use crate::gateway::Gateway;
 use crate::greeting;
 use crate::ledger::Ledger;
 use crate::limits::WORKERS_MAX;
-use crate::listeners::{self, ListenError, Listeners, bind_metrics};
-use crate::log::{self, AccessLog, Diagnostics, Seldom};
-use crate::mailbox::{Mailboxes, ThreadWaker};
+use crate::listeners::{self, Listener, Listeners, bind_metrics};
+use crate::log::{self, AccessHandle, AccessLog, Diagnostics, Seldom};
 use crate::memory;
 use crate::needs;
+use crate::nfs_threads::{self, Prepared};
 use crate::node;
 use crate::notify::ServiceManager;
 use crate::options::{LogTarget, ServeOptions, Size, Workers, display_duration};
@@ -52,7 +53,7 @@ pub fn check(loaded: &Loaded) -> Result<(), Failure> {
             .and_then(|shares| check_descriptors(&shares, options, descriptors::inherited())),
         check_site(options, given),
         listeners::check(&options.listen, &options.congestion_control)
-            .map_err(|error| listen_failure(given, &error)),
+            .map_err(|error| error.failure(given)),
         node::check(options, given),
         log::check(&options.access_log)
             .map_err(|error| log_failure(given, &options.access_log, &error)),
@@ -125,15 +126,12 @@ pub fn run(loaded: Loaded, signals: Caught, inherited: u64) -> Result<(), Failur
         .catch_stops()
         .map_err(|error| runtime("signals", error))?;
     let mut listeners = Listeners::bind(&options.listen, workers, controls, mode)
-        .map_err(|error| listen_failure(&given, &error))?;
+        .map_err(|error| error.failure(&given))?;
     let node = node::prepare((&options, &shares), &given, &mut listeners)?;
     let cluster = node.as_ref().map(|node| Arc::clone(&node.cluster));
-    let diagnostics =
-        Diagnostics::start(options.log_level).map_err(|error| runtime("log", error))?;
-    let log = AccessLog::start(&options.access_log, options.access_log_format)
-        .map_err(|error| log_failure(&given, &options.access_log, &error))?;
-    diagnostics.handle().bound(shares.log_queue_bytes);
-    log.handle().bound(shares.log_queue_bytes);
+    let (diagnostics, log) = logs(&options, &given, shares.log_queue_bytes)?;
+    let nfs = nfs_threads::prepare((&options, &given), &shares, &site)?;
+    let nfs_addrs = nfs.addrs();
     let (metrics, metrics_url) = bind_metrics(&options.metrics)
         .map_err(|error| Failure::value_now(&given, "metrics", &error))?
         .unzip();
@@ -150,7 +148,7 @@ pub fn run(loaded: Loaded, signals: Caught, inherited: u64) -> Result<(), Failur
         &options,
         &shares,
         (site, ledger),
-        (listeners, cluster),
+        (listeners, nfs, cluster),
         &log,
     )
     .map_err(|e| runtime("start", e))?;
@@ -161,7 +159,9 @@ pub fn run(loaded: Loaded, signals: Caught, inherited: u64) -> Result<(), Failur
     let board = Board::new(channels, Arc::clone(&shared), access_log, handle);
     admin::start(board, metrics, admin).map_err(|e| runtime("control thread", e))?;
     let cost = cost_of(&shares, &options, &given);
-    greeting::print(&options, &shared.site, &urls, metrics_url.as_deref(), cost);
+    let told = metrics_url.map(|url| format!("metrics at {url}"));
+    let told = greeting::nfs(&nfs_addrs).chain(told);
+    greeting::print(&options, &shared.site, &urls, told, cost);
     let manager = ServiceManager::of_environment();
     let asked = Arc::clone(&shared);
     manager.ready(move || asked.hung());
@@ -176,6 +176,21 @@ pub fn run(loaded: Loaded, signals: Caught, inherited: u64) -> Result<(), Failur
     drop(admin_file);
     drop(diagnostics);
     in_order
+}
+
+/// Starts both logs.
+fn logs(
+    options: &ServeOptions,
+    given: &Layer,
+    queue_bytes: u64,
+) -> Result<(Diagnostics, AccessLog), Failure> {
+    let diagnostics =
+        Diagnostics::start(options.log_level).map_err(|error| runtime("log", error))?;
+    let log = AccessLog::start(&options.access_log, options.access_log_format)
+        .map_err(|error| log_failure(given, &options.access_log, &error))?;
+    diagnostics.handle().bound(queue_bytes);
+    log.handle().bound(queue_bytes);
+    Ok((diagnostics, log))
 }
 
 /// A failure of the system, with what to do about it.
@@ -207,15 +222,6 @@ fn stop(shared: Arc<Shared>, stopping: Stopping, manager: ServiceManager) -> imp
     }
 }
 
-fn listen_failure(given: &Layer, error: &ListenError) -> Failure {
-    let failure = if error.may_pass {
-        Failure::value_now
-    } else {
-        Failure::value
-    };
-    failure(given, error.option, error)
-}
-
 fn log_failure(given: &Layer, target: &LogTarget, error: &io::Error) -> Failure {
     let error = format!(
         "{target}: {error}; name a file in a folder that is there and that this user may write"
@@ -234,7 +240,7 @@ fn start(
     options: &ServeOptions,
     shares: &Shares,
     (site, ledger): (Arc<Site>, Arc<Ledger>),
-    (listeners, cluster): (Listeners, Option<Arc<Cluster>>),
+    (listeners, nfs, cluster): (Listeners, Prepared, Option<Arc<Cluster>>),
     log: &AccessLog,
 ) -> io::Result<Started> {
     let clock = Clock::start();
@@ -242,21 +248,22 @@ fn start(
     let Ends {
         channels,
         returns,
-        inboxes,
-    } = ends(workers, places)?;
+        mut inboxes,
+    } = Ends::new(workers, places, (nfs.threads(), shares.nfs_connections))?;
+    let of_nfs = inboxes.split_off(workers);
     let channels = Arc::new(channels);
     let seldom = Arc::default();
     let disks = disks_of(
         options,
         shares,
         (&site, &ledger),
-        (&channels, places),
+        &channels,
         (clock, &seldom),
     );
     closing::start(descriptors::allowed());
     start_upstream(&site, &returns, &disks)?;
     let resolver = Resolver::start(&site, returns, places, shares.queries_bytes)?;
-    let dividing = dividing(options, shares, &channels, clock)?;
+    let dividing = dividing(options, shares, &channels[..workers], clock)?;
     let shared = Arc::new(Shared {
         site,
         dividing,
@@ -274,43 +281,56 @@ fn start(
         places_bound: shares.places_bound(options.connections_max),
         seldom,
         cut_off: AtomicU64::new(0),
+        nfs: (0..nfs.threads()).map(|_| Arc::default()).collect(),
         addresses: addresses(options, places.saturating_mul(workers as u32)),
     });
+    let (listeners, log) = (listeners.by_worker, log.handle());
+    let (mut running, admin) = start_workers(options, shares, &shared, (listeners, inboxes), &log)?;
+    nfs.start(workers, &shared, of_nfs, &mut running)?;
+    Ok(Started {
+        shared,
+        admin,
+        running,
+    })
+}
+
+fn start_workers(
+    options: &ServeOptions,
+    shares: &Shares,
+    shared: &Arc<Shared>,
+    (listeners, inboxes): (Vec<Vec<Listener>>, Vec<Inbox>),
+    log: &AccessHandle,
+) -> io::Result<(Running, Vec<admin::WorkerChannel>)> {
     let (mut running, mut admin_channels) = (Running::default(), Vec::new());
-    for (index, (listeners, inbox)) in listeners.by_worker.into_iter().zip(inboxes).enumerate() {
-        let settings = settings(options, index as u16, shares, log.handle().is_on());
+    for (index, (listeners, inbox)) in listeners.into_iter().zip(inboxes).enumerate() {
+        let settings = settings(options, index as u16, shares, log.is_on());
         let (channel, questions) =
             admin::WorkerChannel::new(Arc::clone(&shared.channels[index].waker));
         let context = WorkerContext {
             inbox,
             questions,
             tally: Arc::clone(&channel.tally),
-            log: log.handle(),
+            log: log.clone(),
             listeners,
             response_cache_bytes: shares.object_cache_bytes / u64::from(shares.workers),
         };
         admin_channels.push(channel);
-        let worker = Worker::new(settings, Arc::clone(&shared), context)?;
-        running.start(move || worker.run())?;
+        let worker = Worker::new(settings, Arc::clone(shared), context)?;
+        running.start(format!("worker-{index}"), move || worker.run())?;
     }
-    Ok(Started {
-        shared,
-        admin: admin_channels,
-        running,
-    })
+    Ok((running, admin_channels))
 }
 
 fn disks_of(
     options: &ServeOptions,
     shares: &Shares,
     (site, ledger): (&Site, &Arc<Ledger>),
-    (channels, places): (&Arc<Vec<Channel>>, u32),
+    channels: &Arc<Vec<Channel>>,
     (clock, seldom): (Clock, &Arc<Seldom>),
 ) -> Arc<Disks> {
     Arc::new(Disks::new(DiskContext {
         devices: Arc::clone(&site.devices),
         channels: Arc::clone(channels),
-        places,
         clock,
         settings: disk_settings(options, shares),
         ledger: Arc::clone(ledger),
@@ -363,32 +383,6 @@ fn dividing(
     let dividing = Arc::new(dividing);
     divider::start(&dividing, clock)?;
     Ok(Some(dividing))
-}
-
-/// The channels to the workers, both ends: disks hold `channels`, resolvers `returns`, workers `inboxes`.
-struct Ends {
-    channels: Vec<Channel>,
-    returns: Vec<Return>,
-    inboxes: Vec<Inbox>,
-}
-
-fn ends(workers: usize, places: u32) -> io::Result<Ends> {
-    let mut ends = Ends {
-        channels: Vec::new(),
-        returns: Vec::new(),
-        inboxes: Vec::new(),
-    };
-    for worker in 0..workers {
-        let waker = Arc::new(ThreadWaker::new()?);
-        let (back, inbox) = Return::new(worker, places, Arc::clone(&waker));
-        ends.returns.push(back);
-        ends.inboxes.push(inbox);
-        ends.channels.push(Channel {
-            completions: Mailboxes::new(places),
-            waker,
-        });
-    }
-    Ok(ends)
 }
 
 fn tell_rest(shared: &Shared, drain_timeout: Duration) {

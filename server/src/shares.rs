@@ -16,7 +16,7 @@ use crate::disk::SLOT_COST_BYTES;
 use crate::ledger::Ledger;
 use crate::limits::{
     CGROUP_PERCENT, CONNECTIONS_COMMON, CONNECTIONS_MIN, DEVICES_MAX, MACHINE_PERCENT,
-    MEMORY_LITTLE_BYTES, UNCANCELLED_FILES_MAX,
+    MEMORY_LITTLE_BYTES, NFS_CONNECTIONS_MAX, NFS_CONNECTIONS_MIN, UNCANCELLED_FILES_MAX,
 };
 use crate::log::LOG_QUEUE_BYTES_MAX;
 use crate::memory::{self, Usable};
@@ -44,6 +44,8 @@ pub struct Shares {
     pub workers: u16,
     /// Connections of each worker: `connections_max`, or what memory allows.
     pub connections_per_worker: u32,
+    /// Connections of each NFS thread, of which there are as many as workers; 0: NFS is not served.
+    pub nfs_connections: u32,
     /// The response caches of all workers together: `object_cache`, or an eighth of the memory.
     pub object_cache_bytes: u64,
     /// Memory for reading ahead from all disks together, while others use none of theirs: `prefetch_memory`, or all of
@@ -110,7 +112,8 @@ impl Shares {
                 (memory_bytes + 2 * (least_bytes - memory_bytes)).div_ceil(MIB),
             ));
         }
-        let left_bytes = memory_bytes - least_bytes;
+        let shares = shares.with_nfs();
+        let left_bytes = memory_bytes.saturating_sub(shares.total_bytes());
         let more = left_bytes / u64::from(workers) / shares.each_bytes();
         let affordable = u64::from(CONNECTIONS_MIN) + more;
         let connections_max = options.connections_max.min(shares.sendable());
@@ -144,6 +147,10 @@ impl Shares {
             page_cache_bytes: page_cache_bytes(usable.bytes, memory_bytes),
             workers,
             connections_per_worker: CONNECTIONS_MIN,
+            nfs_connections: match options.nfs_options.nfs.is_empty() {
+                true => 0,
+                false => NFS_CONNECTIONS_MIN,
+            },
             object_cache_bytes: options.object_cache.resolve(usable.bytes).min(cache_bytes),
             prefetch_bytes: 0,
             slab_bytes: match (options.has_origin(), options.cluster.is_on()) {
@@ -182,6 +189,23 @@ impl Shares {
                 SendMemory::Kernel => None,
                 SendMemory::Divided(size) => Some(size.resolve(usable.bytes)),
             },
+        }
+    }
+
+    /// With as many connections of NFS as an eighth of the memory has room for.
+    fn with_nfs(self) -> Shares {
+        if self.nfs_connections == 0 {
+            return self;
+        }
+        let part_bytes = (self.memory_bytes / 8).min(self.memory_bytes - self.total_bytes());
+        let many = part_bytes / u64::from(self.workers) / self.nfs_each_bytes();
+        let (least, most) = (
+            u64::from(NFS_CONNECTIONS_MIN),
+            u64::from(NFS_CONNECTIONS_MAX),
+        );
+        Shares {
+            nfs_connections: many.clamp(least, most) as u32,
+            ..self
         }
     }
 
@@ -384,6 +408,21 @@ mod tests {
         }
         let roomy = Shares::divide(&options(&[]), 2, machine(64 << 30)).expect("plenty");
         assert_eq!(roomy.cost(16_384, &Layer::new()), None);
+    }
+
+    #[test]
+    fn nfs_has_its_part_of_the_memory_and_none_without_it() {
+        let of = |args: &[&str], gib: u64| {
+            let shares = Shares::divide(&options(args), 2, machine(gib << 30));
+            shares.expect("enough")
+        };
+        let nfs = ["--nfs", "127.0.0.1:2049"];
+        let (without, roomy, small) = (of(&[], 64), of(&nfs, 64), of(&nfs, 1));
+        assert_eq!(without.nfs_connections, 0);
+        assert_eq!(roomy.nfs_connections, NFS_CONNECTIONS_MAX);
+        assert!((NFS_CONNECTIONS_MIN..100).contains(&small.nfs_connections));
+        assert!(small.total_bytes() <= small.memory_bytes);
+        assert!(without.descriptors() < roomy.descriptors());
     }
 
     #[test]

@@ -73,6 +73,15 @@ pub fn open_send_buffer(socket: &OwnedFd) {
     }
 }
 
+/// Has the kernel ask peers of a listener's sockets that are silent for a minute whether they are there, and give up after two.
+pub fn keep_alive(listener: &OwnedFd) {
+    const MINUTE: std::time::Duration = std::time::Duration::from_secs(60);
+    let _ = sockopt::set_socket_keepalive(listener, true);
+    let _ = sockopt::set_tcp_keepidle(listener, MINUTE);
+    let _ = sockopt::set_tcp_keepintvl(listener, MINUTE / 4);
+    let _ = sockopt::set_tcp_keepcnt(listener, 4);
+}
+
 fn set_int(socket: &OwnedFd, level: libc::c_int, name: libc::c_int, value: libc::c_int) -> bool {
     // SAFETY: the kernel reads one int, which lives here.
     let result = unsafe {

@@ -30,6 +30,7 @@ pub fn client(program: &str) -> Option<Command> {
             "dpkg-deb" => "dpkg",
             "apt-ftparchive" => "apt-utils",
             "losetup" => "mount",
+            "nfs-cat" | "nfs-ls" => "libnfs-utils",
             "mkfs.ext4" => "e2fsprogs",
             other => other,
         };

@@ -18,6 +18,7 @@ mod hung;
 pub mod hunter;
 mod kernel;
 mod moto;
+pub mod nfs;
 mod origin;
 mod program;
 pub mod segment;

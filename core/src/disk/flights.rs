@@ -42,7 +42,7 @@ pub(super) enum ReadPath {
     Crowd,
     /// Through it: the file is popular.
     Popular,
-    /// Through it: the file can't be read past it, or no file is to be.
+    /// Through it: the file can't be read past it, no file is to be, or the want says so.
     Indirect,
 }
 
@@ -50,7 +50,8 @@ impl Disk {
     /// Which path a read for this reader takes: into the page cache if others need the bytes, too, past it otherwise, if
     /// that can be.
     pub(super) fn read_path(&self, id: ReaderId, want: &Want, now: Instant) -> ReadPath {
-        let direct = self.settings.direct && self.objects.is_direct(want.object);
+        let can_be = self.settings.direct && self.objects.is_direct(want.object);
+        let direct = can_be && !want.through_cache;
         if direct && now < self.past_cache_until {
             ReadPath::Direct
         } else if self.objects.is_popular(want.object, now) {

@@ -301,6 +301,7 @@ mod tests {
             seq: WantSeq(1),
             answers: 0,
             signals: 0,
+            through_cache: false,
         }
     }
 

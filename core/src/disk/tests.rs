@@ -58,6 +58,7 @@ pub(super) fn want(index: u32, file: u32, from_bytes: u64, heard: u32) -> Want {
         seq: WantSeq(heard + 1),
         answers: heard,
         signals: 0,
+        through_cache: false,
     }
 }
 
@@ -274,6 +275,34 @@ fn an_unaligned_want_is_read_from_its_block_and_told_as_wanted() {
     );
     disk.on(done(&outs[0]), NOW);
     assert!(matches!(orders(&mut disk, NOW)[..], [Out::Fetched { span, .. }] if span == want.span));
+}
+
+#[test]
+fn a_want_through_the_page_cache_gets_no_slots_and_joins_no_read_into_slots() {
+    let mut disk = Disk::new(SETTINGS);
+    disk.on(In::Want(want(1, 1, 0, 0)), NOW);
+    let outs = orders(&mut disk, NOW);
+    assert!(matches!(read_of(&outs[0]).2, Destination::Slots(_)));
+    let through = Want {
+        through_cache: true,
+        ..want(2, 1, 0, 0)
+    };
+    disk.on(In::Want(through), NOW);
+    let through = orders(&mut disk, NOW);
+    assert_eq!(read_of(&through[0]).2, Destination::PageCache);
+    disk.on(done(&through[0]), NOW);
+    let told = orders(&mut disk, NOW);
+    let [
+        Out::Fetched {
+            stream: of,
+            held: Held::PageCache,
+            ..
+        },
+    ] = told[..]
+    else {
+        panic!("{told:?}");
+    };
+    assert_eq!(of, stream(2));
 }
 
 #[test]

@@ -117,6 +117,8 @@ pub enum In {
     },
     /// The other result of a `Send`: its next byte is a file's and not in memory. Nothing was taken.
     Missing,
+    /// The third result of a `Send`: its next byte is a file's and can't be read. Nothing was taken.
+    Unreadable(Why),
     /// Stop: answer the calls that have come, and close.
     Drain,
 }
@@ -149,8 +151,8 @@ pub enum Out {
         /// The reason.
         why: Why,
     },
-    /// Send a reply from this byte on: what is left of its head, its payload and its padding; answered by `Sent` or `Missing`
-    /// at once.
+    /// Send a reply from this byte on: what is left of its head, its payload and its padding; answered by `Sent`, `Missing` or
+    /// `Unreadable` at once.
     Send {
         /// The call.
         call: CallId,

@@ -63,6 +63,7 @@ impl Nfs {
             seq: place.seq,
             answers: place.answers,
             signals: 0,
+            through_cache: true,
         }));
     }
 
@@ -177,5 +178,20 @@ impl Nfs {
         self.set(id, Phase::Waiting(read, Comes::ByItself, None));
         let of_payload = sent_bytes.saturating_sub(read.head_bytes.into());
         self.want(id, &read, read.span.behind(of_payload), now);
+    }
+
+    /// Bytes that are in memory can't be sent: the file was cut, or its file system can't do it. A reply that has begun can't say
+    /// so any more.
+    pub(super) fn unreadable(&mut self, why: Why) {
+        let Some(&id) = self.ready.front() else {
+            return;
+        };
+        let sent_bytes = self.call(id).map_or(0, |call| call.sent_bytes);
+        if sent_bytes > 0 {
+            return self.close(true, why);
+        }
+        self.ready.pop_front();
+        self.set(id, Phase::Resolving);
+        self.outs.push_back(Out::Refuse { call: id, why });
     }
 }

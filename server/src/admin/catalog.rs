@@ -3,6 +3,7 @@
 //! The unit of a value is the last word of its name, or `bytes_per_second`.
 
 mod cluster;
+mod nfs;
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -19,7 +20,7 @@ use crate::tally::SendPath;
 
 /// All metrics, in the order of the page.
 pub fn metrics() -> impl Iterator<Item = &'static Metric> {
-    METRICS.iter().chain(&cluster::METRICS)
+    METRICS.iter().chain(&nfs::METRICS).chain(&cluster::METRICS)
 }
 
 /// `requests_total` and the like, but those of a cluster.

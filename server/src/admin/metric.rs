@@ -4,6 +4,7 @@ use super::{Board, WorkerChannel};
 use crate::cluster::Cluster;
 use crate::disk;
 use crate::gateway::{Gateway, OriginTally};
+use crate::nfs_tally;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricType {
@@ -44,6 +45,12 @@ pub enum SampleSource {
         &'static str,
         &'static [&'static str],
         fn(&Cluster, usize) -> Value,
+    ),
+    /// Of NFS, a sum over its threads for each value of a label; no label if that is empty.
+    Nfs(
+        &'static str,
+        &'static [&'static str],
+        fn(&nfs_tally::Tally, usize) -> Value,
     ),
     Log(fn(&crate::log::Counts) -> Value),
     /// The lengths of turns, over all workers.

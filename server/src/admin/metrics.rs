@@ -7,6 +7,8 @@ use std::fmt::Write;
 use super::catalog::metrics;
 use super::metric::{Metric, MetricType, SampleSource, Value};
 use super::{Board, questions};
+use crate::log;
+use crate::nfs_tally;
 use crate::turns::Turns;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,6 +107,9 @@ impl Page {
                     self.by(metric, label, names, |at| value(cluster, at));
                 }
             }
+            SampleSource::Nfs(label, names, value) => {
+                self.nfs(metric, label, names, (board, value))
+            }
             SampleSource::Origin(value) => {
                 let gateway = board.shared.site.gateway.iter();
                 let origins = gateway.flat_map(|of| of.origins.iter().zip(&of.tally.origins));
@@ -112,15 +117,7 @@ impl Page {
                     self.sample(metric, &format!("origin=\"{origin}\""), value(tally));
                 }
             }
-            SampleSource::Log(value) => {
-                let logs = [
-                    ("access", board.access_log.counts()),
-                    ("diagnostics", board.diagnostics.counts()),
-                ];
-                for (log, counts) in logs {
-                    self.sample(metric, &format!("log=\"{log}\""), value(&counts));
-                }
-            }
+            SampleSource::Log(value) => self.logs(metric, (board, value)),
             SampleSource::Turns => {
                 let turns = Turns::default();
                 board
@@ -129,6 +126,36 @@ impl Page {
                     .for_each(|channel| turns.merge(&channel.tally.turns));
                 self.histogram(metric.name, &turns);
             }
+        }
+    }
+
+    fn logs(&mut self, metric: &Metric, (board, value): (&Board, fn(&log::Counts) -> Value)) {
+        let logs = [
+            ("access", board.access_log.counts()),
+            ("diagnostics", board.diagnostics.counts()),
+        ];
+        for (log, counts) in logs {
+            self.sample(metric, &format!("log=\"{log}\""), value(&counts));
+        }
+    }
+
+    /// Sums over the threads of NFS, if there are some.
+    fn nfs(
+        &mut self,
+        metric: &Metric,
+        label: &str,
+        names: &[&str],
+        (board, value): (&Board, fn(&nfs_tally::Tally, usize) -> Value),
+    ) {
+        let threads = &board.shared.nfs;
+        let sum = |at: usize| {
+            let values = threads.iter().map(|tally| value(tally, at));
+            values.fold(Value::Whole(0), Value::plus)
+        };
+        match label {
+            _ if threads.is_empty() => {}
+            "" => self.sample(metric, "", sum(0)),
+            label => self.by(metric, label, names, sum),
         }
     }
 
@@ -213,6 +240,8 @@ mod tests {
                 SampleSource::Disk(_) => "`device`".to_owned(),
                 SampleSource::Gateway(label, ..) => format!("`{label}`"),
                 SampleSource::Cluster(label, ..) => format!("`{label}`"),
+                SampleSource::Nfs("", ..) => String::new(),
+                SampleSource::Nfs(label, ..) => format!("`{label}`"),
                 SampleSource::Origin(_) => "`origin`".to_owned(),
                 SampleSource::Log(_) => "`log`".to_owned(),
                 SampleSource::Turns => "`le`".to_owned(),

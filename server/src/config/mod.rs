@@ -183,6 +183,9 @@ fn check_together(options: &ServeOptions, given: &Layer) -> Result<(), LoadError
             }
         }
     }
+    if let Some(text) = twice_of_nfs(options) {
+        return fail("nfs", text);
+    }
     if let MetricsAt::Tcp(metrics) = &options.metrics {
         let taken = |listen: &&Listen| listen.takes(metrics) || metrics.takes(listen);
         if let Some(listen) = options.listen.iter().find(taken) {
@@ -200,6 +203,30 @@ fn check_together(options: &ServeOptions, given: &Layer) -> Result<(), LoadError
         }
     }
     Ok(())
+}
+
+/// What else takes a place at which NFS is to be served.
+fn twice_of_nfs(options: &ServeOptions) -> Option<String> {
+    let takes = |a: &Listen, b: &Listen| a.takes(b) || b.takes(a);
+    for (at, nfs) in options.nfs_options.nfs.iter().enumerate() {
+        let mut earlier = options.nfs_options.nfs[..at].iter();
+        if let Some(earlier) = earlier.find(|earlier| takes(earlier, nfs)) {
+            return Some(both(earlier, nfs));
+        }
+        if let Some(listen) = options.listen.iter().find(|listen| takes(listen, nfs)) {
+            return Some(format!(
+                "{nfs} is taken by listen = {listen}: choose another port"
+            ));
+        }
+        if let MetricsAt::Tcp(metrics) = &options.metrics {
+            if takes(metrics, nfs) {
+                return Some(format!(
+                    "{nfs} is taken by metrics = {metrics}: choose another port"
+                ));
+            }
+        }
+    }
+    None
 }
 
 /// Where the value of an option was given, for messages that begin with it: `--allow-roots`, `ACKPACE_ALLOW_ROOTS`,
@@ -487,6 +514,16 @@ mod tests {
         assert_eq!(error(&[("listen", &[])]), [none]);
         let twice = "listen (command line): 127.0.0.1:80 is there twice";
         assert_eq!(error(&[("listen", &["80", "81", "127.0.0.1:80"])]), [twice]);
+        for (nfs, text) in [
+            (
+                "80",
+                "127.0.0.1:80 is taken by listen = 127.0.0.1:80: choose another port",
+            ),
+            ("81", "127.0.0.1:81 is there twice"),
+        ] {
+            let given = [("listen", &["80"][..]), ("nfs", &[nfs, "81"][..])];
+            assert_eq!(error(&given), [format!("nfs (command line): {text}")]);
+        }
         let both = "listen (command line): :80 takes 127.0.0.1:80, too: leave one of them out";
         assert_eq!(error(&[("listen", &[":80", "80"])]), [both]);
         assert_eq!(error(&[("listen", &["80", ":80"])]), [both]);

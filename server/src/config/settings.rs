@@ -10,8 +10,8 @@ use clap::{Arg, ArgAction, Args, Command};
 
 use crate::limits::LIST_LEN_MAX;
 use crate::options::{
-    CongestionControl, Peer, SendMemory, ServeOptions, Size, TypeOverride, ValueError, Workers,
-    shown,
+    CongestionControl, ExportSpec, Listen, Peer, SendMemory, ServeOptions, Size, TypeOverride,
+    ValueError, Workers, shown,
 };
 
 /// How a value is written in TOML.
@@ -136,6 +136,8 @@ impl Setting {
                 (TypeId::of::<TypeOverride>(), "md=text/markdown"),
                 (TypeId::of::<CongestionControl>(), "cubic"),
                 (TypeId::of::<PathBuf>(), "/srv/other"),
+                (TypeId::of::<Listen>(), ":2049"),
+                (TypeId::of::<ExportSpec>(), "/pub=192.0.2.0/24"),
                 (
                     TypeId::of::<Peer>(),
                     "b=192.0.2.2:7800,AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=",
@@ -237,7 +239,7 @@ mod tests {
             .collect();
         assert_eq!(names[0], "root DIR|FILE|URL ACKPACE_ROOT");
         assert!(names.contains(&"rate_min --rate-min ACKPACE_RATE_MIN".to_owned()));
-        assert_eq!(names.len(), 44);
+        assert_eq!(names.len(), 47);
     }
 
     #[test]

@@ -33,7 +33,9 @@ impl DiskHandle {
     ) -> DiskHandle {
         let asks = context.channels.iter();
         DiskHandle {
-            asks: asks.map(|_| Mailboxes::new(context.places)).collect(),
+            asks: asks
+                .map(|channel| Mailboxes::new(channel.completions.places()))
+                .collect(),
             waker,
             pool,
             tally: DeviceTally::default(),

@@ -148,6 +148,7 @@ fn want(index: u32, heard: u32, from_bytes: u64) -> DiskAsk {
         seq: WantSeq(heard + 1),
         answers: heard,
         signals: 0,
+        through_cache: false,
     };
     DiskAsk::Want(want, Source::File(file))
 }
@@ -284,7 +285,6 @@ fn starting(shell: &Shell) -> Starting {
     let context = Context {
         devices: Arc::clone(&shell.devices),
         channels: Arc::clone(&shell.channels),
-        places: 4,
         clock: shell.clock,
         settings: settings(),
         ledger: Arc::new(Ledger::new(1 << 20, 0, 1 << 20)),

@@ -98,6 +98,17 @@ impl Listen {
         }
     }
 
+    /// The same of TCP addresses only.
+    pub fn parse_tcp(text: OsString) -> Result<Self, ValueError> {
+        match Listen::parse(&text)? {
+            listen @ Listen::Tcp { .. } => Ok(listen),
+            Listen::Unix(_) | Listen::Fd(_) => Err(ValueError::new(format!(
+                "{} is no TCP address, such as :2049",
+                shown(&text.to_string_lossy())
+            ))),
+        }
+    }
+
     /// Whether a socket at this place takes the address of `other`, too: `:8080` that of `127.0.0.1:8080`.
     pub fn takes(&self, other: &Listen) -> bool {
         let Self::Tcp { addr, all, zone } = self else {
@@ -248,6 +259,17 @@ mod tests {
 
     fn tcp(addr: &str) -> Result<Listen, String> {
         Ok(Listen::at(addr.parse().unwrap()))
+    }
+
+    #[test]
+    fn where_tcp_is_needed_nothing_else_is_taken() {
+        assert!(matches!(
+            Listen::parse_tcp(":2049".into()),
+            Ok(Listen::Tcp { all: true, .. })
+        ));
+        for wrong in ["unix:/run/nfs", "fd:3", "host"] {
+            assert!(Listen::parse_tcp(wrong.into()).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod duration;
 mod kinds;
 mod listen;
 mod names;
+mod nfs;
 mod serve;
 mod size;
 mod targets;
@@ -25,6 +26,7 @@ pub use kinds::{
 };
 pub use listen::Listen;
 pub use names::{TypeOverride, has_port, is_bucket, is_url};
+pub use nfs::{ExportSpec, Network, NfsOptions, Squash};
 pub use serve::ServeOptions;
 pub use size::Size;
 pub use targets::{AdminAt, LogTarget, MetricsAt};

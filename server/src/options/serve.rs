@@ -9,8 +9,8 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 
 use super::{
     AdminAt, ClusterOptions, Compare, CongestionControl, FollowSymlinks, Listen, LogFormat,
-    LogLevel, LogTarget, MetricsAt, SendMemory, Sibling, Size, TypeOverride, UnixMode, Workers,
-    duration, names, size, value,
+    LogLevel, LogTarget, MetricsAt, NfsOptions, SendMemory, Sibling, Size, TypeOverride, UnixMode,
+    Workers, duration, names, size, value,
 };
 
 const SECOND_MS: u64 = 1000;
@@ -282,6 +282,9 @@ pub struct ServeOptions {
     /// Default: `info`, which has no line for a request. Range: error, warn, info or debug.
     #[arg(long, value_name = "LEVEL", default_value = "info", help_heading = "Logging")]
     pub log_level: LogLevel,
+
+    #[command(flatten)]
+    pub nfs_options: NfsOptions,
 
     #[command(flatten)]
     pub cluster: ClusterOptions,

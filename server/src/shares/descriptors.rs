@@ -8,6 +8,7 @@ use crate::config::{self, Layer};
 use crate::limits::{
     CONNECTIONS_COMMON, DESCRIPTORS_OWN, DESCRIPTORS_PER_WORKER, DESCRIPTORS_START,
 };
+use crate::nfs::FILES_DESCRIPTORS;
 use crate::options::{FollowSymlinks, ServeOptions};
 use crate::store::closing::CLOSING_MAX;
 
@@ -21,7 +22,7 @@ impl Shares {
     /// file past the page cache).
     pub fn descriptors(&self) -> u64 {
         let open_files = u64::from(self.workers) * CACHED_OPEN_MAX as u64;
-        let own = DESCRIPTORS_OWN + self.of_cluster();
+        let own = DESCRIPTORS_OWN + self.of_cluster() + self.of_nfs();
         3 * self.connections() + open_files + CLOSING_MAX as u64 + own
     }
 
@@ -30,6 +31,18 @@ impl Shares {
         match self.nodes {
             0 => 0,
             nodes => cluster::descriptors(nodes) + u64::from(self.workers),
+        }
+    }
+
+    /// Those of NFS: its threads', and for each connection its socket and files that it reads; and those that are open for handles; 0
+    /// without it.
+    fn of_nfs(&self) -> u64 {
+        let connections = 3 * u64::from(self.nfs_connections);
+        match self.nfs_connections {
+            0 => 0,
+            _ => {
+                FILES_DESCRIPTORS + u64::from(self.workers) * (DESCRIPTORS_PER_WORKER + connections)
+            }
         }
     }
 
@@ -88,7 +101,11 @@ impl Shares {
         let anywhere = u64::from(options.follow_symlinks == FollowSymlinks::All);
         let each_worker = DESCRIPTORS_PER_WORKER + listeners;
         let start = DESCRIPTORS_START + inherited + anywhere + allowed_roots;
-        start + u64::from(self.workers) * each_worker + self.of_cluster() + 3
+        let of_nfs = match options.nfs_options.nfs.len() as u64 {
+            0 => 0,
+            places => u64::from(self.workers) * (DESCRIPTORS_PER_WORKER + places),
+        };
+        start + u64::from(self.workers) * each_worker + self.of_cluster() + of_nfs + 3
     }
 
     /// Whether the process may have enough of them to start; `allowed` is `None` for any number, `inherited` are open already

@@ -15,6 +15,7 @@ use crate::limits::{
 };
 use crate::log::{LOG_BATCH_BYTES, LOG_LINE_PLACE_BYTES, LOG_QUEUE_LINES_MAX};
 use crate::mailbox::Mailboxes;
+use crate::nfs;
 use crate::resolver::RESULT_BYTES;
 use crate::store::closing::CLOSING_LANES;
 use crate::store::file::FILE_BYTES;
@@ -80,6 +81,7 @@ impl Shares {
                 "mailboxes between workers and resolvers",
                 connections * MAILBOXES_BYTES,
             ),
+            at_start("NFS: connections, replies, handles", self.nfs_bytes()),
             later(
                 "disks: threads, mailboxes, what is known of their files",
                 self.devices as u64 * self.device_bytes(),
@@ -158,7 +160,7 @@ impl Shares {
     /// The cost of a disk when it is first read from: its threads, its mailboxes, and what it remembers.
     pub fn device_bytes(&self) -> u64 {
         DEVICE_THREADS * THREAD_BYTES
-            + self.connections() * ask_bytes()
+            + (self.connections() + self.nfs_connections() * NFS_READERS) * ask_bytes()
             + ackpace_core::disk::JOURNAL_BYTES
             + self.remembered() * core::OBJECT_BYTES
     }
@@ -184,6 +186,31 @@ impl Shares {
             0 => 0,
             nodes => fixed_bytes + nodes * cluster::NODE_BYTES,
         }
+    }
+
+    /// Connections of NFS.
+    fn nfs_connections(&self) -> u64 {
+        u64::from(self.workers) * u64::from(self.nfs_connections)
+    }
+
+    /// NFS: its connections with their mailboxes, and its threads; 0 without it.
+    fn nfs_bytes(&self) -> u64 {
+        let thread_bytes = THREAD_BYTES + COPIED_BYTES_MAX as u64;
+        let sweeping_bytes = THREAD_BYTES;
+        match self.nfs_connections {
+            0 => 0,
+            _ => {
+                nfs::FILES_BYTES
+                    + self.nfs_connections() * nfs_connection_bytes()
+                    + u64::from(self.workers) * thread_bytes
+                    + sweeping_bytes
+            }
+        }
+    }
+
+    /// All that one more connection of NFS costs.
+    pub(super) fn nfs_each_bytes(&self) -> u64 {
+        nfs_connection_bytes() + self.devices as u64 * NFS_READERS * ask_bytes()
     }
 
     /// The same of one more connection.
@@ -253,3 +280,14 @@ const DECISIONS_BYTES: u64 =
 /// What a worker believes of the page cache.
 const RESIDENCY_CACHE_BYTES: u64 =
     ackpace_core::cache::RESIDENCY_CACHED_MAX as u64 * ackpace_core::cache::SIGHTING_BYTES;
+
+/// Readers of one connection of NFS.
+const NFS_READERS: u64 = ackpace_core::nfs::READERS as u64;
+
+/// One connection of NFS with its mailboxes, but those at disks.
+fn nfs_connection_bytes() -> u64 {
+    let calls = core::NFS_CALLS_MAX as u64;
+    nfs::connection_bytes()
+        + NFS_READERS * Mailboxes::<Completion>::PLACE_BYTES
+        + calls * RESULT_BYTES
+}

@@ -37,6 +37,7 @@ pub fn print(options: &ServeOptions, workers: u16) -> Result<String, String> {
         of_requests(),
         of_time(options),
         of_disks(),
+        of_nfs(&shares),
     ];
     for (bound, what) in all.into_iter().flatten() {
         row(bound, what);
@@ -139,6 +140,34 @@ fn of_disks() -> Vec<Bound> {
         (
             core::RESOLVERS_MAX.to_string(),
             "threads that open files and read directories, half of them for one device",
+        ),
+    ]
+}
+
+fn of_nfs(shares: &Shares) -> Vec<Bound> {
+    if shares.nfs_connections == 0 {
+        return Vec::new();
+    }
+    vec![
+        (
+            shares.nfs_connections.to_string(),
+            "NFS connections of a thread; more: the one idle for longest is closed, or clients wait",
+        ),
+        (
+            core::NFS_CALLS_MAX.to_string(),
+            "calls of one connection at once; more wait in its socket",
+        ),
+        (
+            mib(wire::RPC_PAYLOAD_BYTES_MAX.into()),
+            "of one READ; more: the reply is shorter",
+        ),
+        (
+            mib(core::NFS_REPLIES_BYTES_MAX),
+            "of replies of one connection in memory, without payload; full: calls wait in its socket",
+        ),
+        (
+            core::NFS_RUNS_MAX.to_string(),
+            "places in files that are read ahead of one connection at once",
         ),
     ]
 }

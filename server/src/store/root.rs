@@ -349,7 +349,7 @@ fn found(
 }
 
 /// O_NONBLOCK: if a fifo takes the file's place in this moment, opening it does not wait.
-const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+pub(crate) const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
 fn folder(file: &Path) -> &Path {
     let parent = file.parent().unwrap_or(Path::new("/"));
@@ -359,7 +359,8 @@ fn folder(file: &Path) -> &Path {
     }
 }
 
-fn real_path(place: &impl AsFd) -> Result<PathBuf, Miss> {
+/// The path by which the kernel knows an open file now.
+pub(crate) fn real_path(place: &impl AsFd) -> Result<PathBuf, Miss> {
     use std::os::fd::AsRawFd;
     let link = format!("/proc/self/fd/{}", place.as_fd().as_raw_fd());
     let path = readlinkat(CWD, link, Vec::new()).map_err(|error| match error {

@@ -127,6 +127,7 @@ impl Worker {
                     now,
                 );
             }
+            Done::Ran(_) => debug_assert!(false, "a worker has no errands"),
             Done::Sliced(Err(error), _) => {
                 if self.shared.site.gateway.is_none() {
                     let text = format_args!(

@@ -7,7 +7,7 @@ use rustix::event::epoll::{EventData, EventFlags};
 
 /// Who noticed something of a connection, and what. A new source (the error queue of a socket) is one more variant.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum EventSource {
+pub(crate) enum EventSource {
     /// epoll(7) reports the socket.
     Epoll(EventFlags),
     /// TCP_INFO was read, when the machine's timer or its evidence asked for it (`Out::Sample`).
@@ -27,7 +27,7 @@ const EPOLL: [(EventFlags, TcpEvent); 4] = [
 
 impl EventSource {
     /// Tells what happened, one by one.
-    pub(super) fn each(&self, mut tell: impl FnMut(TcpEvent)) {
+    pub(crate) fn each(&self, mut tell: impl FnMut(TcpEvent)) {
         match self {
             EventSource::Epoll(flags) => {
                 for (flag, event) in &EPOLL {
@@ -45,12 +45,12 @@ impl EventSource {
 // User data of epoll events that are not about a connection. Ids of connections are below these, since no slot has the
 // highest generation (`Conns::remove`).
 /// The worker's waker ([`crate::mailbox::ThreadWaker`]).
-pub(super) const WAKER: u64 = u64::MAX;
+pub(crate) const WAKER: u64 = u64::MAX;
 /// A listening socket.
-pub(super) const LISTENER: u64 = u64::MAX - 1;
+pub(crate) const LISTENER: u64 = u64::MAX - 1;
 
 /// The connection that an event is about: the inverse of [`data_of`].
-pub(super) fn conn_of(data: u64) -> ConnId {
+pub(crate) fn conn_of(data: u64) -> ConnId {
     ConnId {
         index: data as u32,
         generation: (data >> 32) as u32,
@@ -60,13 +60,13 @@ pub(super) fn conn_of(data: u64) -> ConnId {
 /// The events that epoll reports of a connection's socket. Edge-triggered (ET): the machine remembers that a socket is
 /// readable or writable until a call says EAGAIN, so one report for each change is enough, and no call to epoll_ctl(2) is
 /// needed to stop further ones.
-pub(super) const INTEREST: EventFlags = EventFlags::IN
+pub(crate) const INTEREST: EventFlags = EventFlags::IN
     .union(EventFlags::OUT)
     .union(EventFlags::RDHUP)
     .union(EventFlags::ET);
 
 /// The user data of a connection's events: its generation above its slot.
-pub(super) fn data_of(conn: ConnId) -> EventData {
+pub(crate) fn data_of(conn: ConnId) -> EventData {
     EventData::new_u64((u64::from(conn.generation) << 32) | u64::from(conn.index))
 }
 

@@ -13,7 +13,7 @@ use crate::transport::Transport;
 const LOOK_AT: usize = 3;
 
 /// How often pieces of connections that send no more are looked at. Longer: they take that much longer to be free.
-pub(super) const LOOK_EACH_US: u64 = 1_000_000;
+pub(crate) const LOOK_EACH_US: u64 = 1_000_000;
 
 /// The pieces, each with the number of bytes that the socket had been given when it was sent.
 #[derive(Default)]

@@ -24,8 +24,8 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 use smallvec::SmallVec;
 
-use self::cached::send_cached;
-use self::slab::send_slab;
+pub(crate) use self::cached::send_cached;
+pub(crate) use self::slab::send_slab;
 use super::Worker;
 use super::conns::Conn;
 use super::events::{EventSource, INTEREST, data_of};
@@ -40,20 +40,22 @@ use crate::transport::Transport;
 
 /// What a response promises of a file. Its head describes one version of it; bytes of another one must not follow. So the version is
 /// checked whenever bytes are about to be sent.
-struct Promised {
-    /// The version that the head describes.
-    version: Version,
+pub(crate) struct Promised {
+    /// The version that the head describes; `None`: any, since nothing is promised (NFS).
+    pub version: Option<Version>,
     /// Whether all bytes must be of that version, or may lie in a file that grows.
-    promise: Promise,
+    pub promise: Promise,
     /// When the turn began.
-    now: Instant,
-    clock: Clock,
+    pub now: Instant,
+    pub clock: Clock,
 }
 
 impl Promised {
     /// Whether bytes of the file may be sent as those of the promised version. The kernel is asked now.
     fn check_version(&self, file: &File) -> VersionCheck {
-        file.check_version(&self.version, self.promise, self.now)
+        self.version.map_or(VersionCheck::Same, |version| {
+            file.check_version(&version, self.promise, self.now)
+        })
     }
 
     /// The same of anything.
@@ -89,7 +91,7 @@ enum SocketState {
 }
 
 /// What came of an attempt to send.
-enum Sent {
+pub(crate) enum Sent {
     /// The socket took bytes; none is allowed.
     Taken {
         taken_bytes: u64,
@@ -198,7 +200,7 @@ impl Worker {
                 version, promise, ..
             } => {
                 let promised = Promised {
-                    version,
+                    version: Some(version),
                     promise,
                     now,
                     clock: self.shared.clock,
@@ -437,7 +439,7 @@ fn release_until(pieces: &mut VecDeque<SlotBytes>, until_bytes: u64) {
     }
 }
 
-fn send_error(error: Errno) -> Sent {
+pub(crate) fn send_error(error: Errno) -> Sent {
     match error {
         Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM => Sent::taken(0, true),
         Errno::IO => Sent::Broken(Why::ReadFailed),

@@ -31,6 +31,7 @@ use crate::ledger::Ledger;
 use crate::limits::COPIED_BYTES_MAX;
 use crate::listeners::Listener;
 use crate::log::{AccessHandle, Seldom};
+use crate::nfs_tally;
 use crate::resolver::{Inbox, Resolver};
 use crate::response_cache::ResponseCache;
 use crate::tally::Tally;
@@ -66,6 +67,8 @@ pub struct Shared {
     pub seldom: Arc<Seldom>,
     /// Connections with a response that were cut off at the end of the drain.
     pub cut_off: AtomicU64,
+    /// The counters of each NFS thread; they are behind the workers in `channels`.
+    pub nfs: Vec<Arc<nfs_tally::Tally>>,
     /// Connections of each client address; `None`: nothing bounds them.
     pub addresses: Option<Arc<AddressCounts>>,
 }
@@ -86,7 +89,11 @@ impl Shared {
         let workers = self.channels.iter().enumerate();
         let workers = workers.filter(|(_, channel)| !channel.waker.was_awake());
         let disks = self.disks.started().filter(|(_, disk)| !disk.was_awake());
-        let workers = workers.map(|(worker, _)| format!("worker {worker}"));
+        let first_of_nfs = self.channels.len() - self.nfs.len();
+        let workers = workers.map(|(worker, _)| match worker.checked_sub(first_of_nfs) {
+            None => format!("worker {worker}"),
+            Some(nth) => format!("NFS thread {nth}"),
+        });
         let cluster = self.cluster.as_ref().filter(|cluster| !cluster.was_awake());
         let cluster = cluster.map(|_| "the thread of the cluster".to_owned());
         workers

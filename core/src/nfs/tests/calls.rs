@@ -64,6 +64,7 @@ fn want(call: CallId, nth: u16, offset_bytes: u64, len_bytes: u64, seq: u32) -> 
         seq: WantSeq(seq),
         answers: seq - 1,
         signals: 0,
+        through_cache: true,
     }
 }
 
@@ -165,6 +166,37 @@ fn bytes_that_were_evicted_are_wanted_again_and_a_begun_reply_goes_first() {
             check(&mut nfs, vec![(came, vec![forget, rest])]);
         }
     }
+}
+
+#[test]
+fn bytes_that_cannot_be_sent_are_refused_unless_the_head_is_out() {
+    let unreadable = || In::Unreadable(Why::FileChanged);
+    let why = Why::FileChanged;
+    let begun = || {
+        let mut nfs = Nfs::new(SETTINGS, NOW);
+        let a = call(&mut nfs, NOW);
+        let rows = vec![
+            (resolved(a, read_of(FILE, 0, KIB)), vec![probe(a, 0, KIB)]),
+            (probed(a, true), vec![send(a, 0, false)]),
+        ];
+        check(&mut nfs, rows);
+        (nfs, a)
+    };
+    let (mut nfs, a) = begun();
+    let refuse = Out::Refuse { call: a, why };
+    let rows = vec![
+        (unreadable(), vec![refuse]),
+        (resolved(a, reply(120)), vec![send(a, 0, false)]),
+        (sent(120, false), vec![Out::Left(a)]),
+    ];
+    check(&mut nfs, rows);
+    let (mut nfs, a) = begun();
+    let close = Out::Close { abort: true, why };
+    let rows = vec![
+        (sent(128, false), vec![send(a, 128, false)]),
+        (unreadable(), vec![close]),
+    ];
+    check(&mut nfs, rows);
 }
 
 #[test]

@@ -71,6 +71,7 @@ impl Outstanding {
             seq: self.seq,
             answers: self.answers,
             signals: self.signals,
+            through_cache: false,
         })
     }
 

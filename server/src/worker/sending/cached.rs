@@ -15,7 +15,7 @@ use crate::store::file::{File, VersionCheck};
 use crate::transport::Transport;
 
 /// Sends bytes that are believed to be in the page cache, by sendfile(2) or by a copy through the buffer `copied`.
-pub(super) fn send_cached(
+pub(crate) fn send_cached(
     transport: &Transport,
     (file, promised): (&File, &Promised),
     span: Span,
@@ -166,7 +166,7 @@ mod tests {
     fn sent(file: &Arc<File>, offset_bytes: u64, len_bytes: u64) -> (Sent, Vec<u8>) {
         let version = file.version().expect("an open file");
         let promised = Promised {
-            version,
+            version: Some(version),
             promise: Promise::OneVersion,
             now: Instant::default(),
             clock: Clock::start(),

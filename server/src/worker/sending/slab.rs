@@ -16,7 +16,7 @@ use crate::worker::pins::Pins;
 const COPIED_BYTES_MAX: u64 = 8 << 10;
 
 /// Sends bytes that are believed to be in the slab. Where a row ends, the next order goes on.
-pub(super) fn send_slab(
+pub(crate) fn send_slab(
     transport: &Transport,
     object: &Arc<Object>,
     span: Span,

@@ -201,5 +201,6 @@ pub(super) fn want(stream: StreamId, object: ObjectId, span: Span, numbers: [u32
         seq: WantSeq(seq),
         answers: heard,
         signals,
+        through_cache: false,
     }
 }

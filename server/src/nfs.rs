@@ -1,0 +1,38 @@
+//! NFS version 3 and MOUNT version 3 for what is served (RFC 1813).
+//!
+//! Beside each worker is a thread ([`thread`]) with connections of its own ([`conn`]), each with a machine
+//! ([`ackpace_core::nfs`]). To the disks such a thread is one more worker.
+//!
+//! [`served`] carries out calls: [`mod@mount`] and [`procedures`] with [`lookup`], [`reading`] and [`listing`]. [`call`] finds the file of a
+//! handle in a [`tree`], and checks it against the [`exports`] and the rights of the [`caller`].
+
+mod attributes;
+mod call;
+mod caller;
+mod conn;
+mod conns;
+mod errand;
+mod exports;
+mod fail;
+mod handles;
+mod hands;
+mod identity;
+mod input;
+mod key;
+mod listing;
+mod lookup;
+mod mount;
+mod outcome;
+mod procedures;
+mod reading;
+mod search;
+mod sending;
+mod served;
+mod start;
+#[cfg(test)]
+mod testing;
+mod thread;
+mod tree;
+
+pub use self::served::{FILES_BYTES, FILES_DESCRIPTORS, Served};
+pub use self::start::{Nfs, connection_bytes, readers_of};

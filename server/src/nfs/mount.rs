@@ -1,0 +1,67 @@
+//! MOUNT: from a path to the handle of its folder.
+
+use ackpace_wire::nfs3::handle::Sealed;
+use ackpace_wire::nfs3::{Handle, Kind, MountArgs, MountResults, MountStatus, Status, mount_reply};
+
+use super::call::Call;
+use super::exports::NoExport;
+use super::fail::Fail;
+use super::identity::parts;
+use super::outcome::Outcome;
+
+/// Carries out a call of MOUNT.
+pub fn carry_out(call: &Call<'_>, args: &MountArgs<'_>) -> Outcome {
+    let mut to = Vec::new();
+    match args {
+        MountArgs::Null | MountArgs::Unmount(_) | MountArgs::UnmountAll => {
+            mount_reply(call.xid, &MountResults::Void, &mut to);
+        }
+        MountArgs::Dump => mount_reply(call.xid, &MountResults::Dump, &mut to),
+        MountArgs::Export => call.exports.listed(|exports| {
+            mount_reply(call.xid, &MountResults::Export(exports), &mut to);
+        }),
+        MountArgs::Mount(path) => {
+            let folder = match folder(call, path) {
+                Ok(sealed) => Ok(sealed),
+                Err(Fail::Cold) => return Outcome::Cold,
+                Err(Fail::Is(status)) => Err(of(status)),
+            };
+            let folder = folder.as_ref();
+            let handle = folder.map(|sealed| Handle(sealed.as_bytes()));
+            let results = MountResults::Mount(handle.map_err(|status| *status));
+            mount_reply(call.xid, &results, &mut to);
+        }
+    }
+    Outcome::Reply(to)
+}
+
+/// An export's folder, or one below it. No link is followed: a path that needs one is not found.
+fn folder(call: &Call<'_>, path: &[u8]) -> Result<Sealed, Fail> {
+    let acces = Fail::Is(Status::Acces);
+    if !path.starts_with(b"/") || parts(path).any(|name| matches!(name, b"." | b"..")) {
+        return Err(acces);
+    }
+    let path = parts(path).collect::<Vec<_>>().join(&b'/');
+    let export = call.exports.of_folder(&path, call.from);
+    let export = export.map_err(|why| match why {
+        NoExport::Unknown => Fail::Is(Status::NoEnt),
+        NoExport::Refused => acces,
+    })?;
+    let node = call.tree.by_path(&path, call.wait)?;
+    match node.kind() {
+        Kind::Folder => node.seal(call.key, export.number),
+        _ => Err(Fail::Is(Status::NotDir)),
+    }
+}
+
+/// MOUNT has fewer reasons.
+fn of(status: Status) -> MountStatus {
+    match status {
+        Status::NoEnt | Status::Stale => MountStatus::NoEnt,
+        Status::Acces => MountStatus::Acces,
+        Status::NotDir => MountStatus::NotDir,
+        Status::NameTooLong => MountStatus::NameTooLong,
+        Status::Io => MountStatus::Io,
+        _ => MountStatus::ServerFault,
+    }
+}

@@ -1,0 +1,183 @@
+//! Carries out the calls of all connections: no socket is here, and no thread but the one that closes removed files.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use ackpace_core::why::Why;
+use ackpace_wire::nfs3::handle::Key;
+use ackpace_wire::nfs3::{Asked, Request, Results, Status, reply};
+
+use super::call::Call;
+use super::exports::Exports;
+use super::handles::{NFS_HANDLES_BYTES, NFS_OPEN_MAX};
+pub use super::outcome::Outcome;
+use super::search::NFS_INDEXES_BYTES;
+use super::tree::Tree;
+use super::{key, mount, procedures};
+use crate::config::Layer;
+use crate::failure::Failure;
+use crate::front::site::Site;
+use crate::options::{ExportSpec, Network, ServeOptions, shown_path};
+use crate::store::door::Wait;
+
+/// How often removed files are looked for among the open ones. Longer: their space stays taken for so long.
+const SWEEP_EACH: Duration = Duration::from_secs(1);
+/// One open file of NFS for so many descriptors that the process may have; each may take three.
+const DESCRIPTORS_PER_FILE: u64 = 12;
+
+/// Memory of what is known of files at worst.
+pub const FILES_BYTES: u64 = NFS_HANDLES_BYTES + NFS_INDEXES_BYTES;
+/// Descriptors of the files that are kept open at worst.
+pub const FILES_DESCRIPTORS: u64 = 3 * NFS_OPEN_MAX as u64;
+
+/// What is exported, shared by all threads.
+pub struct Served {
+    pub(super) tree: Tree,
+    pub(super) exports: Exports,
+    pub(super) key: Key,
+}
+
+impl Served {
+    /// The exports of a site by these options, for a server that listens at these addresses and may have so many descriptors
+    /// (`None`: any number).
+    pub fn open(
+        options: &ServeOptions,
+        given: &Layer,
+        site: &Arc<Site>,
+        at: &[IpAddr],
+        descriptors: Option<u64>,
+    ) -> Result<Served, Failure> {
+        if site.gateway.is_some() {
+            let text = "NFS serves no origin in this version: serve a directory, or leave nfs out";
+            return Err(Failure::operator(text));
+        }
+        if site.root.only().is_some() {
+            let text =
+                "NFS serves a directory, and no single file: name the directory, or leave nfs out";
+            return Err(Failure::operator(text));
+        }
+        let specs = specs(&options.nfs_options.nfs_export, at)?;
+        let exports = Exports::new(&specs).map_err(|[one, other]| {
+            let text = format!("{one} and {other} hash to one number: rename one of them");
+            Failure::value(given, "nfs_export", &text)
+        })?;
+        let most = descriptors.map_or(u64::MAX, |most| most / DESCRIPTORS_PER_FILE);
+        let open_max = usize::try_from(most).unwrap_or(usize::MAX);
+        let tree = Tree::new(Arc::clone(site), open_max);
+        for spec in &specs {
+            if !tree.has_folder(spec.path.as_bytes()) {
+                let text = format!(
+                    "{}: there is no such folder in {} that this user may enter (links are not followed)",
+                    spec.path,
+                    shown_path(site.root.path())
+                );
+                return Err(Failure::value_now(given, "nfs_export", &text));
+            }
+        }
+        Ok(Served {
+            tree,
+            exports,
+            key: key_of(&options.nfs_options.nfs_key, given)?,
+        })
+    }
+
+    /// Starts the thread that closes removed files, so that they free their space.
+    pub fn watch(served: &Arc<Served>) -> io::Result<()> {
+        let weak = Arc::downgrade(served);
+        let watch = move || {
+            while let Some(served) = weak.upgrade() {
+                served.tree.sweep();
+                drop(served);
+                thread::sleep(SWEEP_EACH);
+            }
+        };
+        let thread = thread::Builder::new().name("nfs-sweep".to_owned());
+        thread.spawn(watch).map(|_| ())
+    }
+
+    /// Carries out a call, for a client at this address. [`Wait::No`]: only what the kernel's caches answer, else
+    /// [`Outcome::Cold`].
+    pub fn carry_out(&self, request: &Request<'_>, from: IpAddr, wait: Wait) -> Outcome {
+        let call = Call {
+            tree: &self.tree,
+            exports: &self.exports,
+            key: &self.key,
+            xid: request.xid,
+            credential: request.credential,
+            from,
+            wait,
+        };
+        match &request.asked {
+            Asked::Nfs(args) => procedures::carry_out(&call, args),
+            Asked::Mount(args) => mount::carry_out(&call, args),
+        }
+    }
+
+    /// Appends the reply of a READ whose bytes can't be read. Of a file that has changed meanwhile, the client asks again.
+    pub fn refuse_read(&self, xid: u32, why: Why, to: &mut Vec<u8>) {
+        let status = match why {
+            Why::FileChanged => Status::Jukebox,
+            _ => Status::Io,
+        };
+        reply(xid, &Results::Read(Err(status), None), to);
+    }
+}
+
+/// The exports that were named; by default everything, to this machine.
+fn specs(named: &[ExportSpec], at: &[IpAddr]) -> Result<Vec<ExportSpec>, Failure> {
+    if !named.is_empty() {
+        return Ok(named.to_vec());
+    }
+    if let Some(other) = at.iter().find(|addr| !addr.to_canonical().is_loopback()) {
+        return Err(Failure::operator(format!(
+            "nfs: {other} is an address for other machines, too, and nothing says which of them may mount: give nfs_export, such as \
+             --nfs-export /=192.0.2.0/24, or listen at 127.0.0.1"
+        )));
+    }
+    let this_machine = vec![
+        Network::Of {
+            addr: Ipv4Addr::new(127, 0, 0, 0).into(),
+            bits: 8,
+        },
+        Network::Of {
+            addr: Ipv6Addr::LOCALHOST.into(),
+            bits: 128,
+        },
+    ];
+    Ok(vec![ExportSpec::new("/", this_machine)])
+}
+
+/// The key that was named. Without a place for one, it ends with the process.
+fn key_of(named: &Path, given: &Layer) -> Result<Key, Failure> {
+    if named.as_os_str() != "auto" {
+        return key::load(named).map_err(|error| {
+            let text = format!("{}: {error}", shown_path(named));
+            match error {
+                key::KeyError::Io(_) => Failure::value_now(given, "nfs_key", &text),
+                key::KeyError::Bad(_) => Failure::value(given, "nfs_key", &text),
+            }
+        });
+    }
+    let why = match key::usual_place(key::variable) {
+        None => "there is no HOME for it".to_owned(),
+        Some(path) => {
+            let made = key::make_folder(&path).map_err(key::KeyError::Io);
+            match made.and_then(|()| key::load(&path)) {
+                Ok(key) => return Ok(key),
+                Err(error) => format!("{}: {error}", shown_path(&path)),
+            }
+        }
+    };
+    tracing::warn!(
+        "nfs_key: {why}; file handles end with this process, so that clients must mount again after a restart: name a file with --nfs-key"
+    );
+    key::draw().map_err(|error| Failure::runtime(format!("nfs_key: {error}")))
+}
+
+#[cfg(test)]
+#[path = "served_tests.rs"]
+mod tests;

@@ -1,0 +1,90 @@
+//! The counters of one NFS thread: only it writes them, any thread may read them at any time.
+
+use crate::count::Count;
+
+/// What became of a call: the index in [`Tally::calls`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It succeeded.
+    Ok,
+    /// NFS or MOUNT says why not: NFS3ERR_NOENT and the like.
+    Failed,
+    /// RPC says why not: a wrong program, arguments that can't be read.
+    Refused,
+}
+
+impl Ended {
+    pub const NAMES: [&'static str; 3] = ["ok", "failed", "refused"];
+
+    /// What a reply says. `has_status`: its results begin with a status, as those of all procedures but a few do.
+    pub fn of(reply: &[u8], has_status: bool) -> Ended {
+        const OF_RPC: usize = 12; // behind mark, number and direction
+        const ACCEPTED: usize = 24; // behind the verifier
+        let is_zero = |at: usize| reply.get(at..at + 4) == Some(&[0; 4]);
+        match () {
+            () if !is_zero(OF_RPC) || !is_zero(ACCEPTED) => Ended::Refused,
+            () if has_status && !is_zero(ACCEPTED + 4) => Ended::Failed,
+            () => Ended::Ok,
+        }
+    }
+}
+
+/// How bytes get into a socket: the index in [`Tally::sent_bytes`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Path {
+    /// Made for this reply: heads, attributes, listings.
+    Made,
+    /// Payload by sendfile(2), which copies nothing.
+    Sendfile,
+    /// Payload through our own memory: the two copies of read(2) and send(2).
+    Copied,
+    /// Payload from a gateway's slab.
+    Slab,
+}
+
+impl Path {
+    pub const NAMES: [&'static str; 4] = ["made", "sendfile", "copied", "slab"];
+}
+
+/// The counters of one thread.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct Tally {
+    pub accepted: Count,
+    pub connections: Count,
+    /// Connections that could not be accepted, or were closed to make room.
+    pub shed: Count,
+    /// Calls by [`Ended`].
+    pub calls: [Count; Ended::NAMES.len()],
+    /// READs whose payload was not in memory.
+    pub missed: Count,
+    pub sent_bytes: [Count; Path::NAMES.len()],
+}
+
+#[cfg(test)]
+mod tests {
+    use ackpace_wire::nfs3::{Results, Status, reply};
+    use ackpace_wire::rpc::{Refusal, refuse};
+
+    use super::*;
+
+    #[test]
+    fn a_reply_tells_what_became_of_its_call() {
+        let of = |results: &Results<'_>, has_status| {
+            let mut to = Vec::new();
+            reply(7, results, &mut to);
+            Ended::of(&to, has_status)
+        };
+        assert_eq!(of(&Results::Null, false), Ended::Ok);
+        assert_eq!(of(&Results::Access(Ok(1), None), true), Ended::Ok);
+        assert_eq!(
+            of(&Results::GetAttr(Err(Status::Stale)), true),
+            Ended::Failed
+        );
+        for why in [Refusal::GarbageArgs, Refusal::RpcMismatch] {
+            let mut to = Vec::new();
+            refuse(7, why, &mut to);
+            assert_eq!(Ended::of(&to, true), Ended::Refused);
+        }
+    }
+}
