@@ -90,7 +90,7 @@ impl Input {
     fn received(&self) -> Received {
         match nfs3::parse(&self.record()) {
             Ok(request) => Received::Call {
-                reply_bytes_max: reply_bytes_max(&request),
+                reply_bytes_max: request.asked.reply_bytes_max(),
             },
             Err(NoCall::Refused { .. }) => Received::Call {
                 reply_bytes_max: NFS_REPLY_BYTES,
@@ -98,18 +98,6 @@ impl Input {
             Err(NoCall::Alien) => Received::Broken,
         }
     }
-}
-
-/// The longest reply that a request may get, without payload of a READ.
-fn reply_bytes_max(request: &Request<'_>) -> u32 {
-    use ackpace_wire::limits::{NFS_LISTING_BYTES_MAX, NFS_PATH_BYTES_MAX};
-    NFS_REPLY_BYTES
-        + match request.asked {
-            Asked::Nfs(Args::ReadDir(of)) => of.len_bytes_max.min(NFS_LISTING_BYTES_MAX),
-            Asked::Nfs(Args::ReadLink(_)) => NFS_PATH_BYTES_MAX as u32,
-            Asked::Mount(MountArgs::Export) => NFS_LISTING_BYTES_MAX,
-            Asked::Nfs(_) | Asked::Mount(_) => 0,
-        }
 }
 
 /// Whether the results of a request begin with a status.
