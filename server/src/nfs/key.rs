@@ -60,7 +60,11 @@ pub fn usual_place(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf
         let first = first.map(OsStr::from_bytes).map(Path::new);
         return first.map(|state| state.join("nfs.key"));
     }
-    let home = || absolute("HOME").map(|home| home.join(".local/state"));
+    // Debian's users for services have a home that is not there, and must not be.
+    let home = || {
+        let home = absolute("HOME").filter(|home| home.is_dir());
+        home.map(|home| home.join(".local/state"))
+    };
     let state = absolute("XDG_STATE_HOME").or_else(home)?;
     Some(state.join("ackpace/nfs.key"))
 }
@@ -170,14 +174,15 @@ mod tests {
         let all = [
             ("STATE_DIRECTORY", "/var/lib/a:/var/lib/b"),
             ("XDG_STATE_HOME", "/x"),
-            ("HOME", "/h"),
+            ("HOME", "/usr"),
         ];
         assert_eq!(place(&all), Some("/var/lib/a/nfs.key".into()));
         assert_eq!(place(&all[1..]), Some("/x/ackpace/nfs.key".into()));
         assert_eq!(
             place(&all[2..]),
-            Some("/h/.local/state/ackpace/nfs.key".into())
+            Some("/usr/.local/state/ackpace/nfs.key".into())
         );
         assert_eq!(place(&[("HOME", "relative")]), None);
+        assert_eq!(place(&[("HOME", "/usr/no such home")]), None);
     }
 }

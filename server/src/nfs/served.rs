@@ -163,7 +163,7 @@ fn key_of(named: &Path, given: &Layer) -> Result<Key, Failure> {
         });
     }
     let why = match key::usual_place(key::variable) {
-        None => "there is no HOME for it".to_owned(),
+        None => "there is no home for it".to_owned(),
         Some(path) => {
             let made = key::make_folder(&path).map_err(key::KeyError::Io);
             match made.and_then(|()| key::load(&path)) {
