@@ -33,7 +33,8 @@ fn a_connection_that_goes_from_worker_to_worker_gets_every_byte_and_a_line_for_e
         }
     });
     let moved = watched.sum("ackpace_moved_connections_total", &[]);
-    assert!(moved > 100.0, "{moved} moves");
+    // A fast client gives fewer occasions.
+    assert!(moved >= (CLIENTS * ANSWERS) as f64, "{moved} moves");
     watched.server.stop();
     let text = fs::read_to_string(&log).expect("the log");
     let _ = fs::remove_file(&log);
