@@ -38,7 +38,9 @@ pub fn carry_out(call: &Call<'_>, args: &MountArgs<'_>) -> Outcome {
 /// An export's folder, or one below it. No link is followed: a path that needs one is not found.
 fn folder(call: &Call<'_>, path: &[u8]) -> Result<Sealed, Fail> {
     let acces = Fail::Is(Status::Acces);
-    if !path.starts_with(b"/") || parts(path).any(|name| matches!(name, b"." | b"..")) {
+    // libnfs mounts the empty path for nfs://host/file.
+    let is_absolute = path.is_empty() || path.starts_with(b"/");
+    if !is_absolute || parts(path).any(|name| matches!(name, b"." | b"..")) {
         return Err(acces);
     }
     let path = parts(path).collect::<Vec<_>>().join(&b'/');

@@ -14,6 +14,7 @@ fn a_path_is_mounted_looked_up_and_read() {
     let server = Server::new("all");
     let served = &server.served;
     let top = served.mount("/");
+    assert_eq!(served.mount(""), top, "as libnfs asks for nfs://host/file");
     let file = served.at(&top, "a/b/file");
     let number = |path: &str| {
         fs::symlink_metadata(server.dir.join(path))
