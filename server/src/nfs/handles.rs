@@ -5,7 +5,7 @@
 
 use std::collections::hash_map::Entry as Slot;
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ackpace_core::conn::Version;
@@ -15,6 +15,7 @@ use crate::store::attributes::known;
 use crate::store::closing::Descriptor;
 use crate::store::door::Wait;
 use crate::store::file::File;
+use crate::store::files::lock;
 
 /// Files that are known. More: the one that was not used for longest is forgotten, and found by the hints of its handle when a client
 /// uses that again.
@@ -180,18 +181,6 @@ impl Handles {
     fn part(&self, file: &Identity) -> &Mutex<Part> {
         let mixed = file.mixed().wrapping_mul(0x9E37_79B9);
         &self.parts[(mixed >> 16) as usize % PARTS]
-    }
-}
-
-/// The lock; `None` if another thread has it and this one may not wait. It is never held during a system call.
-fn lock(part: &Mutex<Part>, wait: Wait) -> Option<MutexGuard<'_, Part>> {
-    match (wait, part.try_lock()) {
-        (_, Ok(part)) => Some(part),
-        (_, Err(TryLockError::Poisoned(part))) => Some(part.into_inner()),
-        (Wait::No, Err(TryLockError::WouldBlock)) => None,
-        (Wait::Yes | Wait::Long, Err(TryLockError::WouldBlock)) => {
-            Some(part.lock().unwrap_or_else(PoisonError::into_inner))
-        }
     }
 }
 

@@ -70,8 +70,8 @@ impl Files {
     }
 }
 
-/// The lock; `None` if another thread has it and this one may not wait.
-fn lock(part: &Mutex<Part>, wait: Wait) -> Option<MutexGuard<'_, Part>> {
+/// The lock, which nobody holds during a system call; `None` if another thread has it and this one may not wait.
+pub fn lock<T>(part: &Mutex<T>, wait: Wait) -> Option<MutexGuard<'_, T>> {
     match (wait, part.try_lock()) {
         (_, Ok(part)) => Some(part),
         (_, Err(TryLockError::Poisoned(part))) => Some(part.into_inner()),
