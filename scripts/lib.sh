@@ -151,7 +151,7 @@ ensure_tools() {
 # skipped.
 ensure_clients() {
     clients_lacking=
-    clients="curl:curl wget:wget aria2c:aria2 rclone:rclone apt-ftparchive:apt-utils python3:python3"
+    clients="curl:curl wget:wget aria2c:aria2 rclone:rclone apt-ftparchive:apt-utils python3:python3 nfs-cat:libnfs-utils"
     # Only root can create devices that fail.
     [ "$(id -u)" != 0 ] || clients="$clients losetup:mount mkfs.ext4:e2fsprogs ip:iproute2"
     for client in $clients; do
