@@ -118,7 +118,7 @@ impl Command {
     }
 
     /// Whether it moves whole blocks, at least one and not too many.
-    fn has_length(&self) -> bool {
+    pub(super) fn has_length(&self) -> bool {
         match self {
             Command::Read { .. } => (1..=ISCSI_IO_BYTES_MAX).contains(&self.in_bytes()),
             Command::Write { .. } => (1..=ISCSI_IO_BYTES_MAX).contains(&self.out_bytes()),

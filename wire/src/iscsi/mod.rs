@@ -3,6 +3,7 @@
 //! - [`Address`] is `iscsi://HOST[:PORT]/NAME/LUN`.
 //! - [`Login`] has the first PDUs of a connection, up to what both sides have [`Agreed`] on.
 //! - [`Initiator`] is the session after that. Tasks go in; PDUs to send and answers come out.
+//! - [`Session`] keeps a unit in reach by both: it begins anew when the target is lost, and asks again.
 //! - [`scsi`] has commands, and what a disk says of itself and of its troubles.
 //! - [`Reader`] makes bytes PDUs, below both.
 //!
@@ -19,6 +20,7 @@ mod login;
 mod pdu;
 mod reader;
 pub mod scsi;
+pub mod session;
 #[cfg(test)]
 mod testing;
 mod text;
@@ -32,4 +34,5 @@ pub use initiator::{
 pub use login::{Agreed, Chap, Login, LoginError, Moved, Mutual, Settings, SettingsError, Turn};
 pub use pdu::{HEADER_LEN_BYTES, Header};
 pub use reader::{Part, Reader, Shown, Whole};
+pub use session::Session;
 pub use url::{Address, AddressError, PORT};

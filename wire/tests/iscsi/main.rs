@@ -1,6 +1,7 @@
 //! The initiator against tgtd, the target of the distribution, over loopback.
 
 mod disk;
+mod kept;
 mod tgtd;
 
 use ackpace_wire::iscsi::scsi::{Capacity, Inquiry, luns};
