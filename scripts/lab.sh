@@ -12,11 +12,13 @@ if [ -z "${RUN:-}" ]; then
     cargo build --quiet --release --locked --package ackpace-lab
     "$lab" list
     say
-    say "In a virtual machine, with variables of its own (receive/guest/run.sh):"
-    say "  receive-wait  how long segments wait for a receiver on a busy machine (Wu and Crawford)"
+    say "In a virtual machine, with variables of its own:"
+    say "  receive-wait  how long segments wait for a receiver on a busy machine (Wu and Crawford; receive/guest/run.sh)"
+    say "  nfs-guest     the kernel's NFS client: POSIX, coherence, fio, dbench (lab/nfs-guest/run.sh)"
     exit
 fi
 [ "$RUN" != receive-wait ] || exec sh receive/guest/run.sh
+[ "$RUN" != nfs-guest ] || exec sh lab/nfs-guest/run.sh
 cargo build --quiet --release --locked --package ackpace --package ackpace-lab
 # The caller's own words, so the shell that reads them may do with them what the caller's shell would.
 eval "set -- ${ARGS:-}"

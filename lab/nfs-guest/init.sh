@@ -1,0 +1,55 @@
+#!/bin/busybox sh
+# The first process of the guest: mounts an export of the host twice, as two clients would, and checks it.
+/bin/busybox mount -t proc proc /proc
+/bin/busybox mount -t sysfs sys /sys
+/bin/busybox mount -t devtmpfs dev /dev
+/bin/busybox --install -s /bin
+export PATH=/sbin:/bin HOME=/tmp
+mount -t tmpfs tmp /tmp
+mount -t tmpfs run /run
+# In the order in which they need each other.
+for module in /modules/*.ko; do insmod "$module" 2>/dev/null || echo "GUEST no $module"; done
+word() { sed -n "s/.*\b$1=\([^ ]*\).*/\1/p" /proc/cmdline; }
+ip link set lo up
+for link in /sys/class/net/e*; do
+    ip link set "${link##*/}" up
+    ip addr add 10.0.2.15/24 dev "${link##*/}"
+done
+echo
+echo "GUEST Linux $(uname -r), $(nproc) cores, up $(cut -d' ' -f1 /proc/uptime) s"
+export=$(word export)
+port=$(word port)
+# As two clients: nothing of what one mount has cached is the other's. Attributes are cached for a second at most.
+options=vers=3,proto=tcp,nolock,hard,timeo=600,port=$port,mountport=$port,mountproto=tcp,addr=10.0.2.2,mountaddr=10.0.2.2,nosharecache,acregmax=1,acdirmax=1
+mkdir /mnt /mnt/a /mnt/b
+for side in a b; do
+    mount -t nfs -o "$options" "10.0.2.2:$export" /mnt/$side || echo "GUEST no mount $side"
+done
+for job in $(word jobs | tr , ' '); do
+    echo "GUEST begins $job, up $(cut -d' ' -f1 /proc/uptime) s"
+    case $job in
+    posix) ackpace-lab-posix /mnt/a /mnt/b ;;
+    sums) (cd /mnt/a && find . -type f -exec sha256sum {} +) ;;
+    fio)
+        mkdir -p /mnt/a/fio
+        for kind in 0 1; do
+            fio --name=verify --directory=/mnt/a/fio --rw=randwrite --bsrange=512-256k --size=24m --direct=$kind --ioengine=psync \
+                --verify=crc32c --do_verify=1 --verify_fatal=1 --unlink=1 --thread --numjobs=2 --end_fsync=1 >/tmp/fio.log 2>&1 &&
+                echo "ok fio direct=$kind" || { echo "FAILED fio direct=$kind"; tail -n 30 /tmp/fio.log; }
+        done
+        rm -rf /mnt/a/fio
+        ;;
+    dbench)
+        mkdir -p /mnt/a/dbench
+        dbench -c /client.txt -D /mnt/a/dbench -t 30 4 >/tmp/dbench.log 2>&1 && ! grep -qE 'failed|ERROR' /tmp/dbench.log &&
+            echo "ok dbench" || { echo "FAILED dbench"; grep -E 'failed|ERROR' /tmp/dbench.log | head -n 20; }
+        rm -rf /mnt/a/dbench
+        ;;
+    *) echo "GUEST knows no job $job" ;;
+    esac
+done
+cd /
+umount /mnt/a /mnt/b || echo "GUEST can't unmount"
+dmesg | grep -iE 'nfs|rpc|BUG|WARN|Call Trace' | tail -n 20
+echo "GUEST done, up $(cut -d' ' -f1 /proc/uptime) s"
+poweroff -f

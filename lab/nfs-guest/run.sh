@@ -1,0 +1,70 @@
+#!/bin/sh
+# `make lab RUN=nfs-guest`: the kernel's NFS client of a virtual machine against a server on this one. It fetches Debian's kernel,
+# packs a file system for it, boots it with QEMU, and shows what it tells. The guest mounts the export twice, as two clients.
+#
+# JOBS=posix,fio,dbench  what the guest does (lab/nfs-guest/init.sh); `sums` reads all files and prints their SHA-256
+# NFS_PORT=2049     a server on 127.0.0.1 that runs already, in place of one that is started here
+# EXPORT=/          what it exports
+# SUITE=stable      the suite of Debian whose kernel is taken
+# KERNEL_DEB='a.deb b.deb'  packages with a kernel and its modules, in place of the suite's
+# ACCEL=tcg         what runs the guest: kvm where the processor has it, else tcg (emulation)
+# LIMIT_S=3600      how long all of it may take
+# OUT=results       where the log goes
+set -eu
+cd "$(dirname "$0")/../.."
+. scripts/lib.sh
+. scripts/guest.sh
+
+JOBS=${JOBS:-posix,fio,dbench}
+OUT=${OUT:-results}
+LIMIT_S=${LIMIT_S:-3600}
+
+ensure_rust "make lab RUN=nfs-guest"
+ensure_guest "make lab RUN=nfs-guest"
+TARGET=$(target_dir)
+WORK=$TARGET/nfs-guest
+mkdir -p "$WORK" "$OUT"
+programs=${ACKPACE_LAB_POSIX_BIN:-$TARGET/release/ackpace-lab-posix}
+[ -n "${ACKPACE_LAB_POSIX_BIN:-}" ] || cargo build --quiet --release --locked --package ackpace-lab-posix
+for program in fio dbench; do
+    case ,$JOBS, in *,$program,*) ;; *) continue ;; esac
+    have $program || apt_install $program || die "missing: $program: type 'sudo apt-get install $program', or leave it out of JOBS"
+    programs="$programs $(command -v $program)"
+done
+
+unpack_kernel "$WORK" "${SUITE:-stable}"
+root=$WORK/root
+# shellcheck disable=SC2086
+new_root "$root" lab/nfs-guest/init.sh $programs
+case ,$JOBS, in *,dbench,*) cp /usr/share/dbench/client.txt "$root/client.txt" ;; esac
+for module in virtio_pci virtio_net nfs nfsv3; do add_module "$WORK/kernel" $module "$root"; done
+pack_root "$root" "$WORK/root.gz"
+
+if [ -z "${ACCEL:-}" ]; then
+    ACCEL=tcg
+    ! has_kvm || ACCEL=kvm
+fi
+case $ACCEL in
+kvm) accel="-accel kvm -cpu host" ;;
+tcg) accel="-accel tcg,thread=multi -cpu max" ;;
+*) die "ACCEL=$ACCEL is neither kvm nor tcg" ;;
+esac
+console=$WORK/console.txt
+say "boots with $ACCEL; ends within $((LIMIT_S / 60)) minutes; its console: $console"
+machine=
+trap '[ -z "$machine" ] || kill $machine 2>/dev/null' EXIT
+trap 'exit 1' INT TERM HUP
+# shellcheck disable=SC2086
+timeout "$LIMIT_S" qemu-system-x86_64 $accel -smp 2 -m 1536 -nographic -no-reboot \
+    -netdev user,id=net,restrict=off -device virtio-net-pci,netdev=net \
+    -kernel "$vmlinuz" -initrd "$WORK/root.gz" \
+    -append "console=ttyS0 quiet panic=1 mitigations=off tsc=reliable port=$NFS_PORT export=${EXPORT:-/} jobs=$JOBS ${APPEND:-}" \
+    </dev/null >"$console" 2>&1 &
+machine=$!
+wait $machine || true
+machine=
+tr -d '\r' <"$console" >"$OUT/nfs-guest.log"
+grep -aE '^(GUEST|ok|FAILED|POSIX) ' "$OUT/nfs-guest.log" || true
+say "the log: $OUT/nfs-guest.log"
+grep -aq '^GUEST done' "$OUT/nfs-guest.log" || { tail -n 30 "$OUT/nfs-guest.log" >&2; die "the guest did not end"; }
+! grep -aqE '^(FAILED|GUEST no) ' "$OUT/nfs-guest.log" || die "checks failed"
