@@ -10,6 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use ackpace_receive::options::{Receive, port};
 
+use crate::gateway::options::{Gateway, Stack};
 use crate::handoff::options::Handoff;
 use crate::matching::{Matching, Prefix};
 
@@ -55,6 +56,17 @@ pub enum Command {
     Passes,
     /// Move a server's connections between nodes at its request, until stopped
     Handoff(Handoff),
+    /// Mount the ext4 of an iSCSI target so that a server can read its payload past it, until stopped
+    Gateway(Box<Gateway>),
+    /// Answer the kernel for `gateway`, which starts it
+    #[command(hide = true)]
+    GatewayAnswer {
+        /// The process that starts it
+        supervisor: u32,
+    },
+    /// Mount or unmount for `gateway`, which starts it
+    #[command(hide = true)]
+    GatewayStep(Stack),
     /// Show how long TCP segments wait for the programs that receive them, and what bears on it
     #[command(subcommand)]
     Receive(Receive),

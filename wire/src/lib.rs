@@ -10,6 +10,8 @@ pub mod base64;
 pub mod civil;
 pub mod cluster;
 pub mod content_type;
+pub mod fuse;
+pub mod gateway;
 pub mod hide;
 pub mod http;
 pub mod iscsi;

@@ -163,6 +163,13 @@ pub const NFS_MOUNT_PATH_BYTES_MAX: usize = 1 << 10;
 pub const NFS_LISTING_BYTES_MAX: u32 = 64 << 10;
 const _: () = assert!(2 * RPC_AUTH_BYTES_MAX + NFS_PATH_BYTES_MAX + 1024 <= RPC_HEAD_BYTES_MAX);
 
+/// Bytes of the serial number of a unit, as `ackpace-host gateway` tells it: INQUIRY brings fewer. Longer: it is cut.
+pub const GATEWAY_SERIAL_BYTES_MAX: usize = 256;
+/// Bytes of the path of a mount of `ackpace-host gateway`. Longer: it is refused.
+pub const GATEWAY_PATH_BYTES_MAX: usize = 1024;
+/// Bytes of the address of a unit: a host has 253, a target 223. Longer: it is refused.
+pub const GATEWAY_URL_BYTES_MAX: usize = 512;
+
 /// Bytes of an iSCSI name (RFC 7143 section 4.2.7.1). Longer: it is refused.
 pub const ISCSI_NAME_BYTES_MAX: usize = 223;
 /// Bytes of the keys of one exchange of a login, over all its PDUs: the longest key of CHAP has 2 KiB, all others together

@@ -9,6 +9,8 @@ pub mod cluster;
 pub mod conditionals;
 pub mod config;
 pub mod etcd;
+pub mod fuse;
+pub mod gateway_hello;
 pub mod iscsi_address;
 pub mod iscsi_login;
 pub mod iscsi_session;

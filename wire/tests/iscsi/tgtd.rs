@@ -31,6 +31,11 @@ fn program(name: &str) -> Command {
 impl Tgtd {
     /// `None`, and the test is reported as skipped, where there is none.
     pub fn start() -> Option<Tgtd> {
+        Tgtd::with_disk(DISK_BYTES)
+    }
+
+    /// Likewise, with a disk of this size, which is all zeros.
+    pub fn with_disk(disk_bytes: u64) -> Option<Tgtd> {
         let skipped = |why: &str| {
             let thread = std::thread::current();
             println!("skipped: {}: {why}", thread.name().unwrap_or("a test"));
@@ -47,7 +52,7 @@ impl Tgtd {
         let dir = std::env::temp_dir().join(format!("ackpace-tgtd-{port}"));
         std::fs::create_dir_all(&dir).expect("a folder");
         let disk = std::fs::File::create(dir.join("disk")).expect("a disk");
-        disk.set_len(DISK_BYTES).expect("its length");
+        disk.set_len(disk_bytes).expect("its length");
         let child = spawn(port, &dir);
         let mut tgtd = Tgtd { child, port, dir };
         match tgtd.set_up() {
@@ -113,6 +118,12 @@ impl Tgtd {
 
     fn admin(&self, words: &[&str]) {
         assert!(self.try_admin(words), "tgtadm {words:?}");
+    }
+
+    /// The file that is the disk.
+    #[allow(dead_code, reason = "the tests of ackpace-host look at it")]
+    pub fn disk(&self) -> PathBuf {
+        self.dir.join("disk")
     }
 
     /// Sets one of the target's parameters.
