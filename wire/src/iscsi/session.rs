@@ -146,7 +146,8 @@ impl Up {
 }
 
 impl Session {
-    /// A session with a unit. Its first order is to connect. Without a session for `patience_us`, tasks end as
+    /// A session with a unit. Its first order is to connect. A question to the target in the settings has to be random; each login
+    /// asks another one. Without a session for `patience_us`, tasks end as
     /// [`End::Unreachable`], and so do those that are asked later, until there is one again.
     ///
     /// # Errors
@@ -287,6 +288,11 @@ impl Session {
         let Link::Opening { until_us } = self.link else {
             return;
         };
+        if let Some(chap) = &mut self.settings.chap {
+            if let Some(mutual) = &mut chap.mutual {
+                mutual.renew(&chap.secret);
+            }
+        }
         match Login::new(self.settings.clone()) {
             Ok((login, first)) => {
                 self.link = Link::LoggingIn {

@@ -35,6 +35,16 @@ pub struct Mutual {
     pub id: u8,
 }
 
+impl Mutual {
+    /// A new question for the next login: nobody without the secrets can tell it from the last one.
+    pub(in crate::iscsi) fn renew(&mut self, secret: &[u8]) {
+        let hash = Md5::new().chain_update(self.challenge);
+        let hash = hash.chain_update(&self.secret).chain_update(secret);
+        self.challenge = hash.finalize().into();
+        self.id = self.id.wrapping_add(self.challenge[0] | 1);
+    }
+}
+
 impl fmt::Debug for Chap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Chap");

@@ -1,7 +1,7 @@
 //! The session's times, without a target: `wire/tests/iscsi/kept.rs` has one with a target.
 
 use super::*;
-use crate::iscsi::login::Settings;
+use crate::iscsi::login::{Chap, Mutual, Settings};
 
 const S: u64 = 1_000_000;
 const READ: Command = Command::Read {
@@ -121,4 +121,34 @@ fn it_ends_when_nothing_is_under_way() {
     let told: Vec<Told> = std::iter::from_fn(|| session.told()).collect();
     assert_eq!(told.last(), Some(&Told::LoggedOut));
     assert_eq!(session.deadline_us(), None);
+}
+
+#[test]
+fn the_target_is_asked_something_else_at_each_login() {
+    let mut session = session(10 * S);
+    session.settings.chap = Some(Chap {
+        name: "me".to_owned(),
+        secret: b"a secret of mine".to_vec(),
+        mutual: Some(Mutual {
+            name: "target".to_owned(),
+            secret: b"another of the target".to_vec(),
+            challenge: [7; 16],
+            id: 7,
+        }),
+    });
+    let mut asked = std::collections::BTreeSet::new();
+    let mut at_us = 0;
+    for _ in 0..5 {
+        assert!(connects(session.poll(at_us)));
+        session.connected(at_us);
+        let mutual = session
+            .settings
+            .chap
+            .as_ref()
+            .and_then(|chap| chap.mutual.clone());
+        asked.insert(mutual.expect("a question").challenge);
+        session.lost("closed", at_us);
+        at_us = session.deadline_us().expect("an attempt");
+    }
+    assert_eq!(asked.len(), 5);
 }
