@@ -17,6 +17,7 @@ extern crate alloc;
 pub mod addresses;
 pub mod ahead;
 pub mod balance;
+pub mod blocks;
 pub mod cache;
 pub mod congestion;
 pub mod conn;

@@ -316,8 +316,11 @@ impl Shell {
                 self.files.add(want.stream, file);
                 self.disk.on(In::Want(want), now);
             }
-            DiskAsk::Want(_, Source::Object(_)) => {
-                debug_assert!(false, "objects are wanted from the upstream");
+            DiskAsk::Want(_, Source::Object(_) | Source::Blocks(_)) => {
+                debug_assert!(
+                    false,
+                    "these are wanted from the upstream, or from the unit"
+                );
             }
             DiskAsk::Forget(stream) => {
                 self.files.remove(stream);

@@ -30,6 +30,7 @@ use crate::ledger::Ledger;
 use crate::limits::WORKERS_MAX;
 use crate::listeners::{self, Listener, Listeners, bind_metrics};
 use crate::log::{self, AccessHandle, AccessLog, Diagnostics, Seldom};
+use crate::lun;
 use crate::memory;
 use crate::needs;
 use crate::nfs_threads::{self, Prepared};
@@ -262,6 +263,7 @@ fn start(
     );
     closing::start(descriptors::allowed());
     start_upstream(&site, &returns, &disks)?;
+    start_unit(&site, options, &disks)?;
     let resolver = Resolver::start(&site, returns, places, shares.queries_bytes)?;
     let dividing = dividing(options, shares, &channels[..workers], clock)?;
     let shared = Arc::new(Shared {
@@ -357,6 +359,17 @@ fn start_upstream(site: &Site, returns: &[Return], disks: &Arc<Disks>) -> io::Re
         Some(peers) => peers.start(Box::new(start)),
         None => Ok(()),
     }
+}
+
+/// The thread that reads from the iSCSI unit, and the one that hears what is mounted, if there is a unit.
+fn start_unit(site: &Site, options: &ServeOptions, disks: &Disks) -> io::Result<()> {
+    let Some(unit) = &site.unit else {
+        return Ok(());
+    };
+    let session = unit.session().map_err(io::Error::other)?;
+    let handle = lun::start(unit, session, disks.context().clone())?;
+    disks.enter(unit.device, handle);
+    lun::listen(unit, options.iscsi.iscsi_gateway.clone())
 }
 
 /// The counts of each address's connections, if these have a bound.

@@ -23,6 +23,7 @@ use crate::memory::{self, Usable};
 use crate::options::{LogTarget, SendMemory, ServeOptions, Size};
 use crate::store::file::FILE_BYTES;
 use crate::store::tier;
+use crate::unit;
 
 /// One device slot for so much of `memory_max`, bytes, since each costs threads and tables. Less memory: fewer slots,
 /// two at least.
@@ -51,8 +52,10 @@ pub struct Shares {
     /// Memory for reading ahead from all disks together, while others use none of theirs: `prefetch_memory`, or all of
     /// that.
     pub prefetch_bytes: u64,
-    /// Payload of origins; 0 without one.
+    /// Payload of origins or of a unit; 0 without one.
     pub slab_bytes: u64,
+    /// Where files lie on the unit; 0 without one.
+    pub maps_bytes: u64,
     /// What is known of the files of `cache_dir`; 0 without it.
     pub tier_index_bytes: u64,
     /// Names of all listings under way and their READMEs, an eighth of the memory or [`core::LISTING_BYTES_MAX`]; 0: nothing is listed.
@@ -153,11 +156,18 @@ impl Shares {
             },
             object_cache_bytes: options.object_cache.resolve(usable.bytes).min(cache_bytes),
             prefetch_bytes: 0,
-            slab_bytes: match (options.has_origin(), options.cluster.is_on()) {
+            slab_bytes: match (
+                options.has_origin() || options.iscsi.is_on(),
+                options.cluster.is_on(),
+            ) {
                 (true, _) => slab_bytes(options.cache_memory, usable.bytes, memory_bytes, 2),
                 // Copies of what other nodes have in memory: the page cache has the own files.
                 (_, true) => slab_bytes(options.cache_memory, usable.bytes, memory_bytes, 8),
                 (false, false) => 0,
+            },
+            maps_bytes: match options.iscsi.is_on() {
+                true => unit::MAPS_BYTES_MAX.min(memory_bytes / 64),
+                false => 0,
             },
             tier_index_bytes: match options.tier_dir() {
                 Some(_) => tier_index_bytes(options.cache_size, memory_bytes),

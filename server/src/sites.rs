@@ -8,6 +8,7 @@ use std::thread;
 use ackpace_wire::content_type::Overrides;
 use ackpace_wire::hide::Hide;
 use ackpace_wire::http::Coding;
+use ackpace_wire::iscsi::{Session, SettingsError};
 
 use crate::cluster::{Parts, Peers, relay_addr};
 use crate::config::{self, Layer};
@@ -17,8 +18,9 @@ use crate::front::shelf::Shelf;
 use crate::front::site::Site;
 use crate::gateway::{Access, Address, Catalog, Gateway, Tls};
 use crate::ledger::Ledger;
+use crate::lun;
 use crate::mailbox::ThreadWaker;
-use crate::options::{ClusterAt, ServeOptions, Sibling, Size, has_port, shown_path};
+use crate::options::{ClusterAt, ServeOptions, Sibling, Size, UnitAt, has_port, shown_path};
 use crate::shares::Shares;
 use crate::store::device::Devices;
 use crate::store::files::Files;
@@ -26,6 +28,7 @@ use crate::store::root::{Root, RootError};
 use crate::store::served::ServedDirectory;
 use crate::store::slab::Slab;
 use crate::store::tier::{self, Tier, TierError};
+use crate::unit::Unit;
 
 /// How often a thread looks whether the root is there. Longer: clients are told for so long that single files are not there,
 /// or can't be read.
@@ -41,6 +44,7 @@ pub fn site(
     let devices = Arc::new(Devices::default().at_most(shares.devices));
     let gateway = gateway(options, given, shares, &devices)?;
     let peers = peers(options, given, shares, &devices)?;
+    let unit = unit(options, given, shares, &devices)?;
     let hide = Hide::new(&options.hide)
         .ok_or_else(|| Failure::operator("hide: a pattern that matches no name"))?;
     let (follow, allowed) = (options.follow_symlinks, &options.allow_roots);
@@ -69,6 +73,7 @@ pub fn site(
         ranges: Room::new(shares.ranges_bytes, Some(Arc::clone(ledger))),
         gateway,
         peers,
+        unit,
     })
 }
 
@@ -135,6 +140,30 @@ fn gateway(
         .by(tls)
         .folders(options.index.clone(), options.listing);
     Ok(Some(Arc::new(gateway)))
+}
+
+/// The unit on which files of NFS lie, if there is one.
+fn unit(
+    options: &ServeOptions,
+    given: &Layer,
+    shares: &Shares,
+    devices: &Devices,
+) -> Result<Option<Arc<Unit>>, Failure> {
+    let UnitAt::At(address) = &options.iscsi.iscsi else {
+        return Ok(None);
+    };
+    let settings = lun::settings(&options.iscsi, given, address)?;
+    let refused = |error: SettingsError| refused(given, "iscsi", &error);
+    let session = Session::new(address, settings, lun::PATIENCE_US).map_err(refused)?;
+    let url = address.to_string();
+    let slab = (slab(options, given, shares)?, shares.maps_bytes);
+    let device = devices.origin(&url);
+    Ok(Some(Arc::new(Unit::new(
+        (url, session),
+        device,
+        slab,
+        waker()?,
+    ))))
 }
 
 /// The memory for payload that several clients want.

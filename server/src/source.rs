@@ -1,4 +1,4 @@
-//! Where the bytes of a body come from: a file, or an object of an origin.
+//! Where the bytes of a body come from: a file, its blocks on a unit, or an object of an origin.
 
 use std::sync::Arc;
 
@@ -6,12 +6,15 @@ use ackpace_core::conn::{ObjectId, Span};
 
 use crate::gateway::Object;
 use crate::store::file::File;
+use crate::unit::Blocks;
 
 /// A file or an object, open as long as somebody has it.
 #[derive(Clone, Debug)]
 pub enum Source {
     File(Arc<File>),
     Object(Arc<Object>),
+    /// A file past its file system: NFS alone.
+    Blocks(Arc<Blocks>),
 }
 
 /// What has a name in the machines.
@@ -31,11 +34,17 @@ impl Named for Object {
     }
 }
 
+impl Named for Blocks {
+    fn name(&self) -> ObjectId {
+        self.id()
+    }
+}
+
 impl Source {
     pub fn object(&self) -> Option<&Arc<Object>> {
         match self {
             Source::Object(object) => Some(object),
-            Source::File(_) => None,
+            Source::File(_) | Source::Blocks(_) => None,
         }
     }
 
@@ -44,6 +53,7 @@ impl Source {
         match self {
             Source::File(file) => file.is_resident(span),
             Source::Object(object) => object.is_resident(span),
+            Source::Blocks(blocks) => blocks.is_resident(span),
         }
     }
 }

@@ -36,7 +36,7 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
 
 use self::link::Link;
-use self::names::Names;
+pub(crate) use self::names::Names;
 use self::opening::{Opening, Waiter};
 use self::passing::Passing;
 use self::reading::Reading;

@@ -13,6 +13,7 @@ mod client;
 mod conn;
 mod disk;
 mod etcd;
+mod gateway_program;
 mod host;
 mod hung;
 pub mod hunter;
@@ -36,6 +37,7 @@ pub use client::{Outcome, Words, client, command, needs_root, run, skip};
 pub use conn::{Conn, Response};
 pub use disk::Disk;
 pub use etcd::etcd;
+pub use gateway_program::{GatewayProgram, SaidUnit};
 pub use host::{Cgroup, host, host_can, host_start, host_watch, network_apart};
 pub use hung::HungThread;
 pub use kernel::{

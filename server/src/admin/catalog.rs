@@ -3,6 +3,7 @@
 //! The unit of a value is the last word of its name, or `bytes_per_second`.
 
 mod cluster;
+mod lun;
 mod nfs;
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -20,7 +21,8 @@ use crate::tally::SendPath;
 
 /// All metrics, in the order of the page.
 pub fn metrics() -> impl Iterator<Item = &'static Metric> {
-    METRICS.iter().chain(&nfs::METRICS).chain(&cluster::METRICS)
+    let metrics = METRICS.iter().chain(&nfs::METRICS);
+    metrics.chain(&lun::METRICS).chain(&cluster::METRICS)
 }
 
 /// `requests_total` and the like, but those of a cluster.

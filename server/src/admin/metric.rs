@@ -5,6 +5,7 @@ use crate::cluster::Cluster;
 use crate::disk;
 use crate::gateway::{Gateway, OriginTally};
 use crate::nfs_tally;
+use crate::unit::Unit;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricType {
@@ -51,6 +52,12 @@ pub enum SampleSource {
         &'static str,
         &'static [&'static str],
         fn(&nfs_tally::Tally, usize) -> Value,
+    ),
+    /// Of an iSCSI unit, for each value of a label; no label if that is empty.
+    Unit(
+        &'static str,
+        &'static [&'static str],
+        fn(&Unit, usize) -> Value,
     ),
     Log(fn(&crate::log::Counts) -> Value),
     /// The lengths of turns, over all workers.

@@ -110,6 +110,11 @@ impl Page {
             SampleSource::Nfs(label, names, value) => {
                 self.nfs(metric, label, names, (board, value))
             }
+            SampleSource::Unit(label, names, value) => match (&board.shared.site.unit, label) {
+                (None, _) => {}
+                (Some(unit), "") => self.sample(metric, "", value(unit, 0)),
+                (Some(unit), label) => self.by(metric, label, names, |at| value(unit, at)),
+            },
             SampleSource::Origin(value) => {
                 let gateway = board.shared.site.gateway.iter();
                 let origins = gateway.flat_map(|of| of.origins.iter().zip(&of.tally.origins));
@@ -240,8 +245,10 @@ mod tests {
                 SampleSource::Disk(_) => "`device`".to_owned(),
                 SampleSource::Gateway(label, ..) => format!("`{label}`"),
                 SampleSource::Cluster(label, ..) => format!("`{label}`"),
-                SampleSource::Nfs("", ..) => String::new(),
-                SampleSource::Nfs(label, ..) => format!("`{label}`"),
+                SampleSource::Nfs("", ..) | SampleSource::Unit("", ..) => String::new(),
+                SampleSource::Nfs(label, ..) | SampleSource::Unit(label, ..) => {
+                    format!("`{label}`")
+                }
                 SampleSource::Origin(_) => "`origin`".to_owned(),
                 SampleSource::Log(_) => "`log`".to_owned(),
                 SampleSource::Turns => "`le`".to_owned(),

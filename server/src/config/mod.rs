@@ -18,6 +18,7 @@ mod cluster;
 mod effective;
 mod environment;
 mod file;
+mod iscsi;
 mod layer;
 mod reference;
 mod settings;
@@ -193,7 +194,7 @@ fn check_together(options: &ServeOptions, given: &Layer) -> Result<(), LoadError
             return fail("metrics", text);
         }
     }
-    if let Some((key, text)) = cluster::wrong(options) {
+    if let Some((key, text)) = cluster::wrong(options).or_else(|| iscsi::wrong(options)) {
         return fail(key, text);
     }
     for (at, one) in options.types.iter().enumerate() {

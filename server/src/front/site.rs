@@ -24,6 +24,7 @@ use crate::store::device::Devices;
 use crate::store::file::File;
 use crate::store::files::Files;
 use crate::store::root::{Found, Miss, Root, Wait};
+use crate::unit::Unit;
 
 /// Directories above an uncached name that are looked up in the kernel's caches: a search will wait for the device of
 /// the first one found. More: it counts as that of the root.
@@ -49,6 +50,8 @@ pub struct Site {
     pub gateway: Option<Arc<Gateway>>,
     /// The other nodes of the cluster, which have the same files.
     pub peers: Option<Peers>,
+    /// The unit on which files of NFS lie.
+    pub unit: Option<Arc<Unit>>,
 }
 
 /// The parts of a request that decide what it finds.
@@ -279,6 +282,7 @@ impl Site {
     pub fn shown_source(&self, source: &Source) -> String {
         match (source, &self.gateway) {
             (Source::File(file), _) => self.shown(&file.path),
+            (Source::Blocks(blocks), _) => self.shown(&blocks.file.path),
             (Source::Object(object), Some(gateway)) => gateway.shown(&object.target),
             (Source::Object(object), None) => object.target.escape_ascii().to_string(),
         }
@@ -353,6 +357,7 @@ pub(crate) mod tests {
             ranges: Room::default(),
             gateway: None,
             peers: None,
+            unit: None,
         }
     }
 

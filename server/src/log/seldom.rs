@@ -48,6 +48,8 @@ pub enum Topic {
     Object,
     /// The slab gets no memory.
     Slab,
+    /// Bytes of the iSCSI unit can't be read.
+    Unit,
     /// The cache folder can't be read or written.
     Tier,
 }

@@ -25,6 +25,7 @@ use crate::resolver::{Job, JobInterest};
 use crate::source::Source;
 use crate::store::door::Wait;
 use crate::transport::Transport;
+use crate::unit::Fallback;
 use crate::worker::pins::Pins;
 
 /// No device was asked.
@@ -265,11 +266,8 @@ impl Conn {
                     pad_bytes,
                 });
                 self.reads(&source);
-                let payload = Some(Payload {
-                    source,
-                    span,
-                    pad_bytes,
-                });
+                let payload = Payload::new(source, span, pad_bytes, file_len_bytes);
+                let payload = Some(payload);
                 (Reply { head, payload }, answer, Ended::Ok)
             }
             Outcome::Cold => {
@@ -305,6 +303,9 @@ impl Conn {
     fn probe(&mut self, call: CallId, span: Span, hands: &Hands, now: Instant) {
         let payload = self.payload(call);
         let is_resident = payload.is_some_and(|payload| payload.source.is_resident(span));
+        if let Some(Source::Blocks(blocks)) = payload.map(|payload| &payload.source) {
+            blocks.unit.tally.looked(is_resident);
+        }
         hands.tally.missed.add((!is_resident).into());
         self.machine.on(In::Probed { call, is_resident }, now);
     }
@@ -353,13 +354,20 @@ impl Conn {
         }
     }
 
-    /// A READ whose bytes can't be read says so.
+    /// A READ whose bytes can't be read says so, or is carried out through the mount.
     fn refuse(&mut self, id: CallId, why: Why, hands: &Hands, now: Instant) {
+        if why == Why::FileChanged && self.goes_through_mount(id, now) {
+            return;
+        }
         if let Some(payload) = self.payload(id).filter(|_| why == Why::ReadFailed) {
             let file = hands.shared.site.shown_source(&payload.source);
             let offset_bytes = payload.span.offset_bytes;
+            let cure = match &payload.source {
+                Source::Blocks(_) => "The log tells of the iSCSI target",
+                Source::File(_) | Source::Object(_) => "Look at the disk (dmesg)",
+            };
             let text = format_args!(
-                "an NFS client's READ at offset_bytes={offset_bytes} failed, and it is told EIO. Look at the disk (dmesg)"
+                "an NFS client's READ at offset_bytes={offset_bytes} failed, and it is told EIO. {cure}"
             );
             let seldom = &hands.shared.seldom;
             seldom.tell(Topic::Unreadable, Some(&file), text, now);
@@ -371,6 +379,40 @@ impl Conn {
         self.machine.on(In::Resolved { call: id, answer }, now);
     }
 
+    /// The bytes of a READ can't be had from the unit: if no byte of its reply has left, they come through the mount. `false`: they
+    /// were not to come from there.
+    fn goes_through_mount(&mut self, id: CallId, now: Instant) -> bool {
+        let reply = self.call(id).reply.take();
+        let Some(Reply {
+            head,
+            payload: Some(payload),
+        }) = reply
+        else {
+            self.call(id).reply = reply;
+            return false;
+        };
+        let Source::Blocks(blocks) = &payload.source else {
+            let payload = Some(payload);
+            self.call(id).reply = Some(Reply { head, payload });
+            return false;
+        };
+        blocks.unit.tally.fell_back(Fallback::Changed);
+        let (source, span) = (Source::File(Arc::clone(&blocks.file)), payload.span);
+        let (file_len_bytes, pad_bytes) = (payload.file_len_bytes, payload.pad_bytes);
+        let answer = Answer::Read(Read {
+            object: object(&source),
+            file_len_bytes,
+            span,
+            head_bytes: head.len() as u32,
+            pad_bytes,
+        });
+        self.reads(&source);
+        let payload = Some(Payload::new(source, span, pad_bytes, file_len_bytes));
+        self.call(id).reply = Some(Reply { head, payload });
+        self.machine.on(In::Resolved { call: id, answer }, now);
+        true
+    }
+
     /// Sends a reply from this byte on. Returns how much the socket took.
     fn send(
         &mut self,
@@ -380,8 +422,8 @@ impl Conn {
         hands: &mut Hands,
         now: Instant,
     ) -> u64 {
-        let call = self.calls.get(usize::from(id.0));
-        let Some(reply) = call.and_then(|call| call.reply.as_ref()) else {
+        let call = self.calls.get_mut(usize::from(id.0));
+        let Some(reply) = call.and_then(|call| call.reply.as_mut()) else {
             debug_assert!(false, "a reply that was not made");
             self.machine.on(In::Tcp(TcpEvent::Reset), now);
             return 0;
@@ -448,5 +490,6 @@ fn object(source: &Source) -> ObjectId {
     match source {
         Source::File(file) => file.id,
         Source::Object(object) => object.id,
+        Source::Blocks(blocks) => blocks.id(),
     }
 }

@@ -1,5 +1,7 @@
 //! READ: which bytes of which file its reply has. They leave from there without a copy here.
 
+use std::sync::Arc;
+
 use ackpace_core::conn::Span;
 use ackpace_wire::limits::RPC_PAYLOAD_BYTES_MAX;
 use ackpace_wire::nfs3::{Handle, Kind, Read, Results, Status, reply};
@@ -8,6 +10,7 @@ use super::call::Call;
 use super::fail::Fail;
 use super::outcome::Outcome;
 use crate::source::Source;
+use crate::store::attributes::known_version;
 
 /// What a READ asks.
 #[derive(Clone, Copy)]
@@ -50,8 +53,18 @@ pub fn read(call: &Call<'_>, asked: &Asked<'_>) -> Result<Outcome, Fail> {
         return Ok(Outcome::Reply(head));
     }
     let file = call.tree.open(&there.node, call.wait)?;
+    let source = match &call.tree.site.unit {
+        Some(unit) => {
+            let told = known_version(&there.node.told);
+            match unit.find(file, &told, call.wait).ok_or(Fail::Cold)? {
+                Ok(blocks) => Source::Blocks(Arc::new(blocks)),
+                Err(file) => Source::File(file),
+            }
+        }
+        None => Source::File(file),
+    };
     Ok(Outcome::Read {
-        source: Source::File(file),
+        source,
         file_len_bytes,
         span: Span {
             offset_bytes: asked.offset_bytes,

@@ -1,4 +1,7 @@
 //! Sends replies: their heads by send(2), payload by sendfile(2) from the page cache or the slab behind that, then what pads it.
+//!
+//! The payload of a file by its blocks is held from the first byte of its reply on: it is the file's at that time (`unit/blocks.rs`),
+//! and nothing that happens later can cut it short.
 
 use std::io::IoSlice;
 
@@ -10,9 +13,10 @@ use ackpace_core::why::Why;
 use super::hands::Hands;
 use crate::nfs_tally::Path;
 use crate::source::Source;
+use crate::store::slab::Pinned;
 use crate::transport::Transport;
 use crate::worker::pins::Pins;
-use crate::worker::sending::{Promised, Sent, send_cached, send_error, send_slab};
+use crate::worker::sending::{Promised, Sent, send_cached, send_error, send_held, send_slab};
 
 /// A reply that is ready to leave, or to be read for.
 pub struct Reply {
@@ -27,7 +31,16 @@ pub struct Payload {
     pub span: Span,
     /// Zero bytes behind it, at most 3.
     pub pad_bytes: u32,
+    /// The length that the file was said to have.
+    pub file_len_bytes: u64,
+    /// All of it, if it comes from the unit and has begun to leave.
+    held: Vec<Pinned>,
+    /// How often bytes from the unit were not there any more when it was to leave.
+    missed: u8,
 }
+
+/// How often the bytes of a reply are fetched anew from the unit because others wrote nearby. More: they come through the mount.
+const MISSES_MAX: u8 = 3;
 
 /// What came of an order to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,13 +66,17 @@ enum Piece {
 impl Reply {
     /// Sends what is left of the reply from this byte on, piece by piece, until the socket takes no more.
     pub fn send(
-        &self,
+        &mut self,
         from_bytes: u64,
         more: bool,
         (transport, pins): (&Transport, &mut Pins),
         hands: &mut Hands,
         now: Instant,
     ) -> Left {
+        let payload = self.payload.as_mut().filter(|_| from_bytes == 0);
+        if let Some(left) = payload.and_then(Payload::hold) {
+            return left;
+        }
         let mut at_bytes = from_bytes;
         loop {
             let (piece, len_bytes) =
@@ -155,6 +172,42 @@ fn of_sent(sent: Sent, len_bytes: u64) -> Piece {
 }
 
 impl Payload {
+    pub fn new(source: Source, span: Span, pad_bytes: u32, file_len_bytes: u64) -> Payload {
+        Payload {
+            source,
+            span,
+            pad_bytes,
+            file_len_bytes,
+            held: Vec::new(),
+            missed: 0,
+        }
+    }
+
+    /// Holds all of it, before the first byte of its reply leaves. What it returns keeps the reply from leaving.
+    fn hold(&mut self) -> Option<Left> {
+        let Source::Blocks(blocks) = &self.source else {
+            return None;
+        };
+        if !self.held.is_empty() {
+            return None; // the socket took nothing the last time
+        }
+        let held = blocks.hold(self.span);
+        if !blocks.is_current() {
+            return Some(Left::Broken(Why::FileChanged));
+        }
+        match held {
+            Some(held) => {
+                self.held = held;
+                None
+            }
+            None if self.missed >= MISSES_MAX => Some(Left::Broken(Why::FileChanged)),
+            None => {
+                self.missed += 1;
+                Some(Left::Missing)
+            }
+        }
+    }
+
     /// Sends what is left of it. The file may change meanwhile, as it may between two READs: nothing else is promised.
     fn send(
         &self,
@@ -179,6 +232,12 @@ impl Payload {
                 (sent, path)
             }
             Source::Object(object) => (send_slab(transport, object, rest, pins), Path::Slab),
+            Source::Blocks(blocks) => {
+                let from_bytes = rest.offset_bytes - self.span.offset_bytes;
+                let slab = &blocks.unit.slab;
+                let sent = send_held(transport, (slab, &self.held), from_bytes, pins);
+                (sent, Path::Slab)
+            }
         };
         if let Sent::Taken { taken_bytes, .. } = sent {
             hands.tally.sent_bytes[path as usize].add(taken_bytes);

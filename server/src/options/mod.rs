@@ -7,6 +7,7 @@
 mod cluster;
 mod compare;
 mod duration;
+mod iscsi;
 mod kinds;
 mod listen;
 mod names;
@@ -21,6 +22,7 @@ pub use cluster::{
 };
 pub use compare::Compare;
 pub use duration::display as display_duration;
+pub use iscsi::{IscsiOptions, UnitAt};
 pub use kinds::{
     CongestionControl, FollowSymlinks, LogFormat, LogLevel, SendMemory, Sibling, UnixMode, Workers,
 };

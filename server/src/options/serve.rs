@@ -8,9 +8,9 @@ use clap::ValueHint;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 
 use super::{
-    AdminAt, ClusterOptions, Compare, CongestionControl, FollowSymlinks, Listen, LogFormat,
-    LogLevel, LogTarget, MetricsAt, NfsOptions, SendMemory, Sibling, Size, TypeOverride, UnixMode,
-    Workers, duration, names, size, value,
+    AdminAt, ClusterOptions, Compare, CongestionControl, FollowSymlinks, IscsiOptions, Listen,
+    LogFormat, LogLevel, LogTarget, MetricsAt, NfsOptions, SendMemory, Sibling, Size, TypeOverride,
+    UnixMode, Workers, duration, names, size, value,
 };
 
 const SECOND_MS: u64 = 1000;
@@ -153,10 +153,10 @@ pub struct ServeOptions {
           value_parser = OsStringValueParser::new().try_map(names::path))]
     pub s3_credentials_file: PathBuf,
 
-    /// Memory for payload of origins and other nodes
+    /// Memory for payload of origins, targets and other nodes
     ///
     /// Bytes that several clients want are kept here in the form in which they leave, and are sent without a copy. This memory is
-    /// part of `memory_max`. Without an origin or a cluster none is taken.
+    /// part of `memory_max`. Without an origin, `iscsi` or a cluster none is taken.
     ///
     /// Default: `auto`, half of `memory_max`, or an eighth in a cluster. Range: 16MiB or more, or 1% to 90%. Or auto. Memory: this much.
     #[arg(long, value_name = "SIZE", default_value = "auto", help_heading = "Gateway",
@@ -285,6 +285,9 @@ pub struct ServeOptions {
 
     #[command(flatten)]
     pub nfs_options: NfsOptions,
+
+    #[command(flatten)]
+    pub iscsi: IscsiOptions,
 
     #[command(flatten)]
     pub cluster: ClusterOptions,

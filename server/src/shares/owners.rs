@@ -102,8 +102,9 @@ impl Shares {
                 "what is read ahead of clients, and where it lies, at least",
                 AHEAD_COST_BYTES,
             ),
+            at_start("where files lie on the iSCSI unit", self.unit_bytes()),
             at_start(
-                "payload of origins or other nodes, and what is known of it",
+                "payload of origins, a unit or other nodes, and what is known of it",
                 self.slab_bytes + self.catalog_bytes() + tables_bytes_max(self.slab_bytes),
             ),
             at_start("what is known of the cache folder", self.tier_bytes()),
@@ -185,6 +186,14 @@ impl Shares {
         match self.nodes {
             0 => 0,
             nodes => fixed_bytes + nodes * cluster::NODE_BYTES,
+        }
+    }
+
+    /// Maps of files, the thread that hears from the gateway program and the one that connects; 0 without a unit.
+    fn unit_bytes(&self) -> u64 {
+        match self.maps_bytes {
+            0 => 0,
+            maps_bytes => maps_bytes + 2 * THREAD_BYTES,
         }
     }
 

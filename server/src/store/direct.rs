@@ -154,13 +154,51 @@ impl Extent {
 pub fn extents(fd: &impl AsFd, max: usize) -> Option<Vec<Extent>> {
     let mut known = KnownExtents::default();
     for _ in 0..FIEMAP_CALLS_MAX {
-        let map = fiemap(fd.as_fd(), known.end_bytes)?;
+        // Without FIEMAP_FLAG_SYNC: does not wait for a writer.
+        let map = fiemap(fd.as_fd(), known.end_bytes, 0)?;
         let mapped = map.extents.get(..map.mapped_extents as usize)?;
         if known.add(mapped, max)? {
             break;
         }
     }
     Some(known.extents)
+}
+
+/// Why the extents of a file can't be read in its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotPlain {
+    /// The file system does not say where they are, or contradicts itself.
+    Unknown,
+    /// One is not what the file has there: not written, kept in the inode, compressed, shared.
+    Kind,
+    /// There are too many.
+    Many,
+}
+
+/// All extents of a file up to this length, in its order, neighbours joined, after what was written to it has reached its device
+/// (FIEMAP_FLAG_SYNC). Holes are left out. May wait for the disk for long.
+///
+/// # Errors
+/// More than `max` of them, or one of a kind that can't be read from the device.
+pub fn plain_extents(fd: &impl AsFd, len_bytes: u64, max: usize) -> Result<Vec<Extent>, NotPlain> {
+    let mut known = KnownExtents::default();
+    for _ in 0..=max.div_ceil(EXTENTS_PER_CALL) {
+        let map = fiemap(fd.as_fd(), known.end_bytes, SYNC).ok_or(NotPlain::Unknown)?;
+        let mapped = map.extents.get(..map.mapped_extents as usize);
+        let mapped = mapped.ok_or(NotPlain::Unknown)?;
+        let mut inside = mapped.iter().take_while(|raw| raw.logical < len_bytes);
+        if inside.any(|raw| raw.flags & !PLAIN != 0) {
+            return Err(NotPlain::Kind);
+        }
+        let is_all = known.add(mapped, max + 1).ok_or(NotPlain::Unknown)?;
+        if known.extents.len() > max {
+            return Err(NotPlain::Many);
+        }
+        if is_all || known.end_bytes >= len_bytes {
+            return Ok(known.extents);
+        }
+    }
+    Err(NotPlain::Many)
 }
 
 /// The extents that the calls so far have returned.
@@ -214,6 +252,10 @@ const LAST: u32 = 0x1;
 /// Its physical offset is unknown, or is not that of its bytes: UNKNOWN, DELALLOC, ENCODED, DATA_ENCRYPTED,
 /// NOT_ALIGNED, DATA_INLINE, DATA_TAIL, UNWRITTEN.
 const ELSEWHERE: u32 = 0x2 | 0x4 | 0x8 | 0x80 | 0x100 | 0x200 | 0x400 | 0x800;
+/// What may be said of an extent whose bytes are on the device as the file has them: LAST, MERGED.
+const PLAIN: u32 = LAST | 0x1000;
+/// linux/fiemap.h: what was written is on the device before the answer (FIEMAP_FLAG_SYNC).
+const SYNC: u32 = 0x1;
 /// Extents returned by one call: 3.5 KiB of stack.
 const EXTENTS_PER_CALL: usize = 64;
 
@@ -244,12 +286,12 @@ struct Fiemap {
 /// `struct fiemap` without its flexible array: its size is part of the ioctl number.
 type Head = [u64; 4];
 
-fn fiemap(fd: BorrowedFd<'_>, start: u64) -> Option<Fiemap> {
+fn fiemap(fd: BorrowedFd<'_>, start: u64, flags: u32) -> Option<Fiemap> {
     let request = rustix::ioctl::opcode::read_write::<Head>(b'f', 11);
     let mut map = Fiemap {
         start,
         len: u64::MAX - start,
-        flags: 0, // without FIEMAP_FLAG_SYNC: does not wait for a writer
+        flags,
         mapped_extents: 0,
         extent_count: EXTENTS_PER_CALL as u32,
         reserved: 0,

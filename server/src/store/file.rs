@@ -16,6 +16,7 @@ use super::attributes::{known, known_version};
 use super::closing::Descriptor;
 use super::direct::{Direct, Why, open_direct};
 use super::latency::DeviceLatency;
+use super::place::Place;
 use super::residency;
 use crate::limits::UNSETTLED_US;
 
@@ -38,6 +39,8 @@ pub struct File {
     name: OnceLock<Option<NameHash>>,
     /// Its version and name when its inode was last seen changed.
     known: Mutex<Option<Known>>,
+    /// Where it lies on the unit, if it is on one.
+    pub place: Place,
 }
 
 /// Whether a file is still the version that a response promises, so that its bytes may be sent.
@@ -136,6 +139,7 @@ impl File {
             direct: OnceLock::new(),
             name: OnceLock::new(),
             known: Mutex::new(None),
+            place: Place::default(),
         }
     }
 

@@ -306,7 +306,7 @@ impl Slab {
         }
     }
 
-    /// Holds a segment in place. Only while the table is locked, so that it is not being freed.
+    /// Holds a segment in place. Only while the table is locked, or while it is held already, so that it is not being freed.
     fn pin(&self, segment: u32) {
         if self.pins[segment as usize].fetch_add(1, Ordering::Relaxed) == 0 {
             self.pinned_segments.fetch_add(1, Ordering::Relaxed);

@@ -43,8 +43,12 @@ impl Names {
 
     /// Asks for the addresses of an origin now, and again from time to time.
     pub fn of(origin: &Address) -> io::Result<Names> {
+        Names::of_place((origin.host.clone(), origin.port))
+    }
+
+    /// The same of a host and a port.
+    pub fn of_place(place: (String, u16)) -> io::Result<Names> {
         let (again, asked) = bounded(1);
-        let place = (origin.host.clone(), origin.port);
         let known = Arc::new(Mutex::new(look_up(&place)));
         let told = Arc::clone(&known);
         let keep = move || keep(&place, &told, &asked);

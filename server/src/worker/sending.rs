@@ -25,7 +25,7 @@ use rustix::io::Errno;
 use smallvec::SmallVec;
 
 pub(crate) use self::cached::send_cached;
-pub(crate) use self::slab::send_slab;
+pub(crate) use self::slab::{send_held, send_slab};
 use super::Worker;
 use super::conns::Conn;
 use super::events::{EventSource, INTEREST, data_of};
@@ -64,6 +64,7 @@ impl Promised {
             Source::File(file) => self.check_version(file),
             Source::Object(object) if object.is_changed() => VersionCheck::Changed,
             Source::Object(_) => VersionCheck::Same,
+            Source::Blocks(_) => VersionCheck::Changed, // NFS alone has them
         }
     }
 }
@@ -332,6 +333,7 @@ fn send_body(
         (Held::PageCache, Source::Object(object)) => {
             send_slab(&conn.transport, object, span, &mut conn.pins)
         }
+        (Held::PageCache, Source::Blocks(_)) => Sent::Broken(Why::ReadFailed), // NFS alone has them
         (Held::Slots, _) => {
             // After sendfile(2) the socket may still refer to pages of the file, which a writer can change. So the version
             // is checked again: a response with changed bytes must not end as if it were complete.

@@ -121,6 +121,24 @@ impl Pinned {
         self.row.len_bytes
     }
 
+    /// A part of them, held in place by itself.
+    ///
+    /// # Panics
+    /// If it is longer than that.
+    #[must_use]
+    pub fn part(&self, from_bytes: u64, len_bytes: u64) -> Pinned {
+        let end_bytes = from_bytes.checked_add(len_bytes);
+        let is_inside = end_bytes.is_some_and(|end| end <= self.row.len_bytes);
+        assert!(is_inside, "{len_bytes} bytes at {from_bytes} of {self:?}");
+        self.slab.pin(self.row.segment); // it is pinned already, so it is not being freed
+        let row = Row {
+            at_bytes: self.row.at_bytes + from_bytes,
+            len_bytes,
+            ..self.row
+        };
+        Pinned::new(Arc::clone(&self.slab), row)
+    }
+
     /// The segment that it holds in place. A caller that has two of the same segment may drop one.
     pub fn segment(&self) -> u32 {
         self.row.segment

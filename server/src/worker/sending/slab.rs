@@ -9,6 +9,7 @@ use ackpace_core::why::Why;
 
 use super::{Sent, send_error};
 use crate::gateway::Object;
+use crate::store::slab::{Pinned, Slab};
 use crate::transport::Transport;
 use crate::worker::pins::Pins;
 
@@ -33,27 +34,9 @@ pub(crate) fn send_slab(
             break;
         };
         let offered_bytes = piece.len_bytes();
-        let copies = slab.is_copied() || offered_bytes <= COPIED_BYTES_MAX || slab.is_crowded();
-        let sent = match copies {
-            true => transport.send_slices(&[IoSlice::new(piece.bytes())], false),
-            false => {
-                let file = Span {
-                    offset_bytes: piece.offset_bytes(),
-                    len_bytes: offered_bytes,
-                };
-                transport.send_file(piece.fd(), file)
-            }
-        };
-        match sent {
-            Ok(taken) => {
-                taken_bytes += taken;
-                if !copies {
-                    pins.add(piece, taken, transport);
-                }
-                if taken < offered_bytes {
-                    return Sent::taken(taken_bytes, true);
-                }
-            }
+        match send_piece(transport, slab, piece, pins) {
+            Ok(taken) if taken < offered_bytes => return Sent::taken(taken_bytes + taken, true),
+            Ok(taken) => taken_bytes += taken,
             Err(error) if taken_bytes == 0 => return send_error(error),
             Err(_) => return Sent::taken(taken_bytes, true),
         }
@@ -62,4 +45,50 @@ pub(crate) fn send_slab(
         0 => Sent::Missing,
         _ => Sent::taken(taken_bytes, false),
     }
+}
+
+/// Sends bytes that are held, from this one of them on.
+pub(crate) fn send_held(
+    transport: &Transport,
+    (slab, held): (&Slab, &[Pinned]),
+    from_bytes: u64,
+    pins: &mut Pins,
+) -> Sent {
+    let (mut skip_bytes, mut taken_bytes) = (from_bytes, 0);
+    for piece in held {
+        let skipped_bytes = skip_bytes.min(piece.len_bytes());
+        skip_bytes -= skipped_bytes;
+        let offered_bytes = piece.len_bytes() - skipped_bytes;
+        if offered_bytes == 0 {
+            continue;
+        }
+        let part = piece.part(skipped_bytes, offered_bytes);
+        match send_piece(transport, slab, part, pins) {
+            Ok(taken) if taken < offered_bytes => return Sent::taken(taken_bytes + taken, true),
+            Ok(taken) => taken_bytes += taken,
+            Err(error) if taken_bytes == 0 => return send_error(error),
+            Err(_) => return Sent::taken(taken_bytes, true),
+        }
+    }
+    Sent::taken(taken_bytes, false)
+}
+
+/// Sends a piece, or a part of it.
+fn send_piece(
+    transport: &Transport,
+    slab: &Slab,
+    piece: Pinned,
+    pins: &mut Pins,
+) -> rustix::io::Result<u64> {
+    let offered_bytes = piece.len_bytes();
+    if slab.is_copied() || offered_bytes <= COPIED_BYTES_MAX || slab.is_crowded() {
+        return transport.send_slices(&[IoSlice::new(piece.bytes())], false);
+    }
+    let file = Span {
+        offset_bytes: piece.offset_bytes(),
+        len_bytes: offered_bytes,
+    };
+    let taken = transport.send_file(piece.fd(), file)?;
+    pins.add(piece, taken, transport);
+    Ok(taken)
 }
