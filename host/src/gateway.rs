@@ -3,10 +3,10 @@
 //!
 //! Three kinds of processes of this program, because each would hang in another one's place
 //! ([decision 38](../../docs/decisions/0038-a-file-system-on-an-iscsi-target.md)):
-//! - the [`supervisor`] has /dev/fuse open, mounts the file, starts the others, and greets servers ([`door`]). It never touches the
+//! - the `supervisor` has /dev/fuse open, mounts the file, starts the others, and greets servers (`door`). It never touches the
 //!   file system;
-//! - the [`answerer`] answers the kernel from the target ([`tasks`], [`link`]). It has no rights, fixed [`memory`] and no cache;
-//! - one for each step that waits for answers ([`stack`]): loop device, mkfs, mount, umount.
+//! - the `answerer` answers the kernel from the target (`tasks`, `link`). It has no rights, fixed memory and no cache;
+//! - one for each step that waits for answers (`stack`): loop device, mkfs, mount, umount.
 
 use ackpace_host_base::failure::Failure;
 

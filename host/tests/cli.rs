@@ -31,3 +31,49 @@ fn a_vip_that_no_device_has_is_told_at_the_start() {
     let cure = "203.0.113.9 is on no device of this node: ip addr add VIP/32 dev lo";
     assert!(said.contains(cure), "{said}");
 }
+
+#[test]
+fn a_gateway_without_a_disk_or_a_folder_is_refused() {
+    const DISK: &str = "iscsi://192.0.2.9/iqn.2026-01.org.example:disk/1";
+    for (words, why) in [
+        (&["--mount", "/srv"][..], "--iscsi"),
+        (&["--iscsi", DISK], "--mount"),
+        (
+            &["--iscsi", "http://a/b/1", "--mount", "/srv"],
+            "iscsi://HOST",
+        ),
+        (
+            &["--iscsi", "iscsi://u@a/iqn.a/1", "--mount", "/srv"],
+            "put the secret into a file",
+        ),
+        (&["--iscsi", DISK, "--no-mount", "--format"], "--format"),
+        (
+            &[
+                "--iscsi",
+                DISK,
+                "--mount",
+                "/srv",
+                "--format",
+                "--read-only",
+            ],
+            "--read-only",
+        ),
+        (
+            &["--iscsi", DISK, "--mount", "/srv", "--chap-user", "web"],
+            "--chap-secret-file",
+        ),
+        (
+            &["--iscsi", DISK, "--mount", "/srv", "--patience", "0"],
+            "--patience",
+        ),
+        (
+            &["--iscsi", DISK, "--mount", "/srv", "--initiator", "me"],
+            "write iqn.",
+        ),
+    ] {
+        let output = run(&[&["gateway"], words].concat());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {said}");
+        assert!(said.contains(why), "{words:?}: {said}");
+    }
+}

@@ -8,7 +8,7 @@ const BINARY: &str = env!("CARGO_BIN_EXE_ackpace-host");
 const INSTALLED: &str = "/usr/local/bin/ackpace-host";
 
 /// Each file, with the exit codes after which a restart does not help, and the rights that its program uses.
-const UNITS: [(&str, &str, &str); 3] = [
+const UNITS: [(&str, &str, &str); 4] = [
     ("ackpace-host-tune.service", "2", RIGHTS),
     ("ackpace-host-guard.service", "1 2", RIGHTS),
     (
@@ -16,6 +16,29 @@ const UNITS: [(&str, &str, &str); 3] = [
         "2",
         "CAP_BPF CAP_PERFMON CAP_NET_ADMIN CAP_NET_RAW CAP_NET_BIND_SERVICE CAP_CHOWN",
     ),
+    (
+        GATEWAY,
+        "2",
+        "CAP_SYS_ADMIN CAP_SYS_RESOURCE CAP_IPC_LOCK CAP_SETUID CAP_SETGID CAP_CHOWN CAP_DAC_READ_SEARCH CAP_KILL",
+    ),
+];
+const GATEWAY: &str = "ackpace-host-gateway.service";
+/// What gives a unit a mount namespace, so that nobody else would see what it mounts (systemd.exec(5)).
+const NAMESPACED: [&str; 14] = [
+    "ProtectSystem",
+    "ProtectHome",
+    "PrivateTmp",
+    "PrivateDevices",
+    "PrivateMounts",
+    "ProtectKernelTunables",
+    "ProtectKernelModules",
+    "ProtectKernelLogs",
+    "ProtectControlGroups",
+    "ProtectProc",
+    "ReadOnlyPaths",
+    "ReadWritePaths",
+    "InaccessiblePaths",
+    "TemporaryFileSystem",
 ];
 /// Those of programs that ask the kernel alone.
 const RIGHTS: &str = "CAP_BPF CAP_PERFMON";
@@ -59,17 +82,21 @@ fn they_give_the_rights_that_are_used_and_what_all_can_do_without_is_taken() {
         let folders = values(&text, "RuntimeDirectory");
         assert!(folders[0].split(' ').any(|it| it == "ackpace-host"));
         // Each keeps its record there for the next start, and the others', too.
-        for name in [
+        let all = [
             "RuntimeDirectoryPreserve",
             "NoNewPrivileges",
-            "ProtectHome",
-            "PrivateTmp",
             "MemoryDenyWriteExecute",
             "LockPersonality",
-        ] {
+        ];
+        for name in all {
             assert_eq!(values(&text, name), ["yes"], "{unit}: {name}");
         }
-        assert_eq!(values(&text, "ProtectSystem"), ["strict"], "{unit}");
+        if unit != GATEWAY {
+            for name in ["ProtectHome", "PrivateTmp"] {
+                assert_eq!(values(&text, name), ["yes"], "{unit}: {name}");
+            }
+            assert_eq!(values(&text, "ProtectSystem"), ["strict"], "{unit}");
+        }
         assert_eq!(
             values(&text, "RestartPreventExitStatus"),
             [lasting],
@@ -86,6 +113,19 @@ fn they_give_the_rights_that_are_used_and_what_all_can_do_without_is_taken() {
     let handoff = text(UNITS[2].0);
     assert_eq!(values(&handoff, "IPAddressDeny"), [""; 0]);
     assert_eq!(values(&handoff, "Restart"), ["always"]);
+}
+
+#[test]
+fn what_the_gateway_mounts_is_seen_and_its_memory_has_no_limit() {
+    let text = text(GATEWAY);
+    let limits = ["MemoryMax", "MemoryHigh", "Slice"];
+    for name in NAMESPACED.iter().chain(&limits) {
+        assert_eq!(values(&text, name), [""; 0], "{name}");
+    }
+    assert_eq!(values(&text, "Type"), ["notify"]);
+    assert_eq!(values(&text, "Restart"), ["on-failure"]);
+    // SIGTERM to all would end the process that answers before the rest is written.
+    assert_eq!(values(&text, "KillMode"), ["mixed"]);
 }
 
 #[test]

@@ -15,6 +15,9 @@ use crate::limits::{GATEWAY_PATH_BYTES_MAX, GATEWAY_SERIAL_BYTES_MAX, GATEWAY_UR
 pub const COUNTERS: usize = 1 << 20;
 /// Bytes of the unit that share a counter.
 pub const CHUNK_BYTES: u64 = 64 << 10;
+/// The number of the gateway's session with the target (RFC 7143 section 11.12.5; a random one by its form). The server's own
+/// session needs another one: a login with the same name and number ends the session that is there.
+pub const ISID: [u8; 6] = [0x80, b'a', b'c', b'k', 0, 1];
 /// The version of this module's messages.
 pub const VERSION: u16 = 1;
 /// Bytes of a [`Hello`].

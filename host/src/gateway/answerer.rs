@@ -29,12 +29,8 @@ use super::tasks::Tasks;
 const USER: u32 = 65_534;
 /// The target may take so long for the end of the session.
 const LEAVES_WITHIN_US: u64 = 1_000_000;
-/// The longest data segment of the target: that of the longest read, at once.
+/// The longest data segment of the target; most send no longer ones.
 const SEGMENT_BYTES: u32 = 256 << 10;
-/// A session of this program with a unit: a random-like format (RFC 7143 section 11.12.5), whose last number tells it apart from
-/// sessions of the server.
-const ISID: [u8; 6] = [0x80, b'a', b'c', b'k', 0, 1];
-
 /// Answers until the supervisor closes the line, which is standard input. `supervisor`: its process, which has to live.
 ///
 /// # Errors
@@ -133,21 +129,22 @@ fn session(begin: &Begin) -> Result<Session, Failure> {
         .url
         .parse()
         .map_err(|error| Failure::operator(format!("--iscsi {}: {error}", begin.url)))?;
-    let random = random().map_err(|error| Failure::runtime(format!("getrandom: {error}")))?;
+    let [id, challenge @ ..] =
+        random().map_err(|error| Failure::runtime(format!("getrandom: {error}")))?;
     let chap = begin.chap.as_ref().map(|own| Chap {
         name: own.name.clone(),
         secret: own.secret.clone(),
         mutual: begin.target.as_ref().map(|target| Mutual {
             name: target.name.clone(),
             secret: target.secret.clone(),
-            challenge: random,
-            id: random[0],
+            challenge,
+            id,
         }),
     });
     let settings = Settings {
         initiator: begin.initiator.clone(),
         target: address.target.clone(),
-        isid: ISID,
+        isid: ackpace_wire::gateway::ISID,
         chap,
         header_digests: begin.header_digest,
         data_digests: begin.data_digest,
@@ -158,8 +155,8 @@ fn session(begin: &Begin) -> Result<Session, Failure> {
         .map_err(|error| Failure::operator(format!("--iscsi: {error}")))
 }
 
-fn random() -> io::Result<[u8; 16]> {
-    let mut bytes = [0; 16];
+fn random() -> io::Result<[u8; 17]> {
+    let mut bytes = [0; 17];
     let len_bytes = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
     match len_bytes == bytes.len() {
         true => Ok(bytes),
@@ -196,6 +193,10 @@ impl Answerer {
         loop {
             self.orders();
             let now_us = self.now_us();
+            if self.tasks.is_elsewhere() {
+                self.say();
+                return Ok(()); // before anything is written there
+            }
             self.link.send(&mut self.session, &mut self.tasks, now_us);
             self.orders();
             self.say();

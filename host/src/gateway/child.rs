@@ -50,7 +50,8 @@ impl Drop for Watched {
 /// This program, also if its file was replaced meanwhile.
 fn this() -> Command {
     let mut command = Command::new("/proc/self/exe");
-    command.arg0("ackpace-host");
+    // Ctrl-C at a terminal is for the supervisor alone.
+    command.arg0("ackpace-host").process_group(0);
     command
 }
 

@@ -1,5 +1,6 @@
 //! What supervisor and answerer say to each other: JSON, a datagram each, between two processes of one program.
 
+use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
@@ -39,6 +40,21 @@ pub struct Unit {
     pub name: String,
     /// Its serial number; empty: none.
     pub serial: String,
+}
+
+impl fmt::Display for Unit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Unit {
+            len_bytes,
+            block_bytes,
+            serial,
+            ..
+        } = self;
+        write!(
+            f,
+            "{len_bytes} bytes in blocks of {block_bytes}, serial number '{serial}'"
+        )
+    }
 }
 
 /// The kernel's side of FUSE, as it introduced itself once.

@@ -54,7 +54,7 @@ pub enum Outcome {
     },
 }
 
-/// Carries out one step, and prints the [`Outcome`] as JSON.
+/// Carries out one step, and prints the outcome as JSON.
 ///
 /// # Errors
 /// As prctl(2).

@@ -269,9 +269,13 @@ impl Supervisor<'_> {
                     );
                     self.trouble = Some(why);
                 }
-                Said::Over => self.stop(Some(Failure::runtime(
-                    "somebody has unmounted or aborted the gateway's FUSE file",
-                ))),
+                // Our own step has unmounted it, or somebody else has.
+                Said::Over => {
+                    self.fuse = None;
+                    self.stop(Some(Failure::runtime(
+                        "somebody has unmounted or aborted the gateway's FUSE file",
+                    )));
+                }
                 Said::End(why) => {
                     self.stop(Some(Failure::operator(why)));
                     self.give_up();
@@ -343,7 +347,7 @@ impl Supervisor<'_> {
 
     /// Another one follows, unless nothing could come of it.
     fn answerer_died(&mut self, how: &str) {
-        if self.phase == Phase::Over {
+        if self.phase == Phase::Over || self.fuse.is_none() {
             return;
         }
         let is_early = self.born.elapsed() < LIVES;
@@ -366,9 +370,7 @@ impl Supervisor<'_> {
             Duration::ZERO
         };
         self.birth = Some(Instant::now() + wait);
-        if self.phase != Phase::Removing || self.step.is_some() {
-            say!("gateway: the process that answers has died ({how}); another one takes over");
-        }
+        say!("gateway: the process that answers has died ({how}); another one takes over");
     }
 
     fn look_after_step(&mut self) {

@@ -49,7 +49,11 @@ pub struct Tasks {
     work: [Work; SLOTS],
     /// Tasks so far.
     count: u64,
+    /// The unit as it was found first.
+    unit: Option<Unit>,
     geometry: Option<Geometry>,
+    /// Another unit answers, or one of another form.
+    is_elsewhere: bool,
     is_read_only: bool,
     /// The kernel has asked FUSE_INIT.
     kernel: Option<Kernel>,
@@ -75,7 +79,9 @@ impl Tasks {
             counters,
             work: [Work::Free; SLOTS],
             count: 0,
+            unit: begin.unit.clone(),
             geometry: None,
+            is_elsewhere: false,
             is_read_only: begin.is_read_only,
             kernel: begin.kernel,
             is_over: false,
@@ -95,6 +101,11 @@ impl Tasks {
     /// FUSE has ended.
     pub fn is_over(&self) -> bool {
         self.is_over
+    }
+
+    /// Another unit answers than before: nothing may be written there.
+    pub fn is_elsewhere(&self) -> bool {
+        self.is_elsewhere
     }
 
     /// The next thing for the supervisor.
@@ -298,14 +309,24 @@ impl Tasks {
     }
 
     fn ready(&mut self, unit: Unit) {
-        let geometry = self.geometry_of(&unit);
-        if let Some(before) = self.geometry.filter(|before| *before != geometry) {
-            let line = format!(
-                "the unit has {} bytes now, in blocks of {}; it had {} in blocks of {}: restart this service to use it so",
-                geometry.len_bytes, geometry.block_bytes, before.len_bytes, before.block_bytes
+        let before = self.unit.get_or_insert_with(|| unit.clone());
+        let is_same = before.serial == unit.serial && before.block_bytes == unit.block_bytes;
+        if !is_same || unit.len_bytes < before.len_bytes {
+            self.is_elsewhere = true;
+            let why = format!(
+                "another unit answers at this address ({unit}; before: {before}): nothing is written to it; look at the target, then \
+                 start again"
             );
-            self.fails(line);
+            return self.say(Said::End(why));
         }
+        if unit.len_bytes > before.len_bytes {
+            let grown = format!(
+                "the unit has grown from {} to {} bytes: restart this service, then run resize2fs on its loop device",
+                before.len_bytes, unit.len_bytes
+            );
+            self.fails(grown);
+        }
+        let geometry = self.geometry_of(&unit);
         self.geometry.get_or_insert(geometry);
         self.failure = None;
         self.say(Said::Ready(unit));
@@ -410,3 +431,6 @@ fn extent(range: Range, geometry: Geometry) -> Option<Extent> {
         blocks: range.len_bytes / block_bytes,
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -207,6 +207,11 @@ impl Gateway {
     pub fn stop_ended(mut self) {
         let status = self.wait();
         assert!(status.success(), "{status}: {}", self.log());
+        let log = self.log();
+        assert!(
+            !log.contains("has died (exit status"),
+            "it was only told to end: {log}"
+        );
         assert_eq!(loops_on(&self.run.join("unit")), 0, "{}", self.log());
     }
 

@@ -62,6 +62,7 @@ impl Tgtd {
     }
 
     /// The file that is its disk.
+    #[allow(dead_code, reason = "the tests of other packages look at it")]
     pub fn disk(&self) -> PathBuf {
         self.dir.join("disk")
     }
@@ -123,12 +124,6 @@ impl Tgtd {
 
     fn admin(&self, words: &[&str]) {
         assert!(self.try_admin(words), "tgtadm {words:?}");
-    }
-
-    /// The file that is the disk.
-    #[allow(dead_code, reason = "the tests of ackpace-host look at it")]
-    pub fn disk(&self) -> PathBuf {
-        self.dir.join("disk")
     }
 
     /// Sets one of the target's parameters.
