@@ -57,6 +57,7 @@ struct Lun {
     queue: VecDeque<Part>,
     /// What was asked.
     asked: HashMap<TaskId, Asked>,
+    asked_max: usize,
     /// The number of the last task.
     tasks: u64,
     /// Since when the slab has had no room for the next part.

@@ -524,6 +524,31 @@ fn a_target_that_restarts_in_the_middle_costs_time_only() {
 }
 
 #[test]
+fn a_target_that_stays_away_is_an_error_until_it_is_back() {
+    const IO: u32 = 5;
+    let Some(mut world) = World::new("") else {
+        return;
+    };
+    let content_of = pattern(8 << 20, SEED);
+    world.file("big", &content_of);
+    let server = world.serve_unit("");
+    let mut client = connect(&server);
+    let file = client.find("big");
+    let (hot, _) = client.read(&file, 0, 4096).expect("bytes");
+    world.tgtd.kill();
+    // Half a minute is what it is given. What is in memory needs it not.
+    let cold = client.read(&file, 7 << 20, 1 << 20);
+    assert_eq!(cold, Err(IO));
+    server.err_line(&["bytes at", "can't be read"]);
+    assert_eq!(client.read(&file, 0, 4096), Ok((hot, false)));
+    world.tgtd.restart();
+    eventually("the target is back", || {
+        let back = client.read(&file, 7 << 20, 1 << 20);
+        back.is_ok_and(|(bytes, _)| bytes == content_of[7 << 20..])
+    });
+}
+
+#[test]
 fn the_gateway_program_comes_and_goes() {
     let Some(mut world) = World::new("") else {
         return;

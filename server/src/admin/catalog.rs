@@ -369,22 +369,18 @@ static METRICS: [Metric; 67] = [
     ),
     gauge(
         "slab_bytes",
-        "Memory for payload of origins: what it may be, what it takes, and the payload that it keeps.",
-        SampleSource::Gateway("of", &["size", "allocated", "kept"], |gateway, at| {
-            let counts = gateway.slab.counts();
-            let all = [
-                gateway.slab.len_bytes(),
-                counts.allocated_bytes,
-                counts.kept_bytes,
-            ];
+        "Memory for payload of origins or of an iSCSI unit: what it may be, what it takes, and the payload that it keeps.",
+        SampleSource::Slab("of", &["size", "allocated", "kept"], |slab, at| {
+            let counts = slab.counts();
+            let all = [slab.len_bytes(), counts.allocated_bytes, counts.kept_bytes];
             Value::Whole(all[at])
         }),
     ),
     gauge(
         "slab_segments",
         "Segments of 2 MiB of that memory: all, in use, and pinned, since packets refer to them. Over half of them pinned: payload is copied; raise cache_memory.",
-        SampleSource::Gateway("of", &["all", "used", "pinned"], |gateway, at| {
-            let counts = gateway.slab.counts();
+        SampleSource::Slab("of", &["all", "used", "pinned"], |slab, at| {
+            let counts = slab.counts();
             let all = [
                 counts.segments,
                 counts.segments_used,

@@ -5,6 +5,7 @@ use crate::cluster::Cluster;
 use crate::disk;
 use crate::gateway::{Gateway, OriginTally};
 use crate::nfs_tally;
+use crate::store::slab::Slab;
 use crate::unit::Unit;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +39,12 @@ pub enum SampleSource {
         &'static str,
         &'static [&'static str],
         fn(&Gateway, usize) -> Value,
+    ),
+    /// Of the memory for payload, for each value of a label.
+    Slab(
+        &'static str,
+        &'static [&'static str],
+        fn(&Slab, usize) -> Value,
     ),
     /// Of each origin of a gateway.
     Origin(fn(&OriginTally) -> Value),

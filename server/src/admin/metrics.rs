@@ -102,6 +102,14 @@ impl Page {
                     self.by(metric, label, names, |at| value(gateway, at));
                 }
             }
+            SampleSource::Slab(label, names, value) => {
+                let site = &board.shared.site;
+                let of_gateway = site.gateway.as_ref().map(|gateway| &gateway.slab);
+                let of_unit = site.unit.as_ref().map(|unit| &unit.slab);
+                if let Some(slab) = of_gateway.or(of_unit) {
+                    self.by(metric, label, names, |at| value(slab, at));
+                }
+            }
             SampleSource::Cluster(label, names, value) => {
                 if let Some(cluster) = &board.shared.cluster {
                     self.by(metric, label, names, |at| value(cluster, at));
@@ -243,7 +251,9 @@ mod tests {
                 SampleSource::WorkerBy(label, ..) => format!("`worker`, `{label}`"),
                 SampleSource::By(label, ..) => format!("`{label}`"),
                 SampleSource::Disk(_) => "`device`".to_owned(),
-                SampleSource::Gateway(label, ..) => format!("`{label}`"),
+                SampleSource::Gateway(label, ..) | SampleSource::Slab(label, ..) => {
+                    format!("`{label}`")
+                }
                 SampleSource::Cluster(label, ..) => format!("`{label}`"),
                 SampleSource::Nfs("", ..) | SampleSource::Unit("", ..) => String::new(),
                 SampleSource::Nfs(label, ..) | SampleSource::Unit(label, ..) => {

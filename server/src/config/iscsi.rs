@@ -68,3 +68,39 @@ pub fn wrong(options: &ServeOptions) -> Option<(&'static str, String)> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: ServeOptions,
+    }
+
+    #[test]
+    fn a_unit_is_for_nfs_and_its_users_have_secrets() {
+        const UNIT: &str = "--iscsi iscsi://192.0.2.1/iqn.2026-01.org.example:disk/1";
+        let of = |words: &str| {
+            let words = ["ackpace"].into_iter().chain(words.split_whitespace());
+            wrong(&Line::parse_from(words).options).map(|(key, _)| key)
+        };
+        let nfs = |words: &str| of(&format!("{UNIT} --nfs 127.0.0.1:2049 {words}"));
+        assert_eq!((of(""), nfs("")), (None, None));
+        assert_eq!(of(UNIT), Some("iscsi"));
+        assert_eq!(nfs("http://192.0.2.1/"), Some("iscsi"));
+        assert_eq!(of("--iscsi-user a"), Some("iscsi_user"));
+        assert_eq!(nfs("--iscsi-user a"), Some("iscsi_user"));
+        assert_eq!(nfs("--iscsi-secret-file a"), Some("iscsi_secret_file"));
+        let own = "--iscsi-user a --iscsi-secret-file a";
+        assert_eq!(nfs(own), None);
+        let target = "--iscsi-target-user b --iscsi-target-secret-file b";
+        assert_eq!(nfs(target), Some("iscsi_target_user"));
+        assert_eq!(nfs(&format!("{own} {target}")), None);
+        let half = format!("{own} --iscsi-target-user b");
+        assert_eq!(nfs(&half), Some("iscsi_target_user"));
+    }
+}

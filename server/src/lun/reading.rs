@@ -5,7 +5,7 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use ackpace_core::blocks::{TASK_CHUNKS_MAX, chunks};
+use ackpace_core::blocks::{TASK_BYTES, TASK_CHUNKS_MAX, chunks};
 use ackpace_core::conn::{ObjectId, Span};
 use ackpace_core::disk::{In, ReadError, ReadId};
 use ackpace_core::machine::Machine;
@@ -19,8 +19,8 @@ use crate::log::Topic;
 use crate::store::slab::SlabLease;
 use crate::unit::Blocks;
 
-/// Tasks that are asked of the target at once: 16 MiB. More would not keep it busier.
-const ASKED_MAX: usize = 64;
+/// Tasks that are asked of the target at once: 16 MiB, or a quarter of a small slab. More would not keep it busier.
+const ASKED_MAX: u64 = 64;
 /// How often a task is asked again because a chunk was written meanwhile. More: the file is read through the mount.
 const REPEATS_MAX: u8 = 3;
 /// Tasks begin and end at multiples of this, or of a block that is longer: what the slab keeps is whole pages.
@@ -29,6 +29,11 @@ const ALIGN_BYTES: u64 = 4096;
 pub(super) const ROOM_EACH_US: u64 = 5_000;
 /// For how long. Slow clients may hold all segments for minutes; then those who wait for the read get its bytes through the mount.
 const ROOM_US_MAX: u64 = 200_000;
+
+/// Tasks that are asked at once with a slab of this size.
+pub(super) fn asked_max(slab_bytes: u64) -> usize {
+    ASKED_MAX.min(slab_bytes / 4 / TASK_BYTES).max(1) as usize
+}
 
 /// A read under way.
 pub(super) struct Reading {
@@ -117,7 +122,11 @@ impl Lun {
 
     /// Asks the target for the next part. `false`: there is none, or it has to wait.
     pub(super) fn ask_next(&mut self, now: Instant) -> bool {
-        let Some(&part) = self.queue.front().filter(|_| self.asked.len() < ASKED_MAX) else {
+        let Some(&part) = self
+            .queue
+            .front()
+            .filter(|_| self.asked.len() < self.asked_max)
+        else {
             return false;
         };
         let Some(reading) = self.reads.get(&part.read) else {

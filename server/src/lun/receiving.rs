@@ -11,7 +11,7 @@ use super::Lun;
 use crate::unit::Seen;
 
 /// Bytes that are heard in one turn. More: the next turn goes on, and workers are heard in between.
-const TURN_BYTES_MAX: usize = 4 << 20;
+const TURN_BYTES_MAX: usize = 1 << 20;
 
 impl Lun {
     /// Receives what has come, as far as one turn does.

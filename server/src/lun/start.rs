@@ -12,7 +12,7 @@ use ackpace_wire::iscsi::Session;
 use crossbeam_channel::bounded;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
-use super::Lun;
+use super::{Lun, reading};
 use crate::disk::{Context, DiskHandle, Wanted};
 use crate::sched;
 use crate::store::pool::Pool;
@@ -64,6 +64,7 @@ pub fn start(unit: &Arc<Unit>, session: Session, context: Context) -> io::Result
         reads: HashMap::new(),
         queue: VecDeque::new(),
         asked: HashMap::new(),
+        asked_max: reading::asked_max(unit.slab.len_bytes()),
         tasks: 0,
         starved_since: None,
         is_ready: false,

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use ackpace_core::blocks::EXTENTS_MAX;
 use ackpace_core::limits as core;
 use ackpace_core::units::{KIB, MIB};
 use ackpace_wire::limits as wire;
@@ -148,7 +149,19 @@ fn of_nfs(shares: &Shares) -> Vec<Bound> {
     if shares.nfs_connections == 0 {
         return Vec::new();
     }
-    vec![
+    let of_unit = (shares.maps_bytes > 0).then(|| {
+        [
+            (
+                EXTENTS_MAX.to_string(),
+                "extents of a file that is read straight from the iSCSI unit; more: it is read through the mount",
+            ),
+            (
+                mib(shares.maps_bytes),
+                "of where files lie on the iSCSI unit; full: further ones are read through the mount",
+            ),
+        ]
+    });
+    let all = [
         (
             shares.nfs_connections.to_string(),
             "NFS connections of a thread; more: the one idle for longest is closed, or clients wait",
@@ -169,5 +182,8 @@ fn of_nfs(shares: &Shares) -> Vec<Bound> {
             core::NFS_RUNS_MAX.to_string(),
             "places in files that are read ahead of one connection at once",
         ),
-    ]
+    ];
+    all.into_iter()
+        .chain(of_unit.into_iter().flatten())
+        .collect()
 }
