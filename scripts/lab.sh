@@ -17,6 +17,11 @@ if [ -z "${RUN:-}" ]; then
     say "  nfs-guest     the kernel's NFS client: POSIX, coherence, fio, dbench (lab/nfs-guest/run.sh)"
     exit
 fi
+case " $RUN " in *" ncc-"*)
+    ensure_tgt "$(target_dir)"
+    ensure_ganesha "$(target_dir)"
+    ;;
+esac
 [ "$RUN" != receive-wait ] || exec sh receive/guest/run.sh
 [ "$RUN" != nfs-guest ] || exec sh lab/nfs-guest/run.sh
 cargo build --quiet --release --locked --package ackpace --package ackpace-lab

@@ -1,6 +1,8 @@
 //! The contenders: ackpace and the servers that it is measured beside, each with its settings.
 
 mod ackpace;
+mod nfs;
+mod portmapper;
 mod program;
 mod running;
 
@@ -39,6 +41,35 @@ pub enum Kind {
     Haproxy,
     /// nginx before a single server of ours, one worker.
     NginxProxy,
+    /// Ours by NFS.
+    Nfs,
+    /// NFS-Ganesha.
+    Ganesha,
+    /// The lab's own server of NFS, which copies payload.
+    PlainNfs,
+}
+
+impl Kind {
+    /// True for the server of this project, which takes options of its command line.
+    pub fn is_ours(self) -> bool {
+        matches!(
+            self,
+            Self::Ackpace | Self::Gateway | Self::Cluster | Self::Nfs
+        )
+    }
+
+    /// Where it answers MOUNT if it serves NFS at this port.
+    pub fn mount_port(self, nfs_port: u16) -> u16 {
+        match self {
+            Self::Ganesha => second_port(nfs_port), // it can't share one
+            _ => nfs_port,
+        }
+    }
+}
+
+/// A port for what else a contender serves: ports of contenders begin at 8001, one for each start.
+fn second_port(port: u16) -> u16 {
+    port.wrapping_add(20_000)
 }
 
 /// A program with its settings: who takes part.
@@ -149,6 +180,19 @@ const PRESETS: &[Preset] = &[
         &["sendfile on", "tcp_nopush on"],
         "nginx before this project's server",
     ),
+    (
+        "nfs",
+        Kind::Nfs,
+        &[],
+        "this project's server by NFS, one worker",
+    ),
+    ("ganesha", Kind::Ganesha, &[], "NFS-Ganesha, NFS version 3"),
+    (
+        "plain-nfs",
+        Kind::PlainNfs,
+        &[],
+        "a plain server of NFS that copies payload, from the page cache and to the socket",
+    ),
 ];
 
 /// Most that a read of nginx with `directio` takes.
@@ -245,7 +289,9 @@ impl Contender {
     pub fn parse(text: &str) -> std::result::Result<Self, String> {
         let mut words = text.split_whitespace();
         let name = words.next().unwrap_or_default();
-        if let Some((preset @ ("ackpace" | "gateway" | "cluster"), path)) = name.split_once('@') {
+        if let Some((preset @ ("ackpace" | "gateway" | "cluster" | "nfs"), path)) =
+            name.split_once('@')
+        {
             return Self::build(preset, path, &words.collect::<Vec<_>>());
         }
         if !PRESETS.iter().any(|preset| preset.0 == name) {
@@ -257,14 +303,7 @@ impl Contender {
         let options: Vec<&str> = words.collect();
         match (Self::preset(name), options.is_empty()) {
             (contender, true) => Ok(contender),
-            (contender, false)
-                if matches!(
-                    contender.kind,
-                    Kind::Ackpace | Kind::Gateway | Kind::Cluster
-                ) =>
-            {
-                Ok(contender.with(text, &options))
-            }
+            (contender, false) if contender.kind.is_ours() => Ok(contender.with(text, &options)),
             _ => Err(format!(
                 "{name} takes no options here; settings of peers are in lab/peers/ and in the experiments"
             )),
@@ -318,12 +357,12 @@ impl Contender {
     /// Name, version and configuration.
     pub fn identity(&self, ackpace: &Path) -> Result<Identity> {
         let (version, config) = match Program::of(self.kind) {
-            None => {
+            None if self.kind.is_ours() => {
                 let build = self.build.as_deref().unwrap_or(ackpace);
-                let what = ackpace::served(self.kind);
-                let config = ackpace::config(what, &self.options);
+                let config = ackpace::config(self.kind, &self.options);
                 (says(build, "--version")?, config)
             }
+            None => nfs::identity(self.kind)?,
             Some(program) => {
                 let version = says(Path::new(program.path), program.version)?;
                 (version, program.config(&self.options))
@@ -342,11 +381,11 @@ impl Contender {
     /// The command that serves a site; writes its configuration first.
     pub(crate) fn command(&self, site: &Site) -> Result<Command> {
         match Program::of(self.kind) {
-            None => {
+            None if self.kind.is_ours() => {
                 let build = self.build.as_deref().unwrap_or(site.ackpace);
-                let what = fill(ackpace::served(self.kind), &site.places());
-                Ok(ackpace::command(site, &what, build, &self.options))
+                Ok(ackpace::command(site, self.kind, build, &self.options))
             }
+            None => nfs::command(site, self.kind),
             Some(program) => program.command(site, &self.options),
         }
     }
@@ -378,6 +417,7 @@ impl Site<'_> {
             ("SCRATCH", self.scratch.to_string_lossy().into_owned()),
             ("IP", self.address.ip().to_string()),
             ("PORT", self.address.port().to_string()),
+            ("SECOND_PORT", second_port(self.address.port()).to_string()),
             ("CONNECTIONS", connections.to_string()),
             ("WORKERS", self.connections.max(200).to_string()),
             ("BUFFER", format!("{}k", buffer_bytes(self) >> 10)),
@@ -413,8 +453,14 @@ fn fill(template: &str, places: &[(&str, impl AsRef<str>)]) -> String {
 
 /// First line of what a program says of its version; nginx says it on standard error.
 fn says(program: &Path, flag: &str) -> Result<String> {
-    let output = Command::new(program).arg(flag).output();
-    let output = output.doing(|| program.display().to_string())?;
+    let mut command = Command::new(program);
+    command.arg(flag);
+    says_of(command)
+}
+
+fn says_of(mut command: Command) -> Result<String> {
+    let output = command.output();
+    let output = output.doing(|| command.get_program().to_string_lossy().into_owned())?;
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text);
     Ok(text.lines().next().unwrap_or("").trim().to_owned())
@@ -422,6 +468,9 @@ fn says(program: &Path, flag: &str) -> Result<String> {
 
 /// The package that provides a contender's program, if that is missing on this machine.
 pub fn lacking(contender: &Contender) -> Option<&'static str> {
+    if contender.kind == Kind::Ganesha {
+        return nfs::ganesha_lacking();
+    }
     let program = Program::of(contender.kind)?;
     (!Path::new(program.path).exists()).then_some(program.package)
 }

@@ -1,6 +1,6 @@
 //! A running server: started on its core, in its cgroup and network, watched, and ended with the round.
 
-use super::{Contender, Site};
+use super::{Contender, Kind, Site, portmapper};
 use crate::cgroup::Group;
 use crate::cpu;
 use crate::environment::{self, Cores};
@@ -34,6 +34,8 @@ pub struct StartEnvironment<'a> {
 pub struct Running {
     /// Name of the contender.
     pub name: String,
+    /// Its program.
+    pub kind: Kind,
     /// The address at which it listens.
     pub address: SocketAddr,
     /// Its core.
@@ -55,6 +57,9 @@ impl Running {
         environment: StartEnvironment,
     ) -> Result<Self> {
         let name = contender.name.clone();
+        if contender.kind == Kind::Ganesha {
+            portmapper::provide()?;
+        }
         let mut command = environment::on_core(
             contender.command(site)?,
             environment.cores.server_core,
@@ -70,6 +75,7 @@ impl Running {
         let child = command.spawn().doing(|| format!("{name}: start"))?;
         let mut running = Self {
             name,
+            kind: contender.kind,
             address: site.address,
             core: environment.cores.server_core,
             group: environment.group,
