@@ -41,6 +41,7 @@ mod scrape;
 mod shares;
 mod sockets;
 mod sweep;
+mod target;
 mod testbed;
 mod throttle;
 mod watch;

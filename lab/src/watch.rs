@@ -76,7 +76,7 @@ impl<'a> Watch<'a> {
             instruments,
             disk: instruments.disk.as_ref().map(|disk| disk.counters()),
             wan: wan.transpose()?,
-            usage: cpu::usage(server.pid())?,
+            usage: cpu::usage_of_all(&server.roots())?,
             core: cpu::core(server.core)?,
             unused_s: cpu::unused_s(server.core)?,
             lab: cpu::own_usage()?,
@@ -89,7 +89,7 @@ impl<'a> Watch<'a> {
     /// Closes the window.
     pub fn end(self) -> Result<Watched> {
         let elapsed_s = self.start.elapsed().as_secs_f64();
-        let spent = cpu::usage(self.server.pid())?.since(&self.usage);
+        let spent = cpu::usage_of_all(&self.server.roots())?.since(&self.usage);
         let core = cpu::core(self.server.core)?;
         let unused_s = cpu::unused_s(self.server.core)? - self.unused_s;
         let stolen_s = core.stolen_s - self.core.stolen_s;

@@ -45,7 +45,7 @@ pub fn command(site: &Site, kind: Kind, build: &Path, options: &[String]) -> Com
     let mut command = bare(&build.to_string_lossy());
     command.arg("serve").arg(fill(served(kind), &places));
     command.args(listens(kind).iter().map(|arg| fill(arg, &places)));
-    command.args(args(options));
+    command.args(args(options).iter().map(|arg| fill(arg, &places)));
     command
 }
 

@@ -1,11 +1,13 @@
 //! The contenders: ackpace and the servers that it is measured beside, each with its settings.
 
 mod ackpace;
+mod kind;
 mod nfs;
 mod portmapper;
 mod program;
 mod running;
 
+pub use kind::Kind;
 pub use running::{Running, StartEnvironment, log_tail};
 
 use crate::sweep::Point;
@@ -14,63 +16,6 @@ use program::Program;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-
-/// A program that serves files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Kind {
-    /// Ours.
-    Ackpace,
-    /// nginx, one worker.
-    Nginx,
-    /// lighttpd.
-    Lighttpd,
-    /// Apache with a process for each connection: the blocking baseline.
-    ApachePrefork,
-    /// h2o.
-    H2o,
-    /// Ours before the place's origin.
-    Gateway,
-    /// nginx before the place's origin, one worker.
-    NginxGateway,
-    /// Varnish before the place's origin.
-    Varnish,
-    /// Ours, as the nodes of a cluster.
-    Cluster,
-    /// HAProxy before single servers of ours.
-    Haproxy,
-    /// nginx before a single server of ours, one worker.
-    NginxProxy,
-    /// Ours by NFS.
-    Nfs,
-    /// NFS-Ganesha.
-    Ganesha,
-    /// The lab's own server of NFS, which copies payload.
-    PlainNfs,
-}
-
-impl Kind {
-    /// True for the server of this project, which takes options of its command line.
-    pub fn is_ours(self) -> bool {
-        matches!(
-            self,
-            Self::Ackpace | Self::Gateway | Self::Cluster | Self::Nfs
-        )
-    }
-
-    /// Where it answers MOUNT if it serves NFS at this port.
-    pub fn mount_port(self, nfs_port: u16) -> u16 {
-        match self {
-            Self::Ganesha => second_port(nfs_port), // it can't share one
-            _ => nfs_port,
-        }
-    }
-}
-
-/// A port for what else a contender serves: ports of contenders begin at 8001, one for each start.
-fn second_port(port: u16) -> u16 {
-    port.wrapping_add(20_000)
-}
 
 /// A program with its settings: who takes part.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
@@ -216,6 +161,8 @@ pub struct Site<'a> {
     pub memory_limit_bytes: Option<u64>,
     /// The origin, for gateways.
     pub origin: Option<SocketAddr>,
+    /// The unit of an iSCSI target that `ackpace-host gateway` mounts at `root` for the time of a contender.
+    pub target: Option<&'a str>,
 }
 
 /// Name, version and configuration of a contender, for the record.
@@ -417,11 +364,19 @@ impl Site<'_> {
             ("SCRATCH", self.scratch.to_string_lossy().into_owned()),
             ("IP", self.address.ip().to_string()),
             ("PORT", self.address.port().to_string()),
-            ("SECOND_PORT", second_port(self.address.port()).to_string()),
+            (
+                "SECOND_PORT",
+                kind::second_port(self.address.port()).to_string(),
+            ),
             ("CONNECTIONS", connections.to_string()),
             ("WORKERS", self.connections.max(200).to_string()),
             ("BUFFER", format!("{}k", buffer_bytes(self) >> 10)),
         ];
+        if let Some(target) = self.target {
+            places.push(("TARGET", target.to_owned()));
+            let socket = running::gateway_socket(self.scratch);
+            places.push(("GATEWAY", socket.to_string_lossy().into_owned()));
+        }
         if let Some(origin) = self.origin {
             places.push(("ORIGIN", origin.to_string()));
             places.push(("ORIGIN_IP", origin.ip().to_string()));

@@ -1,10 +1,11 @@
 //! Calls of NFS version 3 and MOUNT as a client makes them, and what their replies say (RFC 1813, RFC 5531).
 
+use super::Server;
 use ackpace_lab_base::error::{Doing, LabError, Result};
 use ackpace_wire::nfs3::{MOUNT_PROGRAM, NFS_PROGRAM, VERSION};
 use ackpace_wire::rpc::{AUTH_SYS, pad_bytes};
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
 const LAST: u32 = 1 << 31;
@@ -136,14 +137,18 @@ pub struct Blocking {
 }
 
 impl Blocking {
-    /// Connects to the server of contender `who`.
-    pub fn connect(who: &str, address: SocketAddr) -> Result<Self> {
+    /// Connects to one of the server's ports.
+    pub fn connect(server: &Server, address: SocketAddr) -> Result<Self> {
+        let who = &server.name;
         let what = || format!("{who}: connection to {address}");
-        let stream = TcpStream::connect(address).doing(what)?;
+        let stream = match server.source {
+            None => TcpStream::connect(address).doing(what)?,
+            Some(source) => connect_from(source, address).doing(what)?,
+        };
         stream.set_nodelay(true).doing(what)?;
         stream.set_read_timeout(Some(ANSWER_MAX)).doing(what)?;
         Ok(Self {
-            who: who.to_owned(),
+            who: who.clone(),
             stream,
             xid: 0,
         })
@@ -237,6 +242,20 @@ impl Blocking {
     fn fault(&self, what: &str) -> LabError {
         LabError::contender(&self.who, what)
     }
+}
+
+/// Connects from this address.
+fn connect_from(source: Ipv4Addr, address: SocketAddr) -> std::io::Result<TcpStream> {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
+    let socket = socket_with(
+        AddressFamily::INET,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    bind(&socket, &SocketAddr::from((source, 0)))?;
+    connect(&socket, &address)?;
+    Ok(socket.into())
 }
 
 #[cfg(test)]

@@ -80,6 +80,11 @@ impl Conn {
         self.slots.iter().any(Option::is_none)
     }
 
+    /// True if READs are under way.
+    pub fn waits(&self) -> bool {
+        self.slots.iter().any(Option::is_some)
+    }
+
     /// Prepares a call, if there is room for it; [`Self::send`] sends it.
     pub fn ask(&mut self, file: &[u8], asked: Asked) {
         let Some(slot) = self.slots.iter().position(Option::is_none) else {

@@ -92,7 +92,7 @@ impl Load {
             times: Histogram::default(),
         };
         for index in 0..reads.connections {
-            let socket = Blocking::connect(&server.name, server.nfs)?.into_stream()?;
+            let socket = Blocking::connect(server, server.nfs)?.into_stream()?;
             let conn = Conn::new(socket, reads.under_way, reads.len_bytes);
             let data = epoll::EventData::new_u64(index as u64);
             epoll::add(&load.epoll, conn.socket(), data, epoll::EventFlags::IN)
@@ -122,7 +122,7 @@ impl Load {
             tv_nsec: wait.as_nanos() as _,
         };
         let mut events = Vec::with_capacity(EVENTS);
-        while start.elapsed() < window {
+        while start.elapsed() < window && !self.is_done() {
             events.clear();
             let room = rustix::buffer::spare_capacity(&mut events);
             match epoll::wait(&self.epoll, room, Some(&wait)) {
@@ -142,6 +142,12 @@ impl Load {
         counts.read_p50_us = self.times.quantile_us(0.5).unwrap_or(0);
         counts.read_p99_us = self.times.quantile_us(0.99).unwrap_or(0);
         Ok(counts)
+    }
+
+    /// True if each connection has read its file, and reads no more.
+    fn is_done(&self) -> bool {
+        let is_done = |reader: &Reader| reader.walk.is_at_end() && !reader.conn.waits();
+        self.reads.is_once && self.readers.iter().all(is_done)
     }
 
     /// Makes the calls that are due, divided among the connections.
@@ -168,7 +174,7 @@ impl Load {
         let Reader { conn, walk } = &mut self.readers[index];
         let since = Instant::now();
         for _ in 0..most {
-            if !conn.has_room() {
+            if !conn.has_room() || (self.reads.is_once && walk.is_at_end()) {
                 break;
             }
             let asked = Asked {
@@ -230,8 +236,8 @@ pub fn compare(who: &str, tag: Tag, offset_bytes: u64, bytes: &[u8]) -> Result<(
 }
 
 fn find(server: &Server, reads: &Reads) -> Result<Vec<Target>> {
-    let top = Blocking::connect(&server.name, server.mount)?.mount()?;
-    let mut client = Blocking::connect(&server.name, server.nfs)?;
+    let top = Blocking::connect(server, server.mount)?.mount()?;
+    let mut client = Blocking::connect(server, server.nfs)?;
     let mut found = Vec::new();
     for (path, _) in reads.of.list() {
         let name = path.trim_start_matches('/');

@@ -41,6 +41,11 @@ impl Walk {
         part * self.len_bytes
     }
 
+    /// True if all parts have come that come in order, and those from the begin are next.
+    pub fn is_at_end(&self) -> bool {
+        self.window.is_empty() && self.next >= self.parts
+    }
+
     fn onwards(&mut self, among: u64) -> u64 {
         if self.window.is_empty() {
             if self.next >= self.parts {
@@ -70,6 +75,10 @@ mod tests {
                 len_bytes: 10,
                 order,
                 rate_bytes_per_s: None,
+                warm_passes: 0,
+                is_once: false,
+                source: None,
+                compared_with: None,
             },
         )
     }
