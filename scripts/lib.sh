@@ -187,14 +187,15 @@ ensure_moto() {
     rm -f "$moto_log"
 }
 
-# ensure_unpacked DIR PROGRAM PACKAGE TESTS: provides a program of a package that would start a service if it was installed: it is
-# only unpacked. Not fatal: the tests that need it are skipped.
+# ensure_unpacked DIR PROGRAM PACKAGES TESTS: provides a program of packages that would start a service if they were installed: they
+# are only unpacked. Not fatal: the tests that need it are skipped.
 ensure_unpacked() {
     if have "$2" || [ -x "$1/usr/bin/$2" ] || [ -x "$1/usr/sbin/$2" ]; then return 0; fi
     unpack_log=$(mktemp) || return 0
     say "fetching $3 (apt)"
     rm -rf "$1" && mkdir -p "$1"
-    if ! (cd "$1" && apt-get download -q "$3" && dpkg-deb -x "$3"_*.deb .) >"$unpack_log" 2>&1; then
+    # shellcheck disable=SC2086
+    if ! (cd "$1" && apt-get download -q $3 && for deb in *.deb; do dpkg-deb -x "$deb" . || exit; done) >"$unpack_log" 2>&1; then
         tail -n 3 "$unpack_log" >&2
         warn "missing: $2; $4 are skipped (cure: sudo apt-get install $3)"
         rm -rf "$1"
@@ -211,6 +212,16 @@ ensure_etcd() {
 ensure_tgt() {
     have tgtd || apt_install libibverbs1 librdmacm1 libaio1 || apt_install libibverbs1 librdmacm1 libaio1t64 || return 0
     ensure_unpacked "$1/tools/tgt" tgtd tgt "the tests of iSCSI"
+}
+
+# ensure_ganesha TARGET: provides NFS-Ganesha in TARGET/tools/ganesha, and the libraries that it links. Installed, it would start
+# itself and a portmapper.
+ensure_ganesha() {
+    ! have ganesha.nfsd || return 0
+    ganesha_libraries=$(apt-cache depends nfs-ganesha 2>/dev/null | sed -n 's/^ *Depends: \(lib.*\)/\1/p')
+    # shellcheck disable=SC2086
+    [ -x "$1/tools/ganesha/usr/bin/ganesha.nfsd" ] || apt_install $ganesha_libraries || return 0
+    ensure_unpacked "$1/tools/ganesha" ganesha.nfsd "nfs-ganesha nfs-ganesha-vfs" "the experiments beside it"
 }
 
 # ensure_bpf: provides what ackpace-host's programs for the kernel are built with. Fails where that can't be had: the tests

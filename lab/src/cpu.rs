@@ -72,6 +72,12 @@ pub fn usage(root: i32) -> Result<Usage> {
     usage_of(&tree(root)?)
 }
 
+/// The same of several processes together.
+pub fn usage_of_all(roots: &[i32]) -> Result<Usage> {
+    let trees = roots.iter().map(|root| tree(*root));
+    usage_of(&trees.collect::<Result<Vec<_>>>()?.concat())
+}
+
 /// Usage of our own process, without its children.
 pub fn own_usage() -> Result<Usage> {
     usage_of(&[std::process::id() as i32])

@@ -30,6 +30,7 @@ mod outcome;
 mod page;
 mod peers;
 mod place;
+mod plain_nfs;
 mod probe;
 mod progress;
 mod report;
@@ -40,6 +41,7 @@ mod scrape;
 mod shares;
 mod sockets;
 mod sweep;
+mod target;
 mod testbed;
 mod throttle;
 mod watch;
@@ -74,6 +76,9 @@ enum Action {
     /// Multiply matrices until the input ends; runs start it beside a server
     #[command(hide = true)]
     Multiply,
+    /// A server of NFS that copies payload; runs start it as a contender
+    #[command(hide = true)]
+    PlainNfs(plain_nfs::Options),
 }
 
 fn main() -> ExitCode {
@@ -92,6 +97,7 @@ fn go(action: &Action) -> Result<ExitCode> {
         Action::Disk(args) => return ackpace_lab_disk::run(args),
         Action::Swarm(args) => return ackpace_lab_swarm::run(args),
         Action::Multiply => return multiply::run(),
+        Action::PlainNfs(options) => return plain_nfs::run(options),
         Action::List => print!("{}", list::text()),
         Action::Clean => {
             let removed = clean::run()?;

@@ -11,25 +11,44 @@ use std::path::Path;
 /// Congestion controls that a new network namespace may use.
 const ALLOWED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
 
+/// What the scenarios of an experiment use.
+#[derive(Default)]
+struct Used {
+    throttled: bool,
+    emulated: bool,
+    target: bool,
+    wan: bool,
+    cubic: bool,
+    perf: bool,
+    origin: bool,
+}
+
+impl Used {
+    fn by(experiment: &Experiment) -> Self {
+        let mut used = Self::default();
+        for point in expand(&experiment.sweep, false) {
+            let scenario = (experiment.scenario)(&point);
+            used.origin |= scenario.place.origin.is_some();
+            used.throttled |= matches!(scenario.place.disk, Disk::Throttled { .. });
+            used.emulated |= matches!(scenario.place.disk, Disk::Emulated { .. });
+            used.target |= matches!(scenario.place.disk, Disk::Target { .. });
+            if let Network::Wan { topology, .. } = &scenario.place.network {
+                used.wan = true;
+                used.cubic |= topology.congestion_control == "cubic";
+            }
+            if let Workload::Cluster(cluster) = &scenario.workload {
+                (used.wan, used.cubic) = (true, true);
+                used.emulated |= matches!(cluster, Cluster::Trace(_));
+            }
+            used.perf |= matches!(&scenario.workload, Workload::Swarm(swarm) if swarm.profile);
+        }
+        used
+    }
+}
+
 /// The requirements of an experiment that this machine does not meet, in words; empty if the experiment can run.
 pub fn lacks(experiment: &Experiment) -> Vec<&'static str> {
-    let (mut throttled, mut emulated, mut wan, mut cubic, mut perf, mut origin) =
-        (false, false, false, false, false, false);
-    for point in expand(&experiment.sweep, false) {
-        let scenario = (experiment.scenario)(&point);
-        origin |= scenario.place.origin.is_some();
-        throttled |= matches!(scenario.place.disk, Disk::Throttled { .. });
-        emulated |= matches!(scenario.place.disk, Disk::Emulated { .. });
-        if let Network::Wan { topology, .. } = &scenario.place.network {
-            wan = true;
-            cubic |= topology.congestion_control == "cubic";
-        }
-        if let Workload::Cluster(cluster) = &scenario.workload {
-            (wan, cubic) = (true, true);
-            emulated |= matches!(cluster, Cluster::Trace(_));
-        }
-        perf |= matches!(&scenario.workload, Workload::Swarm(swarm) if swarm.profile);
-    }
+    let used = Used::by(experiment);
     let there = |path: &str| Path::new(path).exists();
     let sbin = |name: &str| there(&format!("/usr/sbin/{name}")) || there(&format!("/sbin/{name}"));
     let root = rustix::process::geteuid().is_root();
@@ -48,36 +67,45 @@ pub fn lacks(experiment: &Experiment) -> Vec<&'static str> {
             "a second core: one for the server, one for the clients",
         ),
         (
-            throttled,
+            used.throttled,
             cgroup::can_throttle(),
             "a cgroup that throttles reads (io of v2 or blkio of v1)",
         ),
         (
-            throttled || emulated,
+            used.throttled || used.emulated || used.target,
             there("/dev/loop-control") && sbin("mkfs.ext4"),
             "a loop device and mkfs.ext4 (package e2fsprogs)",
         ),
         (
-            emulated,
+            used.emulated || used.target,
             there("/dev/fuse"),
             "/dev/fuse (modprobe fuse; in a container: give it the device)",
         ),
         (
-            wan,
+            used.wan,
             there("/dev/net/tun") && sbin("ip"),
             "/dev/net/tun (modprobe tun) and ip (package iproute2)",
         ),
         (
-            cubic,
+            used.cubic,
             has_cubic,
             "cubic in net.ipv4.tcp_allowed_congestion_control (add it with sysctl -w)",
         ),
         (
-            origin,
+            used.origin,
             sbin("nginx"),
             "nginx, which is the origin (package nginx)",
         ),
-        (perf, there(profile::PROGRAM), "perf (package linux-perf)"),
+        (
+            used.target,
+            crate::target::is_there(),
+            "tgtd (make lab unpacks it; or package tgt)",
+        ),
+        (
+            used.perf,
+            there(profile::PROGRAM),
+            "perf (package linux-perf)",
+        ),
     ];
     let missing = needs.into_iter().filter(|(needed, has, _)| *needed && !has);
     missing.map(|(_, _, cure)| cure).collect()

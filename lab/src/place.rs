@@ -77,6 +77,13 @@ pub enum Disk {
         /// Sets of files that stay in memory nevertheless.
         cached: &'static [&'static str],
     },
+    /// ext4 on an iSCSI target with a disk in memory. `ackpace-host gateway` mounts it for each contender anew, so it is cold.
+    Target {
+        /// Where the target is: an address of the loopback or of a path of the WAN.
+        at: Ipv4Addr,
+        /// Bytes of its disk.
+        store_bytes: u64,
+    },
 }
 
 /// The network between clients and server.

@@ -147,7 +147,7 @@ impl PointRun<'_> {
         testbed.before_round()?;
         let at = contender.at(self.point);
         let server = testbed.start(&at, self.workload.connections())?;
-        self.workload.verify(&server)?;
+        self.workload.verify(&server, testbed)?;
         server.stop()
     }
 

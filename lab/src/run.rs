@@ -4,7 +4,7 @@
 use crate::experiment::Experiment;
 use crate::needs;
 use crate::outcome::{self, Outcome, PlannedPoint};
-use crate::peers::{self, Contender, Kind};
+use crate::peers::{self, Contender};
 use crate::rounds::{self, Plan};
 use crate::sweep::{Axis, Point, expand};
 use crate::testbed::Lab;
@@ -311,9 +311,7 @@ fn paths(args: &Args, entries: &[Entry]) -> Result<(PathBuf, PathBuf)> {
         .clone()
         .unwrap_or_else(|| beside.join("ackpace"));
     let mut contenders = entries.iter().flat_map(|entry| &entry.contenders);
-    if contenders.any(|who| matches!(who.kind, Kind::Ackpace | Kind::Gateway | Kind::Cluster))
-        && !ackpace.exists()
-    {
+    if contenders.any(|who| who.kind.is_ours()) && !ackpace.exists() {
         return Err(LabError::Setup(format!(
             "{} is missing: type cargo build --release -p ackpace, or give --server PATH",
             ackpace.display()

@@ -9,6 +9,7 @@ use crate::origin::Origin;
 use crate::peers::{Contender, Kind, Running, Site, StartEnvironment};
 use crate::place::{self, Network, Place, Receive};
 use crate::sockets::Sockets;
+use crate::target::Target;
 use crate::throttle::LoopDisk;
 use crate::watch::Instruments;
 use ackpace_lab_base::error::{Doing, LabError, Result};
@@ -22,6 +23,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
+/// Where a target listens, as RFC 7143 has it.
+const TARGET_PORT: u16 = 3260;
 /// Where an origin listens.
 const ORIGIN_PORT: u16 = 7700;
 
@@ -49,6 +52,7 @@ pub struct Testbed<'a> {
     // Fields drop in this order: memory locks first, then the disk below them.
     _pinned: Vec<Pinned>,
     slow: Option<LoopDisk>,
+    target: Option<Target>,
 }
 
 /// The served files on their storage.
@@ -77,6 +81,13 @@ impl<'a> Testbed<'a> {
             None => None,
             Some(ip) => Some(Arc::new(origin(lab, ip, &storage.root, wan.as_deref())?)),
         };
+        let target = match place.disk {
+            place::Disk::Target { at, store_bytes } => {
+                let disk = (&place.files[..], store_bytes);
+                Some(target(lab, at, disk, wan.as_deref())?)
+            }
+            _ => None,
+        };
         Ok(Self {
             lab,
             place: place.clone(),
@@ -91,6 +102,7 @@ impl<'a> Testbed<'a> {
             ports: 8001..,
             _pinned: storage.pinned,
             slow: storage.slow,
+            target,
         })
     }
 
@@ -124,6 +136,17 @@ impl<'a> Testbed<'a> {
             wan.client().enter_before_exec(&mut command);
         }
         command
+    }
+
+    /// Runs in the clients' network. Sockets that are made there stay there.
+    pub fn in_clients_network<T: Send>(
+        &self,
+        inside: impl FnOnce() -> Result<T> + Send,
+    ) -> Result<T> {
+        match &self.instruments.wan {
+            Some(wan) => wan.client().run(inside),
+            None => inside(),
+        }
     }
 
     /// Moves a command onto the server's core; it stays in the run's own network.
@@ -173,6 +196,7 @@ impl<'a> Testbed<'a> {
                 .origin
                 .as_ref()
                 .map(|origin| origin.address),
+            target: self.target.as_ref().map(|target| target.url.as_str()),
         };
         fresh_caches(&self.lab.scratch, contender.kind)?;
         let environment = StartEnvironment {
@@ -239,6 +263,8 @@ fn storage(lab: &Lab, place: &Place) -> Result<Storage> {
         emulated: None,
     };
     match &place.disk {
+        // Mounted for each contender anew.
+        place::Disk::Target { .. } => storage.root = lab.scratch.join("mounted"),
         place::Disk::Memory => {
             corpus::make(&storage.root, files)?;
             storage.pinned = pin(&storage.root, files, |_| true)?;
@@ -279,6 +305,18 @@ fn storage(lab: &Lab, place: &Place) -> Result<Storage> {
         }
     }
     Ok(storage)
+}
+
+/// Starts the target of a place on the clients' core, in their network.
+fn target(lab: &Lab, at: Ipv4Addr, disk: (&[Set], u64), wan: Option<&Wan>) -> Result<Target> {
+    let address = SocketAddr::from((at, TARGET_PORT));
+    Target::up(address, disk, &lab.scratch, |command| {
+        let mut command = environment::on_core(command, lab.cores.load_core, &[]);
+        if let Some(wan) = wan {
+            wan.client().enter_before_exec(&mut command);
+        }
+        command
+    })
 }
 
 /// Starts the origin of a place on the clients' core, in their network.

@@ -77,7 +77,11 @@ fn format(image: &Path, len_bytes: u64) -> Result<()> {
     std::fs::rename(&new, image).doing(what)
 }
 
-fn run(command: &mut Command) -> Result<()> {
+/// Runs a program to its end.
+///
+/// # Errors
+/// What it says when it fails.
+pub fn run(command: &mut Command) -> Result<()> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.output().doing(|| name.clone())?;
     if output.status.success() {

@@ -7,6 +7,7 @@ mod documents;
 mod films;
 mod memory;
 mod network;
+mod nfs;
 mod origin;
 mod ssbt;
 
@@ -58,6 +59,10 @@ pub fn all() -> Vec<Experiment> {
         origin::by_length,
         origin::reset,
         origin::mix,
+        nfs::folder,
+        nfs::fig3,
+        nfs::fig4,
+        nfs::readers,
         cluster::relay,
         cluster::drain,
         cluster::moved,

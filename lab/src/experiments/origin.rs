@@ -13,10 +13,10 @@ use ackpace_lab_wan::{LinkSpec, Topology};
 use std::net::Ipv4Addr;
 
 /// Where the origin is if it is far away: a path of its own, whose round trip is 10 ms.
-const FAR: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
+pub(super) const FAR: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 const FAR_ONE_WAY_MS: f64 = 5.0;
 /// Address of clients with a wire of their own.
-const CLIENT: &str = "10.8.0.1";
+pub(super) const CLIENT: &str = "10.8.0.1";
 
 /// Ours with so much memory for payload.
 fn gateway(name: &str, cache: &str, options: &[&str]) -> Contender {

@@ -1,6 +1,6 @@
 //! ackpace: one worker, as the peers have, no access log, defaults otherwise.
 
-use super::{Kind, Site, bare};
+use super::{Kind, Site, bare, fill};
 use std::path::Path;
 use std::process::Command;
 
@@ -17,29 +17,43 @@ const ARGS: [&str; 8] = [
 ];
 
 /// What it serves: the place's files, or its origin.
-pub fn served(kind: Kind) -> &'static str {
+fn served(kind: Kind) -> &'static str {
     match kind {
         Kind::Gateway => "http://@ORIGIN@",
         _ => "@ROOT@",
     }
 }
 
+/// Where it listens. Of a contender that serves NFS, that is measured, and HTTP has a port beside it.
+fn listens(kind: Kind) -> &'static [&'static str] {
+    match kind {
+        Kind::Nfs => &[
+            "--nfs",
+            "@IP@:@PORT@",
+            "--nfs-export",
+            "/=*",
+            "--listen",
+            "@IP@:@SECOND_PORT@",
+        ],
+        _ => &["--listen", "@IP@:@PORT@"],
+    }
+}
+
 /// The command that serves it at the site's address; options may repeat one of ours, and then count instead of it.
-pub fn command(site: &Site, what: &str, build: &Path, options: &[String]) -> Command {
+pub fn command(site: &Site, kind: Kind, build: &Path, options: &[String]) -> Command {
+    let places = site.places();
     let mut command = bare(&build.to_string_lossy());
-    command
-        .arg("serve")
-        .arg(what)
-        .arg("--listen")
-        .arg(site.address.to_string());
-    command.args(args(options));
+    command.arg("serve").arg(fill(served(kind), &places));
+    command.args(listens(kind).iter().map(|arg| fill(arg, &places)));
+    command.args(args(options).iter().map(|arg| fill(arg, &places)));
     command
 }
 
 /// The arguments, for the record.
-pub fn config(what: &str, options: &[String]) -> String {
+pub fn config(kind: Kind, options: &[String]) -> String {
+    let (what, listens) = (served(kind), listens(kind).join(" "));
     let args = args(options).join(" ");
-    format!("ackpace serve {what} --listen @IP@:@PORT@ {args}")
+    format!("ackpace serve {what} {listens} {args}")
 }
 
 /// Our defaults that the options don't name, and the options.
@@ -67,7 +81,7 @@ mod tests {
     #[test]
     fn an_option_takes_the_place_of_a_default() {
         let options = ["--workers=2".to_owned(), "--rate-min".into(), "0".into()];
-        let text = config("@ROOT@", &options);
+        let text = config(Kind::Ackpace, &options);
         assert!(
             text.ends_with("off --log-level info --workers=2 --rate-min 0"),
             "{text}"

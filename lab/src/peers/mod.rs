@@ -1,9 +1,13 @@
 //! The contenders: ackpace and the servers that it is measured beside, each with its settings.
 
 mod ackpace;
+mod kind;
+mod nfs;
+mod portmapper;
 mod program;
 mod running;
 
+pub use kind::Kind;
 pub use running::{Running, StartEnvironment, log_tail};
 
 use crate::sweep::Point;
@@ -12,34 +16,6 @@ use program::Program;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-
-/// A program that serves files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Kind {
-    /// Ours.
-    Ackpace,
-    /// nginx, one worker.
-    Nginx,
-    /// lighttpd.
-    Lighttpd,
-    /// Apache with a process for each connection: the blocking baseline.
-    ApachePrefork,
-    /// h2o.
-    H2o,
-    /// Ours before the place's origin.
-    Gateway,
-    /// nginx before the place's origin, one worker.
-    NginxGateway,
-    /// Varnish before the place's origin.
-    Varnish,
-    /// Ours, as the nodes of a cluster.
-    Cluster,
-    /// HAProxy before single servers of ours.
-    Haproxy,
-    /// nginx before a single server of ours, one worker.
-    NginxProxy,
-}
 
 /// A program with its settings: who takes part.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
@@ -149,6 +125,19 @@ const PRESETS: &[Preset] = &[
         &["sendfile on", "tcp_nopush on"],
         "nginx before this project's server",
     ),
+    (
+        "nfs",
+        Kind::Nfs,
+        &[],
+        "this project's server by NFS, one worker",
+    ),
+    ("ganesha", Kind::Ganesha, &[], "NFS-Ganesha, NFS version 3"),
+    (
+        "plain-nfs",
+        Kind::PlainNfs,
+        &[],
+        "a plain server of NFS that copies payload, from the page cache and to the socket",
+    ),
 ];
 
 /// Most that a read of nginx with `directio` takes.
@@ -172,6 +161,8 @@ pub struct Site<'a> {
     pub memory_limit_bytes: Option<u64>,
     /// The origin, for gateways.
     pub origin: Option<SocketAddr>,
+    /// The unit of an iSCSI target that `ackpace-host gateway` mounts at `root` for the time of a contender.
+    pub target: Option<&'a str>,
 }
 
 /// Name, version and configuration of a contender, for the record.
@@ -245,7 +236,9 @@ impl Contender {
     pub fn parse(text: &str) -> std::result::Result<Self, String> {
         let mut words = text.split_whitespace();
         let name = words.next().unwrap_or_default();
-        if let Some((preset @ ("ackpace" | "gateway" | "cluster"), path)) = name.split_once('@') {
+        if let Some((preset @ ("ackpace" | "gateway" | "cluster" | "nfs"), path)) =
+            name.split_once('@')
+        {
             return Self::build(preset, path, &words.collect::<Vec<_>>());
         }
         if !PRESETS.iter().any(|preset| preset.0 == name) {
@@ -257,14 +250,7 @@ impl Contender {
         let options: Vec<&str> = words.collect();
         match (Self::preset(name), options.is_empty()) {
             (contender, true) => Ok(contender),
-            (contender, false)
-                if matches!(
-                    contender.kind,
-                    Kind::Ackpace | Kind::Gateway | Kind::Cluster
-                ) =>
-            {
-                Ok(contender.with(text, &options))
-            }
+            (contender, false) if contender.kind.is_ours() => Ok(contender.with(text, &options)),
             _ => Err(format!(
                 "{name} takes no options here; settings of peers are in lab/peers/ and in the experiments"
             )),
@@ -318,12 +304,12 @@ impl Contender {
     /// Name, version and configuration.
     pub fn identity(&self, ackpace: &Path) -> Result<Identity> {
         let (version, config) = match Program::of(self.kind) {
-            None => {
+            None if self.kind.is_ours() => {
                 let build = self.build.as_deref().unwrap_or(ackpace);
-                let what = ackpace::served(self.kind);
-                let config = ackpace::config(what, &self.options);
+                let config = ackpace::config(self.kind, &self.options);
                 (says(build, "--version")?, config)
             }
+            None => nfs::identity(self.kind)?,
             Some(program) => {
                 let version = says(Path::new(program.path), program.version)?;
                 (version, program.config(&self.options))
@@ -342,11 +328,11 @@ impl Contender {
     /// The command that serves a site; writes its configuration first.
     pub(crate) fn command(&self, site: &Site) -> Result<Command> {
         match Program::of(self.kind) {
-            None => {
+            None if self.kind.is_ours() => {
                 let build = self.build.as_deref().unwrap_or(site.ackpace);
-                let what = fill(ackpace::served(self.kind), &site.places());
-                Ok(ackpace::command(site, &what, build, &self.options))
+                Ok(ackpace::command(site, self.kind, build, &self.options))
             }
+            None => nfs::command(site, self.kind),
             Some(program) => program.command(site, &self.options),
         }
     }
@@ -378,10 +364,19 @@ impl Site<'_> {
             ("SCRATCH", self.scratch.to_string_lossy().into_owned()),
             ("IP", self.address.ip().to_string()),
             ("PORT", self.address.port().to_string()),
+            (
+                "SECOND_PORT",
+                kind::second_port(self.address.port()).to_string(),
+            ),
             ("CONNECTIONS", connections.to_string()),
             ("WORKERS", self.connections.max(200).to_string()),
             ("BUFFER", format!("{}k", buffer_bytes(self) >> 10)),
         ];
+        if let Some(target) = self.target {
+            places.push(("TARGET", target.to_owned()));
+            let socket = running::gateway_socket(self.scratch);
+            places.push(("GATEWAY", socket.to_string_lossy().into_owned()));
+        }
         if let Some(origin) = self.origin {
             places.push(("ORIGIN", origin.to_string()));
             places.push(("ORIGIN_IP", origin.ip().to_string()));
@@ -413,8 +408,14 @@ fn fill(template: &str, places: &[(&str, impl AsRef<str>)]) -> String {
 
 /// First line of what a program says of its version; nginx says it on standard error.
 fn says(program: &Path, flag: &str) -> Result<String> {
-    let output = Command::new(program).arg(flag).output();
-    let output = output.doing(|| program.display().to_string())?;
+    let mut command = Command::new(program);
+    command.arg(flag);
+    says_of(command)
+}
+
+fn says_of(mut command: Command) -> Result<String> {
+    let output = command.output();
+    let output = output.doing(|| command.get_program().to_string_lossy().into_owned())?;
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text);
     Ok(text.lines().next().unwrap_or("").trim().to_owned())
@@ -422,6 +423,9 @@ fn says(program: &Path, flag: &str) -> Result<String> {
 
 /// The package that provides a contender's program, if that is missing on this machine.
 pub fn lacking(contender: &Contender) -> Option<&'static str> {
+    if contender.kind == Kind::Ganesha {
+        return nfs::ganesha_lacking();
+    }
     let program = Program::of(contender.kind)?;
     (!Path::new(program.path).exists()).then_some(program.package)
 }

@@ -89,10 +89,11 @@ const NGINX_PROXY: Program = Program {
 const APACHE_MODULES: &str = "/usr/lib/apache2/modules";
 
 impl Program {
-    /// The program of a peer; `None` for ours.
+    /// The program of a peer; `None` for ours, and for those of `nfs.rs`.
     pub fn of(kind: Kind) -> Option<&'static Self> {
         match kind {
             Kind::Ackpace | Kind::Gateway | Kind::Cluster => None,
+            Kind::Nfs | Kind::Ganesha | Kind::PlainNfs => None,
             Kind::Haproxy => Some(&HAPROXY),
             Kind::NginxProxy => Some(&NGINX_PROXY),
             Kind::Nginx => Some(&NGINX),

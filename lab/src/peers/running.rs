@@ -1,6 +1,6 @@
 //! A running server: started on its core, in its cgroup and network, watched, and ended with the round.
 
-use super::{Contender, Site};
+use super::{Contender, Kind, Site, portmapper};
 use crate::cgroup::Group;
 use crate::cpu;
 use crate::environment::{self, Cores};
@@ -34,6 +34,8 @@ pub struct StartEnvironment<'a> {
 pub struct Running {
     /// Name of the contender.
     pub name: String,
+    /// Its program.
+    pub kind: Kind,
     /// The address at which it listens.
     pub address: SocketAddr,
     /// Its core.
@@ -41,7 +43,8 @@ pub struct Running {
     /// Its cgroup.
     pub group: Group,
     child: Child,
-    tuning: Option<Tuning>,
+    tuning: Option<Beside>,
+    mounted: Option<Beside>,
 }
 
 impl Running {
@@ -55,6 +58,11 @@ impl Running {
         environment: StartEnvironment,
     ) -> Result<Self> {
         let name = contender.name.clone();
+        if contender.kind == Kind::Ganesha {
+            portmapper::provide()?;
+        }
+        let mounted = site.target.map(|target| mount(target, site, &environment));
+        let mounted = mounted.transpose()?;
         let mut command = environment::on_core(
             contender.command(site)?,
             environment.cores.server_core,
@@ -70,11 +78,13 @@ impl Running {
         let child = command.spawn().doing(|| format!("{name}: start"))?;
         let mut running = Self {
             name,
+            kind: contender.kind,
             address: site.address,
             core: environment.cores.server_core,
             group: environment.group,
             child,
             tuning: None,
+            mounted,
         };
         let start = Instant::now();
         while !environment.sockets.listening(site.address.port())? {
@@ -85,10 +95,11 @@ impl Running {
         }
         if let Some(options) = contender.tune {
             environment::host_places()?;
-            let mut command = Tuning::command(options, site);
+            let mut command = Beside::tune(options, site);
             command = environment::on_core(command, environment.cores.load_core, &[]);
             (environment.enter)(&mut command);
-            running.tuning = Some(Tuning::start(command, site.scratch)?);
+            let tuning = Beside::start("tune", command, site.scratch, " divides ")?;
+            running.tuning = Some(tuning);
         }
         Ok(running)
     }
@@ -96,6 +107,12 @@ impl Running {
     /// The pid of its first process.
     pub fn pid(&self) -> i32 {
         self.child.id() as i32
+    }
+
+    /// The pids of its first process, and of that which keeps its files mounted, if there is one.
+    pub fn roots(&self) -> Vec<i32> {
+        let mounted = self.mounted.iter().map(Beside::pid);
+        std::iter::once(self.pid()).chain(mounted).collect()
     }
 
     /// The pids of all its processes.
@@ -131,30 +148,61 @@ impl Running {
             }
             std::thread::sleep(Duration::from_millis(2));
         }
-        Ok(())
+        self.mounted.take().map_or(Ok(()), Beside::stop)
     }
 }
 
-/// `ackpace-host tune` beside a server, on the clients' core; killed when dropped.
-struct Tuning {
+/// Mounts the unit of a target on the server's core, but outside its cgroup: memory that the server waits for may have to be written
+/// to the mount first.
+fn mount(target: &str, site: &Site, environment: &StartEnvironment) -> Result<Beside> {
+    std::fs::create_dir_all(site.root).doing(|| site.root.display().to_string())?;
+    let command = Beside::gateway(target, site);
+    let mut command = environment::on_core(command, environment.cores.server_core, &[]);
+    (environment.enter)(&mut command);
+    Beside::start("gateway", command, site.scratch, "gateway: ready")
+}
+
+/// A service of `ackpace-host` beside a server; killed when dropped.
+struct Beside {
+    what: &'static str,
     child: Child,
     log: PathBuf,
 }
 
-impl Tuning {
-    /// It lies beside the server's binary.
-    fn command(options: &[&str], site: &Site) -> Command {
+impl Beside {
+    /// A command of `ackpace-host`, which lies beside the server's binary.
+    fn command(what: &str, site: &Site) -> Command {
         let mut command = Command::new(site.ackpace.with_file_name("ackpace-host"));
-        command
-            .arg("tune")
-            .args(options)
-            .args(["--port", &site.address.port().to_string()]);
+        command.arg(what);
         command
     }
 
-    /// Starts it and waits until it divides.
-    fn start(mut command: Command, scratch: &Path) -> Result<Self> {
-        let path = scratch.join("tune.log");
+    /// `ackpace-host tune` with these options, for the server's port.
+    fn tune(options: &[&str], site: &Site) -> Command {
+        let mut command = Self::command("tune", site);
+        let port = site.address.port().to_string();
+        command.args(options).args(["--port", &port]);
+        command
+    }
+
+    /// `ackpace-host gateway`, which mounts the unit of a target where the server serves. Nothing is written to it.
+    fn gateway(target: &str, site: &Site) -> Command {
+        let mut command = Self::command("gateway", site);
+        command.args(["--iscsi", target, "--read-only", "--mount"]);
+        command.arg(site.root);
+        command.arg("--runtime").arg(site.scratch.join("gateway"));
+        command.arg("--socket").arg(gateway_socket(site.scratch));
+        command
+    }
+
+    /// Starts it and waits until its log has a line with `ready`.
+    fn start(
+        what: &'static str,
+        mut command: Command,
+        scratch: &Path,
+        ready: &str,
+    ) -> Result<Self> {
+        let path = scratch.join(format!("{what}.log"));
         let output = File::create(&path).doing(|| path.display().to_string())?;
         command
             .stdin(Stdio::null())
@@ -163,43 +211,64 @@ impl Tuning {
         let child = command.spawn().doing(|| {
             "ackpace-host beside the server's binary: cargo build --release -p ackpace-host --features bpf".to_owned()
         })?;
-        let mut tuning = Self { child, log: path };
+        let log_path = path;
+        let mut beside = Self {
+            what,
+            child,
+            log: log_path,
+        };
         let start = Instant::now();
-        while !log(&tuning.log).contains(" divides ") {
-            let ended = tuning
-                .child
-                .try_wait()
-                .doing(|| "ackpace-host: wait".into())?;
+        while !log(&beside.log).contains(ready) {
+            let ended = beside.child.try_wait();
+            let ended = ended.doing(|| "ackpace-host: wait".into())?;
             if ended.is_some() || start.elapsed() > START_STOP_MAX {
-                let what = format!("does not run: {}", log(&tuning.log).trim());
-                return Err(LabError::contender("ackpace-host tune", what));
+                let what = format!("does not run: {}", log(&beside.log).trim());
+                return Err(beside.fault(&what));
             }
             std::thread::sleep(Duration::from_millis(2));
         }
-        Ok(tuning)
+        Ok(beside)
+    }
+
+    fn pid(&self) -> i32 {
+        self.child.id() as i32
     }
 
     /// Ends it by SIGTERM; it undoes what it did.
     fn stop(mut self) -> Result<()> {
-        if let Some(pid) = Pid::from_raw(self.child.id() as i32) {
+        if let Some(pid) = Pid::from_raw(self.pid()) {
             kill_process(pid, Signal::TERM).doing(|| "ackpace-host: SIGTERM".into())?;
         }
         let status = self.child.wait().doing(|| "ackpace-host: wait".into())?;
         match status.success() {
             true => Ok(()),
-            false => Err(LabError::contender(
-                "ackpace-host tune",
-                log(&self.log).trim(),
-            )),
+            false => Err(self.fault(log(&self.log).trim())),
         }
+    }
+
+    fn fault(&self, why: &str) -> LabError {
+        LabError::contender(&format!("ackpace-host {}", self.what), why)
     }
 }
 
-impl Drop for Tuning {
+impl Drop for Beside {
     fn drop(&mut self) {
-        let _ = self.child.kill(); // usually it has already ended
+        // Usually it has already ended. Otherwise it may still undo what it did.
+        if let Some(pid) = Pid::from_raw(self.pid()) {
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        let start = Instant::now();
+        while matches!(self.child.try_wait(), Ok(None)) && start.elapsed() < START_STOP_MAX {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Where `ackpace-host gateway` tells a server of the unit.
+pub fn gateway_socket(scratch: &Path) -> PathBuf {
+    scratch.join("gateway.sock")
 }
 
 /// The end of the log of the last server started with this scratch directory.

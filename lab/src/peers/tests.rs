@@ -13,6 +13,7 @@ fn configurations_have_no_place_that_stays_empty() {
         connections: 5000,
         memory_limit_bytes: None,
         origin: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 7654))),
+        target: None,
     };
     for (name, _) in Contender::presets() {
         let contender = Contender::preset(name);
@@ -48,6 +49,7 @@ fn buffers_of_all_connections_fit_into_the_memory() {
             connections,
             memory_limit_bytes,
             origin: None,
+            target: None,
         })
     };
     assert_eq!(buffer_bytes(None, 5000), 1 << 20);
@@ -99,6 +101,7 @@ fn another_build_of_ours_takes_part_under_the_name_of_its_file() {
         connections: 1,
         memory_limit_bytes: None,
         origin: None,
+        target: None,
     };
     assert_eq!(
         build.command(&site).unwrap().get_program(),

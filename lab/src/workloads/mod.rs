@@ -3,11 +3,13 @@
 mod after;
 pub mod cluster;
 mod downloads;
+mod nfs;
 pub mod profile;
 mod swarm;
 
 pub use cluster::Cluster;
 pub use downloads::Downloads;
+pub use nfs::{ReadOrder, Reads};
 pub use swarm::{Event, Swarm, TimedEvent};
 
 use crate::metrics::Values;
@@ -27,6 +29,8 @@ pub enum Workload {
     Swarm(Swarm),
     /// Clients of several nodes, which it starts itself.
     Cluster(Cluster),
+    /// READs by NFS.
+    Nfs(Reads),
 }
 
 /// Lengths of the two parts of a round.
@@ -53,6 +57,7 @@ impl Workload {
             Self::Downloads(downloads) => downloads.connections,
             Self::Swarm(swarm) => swarm.connections(),
             Self::Cluster(cluster) => cluster.connections(),
+            Self::Nfs(reads) => reads.connections,
         }
     }
 
@@ -65,9 +70,10 @@ impl Workload {
     ///
     /// # Errors
     /// The first wrong byte, name or length.
-    pub fn verify(&self, server: &Running) -> Result<()> {
+    pub fn verify(&self, server: &Running, testbed: &Testbed) -> Result<()> {
         match self {
             Self::Downloads(downloads) => downloads.verify(server),
+            Self::Nfs(reads) => testbed.in_clients_network(|| reads.verify(server)),
             Self::Swarm(_) | Self::Cluster(_) => Ok(()), // they check every byte of every round
         }
     }
@@ -82,6 +88,7 @@ impl Workload {
         match self {
             Self::Downloads(downloads) => downloads.run(server, testbed, times),
             Self::Swarm(swarm) => swarm.run(server, testbed, times),
+            Self::Nfs(reads) => reads.run(server, testbed, times),
             Self::Cluster(_) => Err(LabError::Setup("a cluster is no single server".into())),
         }
     }

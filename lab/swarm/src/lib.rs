@@ -17,10 +17,10 @@
 
 mod cli;
 pub mod command;
-mod draw;
+pub mod draw;
 mod fleet;
 pub mod head;
-mod histogram;
+pub mod histogram;
 pub mod load;
 mod objects;
 mod setup;

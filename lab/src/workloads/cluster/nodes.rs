@@ -132,6 +132,7 @@ impl Nodes {
             connections: 2_000,
             memory_limit_bytes: None,
             origin: Some(SocketAddr::from((address(1), SINGLE_PORT))),
+            target: None,
         };
         self.spawn(start, 0, start.contender.command(&site)?)?;
         let (begun, node) = (Instant::now(), start.segment.node(0));
