@@ -61,6 +61,12 @@ impl Tgtd {
         }
     }
 
+    /// The file that is its disk.
+    #[allow(dead_code, reason = "the tests of other packages look at it")]
+    pub fn disk(&self) -> PathBuf {
+        self.dir.join("disk")
+    }
+
     /// Waits until it answers, then makes the target.
     fn set_up(&mut self) -> bool {
         let target = [
