@@ -36,6 +36,7 @@ pub const TARGETS: &[Target] = &[
     target("cluster", targets::cluster::cluster),
     target("broker", targets::broker::broker),
     target("etcd", targets::etcd::etcd),
+    target("files", targets::files::files),
     target("trace", targets::trace::trace),
     target("nfs3", targets::nfs3::nfs3),
     target("iscsi_address", targets::iscsi_address::iscsi_address),

@@ -9,7 +9,7 @@ use crate::handoff::switch::Settings;
 use crate::options::{Ask, Command, Options, Tune};
 use crate::place::Place;
 use crate::tally::Tally;
-use crate::{doctor, handoff, passes, status, tune};
+use crate::{doctor, files, handoff, passes, status, tune};
 use ackpace_host_base::failure::Failure;
 use ackpace_host_base::lines::{Lines, To};
 use ackpace_host_base::tell;
@@ -56,6 +56,7 @@ fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<bool, Failure> {
         Command::Tune(options) => tune::run(&options),
         Command::Passes => passes::serve(),
         Command::Handoff(options) => handoff::run(&options),
+        Command::Files(options) => files::run(&options),
         Command::Receive(command) => ackpace_receive::run(&command),
     };
     done.map(|()| true)

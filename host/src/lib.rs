@@ -6,11 +6,14 @@
 //! A process of its own makes them ([`passes`], [`kernel`]), [`tune`] drives both, and [`status`] tells how it stands. Whatever is
 //! changed is undone at the end; the record for that lies in the sockets ([`place`]).
 //!
+//! `files` changes files with the rights of users for a server that has none ([`files`]).
+//!
 //! `receive` tells what a busy machine does to processes that receive, and can help: [`ackpace_receive`].
 
 pub mod cgroups;
 pub mod cli;
 pub mod doctor;
+pub mod files;
 pub mod handoff;
 pub mod journal;
 pub mod kernel;

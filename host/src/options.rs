@@ -10,6 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use ackpace_receive::options::{Receive, port};
 
+use crate::files::options::Files;
 use crate::handoff::options::Handoff;
 use crate::matching::{Matching, Prefix};
 
@@ -55,6 +56,8 @@ pub enum Command {
     Passes,
     /// Move a server's connections between nodes at its request, until stopped
     Handoff(Handoff),
+    /// Change files with the rights of NFS clients' users at a server's request, until stopped
+    Files(Files),
     /// Show how long TCP segments wait for the programs that receive them, and what bears on it
     #[command(subcommand)]
     Receive(Receive),

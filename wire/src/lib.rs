@@ -10,6 +10,7 @@ pub mod base64;
 pub mod civil;
 pub mod cluster;
 pub mod content_type;
+pub mod files;
 pub mod hide;
 pub mod http;
 pub mod iscsi;

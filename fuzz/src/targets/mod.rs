@@ -9,6 +9,7 @@ pub mod cluster;
 pub mod conditionals;
 pub mod config;
 pub mod etcd;
+pub mod files;
 pub mod iscsi_address;
 pub mod iscsi_login;
 pub mod iscsi_session;

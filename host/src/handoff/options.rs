@@ -104,7 +104,11 @@ fn peer(text: &str) -> Result<Peer, String> {
     peer.ok_or_else(|| "not a peer: write its name and its address, such as b=10.0.0.12".to_owned())
 }
 
-fn user(text: &str) -> Result<User, String> {
+/// Reads a user's name or number.
+///
+/// # Errors
+/// It is neither.
+pub fn user(text: &str) -> Result<User, String> {
     let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
     user_in(text, &passwd).ok_or_else(|| {
         "no such user in /etc/passwd: write its name or number; for a user of another directory, both numbers, as USER:GROUP \
