@@ -68,6 +68,8 @@ pub struct Spot {
 /// What a user does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
+    /// Looks at what is at a path, as in [`Known`]: its descriptor is a place (O_PATH).
+    Look(Vec<u8>),
     /// Opens a file that is there.
     Open(Known, For),
     /// Makes a regular file, or finds it, and opens it for writing.
@@ -98,8 +100,6 @@ pub enum For {
     Reading = 1,
     /// Writing a regular file.
     Writing = 2,
-    /// Looking at anything (O_PATH).
-    Looking = 3,
 }
 
 /// How a file is made, as RFC 1813 section 3.3.8 has it.

@@ -63,6 +63,10 @@ pub fn carry_out(root: &OwnedFd, user: &User, operation: &Operation) -> Answer {
 
 fn attempt(root: BorrowedFd<'_>, user: &User, operation: &Operation) -> Result<Answer, Stop> {
     match operation {
+        Operation::Look(path) => {
+            let found = Found::look(root, path)?;
+            return Ok(Answer::opened(found.place, false));
+        }
         Operation::Open(file, aim) => return open(root, file, *aim),
         Operation::Create(spot, how) => return create(root, user, spot, how),
         Operation::MakeFolder(spot, attributes) => {
@@ -122,7 +126,6 @@ fn attempt(root: BorrowedFd<'_>, user: &User, operation: &Operation) -> Result<A
 fn open(root: BorrowedFd<'_>, file: &Known, aim: For) -> Result<Answer, Stop> {
     let file = Found::of(root, file)?;
     let opened = match (aim, file.kind()) {
-        (For::Looking, _) => file.place,
         (For::Reading, FileType::RegularFile | FileType::Directory) => file.open(OFlags::RDONLY)?,
         (For::Writing, FileType::RegularFile) => file.open(OFlags::WRONLY)?,
         (For::Writing, FileType::Directory) => return Err(Errno::ISDIR.into()),

@@ -31,12 +31,12 @@ pub struct Found {
 }
 
 impl Found {
-    /// The file that is known by this path. A link is itself; none on the way is followed.
+    /// What is at a path. A link is itself; none on the way is followed.
     ///
     /// # Errors
     /// It is not there, or the thread's user may not pass.
-    pub fn of(root: BorrowedFd<'_>, known: &Known) -> Result<Found, Stop> {
-        let path = match &*known.path {
+    pub fn look(root: BorrowedFd<'_>, path: &[u8]) -> Result<Found, Stop> {
+        let path = match path {
             b"" => b".",
             path => path,
         };
@@ -44,13 +44,19 @@ impl Found {
         let resolve =
             ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         let opened = openat2(root, path, flags, Mode::empty(), resolve);
-        let found = match opened {
-            Ok(place) => Found::at(place)?,
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => {
-                return Err(Stop::Moved);
-            }
-            Err(error) => return Err(error.into()),
-        };
+        match opened {
+            Ok(place) => Found::at(place),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => Err(Stop::Moved),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The file that is known by its path.
+    ///
+    /// # Errors
+    /// As above, and if it is another one.
+    pub fn of(root: BorrowedFd<'_>, known: &Known) -> Result<Found, Stop> {
+        let found = Found::look(root, &known.path)?;
         match (found.stat.st_dev, found.stat.st_ino) == (known.device, known.inode) {
             true => Ok(found),
             false => Err(Stop::Moved),

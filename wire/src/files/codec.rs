@@ -22,6 +22,7 @@ const REMOVE_FOLDER: u32 = 8;
 const RENAME: u32 = 9;
 const ADD_NAME: u32 = 10;
 const SET: u32 = 11;
+const LOOK: u32 = 12;
 
 const HERE: u32 = 21;
 const DONE: u32 = 22;
@@ -45,6 +46,7 @@ pub fn encode_request(request: &Request) -> Vec<u8> {
         return head(HELLO);
     };
     let mut to = head(match operation {
+        Operation::Look(_) => LOOK,
         Operation::Open(..) => OPEN,
         Operation::Create(..) => CREATE,
         Operation::MakeFolder(..) => MAKE_FOLDER,
@@ -66,6 +68,7 @@ pub fn encode_request(request: &Request) -> Vec<u8> {
 
 fn put_operation(operation: &Operation, to: &mut Vec<u8>) {
     match operation {
+        Operation::Look(path) => to.put_opaque(path),
         Operation::Open(file, aim) => {
             file.put(to);
             to.put_u32(*aim as u32);
@@ -117,6 +120,7 @@ pub fn parse_request(datagram: &[u8]) -> Result<Request, Bad> {
     }
     let user = user(from)?;
     let operation = match code {
+        LOOK => Operation::Look(path(from)?),
         OPEN => Operation::Open(Known::read(from)?, aim(from)?),
         CREATE => Operation::Create(Spot::read(from)?, how(from)?),
         MAKE_FOLDER => Operation::MakeFolder(Spot::read(from)?, SetAttributes::read(from)?),
@@ -171,6 +175,15 @@ fn user(from: &mut Reader<'_>) -> Result<User, Bad> {
     Ok(User { uid, gid, gids })
 }
 
+fn path(from: &mut Reader<'_>) -> Result<Vec<u8>, Bad> {
+    let path = from.opaque(NFS_PATH_BYTES_MAX)?;
+    let mut names = path.split(|byte| *byte == b'/');
+    match path.is_empty() || names.all(is_name) {
+        true => Ok(path.to_vec()),
+        false => Err(Bad::Value),
+    }
+}
+
 impl Known {
     fn put(&self, to: &mut Vec<u8>) {
         to.put_opaque(&self.path);
@@ -179,13 +192,8 @@ impl Known {
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Known, Bad> {
-        let path = from.opaque(NFS_PATH_BYTES_MAX)?;
-        let mut names = path.split(|byte| *byte == b'/');
-        if !path.is_empty() && !names.all(is_name) {
-            return Err(Bad::Value);
-        }
         Ok(Known {
-            path: path.to_vec(),
+            path: path(from)?,
             device: from.u64()?,
             inode: from.u64()?,
         })
@@ -216,7 +224,7 @@ fn is_name(name: &[u8]) -> bool {
 }
 
 fn aim(from: &mut Reader<'_>) -> Result<For, Bad> {
-    let (code, all) = (from.u32()?, [For::Reading, For::Writing, For::Looking]);
+    let (code, all) = (from.u32()?, [For::Reading, For::Writing]);
     let found = all.into_iter().find(|aim| *aim as u32 == code);
     found.ok_or(Bad::Value)
 }

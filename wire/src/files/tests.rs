@@ -67,8 +67,9 @@ fn node() -> impl Strategy<Value = Node> {
 }
 
 fn request() -> impl Strategy<Value = Request> {
-    let aim = prop_oneof![Just(For::Reading), Just(For::Writing), Just(For::Looking)];
+    let aim = prop_oneof![Just(For::Reading), Just(For::Writing)];
     let operation = prop_oneof![
+        known().prop_map(|file| Operation::Look(file.path)),
         (known(), aim).prop_map(|(file, aim)| Operation::Open(file, aim)),
         (spot(), how()).prop_map(|(spot, how)| Operation::Create(spot, how)),
         (spot(), set()).prop_map(|(spot, set)| Operation::MakeFolder(spot, set)),
