@@ -49,7 +49,7 @@ pub fn read(call: &Call<'_>, asked: &Asked<'_>) -> Result<Outcome, Fail> {
     if len_bytes == 0 {
         return Ok(Outcome::Reply(head));
     }
-    let file = call.tree.open(&there.node, call.wait)?;
+    let file = call.tree.open(&there.node, call.eyes_of(&there))?;
     Ok(Outcome::Read {
         source: Source::File(file),
         file_len_bytes,

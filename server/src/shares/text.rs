@@ -7,6 +7,7 @@ use ackpace_core::units::{KIB, MIB};
 use ackpace_wire::limits as wire;
 
 use super::{Shares, descriptors_allowed};
+use crate::limits;
 use crate::options::{ServeOptions, display_duration};
 
 /// A bound, and its consequence.
@@ -148,7 +149,7 @@ fn of_nfs(shares: &Shares) -> Vec<Bound> {
     if shares.nfs_connections == 0 {
         return Vec::new();
     }
-    vec![
+    let mut bounds = vec![
         (
             shares.nfs_connections.to_string(),
             "NFS connections of a thread; more: the one idle for longest is closed, or clients wait",
@@ -169,5 +170,12 @@ fn of_nfs(shares: &Shares) -> Vec<Bound> {
             core::NFS_RUNS_MAX.to_string(),
             "places in files that are read ahead of one connection at once",
         ),
-    ]
+    ];
+    if shares.nfs_writes {
+        bounds.push((
+            mib(limits::NFS_PAYLOADS_BYTES_MAX),
+            "of WRITEs of all connections of a thread in memory; full: they wait in their sockets",
+        ));
+    }
+    bounds
 }
