@@ -38,6 +38,7 @@ pub const TARGETS: &[Target] = &[
     target("etcd", targets::etcd::etcd),
     target("fuse", targets::fuse::fuse),
     target("gateway_hello", targets::gateway_hello::gateway_hello),
+    target("files", targets::files::files),
     target("trace", targets::trace::trace),
     target("nfs3", targets::nfs3::nfs3),
     target("iscsi_address", targets::iscsi_address::iscsi_address),

@@ -9,7 +9,7 @@ use crate::handoff::switch::Settings;
 use crate::options::{Ask, Command, Options, Tune};
 use crate::place::Place;
 use crate::tally::Tally;
-use crate::{doctor, gateway, handoff, passes, status, tune};
+use crate::{doctor, files, gateway, handoff, passes, status, tune};
 use ackpace_host_base::failure::Failure;
 use ackpace_host_base::lines::{Lines, To};
 use ackpace_host_base::tell;
@@ -59,6 +59,7 @@ fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<bool, Failure> {
         Command::Gateway(options) => gateway::run(&options),
         Command::GatewayAnswer { supervisor } => gateway::answer(supervisor),
         Command::GatewayStep(step) => gateway::step(&step),
+        Command::Files(options) => files::run(&options),
         Command::Receive(command) => ackpace_receive::run(&command),
     };
     done.map(|()| true)

@@ -22,7 +22,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use self::broker::Broker;
-use self::door::{Buffer, Came, Door, Stream};
+use self::door::{Came, Door, Stream};
 use self::look::Sockets;
 use self::options::Handoff;
 use self::switch::{Settings, Switch};
@@ -140,7 +140,7 @@ pub fn trial() -> Result<String, Refused> {
 
 fn serve(broker: &mut Broker, door: &Door, stopped: &Receiver<()>) -> Result<(), Failure> {
     let mut server: Option<Stream> = None;
-    let mut buffer: Buffer = Box::new([0; BROKER_DATAGRAM_BYTES_MAX + 1]);
+    let mut buffer = vec![0; BROKER_DATAGRAM_BYTES_MAX + 1];
     while stopped.try_recv() == Err(TryRecvError::Empty) {
         let (has_held, has_asked) = wait(broker, door, server.as_ref())?;
         if has_held {
@@ -194,7 +194,7 @@ fn wait(
 }
 
 /// Answers one request; `false`: the server has gone, or does not take its answers.
-fn serve_one(broker: &mut Broker, stream: &Stream, buffer: &mut Buffer) -> bool {
+fn serve_one(broker: &mut Broker, stream: &Stream, buffer: &mut [u8]) -> bool {
     let (len, socket) = match stream.take(buffer) {
         Came::Nothing => return true,
         Came::End => return false,

@@ -10,6 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use ackpace_receive::options::{Receive, port};
 
+use crate::files::options::Files;
 use crate::gateway::options::{Gateway, Stack};
 use crate::handoff::options::Handoff;
 use crate::matching::{Matching, Prefix};
@@ -67,6 +68,8 @@ pub enum Command {
     /// Mount or unmount for `gateway`, which starts it
     #[command(hide = true)]
     GatewayStep(Stack),
+    /// Change files with the rights of NFS clients' users at a server's request, until stopped
+    Files(Files),
     /// Show how long TCP segments wait for the programs that receive them, and what bears on it
     #[command(subcommand)]
     Receive(Receive),

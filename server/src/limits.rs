@@ -127,6 +127,14 @@ pub const NFS_CONNECTIONS_MAX: u32 = 256;
 pub const NFS_CONNECTIONS_MIN: u32 = 8;
 /// Input of a connection that was received and not taken. More: it waits in the socket.
 pub const NFS_INPUT_BYTES_MAX: usize = 16 << 10;
+/// Payload of WRITEs of one connection in memory: four of the longest, while the disk takes some and more come. More: it waits in its
+/// socket.
+pub const NFS_PAYLOAD_BYTES_MAX: u64 = 4 << 20;
+/// The same of all connections of an NFS thread. More: it waits in their sockets.
+pub const NFS_PAYLOADS_BYTES_MAX: u64 = 12 << 20;
+/// A connection that brings nothing of a WRITE's payload for so long, while memory is held for it, is closed, microseconds. Shorter:
+/// clients behind a bad link are cut; longer: one that is gone keeps the others from writing.
+pub const NFS_STALL_US: u64 = 30_000_000;
 /// The longest reply of most procedures, without names: those with attributes of two folders. More would still be sent; fewer calls
 /// are taken at once.
 pub const NFS_REPLY_BYTES: u32 = 512;

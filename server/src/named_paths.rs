@@ -30,6 +30,9 @@ pub fn lines(options: &ServeOptions) -> Vec<String> {
     if nfs_key.as_os_str() != "auto" {
         paths.push(("nfs_key", nfs_key));
     }
+    if options.nfs_options.is_writable() {
+        paths.push(("nfs_broker", &options.nfs_options.nfs_broker));
+    }
     if options.cluster.is_on() {
         paths.push(("cluster_key", &options.cluster.cluster_key));
     }

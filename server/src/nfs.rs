@@ -3,16 +3,23 @@
 //! Beside each worker is a thread ([`thread`]) with connections of its own ([`conn`]), each with a machine
 //! ([`ackpace_core::nfs`]). To the disks such a thread is one more worker.
 //!
+//! Exports that may be changed take a [`broker`], which has the clients' rights: [`changing`] is the tree's, [`mod@writing`] the files' with
+//! [`writers`]; [`repeats`] has replies to repeated calls.
+//!
 //! [`served`] carries out calls: [`mod@mount`] and [`procedures`] with [`lookup`], [`reading`] and [`listing`]. [`call`] finds the file of a
 //! handle in a [`tree`], and checks it against the [`exports`] and the rights of the [`caller`].
 
+mod alone;
 mod attributes;
+mod broker;
 mod call;
 mod caller;
+mod changing;
 mod conn;
 mod conns;
 mod errand;
 mod exports;
+mod eyes;
 mod fail;
 mod handles;
 mod hands;
@@ -21,10 +28,13 @@ mod input;
 mod key;
 mod listing;
 mod lookup;
+mod means;
 mod mount;
 mod outcome;
 mod procedures;
 mod reading;
+mod repeats;
+mod room;
 mod search;
 mod sending;
 mod served;
@@ -33,6 +43,8 @@ mod start;
 mod testing;
 mod thread;
 mod tree;
+mod writers;
+mod writing;
 
-pub use self::served::{FILES_BYTES, FILES_DESCRIPTORS, Served};
+pub use self::served::{FILES_BYTES, FILES_DESCRIPTORS, Served, WRITES_BYTES, WRITES_DESCRIPTORS};
 pub use self::start::{Nfs, connection_bytes, readers_of};

@@ -47,6 +47,8 @@ pub struct Shares {
     pub connections_per_worker: u32,
     /// Connections of each NFS thread, of which there are as many as workers; 0: NFS is not served.
     pub nfs_connections: u32,
+    /// Clients of NFS may write.
+    pub nfs_writes: bool,
     /// The response caches of all workers together: `object_cache`, or an eighth of the memory.
     pub object_cache_bytes: u64,
     /// Memory for reading ahead from all disks together, while others use none of theirs: `prefetch_memory`, or all of
@@ -150,6 +152,7 @@ impl Shares {
             page_cache_bytes: page_cache_bytes(usable.bytes, memory_bytes),
             workers,
             connections_per_worker: CONNECTIONS_MIN,
+            nfs_writes: options.nfs_options.is_writable(),
             nfs_connections: match options.nfs_options.nfs.is_empty() {
                 true => 0,
                 false => NFS_CONNECTIONS_MIN,

@@ -20,6 +20,7 @@ pub mod hunter;
 mod kernel;
 mod moto;
 pub mod nfs;
+pub mod nfs_writes;
 mod origin;
 mod program;
 pub mod segment;

@@ -14,13 +14,23 @@ const LAST: u32 = 1 << 31;
 pub mod procedure {
     #![allow(missing_docs)]
     pub const GETATTR: u32 = 1;
+    pub const SETATTR: u32 = 2;
     pub const LOOKUP: u32 = 3;
+    pub const ACCESS: u32 = 4;
     pub const READ: u32 = 6;
     pub const WRITE: u32 = 7;
+    pub const CREATE: u32 = 8;
+    pub const MKDIR: u32 = 9;
+    pub const SYMLINK: u32 = 10;
+    pub const MKNOD: u32 = 11;
     pub const REMOVE: u32 = 12;
+    pub const RMDIR: u32 = 13;
+    pub const RENAME: u32 = 14;
+    pub const LINK: u32 = 15;
     pub const READDIR: u32 = 16;
     pub const READDIRPLUS: u32 = 17;
     pub const FSINFO: u32 = 19;
+    pub const COMMIT: u32 = 21;
 }
 
 /// What a reply says.
@@ -121,6 +131,7 @@ pub struct NfsClient {
     stream: TcpStream,
     xid: u32,
     uid: u32,
+    gids: Vec<u32>,
     /// Replies that came before they were asked for.
     early: HashMap<u32, NfsReply>,
 }
@@ -141,6 +152,7 @@ impl NfsClient {
             stream,
             xid: 0x1000,
             uid: 0,
+            gids: vec![0],
             early: HashMap::new(),
         }
     }
@@ -148,6 +160,13 @@ impl NfsClient {
     /// Calls as this user from now on.
     pub fn user(mut self, uid: u32) -> NfsClient {
         self.uid = uid;
+        self.gids = vec![uid];
+        self
+    }
+
+    /// With these groups, the first of which is that of new files.
+    pub fn groups(mut self, gids: &[u32]) -> NfsClient {
+        self.gids = gids.to_vec();
         self
     }
 
@@ -159,12 +178,14 @@ impl NfsClient {
     /// The record of a call, mark included, and its number.
     pub fn record(&mut self, program: u32, procedure: u32, args: &NfsArgs) -> (u32, Vec<u8>) {
         self.xid += 1;
+        let (first, others) = self.gids.split_first().expect("a group");
         let credential = NfsArgs::default()
             .u32(7)
             .opaque("test")
             .u32(self.uid)
-            .u32(self.uid)
-            .u32(0);
+            .u32(*first)
+            .u32(others.len() as u32);
+        let credential = others.iter().fold(credential, |args, gid| args.u32(*gid));
         let header = NfsArgs::default()
             .u32(self.xid)
             .u32(0)

@@ -10,6 +10,7 @@ pub mod base64;
 pub mod civil;
 pub mod cluster;
 pub mod content_type;
+pub mod files;
 pub mod fuse;
 pub mod gateway;
 pub mod hide;

@@ -147,6 +147,11 @@ pub const RPC_MACHINE_BYTES_MAX: usize = 255;
 /// Groups of a user, besides the first (RFC 5531 appendix A). Above: AUTH_BADCRED; clients send the first ones.
 pub const RPC_GROUPS_MAX: usize = 16;
 
+/// Bytes of a datagram between a server and its broker of files: two paths, two names and groups. Longer: refused.
+pub const FILES_DATAGRAM_BYTES_MAX: usize = 16 << 10;
+const _: () =
+    assert!(2 * (NFS_PATH_BYTES_MAX + NFS_NAME_BYTES_MAX) + 1024 <= FILES_DATAGRAM_BYTES_MAX);
+
 /// Bytes of a file handle (NFS3_FHSIZE, RFC 1813 section 2.4). Above: GARBAGE_ARGS.
 pub const NFS_HANDLE_BYTES_MAX: usize = 64;
 /// Bytes in a file handle that tell the file: those of name_to_handle_at(2) for the file systems of Linux that are served, or

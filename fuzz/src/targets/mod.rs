@@ -9,6 +9,7 @@ pub mod cluster;
 pub mod conditionals;
 pub mod config;
 pub mod etcd;
+pub mod files;
 pub mod fuse;
 pub mod gateway_hello;
 pub mod iscsi_address;

@@ -8,7 +8,6 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
 use ackpace_host_base::failure::Failure;
-use ackpace_wire::limits::BROKER_DATAGRAM_BYTES_MAX;
 use rustix::cmsg_space;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -70,6 +69,25 @@ impl Door {
         })
     }
 
+    /// Opens it, unless another instance listens there.
+    ///
+    /// # Errors
+    /// As above; or one does.
+    pub fn open_alone(path: &Path, user: User) -> Result<Door, Failure> {
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let is_answered = || {
+            let socket = net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
+            net::connect(&socket, &SocketAddrUnix::new(path)?)
+        };
+        match is_answered() {
+            Ok(()) => Err(Failure::operator(format!(
+                "{}: another instance listens there: stop it first, or name another --socket",
+                path.display()
+            ))),
+            Err(_) => Door::open(path, user),
+        }
+    }
+
     /// For poll(2).
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
@@ -105,9 +123,6 @@ pub enum Came {
     Datagram(usize, Result<Option<OwnedFd>, ()>),
 }
 
-/// Room for a datagram, and one byte to notice a longer one.
-pub type Buffer = Box<[u8; BROKER_DATAGRAM_BYTES_MAX + 1]>;
-
 impl Stream {
     /// For poll(2).
     pub fn fd(&self) -> BorrowedFd<'_> {
@@ -121,12 +136,12 @@ impl Stream {
         polled.is_ok() && fds[0].revents().contains(PollFlags::HUP)
     }
 
-    /// Takes the next datagram.
-    pub fn take(&self, buffer: &mut Buffer) -> Came {
+    /// Takes the next datagram. `buffer` has one byte more than a datagram may, to notice a longer one.
+    pub fn take(&self, buffer: &mut [u8]) -> Came {
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut beside = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-        let mut into = [IoSliceMut::new(&mut buffer[..])];
+        let mut into = [IoSliceMut::new(buffer)];
         let came = match net::recvmsg(&self.0, &mut into, &mut beside, flags) {
             Ok(came) if came.bytes > 0 => came,
             Err(Errno::AGAIN | Errno::INTR) => return Came::Nothing,

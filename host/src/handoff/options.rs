@@ -104,10 +104,10 @@ fn peer(text: &str) -> Result<Peer, String> {
     peer.ok_or_else(|| "not a peer: write its name and its address, such as b=10.0.0.12".to_owned())
 }
 
-/// By name or number.
+/// Reads a user's name or number.
 ///
 /// # Errors
-/// There is none, for the command line.
+/// It is neither.
 pub fn user(text: &str) -> Result<User, String> {
     let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
     user_in(text, &passwd).ok_or_else(|| {

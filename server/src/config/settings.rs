@@ -239,7 +239,7 @@ mod tests {
             .collect();
         assert_eq!(names[0], "root DIR|FILE|URL ACKPACE_ROOT");
         assert!(names.contains(&"rate_min --rate-min ACKPACE_RATE_MIN".to_owned()));
-        assert_eq!(names.len(), 55);
+        assert_eq!(names.len(), 56);
     }
 
     #[test]

@@ -8,7 +8,9 @@ use ackpace_wire::rpc::Credential;
 
 use super::caller::Caller;
 use super::exports::{Export, Exports, NoExport};
+use super::eyes::Eyes;
 use super::fail::Fail;
+use super::means::Writing;
 use super::tree::{Node, Tree};
 use crate::store::door::Wait;
 
@@ -29,6 +31,10 @@ pub struct Call<'a> {
     pub from: IpAddr,
     /// Whether the disk may be waited for.
     pub wait: Wait,
+    /// What it takes to change files, if an export may be changed.
+    pub writing: Option<&'a Writing>,
+    /// What a WRITE brings.
+    pub payload: &'a [u8],
 }
 
 /// A file of an export, for its caller.
@@ -42,6 +48,13 @@ pub struct There<'a> {
 }
 
 impl<'a> Call<'a> {
+    /// Whether the export of a handle may be changed: what that takes.
+    pub fn changes(&self, handle: Handle<'_>) -> Option<&'a Writing> {
+        let file = ackpace_wire::nfs3::handle::open(self.key, handle.0)?;
+        let export = self.exports.of_number(file.export, self.from).ok()?;
+        self.writing.filter(|_| export.spec.is_writable)
+    }
+
     /// The file of a handle.
     pub fn find(&self, handle: Handle<'_>) -> Result<There<'a>, Fail> {
         let stale = Fail::Is(Status::Stale);
@@ -51,15 +64,33 @@ impl<'a> Call<'a> {
             NoExport::Unknown => stale,
             NoExport::Refused => Fail::Is(Status::Acces),
         })?;
-        let node = self.tree.find(&file, self.wait)?;
+        let caller = Caller::new(&self.credential, &export.spec);
+        let node = self.tree.find(&file, self.eyes(export, &caller))?;
         if !export.has(&node.path) {
             return Err(stale); // it was moved out
         }
         Ok(There {
             node,
             export,
-            caller: Caller::new(&self.credential, &export.spec),
+            caller,
         })
+    }
+
+    /// With whose rights files of an export are found.
+    fn eyes<'e>(&self, export: &Export, caller: &'e Caller) -> Eyes<'e>
+    where
+        'a: 'e,
+    {
+        let writing = self.writing.filter(|_| export.spec.is_writable);
+        Eyes {
+            wait: self.wait,
+            caller: writing.map(|writing| (&writing.broker, caller)),
+        }
+    }
+
+    /// The same, for further files of a call.
+    pub fn eyes_of<'e>(&self, there: &'e There<'a>) -> Eyes<'e> {
+        self.eyes(there.export, &there.caller)
     }
 
     /// The same, of a folder.

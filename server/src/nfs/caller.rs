@@ -3,6 +3,7 @@
 //! The server opens files with its own rights, so it checks the mode bits for the caller. It knows no access control lists: where
 //! a file has one, its group bits are what the list grants at most.
 
+use ackpace_wire::files::User;
 use ackpace_wire::rpc::Credential;
 use rustix::fs::Statx;
 use smallvec::SmallVec;
@@ -11,11 +12,13 @@ use crate::options::{ExportSpec, Squash};
 
 /// The right to read, in the lowest three bits of a mode.
 pub const READ: u16 = 4;
+/// The right to write a file, or names into a folder.
+pub const WRITE: u16 = 2;
 /// The right to execute a file or to search a folder.
 pub const EXECUTE: u16 = 1;
 
 /// A user with his groups, the first of which is the one that files of his get.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Caller {
     uid: u32,
     gids: SmallVec<[u32; 17]>,
@@ -45,7 +48,20 @@ impl Caller {
         }
     }
 
-    /// Whether the file's mode gives this right: [`READ`] or [`EXECUTE`].
+    /// The same for the broker.
+    pub fn user(&self) -> User {
+        let (gid, gids) = self
+            .gids
+            .split_first()
+            .map_or((u32::MAX, &[][..]), |(gid, gids)| (*gid, gids));
+        User {
+            uid: self.uid,
+            gid,
+            gids: gids.to_vec(),
+        }
+    }
+
+    /// Whether the file's mode gives this right: [`READ`], [`WRITE`] or [`EXECUTE`].
     pub fn may(&self, file: &Statx, right: u16) -> bool {
         let mode = file.stx_mode;
         if self.uid == 0 {
@@ -69,7 +85,8 @@ impl Caller {
         self.owns(file) || self.may(file, READ) || self.may(file, EXECUTE)
     }
 
-    fn owns(&self, file: &Statx) -> bool {
+    /// Whether the file is the caller's.
+    pub fn owns(&self, file: &Statx) -> bool {
         self.uid == file.stx_uid
     }
 }

@@ -14,11 +14,12 @@ use ackpace_wire::rpc::{NoCall, Refusal, refuse};
 
 use super::errand::ColdCall;
 use super::hands::Hands;
-use super::input::{Input, has_status};
+use super::input::{Input, Taker, has_status};
+use super::room;
 use super::sending::{Left, Payload, Reply};
 use super::served::Outcome;
 use crate::disk::Completion;
-use crate::limits::{NFS_ORDERS_PER_TURN_MAX, NFS_SENT_PER_TURN_MAX_BYTES};
+use crate::limits::{NFS_ORDERS_PER_TURN_MAX, NFS_SENT_PER_TURN_MAX_BYTES, NFS_STALL_US};
 use crate::log::Topic;
 use crate::nfs_tally::Ended;
 use crate::resolver::{Job, JobInterest};
@@ -164,11 +165,25 @@ impl Conn {
             self.lately = Vec::new();
         }
         let pinned = self.pins.release(&self.transport);
-        pinned || !self.lately.is_empty() || self.machine.deadline().is_some()
+        let waits = self.machine.deadline().is_some() || self.input.is_amid_payload();
+        pinned || !self.lately.is_empty() || waits
+    }
+
+    /// Whether memory is held for payload that does not come.
+    pub fn stalls(&self, now: Instant) -> bool {
+        self.input.is_amid_payload() && now.since_us(self.used_at) >= NFS_STALL_US
     }
 
     fn receive(&mut self, hands: &mut Hands, now: Instant) {
-        let received = self.input.receive(&self.transport, &mut hands.copied);
+        let (served, from) = (&hands.served, self.from.ip());
+        let taker = Taker {
+            takes: &|write| served.takes(write, from),
+            room: &hands.room,
+        };
+        let received = (self.input).receive(&self.transport, &mut hands.copied, &taker);
+        if self.input.is_full() && !hands.thirsty.contains(&self.id) {
+            hands.thirsty.push(self.id);
+        }
         let event = match received {
             Ok(Received::Broken) => {
                 tracing::debug!(remote = %self.from, "it speaks no RPC");
@@ -199,18 +214,22 @@ impl Conn {
 
     /// Carries out the call that was received last: at once where the kernel's caches answer, otherwise on a thread that may wait.
     fn resolve(&mut self, id: CallId, hands: &mut Hands, now: Instant) {
+        let (payload, mut job) = (self.input.take_payload(), None);
         let record = self.input.record();
         let (xid, outcome, has_status) = match nfs3::parse(&record) {
             Ok(request) => {
-                let outcome = hands.served.carry_out(&request, self.from.ip(), Wait::No);
+                let (served, from) = (&hands.served, self.from.ip());
+                let mut outcome = served.carry_out(&request, &[], from, Wait::No);
+                if matches!(outcome, Outcome::Cold) {
+                    job = self.submit(id, record.head.into(), payload, hands);
+                    if job.is_none() {
+                        outcome = served.put_off(&request); // too many wait
+                    }
+                }
                 (request.xid, outcome, has_status(&request))
             }
             Err(NoCall::Refused { xid, why }) => (xid, refused(xid, why), false),
             Err(NoCall::Alien) => (0, refused(0, Refusal::SystemError), false), // was not taken
-        };
-        let job = match outcome {
-            Outcome::Cold => self.submit(id, record.head.into(), hands),
-            _ => None,
         };
         let waits = job.is_some();
         *self.call(id) = Call {
@@ -225,7 +244,13 @@ impl Conn {
     }
 
     /// Hands a call to a thread that may wait. `None`: too many wait.
-    fn submit(&self, id: CallId, head: Box<[u8]>, hands: &Hands) -> Option<JobInterest> {
+    fn submit(
+        &self,
+        id: CallId,
+        head: Box<[u8]>,
+        payload: Option<room::Payload>,
+        hands: &Hands,
+    ) -> Option<JobInterest> {
         let stream = StreamId {
             worker: hands.number,
             conn: self.id,
@@ -234,6 +259,7 @@ impl Conn {
         let call = ColdCall {
             served: Arc::clone(&hands.served),
             head,
+            payload,
             from: self.from.ip(),
         };
         hands

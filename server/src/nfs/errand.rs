@@ -1,4 +1,4 @@
-//! A call that the kernel's caches can't answer: it goes to a thread that may wait.
+//! A call that the kernel's caches can't answer, or that changes something: it goes to a thread that may wait.
 
 use std::any::Any;
 use std::net::IpAddr;
@@ -7,15 +7,17 @@ use std::sync::Arc;
 use ackpace_wire::nfs3;
 use ackpace_wire::rpc::Record;
 
+use super::room::Payload;
 use super::served::{Outcome, Served};
 use crate::resolver::Errand;
-use crate::store::door::Wait;
 
 /// The call; its result is an [`Outcome`].
 pub struct ColdCall {
     pub served: Arc<Served>,
     /// Its record before the payload of a WRITE.
     pub head: Box<[u8]>,
+    /// That payload.
+    pub payload: Option<Payload>,
     /// The client.
     pub from: IpAddr,
 }
@@ -26,12 +28,17 @@ impl Errand for ColdCall {
             head: &self.head,
             cut: false,
         };
+        let payload = self.payload.as_ref().map_or(&[][..], Payload::bytes);
         Box::new(match nfs3::parse(&record) {
-            Ok(request) => self.served.carry_out(&request, self.from, Wait::Yes),
+            Ok(request) => {
+                let (served, head) = (&self.served, &self.head);
+                served.carry_out_once(&request, head, payload, self.from)
+            }
             Err(_) => Outcome::Cold, // who submitted it has parsed it
         })
     }
 
+    /// Payload has bounds of its own.
     fn held_bytes(&self) -> usize {
         size_of::<ColdCall>() + self.head.len()
     }

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use ackpace_core::conn::{StreamId, Want};
+use ackpace_core::conn::{ConnId, StreamId, Want};
 
+use super::room::Room;
 use super::served::Served;
 use crate::disk::DiskAsk;
 use crate::nfs_tally::Tally;
@@ -18,6 +19,10 @@ pub struct Hands {
     pub number: u16,
     /// Without a byte taken while replies wait.
     pub send_timeout_us: u64,
+    /// Memory for payload of WRITEs.
+    pub room: Room,
+    /// Connections that wait for it, each once.
+    pub thirsty: Vec<ConnId>,
     /// For bytes of the page cache that are copied, and for input before it is taken.
     pub copied: Box<[u8]>,
     /// The disk threads to wake at the end of the turn, a bit each.
@@ -40,6 +45,8 @@ impl Hands {
             tally,
             number,
             send_timeout_us,
+            room: Room::of_thread(),
+            thirsty: Vec::new(),
             copied: vec![0; copied_bytes].into(),
             disks_to_wake: 0,
         }

@@ -25,7 +25,7 @@ pub fn list(call: &Call<'_>, asked: &ReadDir<'_>, to: &mut Vec<u8>) -> Result<()
     let folder = call.find_folder(asked.folder)?;
     folder.may(READ)?;
     call.waits()?;
-    let names = call.tree.open_folder(&folder.node)?;
+    let names = call.tree.open_folder(&folder.node, call.eyes_of(&folder))?;
     if asked.cookie != 0 {
         let sought = i64::try_from(asked.cookie).map_err(|_| Errno::INVAL);
         let sought = sought.and_then(|_| seek(&names, SeekFrom::Start(asked.cookie)));
@@ -118,7 +118,10 @@ fn told(
         name if call.tree.hides(name) => return None,
         // Without the right to search, names are all that the caller sees.
         _ if !asked.has_attributes || folder.may(EXECUTE).is_err() => return Some(bare),
-        name => match call.tree.below(&folder.node, name, false, call.wait) {
+        name => match call
+            .tree
+            .below(&folder.node, name, false, call.eyes_of(folder))
+        {
             Ok(node) => node,
             Err(Fail::Is(Status::NoEnt)) => return None,
             Err(_) => return Some(bare),

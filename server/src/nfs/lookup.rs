@@ -5,7 +5,7 @@ use ackpace_wire::nfs3::{Found, Handle, Kind, Place, Results, Status, access, re
 use rustix::fs::readlinkat;
 
 use super::call::{Call, There};
-use super::caller::{EXECUTE, READ};
+use super::caller::{EXECUTE, READ, WRITE};
 use super::fail::Fail;
 use super::tree::Node;
 use crate::store::door::Miss;
@@ -39,13 +39,15 @@ fn named(call: &Call<'_>, folder: &There<'_>, place: &Place<'_>) -> Result<Node,
         b".." => {
             let above = folder.node.path.iter().rposition(|byte| *byte == b'/');
             let above = &folder.node.path[..above.unwrap_or(0)];
-            call.tree.by_path(above, call.wait)
+            call.tree.by_path(above, call.eyes_of(folder))
         }
-        name => call.tree.below(&folder.node, name, true, call.wait),
+        name => call
+            .tree
+            .below(&folder.node, name, true, call.eyes_of(folder)),
     }
 }
 
-/// ACCESS: what the mode lets the caller do. Every export is read-only.
+/// ACCESS: what the mode lets the caller do, as far as the export does.
 pub fn access(call: &Call<'_>, file: Handle<'_>, mask: u32, to: &mut Vec<u8>) -> Result<(), Fail> {
     let there = call.find(file)?;
     let is_folder = there.node.kind() == Kind::Folder;
@@ -59,6 +61,12 @@ pub fn access(call: &Call<'_>, file: Handle<'_>, mask: u32, to: &mut Vec<u8>) ->
         } else {
             access::EXECUTE
         };
+    }
+    if there.export.spec.is_writable && there.may(WRITE).is_ok() {
+        bits |= access::MODIFY | access::EXTEND;
+        if is_folder {
+            bits |= access::DELETE;
+        }
     }
     let attributes = Some(there.node.attributes());
     reply(call.xid, &Results::Access(Ok(bits & mask), attributes), to);

@@ -1,4 +1,4 @@
-//! The procedures, and how those are refused that would change something: every export is read-only.
+//! The procedures, and how those that change something are refused where the export is read-only.
 
 use ackpace_wire::limits::{NFS_LISTING_BYTES_MAX, NFS_NAME_BYTES_MAX, RPC_PAYLOAD_BYTES_MAX};
 use ackpace_wire::nfs3::{
@@ -7,6 +7,7 @@ use ackpace_wire::nfs3::{
 use rustix::fs::fstatvfs;
 
 use super::call::Call;
+use super::changing::{self, Work};
 use super::fail::Fail;
 use super::outcome::Outcome;
 use super::reading::{Asked, read};
@@ -61,16 +62,38 @@ fn attempt(call: &Call<'_>, args: &Args<'_>) -> Result<Outcome, Fail> {
         Args::SetAttr { file, .. }
         | Args::Write(ackpace_wire::nfs3::Write { file, .. })
         | Args::Commit { file, .. }
-        | Args::Link { file, .. } => read_only(call, args, file, &mut to)?,
+        | Args::Link { file, .. } => change(call, args, file, &mut to)?,
         Args::Create { place, .. }
         | Args::MkDir { place, .. }
         | Args::SymLink { place, .. }
         | Args::MkNod { place, .. }
         | Args::Remove(place)
         | Args::RmDir(place)
-        | Args::Rename { from: place, .. } => read_only(call, args, place.folder, &mut to)?,
+        | Args::Rename { from: place, .. } => change(call, args, place.folder, &mut to)?,
     }
     Ok(Outcome::Reply(to))
+}
+
+/// Changes something, unless the export of this handle, the first one that the call has, is read-only.
+fn change(
+    call: &Call<'_>,
+    args: &Args<'_>,
+    file: Handle<'_>,
+    to: &mut Vec<u8>,
+) -> Result<(), Fail> {
+    let Some(writing) = call.changes(file) else {
+        return read_only(call, args, file, to);
+    };
+    call.waits()?;
+    if let Some(status) = changing::refusal(args) {
+        return Err(Fail::Is(status));
+    }
+    let work = Work { call, writing };
+    match args {
+        Args::Write(write) => work.write(write, call.payload, to),
+        Args::Commit { file, .. } => work.commit(*file, to),
+        args => work.carry_out(args, to),
+    }
 }
 
 /// NFS3ERR_ROFS, with the attributes of the file that is not changed.
@@ -89,7 +112,7 @@ fn read_only(
 }
 
 /// The results of a procedure that failed. `change` is of its file or first folder.
-fn failed(args: &Args<'_>, status: Status, change: Change) -> Results<'static> {
+pub fn failed(args: &Args<'_>, status: Status, change: Change) -> Results<'static> {
     let (none, is) = (Change::default(), Err(status));
     match args {
         Args::Null => Results::Null,

@@ -52,7 +52,7 @@ pub fn read(call: &Call<'_>, asked: &Asked<'_>) -> Result<Outcome, Fail> {
     if len_bytes == 0 {
         return Ok(Outcome::Reply(head));
     }
-    let file = call.tree.open(&there.node, call.wait)?;
+    let file = call.tree.open(&there.node, call.eyes_of(&there))?;
     let source = match &call.tree.site.unit {
         Some(unit) => {
             let told = known_version(&there.node.told);

@@ -6,8 +6,11 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use ackpace_wire::files::Known;
 use rustix::fs::{OFlags, RawDir, Statx};
+use rustix::io::Errno;
 
+use super::eyes::Eyes;
 use super::fail::Fail;
 use super::identity::{Hints, hash};
 use crate::store::attributes::known;
@@ -121,6 +124,7 @@ pub struct Search<'a> {
     root: &'a Root,
     indexes: &'a Indexes,
     hints: Hints<'a>,
+    eyes: Eyes<'a>,
     /// Folders whose names are to be looked at, with the number of names in their paths.
     folders: Vec<(Vec<u8>, usize)>,
     /// Paths that fit all hints.
@@ -130,7 +134,12 @@ pub struct Search<'a> {
 
 impl<'a> Search<'a> {
     /// A search from the root on.
-    pub fn new(root: &'a Root, indexes: &'a Indexes, hints: Hints<'a>) -> Search<'a> {
+    pub fn new(
+        root: &'a Root,
+        indexes: &'a Indexes,
+        hints: Hints<'a>,
+        eyes: Eyes<'a>,
+    ) -> Search<'a> {
         let top = Vec::new();
         let (folders, found) = match hints.depth() {
             0 => (Vec::new(), vec![top]),
@@ -140,6 +149,7 @@ impl<'a> Search<'a> {
             root,
             indexes,
             hints,
+            eyes,
             folders,
             found,
             names_left: NAMES_MAX,
@@ -166,7 +176,10 @@ impl<'a> Search<'a> {
 
     fn look(&mut self, folder: &[u8], depth: usize) -> Result<(), Miss> {
         let (first, last) = self.hints.range(depth);
-        let (names, told) = open(self.root, folder)?;
+        let (names, told) = match open(self.root, folder) {
+            Err(Miss::Forbidden(_)) => self.open_as_caller(folder)?,
+            opened => opened?,
+        };
         let state = state(&told);
         if let Some(index) = self.indexes.of(folder, &state) {
             for name in index.names(first, last) {
@@ -202,6 +215,20 @@ impl<'a> Search<'a> {
             self.indexes.keep(index);
         }
         Ok(())
+    }
+
+    /// The same of a folder that the server may not read.
+    fn open_as_caller(&self, folder: &[u8]) -> Result<(OwnedFd, Statx), Miss> {
+        let place = self.eyes.look(Errno::ACCESS, folder)?;
+        let stat = rustix::fs::fstat(&place).map_err(Miss::Failed)?;
+        let known_as = Known {
+            path: folder.to_vec(),
+            device: stat.st_dev,
+            inode: stat.st_ino,
+        };
+        let opened = self.eyes.read(Errno::ACCESS, known_as)?;
+        let told = known(&opened).map_err(Miss::Failed)?;
+        Ok((opened, told))
     }
 
     /// A name fits its hint.

@@ -7,21 +7,27 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use ackpace_core::limits::RESOLVERS_MAX;
 use ackpace_core::why::Why;
-use ackpace_wire::nfs3::handle::Key;
-use ackpace_wire::nfs3::{Asked, Request, Results, Status, reply};
+use ackpace_wire::nfs3::handle::{self, Key};
+use ackpace_wire::nfs3::{Args, Asked, Change, Request, Results, Status, Write, reply};
 
+use super::alone::Changes;
+use super::broker::Broker;
 use super::call::Call;
 use super::exports::Exports;
 use super::handles::{NFS_HANDLES_BYTES, NFS_OPEN_MAX};
+use super::means::Writing;
 pub use super::outcome::Outcome;
+use super::repeats::{REPLIES_BYTES, Repeats, Seen};
 use super::search::NFS_INDEXES_BYTES;
 use super::tree::Tree;
+use super::writers::{WRITERS_BYTES, WRITERS_MAX, Writers};
 use super::{key, mount, procedures};
 use crate::config::Layer;
 use crate::failure::Failure;
 use crate::front::site::Site;
-use crate::options::{ExportSpec, Network, ServeOptions, shown_path};
+use crate::options::{ExportSpec, Network, ServeOptions, Squash, shown_path};
 use crate::store::door::Wait;
 
 /// How often removed files are looked for among the open ones. Longer: their space stays taken for so long.
@@ -34,11 +40,18 @@ pub const FILES_BYTES: u64 = NFS_HANDLES_BYTES + NFS_INDEXES_BYTES;
 /// Descriptors of the files that are kept open at worst.
 pub const FILES_DESCRIPTORS: u64 = 3 * NFS_OPEN_MAX as u64;
 
+/// The same of what is known where clients write: open files, and replies to calls that may be repeated.
+pub const WRITES_BYTES: u64 = WRITERS_BYTES + REPLIES_BYTES;
+/// Descriptors of these files, and lines to the broker.
+pub const WRITES_DESCRIPTORS: u64 = (WRITERS_MAX + RESOLVERS_MAX) as u64;
+
 /// What is exported, shared by all threads.
 pub struct Served {
     pub(super) tree: Tree,
     pub(super) exports: Exports,
     pub(super) key: Key,
+    /// What it takes to change files, if an export may be changed.
+    pub(super) writing: Option<Writing>,
 }
 
 impl Served {
@@ -78,10 +91,15 @@ impl Served {
                 return Err(Failure::value_now(given, "nfs_export", &text));
             }
         }
+        let writing = match specs.iter().find(|spec| spec.is_writable) {
+            Some(spec) => Some(writing(options, given, site, spec)?),
+            None => None,
+        };
         Ok(Served {
             tree,
             exports,
             key: key_of(&options.nfs_options.nfs_key, given)?,
+            writing,
         })
     }
 
@@ -91,6 +109,9 @@ impl Served {
         let watch = move || {
             while let Some(served) = weak.upgrade() {
                 served.tree.sweep();
+                if let Some(writing) = &served.writing {
+                    writing.writers.sweep();
+                }
                 drop(served);
                 thread::sleep(SWEEP_EACH);
             }
@@ -101,7 +122,14 @@ impl Served {
 
     /// Carries out a call, for a client at this address. [`Wait::No`]: only what the kernel's caches answer, else
     /// [`Outcome::Cold`].
-    pub fn carry_out(&self, request: &Request<'_>, from: IpAddr, wait: Wait) -> Outcome {
+    /// `payload` is what a WRITE brings.
+    pub fn carry_out(
+        &self,
+        request: &Request<'_>,
+        payload: &[u8],
+        from: IpAddr,
+        wait: Wait,
+    ) -> Outcome {
         let call = Call {
             tree: &self.tree,
             exports: &self.exports,
@@ -110,11 +138,64 @@ impl Served {
             credential: request.credential,
             from,
             wait,
+            writing: self.writing.as_ref(),
+            payload,
         };
         match &request.asked {
             Asked::Nfs(args) => procedures::carry_out(&call, args),
             Asked::Mount(args) => mount::carry_out(&call, args),
         }
+    }
+
+    /// The same, for a thread that may wait, and once: a call that is repeated gets the reply of the first one. `record` is all of it
+    /// but its payload.
+    pub fn carry_out_once(
+        &self,
+        request: &Request<'_>,
+        record: &[u8],
+        payload: &[u8],
+        from: IpAddr,
+    ) -> Outcome {
+        let run = || self.carry_out(request, payload, from, Wait::Yes);
+        let writing = self.writing.as_ref().filter(|_| has_effect(request));
+        let Some(Writing { repeats, .. }) = writing else {
+            return run();
+        };
+        let key = repeats.key(from, request.xid, record);
+        match repeats.begin(key) {
+            Seen::Replied(reply) => Outcome::Reply(reply),
+            Seen::Waits => self.put_off(request),
+            Seen::New => {
+                let outcome = run();
+                let reply = match &outcome {
+                    Outcome::Reply(reply) => Some(&**reply),
+                    _ => None,
+                };
+                repeats.end(key, reply);
+                outcome
+            }
+        }
+    }
+
+    /// The reply to a call that can't be carried out now: the client tries again.
+    pub fn put_off(&self, request: &Request<'_>) -> Outcome {
+        let Asked::Nfs(args) = &request.asked else {
+            return Outcome::Cold;
+        };
+        let (mut to, none) = (Vec::new(), Change::default());
+        let results = procedures::failed(args, Status::Jukebox, none);
+        reply(request.xid, &results, &mut to);
+        Outcome::Reply(to)
+    }
+
+    /// Whether the payload of a WRITE from this address is to be received: its export may be changed.
+    pub fn takes(&self, write: &Write<'_>, from: IpAddr) -> bool {
+        let export = handle::open(&self.key, write.file.0).and_then(|file| {
+            let export = self.exports.of_number(file.export, from);
+            export.ok()
+        });
+        let is_writable = export.is_some_and(|export| export.spec.is_writable);
+        is_writable && write.len_bytes == write.payload_bytes
     }
 
     /// Appends the reply of a READ whose bytes can't be read. Of a file that has changed meanwhile, the client asks again.
@@ -125,6 +206,76 @@ impl Served {
         };
         reply(xid, &Results::Read(Err(status), None), to);
     }
+}
+
+/// Whether it makes a difference to carry out a call twice.
+fn has_effect(request: &Request<'_>) -> bool {
+    match request.asked {
+        Asked::Nfs(args) => matches!(
+            args,
+            Args::SetAttr { .. }
+                | Args::Create { .. }
+                | Args::MkDir { .. }
+                | Args::SymLink { .. }
+                | Args::MkNod { .. }
+                | Args::Remove(_)
+                | Args::RmDir(_)
+                | Args::Rename { .. }
+                | Args::Link { .. }
+        ),
+        Asked::Mount(_) => false,
+    }
+}
+
+/// What it takes to change files: a broker that has the same folder.
+fn writing(
+    options: &ServeOptions,
+    given: &Layer,
+    site: &Site,
+    spec: &ExportSpec,
+) -> Result<Writing, Failure> {
+    let path = &options.nfs_options.nfs_broker;
+    let (root, at) = (shown_path(site.root.path()), shown_path(path));
+    let refused = |why: &str| {
+        let text = format!(
+            "{}: rw takes a broker at {at} that changes files with the rights of the clients' users: {why}. Run 'ackpace-host files --root              {root} --for USER --socket {at}' as root, USER being the one of this server, or export ro",
+            spec.path
+        );
+        Err(Failure::value_now(given, "nfs_export", &text))
+    };
+    let broker = Broker::new(path);
+    let here = match broker.hello() {
+        Ok(here) => here,
+        Err(error) => return refused(&error.to_string()),
+    };
+    let own = site
+        .root
+        .served()
+        .next()
+        .map(|top| rustix::fs::fstat(&top.dir));
+    let is_same = matches!(own, Some(Ok(own)) if here.root == (own.st_dev, own.st_ino));
+    if !is_same {
+        return refused("the one there has another folder");
+    }
+    let squashes = |spec: &ExportSpec| spec.squash != Squash::None;
+    let has_roots = options.nfs_options.nfs_export.iter();
+    let mut has_roots = has_roots.filter(|spec| spec.is_writable && !squashes(spec));
+    if let Some(spec) = has_roots.next().filter(|_| !here.allows_root) {
+        tracing::warn!(
+            "nfs_export: {}: no_root_squash: root of a client can change nothing, since the broker refuses it: start that with --allow-root",
+            spec.path
+        );
+    }
+    let verifier =
+        key::draw().map_err(|error| Failure::runtime(format!("a random number: {error}")))?;
+    let Key([a, b, c, d, e, f, g, h, ..]) = verifier;
+    Ok(Writing {
+        broker,
+        writers: Writers::default(),
+        repeats: Repeats::default(),
+        changes: Changes::default(),
+        verifier: [a, b, c, d, e, f, g, h],
+    })
 }
 
 /// The exports that were named; by default everything, to this machine.

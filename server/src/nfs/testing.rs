@@ -47,6 +47,7 @@ pub fn serve(dir: &Path, specs: &[&str], key: u8) -> Served {
         tree: Tree::new(Arc::new(site), 64),
         exports: Exports::new(&specs).expect("other numbers"),
         key: Key([key; 16]),
+        writing: None,
     }
 }
 
@@ -103,7 +104,7 @@ impl Served {
             credential: by,
             asked,
         };
-        self.carry_out(&request, from, wait)
+        self.carry_out(&request, &[], from, wait)
     }
 
     pub(crate) fn reply(&self, args: Args<'_>, by: User<'_>) -> Reply {

@@ -193,6 +193,17 @@ impl Thread {
         let call = CallId(stream.nth as u8); // as it was submitted
         conn.resolved(call, outcome, &self.hands, now);
         self.conns.list(stream.conn);
+        self.quench(now);
+    }
+
+    /// There may be room for payload again: those that wait for it receive on.
+    fn quench(&mut self, now: Instant) {
+        for id in std::mem::take(&mut self.hands.thirsty) {
+            if let Some(conn) = self.conns.get(id) {
+                conn.machine.on(In::Tcp(TcpEvent::Readable), now);
+                self.conns.list(id);
+            }
+        }
     }
 
     fn hear_disks(&mut self, now: Instant) {
@@ -225,14 +236,19 @@ impl Thread {
         if self.looks_at.is_none_or(|at| at > now) {
             return;
         }
-        let (mut again, mut due) = (false, Vec::new());
+        let (mut again, mut due, mut stalled) =
+            (!self.hands.thirsty.is_empty(), Vec::new(), Vec::new());
         for conn in self.conns.each() {
             again |= conn.tidy(now.since_us(conn.used_at) > 2 * NFS_PAUSE_US);
-            if conn.machine.deadline().is_some_and(|at| at <= now) {
+            if conn.stalls(now) {
+                stalled.push(conn.id);
+            } else if conn.machine.deadline().is_some_and(|at| at <= now) {
                 due.push(conn.id);
             }
         }
         due.into_iter().for_each(|id| self.conns.list(id));
+        stalled.into_iter().for_each(|id| self.cut(id, now));
+        self.quench(now);
         self.looks_at = again.then(|| now.plus_us(NFS_LOOK_EACH_US));
     }
 
@@ -347,11 +363,15 @@ impl Thread {
     fn cut_off(&mut self, now: Instant) {
         let ids: Vec<ConnId> = self.conns.each().map(|conn| conn.id).collect();
         for id in ids {
-            if let Some(conn) = self.conns.get(id) {
-                conn.transport.abort();
-            }
-            self.end(id, In::Tcp(TcpEvent::Reset), now);
+            self.cut(id, now);
         }
+    }
+
+    fn cut(&mut self, id: ConnId, now: Instant) {
+        if let Some(conn) = self.conns.get(id) {
+            conn.transport.abort();
+        }
+        self.end(id, In::Tcp(TcpEvent::Reset), now);
     }
 }
 

@@ -12,12 +12,14 @@ use std::sync::{Arc, PoisonError, RwLock, TryLockError};
 use std::time::{Duration, Instant};
 
 use ackpace_core::conn::Version;
+use ackpace_wire::files::Known;
 use ackpace_wire::nfs3::handle::{self, Key, Sealed};
 use ackpace_wire::nfs3::{Attributes, Kind, Status};
 use rustix::fs::{Mode, OFlags, Statx, openat};
 use rustix::io::Errno;
 
 use super::attributes::{attributes, kind};
+use super::eyes::Eyes;
 use super::fail::Fail;
 use super::handles::{Entry, Handles, Kept};
 use super::identity::{self, Body, Hints, Identity};
@@ -64,6 +66,21 @@ impl Node {
     /// What it is.
     pub fn kind(&self) -> Kind {
         kind(&self.told)
+    }
+
+    /// Its attributes now.
+    pub fn now(&self) -> Option<Attributes> {
+        let told = known(&*self.place).ok()?;
+        Some(attributes(&told, self.identity.file_system))
+    }
+
+    /// The same for the broker.
+    pub fn known(&self) -> Known {
+        Known {
+            path: self.path.to_vec(),
+            device: self.place.st_dev(),
+            inode: self.told.stx_ino,
+        }
     }
 
     /// Its handle in an export.
@@ -120,17 +137,30 @@ impl Tree {
     }
 
     /// The file of an opened handle.
-    pub fn find(&self, file: &handle::File<'_>, wait: Wait) -> Result<Node, Fail> {
+    pub fn find<'e>(
+        &self,
+        file: &handle::File<'_>,
+        eyes: impl Into<Eyes<'e>>,
+    ) -> Result<Node, Fail> {
+        let eyes = eyes.into();
         let read = identity::read(file.file_system, file.body);
         let (identity, hints) = read.ok_or(Fail::Is(Status::Stale))?;
-        let entry = self.handles.get(&identity, wait).ok_or(Fail::Cold)?;
+        let entry = self.handles.get(&identity, eyes.wait).ok_or(Fail::Cold)?;
         match entry
             .as_ref()
             .and_then(|entry| self.fresh(&identity, entry))
         {
             Some(node) => Ok(node),
-            None => self.find_anew(&identity, hints, entry.as_ref(), wait),
+            None => self.find_anew(&identity, hints, entry.as_ref(), eyes),
         }
+    }
+
+    /// A file that is not where it was found. Waits for the disk.
+    pub fn find_again(&self, node: &Node, eyes: Eyes<'_>) -> Result<Node, Fail> {
+        let read = identity::read(node.identity.file_system, node.body.as_bytes());
+        let (file, hints) = read.ok_or(Fail::Is(Status::Stale))?;
+        let entry = self.handles.get(&file, Wait::Yes).flatten();
+        self.find_anew(&file, hints, entry.as_ref(), eyes)
     }
 
     /// The file, if it was found by its path a moment ago and has a name still.
@@ -155,42 +185,45 @@ impl Tree {
         file: &Identity,
         hints: Hints<'_>,
         entry: Option<&Entry>,
-        wait: Wait,
+        eyes: Eyes<'_>,
     ) -> Result<Node, Fail> {
         self.presence()?;
         if let Some(entry) = entry {
-            if let Some(node) = self.is_at(file, &entry.path, wait)? {
+            if let Some(node) = self.is_at(file, &entry.path, eyes)? {
                 return Ok(node);
             }
-            if wait == Wait::No {
+            if eyes.wait == Wait::No {
                 return Err(Fail::Cold);
             }
-            if let Some(node) = self.moved(file, entry, wait)? {
+            if let Some(node) = self.moved(file, entry, eyes)? {
                 return Ok(node);
             }
-            self.handles.close(file, wait);
+            self.handles.close(file, eyes.wait);
         }
-        self.search(file, hints, wait)
+        self.search(file, hints, eyes)
     }
 
     /// The file of a name in a folder, which is neither `.` nor `..`; `is_kept`: it stays open.
-    pub fn below(
+    pub fn below<'e>(
         &self,
         folder: &Node,
         name: &[u8],
         is_kept: bool,
-        wait: Wait,
+        eyes: impl Into<Eyes<'e>>,
     ) -> Result<Node, Fail> {
+        let eyes = eyes.into();
         // Not by the folder's path, where another folder may be since it was found.
-        let found = self.at(&folder.place, name, wait)?;
-        self.enter(found, &joined(&folder.path, name), is_kept, wait)
+        let path = joined(&folder.path, name);
+        let found = self.at((&folder.place, name), &path, eyes)?;
+        self.enter(found, &path, is_kept, eyes.wait)
     }
 
     /// The file at a path below the served directory.
-    pub fn by_path(&self, path: &[u8], wait: Wait) -> Result<Node, Fail> {
+    pub fn by_path<'e>(&self, path: &[u8], eyes: impl Into<Eyes<'e>>) -> Result<Node, Fail> {
+        let eyes = eyes.into();
         self.presence()?;
-        let found = self.at(self.top(), path, wait)?;
-        self.enter(found, path, true, wait)
+        let found = self.at((self.top(), path), path, eyes)?;
+        self.enter(found, path, true, eyes.wait)
     }
 
     /// Whether there is a folder at a path that begins with a slash. Waits for the disk.
@@ -201,30 +234,31 @@ impl Tree {
     }
 
     /// The file, open for reading.
-    pub fn open(&self, node: &Node, wait: Wait) -> Result<Arc<File>, Fail> {
+    pub fn open<'e>(&self, node: &Node, eyes: impl Into<Eyes<'e>>) -> Result<Arc<File>, Fail> {
+        let eyes = eyes.into();
         let now = known_version(&node.told);
         let kept = node.file.as_ref().filter(|(_, then)| *then == now);
         if let Some((file, _)) = kept {
             return Ok(Arc::clone(file));
         }
         let jukebox = Err(Fail::Is(Status::Jukebox));
-        match self.open_by_name(node, wait)? {
+        match self.open_by_name(node, eyes)? {
             Some(file) => Ok(file),
-            None if wait == Wait::No => Err(Fail::Cold),
+            None if eyes.wait == Wait::No => Err(Fail::Cold),
             // Renamed since it was found by its path.
             None => {
                 let body = identity::read(node.identity.file_system, node.body.as_bytes());
                 let (file, hints) = body.ok_or(Fail::Is(Status::Stale))?;
-                let entry = self.handles.get(&file, wait).flatten();
-                let node = self.find_anew(&file, hints, entry.as_ref(), wait)?;
-                self.open_by_name(&node, wait)?.map_or(jukebox, Ok)
+                let entry = self.handles.get(&file, eyes.wait).flatten();
+                let node = self.find_anew(&file, hints, entry.as_ref(), eyes)?;
+                self.open_by_name(&node, eyes)?.map_or(jukebox, Ok)
             }
         }
     }
 
     /// The file, open for reading; `None`: another one has its name now.
-    fn open_by_name(&self, node: &Node, wait: Wait) -> Result<Option<Arc<File>>, Fail> {
-        let (site, path) = (&self.site, &node.path);
+    fn open_by_name(&self, node: &Node, eyes: Eyes<'_>) -> Result<Option<Arc<File>>, Fail> {
+        let (site, path, wait) = (&self.site, &node.path, eyes.wait);
         let door = site.root.door();
         let name = match door.name(self.top(), path) {
             Err(Miss::Hidden) => return Ok(None),
@@ -234,7 +268,11 @@ impl Tree {
             return Err(Fail::Is(Status::Jukebox));
         }
         let opened = door.open_quietly(node.told.stx_uid, |quiet| name.open(READ | quiet, wait));
-        let fd = match opened.map_err(|error| missed(error, wait)) {
+        let opened = opened.or_else(|error| match error {
+            Errno::ACCESS => eyes.read(error, node.known()),
+            error => Err(missed(error, wait)),
+        });
+        let fd = match opened {
             Ok(fd) => Descriptor::of(fd).map_err(Miss::Failed)?,
             Err(Miss::NotFound | Miss::Astray(_)) => return Ok(None),
             Err(miss) => return Err(miss.into()),
@@ -254,15 +292,16 @@ impl Tree {
     }
 
     /// A folder, open for reading. Waits for the disk.
-    pub fn open_folder(&self, node: &Node) -> Result<OwnedFd, Fail> {
+    pub fn open_folder(&self, node: &Node, eyes: Eyes<'_>) -> Result<OwnedFd, Fail> {
         let flags = READ | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let door = self.site.root.door();
         let opened = door.open_quietly(node.told.stx_uid, |quiet| {
             openat(&*node.place, c".", flags | quiet, Mode::empty())
         });
-        opened.map_err(|error| match error {
-            Errno::NOENT => Fail::Is(Status::Stale), // it was removed
-            error => missed(error, Wait::Yes).into(),
+        opened.or_else(|error| match error {
+            Errno::NOENT => Err(Fail::Is(Status::Stale)), // it was removed
+            Errno::ACCESS => Ok(eyes.read(error, node.known())?),
+            error => Err(missed(error, Wait::Yes).into()),
         })
     }
 
@@ -287,11 +326,17 @@ impl Tree {
         }
     }
 
-    /// What is at a path below a folder now; a symbolic link is itself.
-    fn at(&self, folder: &OwnedFd, path: &[u8], wait: Wait) -> Result<Found, Miss> {
-        let name = self.site.root.door().name(folder, path)?;
+    /// What is at a name below a folder now; a symbolic link is itself. `path` is the same below the served directory.
+    fn at(
+        &self,
+        (folder, name): (&OwnedFd, &[u8]),
+        path: &[u8],
+        eyes: Eyes<'_>,
+    ) -> Result<Found, Miss> {
+        let wait = eyes.wait;
+        let name = self.site.root.door().name(folder, name)?;
         let place = name.open(OFlags::PATH | OFlags::NOFOLLOW, wait);
-        let place = place.map_err(|error| Miss::of(error, wait))?;
+        let place = place.or_else(|error| eyes.look(error, path))?;
         let told = known(&place).map_err(Miss::Failed)?;
         let mount = file_system(&told);
         let place = Descriptor::new(place, mount);
@@ -367,16 +412,18 @@ impl Tree {
     }
 
     /// The file, if it is at this path.
-    fn is_at(&self, file: &Identity, path: &[u8], wait: Wait) -> Result<Option<Node>, Fail> {
-        match self.at(self.top(), path, wait) {
-            Ok(found) if found.identity == *file => self.enter(found, path, true, wait).map(Some),
+    fn is_at(&self, file: &Identity, path: &[u8], eyes: Eyes<'_>) -> Result<Option<Node>, Fail> {
+        match self.at((self.top(), path), path, eyes) {
+            Ok(found) if found.identity == *file => {
+                self.enter(found, path, true, eyes.wait).map(Some)
+            }
             Ok(_) | Err(Miss::NotFound | Miss::Hidden | Miss::Astray(_)) => Ok(None),
             Err(miss) => Err(miss.into()),
         }
     }
 
     /// The file at the path that its descriptor has now.
-    fn moved(&self, file: &Identity, entry: &Entry, wait: Wait) -> Result<Option<Node>, Fail> {
+    fn moved(&self, file: &Identity, entry: &Entry, eyes: Eyes<'_>) -> Result<Option<Node>, Fail> {
         let Some(open) = &entry.open else {
             return Ok(None);
         };
@@ -387,7 +434,7 @@ impl Tree {
             let Ok(inside) = real.strip_prefix(top) else {
                 return Ok(None);
             };
-            let node = self.is_at(file, inside.as_os_str().as_bytes(), wait)?;
+            let node = self.is_at(file, inside.as_os_str().as_bytes(), eyes)?;
             if node.is_some() {
                 return Ok(node);
             }
@@ -396,13 +443,13 @@ impl Tree {
     }
 
     /// The file by the hints of its handle.
-    fn search(&self, file: &Identity, hints: Hints<'_>, wait: Wait) -> Result<Node, Fail> {
-        if wait == Wait::No {
+    fn search(&self, file: &Identity, hints: Hints<'_>, eyes: Eyes<'_>) -> Result<Node, Fail> {
+        if eyes.wait == Wait::No {
             return Err(Fail::Cold);
         }
-        let mut search = Search::new(&self.site.root, &self.indexes, hints);
+        let mut search = Search::new(&self.site.root, &self.indexes, hints, eyes);
         while let Some(path) = search.next()? {
-            if let Some(node) = self.is_at(file, &path, wait)? {
+            if let Some(node) = self.is_at(file, &path, eyes)? {
                 return Ok(node);
             }
         }

@@ -23,7 +23,7 @@ pub struct NfsOptions {
     /// Where to serve NFS; repeat it for several
     ///
     /// The same files by NFS version 3, to clients that mount them: `mount -o vers=3,tcp,nolock,port=2049,mountport=2049 HOST:/ /mnt`. NFS and MOUNT
-    /// share the port; there is no portmapper, no lock manager, no UDP and no NFSv4, and clients can only read. An address is
+    /// share the port; there is no portmapper, no lock manager, no UDP and no NFSv4. Clients can only read, unless an export is `rw`. An address is
     /// written as with `--listen`. There are as many threads for NFS as `workers`. Users are told by the numbers that clients
     /// claim (AUTH_SYS), so keep the port in a network that you trust.
     ///
@@ -37,7 +37,8 @@ pub struct NfsOptions {
     ///
     /// `/pub=192.0.2.0/24,2001:db8::1` exports the folder `pub` of the served directory to these networks and hosts, and `/=*`
     /// everything to everybody. Repeat the option for several. Where one path is given twice, the first that has a client's address
-    /// holds. Options stand behind the clients: `ro` (read-only, which every export is in this version), `root_squash` (root of a
+    /// holds. Options stand behind the clients: `ro` (read-only, as by default), `rw` (clients may
+    /// change it: this takes a broker, `nfs_broker`), `root_squash` (root of a
     /// client is `anonuid` here; this holds by default), `no_root_squash`, `all_squash` (every user is), `anonuid=N` and `anongid=N`
     /// (65534 by default). Clients are known by their address only, and their users by what a client says, so export to networks that
     /// you trust. The mode of a file decides what a user may do with it; access control lists are not read. In the environment a
@@ -60,6 +61,24 @@ pub struct NfsOptions {
     #[arg(long, value_name = "FILE", default_value = "auto", value_hint = ValueHint::FilePath, help_heading = "NFS",
           value_parser = OsStringValueParser::new().try_map(names::path))]
     pub nfs_key: PathBuf,
+
+    /// Socket of the broker that changes files for NFS clients
+    ///
+    /// The server has not the rights of the clients' users, and never gets them: `ackpace-host files --root DIR --for USER`, which runs as
+    /// root, changes files with the rights of each user, and passes open files to the server. It is needed where an export is `rw`.
+    ///
+    /// Default: `/run/ackpace-files/files.sock`. Range: a path of at most 107 bytes.
+    #[arg(long, value_name = "SOCKET", default_value = "/run/ackpace-files/files.sock", value_hint = ValueHint::FilePath, help_heading = "NFS",
+          value_parser = OsStringValueParser::new().try_map(names::path))]
+    pub nfs_broker: PathBuf,
+}
+
+impl NfsOptions {
+    /// Whether clients may change something.
+    pub fn is_writable(&self) -> bool {
+        let mut exports = self.nfs_export.iter();
+        !self.nfs.is_empty() && exports.any(|export| export.is_writable)
+    }
 }
 
 /// An exported folder.
@@ -75,6 +94,8 @@ pub struct ExportSpec {
     pub anonuid: u32,
     /// And the group.
     pub anongid: u32,
+    /// Clients may change it (`rw`).
+    pub is_writable: bool,
 }
 
 /// Which users of a client become the anonymous one.
@@ -184,6 +205,7 @@ impl ExportSpec {
             squash: Squash::Root,
             anonuid: NOBODY,
             anongid: NOBODY,
+            is_writable: false,
         }
     }
 
@@ -214,11 +236,8 @@ impl ExportSpec {
 
     fn word(&mut self, word: &str) -> Result<(), ValueError> {
         match word {
-            "ro" => {}
-            "rw" => {
-                let text = "rw: this version exports read-only; leave it out";
-                return Err(ValueError::new(text));
-            }
+            "ro" => self.is_writable = false,
+            "rw" => self.is_writable = true,
             "root_squash" => self.squash = Squash::Root,
             "no_root_squash" => self.squash = Squash::None,
             "all_squash" => self.squash = Squash::All,
@@ -293,7 +312,6 @@ mod tests {
             ("/a=", "is no network"),
             ("a=*", "does not begin with /"),
             ("/a/../b=*", "no name"),
-            ("/a=*,rw", "exports read-only"),
             ("/a=host.example", "is no network"),
             ("/a=10.0.0.1/8", "write 10.0.0.0/8"),
             ("/a=10.0.0.0/33", "no number of bits"),

@@ -8,7 +8,7 @@ use crate::config::{self, Layer};
 use crate::limits::{
     CONNECTIONS_COMMON, DESCRIPTORS_OWN, DESCRIPTORS_PER_WORKER, DESCRIPTORS_START,
 };
-use crate::nfs::FILES_DESCRIPTORS;
+use crate::nfs::{FILES_DESCRIPTORS, WRITES_DESCRIPTORS};
 use crate::options::{FollowSymlinks, ServeOptions};
 use crate::store::closing::CLOSING_MAX;
 
@@ -38,10 +38,17 @@ impl Shares {
     /// without it.
     fn of_nfs(&self) -> u64 {
         let connections = 3 * u64::from(self.nfs_connections);
+        let writes = if self.nfs_writes {
+            WRITES_DESCRIPTORS
+        } else {
+            0
+        };
         match self.nfs_connections {
             0 => 0,
             _ => {
-                FILES_DESCRIPTORS + u64::from(self.workers) * (DESCRIPTORS_PER_WORKER + connections)
+                FILES_DESCRIPTORS
+                    + writes
+                    + u64::from(self.workers) * (DESCRIPTORS_PER_WORKER + connections)
             }
         }
     }

@@ -11,7 +11,8 @@ use crate::disk::{Completion, DiskAsk};
 use crate::divider::ShareChannel;
 use crate::front::shelf::Shelf;
 use crate::limits::{
-    CONTROL_HELD_BYTES_MAX, COPIED_BYTES_MAX, READERS_MAX, REPORTS_MAX, RESPONSE_CACHE_TABLES_BYTES,
+    CONTROL_HELD_BYTES_MAX, COPIED_BYTES_MAX, NFS_PAYLOADS_BYTES_MAX, READERS_MAX, REPORTS_MAX,
+    RESPONSE_CACHE_TABLES_BYTES,
 };
 use crate::log::{LOG_BATCH_BYTES, LOG_LINE_PLACE_BYTES, LOG_QUEUE_LINES_MAX};
 use crate::mailbox::Mailboxes;
@@ -213,7 +214,16 @@ impl Shares {
                     + self.nfs_connections() * nfs_connection_bytes()
                     + u64::from(self.workers) * thread_bytes
                     + sweeping_bytes
+                    + self.nfs_writes_bytes()
             }
+        }
+    }
+
+    /// Payload that NFS clients write, and what is known of files that they write; 0 where they can't.
+    fn nfs_writes_bytes(&self) -> u64 {
+        match self.nfs_writes {
+            true => nfs::WRITES_BYTES + u64::from(self.workers) * NFS_PAYLOADS_BYTES_MAX,
+            false => 0,
         }
     }
 

@@ -8,6 +8,7 @@ use ackpace_core::units::{KIB, MIB};
 use ackpace_wire::limits as wire;
 
 use super::{Shares, descriptors_allowed};
+use crate::limits;
 use crate::options::{ServeOptions, display_duration};
 
 /// A bound, and its consequence.
@@ -149,19 +150,7 @@ fn of_nfs(shares: &Shares) -> Vec<Bound> {
     if shares.nfs_connections == 0 {
         return Vec::new();
     }
-    let of_unit = (shares.maps_bytes > 0).then(|| {
-        [
-            (
-                EXTENTS_MAX.to_string(),
-                "extents of a file that is read straight from the iSCSI unit; more: it is read through the mount",
-            ),
-            (
-                mib(shares.maps_bytes),
-                "of where files lie on the iSCSI unit; full: further ones are read through the mount",
-            ),
-        ]
-    });
-    let all = [
+    let mut bounds = vec![
         (
             shares.nfs_connections.to_string(),
             "NFS connections of a thread; more: the one idle for longest is closed, or clients wait",
@@ -183,7 +172,21 @@ fn of_nfs(shares: &Shares) -> Vec<Bound> {
             "places in files that are read ahead of one connection at once",
         ),
     ];
-    all.into_iter()
-        .chain(of_unit.into_iter().flatten())
-        .collect()
+    if shares.nfs_writes {
+        bounds.push((
+            mib(limits::NFS_PAYLOADS_BYTES_MAX),
+            "of WRITEs of all connections of a thread in memory; full: they wait in their sockets",
+        ));
+    }
+    if shares.maps_bytes > 0 {
+        bounds.push((
+            EXTENTS_MAX.to_string(),
+            "extents of a file that is read straight from the iSCSI unit; more: it is read through the mount",
+        ));
+        bounds.push((
+            mib(shares.maps_bytes),
+            "of where files lie on the iSCSI unit; full: further ones are read through the mount",
+        ));
+    }
+    bounds
 }

@@ -88,7 +88,7 @@ pub struct Time {
 
 impl Time {
     /// A number of nanoseconds that is none is refused: some mean more than a time to utimensat(2).
-    pub(super) fn read(from: &mut Reader<'_>) -> Result<Time, Bad> {
+    pub(crate) fn read(from: &mut Reader<'_>) -> Result<Time, Bad> {
         let time = Time {
             s: from.u32()?,
             ns: from.u32()?,
@@ -99,7 +99,7 @@ impl Time {
         }
     }
 
-    pub(super) fn put(self, to: &mut Vec<u8>) {
+    pub(crate) fn put(self, to: &mut Vec<u8>) {
         to.put_u32(self.s);
         to.put_u32(self.ns);
     }
@@ -284,7 +284,7 @@ pub enum SetTime {
 }
 
 impl SetAttributes {
-    pub(super) fn read(from: &mut Reader<'_>) -> Result<SetAttributes, Bad> {
+    pub(crate) fn read(from: &mut Reader<'_>) -> Result<SetAttributes, Bad> {
         Ok(SetAttributes {
             mode: from.optional(Reader::u32)?,
             uid: from.optional(Reader::u32)?,

@@ -1,0 +1,95 @@
+//! Sets attributes, in an order in which none undoes another: length, owner, mode, times.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use ackpace_wire::nfs3::{SetAttributes, SetTime, Time};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid,
+    chmodat, chownat, ftruncate, utimensat,
+};
+use rustix::io::Errno;
+
+use super::walk::{Found, Stop, path_of};
+
+/// Bits of a mode that a file can have: the others are not looked at (RFC 1813 section 2.5).
+pub const MODE_BITS: u32 = 0o7777;
+
+/// The mode of a file that is made.
+pub fn mode_of(set: &SetAttributes, otherwise: u32) -> Mode {
+    Mode::from_raw_mode(set.mode.unwrap_or(otherwise) & MODE_BITS)
+}
+
+/// Sets these attributes of a file that is there.
+///
+/// # Errors
+/// The first one that can't be set; those before it are.
+pub fn set(file: &Found, set: &SetAttributes) -> Result<(), Stop> {
+    if let Some(len_bytes) = set.size_bytes {
+        match file.kind() {
+            FileType::RegularFile => {}
+            FileType::Directory => return Err(Errno::ISDIR.into()),
+            _ => return Err(Errno::INVAL.into()),
+        }
+        truncate(&file.open(OFlags::WRONLY)?, len_bytes)?;
+    }
+    set_others(&file.place, set)
+}
+
+/// Sets the length.
+///
+/// # Errors
+/// As ftruncate(2); EFBIG for one that no file can have.
+pub fn truncate(file: &OwnedFd, len_bytes: u64) -> Result<(), Stop> {
+    if i64::try_from(len_bytes).is_err() {
+        return Err(Errno::FBIG.into());
+    }
+    Ok(ftruncate(file, len_bytes)?)
+}
+
+/// Sets all but the length.
+///
+/// # Errors
+/// As [`set`].
+pub fn set_others(file: &OwnedFd, set: &SetAttributes) -> Result<(), Stop> {
+    if set.uid.is_some() || set.gid.is_some() {
+        let (uid, gid) = (set.uid.map(id).transpose()?, set.gid.map(id).transpose()?);
+        let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
+        chownat(file, c"", uid, gid, AtFlags::EMPTY_PATH)?;
+    }
+    if set.mode.is_some() {
+        chmodat(CWD, path_of(file), mode_of(set, 0), AtFlags::empty())?;
+    }
+    if set.read_at.is_some() || set.written_at.is_some() {
+        let times = Timestamps {
+            last_access: timespec(set.read_at),
+            last_modification: timespec(set.written_at),
+        };
+        set_times(file, &times)?;
+    }
+    Ok(())
+}
+
+/// The highest number means "leave it" to the kernel.
+fn id(number: u32) -> Result<u32, Errno> {
+    match number {
+        u32::MAX => Err(Errno::INVAL),
+        number => Ok(number),
+    }
+}
+
+/// Sets both times.
+///
+/// # Errors
+/// As utimensat(2).
+pub fn set_times(file: impl AsFd, times: &Timestamps) -> Result<(), Stop> {
+    Ok(utimensat(file, c"", times, AtFlags::EMPTY_PATH)?)
+}
+
+fn timespec(time: Option<SetTime>) -> Timespec {
+    let (tv_sec, tv_nsec) = match time {
+        None => (0, UTIME_OMIT),
+        Some(SetTime::Now) => (0, UTIME_NOW),
+        Some(SetTime::At(Time { s, ns })) => (s.into(), ns.into()),
+    };
+    Timespec { tv_sec, tv_nsec }
+}
