@@ -526,6 +526,45 @@ fn a_target_that_restarts_in_the_middle_costs_time_only() {
 }
 
 #[test]
+fn a_target_with_chap_and_digests_is_read_from() {
+    let Some(mut world) = World::new("") else {
+        return;
+    };
+    let content_of = pattern(6_000_001, SEED);
+    world.file("big", &content_of);
+    for name in ["HeaderDigest", "DataDigest"] {
+        world.tgtd.set(name, "CRC32C");
+    }
+    world.tgtd.account("reader", "a secret of twelve");
+    world.tgtd.bind_account("reader", false);
+    let said = world.said();
+    world.says(Some(said));
+    let [right, wrong] = ["a secret of twelve", "another secret"].map(|secret| {
+        let file = world
+            .tree
+            .file(&*secret.replace(' ', "-"), format!("{secret}\n"));
+        let file = file.to_str().expect("UTF-8");
+        format!("--iscsi-digests header,data --iscsi-user reader --iscsi-secret-file {file}")
+    });
+    let server = world.serve(&right);
+    usable(&server, true);
+    let mut client = connect(&server);
+    let file = client.find("big");
+    assert!(content(&mut client, &file, 1 << 20) == content_of);
+    assert!(looked(&server, "miss") > 0.0);
+    drop(server);
+    let server = world.serve(&wrong);
+    server.err_line(&["tried again"]);
+    let mut client = connect(&server);
+    let file = client.find("big");
+    assert!(
+        content(&mut client, &file, 1 << 20) == content_of,
+        "through the mount"
+    );
+    assert_eq!(looked(&server, "miss"), 0.0);
+}
+
+#[test]
 fn a_target_that_stays_away_is_an_error_until_it_is_back() {
     const IO: u32 = 5;
     let Some(mut world) = World::new("") else {
