@@ -214,6 +214,59 @@ fn another_instance_of_the_program_is_another_mount() {
     drop(server);
 }
 
+#[test]
+fn the_target_restarts_while_files_are_written_and_read() {
+    let Some(mut world) = World::new() else {
+        return;
+    };
+    let content = pattern(16 << 20, SEED);
+    fs::write(world.at("old"), &content).expect("room");
+    let old = File::open(world.at("old")).expect("a file");
+    old.sync_all().expect("a file");
+    ackpace_tests::forget_cached(&old);
+    drop(old);
+    std::thread::sleep(Duration::from_millis(50));
+    let server = world.serve();
+    usable(&server);
+    let mut client = connect(&server);
+    let handle = client.find("old");
+    let mut waiting = Vec::new();
+    for nth in 0..16u64 {
+        waiting.push((
+            client.begin_read(&handle, nth << 20, 1 << 20),
+            (nth as usize) << 20,
+        ));
+        if nth == 4 {
+            world.tgtd.kill();
+        }
+    }
+    let path = world.at("new");
+    let bytes = content.clone();
+    let writer = std::thread::spawn(move || {
+        fs::write(&path, &bytes).expect("room");
+        let file = File::open(&path).expect("a file");
+        file.sync_all()
+            .expect("it is written when the target is back");
+    });
+    world.tgtd.restart();
+    for (xid, offset) in waiting {
+        let (bytes, _) = read_of(client.reply(xid)).expect("bytes");
+        assert!(bytes == content[offset..offset + (1 << 20)], "at {offset}");
+    }
+    writer.join().expect("it wrote");
+    std::thread::sleep(Duration::from_millis(50));
+    let handle = client.find("new");
+    for nth in 0..16u64 {
+        let (bytes, _) = client.read(&handle, nth << 20, 1 << 20).expect("bytes");
+        let offset = (nth as usize) << 20;
+        assert!(
+            bytes == content[offset..offset + (1 << 20)],
+            "new at {offset}"
+        );
+    }
+    drop(server);
+}
+
 /// What block `block` of file `file` has in this version: each word says so.
 fn stamped(file: usize, block: usize, version: u32) -> Vec<u8> {
     let word = (file as u64) << 56 | (block as u64) << 40 | u64::from(version);

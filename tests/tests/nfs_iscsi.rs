@@ -320,6 +320,7 @@ fn what_is_written_is_seen_whether_times_or_counters_tell() {
         .write(true)
         .open(world.at("file"))
         .expect("a file");
+    world.counts(); // the server may have it put on the unit by FIEMAP
     open.write_all_at(&new, 1 << 20).expect("a file");
     let expected = [&old[..1 << 20], &new, &old[2 << 20..]].concat();
     assert!(
@@ -459,6 +460,7 @@ fn a_file_that_is_cut_and_written_while_it_is_read_gives_its_own_bytes() {
                     .open(world.at("ours"))
                     .expect("a file");
                 open.set_len(0).expect("a file");
+                world.counts();
                 let other = world.at("other");
                 fs::write(&other, vec![b's'; 8 << 20]).expect("a file");
                 world.sync(&File::open(&other).expect("a file"));
@@ -521,6 +523,45 @@ fn a_target_that_restarts_in_the_middle_costs_time_only() {
     }
     assert!(server.sum("ackpace_lun_lost_sessions_total", &[]) >= 1.0);
     server.err_line(&["tried again"]);
+}
+
+#[test]
+fn a_target_with_chap_and_digests_is_read_from() {
+    let Some(mut world) = World::new("") else {
+        return;
+    };
+    let content_of = pattern(6_000_001, SEED);
+    world.file("big", &content_of);
+    for name in ["HeaderDigest", "DataDigest"] {
+        world.tgtd.set(name, "CRC32C");
+    }
+    world.tgtd.account("reader", "a secret of twelve");
+    world.tgtd.bind_account("reader", false);
+    let said = world.said();
+    world.says(Some(said));
+    let [right, wrong] = ["a secret of twelve", "another secret"].map(|secret| {
+        let file = world
+            .tree
+            .file(&*secret.replace(' ', "-"), format!("{secret}\n"));
+        let file = file.to_str().expect("UTF-8");
+        format!("--iscsi-digests header,data --iscsi-user reader --iscsi-secret-file {file}")
+    });
+    let server = world.serve(&right);
+    usable(&server, true);
+    let mut client = connect(&server);
+    let file = client.find("big");
+    assert!(content(&mut client, &file, 1 << 20) == content_of);
+    assert!(looked(&server, "miss") > 0.0);
+    drop(server);
+    let server = world.serve(&wrong);
+    server.err_line(&["tried again"]);
+    let mut client = connect(&server);
+    let file = client.find("big");
+    assert!(
+        content(&mut client, &file, 1 << 20) == content_of,
+        "through the mount"
+    );
+    assert_eq!(looked(&server, "miss"), 0.0);
 }
 
 #[test]

@@ -7,9 +7,12 @@ use std::fmt::Write;
 use super::catalog::metrics;
 use super::metric::{Metric, MetricType, SampleSource, Value};
 use super::{Board, questions};
+use crate::front::site::Site;
 use crate::log;
 use crate::nfs_tally;
+use crate::store::slab::Slab;
 use crate::turns::Turns;
+use crate::unit::Unit;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
@@ -103,10 +106,7 @@ impl Page {
                 }
             }
             SampleSource::Slab(label, names, value) => {
-                let site = &board.shared.site;
-                let of_gateway = site.gateway.as_ref().map(|gateway| &gateway.slab);
-                let of_unit = site.unit.as_ref().map(|unit| &unit.slab);
-                if let Some(slab) = of_gateway.or(of_unit) {
+                if let Some(slab) = slab(&board.shared.site) {
                     self.by(metric, label, names, |at| value(slab, at));
                 }
             }
@@ -118,11 +118,9 @@ impl Page {
             SampleSource::Nfs(label, names, value) => {
                 self.nfs(metric, label, names, (board, value))
             }
-            SampleSource::Unit(label, names, value) => match (&board.shared.site.unit, label) {
-                (None, _) => {}
-                (Some(unit), "") => self.sample(metric, "", value(unit, 0)),
-                (Some(unit), label) => self.by(metric, label, names, |at| value(unit, at)),
-            },
+            SampleSource::Unit(label, names, value) => {
+                self.unit(metric, label, names, (board, value));
+            }
             SampleSource::Origin(value) => {
                 let gateway = board.shared.site.gateway.iter();
                 let origins = gateway.flat_map(|of| of.origins.iter().zip(&of.tally.origins));
@@ -131,15 +129,16 @@ impl Page {
                 }
             }
             SampleSource::Log(value) => self.logs(metric, (board, value)),
-            SampleSource::Turns => {
-                let turns = Turns::default();
-                board
-                    .workers
-                    .iter()
-                    .for_each(|channel| turns.merge(&channel.tally.turns));
-                self.histogram(metric.name, &turns);
-            }
+            SampleSource::Turns => self.turns(metric, board),
         }
+    }
+
+    /// The lengths of turns, over all workers.
+    fn turns(&mut self, metric: &Metric, board: &Board) {
+        let turns = Turns::default();
+        let workers = board.workers.iter();
+        workers.for_each(|channel| turns.merge(&channel.tally.turns));
+        self.histogram(metric.name, &turns);
     }
 
     fn logs(&mut self, metric: &Metric, (board, value): (&Board, fn(&log::Counts) -> Value)) {
@@ -169,6 +168,21 @@ impl Page {
             _ if threads.is_empty() => {}
             "" => self.sample(metric, "", sum(0)),
             label => self.by(metric, label, names, sum),
+        }
+    }
+
+    /// Of the iSCSI unit, if there is one.
+    fn unit(
+        &mut self,
+        metric: &Metric,
+        label: &str,
+        names: &[&str],
+        (board, value): (&Board, fn(&Unit, usize) -> Value),
+    ) {
+        match (&board.shared.site.unit, label) {
+            (None, _) => {}
+            (Some(unit), "") => self.sample(metric, "", value(unit, 0)),
+            (Some(unit), label) => self.by(metric, label, names, |at| value(unit, at)),
         }
     }
 
@@ -223,6 +237,12 @@ impl Page {
             "ackpace_{name}_bucket{{le=\"+Inf\"}} {count}\nackpace_{name}_sum {sum}\nackpace_{name}_count {count}\n"
         );
     }
+}
+
+/// The memory for payload, if there is some.
+fn slab(site: &Site) -> Option<&Slab> {
+    let of_gateway = site.gateway.as_ref().map(|gateway| &*gateway.slab);
+    of_gateway.or(site.unit.as_ref().map(|unit| &*unit.slab))
 }
 
 fn seconds(us: u64) -> String {

@@ -334,7 +334,7 @@ fn elsewhere(options: &ServeOptions) -> impl Iterator<Item = (&'static str, bool
         "types",
     ];
     let of_origins = of_origins.map(|key| (key, has_origin, "no origin is served"));
-    let keeps = has_origin || options.cluster.is_on();
+    let keeps = has_origin || options.iscsi.is_on() || options.cluster.is_on();
     let of_payload = ["cache_memory", "slab_dir"].map(|key| (key, keeps, "no origin is served"));
     let in_vain = "origins are served, and no directory";
     let of_directories = of_directories.map(|key| (key, !has_origin, in_vain));
