@@ -56,6 +56,63 @@ impl Scrape {
     }
 }
 
+/// What ackpace says of the unit of a target whose files it serves.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Unit {
+    hits: f64,
+    misses: f64,
+    through_mount: f64,
+    allocated_bytes: f64,
+    kept_bytes: f64,
+}
+
+impl Unit {
+    /// Reads it; `None` for a server without a unit or without `--metrics`.
+    pub fn take(testbed: &Testbed) -> Result<Option<Self>> {
+        let read = || Ok(page().ok().and_then(|page| Self::read(&page)));
+        match &testbed.instruments.wan {
+            Some(wan) => wan.server().run(read),
+            None => read(),
+        }
+    }
+
+    /// Adds the figures of a window, and those of its end.
+    pub fn add(before: Option<Self>, after: Option<Self>, values: &mut Values) {
+        let (Some(before), Some(after)) = (before, after) else {
+            return;
+        };
+        let hits = after.hits - before.hits;
+        let through_mount = after.through_mount - before.through_mount;
+        let all = hits + through_mount + after.misses - before.misses;
+        if all > 0.0 {
+            values.set("unit_hit_share", hits / all);
+            values.set("unit_mount_share", through_mount / all);
+        }
+        if after.kept_bytes > 0.0 {
+            let over_kept = after.allocated_bytes / after.kept_bytes;
+            values.set("allocated_over_kept", over_kept);
+        }
+    }
+
+    fn read(page: &str) -> Option<Self> {
+        let number = |name: &str| {
+            let value = |line: &str| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok();
+            page.lines().find_map(value)
+        };
+        let mounted = page
+            .lines()
+            .filter(|line| line.starts_with("ackpace_lun_mount_reads_total"));
+        let mounted = mounted.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+        Some(Self {
+            hits: number("ackpace_lun_looked_reads_total{result=\"hit\"}")?,
+            misses: number("ackpace_lun_looked_reads_total{result=\"miss\"}")?,
+            through_mount: mounted.sum(),
+            allocated_bytes: number("ackpace_slab_bytes{of=\"allocated\"}")?,
+            kept_bytes: number("ackpace_slab_bytes{of=\"kept\"}")?,
+        })
+    }
+}
+
 fn page() -> std::io::Result<String> {
     let port = PORT.parse().unwrap_or_default();
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
@@ -69,6 +126,23 @@ fn page() -> std::io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shares_are_those_of_the_window_and_memory_that_of_its_end() {
+        let page = |hits: u64| {
+            format!(
+                "ackpace_lun_looked_reads_total{{result=\"hit\"}} {hits}\nackpace_lun_looked_reads_total{{result=\"miss\"}} 10\n\
+                 ackpace_lun_mount_reads_total{{why=\"away\"}} {hits}\nackpace_lun_mount_reads_total{{why=\"young\"}} 1\n\
+                 ackpace_slab_bytes{{of=\"allocated\"}} 110\nackpace_slab_bytes{{of=\"kept\"}} 100\n"
+            )
+        };
+        let mut values = Values::default();
+        Unit::add(Unit::read(&page(5)), Unit::read(&page(15)), &mut values);
+        assert_eq!(values.get("unit_hit_share"), Some(0.5));
+        assert_eq!(values.get("unit_mount_share"), Some(0.5));
+        assert_eq!(values.get("allocated_over_kept"), Some(1.1));
+        assert_eq!(Unit::read("ackpace_up 1\n"), None);
+    }
 
     #[test]
     fn labels_are_added_up_and_the_difference_is_the_windows() {

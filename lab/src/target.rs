@@ -51,6 +51,11 @@ impl Target {
         Ok(target)
     }
 
+    /// The pid of its process.
+    pub fn pid(&self) -> i32 {
+        self.child.id() as i32
+    }
+
     /// Waits until it answers, then gives it its unit.
     fn set_up(&mut self, folder: &Path, disk: &Path) -> Result<()> {
         let admin = |words: &str| {

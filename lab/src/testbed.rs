@@ -52,7 +52,6 @@ pub struct Testbed<'a> {
     // Fields drop in this order: memory locks first, then the disk below them.
     _pinned: Vec<Pinned>,
     slow: Option<LoopDisk>,
-    target: Option<Target>,
 }
 
 /// The served files on their storage.
@@ -84,7 +83,7 @@ impl<'a> Testbed<'a> {
         let target = match place.disk {
             place::Disk::Target { at, store_bytes } => {
                 let disk = (&place.files[..], store_bytes);
-                Some(target(lab, at, disk, wan.as_deref())?)
+                Some(Arc::new(target(lab, at, disk, wan.as_deref())?))
             }
             _ => None,
         };
@@ -97,12 +96,12 @@ impl<'a> Testbed<'a> {
                 disk: storage.emulated,
                 wan,
                 origin,
+                target,
             },
             address,
             ports: 8001..,
             _pinned: storage.pinned,
             slow: storage.slow,
-            target,
         })
     }
 
@@ -196,7 +195,11 @@ impl<'a> Testbed<'a> {
                 .origin
                 .as_ref()
                 .map(|origin| origin.address),
-            target: self.target.as_ref().map(|target| target.url.as_str()),
+            target: self
+                .instruments
+                .target
+                .as_ref()
+                .map(|target| target.url.as_str()),
         };
         fresh_caches(&self.lab.scratch, contender.kind)?;
         let environment = StartEnvironment {

@@ -7,6 +7,7 @@ use crate::origin::{self, Origin};
 use crate::peers::Running;
 use crate::sampler::Sampler;
 use crate::sockets::{Queues, Sockets};
+use crate::target::Target;
 use ackpace_lab_base::error::Result;
 use ackpace_lab_base::stats::percentile;
 use ackpace_lab_disk::Disk;
@@ -30,6 +31,8 @@ pub struct Instruments {
     pub wan: Option<Arc<Wan>>,
     /// The origin of gateways.
     pub origin: Option<Arc<Origin>>,
+    /// The target below the files.
+    pub target: Option<Arc<Target>>,
 }
 
 /// An open window.
@@ -38,7 +41,6 @@ pub struct Watch<'a> {
     instruments: &'a Instruments,
     usage: Usage,
     core: Core,
-    unused_s: f64,
     lab: Usage,
     disk: Option<ackpace_lab_disk::Counters>,
     wan: Option<ackpace_lab_wan::Counters>,
@@ -52,7 +54,6 @@ pub struct Watched {
     elapsed_s: f64,
     spent: Spent,
     softirq_s: f64,
-    busy_s: f64,
     values: Values,
     origin_bytes: Option<u64>,
 }
@@ -78,7 +79,6 @@ impl<'a> Watch<'a> {
             wan: wan.transpose()?,
             usage: cpu::usage_of_all(&server.roots())?,
             core: cpu::core(server.core)?,
-            unused_s: cpu::unused_s(server.core)?,
             lab: cpu::own_usage()?,
             sampler,
             start: Instant::now(),
@@ -91,7 +91,6 @@ impl<'a> Watch<'a> {
         let elapsed_s = self.start.elapsed().as_secs_f64();
         let spent = cpu::usage_of_all(&self.server.roots())?.since(&self.usage);
         let core = cpu::core(self.server.core)?;
-        let unused_s = cpu::unused_s(self.server.core)? - self.unused_s;
         let stolen_s = core.stolen_s - self.core.stolen_s;
         let (switches, waited_s) = (
             spent.voluntary + spent.involuntary,
@@ -123,7 +122,6 @@ impl<'a> Watch<'a> {
             elapsed_s,
             spent,
             softirq_s: core.softirq_s - self.core.softirq_s,
-            busy_s: (elapsed_s - unused_s).max(0.0),
             values,
             origin_bytes,
         })
@@ -137,7 +135,6 @@ impl Watched {
             elapsed_s,
             spent,
             softirq_s,
-            busy_s,
             mut values,
             origin_bytes,
         } = self;
@@ -148,7 +145,6 @@ impl Watched {
             values.set_some("origin_over_goodput", over);
             values.set("cpu_s_per_gb", spent.used_s / gb);
             values.set("softirq_s_per_gb", softirq_s / gb);
-            values.set("core_s_per_gb", busy_s / gb);
             values.set("voluntary_per_gb", spent.voluntary as f64 / gb);
             values.set("involuntary_per_gb", spent.involuntary as f64 / gb);
         }

@@ -5,6 +5,7 @@ use crate::corpus::Set;
 use crate::experiment::{Experiment, Pace, Scenario};
 use crate::peers::Contender;
 use crate::place::{Disk, Network, Place, Receive};
+use crate::scrape;
 use crate::sweep::{Axis, Point};
 use crate::workloads::{ReadOrder, Reads, Workload};
 use ackpace_lab_wan::topology::PathSpec;
@@ -78,7 +79,8 @@ pub fn folder() -> Experiment {
             }),
         },
         judged: "
-            cpu_s_per_gb / ganesha <= .35
+            cpu_s_per_gb / ganesha <= .35 at load=1
+            cpu_s_per_gb / ganesha at load=0
             cpu_s_per_gb / two copies
             goodput_bytes_per_s / ganesha, two copies at load=1
             requests_per_s / ganesha, two copies at load=1
@@ -113,6 +115,8 @@ fn gateway(name: &str, options: &[&str]) -> Contender {
         // What it may need at worst is more than it has here, and far more than it needs.
         "--memory-max",
         "700MiB",
+        "--metrics",
+        scrape::PORT,
     ];
     Contender::preset("nfs").with(name, &[&unit[..], options].concat())
 }
@@ -168,11 +172,23 @@ pub fn fig3() -> Experiment {
             goodput_bytes_per_s / two copies >= 1.25 at length=32 asked=0
             goodput_bytes_per_s / two copies >= 1.4 at length=64 asked=0
             goodput_bytes_per_s / two copies >= 1.6 at length=1024 asked=0
-            goodput_bytes_per_s / copying, mounted, two copies, ganesha
-            requests_per_s / copying, mounted, two copies, ganesha
-            core_s_per_gb / copying, mounted, two copies, ganesha
+            goodput_bytes_per_s / two copies at length=4|8|16|48|256 asked=0
+            goodput_bytes_per_s / two copies at asked=1
+            goodput_bytes_per_s / copying, mounted, ganesha
+            cpu_s_per_gb / two copies <= 1.1 at length=4 asked=0
+            cpu_s_per_gb / two copies <= .8 at length=32 asked=0
+            cpu_s_per_gb / two copies <= .72 at length=64 asked=0
+            cpu_s_per_gb / two copies <= .55 at length=1024 asked=0
+            cpu_s_per_gb / ganesha <= .35 at asked=0
+            serving_s_per_gb / two copies <= .88 at length=64 asked=1
+            serving_s_per_gb / two copies <= .8 at length=256 asked=1
+            serving_s_per_gb / two copies <= .6 at length=1024 asked=1
+            serving_s_per_gb / copying, mounted, two copies, ganesha
             load_core_share max
-            memory_over_hot max <= 1.15 at asked=0",
+            unit_hit_share
+            unit_mount_share
+            allocated_over_kept max <= 1.15 at asked=0
+            memory_over_hot max at asked=0",
         figures: Vec::new(),
     }
 }
@@ -204,12 +220,8 @@ pub fn fig4() -> Experiment {
             }
         },
         judged: "
-            cpu_s_per_gb / two copies <= 1.1 at length=4 asked=0
-            cpu_s_per_gb / two copies <= .8 at length=32 asked=0
-            cpu_s_per_gb / two copies <= .72 at length=64 asked=0
-            cpu_s_per_gb / two copies <= .55 at length=1024 asked=0
-            cpu_s_per_gb / ganesha <= .35 at asked=0
-            core_s_per_gb / copying, mounted, two copies, ganesha
+            cpu_s_per_gb / copying, mounted, two copies, ganesha
+            serving_s_per_gb / copying, mounted, two copies, ganesha
             demand_met_mean >= .98
             completion_p99_us / copying, mounted, two copies, ganesha",
         figures: Vec::new(),
@@ -269,7 +281,7 @@ pub fn readers() -> Experiment {
         judged: "
             goodput_over_tcp >= .9
             goodput_bytes_per_s / mounted, ganesha
-            core_s_per_gb / mounted, ganesha",
+            serving_s_per_gb / mounted, ganesha",
         figures: Vec::new(),
     }
 }

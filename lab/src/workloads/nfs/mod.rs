@@ -4,18 +4,21 @@
 mod calls;
 mod conn;
 mod load;
+mod serving;
 mod tcp;
 mod walk;
 
 use super::{RoundResult, RoundTimes};
 use crate::corpus::Set;
 use crate::peers::Running;
+use crate::scrape::Unit;
 use crate::testbed::Testbed;
 use crate::watch::{Watch, Work};
 use ackpace_lab_base::content::Tag;
 use ackpace_lab_base::error::Result;
 use calls::Blocking;
 use load::Load;
+use serving::Serving;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
@@ -139,12 +142,16 @@ impl Reads {
             load.run_for(times.warm_up)?;
         }
         testbed.congestion_control_checked(&running)?;
+        let unit = Unit::take(testbed)?;
+        let serving = Serving::begin(testbed)?;
         let watch = Watch::begin(&running, &testbed.instruments, false)?;
         let counts = load.run_for(times.window)?;
         let mut values = watch.end()?.values(Work {
             body_bytes: counts.body_bytes,
             responses: counts.responses,
         });
+        values.set_some("serving_s_per_gb", serving.end(counts.body_bytes)?);
+        Unit::add(unit, Unit::take(testbed)?, &mut values);
         values.set("load_core_share", counts.load_cpu_s / counts.elapsed_s);
         values.set("responses", counts.responses as f64);
         values.set("completion_p50_us", counts.read_p50_us as f64);
