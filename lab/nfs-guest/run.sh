@@ -46,7 +46,7 @@ if [ -z "${ACCEL:-}" ]; then
 fi
 case $ACCEL in
 kvm) accel="-accel kvm -cpu host" ;;
-tcg) accel="-accel tcg,thread=single -cpu max,-erms,-fsrm" ;;
+tcg) accel="-accel tcg,thread=single -cpu max,-cx16,-erms,-fsrm" ;;
 *) die "ACCEL=$ACCEL is neither kvm nor tcg" ;;
 esac
 console=$WORK/console.txt

@@ -32,7 +32,12 @@ pub fn set(file: &Found, set: &SetAttributes) -> Result<(), Stop> {
         }
         truncate(&file.open(OFlags::WRONLY)?, len_bytes)?;
     }
-    set_others(&file.place, set)
+    let mut others = *set;
+    // A new length has set the time of writing to now, which only the owner could do alone (utimensat(2)).
+    others
+        .written_at
+        .take_if(|at| set.size_bytes.is_some() && *at == SetTime::Now);
+    set_others(&file.place, &others)
 }
 
 /// Sets the length.

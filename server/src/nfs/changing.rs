@@ -224,9 +224,12 @@ impl<'a> Work<'a> {
         let linked = match there.export.number == folder.export.number {
             true => self.new_name(place.name).and_then(|name| {
                 let mut nodes = [there.node.clone(), folder.node.clone()];
-                self.ask(&folder, &mut nodes, |nodes| {
+                let told = self.ask(&folder, &mut nodes, |nodes| {
                     Operation::AddName(nodes[0].known(), spot(&nodes[1], name))
-                })
+                })?;
+                // The file is found by the new name when the old one is removed; its descriptor has the old one.
+                let _ = (self.call.tree).below(&nodes[1], name, true, self.call.eyes_of(&folder));
+                Ok(told)
             }),
             false => Err(Fail::Is(Status::XDev)),
         };
