@@ -7,6 +7,7 @@
 //! changed is undone at the end; the record for that lies in the sockets ([`place`]).
 //!
 //! `gateway` mounts the ext4 of an iSCSI target through a FUSE file ([`gateway`]).
+//!
 //! `files` changes files with the rights of users for a server that has none ([`files`]).
 //!
 //! `receive` tells what a busy machine does to processes that receive, and can help: [`ackpace_receive`].

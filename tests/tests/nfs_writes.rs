@@ -4,13 +4,13 @@ use std::fs::{self, Permissions};
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ackpace_tests::nfs::{NfsArgs, NfsClient, procedure};
 use ackpace_tests::nfs_writes::{Set, Stable, change, place, write_args, written_of};
 use ackpace_tests::{
     Program, Rng, Server, Setup, Tree, client, eventually, host_start, needs_root, pattern,
-    reset_on_drop, run,
+    reset_on_drop, run, skip,
 };
 
 const SEED: u64 = 53;
@@ -18,10 +18,12 @@ const PERM: u32 = 1;
 const NOENT: u32 = 2;
 const ACCES: u32 = 13;
 const EXIST: u32 = 17;
+const XDEV: u32 = 18;
 const NOTDIR: u32 = 20;
 const ISDIR: u32 = 21;
 const INVAL: u32 = 22;
 const FBIG: u32 = 27;
+const NOSPC: u32 = 28;
 const ROFS: u32 = 30;
 const NAMETOOLONG: u32 = 63;
 const NOTEMPTY: u32 = 66;
@@ -83,7 +85,7 @@ impl World {
     }
 }
 
-fn start_broker(root: &std::path::Path, socket: &std::path::Path, args: &str) -> Program {
+fn start_broker(root: &Path, socket: &Path, args: &str) -> Program {
     let (root, socket) = (root.display(), socket.display());
     let line = format!("files --root {root} --for 0:0 --socket {socket} {args}");
     let broker = host_start(line.trim());
@@ -91,13 +93,17 @@ fn start_broker(root: &std::path::Path, socket: &std::path::Path, args: &str) ->
     broker
 }
 
-fn start_server(root: &std::path::Path, socket: &std::path::Path, export: &str) -> Server {
+fn start_server(root: &Path, socket: &Path, export: &str) -> Server {
+    setup(root, socket, export).start()
+}
+
+fn setup(root: &Path, socket: &Path, export: &str) -> Setup {
     let key = socket.with_file_name("nfs.key");
     let (key, socket) = (key.display(), socket.display());
     let args = format!(
         "--nfs 127.0.0.1:0 --nfs-export /=127.0.0.1,{export} --nfs-broker {socket} --nfs-key {key} --metrics 127.0.0.1:0"
     );
-    Setup::new(root).args(&*args).start()
+    Setup::new(root).args(&*args)
 }
 
 fn nfs_address(server: &Server) -> SocketAddr {
@@ -806,6 +812,111 @@ fn a_server_without_rights_reads_what_its_clients_keep_private() {
     assert_eq!(other.ask(procedure::READDIR, &list).u32(), ACCES);
     let path = "/private/moved";
     assert_ne!(server.get(path, "").status, 200);
+}
+
+#[test]
+fn a_limit_for_files_is_an_error_of_its_write() {
+    let Some(mut world) = World::new("rw") else {
+        return;
+    };
+    world.server.signal(libc::SIGKILL);
+    world.server.wait();
+    let limited = setup(&world.root(), &world.socket, "rw").before(|| {
+        let limit = libc::rlimit {
+            rlim_cur: 1 << 20,
+            rlim_max: 1 << 20,
+        };
+        // SAFETY: it reads the limit.
+        match unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    });
+    world.server = limited.start();
+    let (mut client, root) = world.connect(1001);
+    let file = client
+        .create(&root, "file", Set::mode(0o644))
+        .expect("made");
+    let bytes = vec![7; 1 << 20];
+    let short = client.write(&file, 1 << 19, &bytes, Stable::Later);
+    assert_eq!(
+        short.map(|it| it.len_bytes),
+        Ok(1 << 19),
+        "as much as may be"
+    );
+    assert_eq!(client.write(&file, 1 << 20, b"x", Stable::File), Err(FBIG));
+    assert_eq!(client.len_bytes(&file), Ok(1 << 20));
+    let file = client.read(&file, 1 << 19, 1).expect("the server goes on");
+    assert_eq!(file.0, [7]);
+}
+
+/// A small file system in memory.
+struct Mounted(std::ffi::CString);
+
+impl Mounted {
+    fn new(path: &Path) -> Option<Mounted> {
+        let path = std::ffi::CString::new(path.as_os_str().as_encoded_bytes()).expect("no NUL");
+        // SAFETY: all are strings that end with a NUL.
+        let done = unsafe {
+            let (kind, options) = (c"tmpfs".as_ptr(), c"size=1m,mode=777".as_ptr());
+            libc::mount(kind, path.as_ptr(), kind, 0, options.cast())
+        };
+        match done {
+            0 => Some(Mounted(path)),
+            _ => {
+                let error = std::io::Error::last_os_error();
+                skip(&format!("a tmpfs can't be mounted: {error}"));
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // SAFETY: a string that ends with a NUL.
+        unsafe { libc::umount2(self.0.as_ptr(), libc::MNT_DETACH) };
+    }
+}
+
+#[test]
+fn a_full_disk_is_told_and_goes_on_when_there_is_room() {
+    let Some(world) = World::new("rw") else {
+        return;
+    };
+    fs::create_dir(world.at("small")).expect("our own");
+    let Some(_mounted) = Mounted::new(&world.at("small")) else {
+        return;
+    };
+    let (mut client, root) = world.connect(1001);
+    let small = client.look_up(&root, "small").expect("there");
+    let file = client
+        .create(&small, "file", Set::mode(0o644))
+        .expect("made");
+    let bytes = pattern(1 << 19, SEED);
+    let mut offset = 0;
+    let status = loop {
+        match client.write(&file, offset, &bytes, Stable::Later) {
+            Ok(written) => offset += u64::from(written.len_bytes),
+            Err(status) => break status,
+        }
+        assert!(offset <= 1 << 20, "{offset} bytes in a MiB");
+    };
+    assert_eq!(status, NOSPC);
+    assert_eq!(
+        client.make_link(&root, "a", b"b").map(|_| ()),
+        Ok(()),
+        "another disk"
+    );
+    let (read, _) = client.read(&file, 0, 1 << 19).expect("bytes");
+    assert!(read == bytes);
+    client.set(&file, Set::size(0), None).expect("room again");
+    client
+        .write(&file, 0, &bytes, Stable::File)
+        .expect("written");
+    let moved = client.rename((&small, "file"), (&root, "file"));
+    assert_eq!(moved, Err(XDEV));
+    assert_eq!(client.link(&file, &root, "file"), Err(XDEV));
 }
 
 #[test]
