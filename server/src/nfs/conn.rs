@@ -20,13 +20,11 @@ use super::sending::{Left, Payload, Reply};
 use super::served::Outcome;
 use crate::disk::Completion;
 use crate::limits::{NFS_ORDERS_PER_TURN_MAX, NFS_SENT_PER_TURN_MAX_BYTES, NFS_STALL_US};
-use crate::log::Topic;
 use crate::nfs_tally::Ended;
 use crate::resolver::{Job, JobInterest};
 use crate::source::Source;
 use crate::store::door::Wait;
 use crate::transport::Transport;
-use crate::unit::Fallback;
 use crate::worker::pins::Pins;
 
 /// No device was asked.
@@ -55,13 +53,13 @@ pub struct Conn {
 }
 
 #[derive(Default)]
-struct Call {
-    xid: u32,
+pub(super) struct Call {
+    pub(super) xid: u32,
     /// Its results begin with a status.
     has_status: bool,
     /// It is carried out by a thread that may wait; without this, it is not.
     _job: Option<JobInterest>,
-    reply: Option<Reply>,
+    pub(super) reply: Option<Reply>,
 }
 
 /// How a turn of a connection ended.
@@ -204,7 +202,7 @@ impl Conn {
         self.machine.on(In::Tcp(TcpEvent::Readable), now);
     }
 
-    fn call(&mut self, id: CallId) -> &mut Call {
+    pub(super) fn call(&mut self, id: CallId) -> &mut Call {
         let index = usize::from(id.0);
         if self.calls.len() <= index {
             self.calls.resize_with(index + 1, Call::default); // an id is below NFS_CALLS_MAX
@@ -309,7 +307,7 @@ impl Conn {
     }
 
     /// Its file is read from: it stays open while the machine may read ahead of it.
-    fn reads(&mut self, source: &Source) {
+    pub(super) fn reads(&mut self, source: &Source) {
         let name = object(source);
         let before = self.lately.iter().position(|of| object(of) == name);
         match before {
@@ -321,7 +319,7 @@ impl Conn {
         }
     }
 
-    fn payload(&self, id: CallId) -> Option<&Payload> {
+    pub(super) fn payload(&self, id: CallId) -> Option<&Payload> {
         let call = self.calls.get(usize::from(id.0))?;
         call.reply.as_ref()?.payload.as_ref()
     }
@@ -378,65 +376,6 @@ impl Conn {
         if let Some(device) = asked.filter(|device| **device != NONE) {
             hands.forget(std::mem::replace(device, NONE), stream);
         }
-    }
-
-    /// A READ whose bytes can't be read says so, or is carried out through the mount.
-    fn refuse(&mut self, id: CallId, why: Why, hands: &Hands, now: Instant) {
-        if why == Why::FileChanged && self.goes_through_mount(id, now) {
-            return;
-        }
-        if let Some(payload) = self.payload(id).filter(|_| why == Why::ReadFailed) {
-            let file = hands.shared.site.shown_source(&payload.source);
-            let offset_bytes = payload.span.offset_bytes;
-            let cure = match &payload.source {
-                Source::Blocks(_) => "The log tells of the iSCSI target",
-                Source::File(_) | Source::Object(_) => "Look at the disk (dmesg)",
-            };
-            let text = format_args!(
-                "an NFS client's READ at offset_bytes={offset_bytes} failed, and it is told EIO. {cure}"
-            );
-            let seldom = &hands.shared.seldom;
-            seldom.tell(Topic::Unreadable, Some(&file), text, now);
-        }
-        let mut head = Vec::new();
-        hands.served.refuse_read(self.call(id).xid, why, &mut head);
-        let (reply, answer) = whole(head);
-        self.call(id).reply = Some(reply);
-        self.machine.on(In::Resolved { call: id, answer }, now);
-    }
-
-    /// The bytes of a READ can't be had from the unit: if no byte of its reply has left, they come through the mount. `false`: they
-    /// were not to come from there.
-    fn goes_through_mount(&mut self, id: CallId, now: Instant) -> bool {
-        let reply = self.call(id).reply.take();
-        let Some(Reply {
-            head,
-            payload: Some(payload),
-        }) = reply
-        else {
-            self.call(id).reply = reply;
-            return false;
-        };
-        let Source::Blocks(blocks) = &payload.source else {
-            let payload = Some(payload);
-            self.call(id).reply = Some(Reply { head, payload });
-            return false;
-        };
-        blocks.unit.tally.fell_back(Fallback::Changed);
-        let (source, span) = (Source::File(Arc::clone(&blocks.file)), payload.span);
-        let (file_len_bytes, pad_bytes) = (payload.file_len_bytes, payload.pad_bytes);
-        let answer = Answer::Read(Read {
-            object: object(&source),
-            file_len_bytes,
-            span,
-            head_bytes: head.len() as u32,
-            pad_bytes,
-        });
-        self.reads(&source);
-        let payload = Some(Payload::new(source, span, pad_bytes, file_len_bytes));
-        self.call(id).reply = Some(Reply { head, payload });
-        self.machine.on(In::Resolved { call: id, answer }, now);
-        true
     }
 
     /// Sends a reply from this byte on. Returns how much the socket took.
@@ -500,7 +439,7 @@ pub fn place_of(reader: u32) -> u32 {
 }
 
 /// A reply without payload.
-fn whole(head: Vec<u8>) -> (Reply, Answer) {
+pub(super) fn whole(head: Vec<u8>) -> (Reply, Answer) {
     let len_bytes = head.len() as u32; // far below 2^32
     let payload = None;
     (Reply { head, payload }, Answer::Reply { len_bytes })
@@ -512,7 +451,7 @@ fn refused(xid: u32, why: Refusal) -> Outcome {
     Outcome::Reply(head)
 }
 
-fn object(source: &Source) -> ObjectId {
+pub(super) fn object(source: &Source) -> ObjectId {
     match source {
         Source::File(file) => file.id,
         Source::Object(object) => object.id,
