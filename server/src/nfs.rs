@@ -33,6 +33,7 @@ mod mount;
 mod outcome;
 mod procedures;
 mod reading;
+mod refusing;
 mod repeats;
 mod room;
 mod search;

@@ -126,7 +126,7 @@ impl World {
 
     fn serve(&self, args: &str) -> Server {
         let url = format!(
-            "iscsi://127.0.0.1:{}/{}/{}",
+            "iscsi://localhost:{}/{}/{}",
             self.tgtd.port,
             tgtd::TARGET,
             tgtd::LUN

@@ -86,7 +86,7 @@ impl Link {
 }
 
 impl Lun {
-    /// Begins to connect to the target. A name is looked up by a thread of its own, after the first time.
+    /// Begins to connect to the target. Its name is looked up by a thread of its own; one to which it has moved, here for the first time.
     pub(super) fn connect(&mut self, host: String, port: u16) -> Result<(), String> {
         let place = (host, port);
         let address = match place.0.parse::<IpAddr>() {

@@ -2,13 +2,14 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::thread;
 
 use ackpace_core::disk::{Disk, In, Settings};
 use ackpace_core::machine::Machine;
 use ackpace_core::units::Instant;
-use ackpace_wire::iscsi::Session;
+use ackpace_wire::iscsi::{Address, Session};
 use crossbeam_channel::bounded;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
@@ -17,6 +18,7 @@ use crate::disk::{Context, DiskHandle, Wanted};
 use crate::sched;
 use crate::store::pool::Pool;
 use crate::unit::Unit;
+use crate::upstream::Names;
 
 /// Without the target for so long, what waits for it fails with EIO, and so does what is asked later: what Linux gives a disk.
 pub const PATIENCE_US: u64 = 30_000_000;
@@ -58,7 +60,7 @@ pub fn start(unit: &Arc<Unit>, session: Session, context: Context) -> io::Result
         unit: Arc::clone(unit),
         disk,
         session,
-        names: None,
+        names: names(&unit.url)?,
         link: None,
         files: Wanted::new(settings.cancel),
         reads: HashMap::new(),
@@ -85,4 +87,13 @@ pub fn start(unit: &Arc<Unit>, session: Session, context: Context) -> io::Result
         })?;
     context.ledger.take(context.device_bytes);
     Ok(handle)
+}
+
+/// The addresses of the target's name, which may take seconds here: the thread itself must not wait for them. An address needs none.
+fn names(url: &str) -> io::Result<Option<((String, u16), Names)>> {
+    let address = url.parse::<Address>();
+    let named = address.ok().filter(|at| at.host.parse::<IpAddr>().is_err());
+    let place = named.map(|at| (at.host, at.port));
+    let names = place.map(|place| Ok((place.clone(), Names::of_place(place)?)));
+    names.transpose()
 }

@@ -55,13 +55,13 @@ pub struct Conn {
 }
 
 #[derive(Default)]
-struct Call {
-    xid: u32,
+pub(super) struct Call {
+    pub(super) xid: u32,
     /// Its results begin with a status.
     has_status: bool,
     /// It is carried out by a thread that may wait; without this, it is not.
     _job: Option<JobInterest>,
-    reply: Option<Reply>,
+    pub(super) reply: Option<Reply>,
 }
 
 /// How a turn of a connection ended.
@@ -204,7 +204,7 @@ impl Conn {
         self.machine.on(In::Tcp(TcpEvent::Readable), now);
     }
 
-    fn call(&mut self, id: CallId) -> &mut Call {
+    pub(super) fn call(&mut self, id: CallId) -> &mut Call {
         let index = usize::from(id.0);
         if self.calls.len() <= index {
             self.calls.resize_with(index + 1, Call::default); // an id is below NFS_CALLS_MAX
@@ -309,7 +309,7 @@ impl Conn {
     }
 
     /// Its file is read from: it stays open while the machine may read ahead of it.
-    fn reads(&mut self, source: &Source) {
+    pub(super) fn reads(&mut self, source: &Source) {
         let name = object(source);
         let before = self.lately.iter().position(|of| object(of) == name);
         match before {
@@ -321,7 +321,7 @@ impl Conn {
         }
     }
 
-    fn payload(&self, id: CallId) -> Option<&Payload> {
+    pub(super) fn payload(&self, id: CallId) -> Option<&Payload> {
         let call = self.calls.get(usize::from(id.0))?;
         call.reply.as_ref()?.payload.as_ref()
     }
@@ -441,7 +441,7 @@ pub fn place_of(reader: u32) -> u32 {
 }
 
 /// A reply without payload.
-fn whole(head: Vec<u8>) -> (Reply, Answer) {
+pub(super) fn whole(head: Vec<u8>) -> (Reply, Answer) {
     let len_bytes = head.len() as u32; // far below 2^32
     let payload = None;
     (Reply { head, payload }, Answer::Reply { len_bytes })
@@ -453,7 +453,7 @@ fn refused(xid: u32, why: Refusal) -> Outcome {
     Outcome::Reply(head)
 }
 
-fn object(source: &Source) -> ObjectId {
+pub(super) fn object(source: &Source) -> ObjectId {
     match source {
         Source::File(file) => file.id,
         Source::Object(object) => object.id,
