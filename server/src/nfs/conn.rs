@@ -1,7 +1,5 @@
 //! A connection of NFS: executes what its machine ([`ackpace_core::nfs`]) orders.
 
-mod failing;
-
 use std::net::SocketAddr;
 use std::sync::Arc;
 
