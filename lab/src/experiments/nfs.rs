@@ -183,7 +183,8 @@ pub fn fig3() -> Experiment {
             serving_s_per_gb / two copies <= .88 at length=64 asked=1
             serving_s_per_gb / two copies <= .8 at length=256 asked=1
             serving_s_per_gb / two copies <= .6 at length=1024 asked=1
-            serving_s_per_gb / copying, mounted, two copies, ganesha
+            serving_s_per_gb / two copies at asked=0
+            serving_s_per_gb / copying, mounted, ganesha
             load_core_share max
             unit_hit_share
             unit_mount_share

@@ -87,7 +87,9 @@ impl Running {
             mounted,
         };
         let start = Instant::now();
-        while !environment.sockets.listening(site.address.port())? {
+        let port = site.address.port();
+        let sockets = environment.sockets;
+        while !(sockets.listening(port)? && sockets.listening(running.kind.mount_port(port))?) {
             if running.ended()? || start.elapsed() > START_STOP_MAX {
                 return Err(LabError::contender(&running.name, "did not come up"));
             }
