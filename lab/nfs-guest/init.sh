@@ -7,6 +7,7 @@
 export PATH=/sbin:/bin HOME=/tmp
 mount -t tmpfs tmp /tmp
 mount -t tmpfs run /run
+mkdir -p /dev/shm && mount -t tmpfs shm /dev/shm
 # In the order in which they need each other.
 for module in /modules/*.ko; do insmod "$module" 2>/dev/null || echo "GUEST no $module"; done
 word() { sed -n "s/.*\b$1=\([^ ]*\).*/\1/p" /proc/cmdline; }
@@ -41,8 +42,8 @@ for job in $(word jobs | tr , ' '); do
         ;;
     dbench)
         mkdir -p /mnt/a/dbench
-        dbench -c /client.txt -D /mnt/a/dbench -t 30 4 >/tmp/dbench.log 2>&1 && ! grep -qE 'failed|ERROR' /tmp/dbench.log &&
-            echo "ok dbench" || { echo "FAILED dbench"; grep -E 'failed|ERROR' /tmp/dbench.log | head -n 20; }
+        dbench -c /client.txt -D /mnt/a/dbench -t 30 4 >/tmp/dbench.log 2>&1 && grep -q '^Throughput' /tmp/dbench.log && ! grep -qE '^\[[0-9]+\].*(failed|ERROR)' /tmp/dbench.log &&
+            echo "ok dbench" || { echo "FAILED dbench"; tail -n 20 /tmp/dbench.log; }
         rm -rf /mnt/a/dbench
         ;;
     *) echo "GUEST knows no job $job" ;;

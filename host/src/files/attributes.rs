@@ -69,9 +69,32 @@ pub fn set_others(file: &OwnedFd, set: &SetAttributes) -> Result<(), Stop> {
             last_access: timespec(set.read_at),
             last_modification: timespec(set.written_at),
         };
-        set_times(file, &times)?;
+        match set_times(file, &times) {
+            // To set one time to now is the owner's alone for Linux, and everybody's who may write for RFC 1813 section 3.3.2.
+            // Linux lets all of those set both.
+            Err(Stop::Failed(Errno::PERM)) if is_now(set) => set_times(file, &NOW)?,
+            done => done?,
+        }
     }
     Ok(())
+}
+
+/// Both times are now.
+const NOW: Timestamps = Timestamps {
+    last_access: Timespec {
+        tv_sec: 0,
+        tv_nsec: UTIME_NOW,
+    },
+    last_modification: Timespec {
+        tv_sec: 0,
+        tv_nsec: UTIME_NOW,
+    },
+};
+
+/// Whether a time is set to now, and none to another time.
+fn is_now(set: &SetAttributes) -> bool {
+    let times = [set.read_at, set.written_at];
+    times.iter().flatten().all(|time| *time == SetTime::Now)
 }
 
 /// The highest number means "leave it" to the kernel.

@@ -389,6 +389,21 @@ fn attributes_are_set_by_who_may_and_if_the_guard_fits() {
             (world.stat("link").mtime(), world.stat("f").mtime()),
             (9, 3)
         );
+
+        // Who may write may set a time to now, but to nothing else.
+        let create = Operation::Create(world.spot("", "open"), How::Guarded(with_mode(0o666)));
+        world.opened(&one, create);
+        world.done(
+            &one,
+            Operation::Set(world.known("open"), with_mode(0o666), None),
+        );
+        let now = SetAttributes {
+            written_at: Some(SetTime::Now),
+            ..plain
+        };
+        let set = |set| Operation::Set(world.known("open"), set, None);
+        world.done(&other, set(now));
+        assert_eq!(world.errno(&other, set(times)), Errno::PERM);
     });
 }
 

@@ -1,4 +1,4 @@
-//! The datagrams: [`MAGIC`], [`VERSION`](super::VERSION), what it is, and its fields, as XDR (RFC 4506).
+//! The datagrams: [`MAGIC`], [`VERSION`], what it is, and its fields, as XDR (RFC 4506).
 
 use super::{For, How, Known, Node, Operation, Reply, Request, Spot, User, VERSION};
 use crate::limits::{
