@@ -3,7 +3,7 @@
 # packs a file system for it, boots it with QEMU, and shows what it tells. The guest mounts the export twice, as two clients.
 #
 # JOBS=posix,fio,dbench  what the guest does (lab/nfs-guest/init.sh); `sums` reads all files and prints their SHA-256
-# NFS_PORT=2049     a server on 127.0.0.1 that runs already, in place of one that is started here
+# NFS_PORT=2049     a server on 127.0.0.1; it has to run already, with an export for 127.0.0.0/8,rw,no_root_squash (docs/nfs.md)
 # EXPORT=/          what it exports
 # SUITE=stable      the suite of Debian whose kernel is taken
 # KERNEL_DEB='a.deb b.deb'  packages with a kernel and its modules, in place of the suite's
@@ -15,6 +15,7 @@ cd "$(dirname "$0")/../.."
 . scripts/lib.sh
 . scripts/guest.sh
 
+[ -n "${NFS_PORT:-}" ] || die "start a server with an export for 127.0.0.0/8,rw,no_root_squash (docs/nfs.md), and name its port on 127.0.0.1 by NFS_PORT"
 JOBS=${JOBS:-posix,fio,dbench}
 OUT=${OUT:-results}
 LIMIT_S=${LIMIT_S:-3600}
