@@ -17,13 +17,13 @@ if [ -z "${RUN:-}" ]; then
     say "  nfs-guest     the kernel's NFS client: POSIX, coherence, fio, dbench (lab/nfs-guest/run.sh)"
     exit
 fi
+[ "$RUN" != receive-wait ] || exec sh receive/guest/run.sh
+[ "$RUN" != nfs-guest ] || exec sh lab/nfs-guest/run.sh
 case " $RUN " in *" ncc-"* | *" nfs-"*)
     ensure_tgt "$(target_dir)"
     ensure_ganesha "$(target_dir)"
     ;;
 esac
-[ "$RUN" != receive-wait ] || exec sh receive/guest/run.sh
-[ "$RUN" != nfs-guest ] || exec sh lab/nfs-guest/run.sh
 cargo build --quiet --release --locked --package ackpace --package ackpace-lab
 # Its gateway mounts targets. Without BPF, which that does not need.
 case " $RUN " in *" ncc-"*) cargo build --quiet --release --locked --package ackpace-host ;; esac
