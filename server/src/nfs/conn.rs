@@ -282,17 +282,9 @@ impl Conn {
                 head,
                 pad_bytes,
             } => {
-                let answer = Answer::Read(Read {
-                    object: object(&source),
-                    file_len_bytes,
-                    span,
-                    head_bytes: head.len() as u32,
-                    pad_bytes,
-                });
                 self.reads(&source);
-                let payload = Payload::new(source, span, pad_bytes, file_len_bytes);
-                let payload = Some(payload);
-                (Reply { head, payload }, answer, Ended::Ok)
+                let (reply, answer) = with_payload(head, source, (span, pad_bytes), file_len_bytes);
+                (reply, answer, Ended::Ok)
             }
             Outcome::Cold => {
                 let mut head = Vec::new();
@@ -438,6 +430,24 @@ pub fn place_of(reader: u32) -> u32 {
     reader / READERS as u32
 }
 
+/// A reply with payload: a READ's.
+pub(super) fn with_payload(
+    head: Vec<u8>,
+    source: Source,
+    (span, pad_bytes): (Span, u32),
+    file_len_bytes: u64,
+) -> (Reply, Answer) {
+    let answer = Answer::Read(Read {
+        object: object(&source),
+        file_len_bytes,
+        span,
+        head_bytes: head.len() as u32,
+        pad_bytes,
+    });
+    let payload = Some(Payload::new(source, span, pad_bytes, file_len_bytes));
+    (Reply { head, payload }, answer)
+}
+
 /// A reply without payload.
 pub(super) fn whole(head: Vec<u8>) -> (Reply, Answer) {
     let len_bytes = head.len() as u32; // far below 2^32
@@ -451,7 +461,7 @@ fn refused(xid: u32, why: Refusal) -> Outcome {
     Outcome::Reply(head)
 }
 
-pub(super) fn object(source: &Source) -> ObjectId {
+fn object(source: &Source) -> ObjectId {
     match source {
         Source::File(file) => file.id,
         Source::Object(object) => object.id,

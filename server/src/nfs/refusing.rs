@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use ackpace_core::machine::Machine;
-use ackpace_core::nfs::{Answer, CallId, In, Read};
+use ackpace_core::nfs::{CallId, In};
 use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
 
-use super::conn::{Conn, object, whole};
+use super::conn::{Conn, whole, with_payload};
 use super::hands::Hands;
-use super::sending::{Payload, Reply};
+use super::sending::Reply;
 use crate::log::Topic;
 use crate::source::Source;
 use crate::unit::Fallback;
@@ -59,17 +59,10 @@ impl Conn {
         };
         blocks.unit.tally.fell_back(Fallback::Changed);
         let (source, span) = (Source::File(Arc::clone(&blocks.file)), payload.span);
-        let (file_len_bytes, pad_bytes) = (payload.file_len_bytes, payload.pad_bytes);
-        let answer = Answer::Read(Read {
-            object: object(&source),
-            file_len_bytes,
-            span,
-            head_bytes: head.len() as u32,
-            pad_bytes,
-        });
         self.reads(&source);
-        let payload = Some(Payload::new(source, span, pad_bytes, file_len_bytes));
-        self.call(id).reply = Some(Reply { head, payload });
+        let (pad_bytes, file_len_bytes) = (payload.pad_bytes, payload.file_len_bytes);
+        let (reply, answer) = with_payload(head, source, (span, pad_bytes), file_len_bytes);
+        self.call(id).reply = Some(reply);
         self.machine.on(In::Resolved { call: id, answer }, now);
         true
     }
