@@ -24,7 +24,7 @@ pub enum Moves {
     ByLoad,
     /// Never.
     Off,
-    /// One after the other, each turn, so that tests find every state in which a connection can be moved.
+    /// One after the other, all the time, so that tests find every state in which a connection can be moved.
     Always,
 }
 

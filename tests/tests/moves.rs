@@ -34,7 +34,7 @@ fn a_connection_that_goes_from_worker_to_worker_gets_every_byte_and_a_line_for_e
     });
     let moved = watched.sum("ackpace_moved_connections_total", &[]);
     // A fast client gives fewer occasions.
-    assert!(moved >= (CLIENTS * ANSWERS) as f64, "{moved} moves");
+    assert!(moved >= CLIENTS as f64, "{moved} moves");
     watched.server.stop();
     let text = fs::read_to_string(&log).expect("the log");
     let _ = fs::remove_file(&log);

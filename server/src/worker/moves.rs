@@ -21,6 +21,9 @@ use crate::log::Topic;
 /// How often a worker looks whether it should give a connection away, and gives one at most. Its rates are measured less
 /// often than that; what it gives away counts at once.
 const MOVE_EACH_US: u64 = 100_000;
+/// How often where tests have each connection given away. Each turn is too often: the only connection that is left goes to and fro, and
+/// takes its want back before the device has heard of it.
+const MOVE_ALWAYS_EACH_US: u64 = 1_000;
 
 /// What a worker gives away, and when it looks again.
 #[derive(Default)]
@@ -58,7 +61,10 @@ impl Worker {
         let places = u64::from(self.decider.connections_max());
         let (to, rate_max_bytes_per_s) = match self.shared.moves {
             Moves::Off => return,
-            Moves::Always => ((self.index + 1) % handovers.len(), None),
+            Moves::Always => {
+                self.giving.looks_at = now.plus_us(MOVE_ALWAYS_EACH_US);
+                ((self.index + 1) % handovers.len(), None)
+            }
             Moves::ByLoad => {
                 self.giving.looks_at = now.plus_us(MOVE_EACH_US);
                 let loads: SmallVec<[WorkerLoad; 16]> =
