@@ -301,8 +301,12 @@ impl Nfs {
         self.ending.filter(|_| self.open == 0 && !self.closed)
     }
 
-    /// The next step, if it is no answer to what happened. Replies go first: they make room.
+    /// The next step, if it is no answer to what happened. What has come is received first, so that its replies leave together: fewer
+    /// packets, and fewer wake-ups of the client.
     fn step(&mut self) -> Option<Out> {
+        if self.can_receive() {
+            return Some(Out::Receive);
+        }
         if let Some(call) = self.next_to_send() {
             let from_bytes = self.call(call)?.sent_bytes;
             let more = self.ready.len() > 1;
@@ -312,11 +316,9 @@ impl Nfs {
                 more,
             });
         }
-        if let Some(why) = self.ended() {
-            self.close(false, why);
-            return self.outs.pop_front();
-        }
-        self.can_receive().then_some(Out::Receive)
+        let why = self.ended()?;
+        self.close(false, why);
+        self.outs.pop_front()
     }
 }
 

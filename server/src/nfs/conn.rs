@@ -42,6 +42,8 @@ pub struct Conn {
     pub is_listed: bool,
     /// The server stops: what has come is answered.
     drains: bool,
+    /// What the socket is given is sent in full packets, until the turn ends.
+    corked: bool,
     input: Input,
     /// Calls by their number.
     calls: Vec<Call>,
@@ -89,6 +91,7 @@ impl Conn {
             used_at: now,
             is_listed: false,
             drains: false,
+            corked: false,
             input: Input::default(),
             calls: Vec::new(),
             lately: Vec::new(),
@@ -105,6 +108,14 @@ impl Conn {
 
     /// One turn: executes orders until there are none, or enough.
     pub fn turn(&mut self, hands: &mut Hands, now: Instant) -> Turned {
+        let turned = self.orders(hands, now);
+        if std::mem::take(&mut self.corked) {
+            self.transport.cork(false);
+        }
+        turned
+    }
+
+    fn orders(&mut self, hands: &mut Hands, now: Instant) -> Turned {
         let mut sent_bytes = 0;
         for _ in 0..NFS_ORDERS_PER_TURN_MAX {
             let Some(out) = self.machine.poll(now) else {
@@ -385,8 +396,12 @@ impl Conn {
             self.machine.on(In::Tcp(TcpEvent::Reset), now);
             return 0;
         };
+        if more && !self.corked {
+            self.transport.cork(true); // sendfile(2) has no MSG_MORE
+            self.corked = true;
+        }
         let to = (&self.transport, &mut self.pins);
-        let left = reply.send(from_bytes, more, to, hands, now);
+        let left = reply.send(from_bytes, to, hands, now);
         let (event, taken_bytes) = match left {
             Left::Taken { taken_bytes, full } => (In::Sent { taken_bytes, full }, taken_bytes),
             Left::Missing => (In::Missing, 0),

@@ -9,6 +9,7 @@ use ackpace_core::conn::{Promise, Span};
 use ackpace_core::residency::{Means, means};
 use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
+use smallvec::SmallVec;
 
 use super::hands::Hands;
 use crate::nfs_tally::Path;
@@ -16,7 +17,9 @@ use crate::source::Source;
 use crate::store::slab::Pinned;
 use crate::transport::Transport;
 use crate::worker::pins::Pins;
-use crate::worker::sending::{Promised, Sent, send_cached, send_error, send_held, send_slab};
+use crate::worker::sending::{
+    COPIED_BYTES_MAX, Promised, Sent, send_cached, send_error, send_held, send_slab,
+};
 
 /// A reply that is ready to leave, or to be read for.
 pub struct Reply {
@@ -68,7 +71,6 @@ impl Reply {
     pub fn send(
         &mut self,
         from_bytes: u64,
-        more: bool,
         (transport, pins): (&Transport, &mut Pins),
         hands: &mut Hands,
         now: Instant,
@@ -79,8 +81,7 @@ impl Reply {
         }
         let mut at_bytes = from_bytes;
         loop {
-            let (piece, len_bytes) =
-                self.piece(at_bytes, more, (transport, &mut *pins), hands, now);
+            let (piece, len_bytes) = self.piece(at_bytes, (transport, &mut *pins), hands, now);
             let taken_bytes = |at_bytes: u64| at_bytes - from_bytes;
             match piece {
                 Piece::All => at_bytes += len_bytes,
@@ -119,14 +120,16 @@ impl Reply {
     fn piece(
         &self,
         at_bytes: u64,
-        more: bool,
         (transport, pins): (&Transport, &mut Pins),
         hands: &mut Hands,
         now: Instant,
     ) -> (Piece, u64) {
+        if let Some(payload) = self.payload.as_ref().filter(|it| it.is_copied()) {
+            return self.all_at_once(payload, at_bytes, transport, hands);
+        }
         let in_head = usize::try_from(at_bytes).unwrap_or(usize::MAX);
         if let Some(rest) = self.head.get(in_head..).filter(|rest| !rest.is_empty()) {
-            let more = more || self.payload.is_some();
+            let more = self.payload.is_some();
             return (text(transport, rest, more, hands), rest.len() as u64);
         }
         let Some(payload) = &self.payload else {
@@ -140,7 +143,41 @@ impl Reply {
         }
         let pad_bytes = u64::from(payload.pad_bytes) - (in_payload - payload.span.len_bytes);
         let pad = &[0; 3][..(pad_bytes as usize).min(3)];
-        (text(transport, pad, more, hands), pad_bytes)
+        (text(transport, pad, false, hands), pad_bytes)
+    }
+
+    /// Sends all that is left by one call.
+    fn all_at_once(
+        &self,
+        payload: &Payload,
+        at_bytes: u64,
+        transport: &Transport,
+        hands: &Hands,
+    ) -> (Piece, u64) {
+        let pad = &[0; 3][..(payload.pad_bytes as usize).min(3)];
+        let held = payload.held.iter().map(Pinned::bytes);
+        let mut skip = usize::try_from(at_bytes).unwrap_or(usize::MAX);
+        let mut slices: SmallVec<[IoSlice<'_>; 4]> = SmallVec::new();
+        for part in [&*self.head].into_iter().chain(held).chain([pad]) {
+            let skipped = skip.min(part.len());
+            skip -= skipped;
+            if skipped < part.len() {
+                slices.push(IoSlice::new(&part[skipped..]));
+            }
+        }
+        let left_bytes = self.len_bytes() - at_bytes;
+        let sent = match transport.send_slices(&slices, false) {
+            Ok(taken_bytes) => {
+                let of_head_bytes = (self.head.len() as u64).saturating_sub(at_bytes);
+                let made_bytes = taken_bytes.min(of_head_bytes);
+                let sent_bytes = &hands.tally.sent_bytes;
+                sent_bytes[Path::Made as usize].add(made_bytes);
+                sent_bytes[Path::Slab as usize].add(taken_bytes - made_bytes);
+                taken_of(taken_bytes, left_bytes)
+            }
+            Err(error) => of_sent(send_error(error), left_bytes),
+        };
+        (sent, left_bytes)
     }
 }
 
@@ -181,6 +218,11 @@ impl Payload {
             held: Vec::new(),
             missed: 0,
         }
+    }
+
+    /// Whether it is held, and so short that a copy costs less than sendfile(2).
+    fn is_copied(&self) -> bool {
+        !self.held.is_empty() && self.span.len_bytes <= COPIED_BYTES_MAX
     }
 
     /// Holds all of it, before the first byte of its reply leaves. What it returns keeps the reply from leaving.

@@ -25,7 +25,7 @@ use rustix::io::Errno;
 use smallvec::SmallVec;
 
 pub(crate) use self::cached::send_cached;
-pub(crate) use self::slab::{send_held, send_slab};
+pub(crate) use self::slab::{COPIED_BYTES_MAX, send_held, send_slab};
 use super::Worker;
 use super::conns::Conn;
 use super::events::{EventSource, INTEREST, data_of};

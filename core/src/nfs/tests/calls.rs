@@ -342,10 +342,12 @@ fn input_waits_while_there_are_many_calls_or_long_replies() {
         assert_eq!(calls.len(), calls_max);
         assert_eq!(nfs.deadline(), None);
         nfs.on(resolved(calls[2], reply(1)), NOW);
-        assert_eq!(nfs.poll(NOW), Some(send(calls[2], 0, false)));
-        nfs.on(sent(1, false), NOW);
-        assert_eq!(nfs.poll(NOW), Some(Out::Left(calls[2])));
-        assert_eq!(nfs.poll(NOW), Some(Out::Receive));
+        if calls_max == NFS_CALLS_MAX {
+            assert_eq!(nfs.poll(NOW), Some(send(calls[2], 0, false)));
+            nfs.on(sent(1, false), NOW);
+            assert_eq!(nfs.poll(NOW), Some(Out::Left(calls[2])));
+        }
+        assert_eq!(nfs.poll(NOW), Some(Out::Receive)); // a shorter reply than it might have been
     }
 }
 

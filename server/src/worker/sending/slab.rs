@@ -14,7 +14,7 @@ use crate::transport::Transport;
 use crate::worker::pins::Pins;
 
 /// Bodies that are copied: that costs less than sendfile(2), and pins nothing.
-const COPIED_BYTES_MAX: u64 = 8 << 10;
+pub(crate) const COPIED_BYTES_MAX: u64 = 8 << 10;
 
 /// Sends bytes that are believed to be in the slab. Where a row ends, the next order goes on.
 pub(crate) fn send_slab(
