@@ -361,6 +361,10 @@ fn start_upstream(site: &Site, returns: &[Return], disks: &Arc<Disks>) -> io::Re
     }
 }
 
+/// For so long a start waits for the iSCSI unit. Shorter: the first READs after each start go through the mount, and what is read ahead for
+/// them there competes with the unit for the way to the target.
+const UNIT_WAIT: Duration = Duration::from_secs(2);
+
 /// The thread that reads from the iSCSI unit, and the one that hears what is mounted, if there is a unit.
 fn start_unit(site: &Site, options: &ServeOptions, disks: &Disks) -> io::Result<()> {
     let Some(unit) = &site.unit else {
@@ -369,7 +373,14 @@ fn start_unit(site: &Site, options: &ServeOptions, disks: &Disks) -> io::Result<
     let session = unit.session().map_err(io::Error::other)?;
     let handle = lun::start(unit, session, disks.context().clone())?;
     disks.enter(unit.device, handle);
-    lun::listen(unit, options.iscsi.iscsi_gateway.clone())
+    lun::listen(unit, options.iscsi.iscsi_gateway.clone())?;
+    if !unit.comes_within(UNIT_WAIT) {
+        let (url, wait_s) = (&unit.url, UNIT_WAIT.as_secs());
+        tracing::warn!(
+            "{url}: not there after {wait_s} s: READs go through the mount, if there is one, until it is"
+        );
+    }
+    Ok(())
 }
 
 /// The counts of each address's connections, if these have a bound.

@@ -50,6 +50,12 @@ pub fn set_lowat(socket: &OwnedFd, bytes: u32) {
     );
 }
 
+/// SO_RCVLOWAT (socket(7)): epoll reports a socket readable when so many bytes are there, or the peer's end or an error.
+pub fn set_receive_lowat(socket: &OwnedFd, bytes: u32) {
+    let bytes = bytes as libc::c_int; // the kernel bounds it
+    set_int(socket, libc::SOL_SOCKET, libc::SO_RCVLOWAT, bytes);
+}
+
 /// Lets a socket, and those that a listener accepts, hold from the start as much as the kernel's own tuning might let
 /// it grow to (`tcp_wmem`). That tuning follows the congestion window, which losses keep small: a fast client's buffer
 /// would be less than its margin, and become writable many times in T. This holds no more memory, since

@@ -7,6 +7,8 @@ mod tally;
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use ackpace_core::conn::ObjectId;
 use ackpace_wire::gateway::Hello;
@@ -22,6 +24,9 @@ use crate::store::slab::Slab;
 /// The memory of all maps, less where memory is little. More: files that are not mapped yet are read through the mount, until others
 /// are closed.
 pub const MAPS_BYTES_MAX: u64 = 16 << 20;
+
+/// How often a start looks whether there is a mount yet.
+const LOOKS_EACH: Duration = Duration::from_millis(5);
 
 /// A logical unit whose file system is mounted here by `ackpace-host gateway`.
 pub struct Unit {
@@ -123,6 +128,18 @@ impl Unit {
         }
         let mount = self.mount.read().unwrap_or_else(PoisonError::into_inner);
         mount.clone()
+    }
+
+    /// Waits until there is a mount that can be used. `false`: it takes longer than that.
+    pub fn comes_within(&self, most: Duration) -> bool {
+        let until = Instant::now() + most;
+        while self.mount().is_none() {
+            if Instant::now() >= until {
+                return false;
+            }
+            thread::sleep(LOOKS_EACH);
+        }
+        true
     }
 
     /// Whether this mount can still be used.

@@ -15,10 +15,14 @@ use rustix::net::{
 
 use super::Lun;
 use super::start::LINK;
+use crate::tcp;
 use crate::upstream::Names;
 
 /// What is handed to the socket at once: some hundred commands.
 const OUT_BYTES: usize = 16 << 10;
+
+/// More are not waited for at once: the socket's buffer has room for twice as much.
+const AWAITED_BYTES_MAX: u32 = 64 << 10;
 
 /// A connection.
 pub struct Link {
@@ -28,6 +32,8 @@ pub struct Link {
     /// What the socket has not taken.
     out: Vec<u8>,
     sent_bytes: usize,
+    /// The thread is woken when so many bytes have come.
+    awaited_bytes: u32,
 }
 
 impl Link {
@@ -49,6 +55,7 @@ impl Link {
             is_open: false,
             out: Vec::new(),
             sent_bytes: 0,
+            awaited_bytes: 1,
         })
     }
 
@@ -65,6 +72,15 @@ impl Link {
                 Err(Errno::INTR) => {}
                 received => return received.map(|received| received.bytes),
             }
+        }
+    }
+
+    /// Nothing has come, and so many bytes are still to come of a PDU: one wake-up for all of them, not one for each packet. No byte of
+    /// a task is of use before its last one.
+    pub fn awaits(&mut self, len_bytes: usize) {
+        let len_bytes = len_bytes.min(AWAITED_BYTES_MAX as usize) as u32;
+        if std::mem::replace(&mut self.awaited_bytes, len_bytes) != len_bytes {
+            tcp::set_receive_lowat(&self.socket, len_bytes);
         }
     }
 

@@ -54,7 +54,12 @@ impl Lun {
             match received {
                 Ok(0) => return self.lost("the target closed the connection", now),
                 Ok(len) => left_bytes = left_bytes.saturating_sub(len),
-                Err(Errno::AGAIN) => return,
+                Err(Errno::AGAIN) => {
+                    if let Some(link) = &mut self.link {
+                        link.awaits(wants.len_bytes);
+                    }
+                    return;
+                }
                 Err(error) => return self.lost(&error.to_string(), now),
             }
             while let Some(told) = self.session.told() {
