@@ -38,6 +38,7 @@ use crate::node;
 use crate::notify::ServiceManager;
 use crate::options::{LogTarget, ServeOptions, Size, Workers, display_duration};
 use crate::resolver::{Inbox, Resolver, Return};
+use crate::rights;
 use crate::shares::{self, Shares, descriptors_allowed};
 use crate::signals::Caught;
 use crate::sites::{site, take_cache_folder, watch_root};
@@ -114,6 +115,7 @@ pub fn run(loaded: Loaded, signals: Caught, inherited: u64) -> Result<(), Failur
     let Loaded { options, given, .. } = loaded;
     let workers = workers(&options);
     needs::check().map_err(Failure::operator)?;
+    rights::give_up(&options).map_err(|error| runtime("capabilities", error))?;
     descriptors::raise_limit();
     let shares = shares(&options, &given)?;
     check_descriptors(&shares, &options, inherited)?;
