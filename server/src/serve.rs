@@ -75,7 +75,8 @@ fn check_site(options: &ServeOptions, given: &Layer) -> Result<(), Failure> {
     let Ok(shares) = divided(options).or_else(|_| divided(&enough())) else {
         return Ok(());
     };
-    site(options, given, &shares, &Arc::new(shares.ledger())).map(drop)
+    let site = site(options, given, &shares, &Arc::new(shares.ledger()))?;
+    nfs_threads::check(options, given, &Arc::new(site))
 }
 
 fn check_descriptors(
