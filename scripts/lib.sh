@@ -277,6 +277,18 @@ step() {
     fi
 }
 
+# test_programs DIR..: prints the names of the test programs in these folders, on one line.
+test_programs() {
+    for test_dir in "$@"; do
+        for test_file in "$test_dir"/*.rs "$test_dir"/*/main.rs; do
+            [ -f "$test_file" ] || continue
+            case $test_file in */main.rs) test_file=${test_file%/main.rs} ;; esac
+            test_file=${test_file##*/}
+            printf '%s ' "${test_file%.rs}"
+        done
+    done
+}
+
 # Tests depend on how files are read from a disk. Where /tmp is in memory, as in Debian since version 13, they use
 # /var/tmp.
 temp_on_disk() {

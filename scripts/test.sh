@@ -33,20 +33,55 @@ step public-documents env RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspa
 step licences "$deny" --locked check --hide-inclusion-graph bans licenses sources
 step tidy cargo xtask tidy
 
+# shellcheck disable=SC2086
+step build cargo test --quiet --workspace $BPF --locked --no-run
+
 temp_on_disk
 start=$(date +%s)
 say "tests:"
-# --show-output: a test that lacks a client prints `skipped: TEST: WHY`, which is counted and shown at the end.
-# ACKPACE_BIN and so on: `cargo test` builds these binaries before it runs a test, with the features of the whole workspace.
-# Without the variables the end-to-end tests would compile them a second time.
-# Most end-to-end tests wait rather than compute: there are more of them at a time than cores.
-THREADS=$(($(nproc) * 2))
+# `cargo test` has built these binaries, with the features of the whole workspace. Without the variables the end-to-end tests would
+# compile them a second time.
 export ACKPACE_BIN="$TARGET/debug/ackpace" ACKPACE_LAB_BIN="$TARGET/debug/ackpace-lab" ACKPACE_HOST_BIN="$TARGET/debug/ackpace-host"
-{
-    status=0
-    # shellcheck disable=SC2086
-    cargo test --workspace $BPF --locked --no-fail-fast -- --show-output --test-threads "$THREADS" 2>&1 || status=$?
-    echo "$status" >"$LOGS/tests.status"
-} | tee "$LOGS/tests.log" | awk -f scripts/test-lines.awk
+
+# lane NAME THREADS TARGETS..: runs these test programs, one after the other, each with so many tests at a time.
+# --show-output: a test that lacks a client prints `skipped: TEST: WHY`, which is counted and shown at the end.
+lane() {
+    lane_name=$1 lane_threads=$2
+    shift 2
+    {
+        status=0
+        # shellcheck disable=SC2086
+        cargo test --workspace $BPF --locked --no-fail-fast "$@" -- --show-output --test-threads "$lane_threads" 2>&1 ||
+            status=$?
+        echo "$status" >"$LOGS/$lane_name.status"
+    } | tee "$LOGS/$lane_name.log" | awk -f scripts/test-lines.awk
+}
+
+# End-to-end tests wait for most of their time: there are more of them at a time than cores, in two lanes that take equally long, and
+# beside them run those that compute. Programs of one name run together.
+several= single= rest=
+for program in $(test_programs tests/tests); do
+    case $program in
+    cluster* | nfs* | hunter) several="$several --test $program" ;;
+    *) single="$single --test $program" ;;
+    esac
+done
+for program in $(test_programs ./*/tests ./*/*/tests); do
+    case "$several $single " in *" $program "*) ;; *) rest="$rest --test $program" ;; esac
+done
+# shellcheck disable=SC2086
+lane tests-several $(($(nproc) * 2)) $several &
+# shellcheck disable=SC2086
+lane tests-single $(($(nproc) * 2)) $single &
+# shellcheck disable=SC2086
+lane tests-rest "$(nproc)" --lib --bins $rest
+lane tests-docs "$(nproc)" --doc
+wait
+status=0
+: >"$LOGS/tests.log"
+for name in tests-several tests-single tests-rest tests-docs; do
+    cat "$LOGS/$name.log" >>"$LOGS/tests.log"
+    [ "$(cat "$LOGS/$name.status")" = 0 ] || status=1
+done
 say "tests: $(($(date +%s) - start)) s; everything they printed: $LOGS/tests.log"
-awk -v status="$(cat "$LOGS/tests.status")" -f scripts/test-sum.awk "$LOGS/tests.log"
+awk -v status="$status" -f scripts/test-sum.awk "$LOGS/tests.log"

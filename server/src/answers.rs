@@ -160,6 +160,9 @@ pub struct Top {
     /// Workers that have ended: while the server stops, since their last connection has ended; else the log says why.
     #[serde(default)]
     pub ended_workers: Vec<u16>,
+    /// Threads of NFS; empty where that is not served.
+    #[serde(default)]
+    pub nfs_threads: Vec<NfsRow>,
     /// Connections with a response under way: the fastest first if so many were asked for, or else all by their names.
     pub connections: Vec<Connection>,
     pub left_out: u64,
@@ -188,6 +191,19 @@ pub struct WorkerRow {
     /// Bytes given to sockets since the start.
     pub sent_bytes: u64,
     pub wakeups: u64,
+}
+
+/// What a thread of NFS has done since the start.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct NfsRow {
+    pub thread: u16,
+    /// Those that are open now.
+    pub connections: u64,
+    pub calls: u64,
+    /// READs whose bytes were not in memory.
+    pub missed_reads: u64,
+    pub sent_bytes: u64,
+    pub written_bytes: u64,
 }
 
 /// A connection. TCP's fields are null on a unix socket.

@@ -338,6 +338,7 @@ fn check(loaded: Loaded) -> Result<(), Failure> {
     say_all(named_paths::lines(&loaded.options))?;
     serve::check(&loaded)?;
     say_all(serve::cost(&loaded))?;
+    say_all(doctor::lost_of_nfs(&loaded.options))?;
     match loaded.config {
         Some(path) => say(&format!("{}: good\n", shown_path(&path))),
         None => say("the configuration is good (no file was given)\n"),

@@ -1,6 +1,7 @@
 //! `ackpace doctor`: what this kernel and these rights allow a server with this configuration, what is lost, and how to get
 //! it.
 
+mod nfs;
 mod origins;
 
 use std::fs::{self, File};
@@ -34,8 +35,15 @@ pub fn page(loaded: &Loaded) -> String {
         lines.push(shares.tell_descriptors(given, descriptors_allowed()));
         lines.extend(gateway(&shares, options, given));
     }
+    lines.extend(nfs::lines(options));
     lines.push(others());
     lines.into_iter().map(|line| line + "\n").collect()
+}
+
+/// What is lost of NFS now and may be there later, so that the server starts without it.
+pub fn lost_of_nfs(options: &ServeOptions) -> Vec<String> {
+    let lines = nfs::lines(options).into_iter();
+    lines.filter(|line| line.starts_with("lost: ")).collect()
 }
 
 fn kernel() -> String {

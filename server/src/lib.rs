@@ -43,6 +43,7 @@ mod notify;
 mod options;
 mod resolver;
 pub mod response_cache;
+mod rights;
 mod sched;
 mod serve;
 mod shares;

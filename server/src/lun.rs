@@ -28,7 +28,7 @@ use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, Event};
 
-pub use self::gateway::listen;
+pub use self::gateway::{ask, listen};
 use self::link::Link;
 use self::reading::{Asked, Part, Reading};
 pub use self::secrets::settings;

@@ -47,5 +47,6 @@ mod tree;
 mod writers;
 mod writing;
 
+pub use self::broker::Broker;
 pub use self::served::{FILES_BYTES, FILES_DESCRIPTORS, Served, WRITES_BYTES, WRITES_DESCRIPTORS};
 pub use self::start::{Nfs, connection_bytes, readers_of};

@@ -1,5 +1,8 @@
 //! The counters of one NFS thread: only it writes them, any thread may read them at any time.
 
+use std::sync::Arc;
+
+use crate::answers::NfsRow;
 use crate::count::Count;
 
 /// What became of a call: the index in [`Tally::calls`].
@@ -58,7 +61,22 @@ pub struct Tally {
     pub calls: [Count; Ended::NAMES.len()],
     /// READs whose payload was not in memory.
     pub missed: Count,
+    /// Payload of WRITEs that succeeded.
+    pub written_bytes: Count,
     pub sent_bytes: [Count; Path::NAMES.len()],
+}
+
+/// The threads of NFS, for `ackpace top`.
+pub fn rows(tallies: &[Arc<Tally>]) -> Vec<NfsRow> {
+    let rows = (0..).zip(tallies).map(|(thread, tally)| NfsRow {
+        thread,
+        connections: tally.connections.get(),
+        calls: tally.calls.iter().map(Count::get).sum(),
+        missed_reads: tally.missed.get(),
+        sent_bytes: tally.sent_bytes.iter().map(Count::get).sum(),
+        written_bytes: tally.written_bytes.get(),
+    });
+    rows.collect()
 }
 
 #[cfg(test)]

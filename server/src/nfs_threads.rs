@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::front::site::Site;
 use crate::listeners::Listeners;
 use crate::nfs::{Nfs, Served};
-use crate::options::ServeOptions;
+use crate::options::{Listen, ServeOptions};
 use crate::resolver::Inbox;
 use crate::shares::{Shares, descriptors_allowed};
 use crate::worker::Shared;
@@ -48,6 +48,19 @@ pub fn prepare(
         nfs: Some(nfs),
         addrs,
     })
+}
+
+/// Whether it can be served, without listening.
+pub fn check(options: &ServeOptions, given: &Layer, site: &Arc<Site>) -> Result<(), Failure> {
+    let listens = &options.nfs_options.nfs;
+    let at = listens.iter().filter_map(|listen| match listen {
+        Listen::Tcp { addr, .. } => Some(addr.ip()),
+        _ => None, // the option takes no other
+    });
+    match listens.is_empty() {
+        true => Ok(()),
+        false => Served::check(options, given, site, &at.collect::<Vec<_>>()),
+    }
 }
 
 impl Prepared {

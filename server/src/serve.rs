@@ -38,6 +38,7 @@ use crate::node;
 use crate::notify::ServiceManager;
 use crate::options::{LogTarget, ServeOptions, Size, Workers, display_duration};
 use crate::resolver::{Inbox, Resolver, Return};
+use crate::rights;
 use crate::shares::{self, Shares, descriptors_allowed};
 use crate::signals::Caught;
 use crate::sites::{site, take_cache_folder, watch_root};
@@ -74,7 +75,8 @@ fn check_site(options: &ServeOptions, given: &Layer) -> Result<(), Failure> {
     let Ok(shares) = divided(options).or_else(|_| divided(&enough())) else {
         return Ok(());
     };
-    site(options, given, &shares, &Arc::new(shares.ledger())).map(drop)
+    let site = site(options, given, &shares, &Arc::new(shares.ledger()))?;
+    nfs_threads::check(options, given, &Arc::new(site))
 }
 
 fn check_descriptors(
@@ -114,6 +116,7 @@ pub fn run(loaded: Loaded, signals: Caught, inherited: u64) -> Result<(), Failur
     let Loaded { options, given, .. } = loaded;
     let workers = workers(&options);
     needs::check().map_err(Failure::operator)?;
+    rights::give_up(&options).map_err(|error| runtime("capabilities", error))?;
     descriptors::raise_limit();
     let shares = shares(&options, &given)?;
     check_descriptors(&shares, &options, inherited)?;

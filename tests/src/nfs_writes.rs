@@ -85,6 +85,11 @@ pub fn write_args(file: &[u8], offset: u64, bytes: &[u8], stable: Stable) -> Nfs
         .opaque(bytes)
 }
 
+/// Arguments of CREATE, UNCHECKED.
+pub fn create_args(folder: &[u8], name: impl AsRef<[u8]>, set: Set) -> NfsArgs {
+    set.put(place(folder, name).u32(0))
+}
+
 /// What WRITE has written.
 pub fn written_of(mut results: Results) -> Result<Written, u32> {
     let status = results.u32();
@@ -163,8 +168,7 @@ impl NfsClient {
 
     /// CREATE, UNCHECKED.
     pub fn create_any(&mut self, folder: &[u8], name: &str, set: Set) -> Result<Vec<u8>, u32> {
-        let args = set.put(place(folder, name).u32(0));
-        made(self.ask(procedure::CREATE, &args))
+        made(self.ask(procedure::CREATE, &create_args(folder, name, set)))
     }
 
     /// CREATE, EXCLUSIVE.

@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use ackpace_tests::hunter::{Hunt, seed};
 
-#[test]
-fn half_a_minute_of_any_weather_breaks_no_promise() {
+fn hunt(each_s: u64, length_s: u64, only: Option<String>) {
     let hunt = Hunt {
         seed: seed(),
-        each: Duration::from_secs(4),
-        length: Duration::from_secs(24),
-        only: std::env::var("ACKPACE_WEATHER").ok(),
+        each: Duration::from_secs(each_s),
+        length: Duration::from_secs(length_s),
+        only,
         args: Vec::new(),
         log: None,
     };
@@ -20,4 +19,14 @@ fn half_a_minute_of_any_weather_breaks_no_promise() {
         "findings; ACKPACE_SEED={} goes through the same weathers",
         hunt.seed
     );
+}
+
+#[test]
+fn a_while_of_any_weather_breaks_no_promise() {
+    hunt(4, 16, std::env::var("ACKPACE_WEATHER").ok());
+}
+
+#[test]
+fn clients_of_nfs_see_nothing_of_a_target_that_restarts_but_time() {
+    hunt(8, 1, Some("target".to_owned()));
 }

@@ -59,7 +59,8 @@ fn hunt(arguments: &[String]) -> std::io::Result<bool> {
         }
     }
     let mut build = cargo();
-    build.args("build --quiet --locked --package ackpace-tests --package ackpace-lab".split(' '));
+    build.args("build --quiet --locked --package ackpace-tests".split(' '));
+    build.args("--package ackpace-lab --package ackpace-host".split(' '));
     if server.is_none() {
         build.args(["--package", "ackpace"]);
     }
@@ -77,6 +78,7 @@ fn hunt(arguments: &[String]) -> std::io::Result<bool> {
     let mut hunter = Command::new(beside("hunter"));
     hunter.env("ACKPACE_BIN", server.unwrap_or_else(|| beside("ackpace")));
     hunter.env("ACKPACE_LAB_BIN", beside("ackpace-lab"));
+    hunter.env("ACKPACE_HOST_BIN", beside("ackpace-host"));
     hunter.args(words).arg("--log").arg(&log);
     if let Some(workers) = workers {
         hunter.args(["--", "--workers", workers]);

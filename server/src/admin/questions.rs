@@ -16,10 +16,11 @@ use serde::Serialize;
 
 use super::{Board, cached, device, nodes};
 use crate::answers::{
-    Answer, Ask, Connection, Explained, Question, Refusal, Server, Target, Told, Top, VERSION,
-    WorkerRow,
+    Answer, Ask, Connection, Explained, NfsRow, Question, Refusal, Server, Target, Told, Top,
+    VERSION, WorkerRow,
 };
 use crate::limits::{DECISIONS_SHOWN_MAX, TOP_CONNECTIONS_MAX, WORKER_ANSWER_MAX};
+use crate::nfs_tally;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Time between two censuses of all connections for the metrics; one of 16,000 takes a worker a fraction of a
@@ -96,6 +97,7 @@ impl Rest {
             workers: &top.workers,
             silent_workers: &top.silent_workers,
             ended_workers: &top.ended_workers,
+            nfs_threads: &top.nfs_threads,
         });
         bytes.pop(); // the end of the object
         bytes.extend_from_slice(b",\"connections\":[");
@@ -149,6 +151,7 @@ struct Beginning<'a> {
     workers: &'a [WorkerRow],
     silent_workers: &'a [u16],
     ended_workers: &'a [u16],
+    nfs_threads: &'a [NfsRow],
 }
 
 /// An answer with the error; without a line feed.
@@ -301,6 +304,7 @@ fn top(most: usize, board: &Board) -> Top {
             uptime_us: board.shared.clock.now().us,
             draining: board.shared.stopping.load(Relaxed),
         },
+        nfs_threads: nfs_tally::rows(&board.shared.nfs),
         ..Top::default()
     };
     for (worker, answer) in (0..).zip(ask(board, Ask::Top(0))) {

@@ -63,6 +63,7 @@ pub fn top(top: &Top, size: Option<Size>) -> String {
         };
         let _ = writeln!(page, "{worker:>6} has ended: {why}");
     }
+    nfs(top, &mut page);
     if top.connections.is_empty() {
         page.push_str("\nNo response is under way.\n");
         return page;
@@ -84,6 +85,30 @@ pub fn top(top: &Top, size: Option<Size>) -> String {
     );
     list(top, size, &mut page);
     page
+}
+
+/// A line for each thread of NFS.
+fn nfs(top: &Top, page: &mut String) {
+    if top.nfs_threads.is_empty() {
+        return;
+    }
+    let _ = writeln!(
+        page,
+        "{:>6} {:>11} {:>9} {:>9} {:>9} {:>9}",
+        "NFS", "connections", "calls", "not ready", "sent", "written"
+    );
+    for row in &top.nfs_threads {
+        let _ = writeln!(
+            page,
+            "{:>6} {:>11} {:>9} {:>9} {:>9} {:>9}",
+            row.thread,
+            row.connections,
+            row.calls,
+            row.missed_reads,
+            bytes(Some(row.sent_bytes)),
+            bytes(Some(row.written_bytes)),
+        );
+    }
 }
 
 /// The connections that fit, and how many do not.
@@ -310,7 +335,7 @@ pub fn plain(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::answers::{FolderState, Placement, Response, Server, VERSION, WorkerRow};
+    use crate::answers::{FolderState, NfsRow, Placement, Response, Server, VERSION, WorkerRow};
 
     #[test]
     fn the_cache_folder_has_a_line_and_one_object_is_not_two() {
@@ -382,6 +407,14 @@ mod tests {
             }],
             silent_workers: vec![1],
             ended_workers: vec![2],
+            nfs_threads: vec![NfsRow {
+                thread: 0,
+                connections: 3,
+                calls: 4_711,
+                missed_reads: 5,
+                sent_bytes: 2_000_000,
+                written_bytes: 1_000_000,
+            }],
             connections: vec![Connection {
                 id: "0.1.2".into(),
                 peer: "192.0.2.1:4242".into(),
@@ -411,6 +444,7 @@ mod tests {
             "     0          12       2    2.5 MB  400 ms    1.0 GB        99",
             "     1 does not answer",
             "     2 has ended: its last connection has ended\n",
+            "     0           3      4711         5    2.0 MB    1.0 MB\n",
             "0.1.2      192.0.2.1:4242",
             "margin 12 ms",
             "/a\u{fffd}[2J (relayed from c, handed over by b)\n",

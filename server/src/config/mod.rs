@@ -286,7 +286,13 @@ fn both(wide: &Listen, narrow: &Listen) -> String {
 /// Options that were given and do nothing: who relies on one should know.
 fn idle(options: &ServeOptions, given: &Layer) -> Vec<String> {
     let is_unix = |at: &Listen| matches!(at, Listen::Unix(_));
+    let nfs = &options.nfs_options;
+    let (has_nfs, no_nfs) = (!nfs.nfs.is_empty(), "nfs is not given");
+    let no_writes = "no nfs_export is rw, or nfs is not given";
     let idle = [
+        ("nfs_export", has_nfs, no_nfs),
+        ("nfs_key", has_nfs, no_nfs),
+        ("nfs_broker", nfs.is_writable(), no_writes),
         (
             "unix_mode",
             options.listen.iter().any(is_unix),
@@ -461,6 +467,14 @@ mod tests {
         let log = "access_log_format (command line) changes nothing: access_log is off";
         assert_eq!(warned(&[("access_log_format", &["json"])]), [log]);
         assert!(warned(&[("access_log_format", &["combined"])]).is_empty());
+        let export = ("nfs_export", &["/=127.0.0.1"][..]);
+        let told = "nfs_export (command line) changes nothing: nfs is not given";
+        assert_eq!(warned(&[export]), [told]);
+        let nfs = ("nfs", &["127.0.0.1:2049"][..]);
+        assert!(warned(&[export, nfs]).is_empty());
+        let told =
+            "nfs_broker (command line) changes nothing: no nfs_export is rw, or nfs is not given";
+        assert_eq!(warned(&[export, nfs, ("nfs_broker", &["/run/b"])]), [told]);
         let told =
             "compare (command line): share or send_need does nothing without a size as send_memory";
         assert_eq!(warned(&[("compare", &["share=window"])]), [told]);

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use ackpace_wire::gateway::{HELLO_BYTES, Hello};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketAddrUnix,
     SocketFlags, SocketType, connect, recvmsg, socket_with,
@@ -18,6 +19,8 @@ use crate::unit::{Counters, Unit};
 
 /// How often the program is looked for. Longer: READs go through the mount for so long after it has come.
 const LOOKS_EACH: Duration = Duration::from_secs(1);
+/// How long `ackpace doctor` waits for its hello, which it says at once.
+const ANSWER_MAX: Duration = Duration::from_secs(3);
 
 /// Starts the thread.
 pub fn listen(unit: &Arc<Unit>, socket: PathBuf) -> io::Result<()> {
@@ -46,10 +49,7 @@ pub fn listen(unit: &Arc<Unit>, socket: PathBuf) -> io::Result<()> {
 
 /// Hears one instance of the program to its end.
 fn meet(unit: &Unit, socket: &Path) -> io::Result<()> {
-    let address = SocketAddrUnix::new(socket)?;
-    let kind = SocketType::SEQPACKET;
-    let connection = socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
-    connect(&connection, &address)?;
+    let connection = call(socket)?;
     let (hello, counters) = hear(&connection)?;
     unit.mounted(&hello, counters);
     let mut more = [0; 1];
@@ -67,6 +67,21 @@ fn meet(unit: &Unit, socket: &Path) -> io::Result<()> {
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// What the program at this socket has mounted.
+pub fn ask(socket: &Path) -> io::Result<Hello> {
+    let connection = call(socket)?;
+    set_socket_timeout(&connection, Timeout::Recv, Some(ANSWER_MAX))?;
+    hear(&connection).map(|(hello, _)| hello)
+}
+
+fn call(socket: &Path) -> io::Result<OwnedFd> {
+    let address = SocketAddrUnix::new(socket)?;
+    let kind = SocketType::SEQPACKET;
+    let connection = socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
+    connect(&connection, &address)?;
+    Ok(connection)
 }
 
 /// The hello, with the counters beside it.

@@ -59,6 +59,8 @@ pub(super) struct Call {
     pub(super) xid: u32,
     /// Its results begin with a status.
     has_status: bool,
+    /// What a WRITE brought.
+    written_bytes: u64,
     /// It is carried out by a thread that may wait; without this, it is not.
     _job: Option<JobInterest>,
     pub(super) reply: Option<Reply>,
@@ -224,6 +226,7 @@ impl Conn {
     /// Carries out the call that was received last: at once where the kernel's caches answer, otherwise on a thread that may wait.
     fn resolve(&mut self, id: CallId, hands: &mut Hands, now: Instant) {
         let (payload, mut job) = (self.input.take_payload(), None);
+        let written_bytes = payload.as_ref().map_or(0, |it| it.bytes().len() as u64);
         let record = self.input.record();
         let (xid, outcome, has_status) = match nfs3::parse(&record) {
             Ok(request) => {
@@ -244,6 +247,7 @@ impl Conn {
         *self.call(id) = Call {
             xid,
             has_status,
+            written_bytes,
             _job: job,
             reply: None,
         };
@@ -305,6 +309,10 @@ impl Conn {
             }
         };
         hands.tally.calls[ended as usize].add(1);
+        if ended == Ended::Ok {
+            let written_bytes = self.call(id).written_bytes;
+            hands.tally.written_bytes.add(written_bytes);
+        }
         self.call(id).reply = Some(reply);
         self.machine.on(In::Resolved { call: id, answer }, now);
     }

@@ -64,6 +64,33 @@ impl Served {
         at: &[IpAddr],
         descriptors: Option<u64>,
     ) -> Result<Served, Failure> {
+        let key = || key_of(&options.nfs_options.nfs_key, given);
+        Served::open_with((options, given), site, at, descriptors, key)
+    }
+
+    /// Whether they can be served, without an effect: a key that is missing is not made.
+    pub fn check(
+        options: &ServeOptions,
+        given: &Layer,
+        site: &Arc<Site>,
+        at: &[IpAddr],
+    ) -> Result<(), Failure> {
+        let named = &options.nfs_options.nfs_key;
+        let is_there = named.as_os_str() != "auto" && named.exists();
+        let key = || match is_there {
+            true => key_of(named, given),
+            false => Ok(Key([0; 16])),
+        };
+        Served::open_with((options, given), site, at, None, key).map(drop)
+    }
+
+    fn open_with(
+        (options, given): (&ServeOptions, &Layer),
+        site: &Arc<Site>,
+        at: &[IpAddr],
+        descriptors: Option<u64>,
+        key: impl FnOnce() -> Result<Key, Failure>,
+    ) -> Result<Served, Failure> {
         if site.gateway.is_some() {
             let text = "NFS serves no origin in this version: serve a directory, or leave nfs out";
             return Err(Failure::operator(text));
@@ -98,7 +125,7 @@ impl Served {
         Ok(Served {
             tree,
             exports,
-            key: key_of(&options.nfs_options.nfs_key, given)?,
+            key: key()?,
             writing,
         })
     }

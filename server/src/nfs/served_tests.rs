@@ -356,16 +356,25 @@ fn a_start_says_what_cannot_be_exported() {
     let server = Server::new("start");
     let site = Arc::clone(&server.served.tree.site);
     let key = server.dir.join("key");
-    let start = |arguments: &[&str]| {
+    let options = |arguments: &[&str]| {
         let key = key.to_str().expect("ASCII");
         let line = ["ackpace", "--nfs-key", key]
             .into_iter()
             .chain(arguments.iter().copied());
-        let options = <Line as clap::Parser>::parse_from(line).options;
-        let at = [Ipv4Addr::LOCALHOST.into()];
+        <Line as clap::Parser>::parse_from(line).options
+    };
+    let at = [Ipv4Addr::LOCALHOST.into()];
+    let check = |arguments: &[&str]| {
+        let checked = Served::check(&options(arguments), &Layer::default(), &site, &at);
+        checked.map_err(|error| error.to_string())
+    };
+    let start = |arguments: &[&str]| {
+        let options = options(arguments);
         let served = Served::open(&options, &Layer::default(), &site, &at, Some(1024));
         served.map_err(|error| error.to_string())
     };
+    assert_eq!(check(&["--nfs-export", "/a/b=*"]), Ok(()));
+    assert!(!key.exists(), "a check makes none");
     assert!(start(&["--nfs-export", "/a/b=*"]).is_ok());
     let handle = start(&[]).expect("this machine").key;
     assert_eq!(start(&[]).expect("this machine").key, handle, "kept");
@@ -374,10 +383,13 @@ fn a_start_says_what_cannot_be_exported() {
         ("/link=*", "no such folder"),
         ("/empty=*", "no such folder"),
     ] {
-        let error = start(&["--nfs-export", export]).err().expect(export);
+        let export = ["--nfs-export", export];
+        let error = start(&export).err().expect("not there");
         assert!(error.contains(why), "{error}");
+        assert_eq!(check(&export), Err(error));
     }
     fs::write(&key, "no key").expect("ours");
     let error = start(&[]).err().expect("no key");
     assert!(error.contains("there is no key"), "{error}");
+    assert_eq!(check(&[]), Err(error));
 }

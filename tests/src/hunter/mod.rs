@@ -6,6 +6,7 @@
 //! - `client` runs many connections in one thread. `oracle` judges what arrives on each: the `head`, the
 //!   `body`, and the versions of its file that it can be (`track`).
 //! - `watch` looks at the process; `run` puts it all together, and `findings` prints what is `wrong`.
+//! - `target` is a weather of its own: clients of NFS, over an iSCSI target.
 //!
 //! It knows of the server only what is visible to everybody: its command line, HTTP, metrics, and /proc. What happens
 //! between two system calls depends on the machine, so a seed replays the plans and the weathers, not each moment.
@@ -20,6 +21,7 @@ mod history;
 mod oracle;
 mod plan;
 mod run;
+mod target;
 mod track;
 mod watch;
 mod weather;

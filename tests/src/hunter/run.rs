@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::client::{Swarm, Total};
 use super::findings::{Findings, Log};
+use super::target;
 use super::watch::{self, Extremes};
 use super::weather::{Weather, course};
 use super::world::World;
@@ -17,10 +18,6 @@ use crate::{Rng, Server, Setup, command, run, server_binary};
 
 /// A weather ends after this many findings.
 const FINDINGS: usize = 300;
-/// How long a server may take to end after SIGTERM: longer than its own drain timeout.
-const STOP: Duration = Duration::from_secs(90);
-/// How long it takes at most when no client is left: shorter than its drain timeout.
-const STOP_ALONE: Duration = Duration::from_secs(20);
 
 /// Settings of a hunt.
 #[derive(Clone, Debug)]
@@ -60,7 +57,13 @@ impl Hunt {
                 .seed
                 .wrapping_add(nth as u64)
                 .wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            count += self.weather(&weather, seed, start);
+            count += if weather.target {
+                self.logs()
+                    .say(&format!("weather target (seed {})", self.seed));
+                target::storm(seed, self.each, &self.logs(), start)
+            } else {
+                self.weather(&weather, seed, start)
+            };
         }
         self.logs().say(&format!(
             "hunter: seed {}, {count} findings in {:.0} s",
@@ -167,7 +170,7 @@ impl Hunt {
                         "the server ended with {status} (signal {:?})",
                         status.signal()
                     );
-                    findings.add(&Wrong::new(Kind::Abort, text), &last_lines(&server));
+                    findings.add(&Wrong::new(Kind::Abort, text), &watch::last_lines(&server));
                     break;
                 }
                 let enough = Instant::now() >= until || findings.count() >= FINDINGS;
@@ -183,7 +186,7 @@ impl Hunt {
             (swarm.join().expect("nor do clients"), seen)
         });
         if !dead.load(Ordering::Acquire) {
-            stop(server, findings);
+            watch::stop(server, findings);
         }
         result
     }
@@ -238,35 +241,4 @@ fn send_buffer_bytes() -> u64 {
         .last()
         .and_then(|word| word.parse().ok());
     most.unwrap_or(4 << 20)
-}
-
-fn last_lines(server: &Server) -> String {
-    let err = server.err();
-    let lines: Vec<&str> = err.lines().rev().take(12).collect();
-    let lines: Vec<&str> = lines.into_iter().rev().collect();
-    format!("its last words:\n{}", lines.join("\n"))
-}
-
-/// Stops the server, which no client has any more.
-fn stop(mut server: Server, findings: &Findings) {
-    server.signal(libc::SIGTERM);
-    let begun = Instant::now();
-    let until = begun + STOP;
-    let status = loop {
-        match server.ended() {
-            None if Instant::now() < until => std::thread::sleep(Duration::from_millis(5)),
-            status => break status,
-        }
-    };
-    let panicked = server.err().contains("panicked");
-    if status.and_then(|status| status.code()) != Some(0) || panicked {
-        let text = format!("after SIGTERM: {status:?}, panicked: {panicked}");
-        findings.add(&Wrong::new(Kind::Abort, text), &last_lines(&server));
-        server.kill();
-    }
-    if begun.elapsed() > STOP_ALONE {
-        let s = begun.elapsed().as_secs_f64();
-        let text = format!("after SIGTERM it lived on for {s:.1} s, without a client");
-        findings.add(&Wrong::new(Kind::Stall, text), &last_lines(&server));
-    }
 }

@@ -1,4 +1,4 @@
-//! Watches the process: workers that sleep for a disk, memory, small requests, metrics.
+//! Watches the process: workers that sleep for a disk, memory, small requests, metrics, its end.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::findings::Findings;
 use super::wrong::{Kind, Wrong};
+use crate::Server;
 
 /// A worker that sleeps for a disk this long is a finding.
 const ASLEEP: Duration = Duration::from_millis(100);
@@ -16,6 +17,10 @@ const ASLEEP: Duration = Duration::from_millis(100);
 const SAMPLE_PAUSE: Duration = Duration::from_millis(3);
 /// A request for a small file that takes this long is a finding, whatever the machine does.
 const SMALL: Duration = Duration::from_secs(20);
+/// How long a server may take to end after SIGTERM: longer than its own drain timeout.
+const STOP: Duration = Duration::from_secs(90);
+/// How long it takes at most when no client is left: shorter than its drain timeout.
+const STOP_ALONE: Duration = Duration::from_secs(20);
 
 /// Extremes that were seen.
 #[derive(Clone, Copy, Debug, Default)]
@@ -211,6 +216,38 @@ fn ask_small(address: SocketAddr, stream: &mut Option<TcpStream>) -> io::Result<
         }
     }
     Ok(())
+}
+
+/// What the server has said last.
+pub fn last_lines(server: &Server) -> String {
+    let err = server.err();
+    let lines: Vec<&str> = err.lines().rev().take(12).collect();
+    let lines: Vec<&str> = lines.into_iter().rev().collect();
+    format!("its last words:\n{}", lines.join("\n"))
+}
+
+/// Stops the server, which no client has any more.
+pub fn stop(mut server: Server, findings: &Findings) {
+    server.signal(libc::SIGTERM);
+    let begun = Instant::now();
+    let until = begun + STOP;
+    let status = loop {
+        match server.ended() {
+            None if Instant::now() < until => std::thread::sleep(Duration::from_millis(5)),
+            status => break status,
+        }
+    };
+    let panicked = server.err().contains("panicked");
+    if status.and_then(|status| status.code()) != Some(0) || panicked {
+        let text = format!("after SIGTERM: {status:?}, panicked: {panicked}");
+        findings.add(&Wrong::new(Kind::Abort, text), &last_lines(&server));
+        server.kill();
+    }
+    if begun.elapsed() > STOP_ALONE {
+        let s = begun.elapsed().as_secs_f64();
+        let text = format!("after SIGTERM it lived on for {s:.1} s, without a client");
+        findings.add(&Wrong::new(Kind::Stall, text), &last_lines(&server));
+    }
 }
 
 #[cfg(test)]

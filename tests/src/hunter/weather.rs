@@ -51,6 +51,8 @@ pub struct Weather {
     pub others: Others,
     /// Whether the server is a gateway in front of an origin with the files, which is killed now and then.
     pub gateway: bool,
+    /// Whether NFS clients call, over an iSCSI target. Nothing else is set then: see `target`.
+    pub target: bool,
     /// Whether responses may be 503.
     pub busy: bool,
     /// How long a response may stall while the disk works.
@@ -89,6 +91,7 @@ const USUAL: Weather = Weather {
     popular: 0,
     others: QUIET,
     gateway: false,
+    target: false,
     busy: false,
     stall_s: 45,
 };
@@ -105,7 +108,7 @@ const fn reads(fills: u64, drops: u64) -> Others {
     }
 }
 
-pub const ALL: [Weather; 10] = [
+pub const ALL: [Weather; 11] = [
     // More clients than there are places for; most of them leave after a moment.
     Weather {
         name: "crowd",
@@ -259,6 +262,12 @@ pub const ALL: [Weather; 10] = [
         files: (14, 16 * MIB),
         popular: 5,
         gateway: true,
+        ..USUAL
+    },
+    // NFS over an iSCSI target: all programs are killed now and then.
+    Weather {
+        name: "target",
+        target: true,
         ..USUAL
     },
 ];

@@ -87,6 +87,25 @@ fn a_user_may_what_the_kernel_lets_him() {
 }
 
 #[test]
+fn a_write_clears_the_bits_that_lend_the_owners_rights() {
+    let Some(world) = World::new("rw") else {
+        return;
+    };
+    let (mut one, root) = world.connect(1001);
+    let (mut other, _) = world.connect(1002);
+    let file = one
+        .create(&root, "program", Set::mode(0o6777))
+        .expect("made");
+    let mode = || fs::metadata(world.at("program")).expect("made").mode() & 0o7777;
+    assert_eq!(mode(), 0o6777);
+    // The server runs as root here, from which the kernel takes no bits by itself.
+    other
+        .write(&file, 0, b"theirs", Stable::File)
+        .expect("all may");
+    assert_eq!(mode(), 0o777);
+}
+
+#[test]
 fn root_is_nobody_unless_export_and_broker_say_otherwise() {
     let Some(world) = World::new("rw") else {
         return;

@@ -18,13 +18,13 @@ pub struct Tgtd {
 
 /// A program of tgt: an installed one, or that which `scripts/lib.sh` (`ensure_tgt`) fetches beside what is built.
 fn program(name: &str) -> Command {
-    // TARGET_DIR/PROFILE/deps/NAME-HASH
+    // TARGET_DIR/PROFILE/deps/NAME-HASH, or TARGET_DIR/PROFILE/NAME
     let test = std::env::current_exe().expect("the path of this test");
-    let target = test.ancestors().nth(3).expect("a target directory");
-    let fetched = target.join("tools/tgt/usr/sbin").join(name);
-    match fetched.is_file() {
-        true => Command::new(fetched),
-        false => Command::new(name),
+    let above = test.ancestors().skip(2).take(2);
+    let mut fetched = above.map(|dir| dir.join("tools/tgt/usr/sbin").join(name));
+    match fetched.find(|path| path.is_file()) {
+        Some(path) => Command::new(path),
+        None => Command::new(name),
     }
 }
 

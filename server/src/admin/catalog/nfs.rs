@@ -4,7 +4,7 @@ use crate::admin::metric::{Metric, SampleSource, Value, counter, gauge};
 use crate::nfs_tally::{Ended, Path};
 
 /// Behind those of HTTP; only where NFS is served. Each is a sum over its threads.
-pub static METRICS: [Metric; 6] = [
+pub static METRICS: [Metric; 7] = [
     gauge(
         "nfs_open_connections",
         "Connections of NFS clients that are open now.",
@@ -31,6 +31,13 @@ pub static METRICS: [Metric; 6] = [
         "nfs_missed_reads",
         "READs whose bytes were not in memory when they came: a disk or an origin was asked, or was being asked already.",
         SampleSource::Nfs("", &[""], |tally, _| Value::Whole(tally.missed.get())),
+    ),
+    counter(
+        "nfs_written_bytes",
+        "Bytes that NFS clients wrote: the payload of WRITEs that succeeded.",
+        SampleSource::Nfs("", &[""], |tally, _| {
+            Value::Whole(tally.written_bytes.get())
+        }),
     ),
     counter(
         "nfs_sent_bytes",
