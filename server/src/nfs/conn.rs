@@ -12,6 +12,7 @@ use ackpace_core::why::Why;
 use ackpace_wire::nfs3;
 use ackpace_wire::rpc::{NoCall, Refusal, refuse};
 
+use super::asking::Pending;
 use super::errand::ColdCall;
 use super::hands::Hands;
 use super::input::{Input, Taker, has_status};
@@ -61,6 +62,8 @@ pub(super) struct Call {
     has_status: bool,
     /// It is carried out by a thread that may wait; without this, it is not.
     _job: Option<JobInterest>,
+    /// An origin is asked for it.
+    pub(super) pending: Option<Box<Pending>>,
     pub(super) reply: Option<Reply>,
 }
 
@@ -160,7 +163,8 @@ impl Conn {
                 stream,
                 seq,
                 why: match error.errno {
-                    0 => Why::FileChanged, // it ended before
+                    // It ended before, or there is no memory for it now: clients ask again.
+                    0 | libc::ENOMEM => Why::FileChanged,
                     _ => Why::ReadFailed,
                 },
             },
@@ -223,13 +227,23 @@ impl Conn {
 
     /// Carries out the call that was received last: at once where the kernel's caches answer, otherwise on a thread that may wait.
     fn resolve(&mut self, id: CallId, hands: &mut Hands, now: Instant) {
-        let (payload, mut job) = (self.input.take_payload(), None);
+        let payload = self.input.take_payload();
+        let (mut job, mut pending) = (None, None);
         let record = self.input.record();
         let (xid, outcome, has_status) = match nfs3::parse(&record) {
             Ok(request) => {
                 let (served, from) = (&hands.served, self.from.ip());
-                let mut outcome = served.carry_out(&request, &[], from, Wait::No);
-                if matches!(outcome, Outcome::Cold) {
+                let mut outcome = match &served.origin {
+                    None => served.carry_out(&request, &[], from, Wait::No),
+                    Some(_) => match self.asker(id, hands).begin(&request, record.head) {
+                        Ok(waits) => {
+                            pending = Some(Box::new(waits));
+                            Outcome::Cold
+                        }
+                        Err(outcome) => outcome,
+                    },
+                };
+                if matches!(outcome, Outcome::Cold) && pending.is_none() {
                     job = self.submit(id, record.head.into(), payload, hands);
                     if job.is_none() {
                         outcome = served.put_off(&request); // too many wait
@@ -240,11 +254,12 @@ impl Conn {
             Err(NoCall::Refused { xid, why }) => (xid, refused(xid, why), false),
             Err(NoCall::Alien) => (0, refused(0, Refusal::SystemError), false), // was not taken
         };
-        let waits = job.is_some();
+        let waits = job.is_some() || pending.is_some();
         *self.call(id) = Call {
             xid,
             has_status,
             _job: job,
+            pending,
             reply: None,
         };
         if !waits {
@@ -260,11 +275,6 @@ impl Conn {
         payload: Option<room::Payload>,
         hands: &Hands,
     ) -> Option<JobInterest> {
-        let stream = StreamId {
-            worker: hands.number,
-            conn: self.id,
-            nth: id.0.into(),
-        };
         let call = ColdCall {
             served: Arc::clone(&hands.served),
             head,
@@ -274,7 +284,16 @@ impl Conn {
         hands
             .shared
             .resolver
-            .submit(stream, Job::Errand(Box::new(call)))
+            .submit(self.stream_of(id, hands), Job::Errand(Box::new(call)))
+    }
+
+    /// By which the answer for a call finds it.
+    pub(super) fn stream_of(&self, id: CallId, hands: &Hands) -> StreamId {
+        StreamId {
+            worker: hands.number,
+            conn: self.id,
+            nth: id.0.into(),
+        }
     }
 
     /// A call was carried out. One that is still cold could not be.
@@ -297,7 +316,7 @@ impl Conn {
                 let (reply, answer) = with_payload(head, source, (span, pad_bytes), file_len_bytes);
                 (reply, answer, Ended::Ok)
             }
-            Outcome::Cold => {
+            Outcome::Cold | Outcome::Asks(_) => {
                 let mut head = Vec::new();
                 refuse(xid, Refusal::SystemError, &mut head);
                 let (reply, answer) = whole(head);
