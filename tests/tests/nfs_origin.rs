@@ -232,6 +232,35 @@ fn long_folders_are_listed_name_by_name() {
 }
 
 #[test]
+fn names_that_are_looked_up_in_order_are_asked_for_beforehand() {
+    let origin = Origin::new();
+    let many: Vec<String> = (0..100).map(|nth| format!("name-{nth:05}")).collect();
+    let all: Vec<&str> = many.iter().map(|name| &**name).collect();
+    folder(&origin, "/", &all);
+    for name in &many {
+        origin.put(&format!("/{name}"), &lasting(name.as_bytes(), name));
+    }
+    let server = exported(&origin, "");
+    let mut client = connect(&server);
+    let root = client.mount("/").expect("an export");
+    client.names(&root, true, 32 << 10);
+    for name in [90, 20, 50] {
+        client.look_up(&root, &many[name]).expect("a file");
+    }
+    for name in &many[..8] {
+        client.look_up(&root, name).expect("a file");
+    }
+    eventually("the next ones are asked for", || {
+        !origin.asked("/name-00030").is_empty()
+    });
+    for name in &many {
+        client.look_up(&root, name).expect("a file");
+        assert_eq!(origin.asked(&format!("/{name}")).len(), 1, "{name}");
+    }
+    assert_eq!(origin.sent_bytes(), 0, "no payload");
+}
+
+#[test]
 fn handles_outlive_a_restart() {
     let (tree, origin) = (Tree::new(), Origin::new());
     let long = [

@@ -35,6 +35,7 @@ pub struct Asker<'a> {
     /// The call.
     pub stream: StreamId,
     pub hands: &'a Hands,
+    pub now: Instant,
 }
 
 impl Asker<'_> {
@@ -44,14 +45,16 @@ impl Asker<'_> {
     /// It waits for nothing: this is what becomes of it.
     pub fn begin(&self, request: &Request<'_>, head: &[u8]) -> Result<Pending, Outcome> {
         let mut inquiry = Inquiry::default();
-        match self.carry_out(request, &mut inquiry) {
+        let outcome = self.carry_out(request, &mut inquiry);
+        self.tell(&mut inquiry);
+        match outcome {
             Outcome::Asks(ask) => self.ask(ask, inquiry, head.into(), None),
             outcome => Err(outcome),
         }
     }
 
     /// A call goes on with an answer.
-    fn go_on(&self, pending: Pending, answer: Done, now: Instant) -> Result<Pending, Outcome> {
+    fn go_on(&self, pending: Pending, answer: Done) -> Result<Pending, Outcome> {
         let Pending {
             head,
             mut inquiry,
@@ -62,12 +65,7 @@ impl Asker<'_> {
             Some(origin) => inquiry.hear(answer, origin),
             None => None,
         };
-        if let Some((path, why)) = inquiry.told.take() {
-            let path = String::from_utf8_lossy(&path).into_owned();
-            let text = format_args!("NFS: {why}");
-            let seldom = &self.hands.shared.seldom;
-            seldom.tell(Topic::Unkept, Some(&path), text, now);
-        }
+        self.tell(&mut inquiry);
         if let Some(ask) = next {
             return self.ask(ask, inquiry, head, Some(charge));
         }
@@ -82,6 +80,15 @@ impl Asker<'_> {
         match outcome {
             Outcome::Asks(ask) => self.ask(ask, inquiry, head, Some(charge)),
             outcome => Err(outcome),
+        }
+    }
+
+    fn tell(&self, inquiry: &mut Inquiry) {
+        if let Some((path, why)) = inquiry.told.take() {
+            let path = String::from_utf8_lossy(&path);
+            let seldom = &self.hands.shared.seldom;
+            let text = format_args!("NFS: {why}");
+            seldom.tell(Topic::Unkept, Some(&path), text, self.now);
         }
     }
 
@@ -132,18 +139,19 @@ impl Conn {
             debug_assert!(false, "nobody has asked");
             return;
         };
-        let asker = self.asker(id, hands);
-        match asker.go_on(*pending, answer, now) {
+        let asker = self.asker(id, hands, now);
+        match asker.go_on(*pending, answer) {
             Ok(pending) => self.call(id).pending = Some(Box::new(pending)),
             Err(outcome) => self.resolved(id, outcome, hands, now),
         }
     }
 
-    pub(super) fn asker<'h>(&self, id: CallId, hands: &'h Hands) -> Asker<'h> {
+    pub(super) fn asker<'h>(&self, id: CallId, hands: &'h Hands, now: Instant) -> Asker<'h> {
         Asker {
             from: self.from.ip(),
             stream: self.stream_of(id, hands),
             hands,
+            now,
         }
     }
 }

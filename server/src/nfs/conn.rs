@@ -235,7 +235,7 @@ impl Conn {
                 let (served, from) = (&hands.served, self.from.ip());
                 let mut outcome = match &served.origin {
                     None => served.carry_out(&request, &[], from, Wait::No),
-                    Some(_) => match self.asker(id, hands).begin(&request, record.head) {
+                    Some(_) => match self.asker(id, hands, now).begin(&request, record.head) {
                         Ok(waits) => {
                             pending = Some(Box::new(waits));
                             Outcome::Cold

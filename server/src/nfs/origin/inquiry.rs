@@ -73,6 +73,11 @@ impl Inquiry {
         heard.find(|(of, _)| of == question).map(|(_, heard)| heard)
     }
 
+    /// The log is told that NFS can't read what is there.
+    pub fn tell_no_object(&mut self, path: &Arc<[u8]>) {
+        self.told = Some((Arc::clone(path), no_object(200)));
+    }
+
     /// Asks. `None`: the call has asked too much.
     pub fn ask(&mut self, question: Question, origin: &Origin) -> Option<Ask> {
         self.asked += 1;

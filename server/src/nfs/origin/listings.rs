@@ -8,10 +8,13 @@ use std::time::{Duration, Instant};
 use ackpace_wire::listing::{Format, Reader};
 use ackpace_wire::nfs3::handle::Key;
 
+use super::ahead::Ahead;
 use crate::gateway::Pass;
 
 /// How long a listing is used before the origin is asked for it again. Longer: new names are seen so late.
 const FRESH: Duration = Duration::from_secs(60);
+/// How much longer for each name: a folder that clients look at all the time costs the origin 100 names a second at most.
+const FRESH_PER_NAME: Duration = Duration::from_millis(10);
 /// Names in a listing. More: it is refused, and the log says so.
 const NAMES_MAX: usize = 1 << 17;
 /// Memory of a listing while it arrives. More: likewise.
@@ -51,6 +54,10 @@ pub struct Listed<'a> {
 pub struct Names {
     names: Vec<Name>,
     text: Vec<u8>,
+    /// Their places, in the order of the alphabet.
+    sorted: Vec<u32>,
+    /// How they are looked up in the order of READDIR, and in that of the alphabet.
+    ahead: [Ahead; 2],
     /// Another number for other names.
     pub digest: u64,
     since: Instant,
@@ -59,7 +66,8 @@ pub struct Names {
 impl Names {
     /// Whether the origin need not be asked.
     pub fn is_fresh(&self) -> bool {
-        self.since.elapsed() < FRESH
+        let names = self.names.len() as u32; // below its bound
+        self.since.elapsed() < FRESH + FRESH_PER_NAME * names
     }
 
     pub fn is_empty(&self) -> bool {
@@ -71,6 +79,24 @@ impl Names {
         let cookie = cookie_of(key, name);
         let mut same = self.from(cookie).take_while(|it| it.cookie == cookie);
         same.find(|it| it.name == name).map(|it| it.is_folder)
+    }
+
+    /// A name, which is a file's, is looked up. Calls `ask` with those that will be next.
+    pub fn next_looked_up(&self, key: &Key, name: &[u8], mut ask: impl FnMut(&[u8])) {
+        let cookie = cookie_of(key, name);
+        let here = self.names.partition_point(|it| it.cookie < cookie);
+        let place = (self.sorted).partition_point(|at| self.text_at(*at) < name);
+        let len = self.names.len() as u32; // below its bound
+        let [by_cookie, by_name] = &self.ahead;
+        let next = by_cookie.looked_up(here as u32, len);
+        let by_name = by_name.looked_up(place as u32, len);
+        let by_name = by_name.map(|next| self.sorted[next as usize]);
+        for next in next.chain(by_name) {
+            let next = &self.names[next as usize];
+            if !next.is_folder {
+                ask(self.text_of(next));
+            }
+        }
     }
 
     /// The names behind this cookie.
@@ -91,8 +117,13 @@ impl Names {
         &self.text[name.start as usize..][..usize::from(name.len)]
     }
 
+    fn text_at(&self, place: u32) -> &[u8] {
+        self.text_of(&self.names[place as usize])
+    }
+
     fn held_bytes(&self) -> u64 {
-        (self.names.capacity() * size_of::<Name>() + self.text.capacity()) as u64
+        let sorted = self.sorted.capacity() * size_of::<u32>();
+        (self.names.capacity() * size_of::<Name>() + self.text.capacity() + sorted) as u64
     }
 }
 
@@ -201,7 +232,8 @@ impl Arriving {
                 return;
             };
             // Vectors grow to twice their length, and are there twice meanwhile.
-            if *lacks_memory || !charge.take(3 * (size_of::<Name>() + named.name.len())) {
+            let name_bytes = size_of::<Name>() + named.name.len();
+            if *lacks_memory || !charge.take(3 * name_bytes + size_of::<u32>()) {
                 *lacks_memory = true;
                 return;
             }
@@ -231,6 +263,8 @@ impl Arriving {
         let mut listed = Names {
             names: Vec::new(),
             text: self.text,
+            sorted: Vec::new(),
+            ahead: Default::default(),
             digest: 0,
             since: Instant::now(),
         };
@@ -248,6 +282,9 @@ impl Arriving {
             digest.rotate_left(7).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ one
         });
         listed.names = names;
+        let mut sorted: Vec<u32> = (0..listed.names.len() as u32).collect();
+        sorted.sort_unstable_by(|one, other| listed.text_at(*one).cmp(listed.text_at(*other)));
+        listed.sorted = sorted;
         listed.digest = key.hash(&digest.to_le_bytes());
         listed.text.shrink_to_fit();
         Ok(listed)

@@ -160,12 +160,31 @@ impl<'a> Visit<'a, '_> {
         }
         let listed = self.origin.listings.get(folder);
         let listed = listed.filter(|names| names.is_fresh());
-        let is_folder = listed.and_then(|names| names.find(&self.origin.key, name));
+        let is_folder = listed.as_ref().and_then(|names| {
+            let is_folder = names.find(&self.origin.key, name)?;
+            if !is_folder {
+                self.ask_ahead(folder, names, name);
+            }
+            Some(is_folder)
+        });
         let what = match is_folder {
             Some(true) => What::Folder,
             Some(false) | None => self.what(&path)?,
         };
         Ok((path, what))
+    }
+
+    /// A client that looks up one name after the other will want the next ones, too. Nobody waits for the answers.
+    fn ask_ahead(&self, folder: &[u8], names: &Names, name: &[u8]) {
+        let Origin { gateway, key, .. } = self.origin;
+        let has_buckets = self.origin.has_buckets();
+        names.next_looked_up(key, name, |next| {
+            let target = target_of(&joined(folder, next), false, has_buckets);
+            let known = gateway.catalog.look_up(&target, unix_ms() / 1000);
+            if matches!(known, LookUp::Unknown) {
+                drop(gateway.ask(self.from.stream, Ask::Refresh(target)));
+            }
+        });
     }
 
     /// What is at a path.
@@ -221,7 +240,12 @@ impl<'a> Visit<'a, '_> {
                 return Ok(What::File(object));
             }
             LookUp::Stale(_, false) => return Err(Stop::Asks(question)),
-            LookUp::Passes | LookUp::Unknown => {}
+            // An origin said so lately, and GET may cost it the whole file.
+            LookUp::Passes => {
+                self.from.inquiry.tell_no_object(path);
+                return Err(Stop::Is(Status::Io));
+            }
+            LookUp::Unknown => {}
         }
         match origin.known.note(origin.key.hash(path)) {
             Some(Note::Folder) => Ok(What::Folder),
