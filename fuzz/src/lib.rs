@@ -33,6 +33,7 @@ pub const TARGETS: &[Target] = &[
     target("response_body", targets::response_body::response_body),
     target("caching", targets::caching::caching),
     target("bucket", targets::bucket::bucket),
+    target("listing", targets::listing::listing),
     target("cluster", targets::cluster::cluster),
     target("broker", targets::broker::broker),
     target("etcd", targets::etcd::etcd),

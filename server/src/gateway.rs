@@ -32,6 +32,7 @@ use crate::store::slab::Slab;
 use crate::store::tier::Tier;
 
 /// What a worker asks of the upstream's thread.
+#[derive(Debug)]
 pub enum Ask {
     /// What the origin has at a target.
     Open(Asked),

@@ -6,10 +6,13 @@
 //! Exports that may be changed take a [`broker`], which has the clients' rights: [`changing`] is the tree's, [`mod@writing`] the files' with
 //! [`writers`]; [`repeats`] has replies to repeated calls.
 //!
-//! [`served`] carries out calls: [`mod@mount`] and [`procedures`] with [`lookup`], [`reading`] and [`listing`]. [`call`] finds the file of a
+//! Where an origin is served in place of a directory, [`mod@origin`] carries out calls, and [`asking`] has what it takes asked.
+//!
+//! [`served`] carries out calls on files: [`mod@mount`] and [`procedures`] with [`lookup`], [`reading`] and [`listing`]. [`call`] finds the file of a
 //! handle in a [`tree`], and checks it against the [`exports`] and the rights of the [`caller`].
 
 mod alone;
+mod asking;
 mod attributes;
 mod broker;
 mod call;
@@ -30,6 +33,7 @@ mod listing;
 mod lookup;
 mod means;
 mod mount;
+mod origin;
 mod outcome;
 mod procedures;
 mod reading;

@@ -304,6 +304,44 @@ impl NfsClient {
         }
     }
 
+    /// READDIR or READDIRPLUS until its end, in replies of at most so many bytes: names in order, and whether each has a handle.
+    pub fn names(&mut self, folder: &[u8], plus: bool, len_bytes: u32) -> Vec<(String, bool)> {
+        let (mut cookie, mut names) = (0, Vec::new());
+        loop {
+            let args = NfsArgs::default()
+                .opaque(folder)
+                .u64(cookie)
+                .u64(0)
+                .u32(len_bytes);
+            let mut results = match plus {
+                true => self.ask(procedure::READDIRPLUS, &args.u32(len_bytes)),
+                false => self.ask(procedure::READDIR, &args),
+            };
+            assert_eq!(results.u32(), 0, "a listing");
+            results.optional_attributes();
+            results.u64();
+            let before = names.len();
+            while results.u32() == 1 {
+                let _number = results.u64();
+                let name = String::from_utf8(results.opaque()).expect("a name of a test");
+                cookie = results.u64();
+                let mut has_handle = false;
+                if plus {
+                    results.optional_attributes();
+                    has_handle = results.u32() == 1;
+                    if has_handle {
+                        results.opaque();
+                    }
+                }
+                names.push((name, has_handle));
+            }
+            if results.u32() == 1 {
+                return names;
+            }
+            assert!(names.len() > before, "it goes on");
+        }
+    }
+
     /// Begins a READ: its number.
     pub fn begin_read(&mut self, file: &[u8], offset_bytes: u64, len_bytes: u32) -> u32 {
         self.begin(procedure::READ, &read_args(file, offset_bytes, len_bytes))

@@ -327,7 +327,9 @@ impl Shared {
         let mut unread = Vec::new();
         while let Some(asked) = self.next(&mut stream, &mut unread) {
             let handler = locked(&self.handlers).get(&asked.target).cloned();
-            let missing = || Answer::raw("HTTP/1.1 404 \r\nContent-Length: 4\r\n\r\nnone");
+            let body = if asked.method == "HEAD" { "" } else { "none" };
+            let missing = format!("HTTP/1.1 404 \r\nContent-Length: 4\r\n\r\n{body}");
+            let missing = || Answer::raw(missing);
             let answer = handler.map_or_else(missing, |handler| handler(&asked));
             let goes_on = answer.0.iter().all(|step| self.act(step, &mut stream));
             if !goes_on {

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use ackpace_tests::nfs::NfsClient;
 use ackpace_tests::{Conn, Program, Server, Setup, Tree, command, moto, pattern};
 
 const BUCKET: &str = "some-bucket";
@@ -249,4 +250,38 @@ fn credentials_come_from_a_file_and_without_any_nothing_is_signed() {
         .start();
     assert_eq!(none.get("/x", "").status, 502);
     none.err_line(&["404 (NoSuchBucket)", "s3://none"]);
+}
+
+#[test]
+fn a_bucket_is_mounted() {
+    let Some(store) = Store::start() else { return };
+    let body = pattern(700_000, 3);
+    store.put("p/sub/a%20b+c", "", &body);
+    store.put("p/top", "", b"top");
+    store.put("p/index.html", "", b"no listing");
+    for n in 0..1_100 {
+        store.put(&format!("p/many/{n:04}"), "", b"x");
+    }
+    let server = store.gateway("/p", "--nfs 127.0.0.1:0 --listing=false");
+    let line = server.out_line(&["NFS at "]);
+    let rest = line.trim_start_matches("NFS at ");
+    let address = rest.split(' ').next().expect("an address");
+    let mut client = NfsClient::open(address.parse().expect("an address"));
+    let root = client.mount("/").expect("an export");
+    assert_eq!(client.look_up(&root, "none"), Err(2));
+    let file = client.find("sub/a b+c");
+    let mut got = Vec::new();
+    while got.len() < body.len() {
+        let (bytes, _) = client.read(&file, got.len() as u64, 65_536).expect("bytes");
+        got.extend(bytes);
+    }
+    assert!(got == body);
+    for (path, names) in [("", 2 + 4), ("many", 2 + 1_100)] {
+        let folder = if path.is_empty() {
+            root.clone()
+        } else {
+            client.find(path)
+        };
+        assert_eq!(client.names(&folder, true, 8192).len(), names, "{path}");
+    }
 }

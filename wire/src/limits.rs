@@ -168,6 +168,10 @@ pub const NFS_MOUNT_PATH_BYTES_MAX: usize = 1 << 10;
 pub const NFS_LISTING_BYTES_MAX: u32 = 64 << 10;
 const _: () = assert!(2 * RPC_AUTH_BYTES_MAX + NFS_PATH_BYTES_MAX + 1024 <= RPC_HEAD_BYTES_MAX);
 
+/// Bytes of a tag or an object in a listing of another server, which is kept until it is whole. Longer: the tag is text, and an object
+/// ends the listing.
+pub const LISTING_PIECE_BYTES_MAX: usize = 16 << 10;
+
 /// Bytes of the serial number of a unit, as `ackpace-host gateway` tells it: INQUIRY brings fewer. Longer: it is cut.
 pub const GATEWAY_SERIAL_BYTES_MAX: usize = 256;
 /// Bytes of the path of a mount of `ackpace-host gateway`. Longer: it is refused.

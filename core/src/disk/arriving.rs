@@ -5,7 +5,7 @@
 //! bytes at once, in a slot that stays partly empty, and then slot by slot.
 
 use super::flights::{Flight, Landed, common};
-use super::{Disk, Out, ReadId, ReaderId};
+use super::{Disk, Out, ReadError, ReadId, ReaderId};
 use crate::conn::{Held, ObjectId, Span, Want};
 use crate::limits::SLOT_BYTES;
 use crate::prefetch::LengthBound;
@@ -17,6 +17,8 @@ const CANCELLED_BYTES_MIN: u64 = 128 * KIB;
 
 /// How long nothing is read into a page cache that had no memory. Then it is tried again.
 const NO_MEMORY_US: u64 = US_PER_S;
+/// errno(3): there is no memory.
+const ENOMEM: i32 = 12;
 
 impl Disk {
     /// Slots of a lease that a read fills: of several, one makes up for the one that stays partly empty.
@@ -79,9 +81,25 @@ impl Disk {
             if id.is_gone() {
                 self.leave(id, now);
             } else if !self.has_answer(id) {
-                self.enqueue(id);
+                self.past_cache(id);
             }
         }
+    }
+
+    /// A reader whose bytes have no place in the page cache wants slots; one that can't use slots is told.
+    fn past_cache(&mut self, id: ReaderId) {
+        let Some(reader) = self.readers.get_mut(&id).filter(|it| it.want.through_cache) else {
+            return self.enqueue(id);
+        };
+        let Want {
+            stream, seq, span, ..
+        } = reader.want;
+        let error = ReadError {
+            errno: ENOMEM,
+            offset_bytes: span.offset_bytes,
+        };
+        reader.answered = Some(span.offset_bytes);
+        self.outs.push_back(Out::Failed { stream, seq, error });
     }
 
     /// So many bytes from the read's start are there.

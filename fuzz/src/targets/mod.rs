@@ -15,6 +15,7 @@ pub mod gateway_hello;
 pub mod iscsi_address;
 pub mod iscsi_login;
 pub mod iscsi_session;
+pub mod listing;
 pub mod nfs3;
 pub mod ranges;
 pub mod request_head;

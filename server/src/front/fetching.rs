@@ -45,5 +45,6 @@ pub fn asked_of(request: &Request<'_>, head: &[u8], gateway: &Gateway) -> Result
         only_if_cached: CacheControl::of(request.fields()).only_if_cached,
         chunked: request.version == Version::Http11,
         index_of: None,
+        lists: false,
     })
 }

@@ -20,7 +20,8 @@ pub struct Asked {
     pub target: Box<[u8]>,
     /// The bytes that are wanted first.
     pub hint: Hint,
-    /// The head of the client's request: passed on if the response is for this client alone.
+    /// The head of the client's request: passed on if the response is for this client alone. Empty: of a response that is no object,
+    /// status and fields are enough.
     pub head: Box<[u8]>,
     /// It is for this client alone in any case, since its request says more than what it wants.
     pub private: bool,
@@ -30,6 +31,8 @@ pub struct Asked {
     pub chunked: bool,
     /// The target is that of an index file of this folder of a bucket.
     pub index_of: Option<Index>,
+    /// Of a folder of a bucket, the listing is wanted: no index file, and also where clients of HTTP get none.
+    pub lists: bool,
 }
 
 /// An index file that is looked for.

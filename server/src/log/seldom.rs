@@ -46,6 +46,8 @@ pub enum Topic {
     Node,
     /// An object of an origin was changed or could not be fetched while it was sent.
     Object,
+    /// What an origin has can't be read by NFS.
+    Unkept,
     /// The slab gets no memory.
     Slab,
     /// Bytes of the iSCSI unit can't be read.
@@ -154,7 +156,7 @@ impl Row {
         let (file, text) = (self.file.as_deref(), &self.text);
         match (self.topic, self.topic.level()) {
             (Topic::Origin, _) => tracing::warn!(origin = file, times, "{text}"),
-            (Topic::Object, _) => tracing::warn!(object = file, times, "{text}"),
+            (Topic::Object | Topic::Unkept, _) => tracing::warn!(object = file, times, "{text}"),
             (_, Level::ERROR) => tracing::error!(file, times, "{text}"),
             _ => tracing::warn!(file, times, "{text}"),
         }

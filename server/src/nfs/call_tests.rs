@@ -84,7 +84,7 @@ fn permissions_are_those_of_the_caller() {
     ) {
         Outcome::Reply(record) => Reply::new(record).u32(),
         Outcome::Read { .. } => 0,
-        Outcome::Cold => panic!("it may wait"),
+        Outcome::Cold | Outcome::Asks(_) => panic!("it may wait"),
     };
     let b = served.at(&top, "a/b");
     let look = Args::Lookup(place(&b, b"file"));

@@ -12,6 +12,7 @@ use ackpace_core::why::Why;
 use ackpace_wire::nfs3;
 use ackpace_wire::rpc::{NoCall, Refusal, refuse};
 
+use super::asking::Pending;
 use super::errand::ColdCall;
 use super::hands::Hands;
 use super::input::{Input, Taker, has_status};
@@ -63,6 +64,8 @@ pub(super) struct Call {
     written_bytes: u64,
     /// It is carried out by a thread that may wait; without this, it is not.
     _job: Option<JobInterest>,
+    /// An origin is asked for it.
+    pub(super) pending: Option<Box<Pending>>,
     pub(super) reply: Option<Reply>,
 }
 
@@ -162,7 +165,8 @@ impl Conn {
                 stream,
                 seq,
                 why: match error.errno {
-                    0 => Why::FileChanged, // it ended before
+                    // It ended before, or there is no memory for it now: clients ask again.
+                    0 | libc::ENOMEM => Why::FileChanged,
                     _ => Why::ReadFailed,
                 },
             },
@@ -225,14 +229,24 @@ impl Conn {
 
     /// Carries out the call that was received last: at once where the kernel's caches answer, otherwise on a thread that may wait.
     fn resolve(&mut self, id: CallId, hands: &mut Hands, now: Instant) {
-        let (payload, mut job) = (self.input.take_payload(), None);
+        let payload = self.input.take_payload();
         let written_bytes = payload.as_ref().map_or(0, |it| it.bytes().len() as u64);
+        let (mut job, mut pending) = (None, None);
         let record = self.input.record();
         let (xid, outcome, has_status) = match nfs3::parse(&record) {
             Ok(request) => {
                 let (served, from) = (&hands.served, self.from.ip());
-                let mut outcome = served.carry_out(&request, &[], from, Wait::No);
-                if matches!(outcome, Outcome::Cold) {
+                let mut outcome = match &served.origin {
+                    None => served.carry_out(&request, &[], from, Wait::No),
+                    Some(_) => match self.asker(id, hands, now).begin(&request, record.head) {
+                        Ok(waits) => {
+                            pending = Some(Box::new(waits));
+                            Outcome::Cold
+                        }
+                        Err(outcome) => outcome,
+                    },
+                };
+                if matches!(outcome, Outcome::Cold) && pending.is_none() {
                     job = self.submit(id, record.head.into(), payload, hands);
                     if job.is_none() {
                         outcome = served.put_off(&request); // too many wait
@@ -243,12 +257,13 @@ impl Conn {
             Err(NoCall::Refused { xid, why }) => (xid, refused(xid, why), false),
             Err(NoCall::Alien) => (0, refused(0, Refusal::SystemError), false), // was not taken
         };
-        let waits = job.is_some();
+        let waits = job.is_some() || pending.is_some();
         *self.call(id) = Call {
             xid,
             has_status,
             written_bytes,
             _job: job,
+            pending,
             reply: None,
         };
         if !waits {
@@ -264,11 +279,6 @@ impl Conn {
         payload: Option<room::Payload>,
         hands: &Hands,
     ) -> Option<JobInterest> {
-        let stream = StreamId {
-            worker: hands.number,
-            conn: self.id,
-            nth: id.0.into(),
-        };
         let call = ColdCall {
             served: Arc::clone(&hands.served),
             head,
@@ -278,7 +288,16 @@ impl Conn {
         hands
             .shared
             .resolver
-            .submit(stream, Job::Errand(Box::new(call)))
+            .submit(self.stream_of(id, hands), Job::Errand(Box::new(call)))
+    }
+
+    /// By which the answer for a call finds it.
+    pub(super) fn stream_of(&self, id: CallId, hands: &Hands) -> StreamId {
+        StreamId {
+            worker: hands.number,
+            conn: self.id,
+            nth: id.0.into(),
+        }
     }
 
     /// A call was carried out. One that is still cold could not be.
@@ -301,7 +320,7 @@ impl Conn {
                 let (reply, answer) = with_payload(head, source, (span, pad_bytes), file_len_bytes);
                 (reply, answer, Ended::Ok)
             }
-            Outcome::Cold => {
+            Outcome::Cold | Outcome::Asks(_) => {
                 let mut head = Vec::new();
                 refuse(xid, Refusal::SystemError, &mut head);
                 let (reply, answer) = whole(head);

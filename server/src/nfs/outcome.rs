@@ -2,6 +2,7 @@
 
 use ackpace_core::conn::Span;
 
+use crate::gateway::Ask;
 use crate::source::Source;
 
 /// What becomes of a call.
@@ -24,4 +25,6 @@ pub enum Outcome {
     },
     /// Ask again with [`Wait::Yes`](crate::store::door::Wait::Yes), on a thread that may wait.
     Cold,
+    /// An origin has to be asked first.
+    Asks(Ask),
 }

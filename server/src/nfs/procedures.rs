@@ -158,7 +158,14 @@ fn fs_stat(call: &Call<'_>, file: Handle<'_>, to: &mut Vec<u8>) -> Result<(), Fa
 
 fn fs_info(call: &Call<'_>, file: Handle<'_>, to: &mut Vec<u8>) -> Result<(), Fail> {
     let node = call.find(file)?.node;
-    let info = FsInfo {
+    let attributes = Some(node.attributes());
+    reply(call.xid, &Results::FsInfo(Ok(info()), attributes), to);
+    Ok(())
+}
+
+/// What FSINFO tells.
+pub fn info() -> FsInfo {
+    FsInfo {
         read_bytes_max: RPC_PAYLOAD_BYTES_MAX,
         write_bytes_max: RPC_PAYLOAD_BYTES_MAX,
         multiple_bytes: MULTIPLE_BYTES,
@@ -168,21 +175,22 @@ fn fs_info(call: &Call<'_>, file: Handle<'_>, to: &mut Vec<u8>) -> Result<(), Fa
         links: true,
         sym_links: true,
         sets_times: true,
-    };
-    let attributes = Some(node.attributes());
-    reply(call.xid, &Results::FsInfo(Ok(info), attributes), to);
-    Ok(())
+    }
 }
 
 fn path_conf(call: &Call<'_>, file: Handle<'_>, to: &mut Vec<u8>) -> Result<(), Fail> {
     let node = call.find(file)?.node;
-    let conf = PathConf {
+    let attributes = Some(node.attributes());
+    reply(call.xid, &Results::PathConf(Ok(conf()), attributes), to);
+    Ok(())
+}
+
+/// What PATHCONF tells.
+pub fn conf() -> PathConf {
+    PathConf {
         links_max: u32::MAX,
         name_bytes_max: NFS_NAME_BYTES_MAX as u32,
         chown_restricted: true,
         case_insensitive: false,
-    };
-    let attributes = Some(node.attributes());
-    reply(call.xid, &Results::PathConf(Ok(conf), attributes), to);
-    Ok(())
+    }
 }

@@ -18,6 +18,7 @@ use super::call::Call;
 use super::exports::Exports;
 use super::handles::{NFS_HANDLES_BYTES, NFS_OPEN_MAX};
 use super::means::Writing;
+use super::origin::{From, Origin};
 pub use super::outcome::Outcome;
 use super::repeats::{REPLIES_BYTES, Repeats, Seen};
 use super::search::NFS_INDEXES_BYTES;
@@ -52,6 +53,8 @@ pub struct Served {
     pub(super) key: Key,
     /// What it takes to change files, if an export may be changed.
     pub(super) writing: Option<Writing>,
+    /// What is served in place of files.
+    pub(super) origin: Option<Origin>,
 }
 
 impl Served {
@@ -91,11 +94,7 @@ impl Served {
         descriptors: Option<u64>,
         key: impl FnOnce() -> Result<Key, Failure>,
     ) -> Result<Served, Failure> {
-        if site.gateway.is_some() {
-            let text = "NFS serves no origin in this version: serve a directory, or leave nfs out";
-            return Err(Failure::operator(text));
-        }
-        if site.root.only().is_some() {
+        if site.gateway.is_none() && site.root.only().is_some() {
             let text =
                 "NFS serves a directory, and no single file: name the directory, or leave nfs out";
             return Err(Failure::operator(text));
@@ -105,11 +104,19 @@ impl Served {
             let text = format!("{one} and {other} hash to one number: rename one of them");
             Failure::value(given, "nfs_export", &text)
         })?;
+        let gateway = site.gateway.as_ref();
+        if let Some(spec) = specs
+            .iter()
+            .find(|spec| spec.is_writable && gateway.is_some())
+        {
+            let text = format!("{}: an origin can't be changed: export it ro", spec.path);
+            return Err(Failure::value(given, "nfs_export", &text));
+        }
         let most = descriptors.map_or(u64::MAX, |most| most / DESCRIPTORS_PER_FILE);
         let open_max = usize::try_from(most).unwrap_or(usize::MAX);
         let tree = Tree::new(Arc::clone(site), open_max);
         for spec in &specs {
-            if !tree.has_folder(spec.path.as_bytes()) {
+            if gateway.is_none() && !tree.has_folder(spec.path.as_bytes()) {
                 let text = format!(
                     "{}: there is no such folder in {} that this user may enter (links are not followed)",
                     spec.path,
@@ -122,16 +129,21 @@ impl Served {
             Some(spec) => Some(writing(options, given, site, spec)?),
             None => None,
         };
+        let key = key()?;
         Ok(Served {
             tree,
             exports,
-            key: key()?,
+            origin: gateway.map(|gateway| Origin::new(Arc::clone(gateway), &key)),
+            key,
             writing,
         })
     }
 
     /// Starts the thread that closes removed files, so that they free their space.
     pub fn watch(served: &Arc<Served>) -> io::Result<()> {
+        if served.origin.is_some() {
+            return Ok(()); // no file is open
+        }
         let weak = Arc::downgrade(served);
         let watch = move || {
             while let Some(served) = weak.upgrade() {
@@ -172,6 +184,12 @@ impl Served {
             Asked::Nfs(args) => procedures::carry_out(&call, args),
             Asked::Mount(args) => mount::carry_out(&call, args),
         }
+    }
+
+    /// The same where an origin is served, with what the call has heard from it so far. `None`: files are served.
+    pub fn inquire(&self, request: &Request<'_>, from: From<'_>) -> Option<Outcome> {
+        let origin = self.origin.as_ref()?;
+        Some(origin.carry_out(&self.exports, request, from))
     }
 
     /// The same, for a thread that may wait, and once: a call that is repeated gets the reply of the first one. `record` is all of it

@@ -48,6 +48,7 @@ pub fn serve(dir: &Path, specs: &[&str], key: u8) -> Served {
         exports: Exports::new(&specs).expect("other numbers"),
         key: Key([key; 16]),
         writing: None,
+        origin: None,
     }
 }
 

@@ -182,16 +182,17 @@ impl Thread {
     }
 
     fn carried_out(&mut self, stream: StreamId, done: Done, now: Instant) {
-        let Done::Ran(result) = done else {
-            debug_assert!(false, "nothing else was submitted");
-            return;
-        };
-        let outcome = result.downcast().map_or(Outcome::Cold, |outcome| *outcome);
         let Some(conn) = self.conns.get(stream.conn) else {
             return; // it has departed
         };
         let call = CallId(stream.nth as u8); // as it was submitted
-        conn.resolved(call, outcome, &self.hands, now);
+        match done {
+            Done::Ran(result) => {
+                let outcome = result.downcast().map_or(Outcome::Cold, |outcome| *outcome);
+                conn.resolved(call, outcome, &self.hands, now);
+            }
+            answer => conn.answered(call, answer, &self.hands, now),
+        }
         self.conns.list(stream.conn);
         self.quench(now);
     }

@@ -34,7 +34,7 @@ impl Upstream {
         let index = asked.index_of.take();
         let folder = index.map_or_else(|| asked.target.clone(), |index| index.folder);
         let gateway = Arc::clone(&self.gateway);
-        if let Some(name) = gateway.index.get(nth) {
+        if let Some(name) = gateway.index.get(nth).filter(|_| !asked.lists) {
             let mut target = folder.to_vec();
             s3::encode(name.as_bytes(), &mut target);
             asked.target = target.into();
@@ -43,7 +43,7 @@ impl Upstream {
         }
         asked.target = folder;
         let is_listing = |job: &&Job| matches!(job, Job::Pass(passing) if passing.pages.is_some());
-        let refused = match gateway.listing {
+        let refused = match gateway.listing || asked.lists {
             false => {
                 let why = "it is a folder without an index, and listing is off";
                 Some(SiteAnswer::Forbidden(why))

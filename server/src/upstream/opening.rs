@@ -130,10 +130,11 @@ impl Opening {
                 .extend_from_slice(&bytes[..bytes.len().min(room)]);
         }
     }
+}
 
+impl Short {
     fn is_too_long(&self) -> bool {
-        let short = self.short.as_ref();
-        short.is_some_and(|short| short.body.len() > SHORT_BYTES_MAX)
+        self.body.len() > SHORT_BYTES_MAX
     }
 }
 
@@ -144,6 +145,14 @@ fn object_as(object: &Arc<Object>, how: How, collapsed: bool) -> SiteAnswer {
         how,
         collapsed,
     })
+}
+
+fn relayed(status: u16, fields: &[u8], body: &Arc<[u8]>) -> SiteAnswer {
+    SiteAnswer::Relayed {
+        status,
+        fields: fields.into(),
+        body: Arc::clone(body),
+    }
 }
 
 impl Upstream {
@@ -162,7 +171,7 @@ impl Upstream {
         };
         if let Some(task) = self.opening.get(&waiter.asked.target) {
             if let Some(Job::Open(opening)) = self.jobs.get_mut(task) {
-                return opening.waiters.push(waiter); // one for each connection at most
+                return opening.waiters.push(waiter); // one for each connection at most, or for each call of NFS
             }
         }
         let (target, hint) = (waiter.asked.target.clone(), waiter.asked.hint);
@@ -284,13 +293,15 @@ impl Upstream {
             .len_bytes
             .is_none_or(|len| len <= SHORT_BYTES_MAX as u64);
         let short = short && opening.method() == Method::Get && is_for_all(response);
-        let fields = relay::passed(response).ok().filter(|_| short);
-        let fields = fields.map(|fields| self.gateway.local(&fields));
-        let Some(fields) = fields else {
-            self.let_pass(task, now);
-            return Verdict::Skip;
-        };
-        self.keep_short(task, origin, response.status, fields)
+        let fields = relay::passed(response).map(|fields| self.gateway.local(&fields));
+        match fields {
+            Ok(fields) if short => self.keep_short(task, origin, response.status, fields),
+            fields => {
+                let fields = fields.unwrap_or_default();
+                self.let_pass(task, (response.status, &fields), now);
+                Verdict::Skip
+            }
+        }
     }
 
     /// Whether another origin can be asked now.
@@ -409,24 +420,28 @@ impl Upstream {
         }
     }
 
-    /// What is there can't be kept: each who waits asks for itself.
-    fn let_pass(&mut self, task: TaskId, now: Instant) {
+    /// What is there can't be kept: each who waits asks for itself, unless status and fields are enough.
+    fn let_pass(&mut self, task: TaskId, (status, fields): (u16, &[u8]), now: Instant) {
         let Some(Job::Open(opening)) = self.jobs.remove(&task) else {
             return;
         };
         self.opening.remove(&opening.target);
         for waiter in opening.waiters {
+            if waiter.asked.head.is_empty() {
+                self.answer_waiter(&waiter, relayed(status, fields, &Arc::default()));
+                continue;
+            }
             self.pass(waiter.stream, waiter.asked, waiter.interest, now);
         }
     }
 
     /// Bytes of a short response came; it may be longer than it may be.
     pub(super) fn collected(&mut self, link: LinkId, task: TaskId, now: Instant) {
-        let Some(Job::Open(opening)) = self.jobs.get(&task) else {
+        let Some(Job::Open(opening)) = self.jobs.get_mut(&task) else {
             return;
         };
-        if opening.is_too_long() {
-            self.let_pass(task, now);
+        if let Some(short) = opening.short.take_if(|short| short.is_too_long()) {
+            self.let_pass(task, (short.status, &short.fields), now);
             self.links.remove(&link);
             self.machine.on(upstream::In::Drop(task), now);
         }
@@ -442,12 +457,7 @@ impl Upstream {
         let Some(short) = opening.short else { return };
         let body: Arc<[u8]> = short.body.into();
         for waiter in &opening.waiters {
-            let relayed = SiteAnswer::Relayed {
-                status: short.status,
-                fields: short.fields.clone(),
-                body: Arc::clone(&body),
-            };
-            self.answer_waiter(waiter, relayed);
+            self.answer_waiter(waiter, relayed(short.status, &short.fields, &body));
         }
     }
 

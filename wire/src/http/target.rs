@@ -4,7 +4,7 @@ mod onward;
 
 use std::borrow::Cow;
 
-pub use self::onward::onward;
+pub use self::onward::{onward, push_name};
 use super::status::Reject;
 
 /// The form in which a target was sent (RFC 9112 section 3.2). Only CONNECT uses authority-form, and it never

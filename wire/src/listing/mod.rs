@@ -1,4 +1,5 @@
-//! A directory listing, rendered in slices: head, then one call per entry, then foot.
+//! Directory listings: those of other servers are read ([`Reader`]), and own ones are rendered in slices: head, then one call per
+//! entry, then foot.
 //!
 //! Nothing is kept between the calls, so a listing of any length needs memory for one slice only. The caller
 //! sorts (directories first, then names bytewise), leaves out hidden names, and ends slices wherever it likes:
@@ -7,8 +8,11 @@
 //! HTML has one `<a href>` for each entry that can be fetched, without sort links or other queries, so crawlers
 //! get each name once. JSON has the keys and values of nginx's `autoindex_format json`.
 
+mod found;
 mod html;
 mod json;
+
+pub use self::found::{Named, Reader, format_of};
 
 use crate::limits::README_BYTES_MAX;
 

@@ -24,6 +24,13 @@ const _: () = assert!(BODY_AT + NFS_HANDLE_BODY_BYTES_MAX + HASH_BYTES <= NFS_HA
 #[derive(Clone, PartialEq, Eq)]
 pub struct Key(pub [u8; 16]);
 
+impl Key {
+    /// A number of some bytes that only who has the key can find others for (SipHash-2-4).
+    pub fn hash(&self, bytes: &[u8]) -> u64 {
+        siphash::hash(&self.0, bytes)
+    }
+}
+
 impl std::fmt::Debug for Key {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Key(..)")

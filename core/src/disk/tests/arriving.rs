@@ -211,3 +211,31 @@ fn a_page_cache_without_memory_is_passed_by_for_a_while() {
         "{anew:?}"
     );
 }
+
+#[test]
+fn who_can_not_use_slots_is_told_that_there_is_no_memory() {
+    let (mut disk, _) = disk_with(ORIGIN, 0);
+    let through = Want {
+        through_cache: true,
+        ..want(0, 0, 0, 1)
+    };
+    disk.on(In::Want(through), NOW);
+    let (read, ..) = read_of(&orders(&mut disk, NOW)[0]);
+    disk.on(In::NoMemory(read), NOW);
+    let told = orders(&mut disk, NOW);
+    let [Out::Failed { stream, error, .. }] = told[..] else {
+        panic!("{told:?}");
+    };
+    assert_eq!((stream, error.errno), (through.stream, 12));
+    // It may want again.
+    let again = Want {
+        seq: through.seq.next(),
+        answers: 1,
+        ..through
+    };
+    disk.on(In::Want(again), NOW);
+    assert_eq!(
+        read_of(&orders(&mut disk, NOW)[0]).2,
+        Destination::PageCache
+    );
+}

@@ -1,5 +1,7 @@
 //! The target of a request as a gateway's origin gets it.
 
+use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
+
 use super::{ABOVE, Unresolved, decode, encode_query, split};
 use crate::http::status::Reject;
 
@@ -37,6 +39,32 @@ pub fn onward(raw: &[u8]) -> Result<Vec<u8>, Reject> {
         encode_query(query, &mut out);
     }
     Ok(out)
+}
+
+/// All that may not stand in a segment of a path (RFC 3986 section 3.3), and the escape itself.
+const NAME: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'#')
+    .add(b'%')
+    .add(b'/')
+    .add(b'<')
+    .add(b'>')
+    .add(b'?')
+    .add(b'[')
+    .add(b'\\')
+    .add(b']')
+    .add(b'^')
+    .add(b'`')
+    .add(b'{')
+    .add(b'|')
+    .add(b'}');
+
+/// Appends a name as one segment of a target, in the spelling that people type.
+pub fn push_name(name: &[u8], out: &mut Vec<u8>) {
+    for piece in percent_encode(name, NAME) {
+        out.extend_from_slice(piece.as_bytes());
+    }
 }
 
 fn is_slash(byte: &u8) -> bool {
