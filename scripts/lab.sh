@@ -26,7 +26,7 @@ case " $RUN " in *" ncc-"* | *" nfs-"*)
 esac
 cargo build --quiet --release --locked --package ackpace --package ackpace-lab
 # Its gateway mounts targets. Without BPF, which that does not need.
-case " $RUN " in *" ncc-"*) cargo build --quiet --release --locked --package ackpace-host ;; esac
+case " $RUN " in *" ncc-"* | *" nfs-write "*) cargo build --quiet --release --locked --package ackpace-host ;; esac
 # The caller's own words, so the shell that reads them may do with them what the caller's shell would.
 eval "set -- ${ARGS:-}"
 # shellcheck disable=SC2086

@@ -2,7 +2,10 @@
 
 use ackpace_lab_base::error::{Doing, LabError, Result};
 use std::collections::HashMap;
-use std::path::Path;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 /// CPU and waiting time of each thread of a server, since the thread's start.
 #[derive(Clone, Debug, Default)]
@@ -81,6 +84,50 @@ pub fn usage_of_all(roots: &[i32]) -> Result<Usage> {
 /// Usage of our own process, without its children.
 pub fn own_usage() -> Result<Usage> {
     usage_of(&[std::process::id() as i32])
+}
+
+/// The machine's /proc, from before we got one with our own pids.
+static MACHINE: OnceLock<File> = OnceLock::new();
+/// The parent of the kernel's threads.
+const KTHREADD: i32 = 2;
+
+/// Keeps the machine's /proc, in which the kernel's threads are; before another one is mounted.
+///
+/// # Errors
+/// It can't be opened.
+pub fn keep_machine() -> Result<()> {
+    let proc = File::open("/proc").doing(|| "/proc".into())?;
+    MACHINE.get_or_init(|| proc);
+    Ok(())
+}
+
+/// Usage of all threads of the kernel since the machine's start.
+///
+/// # Errors
+/// They can't be seen, as in a container.
+pub fn kernel_usage() -> Result<Usage> {
+    let lacking = || LabError::Setup("the kernel's threads can't be seen here".into());
+    let proc = MACHINE.get().ok_or_else(lacking)?;
+    let proc = PathBuf::from(format!("/proc/self/fd/{}", proc.as_raw_fd()));
+    let mut usage = Usage::default();
+    for entry in std::fs::read_dir(&proc).doing(|| "the machine's /proc".into())? {
+        let entry = entry.doing(|| "the machine's /proc".into())?;
+        let Ok(pid) = entry.file_name().to_string_lossy().parse() else {
+            continue;
+        };
+        let read = |name: &str| std::fs::read_to_string(entry.path().join(name));
+        let (Ok(stat), Ok(times)) = (read("stat"), read("schedstat")) else {
+            continue; // it has ended
+        };
+        if parent(&stat) == Some(KTHREADD) {
+            let thread = schedstat(&times).ok_or_else(|| unreadable(&entry.path()))?;
+            usage.threads.insert(pid, thread);
+        }
+    }
+    match usage.threads.is_empty() {
+        true => Err(lacking()),
+        false => Ok(usage),
+    }
 }
 
 fn usage_of(pids: &[i32]) -> Result<Usage> {

@@ -137,6 +137,7 @@ fn prefer_us() {
 fn furnish() -> Result<()> {
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     mount_change("/", private).doing(|| "making mounts private".into())?;
+    crate::cpu::keep_machine()?;
     mount("proc", "/proc", "proc", MountFlags::empty(), None).doing(|| "mounting /proc".into())?;
     loopback_up()?;
     let what = || CONGESTION_CONTROL_SYSCTL.into();

@@ -83,6 +83,8 @@ pub enum Disk {
         at: Ipv4Addr,
         /// Bytes of its disk.
         store_bytes: u64,
+        /// Clients write to it.
+        is_written: bool,
     },
 }
 

@@ -81,7 +81,9 @@ impl<'a> Testbed<'a> {
             Some(ip) => Some(Arc::new(origin(lab, ip, &storage.root, wan.as_deref())?)),
         };
         let target = match place.disk {
-            place::Disk::Target { at, store_bytes } => {
+            place::Disk::Target {
+                at, store_bytes, ..
+            } => {
                 let disk = (&place.files[..], store_bytes);
                 Some(Arc::new(target(lab, at, disk, wan.as_deref())?))
             }
@@ -200,6 +202,13 @@ impl<'a> Testbed<'a> {
                 .target
                 .as_ref()
                 .map(|target| target.url.as_str()),
+            is_written: matches!(
+                self.place.disk,
+                place::Disk::Target {
+                    is_written: true,
+                    ..
+                }
+            ),
         };
         fresh_caches(&self.lab.scratch, contender.kind)?;
         let environment = StartEnvironment {

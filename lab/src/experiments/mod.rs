@@ -63,6 +63,7 @@ pub fn all() -> Vec<Experiment> {
         nfs::fig3,
         nfs::fig4,
         nfs::readers,
+        nfs::write,
         cluster::relay,
         cluster::drain,
         cluster::moved,

@@ -7,7 +7,7 @@ use crate::peers::Contender;
 use crate::place::{Disk, Network, Place, Receive};
 use crate::scrape;
 use crate::sweep::{Axis, Point};
-use crate::workloads::{ReadOrder, Reads, Workload};
+use crate::workloads::{ReadOrder, Reads, Workload, Writes};
 use ackpace_lab_wan::topology::PathSpec;
 use ackpace_lab_wan::{LinkSpec, Topology};
 use std::net::Ipv4Addr;
@@ -18,6 +18,8 @@ const LENGTHS_KIB: [f64; 8] = [4.0, 8.0, 16.0, 32.0, 48.0, 64.0, 256.0, 1024.0];
 const HOT: Set = Set::files("nfs-hot", 4, 64 << 20);
 /// Files that nobody has read.
 const COLD: Set = Set::files("nfs-cold", 4, 100 << 20);
+/// Files that are written, one for each client. Each is as long as what a client writes before it commits.
+const WRITTEN: Set = Set::files("nfs-written", 4, 64 << 20);
 /// The paper's RAM disk.
 const STORE_BYTES: u64 = 750 << 20;
 /// The paper's memory of the NFS server.
@@ -97,6 +99,7 @@ fn on_target(at: Ipv4Addr) -> Place {
         disk: Disk::Target {
             at,
             store_bytes: STORE_BYTES,
+            is_written: false,
         },
         memory_limit_bytes: Some(MEMORY_BYTES),
         ..Place::memory(&[HOT, COLD])
@@ -283,6 +286,50 @@ pub fn readers() -> Experiment {
             goodput_over_tcp >= .9
             goodput_bytes_per_s / mounted, ganesha
             serving_s_per_gb / mounted, ganesha",
+        figures: Vec::new(),
+    }
+}
+
+/// WRITEs to a target.
+pub fn write() -> Experiment {
+    Experiment {
+        name: "nfs-write",
+        title: "WRITEs by NFS to an iSCSI target",
+        asks: "Four clients of NFS with eight WRITEs under way each write a file of 64 MiB from begin to end, commit it, and begin again: with new blocks, since the \
+            file was cut before, or over those that are there. The files lie on an iSCSI target; the server has 512 MB. What does a byte cost, the process below the \
+            mount and threads of the kernel included?",
+        source: "",
+        contenders: vec![gateway("gateway", &[]), Contender::preset("ganesha")],
+        subject: "gateway",
+        sweep: vec![
+            Axis::new("length", "length of a WRITE, KiB", &[64.0, 1024.0]).logarithmic(),
+            Axis::named("blocks", "blocks", &["new", "there"]),
+        ],
+        pace: Pace::of([3, 1], 2.0, [6.0, 3.0]),
+        scenario: |at| Scenario {
+            place: Place {
+                files: vec![WRITTEN],
+                disk: Disk::Target {
+                    at: Ipv4Addr::LOCALHOST,
+                    store_bytes: STORE_BYTES,
+                    is_written: true,
+                },
+                ..on_target(Ipv4Addr::LOCALHOST)
+            },
+            workload: Workload::NfsWrites(Writes {
+                of: WRITTEN,
+                under_way: 8,
+                len_bytes: (at.count("length") as u32) << 10,
+                is_cut_first: at.count("blocks") == 0,
+            }),
+        },
+        judged: "
+            written_s_per_gb / ganesha <= 1.0
+            cpu_s_per_gb / ganesha
+            kernel_s_per_gb / ganesha
+            mount_s_per_gb / ganesha
+            target_s_per_gb / ganesha
+            goodput_bytes_per_s / ganesha",
         figures: Vec::new(),
     }
 }

@@ -25,8 +25,18 @@ fn served(kind: Kind) -> &'static str {
 }
 
 /// Where it listens. Of a contender that serves NFS, that is measured, and HTTP has a port beside it.
-fn listens(kind: Kind) -> &'static [&'static str] {
+fn listens(kind: Kind, is_written: bool) -> &'static [&'static str] {
     match kind {
+        Kind::Nfs if is_written => &[
+            "--nfs",
+            "@IP@:@PORT@",
+            "--nfs-export",
+            "/=*,rw,no_root_squash",
+            "--nfs-broker",
+            "@SCRATCH@/files.sock",
+            "--listen",
+            "@IP@:@SECOND_PORT@",
+        ],
         Kind::Nfs => &[
             "--nfs",
             "@IP@:@PORT@",
@@ -44,14 +54,15 @@ pub fn command(site: &Site, kind: Kind, build: &Path, options: &[String]) -> Com
     let places = site.places();
     let mut command = bare(&build.to_string_lossy());
     command.arg("serve").arg(fill(served(kind), &places));
-    command.args(listens(kind).iter().map(|arg| fill(arg, &places)));
+    let listens = listens(kind, site.is_written);
+    command.args(listens.iter().map(|arg| fill(arg, &places)));
     command.args(args(options).iter().map(|arg| fill(arg, &places)));
     command
 }
 
 /// The arguments, for the record.
 pub fn config(kind: Kind, options: &[String]) -> String {
-    let (what, listens) = (served(kind), listens(kind).join(" "));
+    let (what, listens) = (served(kind), listens(kind, false).join(" "));
     let args = args(options).join(" ");
     format!("ackpace serve {what} {listens} {args}")
 }

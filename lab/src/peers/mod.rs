@@ -163,6 +163,8 @@ pub struct Site<'a> {
     pub origin: Option<SocketAddr>,
     /// The unit of an iSCSI target that `ackpace-host gateway` mounts at `root` for the time of a contender.
     pub target: Option<&'a str>,
+    /// Clients write, with root's rights.
+    pub is_written: bool,
 }
 
 /// Name, version and configuration of a contender, for the record.
@@ -371,6 +373,7 @@ impl Site<'_> {
             ("CONNECTIONS", connections.to_string()),
             ("WORKERS", self.connections.max(200).to_string()),
             ("BUFFER", format!("{}k", buffer_bytes(self) >> 10)),
+            ("ACCESS", (if self.is_written { "RW" } else { "RO" }).into()),
         ];
         if let Some(target) = self.target {
             places.push(("TARGET", target.to_owned()));

@@ -45,6 +45,7 @@ pub struct Running {
     child: Child,
     tuning: Option<Beside>,
     mounted: Option<Beside>,
+    files: Option<Beside>,
 }
 
 impl Running {
@@ -63,6 +64,9 @@ impl Running {
         }
         let mounted = site.target.map(|target| mount(target, site, &environment));
         let mounted = mounted.transpose()?;
+        let is_brokered = contender.kind == Kind::Nfs && site.is_written;
+        let files = is_brokered.then(|| broker(site, &environment));
+        let files = files.transpose()?;
         let mut command = environment::on_core(
             contender.command(site)?,
             environment.cores.server_core,
@@ -85,6 +89,7 @@ impl Running {
             child,
             tuning: None,
             mounted,
+            files,
         };
         let start = Instant::now();
         let port = site.address.port();
@@ -111,10 +116,15 @@ impl Running {
         self.child.id() as i32
     }
 
-    /// The pids of its first process, and of that which keeps its files mounted, if there is one.
+    /// The pids of its first process, and of those that keep its files mounted or change them for it, if there are any.
     pub fn roots(&self) -> Vec<i32> {
-        let mounted = self.mounted.iter().map(Beside::pid);
-        std::iter::once(self.pid()).chain(mounted).collect()
+        let beside = self.mounted.iter().chain(&self.files).map(Beside::pid);
+        std::iter::once(self.pid()).chain(beside).collect()
+    }
+
+    /// The pid of the process that keeps its files mounted, if there is one.
+    pub fn mounted(&self) -> Option<i32> {
+        self.mounted.as_ref().map(Beside::pid)
     }
 
     /// The pids of all its processes.
@@ -150,7 +160,8 @@ impl Running {
             }
             std::thread::sleep(Duration::from_millis(2));
         }
-        self.mounted.take().map_or(Ok(()), Beside::stop)
+        let beside = [self.files.take(), self.mounted.take()];
+        beside.into_iter().flatten().try_for_each(Beside::stop)
     }
 }
 
@@ -162,6 +173,14 @@ fn mount(target: &str, site: &Site, environment: &StartEnvironment) -> Result<Be
     let mut command = environment::on_core(command, environment.cores.server_core, &[]);
     (environment.enter)(&mut command);
     Beside::start("gateway", command, site.scratch, "gateway: ready")
+}
+
+/// Starts the broker that changes files for our server, on its core.
+fn broker(site: &Site, environment: &StartEnvironment) -> Result<Beside> {
+    let command = Beside::files(site);
+    let mut command = environment::on_core(command, environment.cores.server_core, &[]);
+    (environment.enter)(&mut command);
+    Beside::start("files", command, site.scratch, "files: ready")
 }
 
 /// A service of `ackpace-host` beside a server; killed when dropped.
@@ -187,11 +206,22 @@ impl Beside {
         command
     }
 
-    /// `ackpace-host gateway`, which mounts the unit of a target where the server serves. Nothing is written to it.
+    /// `ackpace-host files`, for what the server's clients change, with root's rights.
+    fn files(site: &Site) -> Command {
+        let mut command = Self::command("files", site);
+        command.arg("--root").arg(site.root);
+        command.args(["--for", "root", "--allow-root", "--socket"]);
+        command.arg(site.scratch.join("files.sock"));
+        command
+    }
+
+    /// `ackpace-host gateway`, which mounts the unit of a target where the server serves.
     fn gateway(target: &str, site: &Site) -> Command {
         let mut command = Self::command("gateway", site);
-        command.args(["--iscsi", target, "--read-only", "--mount"]);
-        command.arg(site.root);
+        command.args(["--iscsi", target, "--mount"]).arg(site.root);
+        if !site.is_written {
+            command.arg("--read-only");
+        }
         command.arg("--runtime").arg(site.scratch.join("gateway"));
         command.arg("--socket").arg(gateway_socket(site.scratch));
         command

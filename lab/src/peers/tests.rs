@@ -14,6 +14,7 @@ fn configurations_have_no_place_that_stays_empty() {
         memory_limit_bytes: None,
         origin: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 7654))),
         target: None,
+        is_written: false,
     };
     for (name, _) in Contender::presets() {
         let contender = Contender::preset(name);
@@ -50,6 +51,7 @@ fn buffers_of_all_connections_fit_into_the_memory() {
             memory_limit_bytes,
             origin: None,
             target: None,
+            is_written: false,
         })
     };
     assert_eq!(buffer_bytes(None, 5000), 1 << 20);
@@ -102,6 +104,7 @@ fn another_build_of_ours_takes_part_under_the_name_of_its_file() {
         memory_limit_bytes: None,
         origin: None,
         target: None,
+        is_written: false,
     };
     assert_eq!(
         build.command(&site).unwrap().get_program(),

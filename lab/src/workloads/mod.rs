@@ -9,7 +9,7 @@ mod swarm;
 
 pub use cluster::Cluster;
 pub use downloads::Downloads;
-pub use nfs::{ReadOrder, Reads};
+pub use nfs::{ReadOrder, Reads, Writes};
 pub use swarm::{Event, Swarm, TimedEvent};
 
 use crate::metrics::Values;
@@ -31,6 +31,8 @@ pub enum Workload {
     Cluster(Cluster),
     /// READs by NFS.
     Nfs(Reads),
+    /// WRITEs by NFS.
+    NfsWrites(Writes),
 }
 
 /// Lengths of the two parts of a round.
@@ -58,12 +60,13 @@ impl Workload {
             Self::Swarm(swarm) => swarm.connections(),
             Self::Cluster(cluster) => cluster.connections(),
             Self::Nfs(reads) => reads.connections,
+            Self::NfsWrites(writes) => writes.connections(),
         }
     }
 
     /// True if rounds check all bytes themselves, so that no check has to precede them.
     pub fn checks_itself(&self) -> bool {
-        matches!(self, Self::Swarm(_) | Self::Cluster(_))
+        matches!(self, Self::Swarm(_) | Self::Cluster(_) | Self::NfsWrites(_))
     }
 
     /// Checks the server's answers once before the rounds.
@@ -74,7 +77,8 @@ impl Workload {
         match self {
             Self::Downloads(downloads) => downloads.verify(server),
             Self::Nfs(reads) => testbed.in_clients_network(|| reads.verify(server)),
-            Self::Swarm(_) | Self::Cluster(_) => Ok(()), // they check every byte of every round
+            // They check the bytes of each round.
+            Self::Swarm(_) | Self::Cluster(_) | Self::NfsWrites(_) => Ok(()),
         }
     }
 
@@ -89,6 +93,7 @@ impl Workload {
             Self::Downloads(downloads) => downloads.run(server, testbed, times),
             Self::Swarm(swarm) => swarm.run(server, testbed, times),
             Self::Nfs(reads) => reads.run(server, testbed, times),
+            Self::NfsWrites(writes) => writes.run(server, testbed, times),
             Self::Cluster(_) => Err(LabError::Setup("a cluster is no single server".into())),
         }
     }

@@ -133,6 +133,7 @@ impl Nodes {
             memory_limit_bytes: None,
             origin: Some(SocketAddr::from((address(1), SINGLE_PORT))),
             target: None,
+            is_written: false,
         };
         self.spawn(start, 0, start.contender.command(&site)?)?;
         let (begun, node) = (Instant::now(), start.segment.node(0));

@@ -10,7 +10,10 @@ use std::time::Duration;
 
 const LAST: u32 = 1 << 31;
 const LOOKUP: u32 = 3;
+const SETATTR: u32 = 2;
 const READ: u32 = 6;
+const WRITE: u32 = 7;
+const COMMIT: u32 = 21;
 const MNT: u32 = 1;
 /// Attributes of a file (fattr3).
 const ATTRIBUTES_BYTES: usize = 84;
@@ -42,6 +45,39 @@ pub fn read(to: &mut Vec<u8>, xid: u32, file: &[u8], offset_bytes: u64, len_byte
         put_opaque(to, file);
         to.extend(offset_bytes.to_be_bytes());
         put_u32(to, len_bytes);
+    });
+}
+
+/// Appends a WRITE (UNSTABLE) up to its payload, which the caller sends; its length is a multiple of 4.
+pub fn write(to: &mut Vec<u8>, xid: u32, file: &[u8], offset_bytes: u64, len_bytes: u32) {
+    let start = to.len();
+    call(to, xid, NFS_PROGRAM, WRITE, |to| {
+        put_opaque(to, file);
+        to.extend(offset_bytes.to_be_bytes());
+        for number in [len_bytes, 0, len_bytes] {
+            put_u32(to, number);
+        }
+    });
+    let record_bytes = (to.len() - start - 4) as u32 + len_bytes;
+    to[start..start + 4].copy_from_slice(&(LAST | record_bytes).to_be_bytes());
+}
+
+/// Appends a COMMIT of all of a file.
+pub fn commit(to: &mut Vec<u8>, xid: u32, file: &[u8]) {
+    call(to, xid, NFS_PROGRAM, COMMIT, |to| {
+        put_opaque(to, file);
+        to.extend([0; 12]); // offset and count
+    });
+}
+
+/// Appends a SETATTR that cuts a file to nothing.
+pub fn cut(to: &mut Vec<u8>, xid: u32, file: &[u8]) {
+    call(to, xid, NFS_PROGRAM, SETATTR, |to| {
+        put_opaque(to, file);
+        // Mode, user, group; the size, of 64 bits; both times; no guard.
+        for number in [0, 0, 0, 1, 0, 0, 0, 0, 0] {
+            put_u32(to, number);
+        }
     });
 }
 
@@ -127,6 +163,56 @@ pub fn parse_read(bytes: &[u8]) -> std::result::Result<Parsed, String> {
         payload_bytes,
         behind_bytes: wanted as u32,
     }))
+}
+
+/// What a reply to WRITE, COMMIT or SETATTR says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// So many bytes, by the server's run of this verifier.
+    Bytes {
+        /// How many.
+        count: u32,
+        /// The verifier.
+        run: [u8; 8],
+    },
+    /// COMMIT.
+    Committed {
+        /// The verifier.
+        run: [u8; 8],
+    },
+    /// SETATTR.
+    Nothing,
+}
+
+/// Reads a record without its mark: a reply to WRITE, COMMIT or SETATTR, told apart by their lengths.
+///
+/// # Errors
+/// What is wrong: it is no reply, or one that refuses, or the call has failed.
+pub fn parse_written(bytes: &[u8]) -> std::result::Result<Written, String> {
+    let number = |at: usize| {
+        let word = bytes.get(at..at + 4);
+        let word = word.and_then(|word| word.try_into().ok());
+        word.map_or(u32::MAX, u32::from_be_bytes)
+    };
+    let (state, accepted, status) = (number(8), number(20), number(24)); // with an empty verifier
+    if (number(4), state, accepted, status) != (1, 0, 0, 0) {
+        return Err(format!("RPC says {state}, {accepted}, the server {status}"));
+    }
+    let mut at = 28;
+    at += 4 + 24 * usize::from(number(at) == 1); // size and times before
+    at += 4 + ATTRIBUTES_BYTES * usize::from(number(at) == 1);
+    let run = |at: usize| bytes.get(at..).and_then(|run| run.try_into().ok());
+    match bytes.len().checked_sub(at) {
+        Some(0) => Ok(Written::Nothing),
+        Some(8) => Ok(Written::Committed {
+            run: run(at).unwrap_or_default(),
+        }),
+        Some(16) => Ok(Written::Bytes {
+            count: number(at),
+            run: run(at + 8).unwrap_or_default(),
+        }),
+        _ => Err(format!("a reply of {} bytes", bytes.len())),
+    }
 }
 
 /// A client that waits for each answer.

@@ -7,6 +7,10 @@ mod load;
 mod serving;
 mod tcp;
 mod walk;
+mod writer;
+mod writes;
+
+pub use writes::Writes;
 
 use super::{RoundResult, RoundTimes};
 use crate::corpus::Set;
