@@ -12,6 +12,7 @@ use super::broker::{Told, status_of};
 use super::call::There;
 use super::changing::Work;
 use super::fail::Fail;
+use super::writers::Writable;
 
 impl Work<'_> {
     /// WRITE.
@@ -23,11 +24,11 @@ impl Work<'_> {
         }
         let changing = self.begin(&there.node);
         let written = self.open(&there).and_then(|file| {
-            let len_bytes = put(&file, write.offset_bytes, payload, write.stable)?;
+            let len_bytes = put(&file.file, write.offset_bytes, payload, write.stable)?;
             Ok(Written {
                 len_bytes,
                 stable: write.stable,
-                verifier: self.writing.verifier,
+                verifier: file.verifier(self.writing.verifier),
             })
         });
         let written = match written {
@@ -49,15 +50,17 @@ impl Work<'_> {
             Err(Fail::Is(status)) => Err(status),
             Err(Fail::Cold) => return Err(Fail::Cold),
         };
-        let committed = file.and_then(|file| synced(&file));
-        let committed = committed.map(|()| self.writing.verifier);
+        let committed = file.and_then(|file| {
+            synced(&file.file)?;
+            Ok(file.verifier(self.writing.verifier))
+        });
         let results = Results::Commit(committed, changing.end());
         reply(self.call.xid, &results, to);
         Ok(())
     }
 
     /// The file, open for writing by its caller.
-    fn open(self, there: &There<'_>) -> Result<Arc<OwnedFd>, Fail> {
+    fn open(self, there: &There<'_>) -> Result<Arc<Writable>, Fail> {
         let (identity, caller, told) = (&there.node.identity, &there.caller, &there.node.told);
         let writers = &self.writing.writers;
         if let Some(file) = writers.get(identity, caller, told) {
