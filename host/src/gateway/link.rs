@@ -216,7 +216,10 @@ impl Sending {
             left_bytes += part.len() - skips_bytes;
             IoSlice::new(&part[skips_bytes..])
         });
-        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let mut flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        if matches!(&self.output, Output::Pdu(send) if send.goes_on()) {
+            flags |= SendFlags::MORE; // targets ask for PDUs of 8 KiB, and each would be a packet
+        }
         let sent_bytes = net::sendmsg(socket, &rest, &mut Default::default(), flags)?;
         self.sent_bytes += sent_bytes;
         Ok(sent_bytes == left_bytes)

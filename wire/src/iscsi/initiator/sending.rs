@@ -66,6 +66,11 @@ impl Send {
         self.payload
     }
 
+    /// Whether data of the same sequence follows, which [`Initiator::poll`] gives at once: what is sent may wait for it.
+    pub fn goes_on(&self) -> bool {
+        self.header[1] & FINAL == 0
+    }
+
     /// Whether [`Send::tail`] needs the checksum of the payload.
     pub fn needs_crc(&self) -> bool {
         self.data_digest

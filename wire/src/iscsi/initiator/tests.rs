@@ -87,7 +87,9 @@ impl Pair {
     }
 
     fn send(&mut self) {
+        let mut goes_on = false;
         while let Some(send) = self.initiator.poll() {
+            goes_on = send.goes_on();
             let mut bytes = send.header().to_vec();
             let mut payload_crc = 0;
             if let Some(payload) = send.payload() {
@@ -99,6 +101,7 @@ impl Pair {
             bytes.extend_from_slice(send.tail(payload_crc).bytes());
             self.target.hear(&bytes);
         }
+        assert!(!goes_on, "what is sent may wait for what follows");
     }
 
     /// Shows bytes to the initiator, in pieces, and places what it wants placed.
