@@ -4,12 +4,15 @@ use std::any::Any;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use ackpace_core::nfs::CallId;
 use ackpace_wire::nfs3;
 use ackpace_wire::rpc::Record;
 
+use super::conn::Conn;
+use super::hands::Hands;
 use super::room::Payload;
 use super::served::{Outcome, Served};
-use crate::resolver::Errand;
+use crate::resolver::{Errand, Job, JobInterest};
 
 /// The call; its result is an [`Outcome`].
 pub struct ColdCall {
@@ -41,5 +44,27 @@ impl Errand for ColdCall {
     /// Payload has bounds of its own.
     fn held_bytes(&self) -> usize {
         size_of::<ColdCall>() + self.head.len()
+    }
+}
+
+impl Conn {
+    /// Hands a call to a thread that may wait. `None`: too many wait.
+    pub(super) fn submit(
+        &self,
+        id: CallId,
+        head: Box<[u8]>,
+        payload: Option<Payload>,
+        hands: &Hands,
+    ) -> Option<JobInterest> {
+        let call = ColdCall {
+            served: Arc::clone(&hands.served),
+            head,
+            payload,
+            from: self.from.ip(),
+        };
+        hands
+            .shared
+            .resolver
+            .submit(self.stream_of(id, hands), Job::Errand(Box::new(call)))
     }
 }
