@@ -6,7 +6,7 @@
 //! Exports that may be changed take a [`broker`], which has the clients' rights: [`changing`] is the tree's, [`mod@writing`] the files' with
 //! [`writers`]; [`repeats`] has replies to repeated calls.
 //!
-//! Where an origin is served in place of a directory, [`mod@origin`] carries out calls, and [`asking`] has what it takes asked.
+//! Where an origin is served in place of a directory, [`mod@origin`] carries out calls, [`asking`] has their questions asked, and [`errand`] has them go on.
 //!
 //! [`served`] carries out calls on files: [`mod@mount`] and [`procedures`] with [`lookup`], [`reading`] and [`listing`]. [`call`] finds the file of a
 //! handle in a [`tree`], and checks it against the [`exports`] and the rights of the [`caller`].

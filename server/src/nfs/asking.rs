@@ -3,12 +3,10 @@
 use std::net::IpAddr;
 
 use ackpace_core::conn::StreamId;
-use ackpace_core::nfs::CallId;
 use ackpace_core::units::Instant;
 use ackpace_wire::nfs3::{self, Request};
 use ackpace_wire::rpc::Record;
 
-use super::conn::Conn;
 use super::hands::Hands;
 use super::origin::{Charge, From, Inquiry};
 use super::outcome::Outcome;
@@ -54,7 +52,10 @@ impl Asker<'_> {
     }
 
     /// A call goes on with an answer.
-    fn go_on(&self, pending: Pending, answer: Done) -> Result<Pending, Outcome> {
+    ///
+    /// # Errors
+    /// As above.
+    pub fn go_on(&self, pending: Pending, answer: Done) -> Result<Pending, Outcome> {
         let Pending {
             head,
             mut inquiry,
@@ -129,29 +130,5 @@ impl Asker<'_> {
             _charge: charge,
             _job: job,
         })
-    }
-}
-
-impl Conn {
-    /// The origin has answered what a call asked.
-    pub fn answered(&mut self, id: CallId, answer: Done, hands: &Hands, now: Instant) {
-        let Some(pending) = self.call(id).pending.take() else {
-            debug_assert!(false, "nobody has asked");
-            return;
-        };
-        let asker = self.asker(id, hands, now);
-        match asker.go_on(*pending, answer) {
-            Ok(pending) => self.call(id).pending = Some(Box::new(pending)),
-            Err(outcome) => self.resolved(id, outcome, hands, now),
-        }
-    }
-
-    pub(super) fn asker<'h>(&self, id: CallId, hands: &'h Hands, now: Instant) -> Asker<'h> {
-        Asker {
-            from: self.from.ip(),
-            stream: self.stream_of(id, hands),
-            hands,
-            now,
-        }
     }
 }

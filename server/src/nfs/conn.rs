@@ -1,7 +1,6 @@
 //! A connection of NFS: executes what its machine ([`ackpace_core::nfs`]) orders.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use ackpace_core::conn::{ConnId, ObjectId, Span, StreamId, TcpEvent, Want};
 use ackpace_core::limits::{NFS_CALLS_MAX, NFS_RUNS_MAX};
@@ -13,16 +12,14 @@ use ackpace_wire::nfs3;
 use ackpace_wire::rpc::{NoCall, Refusal, refuse};
 
 use super::asking::Pending;
-use super::errand::ColdCall;
 use super::hands::Hands;
 use super::input::{Input, Taker, has_status};
-use super::room;
 use super::sending::{Left, Payload, Reply};
 use super::served::Outcome;
 use crate::disk::Completion;
 use crate::limits::{NFS_ORDERS_PER_TURN_MAX, NFS_SENT_PER_TURN_MAX_BYTES, NFS_STALL_US};
 use crate::nfs_tally::Ended;
-use crate::resolver::{Job, JobInterest};
+use crate::resolver::JobInterest;
 use crate::source::Source;
 use crate::store::door::Wait;
 use crate::transport::Transport;
@@ -269,26 +266,6 @@ impl Conn {
         if !waits {
             self.resolved(id, outcome, hands, now);
         }
-    }
-
-    /// Hands a call to a thread that may wait. `None`: too many wait.
-    fn submit(
-        &self,
-        id: CallId,
-        head: Box<[u8]>,
-        payload: Option<room::Payload>,
-        hands: &Hands,
-    ) -> Option<JobInterest> {
-        let call = ColdCall {
-            served: Arc::clone(&hands.served),
-            head,
-            payload,
-            from: self.from.ip(),
-        };
-        hands
-            .shared
-            .resolver
-            .submit(self.stream_of(id, hands), Job::Errand(Box::new(call)))
     }
 
     /// By which the answer for a call finds it.

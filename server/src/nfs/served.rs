@@ -18,7 +18,7 @@ use super::call::Call;
 use super::exports::Exports;
 use super::handles::{NFS_HANDLES_BYTES, NFS_OPEN_MAX};
 use super::means::Writing;
-use super::origin::{From, Origin};
+use super::origin::{From, ORIGIN_BYTES, Origin};
 pub use super::outcome::Outcome;
 use super::repeats::{REPLIES_BYTES, Repeats, Seen};
 use super::search::NFS_INDEXES_BYTES;
@@ -36,8 +36,9 @@ const SWEEP_EACH: Duration = Duration::from_secs(1);
 /// One open file of NFS for so many descriptors that the process may have; each may take three.
 const DESCRIPTORS_PER_FILE: u64 = 12;
 
-/// Memory of what is known of files at worst.
+/// Memory of what is known of files at worst, or of an origin in their place.
 pub const FILES_BYTES: u64 = NFS_HANDLES_BYTES + NFS_INDEXES_BYTES;
+const _: () = assert!(ORIGIN_BYTES <= FILES_BYTES);
 /// Descriptors of the files that are kept open at worst.
 pub const FILES_DESCRIPTORS: u64 = 3 * NFS_OPEN_MAX as u64;
 

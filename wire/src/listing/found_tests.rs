@@ -109,7 +109,7 @@ fn what_never_ends_is_not_kept() {
     let mut names = Vec::new();
     let mut reader = Reader::new(Format::Html, b"/");
     let page = format!(
-        "<a href=\"{}<a href=\"b\">",
+        "<a href='{}<a href=\"b\">",
         "x".repeat(2 * LISTING_PIECE_BYTES_MAX)
     );
     reader.take(page.as_bytes(), |named| names.push(named.name.to_vec()));

@@ -114,13 +114,14 @@ impl Known {
             table.by_age.push_back(hash);
             table.paths_bytes += path.len();
         }
-        let entry = table.entries.entry(hash).or_insert_with(|| Entry {
+        let entry = table.entries.entry(hash);
+        let entry = entry.and_modify(|entry| entry.is_used = true);
+        let entry = entry.or_insert_with(|| Entry {
             path: path.into(),
             note: None,
             seen: None,
             is_used: false,
         });
-        entry.is_used = true;
         change(entry);
     }
 

@@ -12,6 +12,7 @@ mod place;
 mod procedures;
 mod visit;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use ackpace_core::conn::StreamId;
@@ -24,20 +25,19 @@ use self::listings::{Budget, LISTINGS_BYTES, Listings, Names};
 use super::exports::{Export, Exports};
 use super::identity::hash;
 use super::outcome::Outcome;
-use super::served::FILES_BYTES;
 use crate::clock::unix_ms;
 use crate::gateway::{Address, Gateway, Object};
 
 pub use self::inquiry::Inquiry;
 pub use self::listings::Charge;
-use std::net::IpAddr;
 
 /// Bytes that a folder is said to have.
 const FOLDER_BYTES: u64 = 4096;
 /// How often a folder that was never listed is said to have changed, in seconds: clients then forget which names were missing.
 const CHANGES_EACH_S: u32 = 60;
 
-const _: () = assert!(KNOWN_BYTES + LISTINGS_BYTES <= FILES_BYTES);
+/// Memory of all that is known of origins at worst.
+pub const ORIGIN_BYTES: u64 = KNOWN_BYTES + LISTINGS_BYTES;
 
 /// What the origins of a gateway have, shared by all threads.
 pub struct Origin {
