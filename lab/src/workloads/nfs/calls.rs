@@ -380,6 +380,78 @@ mod tests {
     }
 
     #[test]
+    fn what_writes_is_what_the_server_understands() {
+        let mut record = Vec::new();
+        write(&mut record, 1, b"handle", 1 << 33, 8);
+        record.extend(b"12345678");
+        commit(&mut record, 2, b"handle");
+        cut(&mut record, 3, b"handle");
+        let mut incoming = Incoming::new(ackpace_wire::nfs3::payload);
+        let mut at = 0;
+        for xid in 1..=3 {
+            loop {
+                let (taken, next) = incoming.feed(&record[at..]).unwrap();
+                at += taken;
+                match next {
+                    Next::Record => break,
+                    Next::Payload { len_bytes } => {
+                        at += len_bytes as usize;
+                        if incoming.took_payload(len_bytes) == Next::Record {
+                            break;
+                        }
+                    }
+                    Next::More => panic!("call {xid} is cut"),
+                }
+            }
+            let request = parse(&incoming.record()).unwrap();
+            assert_eq!(request.xid, xid);
+            match request.asked {
+                Asked::Nfs(Args::Write(write)) => {
+                    assert_eq!((xid, write.offset_bytes, write.len_bytes), (1, 1 << 33, 8));
+                }
+                Asked::Nfs(Args::Commit { .. }) => assert_eq!(xid, 2),
+                Asked::Nfs(Args::SetAttr { set, guard, .. }) => {
+                    assert_eq!((xid, set.size_bytes, guard), (3, Some(0), None));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(at, record.len());
+    }
+
+    #[test]
+    fn replies_to_what_writes_are_told_apart() {
+        use ackpace_wire::nfs3::{Change, Stable, Written as Told};
+        let told = Told {
+            len_bytes: 8,
+            stable: Stable::Unstable,
+            verifier: *b"verifier",
+        };
+        let run = *b"verifier";
+        let without = Change {
+            before: None,
+            after: None,
+        };
+        for (results, expected) in [
+            (
+                Results::Write(Ok(told), without),
+                Ok(Written::Bytes { count: 8, run }),
+            ),
+            (
+                Results::Commit(Ok(run), without),
+                Ok(Written::Committed { run }),
+            ),
+            (Results::SetAttr(Ok(()), without), Ok(Written::Nothing)),
+            (
+                Results::Commit(Err(ackpace_wire::nfs3::Status::Io), without),
+                Err("RPC says 0, 0, the server 5".to_owned()),
+            ),
+        ] {
+            assert_eq!(parse_written(&replied(&results, &[])[4..]), expected);
+        }
+    }
+
+    #[test]
     fn a_reply_is_known_when_its_payload_begins() {
         let part = Part {
             len_bytes: 5,
