@@ -267,7 +267,7 @@ fn refuse(listen: &Listen, error: Errno) -> ListenError {
         }
         Errno::ADDRINUSE => "; another server listens there: stop it or choose another port",
         Errno::ACCESS => {
-            "; ports below 1024 need CAP_NET_BIND_SERVICE: choose a higher one or pass the socket as fd:3"
+            "; ports below 1024 need CAP_NET_BIND_SERVICE: choose a higher one or, for HTTP, pass the socket as fd:3"
         }
         Errno::ADDRNOTAVAIL => "; this machine does not have that address (see `ip address`)",
         Errno::NODEV => "; this machine does not have that interface (see `ip address`)",

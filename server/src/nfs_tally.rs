@@ -16,13 +16,25 @@ pub enum Ended {
     Refused,
 }
 
+/// Behind mark, number and direction of a reply: whether it was accepted.
+const OF_RPC: usize = 12;
+/// Behind the verifier: what came of it.
+const ACCEPTED: usize = 24;
+
+/// The status of NFS or MOUNT in a reply whose results begin with one; `None`: RPC has refused the call.
+pub fn status_of(reply: &[u8]) -> Option<u32> {
+    let word = |at: usize| {
+        let bytes = reply.get(at..at + 4)?;
+        bytes.try_into().ok().map(u32::from_be_bytes)
+    };
+    (word(OF_RPC)? == 0 && word(ACCEPTED)? == 0).then(|| word(ACCEPTED + 4))?
+}
+
 impl Ended {
     pub const NAMES: [&'static str; 3] = ["ok", "failed", "refused"];
 
     /// What a reply says. `has_status`: its results begin with a status, as those of all procedures but a few do.
     pub fn of(reply: &[u8], has_status: bool) -> Ended {
-        const OF_RPC: usize = 12; // behind mark, number and direction
-        const ACCEPTED: usize = 24; // behind the verifier
         let is_zero = |at: usize| reply.get(at..at + 4) == Some(&[0; 4]);
         match () {
             () if !is_zero(OF_RPC) || !is_zero(ACCEPTED) => Ended::Refused,

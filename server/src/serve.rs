@@ -36,7 +36,7 @@ use crate::needs;
 use crate::nfs_threads::{self, Prepared};
 use crate::node;
 use crate::notify::ServiceManager;
-use crate::options::{LogTarget, ServeOptions, Size, Workers, display_duration};
+use crate::options::{LogTarget, ServeOptions, Size, Workers, display_duration, shown_path};
 use crate::resolver::{Inbox, Resolver, Return};
 use crate::rights;
 use crate::shares::{self, Shares, descriptors_allowed};
@@ -377,7 +377,17 @@ fn start_unit(site: &Site, options: &ServeOptions, disks: &Disks) -> io::Result<
     let handle = lun::start(unit, session, disks.context().clone())?;
     disks.enter(unit.device, handle);
     lun::listen(unit, options.iscsi.iscsi_gateway.clone())?;
-    if !unit.comes_within(UNIT_WAIT) {
+    if unit.comes_within(UNIT_WAIT) {
+        let top = site.root.served().next();
+        let top = top.and_then(|top| rustix::fs::fstat(&top.dir).ok());
+        let elsewhere = top.filter(|top| unit.mount().is_some_and(|it| it.st_dev != top.st_dev));
+        if elsewhere.is_some() {
+            let (root, url) = (shown_path(site.root.path()), &unit.url);
+            tracing::warn!(
+                "{root} is not on the mount of {url}: its READs do not come from there; serve that mount, or a folder below"
+            );
+        }
+    } else {
         let (url, wait_s) = (&unit.url, UNIT_WAIT.as_secs());
         tracing::warn!(
             "{url}: not there after {wait_s} s: READs go through the mount, if there is one, until it is"

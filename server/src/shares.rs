@@ -80,12 +80,32 @@ pub struct Shares {
     pub send_bytes: Option<u64>,
 }
 
+/// How often it is tried whether so much memory is enough. Each step covers more than half of what lacks.
+const ENOUGH_STEPS_MAX: u32 = 32;
+
 impl Shares {
     /// Divides the memory: fixed owners first, the rest by connections.
     /// Errors: One sentence, which begins with the value of `memory_max`, when it is not enough for [`CONNECTIONS_MIN`] connections a
     /// worker.
     pub fn of(options: &ServeOptions, workers: u16) -> Result<Shares, String> {
         Shares::divide(options, workers, memory::usable())
+    }
+
+    /// Memory that is enough. With more of it some shares grow, so what lacks is not all that it takes.
+    fn enough_bytes(
+        options: &ServeOptions,
+        workers: u16,
+        usable: Usable,
+        mut memory_bytes: u64,
+    ) -> u64 {
+        for _ in 0..ENOUGH_STEPS_MAX {
+            let least_bytes = Shares::least(options, workers, usable, memory_bytes).total_bytes();
+            if least_bytes <= memory_bytes {
+                break;
+            }
+            memory_bytes = (2 * least_bytes - memory_bytes).next_multiple_of(MIB);
+        }
+        memory_bytes
     }
 
     fn divide(options: &ServeOptions, workers: u16, usable: Usable) -> Result<Shares, String> {
@@ -113,8 +133,7 @@ impl Shares {
                 "{} is {} MiB here, and {them} {} MiB; raise it{less}{fewer}",
                 options.memory_max,
                 memory_bytes / MIB,
-                // With more memory some shares grow, by less than half of it.
-                (memory_bytes + 2 * (least_bytes - memory_bytes)).div_ceil(MIB),
+                Shares::enough_bytes(options, workers, usable, memory_bytes).div_ceil(MIB),
             ));
         }
         let shares = shares.with_nfs();
@@ -521,6 +540,25 @@ mod tests {
             assert_eq!(end, format!("MiB; raise it{cure}"));
             assert!(divide(mib, workers).is_ok(), "{mib}");
         }
+    }
+
+    #[test]
+    fn what_would_do_for_a_unit_and_nfs_is_told_at_once() {
+        let divide = |mib: &str| {
+            let words = [
+                "--memory-max",
+                &format!("{mib}MiB"),
+                "--nfs",
+                "127.0.0.1:0",
+                "--iscsi",
+                "iscsi://a/iqn.2026-01.org.example:disk/1",
+            ];
+            Shares::divide(&options(&words), 2, machine(64 << 30))
+        };
+        let refused = divide("64").expect_err("too little");
+        let (_, told) = refused.split_once("each need ").expect("what is needed");
+        let (mib, _) = told.split_once(' ').expect("a number");
+        assert!(divide(mib).is_ok(), "{refused}");
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! What `ackpace doctor` says of NFS: whether the programs and the target answer that it takes. Folders and exports are told by the check
 //! that follows.
 
-use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
+use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
+use std::{fs, io};
 
 use ackpace_wire::gateway::Hello;
+use ackpace_wire::iscsi::Address;
 
 use crate::lun;
 use crate::nfs::Broker;
@@ -26,7 +28,13 @@ pub fn lines(options: &ServeOptions) -> Vec<String> {
     }
     if let UnitAt::At(target) = &options.iscsi.iscsi {
         let socket = &options.iscsi.iscsi_gateway;
-        lines.push(gateway(&shown_path(socket), lun::ask(socket)));
+        let told = lun::ask(socket);
+        let strange = told.as_ref().ok().and_then(|hello| {
+            let is_there = fs::metadata(&options.root).map(|root| root.dev() == hello.device);
+            strange(hello, target, is_there.ok())
+        });
+        lines.push(gateway(&shown_path(socket), told));
+        lines.extend(strange);
         let place = (target.host.as_str(), target.port);
         lines.push(unit(&target.to_string(), connect(place)));
     }
@@ -54,9 +62,28 @@ fn gateway(socket: &str, told: io::Result<Hello>) -> String {
     }
 }
 
+/// If what is mounted is not what is asked for. `is_there`: the folder that is served is on the mount; `None`: it can't be seen.
+fn strange(hello: &Hello, target: &Address, is_there: Option<bool>) -> Option<String> {
+    let is_other = |at: Address| (at.target, at.lun) != (target.target.clone(), target.lun);
+    if hello.url.parse::<Address>().is_ok_and(is_other) {
+        return Some(format!(
+            "lost: the gateway has mounted {}, and iscsi is {target}: READs go through the mount; give both programs the same unit",
+            hello.url
+        ));
+    }
+    (is_there == Some(false)).then(|| {
+        format!(
+            "lost: the folder that is served is not on {}: its READs do not come from the target; serve that, or a folder below",
+            hello.mount
+        )
+    })
+}
+
 fn unit(url: &str, connected: io::Result<()>) -> String {
     match connected {
-        Ok(()) => format!("ok: target {url}: reachable"),
+        Ok(()) => format!(
+            "ok: target {url}: its port is open; no login was tried, a running server's log tells of that"
+        ),
         Err(error) => format!(
             "lost: target {url}: {error}. Until it can be reached, READs of NFS clients wait, and fail after half a minute"
         ),
@@ -97,6 +124,32 @@ mod tests {
     fn what_is_not_asked_for_is_not_looked_at() {
         assert!(of("--nfs 127.0.0.1:0").is_empty());
         assert!(of("--nfs-export /=*,rw").is_empty());
+    }
+
+    #[test]
+    fn another_unit_or_a_folder_elsewhere_is_told() {
+        let target: Address = "iscsi://a/iqn.2026-01.org.example:disk/1"
+            .parse()
+            .expect("an address");
+        let hello = |url: &str| Hello {
+            url: url.to_owned(),
+            mount: "/srv/disk".to_owned(),
+            ..Hello::default()
+        };
+        let same = hello("iscsi://b:3261/iqn.2026-01.org.example:disk/1");
+        assert_eq!(strange(&same, &target, Some(true)), None);
+        let other = hello("iscsi://a/iqn.2026-01.org.example:disk/2");
+        let told = [
+            strange(&other, &target, Some(true)),
+            strange(&same, &target, Some(false)),
+        ];
+        let [Some(unit), Some(folder)] = told else {
+            panic!("{told:?}");
+        };
+        assert!(
+            unit.contains("disk/2") && folder.contains("/srv/disk"),
+            "{unit} {folder}"
+        );
     }
 
     #[test]

@@ -48,6 +48,8 @@ pub enum Topic {
     Object,
     /// What an origin has can't be read by NFS.
     Unkept,
+    /// A client of NFS is refused a mount.
+    Mount,
     /// The slab gets no memory.
     Slab,
     /// Bytes of the iSCSI unit can't be read.

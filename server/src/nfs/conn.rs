@@ -243,6 +243,7 @@ impl Conn {
                         Err(outcome) => outcome,
                     },
                 };
+                self.tell_refused_mount(&request, &outcome, hands, now);
                 if matches!(outcome, Outcome::Cold) && pending.is_none() {
                     job = self.submit(id, record.head.into(), payload, hands);
                     if job.is_none() {
@@ -283,6 +284,9 @@ impl Conn {
         let (reply, answer, ended) = match outcome {
             Outcome::Reply(head) => {
                 let ended = Ended::of(&head, has_status);
+                if ended == Ended::Failed {
+                    self.tell_eio(&head, hands, now);
+                }
                 let (reply, answer) = whole(head);
                 (reply, answer, ended)
             }

@@ -6,15 +6,59 @@ use ackpace_core::machine::Machine;
 use ackpace_core::nfs::{CallId, In};
 use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
+use ackpace_wire::nfs3::{Asked, MountArgs, Request, Status};
 
 use super::conn::{Conn, whole, with_payload};
 use super::hands::Hands;
+use super::outcome::Outcome;
 use super::sending::Reply;
 use crate::log::Topic;
+use crate::nfs_tally::{Ended, status_of};
 use crate::source::Source;
 use crate::unit::Fallback;
 
 impl Conn {
+    /// Tells the operator of a mount that is refused, and why.
+    pub(super) fn tell_refused_mount(
+        &self,
+        request: &Request<'_>,
+        outcome: &Outcome,
+        hands: &Hands,
+        now: Instant,
+    ) {
+        let (Asked::Mount(MountArgs::Mount(path)), Outcome::Reply(head)) =
+            (&request.asked, outcome)
+        else {
+            return;
+        };
+        if Ended::of(head, true) != Ended::Failed {
+            return;
+        }
+        let (client, path) = (self.from.ip(), path.escape_ascii());
+        let why = match status_of(head) {
+            status if status == Some(Status::Acces as u32) => "nfs_export gives it to others",
+            status if status == Some(Status::NoEnt as u32) => {
+                "no nfs_export names it, or there is no such folder"
+            }
+            _ => "it is no folder, or can't be opened",
+        };
+        let text = format_args!("NFS: {client} may not mount {path}: {why}");
+        let seldom = &hands.shared.seldom;
+        seldom.tell(Topic::Mount, None, text, now);
+    }
+
+    /// Tells the operator that a client is told EIO.
+    pub(super) fn tell_eio(&self, head: &[u8], hands: &Hands, now: Instant) {
+        let writes = hands.served.writing.is_some();
+        if writes && status_of(head) == Some(Status::Io as u32) {
+            let text = format_args!(
+                "an NFS client is told EIO: what it wrote may not be on the disk. Look at the disk (dmesg), and at the log of ackpace-host \
+                 gateway if it is a target's"
+            );
+            hands.shared.seldom.tell(Topic::Unreadable, None, text, now);
+        }
+    }
+
     /// A READ whose bytes can't be read says so, or is carried out through the mount.
     pub(super) fn refuse(&mut self, id: CallId, why: Why, hands: &Hands, now: Instant) {
         if why == Why::FileChanged && self.goes_through_mount(id, now) {

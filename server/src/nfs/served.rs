@@ -284,7 +284,7 @@ fn writing(
     let (root, at) = (shown_path(site.root.path()), shown_path(path));
     let refused = |why: &str| {
         let text = format!(
-            "{}: rw takes a broker at {at} that changes files with the rights of the clients' users: {why}. Run 'ackpace-host files --root              {root} --for USER --socket {at}' as root, USER being the one of this server, or export ro",
+            "{}: rw takes a broker at {at} that changes files with the rights of the clients' users: {why}. Run 'ackpace-host files --root {root} --for USER --socket {at}' as root, USER being the one of this server, or export ro",
             spec.path
         );
         Err(Failure::value_now(given, "nfs_export", &text))

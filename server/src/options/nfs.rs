@@ -35,7 +35,7 @@ pub struct NfsOptions {
 
     /// Folder for NFS clients, as PATH=CLIENTS
     ///
-    /// `/pub=192.0.2.0/24,2001:db8::1` exports the folder `pub` of the served directory to these networks and hosts, and `/=*`
+    /// `/pub=192.0.2.0/24,2001:db8::1` exports the folder `pub` of the served directory, or of the origin, to these networks and hosts, and `/=*`
     /// everything to everybody. Repeat the option for several. Where one path is given twice, the first that has a client's address
     /// holds. Options stand behind the clients: `ro` (read-only, as by default), `rw` (clients may
     /// change it: this takes a broker, `nfs_broker`), `root_squash` (root of a
@@ -139,14 +139,14 @@ impl Network {
         };
         let Ok(addr) = addr.parse::<IpAddr>() else {
             return Err(refused(
-                "is no network, such as 192.0.2.0/24, 2001:db8::1 or *, and no option of an export",
+                "is no network, such as 192.0.2.0/24, 2001:db8::1 or *, and no option of an export (names of hosts are not looked up, and every export is sync)",
             ));
         };
         let most = if addr.is_ipv4() { 32 } else { 128 };
         let bits = match bits.map(str::parse::<u8>) {
             None => most,
             Some(Ok(bits)) if bits <= most => bits,
-            Some(_) => return Err(refused("has no number of bits behind its slash")),
+            Some(_) => return Err(refused("has no number of bits behind its slash; options follow commas, without parentheses")),
         };
         let network = Self::Of { addr, bits };
         if masked(addr, bits) != addr {
@@ -261,7 +261,7 @@ fn path_of(text: &str) -> Result<String, ValueError> {
     let refused = |why: &str| ValueError::new(format!("{} {why}", shown(text)));
     let Some(rest) = text.strip_prefix('/') else {
         return Err(refused(
-            "does not begin with /, which is the served directory",
+            "does not begin with /, which is all that is served",
         ));
     };
     let names: Vec<&str> = rest.split('/').filter(|name| !name.is_empty()).collect();
