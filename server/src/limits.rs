@@ -132,9 +132,11 @@ pub const NFS_INPUT_BYTES_MAX: usize = 16 << 10;
 pub const NFS_PAYLOAD_BYTES_MAX: u64 = 4 << 20;
 /// The same of all connections of an NFS thread. More: it waits in their sockets.
 pub const NFS_PAYLOADS_BYTES_MAX: u64 = 12 << 20;
-/// A connection that brings nothing of a WRITE's payload for so long, while memory is held for it, is closed, microseconds. Shorter:
-/// clients behind a bad link are cut; longer: one that is gone keeps the others from writing.
+/// A connection that brings less than [`NFS_STALL_BYTES`] of a WRITE's payload in so long, while memory is held for it, is closed,
+/// microseconds. Shorter: clients behind a bad link are cut; longer: one that is gone keeps the others from writing.
 pub const NFS_STALL_US: u64 = 30_000_000;
+/// The same: 70 kbit/s, or the rest of a payload. Less: a few dozen connections that drip keep all others from writing.
+pub const NFS_STALL_BYTES: u64 = 256 << 10;
 /// The longest reply of most procedures, without names: those with attributes of two folders. More would still be sent; fewer calls
 /// are taken at once.
 pub const NFS_REPLY_BYTES: u32 = 512;

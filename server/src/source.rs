@@ -41,6 +41,15 @@ impl Named for Blocks {
 }
 
 impl Source {
+    /// Its name in the machines.
+    pub fn id(&self) -> ObjectId {
+        match self {
+            Source::File(file) => file.id,
+            Source::Object(object) => object.id,
+            Source::Blocks(blocks) => blocks.id(),
+        }
+    }
+
     pub fn object(&self) -> Option<&Arc<Object>> {
         match self {
             Source::Object(object) => Some(object),

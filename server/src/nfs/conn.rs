@@ -17,7 +17,9 @@ use super::input::{Input, Taker, has_status};
 use super::sending::{Left, Payload, Reply};
 use super::served::Outcome;
 use crate::disk::Completion;
-use crate::limits::{NFS_ORDERS_PER_TURN_MAX, NFS_SENT_PER_TURN_MAX_BYTES, NFS_STALL_US};
+use crate::limits::{
+    NFS_ORDERS_PER_TURN_MAX, NFS_SENT_PER_TURN_MAX_BYTES, NFS_STALL_BYTES, NFS_STALL_US,
+};
 use crate::nfs_tally::Ended;
 use crate::resolver::JobInterest;
 use crate::source::Source;
@@ -36,6 +38,8 @@ pub struct Conn {
     pub machine: Nfs,
     /// When it last had something to do.
     pub used_at: Instant,
+    /// When so much payload of WRITEs had come.
+    came: (Instant, u64),
     /// It waits for its turn.
     pub is_listed: bool,
     /// The server stops: what has come is answered.
@@ -91,6 +95,7 @@ impl Conn {
             from,
             machine: Nfs::new(settings(ConnId::default(), hands), now),
             used_at: now,
+            came: (now, 0),
             is_listed: false,
             drains: false,
             corked: false,
@@ -181,9 +186,15 @@ impl Conn {
         pinned || !self.lately.is_empty() || waits
     }
 
-    /// Whether memory is held for payload that does not come.
-    pub fn stalls(&self, now: Instant) -> bool {
-        self.input.is_amid_payload() && now.since_us(self.used_at) >= NFS_STALL_US
+    /// Whether memory is held for payload that does not come, or comes too slowly. Asked about once a second.
+    pub fn stalls(&mut self, now: Instant) -> bool {
+        let came_bytes = self.input.progress_bytes();
+        let (since, then_bytes) = self.came;
+        if !self.input.is_amid_payload() || came_bytes - then_bytes >= NFS_STALL_BYTES {
+            self.came = (now, came_bytes);
+            return false;
+        }
+        now.since_us(since) >= NFS_STALL_US
     }
 
     fn receive(&mut self, hands: &mut Hands, now: Instant) {
@@ -319,8 +330,8 @@ impl Conn {
 
     /// Its file is read from: it stays open while the machine may read ahead of it.
     pub(super) fn reads(&mut self, source: &Source) {
-        let name = object(source);
-        let before = self.lately.iter().position(|of| object(of) == name);
+        let name = source.id();
+        let before = self.lately.iter().position(|of| of.id() == name);
         match before {
             Some(at) => self.lately[..=at].rotate_right(1),
             None => {
@@ -371,7 +382,7 @@ impl Conn {
         let replies = self.calls.iter().filter_map(|call| call.reply.as_ref());
         let payloads = replies.filter_map(|reply| reply.payload.as_ref());
         let all = self.lately.iter().chain(payloads.map(|of| &of.source));
-        all.into_iter().find(|source| object(source) == name)
+        all.into_iter().find(|source| source.id() == name)
     }
 
     /// Which of its readers this is.
@@ -461,7 +472,7 @@ pub(super) fn with_payload(
     file_len_bytes: u64,
 ) -> (Reply, Answer) {
     let answer = Answer::Read(Read {
-        object: object(&source),
+        object: source.id(),
         file_len_bytes,
         span,
         head_bytes: head.len() as u32,
@@ -482,12 +493,4 @@ fn refused(xid: u32, why: Refusal) -> Outcome {
     let mut head = Vec::new();
     refuse(xid, why, &mut head);
     Outcome::Reply(head)
-}
-
-fn object(source: &Source) -> ObjectId {
-    match source {
-        Source::File(file) => file.id,
-        Source::Object(object) => object.id,
-        Source::Blocks(blocks) => blocks.id(),
-    }
 }

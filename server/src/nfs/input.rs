@@ -6,7 +6,7 @@ use ackpace_wire::rpc::{BadStream, Incoming, Next, NoCall, Record};
 use rustix::io::Errno;
 
 use super::room::{Payload, Room};
-use crate::limits::{NFS_INPUT_BYTES_MAX, NFS_REPLY_BYTES};
+use crate::limits::{NFS_INPUT_BYTES_MAX, NFS_REPLY_BYTES, NFS_STALL_BYTES};
 use crate::transport::Transport;
 
 /// The input of a connection.
@@ -20,6 +20,8 @@ pub struct Input {
     room: Room,
     /// It can't go on for lack of memory for payload.
     is_full: bool,
+    /// Bytes of payload that have come, and [`NFS_STALL_BYTES`] for each payload that came whole.
+    progress_bytes: u64,
 }
 
 /// The payload of the record that comes.
@@ -61,6 +63,7 @@ impl Default for Input {
             payload: Coming::Unknown,
             room: Room::of_connection(),
             is_full: false,
+            progress_bytes: 0,
         }
     }
 }
@@ -74,7 +77,10 @@ impl Input {
     /// What that call has brought.
     pub fn take_payload(&mut self) -> Option<Payload> {
         match std::mem::take(&mut self.payload) {
-            Coming::Taken(payload) => Some(payload),
+            Coming::Taken(payload) => {
+                self.progress_bytes += NFS_STALL_BYTES;
+                Some(payload)
+            }
             Coming::Unknown | Coming::Dropped => None,
         }
     }
@@ -82,6 +88,11 @@ impl Input {
     /// Whether memory is held for payload that has not come.
     pub fn is_amid_payload(&self) -> bool {
         matches!(self.payload, Coming::Taken(_))
+    }
+
+    /// How much payload has come. It rises by [`NFS_STALL_BYTES`] at least from one payload to the next.
+    pub fn progress_bytes(&self) -> u64 {
+        self.progress_bytes
     }
 
     /// Whether it goes on when there is room for payload.
@@ -187,6 +198,7 @@ impl Input {
                 here.len()
             }
         };
+        self.progress_bytes += came as u64;
         Ok(match self.incoming.took_payload(came as u32) {
             Next::Record => Step::Record,
             Next::More | Next::Payload { .. } => Step::On,

@@ -146,7 +146,11 @@ impl Network {
         let bits = match bits.map(str::parse::<u8>) {
             None => most,
             Some(Ok(bits)) if bits <= most => bits,
-            Some(_) => return Err(refused("has no number of bits behind its slash; options follow commas, without parentheses")),
+            Some(_) => {
+                return Err(refused(
+                    "has no number of bits behind its slash; options follow commas, without parentheses",
+                ));
+            }
         };
         let network = Self::Of { addr, bits };
         if masked(addr, bits) != addr {
