@@ -15,7 +15,6 @@ use rustix::mount::MountFlags;
 
 use super::child::Step;
 use super::messages::Unit;
-use super::options::Gateway;
 use super::{loops, mounts};
 
 /// Bytes of a block: a loop device can have those of a page. More: the unit is refused.
