@@ -2,9 +2,9 @@
 //! has no such rights ([`ackpace_wire::files`]). It decides nothing: the kernel refuses what the user may not do.
 //!
 //! Each line of the server has a thread here, since rights are a thread's ([`identity`]) and every call may wait for a disk.
-//! [`walk`] finds the files, [`operations`] does what is asked.
+//! [`walk`] finds the files, [`operations`] does what is asked, and [`lasting`] has it on the disk before the answer.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -17,16 +17,18 @@ use ackpace_host_base::{say, signals};
 use ackpace_wire::files::{Reply, Request, encode_reply, parse_request};
 use ackpace_wire::limits::FILES_DATAGRAM_BYTES_MAX;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, statx};
+use rustix::fs::{AtFlags, Mode, StatxFlags, statx};
 use rustix::io::Errno;
 
 use self::identity::FILE_RIGHTS;
+use self::lasting::Top;
 use self::operations::Answer;
 use self::options::Files;
 use crate::handoff::door::{Came, Door, Stream};
 
 pub mod attributes;
 pub mod identity;
+pub mod lasting;
 pub mod operations;
 pub mod options;
 #[cfg(test)]
@@ -55,7 +57,7 @@ pub struct Served {
 /// An open folder.
 #[derive(Clone, Debug)]
 struct Root {
-    folder: Arc<OwnedFd>,
+    top: Arc<Top>,
     /// Mount, device and inode. The mount belongs to it, since the same disk that is mounted anew has the same device and inodes, and
     /// what was open gets EIO. The kernel gives no number again while a descriptor is open.
     id: (u64, (u32, u32), u64),
@@ -63,13 +65,12 @@ struct Root {
 
 impl Root {
     fn open(path: &Path) -> Result<Root, Errno> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let folder = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
+        let top = Top::open(path)?;
         let asked = StatxFlags::INO | StatxFlags::MNT_ID;
-        let told = statx(&folder, c"", AtFlags::EMPTY_PATH, asked)?;
+        let told = statx(top.fd(), c"", AtFlags::EMPTY_PATH, asked)?;
         let device = (told.stx_dev_major, told.stx_dev_minor);
         Ok(Root {
-            folder: Arc::new(folder),
+            top: Arc::new(top),
             id: (told.stx_mnt_id, device, told.stx_ino),
         })
     }
@@ -130,15 +131,15 @@ impl Served {
         }
     }
 
-    fn folder(&self) -> Arc<OwnedFd> {
+    fn top(&self) -> Arc<Top> {
         let root = self.root.read().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(&root.folder)
+        Arc::clone(&root.top)
     }
 
     /// What is answered, and the descriptor beside it.
     pub fn answer(&self, request: &Request) -> Answer {
         match request {
-            Request::Hello => match rustix::fs::fstat(self.folder()) {
+            Request::Hello => match rustix::fs::fstat(self.top().fd()) {
                 Ok(stat) => Answer::of(Reply::Here {
                     device: stat.st_dev,
                     inode: stat.st_ino,
@@ -150,7 +151,7 @@ impl Served {
                 Answer::failed(Errno::PERM)
             }
             Request::Do(user, operation) => match identity::become_user(user) {
-                Ok(()) => operations::carry_out(&self.folder(), user, operation),
+                Ok(()) => operations::carry_out(&self.top(), user, operation),
                 Err(why) => {
                     say!("files: {why}");
                     Answer::failed(Errno::PERM)
