@@ -2,12 +2,12 @@
 //! has no such rights ([`ackpace_wire::files`]). It decides nothing: the kernel refuses what the user may not do.
 //!
 //! Each line of the server has a thread here, since rights are a thread's ([`identity`]) and every call may wait for a disk.
-//! [`walk`] finds the files, [`operations`] does what is asked.
+//! [`walk`] finds the files, [`operations`] does what is asked, and [`lasting`] has it on the disk before the answer.
 
-use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
-use std::sync::Arc;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::thread;
 use std::time::Duration;
 
@@ -17,16 +17,18 @@ use ackpace_host_base::{say, signals};
 use ackpace_wire::files::{Reply, Request, encode_reply, parse_request};
 use ackpace_wire::limits::FILES_DATAGRAM_BYTES_MAX;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{CWD, Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, StatxFlags, statx};
 use rustix::io::Errno;
 
 use self::identity::FILE_RIGHTS;
+use self::lasting::Top;
 use self::operations::Answer;
 use self::options::Files;
 use crate::handoff::door::{Came, Door, Stream};
 
 pub mod attributes;
 pub mod identity;
+pub mod lasting;
 pub mod operations;
 pub mod options;
 #[cfg(test)]
@@ -39,29 +41,105 @@ const LINES_MAX: usize = 32;
 /// How often the loop looks for a signal.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// How often it is seen whether another file system or folder is at the path. The server does so as often.
+const LOOK_AT_ROOT: Duration = Duration::from_secs(1);
+
 /// The folder that is served.
 #[derive(Debug)]
 pub struct Served {
-    /// It.
-    pub root: OwnedFd,
+    path: PathBuf,
+    /// What was at the path when somebody looked last.
+    root: RwLock<Root>,
     /// Whether root is a user like others.
-    pub allows_root: bool,
+    allows_root: bool,
+}
+
+/// An open folder.
+#[derive(Clone, Debug)]
+struct Root {
+    top: Arc<Top>,
+    /// Mount, device and inode. The mount belongs to it, since the same disk that is mounted anew has the same device and inodes, and
+    /// what was open gets EIO. The kernel gives no number again while a descriptor is open.
+    id: (u64, (u32, u32), u64),
+}
+
+impl Root {
+    fn open(path: &Path) -> Result<Root, Errno> {
+        let top = Top::open(path)?;
+        let asked = StatxFlags::INO | StatxFlags::MNT_ID;
+        let told = statx(top.fd(), c"", AtFlags::EMPTY_PATH, asked)?;
+        let device = (told.stx_dev_major, told.stx_dev_minor);
+        Ok(Root {
+            top: Arc::new(top),
+            id: (told.stx_mnt_id, device, told.stx_ino),
+        })
+    }
 }
 
 impl Served {
     /// # Errors
     /// As open(2).
     pub fn open(root: &Path, allows_root: bool) -> Result<Served, Failure> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = rustix::fs::openat(CWD, root, flags, Mode::empty())
-            .map_err(|error| Failure::operator(format!("{}: {error}", root.display())))?;
-        Ok(Served { root, allows_root })
+        let opened = Root::open(root).map_err(|error| {
+            let cure = match error {
+                Errno::NOENT => ": make the folder, or mount what has it",
+                Errno::ACCESS => ": run it as root, and let root in (chmod)",
+                _ => "",
+            };
+            Failure::operator(format!("--root {}: {error}{cure}", root.display()))
+        })?;
+        Ok(Served {
+            path: root.to_owned(),
+            root: RwLock::new(opened),
+            allows_root,
+        })
+    }
+
+    /// Opens the path again where another file system or folder is there now; `true`: so it was. To be called with the program's own
+    /// rights.
+    ///
+    /// # Errors
+    /// As open(2): what was there stays in use.
+    pub fn look(&self) -> Result<bool, Errno> {
+        let now = Root::open(&self.path)?;
+        let mut root = self.root.write().unwrap_or_else(PoisonError::into_inner);
+        let is_new = root.id != now.id;
+        if is_new {
+            *root = now;
+        }
+        Ok(is_new)
+    }
+
+    /// Looks for ever, and tells the log what changes.
+    fn keep_looking(&self) {
+        let path = self.path.display();
+        let mut trouble = None;
+        loop {
+            thread::sleep(LOOK_AT_ROOT);
+            let looked = self.look();
+            match looked {
+                Ok(true) => {
+                    say!("files: {path}: another folder or file system is there, and is opened")
+                }
+                Ok(false) if trouble.is_some() => say!("files: {path}: it is there again"),
+                Err(error) if trouble != Some(error) => say!(
+                    "files: {path}: {error}: NFS clients that write wait until it is there again, and root may enter it"
+                ),
+                _ => {}
+            }
+            trouble = looked.err();
+        }
+    }
+
+    fn top(&self) -> Arc<Top> {
+        let root = self.root.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&root.top)
     }
 
     /// What is answered, and the descriptor beside it.
     pub fn answer(&self, request: &Request) -> Answer {
         match request {
-            Request::Hello => match rustix::fs::fstat(&self.root) {
+            Request::Hello => match rustix::fs::fstat(self.top().fd()) {
                 Ok(stat) => Answer::of(Reply::Here {
                     device: stat.st_dev,
                     inode: stat.st_ino,
@@ -73,7 +151,7 @@ impl Served {
                 Answer::failed(Errno::PERM)
             }
             Request::Do(user, operation) => match identity::become_user(user) {
-                Ok(()) => operations::carry_out(&self.root, user, operation),
+                Ok(()) => operations::carry_out(&self.top(), user, operation),
                 Err(why) => {
                     say!("files: {why}");
                     Answer::failed(Errno::PERM)
@@ -104,6 +182,10 @@ pub fn run(options: &Files) -> Result<(), Failure> {
     rustix::process::umask(Mode::empty()); // clients have their own
     ignore_file_size_limits();
     let stopped = caught.hear()?;
+    let looked = Arc::clone(&served);
+    let look = thread::Builder::new().name("look".to_owned());
+    look.spawn(move || looked.keep_looking())
+        .map_err(|error| Failure::runtime(format!("files: a thread: {error}")))?;
     say!(
         "files: ready for {}; the server's socket is {}",
         options.root.display(),

@@ -4,7 +4,7 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::net::SocketAddr;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -543,6 +543,7 @@ fn a_target_with_chap_and_digests_is_read_from() {
         let file = world
             .tree
             .file(&*secret.replace(' ', "-"), format!("{secret}\n"));
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("our own");
         let file = file.to_str().expect("UTF-8");
         format!("--iscsi-digests header,data --iscsi-user reader --iscsi-secret-file {file}")
     });

@@ -15,9 +15,8 @@ use crate::limits::{GATEWAY_PATH_BYTES_MAX, GATEWAY_SERIAL_BYTES_MAX, GATEWAY_UR
 pub const COUNTERS: usize = 1 << 20;
 /// Bytes of the unit that share a counter.
 pub const CHUNK_BYTES: u64 = 64 << 10;
-/// The number of the gateway's session with the target (RFC 7143 section 11.12.5; a random one by its form). The server's own
-/// session needs another one: a login with the same name and number ends the session that is there.
-pub const ISID: [u8; 6] = [0x80, b'a', b'c', b'k', 0, 1];
+/// Bits of the mode of a file with a secret of CHAP for which both programs refuse it. Its group may read it: that of a service does.
+pub const SECRET_CLOSED_TO: u32 = 0o027;
 /// The version of this module's messages.
 pub const VERSION: u16 = 1;
 /// Bytes of a [`Hello`].
@@ -29,6 +28,20 @@ const MAGIC: [u8; 4] = *b"ACKG";
 /// Magic, version u16, flags u16, device u64, length u64, block u32, and the lengths of three texts, u16 each.
 const HEAD_BYTES: usize = 4 + 2 + 2 + 8 + 8 + 4 + 3 * 2;
 const READ_ONLY: u16 = 1;
+
+/// The number of a gateway's session with the target (RFC 7143 section 11.12.5; a random one by its form, whose qualifier is the
+/// logical unit). A login with the same name and number ends the session that is there (section 6.3.5): so the next process ends the
+/// session of one that died, and a gateway for another unit of the target ends none.
+pub fn gateway_isid(lun: u16) -> [u8; 6] {
+    let [high, low] = lun.to_be_bytes();
+    [0x80, b'a', b'c', b'k', high, low]
+}
+
+/// The number of a server's session, by what it has drawn. No logical unit has the number of its qualifier
+/// ([`crate::limits::ISCSI_LUN_MAX`]), so it is no gateway's.
+pub fn server_isid([first, second, third]: [u8; 3]) -> [u8; 6] {
+    [0x80, first, second, third, 0xff, 0xff]
+}
 
 /// The counter of the chunk with this byte of the unit.
 pub fn counter_of(offset_bytes: u64) -> usize {
@@ -191,6 +204,16 @@ fn text(rest: &mut &[u8], len_bytes: usize, place_bytes: usize) -> Result<String
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn no_two_programs_of_a_machine_end_each_others_sessions() {
+        let luns = 0..=crate::limits::ISCSI_LUN_MAX;
+        let own: std::collections::HashSet<_> = luns.clone().map(gateway_isid).collect();
+        assert_eq!(own.len(), luns.count());
+        assert!(!own.contains(&server_isid(*b"ack")));
+        let is_random = |isid: [u8; 6]| isid[0] == 0x80;
+        assert!(is_random(gateway_isid(7)) && is_random(server_isid([1, 2, 3])));
+    }
 
     fn hello() -> Hello {
         Hello {

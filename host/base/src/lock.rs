@@ -31,6 +31,14 @@ impl Lock {
     /// # Errors
     /// Another instance has it: its process is named. Or the folder or the file is another user's, or can't be made.
     pub fn take(path: &Path, does: &str) -> Result<Lock, Failure> {
+        Lock::take_or(path, does, "")
+    }
+
+    /// Takes it as [`Lock::take`] does. `instead`: what whoever finds it taken may do in place of stopping the other.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn take_or(path: &Path, does: &str, instead: &str) -> Result<Lock, Failure> {
         let until = Instant::now() + WAITS;
         loop {
             if let Some(lock) = Lock::take_free(path)? {
@@ -39,7 +47,7 @@ impl Lock {
             if Instant::now() >= until {
                 let pid = fs::read_to_string(path).unwrap_or_default();
                 return Err(Failure::operator(format!(
-                    "process {} {does} already; two would undo each other: stop it first",
+                    "process {} {does} already; two would undo each other: stop it first{instead}",
                     pid.trim()
                 )));
             }

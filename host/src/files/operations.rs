@@ -1,6 +1,6 @@
 //! What is done at each request, after the thread has the user's rights. Names are one component each, as the codec has checked.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use ackpace_wire::files::{For, How, Known, Node, Operation, Reply, Spot, User};
 use ackpace_wire::nfs3::{Device, SetAttributes, Time, Verifier};
@@ -11,6 +11,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::attributes::{mode_of, set, set_others, set_times, truncate};
+use super::lasting::{Top, keep_open};
 use super::walk::{Found, Stop};
 
 /// Of a file or folder whose maker names no mode.
@@ -53,26 +54,28 @@ impl Answer {
 }
 
 /// Does what is asked, below this folder, with the rights that the thread has.
-pub fn carry_out(root: &OwnedFd, user: &User, operation: &Operation) -> Answer {
-    match attempt(root.as_fd(), user, operation) {
+pub fn carry_out(top: &Top, user: &User, operation: &Operation) -> Answer {
+    match attempt(top, user, operation) {
         Ok(answer) => answer,
         Err(Stop::Moved) => Answer::of(Reply::Moved),
         Err(Stop::Failed(error)) => Answer::failed(error),
     }
 }
 
-fn attempt(root: BorrowedFd<'_>, user: &User, operation: &Operation) -> Result<Answer, Stop> {
-    match operation {
+fn attempt(top: &Top, user: &User, operation: &Operation) -> Result<Answer, Stop> {
+    let root = top.fd();
+    let changed = match operation {
         Operation::Look(path) => {
             let found = Found::look(root, path)?;
             return Ok(Answer::opened(found.place, false));
         }
         Operation::Open(file, aim) => return open(root, file, *aim),
-        Operation::Create(spot, how) => return create(root, user, spot, how),
+        Operation::Create(spot, how) => return create(top, user, spot, how),
         Operation::MakeFolder(spot, attributes) => {
             let folder = Found::folder(root, &spot.folder)?;
             mkdirat(&folder.place, &*spot.name, mode_of(attributes, FOLDER_MODE))?;
-            dress(&folder, &spot.name, attributes)?;
+            dress(top, &folder, &spot.name, attributes)?;
+            folder
         }
         Operation::MakeLink(spot, target, attributes) => {
             let folder = Found::folder(root, &spot.folder)?;
@@ -81,28 +84,28 @@ fn attempt(root: BorrowedFd<'_>, user: &User, operation: &Operation) -> Result<A
                 mode: None, // a link has none of its own
                 ..*attributes
             };
-            dress(&folder, &spot.name, &attributes)?;
+            dress(top, &folder, &spot.name, &attributes)?;
+            folder
         }
         Operation::MakeNode(spot, node, attributes) => {
             let folder = Found::folder(root, &spot.folder)?;
             let (kind, device) = kind_of(node);
             let mode = mode_of(attributes, FILE_MODE);
             mknodat(&folder.place, &*spot.name, kind, mode, device)?;
-            dress(&folder, &spot.name, attributes)?;
+            dress(top, &folder, &spot.name, attributes)?;
+            folder
         }
         Operation::Remove(spot) => {
             let folder = Found::folder(root, &spot.folder)?;
             unlinkat(&folder.place, &*spot.name, AtFlags::empty())?;
+            folder
         }
         Operation::RemoveFolder(spot) => {
             let folder = Found::folder(root, &spot.folder)?;
             unlinkat(&folder.place, &*spot.name, AtFlags::REMOVEDIR)?;
+            folder
         }
-        Operation::Rename(from, into) => {
-            let before = Found::folder(root, &from.folder)?;
-            let after = Found::folder(root, &into.folder)?;
-            renameat(&before.place, &*from.name, &after.place, &*into.name)?;
-        }
+        Operation::Rename(from, into) => rename(top, from, into)?,
         Operation::AddName(file, spot) => {
             let file = Found::of(root, file)?;
             let folder = Found::folder(root, &spot.folder)?;
@@ -111,6 +114,7 @@ fn attempt(root: BorrowedFd<'_>, user: &User, operation: &Operation) -> Result<A
             }
             let flags = AtFlags::SYMLINK_FOLLOW; // that of /proc
             linkat(CWD, file.path(), &folder.place, &*spot.name, flags)?;
+            folder
         }
         Operation::Set(file, attributes, guard) => {
             let file = Found::of(root, file)?;
@@ -118,9 +122,22 @@ fn attempt(root: BorrowedFd<'_>, user: &User, operation: &Operation) -> Result<A
                 return Ok(Answer::of(Reply::NotSync));
             }
             set(&file, attributes)?;
+            file
         }
-    }
+    };
+    top.keep(&changed)?;
     Ok(Answer::of(Reply::Done))
+}
+
+/// Gives the folder of the new name, which is to be kept; the other one is.
+fn rename(top: &Top, from: &Spot, into: &Spot) -> Result<Found, Stop> {
+    let before = Found::folder(top.fd(), &from.folder)?;
+    let after = Found::folder(top.fd(), &into.folder)?;
+    renameat(&before.place, &*from.name, &after.place, &*into.name)?;
+    if before.stat.st_ino != after.stat.st_ino {
+        top.keep(&before)?;
+    }
+    Ok(after)
 }
 
 fn open(root: BorrowedFd<'_>, file: &Known, aim: For) -> Result<Answer, Stop> {
@@ -134,8 +151,8 @@ fn open(root: BorrowedFd<'_>, file: &Known, aim: For) -> Result<Answer, Stop> {
     Ok(Answer::opened(opened, false))
 }
 
-fn create(root: BorrowedFd<'_>, user: &User, spot: &Spot, how: &How) -> Result<Answer, Stop> {
-    let folder = Found::folder(root, &spot.folder)?;
+fn create(top: &Top, user: &User, spot: &Spot, how: &How) -> Result<Answer, Stop> {
+    let folder = Found::folder(top.fd(), &spot.folder)?;
     let none = SetAttributes::default();
     let attributes = match how {
         How::Unchecked(attributes) | How::Guarded(attributes) => attributes,
@@ -147,6 +164,8 @@ fn create(root: BorrowedFd<'_>, user: &User, spot: &Spot, how: &How) -> Result<A
     match (made, how) {
         (Ok(file), How::Exclusive(verifier)) => {
             set_times(&file, &times_of(*verifier))?;
+            keep_open(&file)?;
+            top.keep(&folder)?;
             Ok(Answer::opened(file, true))
         }
         (Ok(file), _) => {
@@ -154,6 +173,8 @@ fn create(root: BorrowedFd<'_>, user: &User, spot: &Spot, how: &How) -> Result<A
                 truncate(&file, len_bytes)?;
             }
             set_others(&file, &left_of(attributes))?;
+            keep_open(&file)?;
+            top.keep(&folder)?;
             Ok(Answer::opened(file, true))
         }
         (Err(Errno::EXIST), How::Unchecked(attributes)) => {
@@ -162,7 +183,12 @@ fn create(root: BorrowedFd<'_>, user: &User, spot: &Spot, how: &How) -> Result<A
         (Err(Errno::EXIST), How::Exclusive(verifier)) => {
             let file = folder.below(&spot.name)?;
             match was_made_by(&file, user, *verifier) {
-                true => Ok(Answer::opened(file.open(OFlags::WRONLY)?, false)),
+                true => {
+                    let opened = file.open(OFlags::WRONLY)?;
+                    keep_open(&opened)?; // who made it may have died before
+                    top.keep(&folder)?;
+                    Ok(Answer::opened(opened, false))
+                }
                 false => Err(Errno::EXIST.into()),
             }
         }
@@ -184,6 +210,7 @@ fn found(file: &Found, len_bytes: Option<u64>) -> Result<Answer, Stop> {
     };
     if let Some(len_bytes) = len_bytes {
         truncate(&opened, len_bytes)?;
+        keep_open(&opened)?;
     }
     Ok(Answer::opened(opened, false))
 }
@@ -221,12 +248,14 @@ fn left_of(attributes: &SetAttributes) -> SetAttributes {
 }
 
 /// Gives attributes to what was just made at a name. If another file is there meanwhile, it gets none.
-fn dress(folder: &Found, name: &[u8], attributes: &SetAttributes) -> Result<(), Stop> {
+fn dress(top: &Top, folder: &Found, name: &[u8], attributes: &SetAttributes) -> Result<(), Stop> {
     let left = left_of(attributes);
     if left == SetAttributes::default() {
         return Ok(());
     }
-    set_others(&folder.below(name)?.place, &left)
+    let made = folder.below(name)?;
+    set_others(&made.place, &left)?;
+    top.keep(&made)
 }
 
 fn kind_of(node: &Node) -> (FileType, u64) {

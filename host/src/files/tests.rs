@@ -506,3 +506,24 @@ fn what_is_opened_can_be_used() {
         );
     });
 }
+
+#[test]
+fn another_folder_at_the_path_is_opened() {
+    try_as_root("anew", false, |world| {
+        let hello = || match world.served.answer(&Request::Hello).reply {
+            Reply::Here { inode, .. } => inode,
+            other => panic!("{other:?}"),
+        };
+        let before = hello();
+        assert_eq!(world.served.look(), Ok(false));
+        let aside = world.dir.with_extension("aside");
+        fs::rename(&world.dir, &aside).expect("our own");
+        assert_eq!(world.served.look(), Err(Errno::NOENT));
+        assert_eq!(hello(), before, "what is open stays so");
+        fs::create_dir(&world.dir).expect("our own");
+        assert_eq!(world.served.look(), Ok(true));
+        assert_eq!(hello(), world.stat("").ino());
+        assert_ne!(hello(), before);
+        fs::remove_dir(&aside).expect("our own");
+    });
+}

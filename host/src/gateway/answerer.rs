@@ -144,7 +144,7 @@ fn session(begin: &Begin) -> Result<Session, Failure> {
     let settings = Settings {
         initiator: begin.initiator.clone(),
         target: address.target.clone(),
-        isid: ackpace_wire::gateway::ISID,
+        isid: ackpace_wire::gateway::gateway_isid(address.lun),
         chap,
         header_digests: begin.header_digest,
         data_digests: begin.data_digest,

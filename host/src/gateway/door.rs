@@ -16,6 +16,7 @@ use rustix::net::{
     SocketFlags, SocketType,
 };
 
+use crate::handoff::door::refuse_if_heard;
 use crate::handoff::options::User;
 
 /// Groups of servers may connect.
@@ -34,10 +35,10 @@ pub struct Door {
 }
 
 impl Door {
-    /// Opens it. A file that a killed instance left is replaced: the caller has the lock.
+    /// Opens it. A file that a killed instance left is replaced.
     ///
     /// # Errors
-    /// The folder is not there, or can't be written.
+    /// The folder is not there, or can't be written. Or another gateway listens there: its --runtime is another one.
     pub fn open(path: &Path, users: &[User]) -> Result<Door, Failure> {
         let failed =
             |error: io::Error| Failure::operator(format!("--socket {}: {error}", path.display()));
@@ -45,6 +46,7 @@ impl Door {
             fs::create_dir_all(folder).map_err(failed)?;
             fs::set_permissions(folder, fs::Permissions::from_mode(FOLDER_MODE)).map_err(failed)?;
         }
+        refuse_if_heard(path)?;
         let _ = fs::remove_file(path);
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let bound = || {

@@ -118,7 +118,13 @@ impl Link {
                 // Nothing is decided yet.
                 Ok(Ok(())) => self.socket = Socket::Opening(socket),
                 Ok(Err(error)) | Err(error) => {
-                    self.open_next(&error.to_string(), session, now_us);
+                    let cure = match error {
+                        Errno::CONNREFUSED => {
+                            ": is the target running, and on this port (3260 if none is given)?"
+                        }
+                        _ => "",
+                    };
+                    self.open_next(&format!("{error}{cure}"), session, now_us);
                 }
             },
             Socket::Open(socket) => {

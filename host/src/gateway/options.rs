@@ -1,14 +1,16 @@
 //! The command line of `gateway`, each option defined once.
 
 use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use ackpace_host_base::failure::Failure;
 use ackpace_host_base::say;
-use ackpace_wire::gateway::Hello;
+use ackpace_wire::gateway::{Hello, SECRET_CLOSED_TO};
 use ackpace_wire::iscsi::Address;
 use ackpace_wire::limits::{GATEWAY_PATH_BYTES_MAX, ISCSI_CHAP_BYTES_MAX, ISCSI_NAME_BYTES_MAX};
-use clap::{Args, ValueEnum};
+use clap::{ArgGroup, Args, ValueEnum};
 
 use super::messages::Secret;
 
@@ -23,15 +25,16 @@ const NAME_FILE: &str = "/etc/iscsi/initiatorname.iscsi";
 
 /// `gateway`.
 #[derive(Debug, Default, Args)]
+#[command(group = ArgGroup::new("where").args(["mount", "no_mount"]).required(true))]
 pub struct Gateway {
     /// The disk, such as iscsi://10.0.0.9/iqn.2026-01.org.example:disk/1
     #[arg(long, value_name = "iscsi://HOST[:PORT]/IQN/LUN", value_parser = address, required = true)]
     pub iscsi: Option<Address>,
     /// The folder on which its ext4 is mounted
-    #[arg(long, value_name = "DIR", required_unless_present = "no_mount")]
+    #[arg(long, value_name = "DIR")]
     pub mount: Option<PathBuf>,
     /// Mount nothing: print the loop device, for e2fsck or mkfs.ext4 by hand, and keep it until stopped
-    #[arg(long, conflicts_with_all = ["mount", "format"])]
+    #[arg(long, conflicts_with = "format")]
     pub no_mount: bool,
     /// Make an ext4 first; refused if the first MiB of the disk is not all zeros
     #[arg(long, conflicts_with = "read_only")]
@@ -72,7 +75,7 @@ pub struct Gateway {
     /// Users, besides root, that may connect to it, by name or number, such as www-data
     #[arg(long = "allow-uid", value_name = "USER", value_delimiter = ',', value_parser = crate::handoff::options::user)]
     pub allow_uid: Vec<crate::handoff::options::User>,
-    /// Folder for this gateway's own use; each gateway of a machine needs another one
+    /// Folder for this gateway's own use; each gateway of a machine needs another one, and another --socket
     #[arg(long, value_name = "DIR", default_value = RUNTIME)]
     pub runtime: PathBuf,
 }
@@ -181,18 +184,41 @@ impl Gateway {
     /// A file can't be read, or has no secret.
     pub fn secrets(&self) -> Result<[Option<Secret>; 2], Failure> {
         Ok([
-            secret(&self.chap_user, &self.chap_secret_file)?,
-            secret(&self.target_user, &self.target_secret_file)?,
+            secret(
+                "--chap-secret-file",
+                &self.chap_user,
+                &self.chap_secret_file,
+            )?,
+            secret(
+                "--target-secret-file",
+                &self.target_user,
+                &self.target_secret_file,
+            )?,
         ])
     }
 }
 
-fn secret(name: &Option<String>, file: &Option<PathBuf>) -> Result<Option<Secret>, Failure> {
+fn secret(
+    option: &str,
+    name: &Option<String>,
+    file: &Option<PathBuf>,
+) -> Result<Option<Secret>, Failure> {
     let (Some(name), Some(file)) = (name, file) else {
         return Ok(None);
     };
-    let shown = file.display();
-    let text = fs::read(file).map_err(|error| Failure::operator(format!("{shown}: {error}")))?;
+    let shown = format!("{option} {}", file.display());
+    let failed = |error: io::Error| {
+        Failure::operator(format!(
+            "{shown}: {error}: name a file with the secret in its first line"
+        ))
+    };
+    let mode = fs::metadata(file).map_err(failed)?.mode() & 0o777;
+    if mode & SECRET_CLOSED_TO != 0 {
+        return Err(Failure::operator(format!(
+            "{shown}: others may use it (mode {mode:03o}): chmod 600, and set another secret if others could have read it"
+        )));
+    }
+    let text = fs::read(file).map_err(failed)?;
     let line = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let secret = line.strip_suffix(b"\r").unwrap_or(line).to_vec();
     if secret.is_empty() || secret.len() > ISCSI_CHAP_BYTES_MAX {
@@ -253,6 +279,8 @@ fn name_of(host: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -275,11 +303,19 @@ mod tests {
         let name = Some("web".to_owned());
         let read = |text: &str| {
             fs::write(&path, text).expect("our own file");
-            secret(&name, &Some(path.clone()))
+            let closed = fs::Permissions::from_mode(0o600);
+            fs::set_permissions(&path, closed).expect("our own file");
+            secret("--chap-secret-file", &name, &Some(path.clone()))
         };
         let first = read("a secret of 24 bytes....\r\nmore\n").expect("a secret");
         assert_eq!(first.expect("both are given").secret.len(), 24);
         assert!(read("\nnot here\n").is_err());
+        read("a secret of 24 bytes....").expect("a secret");
+        let open = fs::Permissions::from_mode(0o644);
+        fs::set_permissions(&path, open).expect("our own file");
+        let refused = secret("--chap-secret-file", &name, &Some(path.clone()));
+        let why = refused.expect_err("others may read it").to_string();
+        assert!(why.contains("mode 644"), "{why}");
         fs::remove_file(&path).expect("our own file");
     }
 }

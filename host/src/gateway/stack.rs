@@ -261,8 +261,10 @@ fn detach(device: &Path, file: &Path) {
         }
         loops::clear(device);
         if start.elapsed() >= DEAD_MAX {
+            let name = device.file_name().unwrap_or_default().display();
             say!(
-                "gateway: {} stays until the last program that uses it has ended",
+                "gateway: {} stays until the last program that uses it has ended ('grep -l {name} /proc/[0-9]*/mountinfo' shows in which \
+                 mounts, 'fuser -v {0}' who has it open)",
                 device.display()
             );
             return;

@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use ackpace_host_base::failure::Failure;
 use ackpace_host_base::lock::RUN_DIR;
 use ackpace_host_base::say;
+use ackpace_wire::iscsi::Address;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::mount::MountFlags;
 
 use super::child::Step;
 use super::messages::Unit;
-use super::options::Gateway;
 use super::{loops, mounts};
 
 /// Bytes of a block: a loop device can have those of a page. More: the unit is refused.
@@ -22,10 +22,11 @@ const BLOCK_BYTES_MAX: u32 = 4096;
 /// As mount(8) shows it.
 const TYPE: &str = "fuse.ackpace";
 
-/// Two mounts of one unit would destroy it. An address may be longer than a file's name.
-pub fn unit_lock(options: &Gateway) -> PathBuf {
+/// Two mounts of one unit would destroy it. A target's name is unique in the world (RFC 7143 section 4.2.7.1), so the lock is by name and
+/// number, whatever the host is called. Both may be longer than a file's name.
+pub fn unit_lock(unit: &Address) -> PathBuf {
     let mut hasher = DefaultHasher::new();
-    options.url().hash(&mut hasher);
+    (&unit.target, unit.lun).hash(&mut hasher);
     Path::new(RUN_DIR).join(format!("gateway-{:016x}.lock", hasher.finish()))
 }
 
@@ -111,4 +112,27 @@ pub fn check(unit: &Unit) -> Result<(), Failure> {
         )));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_unit_has_one_lock_whatever_its_host_is_called() {
+        let lock = |url: &str| unit_lock(&url.parse().expect("an address"));
+        let one = lock("iscsi://127.0.0.1/iqn.2026-01.org.example:disk/1");
+        assert_eq!(
+            one,
+            lock("iscsi://localhost:3261/IQN.2026-01.org.example:disk/1")
+        );
+        assert_ne!(
+            one,
+            lock("iscsi://127.0.0.1/iqn.2026-01.org.example:disk/2")
+        );
+        assert_ne!(
+            one,
+            lock("iscsi://127.0.0.1/iqn.2026-01.org.example:disc/1")
+        );
+    }
 }

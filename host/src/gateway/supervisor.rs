@@ -22,6 +22,7 @@ use super::messages::{Begin, Said, Told, Unit};
 use super::options::Gateway;
 use super::stack::Built;
 use super::{loops, mounts, notify, start};
+use crate::handoff::door::refuse_if_heard;
 
 /// How often the loop looks for a signal.
 const LOOK: Duration = Duration::from_millis(100);
@@ -95,8 +96,18 @@ pub fn run(options: &Gateway) -> Result<(), Failure> {
     lock::own_folder(&options.runtime)?;
     let runtime = fs::canonicalize(&options.runtime)
         .map_err(|error| Failure::operator(format!("{}: {error}", options.runtime.display())))?;
-    let _runtime = Lock::take(&runtime.join("lock"), "has this --runtime")?;
-    let _unit = Lock::take(&start::unit_lock(options), "has this unit mounted")?;
+    let another = "; for another disk give --runtime and --socket";
+    let _runtime = Lock::take_or(&runtime.join("lock"), "has this --runtime", another)?;
+    let _unit = match &options.iscsi {
+        Some(unit) => Some(Lock::take(
+            &start::unit_lock(unit),
+            "has this unit mounted",
+        )?),
+        None => None, // clap has refused that
+    };
+    if !options.no_mount {
+        refuse_if_heard(&options.socket)?;
+    }
     let caught = signals::catch()?;
     loops::check()?;
     start::set_io_flusher();

@@ -41,9 +41,10 @@ impl Door {
     /// The folder is not there, or can't be written.
     pub fn open(path: &Path, user: User) -> Result<Door, Failure> {
         let failed = |error: io::Error| match error.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => {
-                Failure::operator(format!("{}: {error}", path.display()))
+            io::ErrorKind::PermissionDenied => {
+                Failure::operator(format!("{}: {error}: run it as root", path.display()))
             }
+            io::ErrorKind::NotFound => Failure::operator(format!("{}: {error}", path.display())),
             _ => Failure::runtime(format!("{}: {error}", path.display())),
         };
         if let Some(folder) = path.parent().filter(|folder| !folder.exists()) {
@@ -74,18 +75,8 @@ impl Door {
     /// # Errors
     /// As above; or one does.
     pub fn open_alone(path: &Path, user: User) -> Result<Door, Failure> {
-        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
-        let is_answered = || {
-            let socket = net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
-            net::connect(&socket, &SocketAddrUnix::new(path)?)
-        };
-        match is_answered() {
-            Ok(()) => Err(Failure::operator(format!(
-                "{}: another instance listens there: stop it first, or name another --socket",
-                path.display()
-            ))),
-            Err(_) => Door::open(path, user),
-        }
+        refuse_if_heard(path)?;
+        Door::open(path, user)
     }
 
     /// For poll(2).
@@ -100,6 +91,27 @@ impl Door {
         let peer = net::sockopt::socket_peercred(&stream).ok()?;
         let is_welcome = peer.uid.is_root() || peer.uid.as_raw() == self.user.uid;
         is_welcome.then_some(Stream(stream))
+    }
+}
+
+/// An error if somebody listens there.
+///
+/// # Errors
+/// That one.
+pub fn refuse_if_heard(path: &Path) -> Result<(), Failure> {
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    let is_heard = || {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = net::socket_with(family, kind, flags, None)?;
+        net::connect(&socket, &SocketAddrUnix::new(path)?)
+    };
+    match is_heard() {
+        // Its queue is full, or it is there.
+        Ok(()) | Err(Errno::AGAIN) => Err(Failure::operator(format!(
+            "--socket {}: another instance listens there: stop it first, or name another --socket",
+            path.display()
+        ))),
+        Err(_) => Ok(()),
     }
 }
 

@@ -2,8 +2,10 @@
 
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use ackpace_wire::gateway::{SECRET_CLOSED_TO, server_isid};
 use ackpace_wire::iscsi::{Address, Chap, Mutual, Settings};
 use ackpace_wire::limits::{ISCSI_CHAP_BYTES_MAX, ISCSI_SEGMENT_BYTES_MAX};
 
@@ -45,7 +47,7 @@ pub fn settings(
         target: address.target.clone(),
         // Random (RFC 7143 section 11.12.5): the gateway program has another one, and so has another server with this name. A login with
         // the same one would end the other's session.
-        isid: [0x80, first, second, third, 0, 2],
+        isid: server_isid([first, second, third]),
         chap,
         header_digests: options.iscsi_digests.header,
         data_digests: options.iscsi_digests.data,
@@ -67,6 +69,12 @@ fn secret(file: &Path, option: &str, given: &Layer) -> Result<Option<Vec<u8>>, F
     let told = fs::metadata(file).map_err(|error| fail(&error.to_string()))?;
     if !told.is_file() || told.len() > FILE_BYTES_MAX {
         return Err(fail("it is no file with a secret"));
+    }
+    if told.mode() & SECRET_CLOSED_TO != 0 {
+        let mode = told.mode() & 0o777;
+        return Err(fail(&format!(
+            "others may use it (mode {mode:03o}): chmod 640, and set another secret if others could have read it"
+        )));
     }
     let text = fs::read(file).map_err(|error| fail(&error.to_string()))?;
     let line = text.split(|byte| *byte == b'\n').next().unwrap_or_default();

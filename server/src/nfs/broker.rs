@@ -34,6 +34,8 @@ pub struct Broker {
     lines: Mutex<Vec<OwnedFd>>,
     /// It did not answer last, and the log says so.
     is_away: AtomicBool,
+    /// It has another folder, and the log says so.
+    is_elsewhere: AtomicBool,
 }
 
 /// Who a broker is.
@@ -67,6 +69,7 @@ impl Broker {
             path: path.to_owned(),
             lines: Mutex::default(),
             is_away: AtomicBool::new(false),
+            is_elsewhere: AtomicBool::new(false),
         }
     }
 
@@ -106,7 +109,13 @@ impl Broker {
                 if self.is_away.swap(false, Ordering::Relaxed) {
                     tracing::info!("ackpace-host files answers again");
                 }
-                told(reply, descriptor)
+                let told = told(reply, descriptor);
+                if matches!(told, Ok(Told::Done | Told::Opened(_)))
+                    && self.is_elsewhere.swap(false, Ordering::Relaxed)
+                {
+                    tracing::info!("ackpace-host files has the same folder again");
+                }
+                told
             }
             Err(error) => {
                 if !self.is_away.swap(true, Ordering::Relaxed) {
@@ -117,6 +126,19 @@ impl Broker {
                 }
                 Err(Status::Jukebox)
             }
+        }
+    }
+
+    /// Again and again it found another file than the server, whose folder has this st_dev and st_ino: tells the log if it has another
+    /// one. It follows what is mounted, so that passes, unless it sees other mounts than the server.
+    pub fn compare(&self, own: Option<(u64, u64)>) {
+        let is_same = self.hello().map(|here| Some(here.root) == own);
+        if is_same == Ok(false) && !self.is_elsewhere.swap(true, Ordering::Relaxed) {
+            let path = shown_path(&self.path);
+            tracing::warn!(
+                "{path}: ackpace-host files has another folder or file system than this server: NFS clients that write wait until both \
+                 have the same. If that lasts, see whether both see the mount: 'stat -c %d:%i' of --root by 'nsenter -t PID -m' for each"
+            );
         }
     }
 

@@ -99,6 +99,9 @@ impl<'a> Work<'a> {
                 told => return Ok(told),
             }
         }
+        self.writing
+            .broker
+            .compare(self.call.tree.site.root.top_id());
         Err(Fail::Is(Status::Jukebox))
     }
 

@@ -33,6 +33,10 @@ use crate::store::door::Wait;
 
 /// How often removed files are looked for among the open ones. Longer: their space stays taken for so long.
 const SWEEP_EACH: Duration = Duration::from_secs(1);
+/// A broker that has another folder than this server is asked so often whether it has found a new mount, at the start. It looks once a
+/// second.
+const LOOKS: u32 = 3;
+const LOOK: Duration = Duration::from_secs(1);
 /// One open file of NFS for so many descriptors that the process may have; each may take three.
 const DESCRIPTORS_PER_FILE: u64 = 12;
 
@@ -290,19 +294,22 @@ fn writing(
         Err(Failure::value_now(given, "nfs_export", &text))
     };
     let broker = Broker::new(path);
-    let here = match broker.hello() {
-        Ok(here) => here,
+    let own = site.root.top_id();
+    let mut here = broker.hello();
+    for _ in 0..LOOKS {
+        if !matches!(here, Ok(here) if Some(here.root) != own) {
+            break;
+        }
+        thread::sleep(LOOK);
+        here = broker.hello();
+    }
+    let here = match here {
+        Ok(here) if Some(here.root) == own => here,
+        Ok(_) => {
+            return refused("the one there has another folder, or does not see what is mounted");
+        }
         Err(error) => return refused(&error.to_string()),
     };
-    let own = site
-        .root
-        .served()
-        .next()
-        .map(|top| rustix::fs::fstat(&top.dir));
-    let is_same = matches!(own, Some(Ok(own)) if here.root == (own.st_dev, own.st_ino));
-    if !is_same {
-        return refused("the one there has another folder");
-    }
     let squashes = |spec: &ExportSpec| spec.squash != Squash::None;
     let has_roots = options.nfs_options.nfs_export.iter();
     let mut has_roots = has_roots.filter(|spec| spec.is_writable && !squashes(spec));

@@ -274,6 +274,12 @@ impl Root {
         Err(Miss::Astray("a link leads out of the root"))
     }
 
+    /// st_dev and st_ino of what is served; `None`: it can't be asked.
+    pub fn top_id(&self) -> Option<(u64, u64)> {
+        let stat = rustix::fs::fstat(&self.place.dir).ok()?;
+        Some((stat.st_dev, stat.st_ino))
+    }
+
     /// The root, and then the directories of `allow_roots`.
     pub fn served(&self) -> impl Iterator<Item = &ServedDirectory> {
         std::iter::once(&self.place).chain(&self.allowed)

@@ -275,6 +275,9 @@ impl Login {
         let pairs = text::pairs(&text);
         if class != 0 {
             let pairs = pairs.unwrap_or_default();
+            if (class, detail) == (2, 1) && self.settings.chap.is_none() {
+                return Err(LoginError::WantsChap);
+            }
             return Err(error::refused(class, detail, &pairs));
         }
         let pairs = pairs.map_err(|bad| {
@@ -316,13 +319,14 @@ impl Login {
                 self.step = Step::Challenge;
                 Ok(Turn::Send(self.request(false, b"CHAP_A=5\0"))) // MD5
             }
+            (_, None) => Err(LoginError::WantsChap),
             _ => Err(LoginError::Method),
         }
     }
 
     fn hear_challenge(&mut self, pairs: &[(&str, &str)]) -> Result<Turn, LoginError> {
         let Some(chap) = &self.settings.chap else {
-            return Err(LoginError::Method);
+            return Err(LoginError::WantsChap);
         };
         let (prover, answer) = chap.answer(pairs)?;
         self.prover = Some(prover);

@@ -250,7 +250,7 @@ fn what_can_not_be_used_is_told() {
     };
     let cases = [
         (address(0, TARGET), "no disk"),
-        (address(77, TARGET), "can't be used"),
+        (address(77, TARGET), "no disk"),
         (
             address(LUN, "iqn.2026-01.org.example:none"),
             "target of this name",

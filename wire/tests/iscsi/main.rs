@@ -173,7 +173,7 @@ fn chap_lets_in_who_has_the_secret() {
     assert!(
         matches!(
             refused,
-            LoginError::Refused { class: 2, .. } | LoginError::Method
+            LoginError::Refused { class: 2, .. } | LoginError::WantsChap
         ),
         "{refused}"
     );

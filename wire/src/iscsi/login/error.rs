@@ -30,6 +30,8 @@ pub enum LoginError {
     Text(&'static str),
     /// The target wants another way to authenticate than this side has credentials for.
     Method,
+    /// The target wants CHAP, and this side has no credentials.
+    WantsChap,
     /// CHAP failed on this side.
     Chap(&'static str),
     /// The answer to a key is none that the offer allows.
@@ -107,6 +109,10 @@ impl fmt::Display for LoginError {
             LoginError::Method => f.write_str(
                 "the target and this side have no way to authenticate in common; set the credentials of CHAP, and those of \
                  the target only if it proves who it is",
+            ),
+            LoginError::WantsChap => f.write_str(
+                "the target wants CHAP: give a name and the file of its secret (--chap-user and --chap-secret-file of \
+                 ackpace-host gateway, --iscsi-user and --iscsi-secret-file of ackpace)",
             ),
             LoginError::Chap(why) => write!(f, "CHAP: {why}"),
             LoginError::Key { key, value } => write!(f, "the target answers {key}={value}, which was not offered"),

@@ -252,7 +252,7 @@ fn a_target_that_asks_for_no_credentials_is_accepted_unless_it_has_to_prove_itse
     let (mut login, _) = Login::new(settings(None)).expect("settings");
     assert_eq!(
         show(&mut login, &answer(0x00, 1, "AuthMethod=CHAP\0")),
-        Err(LoginError::Method)
+        Err(LoginError::WantsChap)
     );
 }
 
@@ -380,11 +380,12 @@ fn redirections_and_refusals_are_told() {
         }
     }
     assert!(refused(1, 1, "").to_string().contains("not where to"));
-    assert!(
-        refused(2, 1, "")
-            .to_string()
-            .contains("credentials of CHAP")
-    );
+    assert_eq!(refused(2, 1, ""), LoginError::WantsChap);
+    let wrong = LoginError::Refused {
+        class: 2,
+        detail: 1,
+    };
+    assert!(wrong.to_string().contains("credentials of CHAP"));
     assert!(refused(2, 3, "").to_string().contains("check the address"));
     assert!(refused(2, 0x77, "").to_string().contains("0277"));
     assert!(refused(3, 1, "").may_pass() && !refused(2, 1, "").may_pass());

@@ -1,6 +1,6 @@
 //! What a session asks of its unit before the caller's tasks: is it ready, what is it, how large is it.
 
-use crate::iscsi::initiator::{Command, Initiator, Outcome, Place, TaskId};
+use crate::iscsi::initiator::{Command, Failure, Initiator, Outcome, Place, TaskId};
 use crate::iscsi::scsi::{self, Capacity, INQUIRY_LEN_BYTES, Inquiry, SERIAL_PAGE};
 
 /// Tasks that it has under way at most: one, and a look at the size meanwhile.
@@ -11,6 +11,10 @@ const READY: TaskId = TaskId(FIRST);
 const WHAT: TaskId = TaskId(FIRST + 1);
 const SERIAL: TaskId = TaskId(FIRST + 2);
 const SIZE: TaskId = TaskId(FIRST + 3);
+
+/// The target has none of this number, or something else than a disk.
+const NO_DISK: &str =
+    "there is no disk at this number (LUN): check the number at the end of the URL";
 
 /// Whether a task is one of the session's own.
 pub fn is_own(id: TaskId) -> bool {
@@ -99,6 +103,9 @@ impl Bringing {
                 &self.answer[..(len_bytes as usize).min(self.answer.len())]
             }
             Outcome::Failed(_) if task == SERIAL => &[],
+            Outcome::Failed(Failure::Sense(sense)) if sense.is_no_unit() => {
+                return Err(NO_DISK.to_owned());
+            }
             Outcome::Failed(failure) => return Err(format!("the unit can't be used: {failure}")),
             Outcome::Later(later) => return Err(format!("the unit is not ready: {later}")),
             Outcome::Aborted => return Ok(None),
@@ -107,8 +114,7 @@ impl Bringing {
             READY => self.ask(WHAT, Command::Inquiry { page: None }, initiator),
             WHAT => {
                 let inquiry = Inquiry::parse(answer).filter(|inquiry| inquiry.is_disk);
-                let none = "there is no disk at this number (LUN); check the address";
-                self.name = inquiry.ok_or(none)?.name;
+                self.name = inquiry.ok_or(NO_DISK)?.name;
                 let page = Some(SERIAL_PAGE);
                 self.ask(SERIAL, Command::Inquiry { page }, initiator);
             }
