@@ -364,10 +364,6 @@ fn start_upstream(site: &Site, returns: &[Return], disks: &Arc<Disks>) -> io::Re
     }
 }
 
-/// For so long a start waits for the iSCSI unit. Shorter: the first READs after each start go through the mount, and what is read ahead for
-/// them there competes with the unit for the way to the target.
-const UNIT_WAIT: Duration = Duration::from_secs(2);
-
 /// The thread that reads from the iSCSI unit, and the one that hears what is mounted, if there is a unit.
 fn start_unit(site: &Site, options: &ServeOptions, disks: &Disks) -> io::Result<()> {
     let Some(unit) = &site.unit else {
@@ -377,22 +373,9 @@ fn start_unit(site: &Site, options: &ServeOptions, disks: &Disks) -> io::Result<
     let handle = lun::start(unit, session, disks.context().clone())?;
     disks.enter(unit.device, handle);
     lun::listen(unit, options.iscsi.iscsi_gateway.clone())?;
-    if unit.comes_within(UNIT_WAIT) {
-        let top = site.root.served().next();
-        let top = top.and_then(|top| rustix::fs::fstat(&top.dir).ok());
-        let elsewhere = top.filter(|top| unit.mount().is_some_and(|it| it.st_dev != top.st_dev));
-        if elsewhere.is_some() {
-            let (root, url) = (shown_path(site.root.path()), &unit.url);
-            tracing::warn!(
-                "{root} is not on the mount of {url}: its READs do not come from there; serve that mount, or a folder below"
-            );
-        }
-    } else {
-        let (url, wait_s) = (&unit.url, UNIT_WAIT.as_secs());
-        tracing::warn!(
-            "{url}: not there after {wait_s} s: READs go through the mount, if there is one, until it is"
-        );
-    }
+    let top = site.root.served().next();
+    let top = top.and_then(|top| rustix::fs::fstat(&top.dir).ok());
+    unit.begin(&shown_path(site.root.path()), top.map(|top| top.st_dev));
     Ok(())
 }
 

@@ -25,6 +25,9 @@ use crate::store::slab::Slab;
 /// are closed.
 pub const MAPS_BYTES_MAX: u64 = 16 << 20;
 
+/// For so long a start waits for the unit. Shorter: the first READs after each start go through the mount, and what is read ahead for
+/// them there competes with the unit for the way to the target.
+const WAIT: Duration = Duration::from_secs(2);
 /// How often a start looks whether there is a mount yet.
 const LOOKS_EACH: Duration = Duration::from_millis(5);
 
@@ -130,8 +133,26 @@ impl Unit {
         mount.clone()
     }
 
+    /// Waits a little for the mount, at a start of a server whose folder is on this device. What is lost is told.
+    pub fn begin(&self, root: &str, st_dev: Option<u64>) {
+        let url = &self.url;
+        if !self.comes_within(WAIT) {
+            tracing::warn!(
+                "{url}: not there after {} s: READs go through the mount, if there is one, until it is",
+                WAIT.as_secs()
+            );
+            return;
+        }
+        let is_there = |mount: Arc<Mount>| Some(mount.st_dev) == st_dev;
+        if !self.mount().is_none_or(is_there) {
+            tracing::warn!(
+                "{root} is not on the mount of {url}: its READs do not come from there; serve that mount, or a folder below"
+            );
+        }
+    }
+
     /// Waits until there is a mount that can be used. `false`: it takes longer than that.
-    pub fn comes_within(&self, most: Duration) -> bool {
+    fn comes_within(&self, most: Duration) -> bool {
         let until = Instant::now() + most;
         while self.mount().is_none() {
             if Instant::now() >= until {
