@@ -170,9 +170,15 @@ impl Inbox {
         self.taken.pop_front()
     }
 
-    /// Whether some were taken out of the queue that the worker has not heard yet.
+    /// Whether there are some that the worker has not heard yet: taken out of the queue, or still in it. Who left these may have found
+    /// the worker's signal set, and wakes nobody any more.
     pub fn has_more(&self) -> bool {
-        !self.taken.is_empty()
+        let waits = || match self.results.try_lock() {
+            Ok(results) => !results.is_empty(),
+            Err(TryLockError::Poisoned(results)) => !results.into_inner().is_empty(),
+            Err(TryLockError::WouldBlock) => false, // who has the lock wakes the worker afterwards
+        };
+        !self.taken.is_empty() || waits()
     }
 }
 
