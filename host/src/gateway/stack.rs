@@ -261,7 +261,7 @@ fn detach(device: &Path, file: &Path) {
         }
         loops::clear(device);
         if start.elapsed() >= DEAD_MAX {
-            let name = device.file_name().unwrap_or_default().display();
+            let name = device.file_name().unwrap_or_default().to_string_lossy();
             say!(
                 "gateway: {} stays until the last program that uses it has ended ('grep -l {name} /proc/[0-9]*/mountinfo' shows in which \
                  mounts, 'fuser -v {0}' who has it open)",

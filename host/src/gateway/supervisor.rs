@@ -93,21 +93,7 @@ pub fn run(options: &Gateway) -> Result<(), Failure> {
         ));
     }
     let [chap, target] = options.secrets()?;
-    lock::own_folder(&options.runtime)?;
-    let runtime = fs::canonicalize(&options.runtime)
-        .map_err(|error| Failure::operator(format!("{}: {error}", options.runtime.display())))?;
-    let another = "; for another disk give --runtime and --socket";
-    let _runtime = Lock::take_or(&runtime.join("lock"), "has this --runtime", another)?;
-    let _unit = match &options.iscsi {
-        Some(unit) => Some(Lock::take(
-            &start::unit_lock(unit),
-            "has this unit mounted",
-        )?),
-        None => None, // clap has refused that
-    };
-    if !options.no_mount {
-        refuse_if_heard(&options.socket)?;
-    }
+    let (runtime, _locks) = own(options)?;
     let caught = signals::catch()?;
     loops::check()?;
     start::set_io_flusher();
@@ -157,6 +143,26 @@ pub fn run(options: &Gateway) -> Result<(), Failure> {
     };
     supervisor.supervise(&stopped);
     supervisor.failure.map_or(Ok(()), Err)
+}
+
+/// The folder of its own files. The folder, the unit and the socket are its alone as long as the locks are held.
+fn own(options: &Gateway) -> Result<(PathBuf, [Option<Lock>; 2]), Failure> {
+    lock::own_folder(&options.runtime)?;
+    let runtime = fs::canonicalize(&options.runtime)
+        .map_err(|error| Failure::operator(format!("{}: {error}", options.runtime.display())))?;
+    let another = "; for another disk give --runtime and --socket";
+    let folder = Lock::take_or(&runtime.join("lock"), "has this --runtime", another)?;
+    let unit = match &options.iscsi {
+        Some(unit) => Some(Lock::take(
+            &start::unit_lock(unit),
+            "has this unit mounted",
+        )?),
+        None => None, // clap has refused that
+    };
+    if !options.no_mount {
+        refuse_if_heard(&options.socket)?;
+    }
+    Ok((runtime, [Some(folder), unit]))
 }
 
 impl Supervisor<'_> {
