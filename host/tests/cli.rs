@@ -37,7 +37,7 @@ fn a_gateway_without_a_disk_or_a_folder_is_refused() {
     const DISK: &str = "iscsi://192.0.2.9/iqn.2026-01.org.example:disk/1";
     for (words, why) in [
         (&["--mount", "/srv"][..], "--iscsi"),
-        (&["--iscsi", DISK], "--mount"),
+        (&["--iscsi", DISK], "<--mount <DIR>|--no-mount>"),
         (
             &["--iscsi", "http://a/b/1", "--mount", "/srv"],
             "iscsi://HOST",

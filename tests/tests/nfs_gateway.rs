@@ -89,7 +89,11 @@ impl World {
 
     fn url(&self) -> String {
         let port = self.tgtd.port;
-        format!("iscsi://127.0.0.1:{port}/{}/{}", tgtd::TARGET, tgtd::LUN)
+        format!(
+            "iscsi://127.0.0.1:{port}/{}/{}",
+            self.tgtd.target(),
+            tgtd::LUN
+        )
     }
 
     fn mount(&self) -> PathBuf {

@@ -128,7 +128,7 @@ impl World {
         let url = format!(
             "iscsi://localhost:{}/{}/{}",
             self.tgtd.port,
-            tgtd::TARGET,
+            self.tgtd.target(),
             tgtd::LUN
         );
         let setup = Setup::new(self.mount())

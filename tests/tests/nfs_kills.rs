@@ -109,7 +109,11 @@ impl World {
 
     fn url(&self) -> String {
         let port = self.tgtd.port;
-        format!("iscsi://127.0.0.1:{port}/{}/{}", tgtd::TARGET, tgtd::LUN)
+        format!(
+            "iscsi://127.0.0.1:{port}/{}/{}",
+            self.tgtd.target(),
+            tgtd::LUN
+        )
     }
 
     fn start_gateway(&mut self, words: &str) {

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::process::Command;
 
+use crate::tgtd::LUN;
 use crate::world::{World, check, pattern, read_anew, target, until, write_direct, write_synced};
 
 #[test]
@@ -115,6 +116,14 @@ fn what_can_not_be_is_told_before_anything_is_done() {
     let gateway = world.start(&["--format"]);
     let said = world.refused(&[]);
     assert!(said.contains("has this --runtime already"), "{said}");
+    assert!(said.contains("give --runtime and --socket"), "{said}");
+    // Another name of the host, and another disk with the socket of this one.
+    let [runtime, socket] = ["run2", "socket2"].map(|name| world.path(name));
+    let said = world.refused_beside("localhost", LUN, &runtime, &socket);
+    assert!(said.contains("has this unit mounted already"), "{said}");
+    let said = world.refused_beside("127.0.0.1", LUN + 1, &runtime, &world.socket());
+    assert!(said.contains("another instance listens there"), "{said}");
+    assert!(world.socket().exists());
     until("it is still there", || world.is_mounted());
     gateway.stop();
     fs::remove_dir(world.mount()).expect("it is empty");

@@ -1,6 +1,7 @@
 //! A target that ends, hangs, is elsewhere, or wants to know who asks.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
 use crate::kills::under_load;
 use crate::tgtd::Tgtd;
@@ -100,6 +101,7 @@ fn both_sides_prove_who_they_are_where_that_is_wanted() {
     let file = |name: &str, secret: &str| {
         let path = world.path(name);
         fs::write(&path, format!("{secret}\n")).expect("our own folder");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("our own file");
         path.to_str().expect("UTF-8").to_owned()
     };
     let (own, wrong, short) = (

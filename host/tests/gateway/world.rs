@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::tgtd::{LUN, TARGET, Tgtd};
+use crate::tgtd::{self, LUN, Tgtd};
 
 pub const BINARY: &str = env!("CARGO_BIN_EXE_ackpace-host");
 /// Room for an ext4 with a journal and what tests write.
@@ -109,10 +109,32 @@ impl World {
         gateway.log()
     }
 
+    /// Runs another one beside, which is to be refused, and gives what it said.
+    pub fn refused_beside(&self, host: &str, lun: u16, runtime: &Path, socket: &Path) -> String {
+        let url = format!(
+            "iscsi://{host}:{}/{}/{lun}",
+            self.port,
+            tgtd::target(self.port)
+        );
+        let mut command = Command::new(BINARY);
+        command.args(["gateway", "--iscsi", &url, "--patience", "5"]);
+        command.arg("--runtime").arg(runtime);
+        command.arg("--socket").arg(socket);
+        command.arg("--mount").arg(&self.folder);
+        let output = command.output().expect("the binary of this package");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        said
+    }
+
     pub fn try_start(&self, words: &[&str]) -> Gateway {
         let log = self.path(&format!("log-{}", NEXT.fetch_add(1, Ordering::Relaxed)));
         let file = File::create(&log).expect("our own folder");
-        let url = format!("iscsi://127.0.0.1:{}/{TARGET}/{LUN}", self.port);
+        let url = format!(
+            "iscsi://127.0.0.1:{}/{}/{LUN}",
+            self.port,
+            tgtd::target(self.port)
+        );
         let mut command = Command::new(BINARY);
         command.args(["gateway", "--iscsi", &url, "--runtime"]);
         command

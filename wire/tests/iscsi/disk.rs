@@ -9,7 +9,7 @@ use ackpace_wire::iscsi::{
     Agreed, Command, Event, Initiator, Login, LoginError, Outcome, Settings, TaskId, Turn, crc,
 };
 
-use crate::tgtd::{TARGET, Tgtd};
+use crate::tgtd::Tgtd;
 
 /// What a test waits for the target at most.
 const SILENCE: Duration = Duration::from_secs(10);
@@ -32,10 +32,10 @@ pub struct Disk {
     pub crcs: u32,
 }
 
-pub fn settings() -> Settings {
+pub fn settings(tgtd: &Tgtd) -> Settings {
     Settings {
         initiator: "iqn.2026-01.org.example:test".to_owned(),
-        target: TARGET.to_owned(),
+        target: tgtd.target(),
         isid: [0x80, 0, 0, 0, 0, 1],
         chap: None,
         header_digests: false,

@@ -9,7 +9,7 @@ use ackpace_wire::iscsi::session::{End, Order, Output, Told, Unit};
 use ackpace_wire::iscsi::{Command, Session, Settings, TaskId};
 
 use crate::disk::settings;
-use crate::tgtd::{BLOCK_BYTES, DISK_BYTES, LUN, TARGET, Tgtd};
+use crate::tgtd::{BLOCK_BYTES, DISK_BYTES, LUN, Tgtd};
 
 /// A test that waits longer has failed.
 const LONG: Duration = Duration::from_secs(60);
@@ -29,11 +29,11 @@ struct Shell {
 
 impl Shell {
     fn new(tgtd: &Tgtd, patience: Duration) -> Shell {
-        let address = format!("iscsi://127.0.0.1:{}/{TARGET}/{LUN}", tgtd.port);
+        let address = format!("iscsi://127.0.0.1:{}/{}/{LUN}", tgtd.port, tgtd.target());
         let address = address.parse().expect("an address");
         let patience_us = patience.as_micros() as u64;
         Shell {
-            session: Session::new(&address, settings(), patience_us).expect("settings"),
+            session: Session::new(&address, settings(tgtd), patience_us).expect("settings"),
             stream: None,
             unsent: Vec::new(),
             memory: BTreeMap::new(),
@@ -249,8 +249,8 @@ fn what_can_not_be_used_is_told() {
             .expect("an address")
     };
     let cases = [
-        (address(0, TARGET), "no disk"),
-        (address(77, TARGET), "no disk"),
+        (address(0, &tgtd.target()), "no disk"),
+        (address(77, &tgtd.target()), "no disk"),
         (
             address(LUN, "iqn.2026-01.org.example:none"),
             "target of this name",
@@ -260,7 +260,7 @@ fn what_can_not_be_used_is_told() {
         let mut shell = Shell::new(&tgtd, LONG);
         let settings = Settings {
             target: address.target.clone(),
-            ..settings()
+            ..settings(&tgtd)
         };
         shell.session = Session::new(&address, settings, 1_000_000).expect("settings");
         shell.until(|shell| !shell.troubles.is_empty());

@@ -8,7 +8,7 @@ use ackpace_wire::iscsi::scsi::{Capacity, Inquiry, luns};
 use ackpace_wire::iscsi::{Chap, Command, Failure, LoginError, Moved, Mutual, Outcome, Settings};
 
 use disk::{Disk, Task, log_in, settings};
-use tgtd::{BLOCK_BYTES, LUN, TARGET, Tgtd};
+use tgtd::{BLOCK_BYTES, LUN, Tgtd};
 
 const MIB: usize = 1 << 20;
 
@@ -69,7 +69,7 @@ fn write_sync_read(disk: &mut Disk, seed: usize) {
 #[test]
 fn a_disk_is_found_written_and_read() {
     let Some(tgtd) = Tgtd::start() else { return };
-    let mut disk = Disk::connect(&tgtd, &settings(), LUN).expect("a login");
+    let mut disk = Disk::connect(&tgtd, &settings(&tgtd), LUN).expect("a login");
     disk.one(Command::TestUnitReady);
     let inquiry = Inquiry::parse(&disk.one(Command::Inquiry { page: None }));
     assert!(
@@ -97,7 +97,7 @@ fn digests_are_agreed_on_and_right_on_both_sides() {
         let settings = Settings {
             header_digests,
             data_digests,
-            ..settings()
+            ..settings(&tgtd)
         };
         let mut disk = Disk::connect(&tgtd, &settings, LUN).expect("a login");
         let agreed = *disk.agreed();
@@ -119,7 +119,7 @@ fn every_way_to_send_a_write_is_understood() {
         tgtd.set("ImmediateData", immediate);
         tgtd.set("FirstBurstLength", "65536");
         tgtd.set("MaxOutstandingR2T", "2");
-        let mut disk = Disk::connect(&tgtd, &settings(), LUN).expect("a login");
+        let mut disk = Disk::connect(&tgtd, &settings(&tgtd), LUN).expect("a login");
         let agreed = *disk.agreed();
         assert_eq!(agreed.initial_r2t, initial_r2t == "Yes");
         assert_eq!(agreed.immediate_data, immediate == "Yes");
@@ -147,7 +147,14 @@ fn chap_lets_in_who_has_the_secret() {
             }),
         };
         let chap = Some(chap);
-        log_in(&tgtd, &Settings { chap, ..settings() }).map(|_| ())
+        log_in(
+            &tgtd,
+            &Settings {
+                chap,
+                ..settings(&tgtd)
+            },
+        )
+        .map(|_| ())
     };
     assert_eq!(with("my secret is long", None), Ok(()));
     assert_eq!(
@@ -167,7 +174,7 @@ fn chap_lets_in_who_has_the_secret() {
     );
     let refused = with("my secret is long", Some("a third secret")).expect_err("an impostor");
     assert!(matches!(refused, LoginError::Chap(_)), "{refused}");
-    let refused = log_in(&tgtd, &settings())
+    let refused = log_in(&tgtd, &settings(&tgtd))
         .map(|_| ())
         .expect_err("no credentials");
     assert!(
@@ -187,7 +194,7 @@ fn other_names_and_addresses_are_told_apart() {
         &tgtd,
         &Settings {
             target,
-            ..settings()
+            ..settings(&tgtd)
         },
     )
     .map(|_| ());
@@ -207,7 +214,7 @@ fn other_names_and_addresses_are_told_apart() {
         is_permanent: false,
     };
     assert_eq!(
-        log_in(&tgtd, &settings()).map(|_| ()),
+        log_in(&tgtd, &settings(&tgtd)).map(|_| ()),
         Err(LoginError::Moved(moved))
     );
 }
@@ -215,7 +222,7 @@ fn other_names_and_addresses_are_told_apart() {
 #[test]
 fn troubles_have_their_names() {
     let Some(tgtd) = Tgtd::start() else { return };
-    let mut disk = Disk::connect(&tgtd, &settings(), LUN).expect("a login");
+    let mut disk = Disk::connect(&tgtd, &settings(&tgtd), LUN).expect("a login");
     let end = tgtd::DISK_BYTES / u64::from(BLOCK_BYTES);
     let beyond = pieces(end, MIB, None).remove(0);
     let (outcome, _) = disk.run(vec![beyond]).expect("an answer").remove(0);
@@ -230,7 +237,7 @@ fn troubles_have_their_names() {
         matches!(outcome, Outcome::Failed(Failure::Sense(sense)) if sense.is_write_protected()),
         "{outcome:?}"
     );
-    let mut nowhere = Disk::connect(&tgtd, &settings(), 77).expect("a login");
+    let mut nowhere = Disk::connect(&tgtd, &settings(&tgtd), 77).expect("a login");
     let read = pieces(0, MIB, None).remove(0);
     let (outcome, _) = nowhere.run(vec![read]).expect("an answer").remove(0);
     assert!(
@@ -246,7 +253,7 @@ fn what_was_unanswered_is_repeated_after_the_target_was_killed() {
     };
     let data = pattern(5);
     for kill_after in [0, 3, 40] {
-        let disk = Disk::connect(&tgtd, &settings(), LUN).expect("a login");
+        let disk = Disk::connect(&tgtd, &settings(&tgtd), LUN).expect("a login");
         let mut writes = pieces(0, 8 << 10, Some(&data));
         if kill_after == 0 {
             writes.truncate(16);
@@ -257,7 +264,7 @@ fn what_was_unanswered_is_repeated_after_the_target_was_killed() {
         assert_eq!(done + left.len(), all);
         assert!(kill_after > 0 || done == 0, "it was stopped");
         tgtd.restart();
-        let mut disk = Disk::connect(&tgtd, &settings(), LUN).expect("a login");
+        let mut disk = Disk::connect(&tgtd, &settings(&tgtd), LUN).expect("a login");
         let repeated = disk.run(left).expect("writes");
         assert!(
             repeated
@@ -274,11 +281,12 @@ fn what_was_unanswered_is_repeated_after_the_target_was_killed() {
 #[test]
 fn a_second_login_ends_the_first_session() {
     let Some(tgtd) = Tgtd::start() else { return };
-    let mut first = Disk::connect(&tgtd, &settings(), LUN).expect("a login");
-    let mut second = Disk::connect(&tgtd, &settings(), LUN).expect("a login");
+    let mut first = Disk::connect(&tgtd, &settings(&tgtd), LUN).expect("a login");
+    let mut second = Disk::connect(&tgtd, &settings(&tgtd), LUN).expect("a login");
     assert!(
         first.run(pieces(0, MIB, None)).is_err(),
-        "{TARGET} has two sessions of one name"
+        "{} has two sessions of one name",
+        tgtd.target()
     );
     write_sync_read(&mut second, 6);
 }
@@ -286,7 +294,7 @@ fn a_second_login_ends_the_first_session() {
 #[test]
 fn an_aborted_task_ends_and_its_neighbours_go_on() {
     let Some(tgtd) = Tgtd::start() else { return };
-    let mut disk = Disk::connect(&tgtd, &settings(), LUN).expect("a login");
+    let mut disk = Disk::connect(&tgtd, &settings(&tgtd), LUN).expect("a login");
     let done = disk
         .run_aborting(pieces(0, 64 << 10, None), 3)
         .expect("answers");

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-pub const TARGET: &str = "iqn.2026-01.org.example:disk";
 pub const LUN: u16 = 1;
 pub const BLOCK_BYTES: u32 = 512;
 pub const DISK_BYTES: u64 = 16 << 20;
@@ -61,6 +60,11 @@ impl Tgtd {
         }
     }
 
+    /// The target's name, which is another one for each that runs: names are unique in the world, and a gateway relies on it.
+    pub fn target(&self) -> String {
+        target(self.port)
+    }
+
     /// The file that is its disk.
     #[allow(dead_code, reason = "the tests of other packages look at it")]
     pub fn disk(&self) -> PathBuf {
@@ -77,7 +81,7 @@ impl Tgtd {
             "--tid",
             "1",
             "--targetname",
-            TARGET,
+            &self.target(),
         ];
         // Ten seconds.
         let answers = (0..200).any(|_| {
@@ -194,6 +198,11 @@ impl Tgtd {
         self.child = spawn(self.port, &self.dir);
         assert!(self.set_up(), "it started before");
     }
+}
+
+/// The name of the target at this port.
+pub fn target(port: u16) -> String {
+    format!("iqn.2026-01.org.example:disk-{port}")
 }
 
 fn spawn(port: u16, dir: &std::path::Path) -> Child {
