@@ -52,7 +52,7 @@ pub struct IscsiOptions {
     ///
     /// Its first line. It is read at the start.
     ///
-    /// Default: `off`. Range: a file that can be read. Or off.
+    /// Default: `off`. Range: a file that this user can read, and others than its group can't. Or off.
     #[arg(long, value_name = "FILE", default_value = "off", value_hint = ValueHint::FilePath, help_heading = "NFS over a target",
           value_parser = OsStringValueParser::new().try_map(names::path))]
     pub iscsi_secret_file: PathBuf,
@@ -69,7 +69,7 @@ pub struct IscsiOptions {
     ///
     /// Its first line, another secret than that of the server.
     ///
-    /// Default: `off`. Range: a file that can be read. Or off.
+    /// Default: `off`. Range: a file that this user can read, and others than its group can't. Or off.
     #[arg(long, value_name = "FILE", default_value = "off", value_hint = ValueHint::FilePath, help_heading = "NFS over a target",
           value_parser = OsStringValueParser::new().try_map(names::path))]
     pub iscsi_target_secret_file: PathBuf,
