@@ -21,13 +21,18 @@ const OF_RPC: usize = 12;
 /// Behind the verifier: what came of it.
 const ACCEPTED: usize = 24;
 
+fn word(reply: &[u8], at: usize) -> Option<u32> {
+    let bytes = reply.get(at..at + 4)?;
+    bytes.try_into().ok().map(u32::from_be_bytes)
+}
+
+fn is_accepted(reply: &[u8]) -> bool {
+    word(reply, OF_RPC) == Some(0) && word(reply, ACCEPTED) == Some(0)
+}
+
 /// The status of NFS or MOUNT in a reply whose results begin with one; `None`: RPC has refused the call.
 pub fn status_of(reply: &[u8]) -> Option<u32> {
-    let word = |at: usize| {
-        let bytes = reply.get(at..at + 4)?;
-        bytes.try_into().ok().map(u32::from_be_bytes)
-    };
-    (word(OF_RPC)? == 0 && word(ACCEPTED)? == 0).then(|| word(ACCEPTED + 4))?
+    is_accepted(reply).then(|| word(reply, ACCEPTED + 4))?
 }
 
 impl Ended {
@@ -35,10 +40,9 @@ impl Ended {
 
     /// What a reply says. `has_status`: its results begin with a status, as those of all procedures but a few do.
     pub fn of(reply: &[u8], has_status: bool) -> Ended {
-        let is_zero = |at: usize| reply.get(at..at + 4) == Some(&[0; 4]);
         match () {
-            () if !is_zero(OF_RPC) || !is_zero(ACCEPTED) => Ended::Refused,
-            () if has_status && !is_zero(ACCEPTED + 4) => Ended::Failed,
+            () if !is_accepted(reply) => Ended::Refused,
+            () if has_status && status_of(reply) != Some(0) => Ended::Failed,
             () => Ended::Ok,
         }
     }

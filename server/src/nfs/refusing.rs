@@ -13,7 +13,7 @@ use super::hands::Hands;
 use super::outcome::Outcome;
 use super::sending::Reply;
 use crate::log::Topic;
-use crate::nfs_tally::{Ended, status_of};
+use crate::nfs_tally::status_of;
 use crate::source::Source;
 use crate::unit::Fallback;
 
@@ -31,13 +31,13 @@ impl Conn {
         else {
             return;
         };
-        if Ended::of(head, true) != Ended::Failed {
+        let Some(status @ 1..) = status_of(head) else {
             return;
-        }
+        };
         let (client, path) = (self.from.ip(), path.escape_ascii());
-        let why = match status_of(head) {
-            status if status == Some(Status::Acces as u32) => "nfs_export gives it to others",
-            status if status == Some(Status::NoEnt as u32) => {
+        let why = match status {
+            _ if status == Status::Acces as u32 => "nfs_export gives it to others",
+            _ if status == Status::NoEnt as u32 => {
                 "no nfs_export names it, or there is no such folder"
             }
             _ => "it is no folder, or can't be opened",
