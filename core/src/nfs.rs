@@ -8,6 +8,7 @@
 //! READs of a file are one stream to the disk machine, whatever their order (`nfs/runs.rs`); those that belong to no dense run want
 //! their own bytes, all at once. So a connection has several readers ([`READERS`]). `nfs/messages.rs` is the contract.
 
+mod lookups;
 mod messages;
 mod reading;
 mod runs;
@@ -17,6 +18,7 @@ mod tests;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+pub use self::lookups::Lookups;
 pub use self::messages::{Answer, CallId, In, Out, Read, Received, Settings};
 use self::runs::{Comes, RunId, Runs};
 use crate::congestion::{Path, Watch};

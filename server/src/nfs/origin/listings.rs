@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use ackpace_core::nfs::Lookups;
 use ackpace_wire::listing::{Format, Reader};
 use ackpace_wire::nfs3::handle::Key;
 
-use super::ahead::Ahead;
 use crate::gateway::Pass;
 
 /// How long a listing is used before the origin is asked for it again. Longer: new names are seen so late.
@@ -57,7 +57,7 @@ pub struct Names {
     /// Their places, in the order of the alphabet.
     sorted: Vec<u32>,
     /// How they are looked up in the order of READDIR, and in that of the alphabet.
-    ahead: [Ahead; 2],
+    lookups: Mutex<[Lookups; 2]>,
     /// Another number for other names.
     pub digest: u64,
     since: Instant,
@@ -87,11 +87,16 @@ impl Names {
         let here = self.names.partition_point(|it| it.cookie < cookie);
         let place = (self.sorted).partition_point(|at| self.text_at(*at) < name);
         let len = self.names.len() as u32; // below its bound
-        let [by_cookie, by_name] = &self.ahead;
-        let next = by_cookie.looked_up(here as u32, len);
-        let by_name = by_name.looked_up(place as u32, len);
+        let [by_cookie, by_name] = {
+            let mut lookups = self.lookups.lock().unwrap_or_else(PoisonError::into_inner);
+            let [by_cookie, by_name] = &mut *lookups;
+            [
+                by_cookie.looked_up(here as u32, len),
+                by_name.looked_up(place as u32, len),
+            ]
+        };
         let by_name = by_name.map(|next| self.sorted[next as usize]);
-        for next in next.chain(by_name) {
+        for next in by_cookie.chain(by_name) {
             let next = &self.names[next as usize];
             if !next.is_folder {
                 ask(self.text_of(next));
@@ -264,7 +269,7 @@ impl Arriving {
             names: Vec::new(),
             text: self.text,
             sorted: Vec::new(),
-            ahead: Default::default(),
+            lookups: Mutex::default(),
             digest: 0,
             since: Instant::now(),
         };

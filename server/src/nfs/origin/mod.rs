@@ -4,7 +4,6 @@
 //! files are objects of the gateway's catalog, and listings pass through. A call never waits: it is carried out
 //! ([`procedures`]) as far as is known, gives what it has to ask ([`inquiry`]), and is carried out anew when that was answered.
 
-mod ahead;
 mod inquiry;
 mod known;
 mod listings;
