@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::client::{client, command, needs_root, skip};
 use crate::kernel::{bind_for_child, mounts_apart};
+use crate::program::signal_child;
 use crate::{Setup, Tree, lab_binary};
 
 /// An emulated disk. It goes down when this is dropped, and also if the test is killed.
@@ -170,8 +171,7 @@ impl Disk {
         } else {
             libc::SIGCONT
         };
-        // SAFETY: the process is our child and not yet waited for, so the number is still its own.
-        unsafe { libc::kill(self.child.id() as libc::pid_t, signal) };
+        signal_child(self.child.id(), signal);
     }
 
     /// Kills the FUSE daemon: its file system is dead from now on.

@@ -370,13 +370,13 @@ impl Shared {
         let done: io::Result<()> = match step {
             Step::Send(bytes) => stream.write_all(bytes),
             Step::Body(bytes, span) => {
-                let pieces = bytes[span.clone()].chunks(64 << 10);
-                pieces
-                    .map(|piece| (piece.len(), stream.write_all(piece)))
-                    .try_for_each(|(len, written)| {
-                        self.sent_bytes.fetch_add(len as u64, Ordering::Relaxed);
-                        written
-                    })
+                let mut pieces = bytes[span.clone()].chunks(64 << 10);
+                pieces.try_for_each(|piece| {
+                    // Before: whoever has the last byte finds it counted.
+                    let len_bytes = piece.len() as u64;
+                    self.sent_bytes.fetch_add(len_bytes, Ordering::Relaxed);
+                    stream.write_all(piece)
+                })
             }
             Step::Drip(bytes) => bytes.iter().try_for_each(|byte| {
                 thread::sleep(Duration::from_micros(200)); // so that it arrives alone

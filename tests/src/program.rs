@@ -1,5 +1,6 @@
 //! A program under test: its process, and what it says.
 
+use std::fs;
 use std::io::{self, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -10,6 +11,29 @@ use crate::{PATIENCE, eventually};
 
 /// How long a killed process may take to be gone.
 const KILLED: Duration = Duration::from_secs(10);
+
+/// Sends a signal to a child that has not been waited for, so that the number is still its own. After SIGSTOP none of its threads
+/// runs: one thread takes the signal and has the others stop, which a busy machine puts off.
+pub(crate) fn signal_child(pid: u32, signal: libc::c_int) {
+    // SAFETY: no pointers.
+    let result = unsafe { libc::kill(pid as libc::pid_t, signal) };
+    assert_eq!(result, 0, "kill: {}", io::Error::last_os_error());
+    if signal == libc::SIGSTOP {
+        eventually("all threads are stopped", || !runs(pid));
+    }
+}
+
+/// Whether a thread of a process runs, or may (proc_pid_stat(5): the state stands behind the name).
+fn runs(pid: u32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).expect("a child of ours");
+    threads.flatten().any(|thread| {
+        let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        let state = stat
+            .rsplit_once(") ")
+            .and_then(|(_, rest)| rest.chars().next());
+        matches!(state, Some('R' | 'S'))
+    })
+}
 
 /// A running program. Its drop kills it.
 pub struct Program {
@@ -62,11 +86,9 @@ impl Program {
         self.err.line(parts)
     }
 
-    /// Sends it a signal.
+    /// Sends it a signal. After SIGSTOP none of its threads runs.
     pub fn signal(&self, signal: libc::c_int) {
-        // SAFETY: the process is our child and not yet waited for, so the number is still its own.
-        let result = unsafe { libc::kill(self.pid() as libc::pid_t, signal) };
-        assert_eq!(result, 0, "kill: {}", io::Error::last_os_error());
+        signal_child(self.pid(), signal);
     }
 
     /// Its exit status if it has ended.
