@@ -57,8 +57,8 @@ lane() {
     } | tee "$LOGS/$lane_name.log" | awk -f scripts/test-lines.awk
 }
 
-# End-to-end tests wait for most of their time: there are more of them at a time than cores, in two lanes that take equally long, and
-# beside them run those that compute. Programs of one name run together.
+# End-to-end tests wait for most of their time: there are more of them at a time than cores, in two lanes, and beside them run those that
+# compute. Programs of one name run together.
 several= single= rest=
 for program in $(test_programs tests/tests); do
     case $program in
@@ -70,7 +70,7 @@ for program in $(test_programs ./*/tests ./*/*/tests); do
     case "$several $single " in *" $program "*) ;; *) rest="$rest --test $program" ;; esac
 done
 # shellcheck disable=SC2086
-lane tests-several $(($(nproc) * 2)) $several &
+lane tests-several "$(nproc)" $several &
 # shellcheck disable=SC2086
 lane tests-single $(($(nproc) * 2)) $single &
 # shellcheck disable=SC2086
