@@ -1,6 +1,6 @@
 use std::fs;
 use std::io::Write;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use ackpace_core::blocks::{CHUNK_BYTES, chunks};
 
@@ -86,6 +86,16 @@ impl World {
         matches!(self.find(Wait::Yes), Some(Err(_)))
     }
 
+    /// Whether it is while it has just changed: it changes again, as often as this machine takes too long to look.
+    fn is_through_mount_at_first(&self) -> bool {
+        (0..100).any(|_| {
+            let file = fs::OpenOptions::new().append(true).open(&self.path);
+            let touched = file.and_then(|file| file.set_modified(SystemTime::now()));
+            touched.expect("our own file");
+            self.is_through_mount()
+        })
+    }
+
     fn blocks(&self) -> Blocks {
         std::thread::sleep(Duration::from_millis(25));
         match self.find(Wait::Yes) {
@@ -122,7 +132,7 @@ fn a_file_at_rest_is_read_by_its_blocks_until_it_changes() {
     let Some(world) = World::new("rest") else {
         return;
     };
-    assert!(world.is_through_mount());
+    assert!(world.is_through_mount_at_first());
     std::thread::sleep(Duration::from_millis(25));
     assert!(world.find(Wait::No).is_none(), "it is to be mapped first");
     let blocks = world.blocks();
@@ -140,7 +150,7 @@ fn a_file_at_rest_is_read_by_its_blocks_until_it_changes() {
     let file = file.as_mut().expect("our own file");
     file.write_all(b"more").expect("our own file");
     assert!(!blocks.is_current(), "it was changed");
-    assert!(world.is_through_mount());
+    assert!(world.is_through_mount_at_first());
     assert_ne!(world.blocks().id(), blocks.id(), "another map");
 }
 
