@@ -110,3 +110,38 @@ pack_root() {
 has_kvm() {
     [ -w /dev/kvm ] && grep -qE '^flags.* (vmx|svm)( |$)' /proc/cpuinfo
 }
+
+# boot_guest LOG LIMIT_S WORDS ARGS..: boots WORK/root.gz with the kernel of unpack_kernel; WORDS are added to its command line, ARGS to
+# QEMU's. Shows what the guest checks. An emulated kernel may panic while it boots; once it has begun, it is not booted again.
+boot_guest() {
+    guest_log=$1 guest_limit_s=$2 guest_words=$3
+    shift 3
+    if [ -z "${ACCEL:-}" ]; then
+        ACCEL=tcg
+        ! has_kvm || ACCEL=kvm
+    fi
+    case $ACCEL in
+    kvm) accel="-accel kvm -cpu host" ;;
+    tcg) accel="-accel tcg,thread=single -cpu max,-cx16,-erms,-fsrm" ;;
+    *) die "ACCEL=$ACCEL is neither kvm nor tcg" ;;
+    esac
+    say "boots with $ACCEL; ends within $((guest_limit_s / 60)) minutes; its console: $WORK/console.txt"
+    machine=
+    trap '[ -z "$machine" ] || kill $machine 2>/dev/null' EXIT
+    trap 'exit 1' INT TERM HUP
+    for boot in 1 2 3 4 5; do
+        # shellcheck disable=SC2086
+        timeout "$guest_limit_s" qemu-system-x86_64 $accel -smp 2 -nographic -no-reboot -kernel "$vmlinuz" -initrd "$WORK/root.gz" "$@" \
+            -append "console=ttyS0 quiet panic=1 mitigations=off tsc=reliable $guest_words ${APPEND:-}" </dev/null >"$WORK/console.txt" 2>&1 &
+        machine=$!
+        wait $machine || true
+        machine=
+        tr -d '\r' <"$WORK/console.txt" >"$guest_log"
+        ! grep -aq '^GUEST Linux' "$guest_log" || break
+        warn "the guest did not boot, attempt $boot"
+    done
+    grep -aE '^(GUEST|ok|FAILED|POSIX) ' "$guest_log" || true
+    say "the log: $guest_log"
+    grep -aq '^GUEST done' "$guest_log" || { tail -n 30 "$guest_log" >&2; die "the guest did not end"; }
+    ! grep -aqE '^(FAILED|GUEST no) ' "$guest_log" || die "checks failed"
+}

@@ -15,10 +15,12 @@ if [ -z "${RUN:-}" ]; then
     say "In a virtual machine, with variables of its own:"
     say "  receive-wait  how long segments wait for a receiver on a busy machine (Wu and Crawford; receive/guest/run.sh)"
     say "  nfs-guest     the kernel's NFS client: POSIX, coherence, pjdfstest, fsx, fio, dbench (lab/nfs-guest/run.sh)"
+    say "  gateway-guest all of a gateway of NFS while memory runs out and processes are killed (lab/gateway-guest/run.sh)"
     exit
 fi
 [ "$RUN" != receive-wait ] || exec sh receive/guest/run.sh
 [ "$RUN" != nfs-guest ] || exec sh lab/nfs-guest/run.sh
+[ "$RUN" != gateway-guest ] || exec sh lab/gateway-guest/run.sh
 case " $RUN " in *" ncc-"* | *" nfs-"*)
     ensure_tgt "$(target_dir)"
     ensure_ganesha "$(target_dir)"

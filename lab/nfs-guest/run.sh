@@ -60,36 +60,5 @@ fi
 for module in virtio_pci virtio_net nfs nfsv3; do add_module "$WORK/kernel" $module "$root"; done
 pack_root "$root" "$WORK/root.gz"
 
-if [ -z "${ACCEL:-}" ]; then
-    ACCEL=tcg
-    ! has_kvm || ACCEL=kvm
-fi
-case $ACCEL in
-kvm) accel="-accel kvm -cpu host" ;;
-tcg) accel="-accel tcg,thread=single -cpu max,-cx16,-erms,-fsrm" ;;
-*) die "ACCEL=$ACCEL is neither kvm nor tcg" ;;
-esac
-console=$WORK/console.txt
-say "boots with $ACCEL; ends within $((LIMIT_S / 60)) minutes; its console: $console"
-machine=
-trap '[ -z "$machine" ] || kill $machine 2>/dev/null' EXIT
-trap 'exit 1' INT TERM HUP
-# An emulated kernel may panic while it boots. Once it has begun, it is not booted again.
-for boot in 1 2 3 4 5; do
-    # shellcheck disable=SC2086
-    timeout "$LIMIT_S" qemu-system-x86_64 $accel -smp 2 -m 1536 -nographic -no-reboot \
-        -netdev user,id=net,restrict=off -device virtio-net-pci,netdev=net \
-        -kernel "$vmlinuz" -initrd "$WORK/root.gz" \
-        -append "console=ttyS0 quiet panic=1 mitigations=off tsc=reliable port=$NFS_PORT export=${EXPORT:-/} jobs=$JOBS ${APPEND:-}" \
-        </dev/null >"$console" 2>&1 &
-    machine=$!
-    wait $machine || true
-    machine=
-    tr -d '\r' <"$console" >"$OUT/nfs-guest.log"
-    ! grep -aq '^GUEST Linux' "$OUT/nfs-guest.log" || break
-    warn "the guest did not boot, attempt $boot"
-done
-grep -aE '^(GUEST|ok|FAILED|POSIX) ' "$OUT/nfs-guest.log" || true
-say "the log: $OUT/nfs-guest.log"
-grep -aq '^GUEST done' "$OUT/nfs-guest.log" || { tail -n 30 "$OUT/nfs-guest.log" >&2; die "the guest did not end"; }
-! grep -aqE '^(FAILED|GUEST no) ' "$OUT/nfs-guest.log" || die "checks failed"
+boot_guest "$OUT/nfs-guest.log" "$LIMIT_S" "port=$NFS_PORT export=${EXPORT:-/} jobs=$JOBS" \
+    -m 1536 -netdev user,id=net,restrict=off -device virtio-net-pci,netdev=net

@@ -134,7 +134,8 @@ fn format(unit: &File, device: &Path) -> Result<(), Failure> {
         true => Ok(()),
         false => {
             let why = String::from_utf8_lossy(&output.stderr);
-            let why = why.trim().lines().last().unwrap_or("it does not say why");
+            let why: Vec<&str> = why.split_whitespace().collect();
+            let why = why.join(" "); // its lines are halves of sentences
             Err(Failure::runtime(format!("mkfs.ext4: {why}")))
         }
     }

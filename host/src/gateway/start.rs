@@ -1,6 +1,6 @@
 //! Before the first process is started: what has to be there, what was left, and the FUSE file.
 
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
@@ -37,6 +37,22 @@ pub fn set_io_flusher() {
         say!(
             "gateway: PR_SET_IO_FLUSHER: {error}: without CAP_SYS_RESOURCE (the unit file gives it) a machine that is short of memory \
              may stall while the gateway connects to the target"
+        );
+    }
+}
+
+/// The kernel, where it ends processes for their memory, takes others first: the mount ends with this one. The unit file says the same.
+pub fn set_oom_score() {
+    const SCORE: i32 = -900;
+    let file = "/proc/self/oom_score_adj";
+    let before = fs::read_to_string(file).map(|text| text.trim().parse::<i32>());
+    if matches!(before, Ok(Ok(score)) if score <= SCORE) {
+        return;
+    }
+    if let Err(error) = fs::write(file, SCORE.to_string()) {
+        say!(
+            "gateway: {file}: {error}: without CAP_SYS_RESOURCE (the unit file gives it) the kernel may end the gateway when memory \
+             is short, and the mount with it"
         );
     }
 }

@@ -97,6 +97,7 @@ pub fn run(options: &Gateway) -> Result<(), Failure> {
     let caught = signals::catch()?;
     loops::check()?;
     start::set_io_flusher();
+    start::set_oom_score();
     let file = runtime.join("unit");
     start::clear(&file)?;
     let mount = options.mount_point()?;
