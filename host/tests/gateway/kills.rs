@@ -92,8 +92,7 @@ fn an_answerer_that_is_killed_is_replaced_and_nobody_notices() {
     check_acknowledged(&world, &acknowledged);
     assert_eq!(gateway.log().matches("another one takes over").count(), 6);
     let answerer = gateway.answerer().expect("the seventh");
-    let score =
-        std::fs::read_to_string(format!("/proc/{answerer}/oom_score_adj")).expect("it runs");
+    let score = fs::read_to_string(format!("/proc/{answerer}/oom_score_adj")).expect("it runs");
     let is_last = score.trim().parse::<i32>().expect("a number") <= -900;
     assert!(
         is_last || gateway.log().contains("oom_score_adj: "),
