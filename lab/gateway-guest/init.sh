@@ -48,22 +48,28 @@ must target tgtadm -C 7 --lld iscsi --op new --mode logicalunit --tid 1 --lun 1 
 tgtadm -C 7 --lld iscsi --op bind --mode target --tid 1 -I ALL
 
 ackpace-host gateway --iscsi $url --mount /unit --format --socket /run/gateway.sock --runtime /run/gateway >/tmp/gateway.log 2>&1 &
-gateway=$!
 must gateway until_there 60 grep -q ready /tmp/gateway.log
-ackpace-host files --root /unit --for root --allow-root --socket /run/files.sock >/tmp/files.log 2>&1 &
-files=$!
-must broker until_there 30 grep -q ready /tmp/files.log
-# As systemd does: whoever kills it gets a new one.
-(
+gateway=$(ps | awk '/[h]ost gateway --iscsi/ { print $1 }')
+# The server and the broker have a cgroup that is too small, as with MemoryMax=; it fills with dirty pages of the mount.
+mount -t cgroup2 none /sys/fs/cgroup
+echo +memory >/sys/fs/cgroup/cgroup.subtree_control
+mkdir /sys/fs/cgroup/server
+echo "$(word limit)M" >/sys/fs/cgroup/server/memory.max
+limited() { (echo 0 >/sys/fs/cgroup/server/cgroup.procs && exec "$@"); }
+# again PROGRAM..: as systemd does: whoever kills it gets a new one.
+again() {
     while [ ! -e /tmp/stops ]; do
-        ackpace serve /unit --listen 127.0.0.1:8080 --nfs 127.0.0.1:2049 --nfs-export '/=127.0.0.0/8,rw,no_root_squash' \
-            --nfs-broker /run/files.sock --nfs-key /tmp/key --hide off --iscsi $url --iscsi-gateway /run/gateway.sock \
-            --workers 1 --memory-max 540MiB >>/tmp/server.log 2>&1
-        echo "GUEST the server ended: $?"
+        limited "$@" >>"/tmp/$1-$2.log" 2>&1
+        echo "GUEST $1 $2 ended: $?"
         sleep 1
     done
-) &
-must server until_there 60 grep -q '^NFS at' /tmp/server.log
+}
+again ackpace-host files --root /unit --for root --allow-root --socket /run/files.sock &
+must broker until_there 30 grep -q ready /tmp/ackpace-host-files.log
+again ackpace serve /unit --listen 127.0.0.1:8080 --nfs 127.0.0.1:2049 --nfs-export '/=127.0.0.0/8,rw,no_root_squash' \
+    --nfs-broker /run/files.sock --nfs-key /tmp/key --hide off --iscsi $url --iscsi-gateway /run/gateway.sock \
+    --workers 1 --memory-max 540MiB &
+must server until_there 60 grep -q '^NFS at' /tmp/ackpace-serve.log
 mount_nfs() {
     mount -t nfs -o vers=3,proto=tcp,nolock,hard,timeo=100,port=2049,mountport=2049,mountproto=tcp,addr=127.0.0.1,mountaddr=127.0.0.1 127.0.0.1:/ /nfs
 }
@@ -114,13 +120,11 @@ check unmount umount /nfs
 touch /tmp/stops
 killall ackpace
 sleep 3
-kill "$files"
-sleep 2
-kill "$gateway"
+kill $(ps | awk '/[f]iles --root/ { print $1 }') "$gateway"
 is_over() { ! kill -0 "$gateway" 2>/dev/null; }
 check "the gateway ends" until_there 60 is_over
 check fsck e2fsck -fn /dev/vda
 dmesg | grep -E 'Killed process|hung task|blocked for more|BUG|Call Trace|I/O error' | tail -n 20
-for log in /tmp/tgtd.log; do tail -n 30 $log; done; tail -n 5 /tmp/gateway.log /tmp/server.log /tmp/files.log
+tail -n 5 /tmp/*.log
 echo "GUEST done, up $(up) s"
 poweroff -f

@@ -41,9 +41,10 @@ pub fn set_io_flusher() {
     }
 }
 
-/// The kernel, where it ends processes for their memory, takes others first: the mount ends with this one. The unit file says the same.
+/// Where the kernel ends processes for their memory, it takes others: the mount ends with this one, whose memory is small and fixed. The
+/// unit file says the same.
 pub fn set_oom_score() {
-    const SCORE: i32 = -900;
+    const SCORE: i32 = -1000;
     let file = "/proc/self/oom_score_adj";
     let before = fs::read_to_string(file).map(|text| text.trim().parse::<i32>());
     if matches!(before, Ok(Ok(score)) if score <= SCORE) {
