@@ -6,7 +6,6 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 use ackpace_host_base::failure::Failure;
-use rustix::fs::{AtFlags, StatxFlags};
 
 // linux/loop.h
 const LOOP_CTL_GET_FREE: libc::c_ulong = 0x4c82;
@@ -15,8 +14,6 @@ const LOOP_CLR_FD: libc::c_ulong = 0x4c01;
 const LO_FLAGS_READ_ONLY: u32 = 1;
 const LO_FLAGS_AUTOCLEAR: u32 = 4;
 const LO_FLAGS_DIRECT_IO: u32 = 16;
-/// Of a block device's size, whatever its blocks.
-const SECTOR_BYTES: u64 = 512;
 const CONTROL: &str = "/dev/loop-control";
 /// Another process may take the free device first, so often at most.
 const ATTEMPTS_MAX: usize = 32;
@@ -63,7 +60,7 @@ fn no_control(error: io::Error) -> Failure {
 /// Attaches a device to this file, whose path `losetup` shows.
 ///
 /// # Errors
-/// There is none, it can't do direct I/O, or the file has no bytes.
+/// There is none, or it can't do direct I/O.
 pub fn attach(
     backing: &File,
     path: &Path,
@@ -74,7 +71,11 @@ pub fn attach(
     let mut options = OpenOptions::new();
     let options = options.read(true).write(true);
     let control = options.open(CONTROL).map_err(no_control)?;
-    let len_bytes = len_bytes(backing, path)?;
+    // Before Linux 6.16 a loop device is as long as the kernel believes the file to be. It believes 0 of the root of a FUSE mount until
+    // somebody asks.
+    backing
+        .metadata()
+        .map_err(|error| Failure::runtime(format!("{}: {error}", path.display())))?;
     let config = config(backing, path, block_bytes, is_read_only, stays);
     let mut last = io::Error::from_raw_os_error(libc::EBUSY);
     for _ in 0..ATTEMPTS_MAX {
@@ -93,7 +94,7 @@ pub fn attach(
         })?;
         // SAFETY: loop(4): it reads one `struct loop_config`, which lives here.
         if unsafe { libc::ioctl(file.as_raw_fd(), LOOP_CONFIGURE as _, &raw const config) } == 0 {
-            return checked(Attached { path, file }, len_bytes);
+            return checked(Attached { path, file });
         }
         last = io::Error::last_os_error();
         if last.raw_os_error() != Some(libc::EBUSY) {
@@ -103,18 +104,6 @@ pub fn attach(
     Err(Failure::runtime(format!(
         "no loop device could be attached: {last}"
     )))
-}
-
-/// How long the file is. Before Linux 6.16 a loop device takes what the kernel has last heard of that, which of the root of a FUSE
-/// mount is nothing.
-fn len_bytes(backing: &File, path: &Path) -> Result<u64, Failure> {
-    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
-    let stat = rustix::fs::statx(backing, c"", flags, StatxFlags::SIZE)
-        .map_err(|error| Failure::runtime(format!("{}: {error}", path.display())))?;
-    match stat.stx_size {
-        0 => Err(Failure::operator("the unit has no bytes")),
-        len_bytes => Ok(len_bytes),
-    }
 }
 
 fn config(
@@ -151,26 +140,18 @@ fn config(
 }
 
 /// With a page cache of its own the device would keep what the target has forgotten.
-fn checked(attached: Attached, len_bytes: u64) -> Result<Attached, Failure> {
-    let told = |what: &str| {
-        let text = fs::read_to_string(sys(&attached.path).join(what));
-        text.map_or_else(|_| String::new(), |text| text.trim().to_owned())
-    };
-    let path = attached.path.display();
-    let failure = if told("loop/dio") != "1" {
-        Failure::operator(format!(
-            "{path}: this kernel's loop device does no direct I/O on FUSE: Linux 5.14 or newer does"
-        ))
-    } else if told("size") != (len_bytes / SECTOR_BYTES).to_string() {
-        Failure::runtime(format!(
-            "{path}: it has {} sectors, and the unit {len_bytes} bytes",
-            told("size")
-        ))
-    } else {
-        return Ok(attached);
-    };
-    clear(&attached.path);
-    Err(failure)
+fn checked(attached: Attached) -> Result<Attached, Failure> {
+    let direct = fs::read_to_string(sys(&attached.path).join("loop/dio"));
+    match direct.is_ok_and(|text| text.trim() == "1") {
+        true => Ok(attached),
+        false => {
+            clear(&attached.path);
+            Err(Failure::operator(format!(
+                "{}: this kernel's loop device does no direct I/O on FUSE: Linux 5.14 or newer does",
+                attached.path.display()
+            )))
+        }
+    }
 }
 
 fn sys(device: &Path) -> PathBuf {

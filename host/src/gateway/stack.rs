@@ -136,7 +136,10 @@ fn format(unit: &File, device: &Path) -> Result<(), Failure> {
             let why = String::from_utf8_lossy(&output.stderr);
             let why: Vec<&str> = why.split_whitespace().collect();
             let why = why.join(" "); // its lines are halves of sentences
-            Err(Failure::runtime(format!("mkfs.ext4: {why}")))
+            Err(Failure::runtime(format!(
+                "mkfs.ext4: {}: {why}",
+                output.status
+            )))
         }
     }
 }

@@ -41,19 +41,14 @@ pub fn set_io_flusher() {
     }
 }
 
-/// Where the kernel ends processes for their memory, it takes others: the mount ends with this one, whose memory is small and fixed. The
-/// unit file says the same.
+/// The OOM killer spares this process and those that it starts: the mount ends with them, and their memory is small and fixed. The unit
+/// file says the same.
 pub fn set_oom_score() {
-    const SCORE: i32 = -1000;
     let file = "/proc/self/oom_score_adj";
-    let before = fs::read_to_string(file).map(|text| text.trim().parse::<i32>());
-    if matches!(before, Ok(Ok(score)) if score <= SCORE) {
-        return;
-    }
-    if let Err(error) = fs::write(file, SCORE.to_string()) {
+    if let Err(error) = fs::write(file, "-1000") {
         say!(
-            "gateway: {file}: {error}: without CAP_SYS_RESOURCE (the unit file gives it) the kernel may end the gateway when memory \
-             is short, and the mount with it"
+            "gateway: {file}: {error}: without CAP_SYS_RESOURCE (the unit file gives it) the OOM killer may end the gateway, and the \
+             mount with it"
         );
     }
 }
