@@ -111,20 +111,25 @@ has_kvm() {
     [ -w /dev/kvm ] && grep -qE '^flags.* (vmx|svm)( |$)' /proc/cpuinfo
 }
 
-# boot_guest LOG LIMIT_S WORDS ARGS..: boots WORK/root.gz with the kernel of unpack_kernel; WORDS are added to its command line, ARGS to
-# QEMU's. Shows what the guest checks. An emulated kernel may panic while it boots; once it has begun, it is not booted again.
-boot_guest() {
-    guest_log=$1 guest_limit_s=$2 guest_words=$3
-    shift 3
+# set_accel TCG: sets accel, QEMU's words for what runs the guest: ACCEL, else kvm where there is one, else emulation, which is TCG.
+set_accel() {
     if [ -z "${ACCEL:-}" ]; then
         ACCEL=tcg
         ! has_kvm || ACCEL=kvm
     fi
     case $ACCEL in
     kvm) accel="-accel kvm -cpu host" ;;
-    tcg) accel="-accel tcg,thread=single -cpu max,-cx16,-erms,-fsrm" ;;
+    tcg) accel=$1 ;;
     *) die "ACCEL=$ACCEL is neither kvm nor tcg" ;;
     esac
+}
+
+# boot_guest LOG LIMIT_S WORDS ARGS..: boots WORK/root.gz with the kernel of unpack_kernel; WORDS are added to its command line, ARGS to
+# QEMU's. Shows what the guest checks. An emulated kernel may panic while it boots; once it has begun, it is not booted again.
+boot_guest() {
+    guest_log=$1 guest_limit_s=$2 guest_words=$3
+    shift 3
+    set_accel "-accel tcg,thread=single -cpu max,-cx16,-erms,-fsrm"
     say "boots with $ACCEL; ends within $((guest_limit_s / 60)) minutes; its console: $WORK/console.txt"
     machine=
     trap '[ -z "$machine" ] || kill $machine 2>/dev/null' EXIT

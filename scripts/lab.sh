@@ -13,9 +13,9 @@ if [ -z "${RUN:-}" ]; then
     "$lab" list
     say
     say "In a virtual machine, with variables of its own:"
-    say "  receive-wait  how long segments wait for a receiver on a busy machine (Wu and Crawford; receive/guest/run.sh)"
-    say "  nfs-guest     the kernel's NFS client: POSIX, coherence, pjdfstest, fsx, fio, dbench (lab/nfs-guest/run.sh)"
-    say "  gateway-guest all of a gateway of NFS while memory runs out and processes are killed (lab/gateway-guest/run.sh)"
+    say "  receive-wait   how long segments wait for a receiver on a busy machine (Wu and Crawford; receive/guest/run.sh)"
+    say "  nfs-guest      the kernel's NFS client: POSIX, coherence, pjdfstest, fsx, fio, dbench (lab/nfs-guest/run.sh)"
+    say "  gateway-guest  all of a gateway of NFS while memory runs out and processes are killed (lab/gateway-guest/run.sh)"
     exit
 fi
 [ "$RUN" != receive-wait ] || exec sh receive/guest/run.sh

@@ -1,12 +1,12 @@
 #!/bin/sh
 # `make lab RUN=gateway-guest`: all of a gateway of NFS on Debian's kernel in a virtual machine, where a hang costs nothing: target,
-# gateway, broker, server and the kernel's NFS client. Memory runs out, so the kernel ends the server; the process that answers below
+# gateway, broker, server and the kernel's NFS client. Memory runs out, so the OOM killer ends the server; the process that answers below
 # the mount is killed, too. What was written has to be right, and the ext4 clean.
 #
 # SECONDS_MAX=120   how long is written
 # MEMORY_MB=1300    of the guest
 # HOG_MB=750        taken from it
-# LIMIT_MB=240      of the cgroup of server and broker: less than they want, so the kernel ends them
+# LIMIT_MB=240      of the cgroup of server and broker: less than they want
 # KILLS=yes         the process that answers is killed each 20 s; a kernel before 6.9 ends the mount then
 # SUITE=stable      the suite of Debian whose kernel is taken
 # KERNEL_DEB='a.deb b.deb'  packages with a kernel and its modules, in place of the suite's

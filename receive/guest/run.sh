@@ -51,17 +51,9 @@ find "$WORK/kernel" -name 'veth.ko*' | while read -r module; do
 done
 pack_root "$root" "$WORK/root.gz"
 
-if [ -z "${ACCEL:-}" ]; then
-    ACCEL=tcg
-    ! has_kvm || ACCEL=kvm
-fi
-case $ACCEL in
-kvm) accel="-accel kvm -cpu host" ;;
 # The guest's time is counted by its instructions (-icount). So nothing that else happens on this machine takes a core from the
 # guest, and its cores run in turns. Without erms and fsrm the kernel copies by words, not by an instruction for each byte.
-tcg) accel="-accel tcg,thread=single -icount shift=${SHIFT:-1},sleep=off -cpu max,-erms,-fsrm" ;;
-*) die "ACCEL=$ACCEL is neither kvm nor tcg" ;;
-esac
+set_accel "-accel tcg,thread=single -icount shift=${SHIFT:-1},sleep=off -cpu max,-erms,-fsrm"
 name=receive-wait-$(date -u +%Y-%m-%dT%H%M%SZ)
 console=$WORK/$name.txt
 say "boots with $ACCEL; ends within $((LIMIT_S / 60)) minutes; its console: $console"
