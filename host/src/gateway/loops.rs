@@ -71,8 +71,8 @@ pub fn attach(
     let mut options = OpenOptions::new();
     let options = options.read(true).write(true);
     let control = options.open(CONTROL).map_err(no_control)?;
-    // Before Linux 6.16 a loop device is as long as the kernel believes the file to be. It believes 0 of the root of a FUSE mount until
-    // somebody asks.
+    // A loop device is as long as the kernel believes the file to be. Of the root of a FUSE mount it believes 0 until somebody asks, which
+    // Linux 6.18 does by itself, and 6.12 does not.
     backing
         .metadata()
         .map_err(|error| Failure::runtime(format!("{}: {error}", path.display())))?;
